@@ -1,0 +1,37 @@
+"""actstore: millions of image activations in plain Zarr, at the speed of a memory map.
+
+    import actstore
+    train = actstore.open("imagenet.zarr")["train"]
+    train.take([17, 3, 99])        # (3, dim)
+    train.of_class("n01440764")    # (n, dim)
+    train.means()                  # (classes, dim)
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from actstore.create import create, from_arrays
+    from actstore.split import Split
+    from actstore.store import ActivationStore, open
+
+# Loaded on first use: `actstore --help` must not wait for zarr.
+_HOMES = {
+    "open": "actstore.store",
+    "ActivationStore": "actstore.store",
+    "Split": "actstore.split",
+    "create": "actstore.create",
+    "from_arrays": "actstore.create",
+}
+
+__all__ = ["ActivationStore", "Split", "__version__", "create", "from_arrays", "open"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'actstore' has no attribute {name!r}")
+    return getattr(import_module(_HOMES[name]), name)

@@ -1,0 +1,44 @@
+"""A raw chunk file: the bytes of its values, then their crc32c in four little-endian bytes.
+
+This is what Zarr's codec pair `bytes` + `crc32c` produces, so every Zarr reader can read it.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import cast
+
+import google_crc32c
+from typing_extensions import Buffer
+
+from actstore.files import write_atomic
+
+CRC_BYTES = 4
+
+
+def crc32c(data: Buffer) -> int:
+    # The C extension takes read-only buffers alone; a read-only view costs nothing.
+    return cast(int, google_crc32c.value(memoryview(data).cast("B").toreadonly()))
+
+
+def extend_crc32c(crc: int, data: Buffer) -> int:
+    """The crc of what `crc` covers followed by `data`."""
+    return cast(int, google_crc32c.extend(crc, memoryview(data).cast("B").tobytes()))
+
+
+def chunk_path(array: Path, chunk: int, ndim: int = 2) -> Path:
+    """Where Zarr's default key encoding puts chunk number `chunk` along the first axis."""
+    path = array / "c" / str(chunk)
+    return path / "0" if ndim == 2 else path
+
+
+def write_chunk(path: Path, values: Buffer, crc: int | None = None) -> int:
+    """Write a chunk file durably; returns its size."""
+    crc = crc32c(values) if crc is None else crc
+    return write_atomic(path, values, crc.to_bytes(CRC_BYTES, "little"))
+
+
+def stored_crc(path: Path) -> int:
+    with path.open("rb") as file:
+        file.seek(-CRC_BYTES, 2)
+        return int.from_bytes(file.read(CRC_BYTES), "little")

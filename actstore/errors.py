@@ -1,0 +1,35 @@
+"""Every error a user can meet. One line each: what was expected, what came, what to do."""
+
+from __future__ import annotations
+
+
+class ActstoreError(Exception):
+    """Base of all errors raised on purpose; the command line prints its text and exits with 1."""
+
+
+class NotAStoreError(ActstoreError):
+    """The path holds no activation store, or one that this version cannot read."""
+
+
+class InvalidInputError(ActstoreError, ValueError):
+    """Rows, labels, ids or arguments that the store refuses."""
+
+
+class RowRangeError(InvalidInputError, IndexError):
+    """A row id outside of the split."""
+
+
+class IncompleteError(ActstoreError):
+    """A split whose build has not finished, or that does not match what a resumed build brings."""
+
+
+class DamagedError(ActstoreError):
+    """A chunk that is missing, truncated or corrupt; such a chunk never reads as zeros."""
+
+
+class LockedError(ActstoreError):
+    """Another process is writing to the same split."""
+
+
+class StorageError(ActstoreError, OSError):
+    """The disk refused: full, read-only or gone."""

@@ -1,0 +1,100 @@
+"""The ledger of a split: one line per chunk that is safely on disk, and the lock of its writer.
+
+It lies inside the array's own folder, where Zarr readers look for chunks by name and nothing else.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+from actstore.errors import DamagedError, LockedError
+from actstore.files import storage_errors
+
+LEDGER = "ledger.jsonl"
+
+
+@dataclass(frozen=True)
+class Entry:
+    """Chunk number, rows in use, crc32c of its raw values (padding included), size of its file."""
+
+    chunk: int
+    rows: int
+    crc: int
+    stored: int
+
+    def line(self) -> bytes:
+        data = {"chunk": self.chunk, "rows": self.rows, "crc": f"{self.crc:08x}", "bytes": self.stored}
+        return json.dumps(data).encode() + b"\n"
+
+    @classmethod
+    def parse(cls, line: bytes) -> Self:
+        data = json.loads(line)
+        return cls(data["chunk"], data["rows"], int(data["crc"], 16), data["bytes"])
+
+
+def read_ledger(array: Path) -> tuple[list[Entry], int]:
+    """The newest entry of every chunk in order, and the length in bytes of the whole lines.
+
+    A last line without its line break is a write that was killed: it does not count.
+    """
+    path = array / LEDGER
+    data = path.read_bytes() if path.exists() else b""
+    whole = data[: data.rfind(b"\n") + 1]
+    newest: dict[int, Entry] = {}
+    for number, line in enumerate(whole.splitlines(), 1):
+        try:
+            entry = Entry.parse(line)
+        except (ValueError, KeyError, TypeError) as error:
+            raise DamagedError(f"{path} line {number} is damaged ({error})") from error
+        newest[entry.chunk] = entry
+    entries = [newest[chunk] for chunk in sorted(newest)]
+    if [entry.chunk for entry in entries] != list(range(len(entries))):
+        raise DamagedError(f"{path} skips a chunk: found {sorted(newest)[:5]}…")
+    return entries, len(whole)
+
+
+def content_hash(dtype: str, dim: int, entries: Iterable[Entry], labels_crc: int, ids_crc: int) -> str:
+    """Names the content of a split: equal for equal rows, labels, ids and chunking."""
+    chunks = [[entry.rows, entry.crc] for entry in entries]
+    text = json.dumps([dtype, dim, chunks, labels_crc, ids_crc], separators=(",", ":"))
+    return "sha256:" + hashlib.sha256(text.encode()).hexdigest()
+
+
+class LedgerFile:
+    """The ledger open for writing. Holding it is holding the split's lock; a killed process lets go."""
+
+    def __init__(self, array: Path) -> None:
+        self.path = array / LEDGER
+        with storage_errors(self.path):
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            self._descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
+        try:
+            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(self._descriptor)
+            raise LockedError(
+                f"another process is writing to {array.parent}; wait for it to end, or stop it"
+            ) from None
+
+    def append(self, entry: Entry) -> None:
+        with storage_errors(self.path):
+            os.write(self._descriptor, entry.line())
+            os.fsync(self._descriptor)
+
+    def truncate(self, length: int) -> None:
+        with storage_errors(self.path):
+            os.ftruncate(self._descriptor, length)
+            os.fsync(self._descriptor)
+
+    def size(self) -> int:
+        return os.fstat(self._descriptor).st_size
+
+    def close(self) -> None:
+        os.close(self._descriptor)  # also releases the lock

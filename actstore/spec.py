@@ -1,0 +1,184 @@
+"""What the metadata of a store and of a split says: parse, validate, write back. No I/O."""
+
+from __future__ import annotations
+
+import math
+import mmap
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, Self
+
+from actstore.errors import InvalidInputError, NotAStoreError
+
+FORMAT_VERSION = 1
+CHUNK_BYTES = 32 << 20  # 8192 x 2048 fp16: large enough to stream, small enough to lose in a crash
+KEY = "actstore"  # the one attribute that holds all of our metadata
+
+Dtype = Literal["f2", "f4"]
+Codec = Literal["raw", "blosc"]
+Json = Any  # what json.loads returns
+
+
+@dataclass(frozen=True)
+class StoreSpec:
+    """What holds for all splits of a store."""
+
+    classes: tuple[str, ...]
+    dim: int
+    dtype: Dtype = "f2"
+    chunk_rows: int = 0  # 0: chosen from dim and dtype
+    codec: Codec = "raw"
+    shard_inner_rows: int | None = None  # rows of an inner chunk when chunk files are shards
+    provenance: Mapping[str, Json] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        _check(isinstance(self.dim, int) and self.dim > 0, f"dim must be a positive integer, got {self.dim!r}")
+        _check(self.dtype in ("f2", "f4"), f"dtype must be 'f2' or 'f4', got {self.dtype!r}")
+        _check(self.codec in ("raw", "blosc"), f"codec must be 'raw' or 'blosc', got {self.codec!r}")
+        object.__setattr__(self, "classes", parse_class_names(self.classes))
+        if self.chunk_rows == 0:
+            object.__setattr__(self, "chunk_rows", default_chunk_rows(self.dim, self.dtype))
+        _check(self.chunk_rows > 0, f"chunk_rows must be positive, got {self.chunk_rows}")
+        inner = self.shard_inner_rows
+        _check(
+            inner is None or (inner > 0 and self.chunk_rows % inner == 0),
+            f"shard_inner_rows must divide chunk_rows {self.chunk_rows}, got {inner}",
+        )
+
+    @property
+    def is_raw(self) -> bool:
+        """True where a chunk file is its rows followed by four bytes of crc32c."""
+        return self.codec == "raw" and self.shard_inner_rows is None
+
+    @property
+    def row_bytes(self) -> int:
+        return self.dim * int(self.dtype[1])
+
+    @property
+    def chunk_bytes(self) -> int:
+        return self.chunk_rows * self.row_bytes
+
+    def with_classes(self, classes: Sequence[str]) -> Self:
+        return replace(self, classes=tuple(classes))
+
+    def to_json(self) -> dict[str, Json]:
+        from actstore import __version__
+
+        return {
+            "format_version": FORMAT_VERSION,
+            "creator": f"actstore {__version__}",
+            "dim": self.dim,
+            "dtype": self.dtype,
+            "chunk_rows": self.chunk_rows,
+            "codec": self.codec,
+            "shard_inner_rows": self.shard_inner_rows,
+            "classes": list(self.classes),
+            "provenance": dict(self.provenance),
+        }
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Json], where: str) -> Self:
+        version = data.get("format_version")
+        if not isinstance(version, int) or version < 1:
+            raise NotAStoreError(f"{where} has no valid format version (found {version!r})")
+        if version > FORMAT_VERSION:
+            raise NotAStoreError(
+                f"{where} has format version {version}, this actstore reads up to {FORMAT_VERSION}: upgrade actstore"
+            )
+        try:
+            return cls(
+                classes=tuple(data["classes"]),
+                dim=data["dim"],
+                dtype=data["dtype"],
+                chunk_rows=data["chunk_rows"],
+                codec=data["codec"],
+                shard_inner_rows=data["shard_inner_rows"],
+                provenance=data.get("provenance", {}),
+            )
+        except (KeyError, TypeError, InvalidInputError) as error:
+            raise NotAStoreError(f"{where} has damaged metadata: {error}") from error
+
+
+@dataclass(frozen=True)
+class SplitSpec:
+    """What is committed of one split. Arrays may already hold more rows: an append in flight."""
+
+    rows: int = 0
+    complete: bool = False
+    content: str = ""  # identifies the rows, labels and ids; see ledger.content_hash
+    labels_crc: int = 0
+    ids_crc: int = 0
+    has_ids: bool = False
+    id_bytes: int = 0  # committed length of path_bytes
+    ledger_bytes: int = 0  # committed length of the ledger
+    history: tuple[tuple[int, str], ...] = ()  # (rows, content) after each finished build or append
+    sources: tuple[Mapping[str, Json], ...] = ()
+
+    def to_json(self) -> dict[str, Json]:
+        return {
+            "rows": self.rows,
+            "complete": self.complete,
+            "content": self.content,
+            "labels_crc": self.labels_crc,
+            "ids_crc": self.ids_crc,
+            "has_ids": self.has_ids,
+            "id_bytes": self.id_bytes,
+            "ledger_bytes": self.ledger_bytes,
+            "history": [list(entry) for entry in self.history],
+            "sources": [dict(source) for source in self.sources],
+        }
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Json], where: str) -> Self:
+        try:
+            return cls(
+                **{
+                    **data,
+                    "history": tuple((int(rows), str(content)) for rows, content in data["history"]),
+                    "sources": tuple(data["sources"]),
+                }
+            )
+        except (KeyError, TypeError, ValueError) as error:
+            raise NotAStoreError(f"{where} has damaged metadata: {error}") from error
+
+
+def default_chunk_rows(dim: int, dtype: Dtype, rows: int | None = None) -> int:
+    """Rows per chunk: about 32 MiB, whole memory pages, and no larger than a small data set needs.
+
+    Whole pages let chunk files be mapped side by side; see mapped.py.
+    """
+    row_bytes = dim * int(dtype[1])
+    page_rows = mmap.PAGESIZE // math.gcd(mmap.PAGESIZE, row_bytes)  # fewest rows that fill whole pages
+    wanted = max(1, CHUNK_BYTES // row_bytes)
+    if rows is not None:
+        wanted = min(wanted, max(1, rows))
+        return -(-wanted // page_rows) * page_rows
+    return max(1, wanted // page_rows) * page_rows
+
+
+def parse_class_names(classes: Sequence[str]) -> tuple[str, ...]:
+    """Distinct, non-empty, one-line class names."""
+    _check(not isinstance(classes, str), f"classes must be a sequence of names, got the string {classes!r}")
+    names = tuple(classes)
+    for name in names:
+        _check(isinstance(name, str), f"class names must be strings, got {name!r}; convert with str()")
+        _check(bool(name) and "\n" not in name, f"class name {name!r} is empty or has a line break")
+    if len(set(names)) != len(names):
+        seen: set[str] = set()
+        twice = next(name for name in names if name in seen or seen.add(name))  # type: ignore[func-returns-value]
+        raise InvalidInputError(f"class name {twice!r} appears twice; class names must be distinct")
+    return names
+
+
+def parse_split_name(name: str) -> str:
+    _check(
+        isinstance(name, str) and re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}", name) is not None,
+        f"split name {name!r} must be 1-100 letters, digits, '_', '-' or '.', such as 'train'",
+    )
+    return name
+
+
+def _check(condition: bool, message: str) -> None:
+    if not condition:
+        raise InvalidInputError(message)
