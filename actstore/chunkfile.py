@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import cast
 
 import google_crc32c
+import numpy as np
 from typing_extensions import Buffer
 
 from actstore.files import write_atomic
@@ -17,13 +18,13 @@ CRC_BYTES = 4
 
 
 def crc32c(data: Buffer) -> int:
-    # The C extension takes read-only buffers alone; a read-only view costs nothing.
-    return cast(int, google_crc32c.value(memoryview(data).cast("B").toreadonly()))
+    return extend_crc32c(0, data)
 
 
 def extend_crc32c(crc: int, data: Buffer) -> int:
     """The crc of what `crc` covers followed by `data`."""
-    return cast(int, google_crc32c.extend(crc, memoryview(data).cast("B").tobytes()))
+    # The C extension refuses memoryviews, but takes any array without a copy.
+    return cast(int, google_crc32c.extend(crc, np.frombuffer(data, np.uint8)))
 
 
 def chunk_path(array: Path, chunk: int, ndim: int = 2) -> Path:

@@ -1,0 +1,77 @@
+"""Which rows belong to which class."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from actstore.errors import InvalidInputError
+
+
+class ClassIndex:
+    """Rows grouped by class. Sorted labels need only offsets; others also one row list.
+
+    offsets: (n_class + 1,); rows of class c are `order[offsets[c]:offsets[c + 1]]`, in ascending
+    order. Unlabelled rows (-1) come first and belong to no class.
+    """
+
+    def __init__(self, names: Sequence[str], labels: NDArray[Any]) -> None:
+        self.names = tuple(names)
+        counts = np.bincount(labels[labels >= 0], minlength=len(self.names)).astype(np.int64)
+        unlabelled = len(labels) - int(counts.sum())
+        self.offsets = np.concatenate([[unlabelled], unlabelled + np.cumsum(counts)])  # (n_class + 1,)
+        is_sorted = bool(np.all(labels[1:] >= labels[:-1]))
+        # half the memory of int64 wherever row numbers allow it: 40 MB for ten million rows
+        narrow = np.uint32 if len(labels) < 2**32 else np.int64
+        self.order: NDArray[Any] | None = None if is_sorted else np.argsort(labels, kind="stable").astype(narrow)
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    @property
+    def counts(self) -> NDArray[np.int64]:
+        """(n_class,) rows of each class."""
+        return np.diff(self.offsets)
+
+    @cached_property
+    def _positions(self) -> dict[str, int]:
+        return {name: position for position, name in enumerate(self.names)}
+
+    def position(self, name: str | int) -> int:
+        """The label of a class, given its name or the label itself."""
+        if isinstance(name, int | np.integer):
+            if 0 <= int(name) < len(self.names):
+                return int(name)
+            raise InvalidInputError(f"class {name} is out of range: there are {len(self.names)} classes")
+        try:
+            return self._positions[name]
+        except KeyError:
+            raise InvalidInputError(f"no class is named {name!r}{_closest(name, self.names)}") from None
+
+    def span(self, label: int) -> range | None:
+        """The rows of a class as a range, where they are contiguous for certain."""
+        if self.order is not None:
+            return None
+        return range(int(self.offsets[label]), int(self.offsets[label + 1]))
+
+    def rows(self, label: int) -> NDArray[np.int64]:
+        """Row ids of a class, ascending."""
+        start, stop = int(self.offsets[label]), int(self.offsets[label + 1])
+        if self.order is None:
+            return np.arange(start, stop)
+        return self.order[start:stop].astype(np.int64)
+
+    def row_at(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Positions in the grouped order -> row ids."""
+        return positions if self.order is None else self.order[positions].astype(np.int64)
+
+
+def _closest(name: str, names: Sequence[str]) -> str:
+    from difflib import get_close_matches
+
+    close = get_close_matches(name, names, n=1)
+    return f"; did you mean {close[0]!r}?" if close else f"; the store has {len(names)}, see `actstore info --classes`"

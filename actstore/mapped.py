@@ -1,0 +1,148 @@
+"""Raw chunk files of one array mapped at consecutive addresses: one (rows, dim) array, no copies.
+
+A range of addresses is reserved, then every chunk file is mapped over its part of the range with
+MAP_FIXED, without its trailing crc. Chunks must fill whole memory pages.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import os
+import sys
+import weakref
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from actstore.chunkfile import CRC_BYTES, chunk_path
+from actstore.errors import DamagedError
+
+_MAP_FIXED = 0x10  # the same on Linux and macOS; Python's mmap does not name it
+_MAP_NORESERVE = getattr(mmap, "MAP_NORESERVE", 0)
+_MADV_DONTNEED = 4
+_PROT_NONE = 0
+_FAILED = ctypes.c_void_p(-1).value
+
+
+def can_map(chunk_bytes: int, chunks: int) -> bool:
+    """Whole pages, a POSIX system, and fewer maps than the kernel's default limit of 65,530."""
+    return chunk_bytes % mmap.PAGESIZE == 0 and sys.platform in ("linux", "darwin") and chunks < 60_000
+
+
+class MappedRows:
+    """Rows of a split as one read-only array backed by the page cache.
+
+    Mapped pages count as resident in tools such as htop, though the kernel takes them back
+    whenever it needs memory; `release` hands them back at once.
+    """
+
+    def __init__(self, array: Path, rows: int, dim: int, dtype: str, chunk_rows: int) -> None:
+        self.shape = (rows, dim)
+        self.dtype = np.dtype("<" + dtype)
+        self._row_bytes = dim * self.dtype.itemsize
+        chunk_bytes = chunk_rows * self._row_bytes
+        chunks = -(-rows // chunk_rows)
+        self._address = _map_files([chunk_path(array, chunk) for chunk in range(chunks)], chunk_bytes)
+        if self._address:
+            weakref.finalize(self, _libc().munmap, self._address, chunks * chunk_bytes)
+        self._values = np.asarray(_Exposed(self, read_only=True))
+        self._tensor: Any = None
+
+    def take(self, rows: NDArray[np.int64]) -> NDArray[Any]:
+        """(n,) row ids -> (n, dim). torch's gather uses all cores, numpy's only one."""
+        import torch
+
+        if self._tensor is None:
+            # torch knows no read-only tensors; this one never leaves the class.
+            self._tensor = torch.from_numpy(np.asarray(_Exposed(self, read_only=False)))
+        gathered: NDArray[Any] = torch.index_select(self._tensor, 0, torch.from_numpy(rows)).numpy()
+        return gathered
+
+    def take_bounded(self, rows: NDArray[np.int64], piece: int = 128) -> NDArray[Any]:
+        """As `take`, with few mapped pages at any time: a fault may map 2 MiB around its row."""
+        out = np.empty((len(rows), self.shape[1]), self.dtype)
+        for start in range(0, len(rows), piece):
+            out[start : start + piece] = self.take(rows[start : start + piece])
+            self.release(0, self.shape[0])
+        return out
+
+    def read(self, start: int, stop: int) -> NDArray[Any]:
+        """(stop - start, dim), a read-only view."""
+        view: NDArray[Any] = self._values[start:stop]
+        return view
+
+    def release(self, start: int, stop: int) -> None:
+        """Unmap the pages of these rows from this process; views stay valid and fault back in."""
+        if stop <= start:
+            return
+        first = start * self._row_bytes // mmap.PAGESIZE * mmap.PAGESIZE
+        length = stop * self._row_bytes - first
+        _libc().madvise(self._address + first, length, _MADV_DONTNEED)
+
+
+class _Exposed:
+    """What numpy needs to see memory as an array; the array keeps it, and so the mapping, alive."""
+
+    def __init__(self, owner: MappedRows, read_only: bool) -> None:
+        self._owner = owner
+        # numpy wants some valid address even for an array without rows
+        address = owner._address or ctypes.addressof(ctypes.c_char())
+        self.__array_interface__ = {
+            "data": (address, read_only),
+            "shape": owner.shape,
+            "typestr": owner.dtype.str,
+            "version": 3,
+        }
+
+
+def _map_files(paths: list[Path], chunk_bytes: int) -> int:
+    if not paths:
+        return 0
+    libc, total = _libc(), len(paths) * chunk_bytes
+    reserve = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _MAP_NORESERVE
+    address = libc.mmap(None, total, _PROT_NONE, reserve, -1, 0)
+    if address == _FAILED:
+        raise OSError(ctypes.get_errno(), f"cannot reserve {total} bytes of addresses")
+    try:
+        for position, path in enumerate(paths):
+            _map_over(libc, path, address + position * chunk_bytes, chunk_bytes)
+    except BaseException:
+        libc.munmap(address, total)
+        raise
+    return int(address)
+
+
+def _map_over(libc: ctypes.CDLL, path: Path, address: int, length: int) -> None:
+    try:
+        descriptor = os.open(path, os.O_RDONLY)
+    except FileNotFoundError:
+        raise DamagedError(f"chunk {path} is missing; run `actstore verify`") from None
+    try:
+        size = os.fstat(descriptor).st_size
+        if size != length + CRC_BYTES:  # reading past the end of a mapped file kills the process
+            raise DamagedError(
+                f"chunk {path} is truncated: {size} bytes, expected {length + CRC_BYTES}; run `actstore verify`"
+            )
+        mapped = libc.mmap(address, length, mmap.PROT_READ, mmap.MAP_SHARED | _MAP_FIXED, descriptor, 0)
+        if mapped != address:
+            raise OSError(ctypes.get_errno(), f"cannot map {path}")
+    finally:
+        os.close(descriptor)
+
+
+def _libc() -> ctypes.CDLL:
+    global _loaded
+    if _loaded is None:
+        libc = ctypes.CDLL(None, use_errno=True)
+        libc.mmap.restype = ctypes.c_void_p
+        libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_int64]
+        libc.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
+        libc.madvise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
+        _loaded = libc
+    return _loaded
+
+
+_loaded: ctypes.CDLL | None = None

@@ -1,0 +1,90 @@
+"""Labels and ids of chunks that are on disk but not yet committed, and where they come from.
+
+One small file per chunk beside the ledger; when a build commits, they are merged into the split's
+arrays and removed.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from actstore.errors import IncompleteError
+from actstore.files import storage_errors, write_atomic
+from actstore.spec import Json
+
+
+@dataclass(frozen=True)
+class PendingRows:
+    """Labels (n,) and, where the split has them, encoded ids of the uncommitted rows of a chunk."""
+
+    labels: NDArray[np.int32]
+    ids: list[bytes] | None
+
+
+class Pending:
+    def __init__(self, array: Path) -> None:
+        self.path = array / "pending"
+
+    def exists(self) -> bool:
+        return (self.path / "source.json").exists()
+
+    def begin(self, source: Mapping[str, Json] | None) -> None:
+        write_atomic(self.path / "source.json", json.dumps(source, sort_keys=True).encode())
+
+    def require_source(self, source: Mapping[str, Json] | None) -> None:
+        """A resumed build must bring what the interrupted one began with: rows are never mixed."""
+        begun = json.loads((self.path / "source.json").read_bytes())
+        if begun != json.loads(json.dumps(source)):
+            raise IncompleteError(
+                f"{self.path.parents[1]} has an unfinished build from {describe(begun)}, this one is from "
+                f"{describe(source)}{_difference(begun, source)}; repeat the first, or discard it with --restart"
+            )
+
+    def write(self, chunk: int, rows: PendingRows) -> None:
+        arrays = {"labels": rows.labels}
+        if rows.ids is not None:
+            arrays["lengths"] = np.array([len(name) for name in rows.ids], np.int32)
+            arrays["bytes"] = np.frombuffer(b"".join(rows.ids), np.uint8)
+        stream = io.BytesIO()
+        np.savez(stream, **arrays)  # type: ignore[arg-type]
+        write_atomic(self._file(chunk), stream.getbuffer())
+
+    def read(self, chunk: int) -> PendingRows:
+        with np.load(self._file(chunk), allow_pickle=False) as arrays:
+            labels = arrays["labels"]
+            if "lengths" not in arrays:
+                return PendingRows(labels, None)
+            ends = np.cumsum(arrays["lengths"])
+            data = arrays["bytes"].tobytes()
+            starts = ends - arrays["lengths"]
+            return PendingRows(labels, [data[a:b] for a, b in zip(starts.tolist(), ends.tolist(), strict=True)])
+
+    def has(self, chunk: int) -> bool:
+        return self._file(chunk).exists()
+
+    def remove(self) -> None:
+        with storage_errors(self.path):
+            shutil.rmtree(self.path, ignore_errors=True)
+
+    def _file(self, chunk: int) -> Path:
+        return self.path / f"rows-{chunk}.npz"
+
+
+def describe(source: Mapping[str, Json] | None) -> str:
+    if not source:
+        return "a program"
+    return str(source.get("path") or source.get("kind") or "another source")
+
+
+def _difference(begun: Mapping[str, Json] | None, source: Mapping[str, Json] | None) -> str:
+    begun, source = begun or {}, source or {}
+    changed = sorted(key for key in {*begun, *source} if begun.get(key) != source.get(key))
+    return f" (they differ in {', '.join(changed)})" if changed else ""

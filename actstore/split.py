@@ -1,0 +1,191 @@
+"""One split, read: rows by number, by class, by query, block by block, or as other libraries' arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from actstore.classes import ClassIndex
+from actstore.errors import InvalidInputError
+from actstore.hierarchy import ACTIVATIONS, read_flat
+from actstore.ids import Ids, RowNumbers
+from actstore.reader import Rows, open_rows
+from actstore.rows import parse_rows
+from actstore.spec import SplitSpec, StoreSpec
+
+if TYPE_CHECKING:
+    import dask.array
+    import torch
+    import xarray
+
+    from actstore.dataset import RowDataset
+    from actstore.statistics import ClassStatistics
+
+
+class Split:
+    """The committed rows of a split. Cheap to make, pickles to its path, safe to share between threads
+    and with forked or spawned workers."""
+
+    def __init__(self, store: Path, name: str, spec: StoreSpec, split: SplitSpec, mapped: bool = True) -> None:
+        self.store_path = store
+        self.name = name
+        self.spec = spec
+        self.committed = split
+        self.mapped = mapped
+
+    def __len__(self) -> int:
+        return self.committed.rows
+
+    @property
+    def dim(self) -> int:
+        return self.spec.dim
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return (len(self), self.dim)
+
+    @property
+    def ndim(self) -> int:
+        return 2
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return np.dtype(self.spec.dtype)
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        return self.spec.classes
+
+    @property
+    def content(self) -> str:
+        """A hash that names these rows, labels and ids."""
+        return self.committed.content
+
+    @property
+    def path(self) -> Path:
+        return self.store_path / self.name
+
+    @cached_property
+    def rows(self) -> Rows:
+        """The reader underneath: mapped chunks, or Zarr."""
+        return open_rows(self.path / ACTIVATIONS, self.spec, len(self), self.mapped)
+
+    @cached_property
+    def labels(self) -> NDArray[np.int32]:
+        """(rows,) class of each row, -1 where there is none."""
+        labels = read_flat(self.path / "labels", len(self)).astype(np.int32, copy=False)
+        labels.flags.writeable = False
+        return labels
+
+    @cached_property
+    def ids(self) -> Ids:
+        """The id of each row: its image's path, or its number where none was given."""
+        if not self.committed.has_ids:
+            return RowNumbers(len(self))
+        offsets = read_flat(self.path / "path_offsets", len(self) + 1)
+        return Ids(read_flat(self.path / "path_bytes", self.committed.id_bytes), offsets)
+
+    @cached_property
+    def class_index(self) -> ClassIndex:
+        return ClassIndex(self.classes, self.labels)
+
+    def take(self, rows: ArrayLike) -> NDArray[Any]:
+        """Rows by number, in any order, duplicates fine -> (n, dim)."""
+        return self.rows.take(parse_rows(rows, len(self)))
+
+    def __getitem__(self, key: Any) -> NDArray[Any]:
+        """`split[7]` (dim,), `split[10:20]` (10, dim), `split[[3, 1]]` (2, dim); a second index picks features."""
+        if isinstance(key, tuple):
+            first, *rest = key
+            return self[first][(slice(None), *rest)] if not _is_int(first) else self[first][tuple(rest)]
+        if _is_int(key):
+            if not -len(self) <= key < len(self):
+                parse_rows([key], len(self))  # raises the usual error
+            return self.take([key % len(self)])[0]
+        if isinstance(key, slice):
+            start, stop, step = key.indices(len(self))
+            if step == 1:
+                return self.rows.read(start, max(start, stop))
+            return self.take(np.arange(start, stop, step))
+        return self.take(key)
+
+    def of_class(self, name: str | int) -> NDArray[Any]:
+        """All rows of a class -> (n, dim)."""
+        label = self.class_index.position(name)
+        span = self.class_index.span(label)
+        if span is not None:
+            return self.rows.read(span.start, span.stop)
+        return self.take(self.class_index.rows(label))
+
+    def blocks(self, rows_per_block: int | None = None) -> Iterator[NDArray[Any]]:
+        """All rows in order, (rows_per_block, dim) at a time, with bounded memory.
+
+        Blocks default to whole chunks, which is fastest where chunks are compressed.
+        """
+        step = rows_per_block or self.spec.chunk_rows
+        if step < 1:
+            raise InvalidInputError(f"rows_per_block must be positive, got {rows_per_block}")
+        for start in range(0, len(self), step):
+            stop = min(start + step, len(self))
+            yield self.rows.read(start, stop)
+            self.rows.release(start, stop)
+
+    def query(
+        self, classes: Sequence[str | int] | None = None, path_glob: str | None = None, rows: Any = None
+    ) -> NDArray[np.int64]:
+        """Row numbers that satisfy every filter given, ascending; see query.py."""
+        from actstore.query import find_rows
+
+        return find_rows(self, classes=classes, path_glob=path_glob, rows=rows)
+
+    def statistics(self, progress: Any = None) -> ClassStatistics:
+        """Count, mean and variance of every class, cached in the store under the hash of the content."""
+        from actstore.statistics import class_statistics
+
+        return class_statistics(self, progress=progress)
+
+    def means(self) -> NDArray[np.float32]:
+        """(classes, dim) mean activation of every class; NaN for a class without rows."""
+        return self.statistics().mean.astype(np.float32)
+
+    def to_dask(self) -> dask.array.Array:
+        """A lazy (rows, dim) dask array, one block per chunk."""
+        from actstore.convert import to_dask
+
+        return to_dask(self)
+
+    def to_torch(self, rows: ArrayLike | None = None, dtype: Any = None, device: str = "cpu") -> torch.Tensor:
+        """Rows (all by default) as a tensor of its own memory, (n, dim)."""
+        from actstore.convert import to_torch
+
+        return to_torch(self, rows, dtype, device)
+
+    def to_xarray(self) -> xarray.Dataset:
+        """A lazy xarray Dataset with class names and ids as coordinates."""
+        from actstore.convert import to_xarray
+
+        return to_xarray(self)
+
+    def to_dataset(self, batch_size: int, seed: int | None = None, **options: Any) -> RowDataset:
+        """A torch IterableDataset of (activations, labels) batches; shuffled when given a seed."""
+        from actstore.dataset import RowDataset
+
+        return RowDataset(self, batch_size, seed=seed, **options)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"arguments": (self.store_path, self.name, self.spec, self.committed, self.mapped)}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__init__(*state["arguments"])  # type: ignore[misc]
+
+    def __repr__(self) -> str:
+        return f"<Split {self.path} rows={len(self)} dim={self.dim} {self.dtype} classes={len(self.classes)}>"
+
+
+def _is_int(key: Any) -> bool:
+    return isinstance(key, int | np.integer) and not isinstance(key, bool)

@@ -1,0 +1,93 @@
+"""A store on disk: its classes, its splits, and a writer for each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from actstore.errors import IncompleteError, InvalidInputError, NotAStoreError
+from actstore.hierarchy import read_attributes, remove_partial_files, write_attributes
+from actstore.spec import KEY, Json, SplitSpec, StoreSpec, parse_split_name
+from actstore.split import Split
+from actstore.writer import SplitWriter
+
+
+class ActivationStore:
+    """`store["train"]` reads a split, `store.writer("train")` adds rows to it."""
+
+    def __init__(self, path: Path, spec: StoreSpec) -> None:
+        self.path = path
+        self.spec = spec
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        return self.spec.classes
+
+    @property
+    def dim(self) -> int:
+        return self.spec.dim
+
+    @property
+    def splits(self) -> dict[str, SplitSpec]:
+        """What is committed of every split, by name."""
+        found = {}
+        for entry in sorted(self.path.iterdir()):
+            if (entry / "zarr.json").exists():
+                attributes = read_attributes(entry)
+                if KEY in attributes:
+                    found[entry.name] = SplitSpec.from_json(attributes[KEY], str(entry))
+        return found
+
+    def __getitem__(self, name: str) -> Split:
+        splits = self.splits
+        if name not in splits:
+            have = ", ".join(splits) or "none yet"
+            raise InvalidInputError(f"{self.path} has no split {name!r}; it has: {have}")
+        if not splits[name].complete:
+            raise IncompleteError(
+                f"split {name!r} of {self.path} is not complete; repeat the command that builds it, it resumes"
+            )
+        return Split(self.path, name, self.spec, splits[name])
+
+    def __contains__(self, name: str) -> bool:
+        return name in self.splits
+
+    def writer(
+        self, split: str, *, source: Mapping[str, Json] | None = None, restart: bool = False
+    ) -> SplitWriter:
+        """Add rows to a split, a new one, an interrupted one or a finished one.
+
+        source: what identifies the origin of the rows; a resumed build must name the same one.
+        restart: drop the rows of an interrupted build instead of resuming it.
+        """
+        return SplitWriter(self.path, self.spec, parse_split_name(split), source, restart)
+
+    def add_classes(self, names: Sequence[str]) -> None:
+        """Append class names; labels of existing rows stay as they are."""
+        new = [name for name in names if name not in set(self.classes)]
+        if new:
+            self.spec = self.spec.with_classes([*self.classes, *new])
+            remove_partial_files(self.path)
+            write_attributes(self.path, {KEY: self.spec.to_json()})
+
+    def add_provenance(self, **facts: Json) -> None:
+        """Record facts about where the rows come from, such as the backbone and its weights."""
+        from dataclasses import replace
+
+        self.spec = replace(self.spec, provenance={**self.spec.provenance, **facts})
+        write_attributes(self.path, {KEY: self.spec.to_json()})
+
+    def __repr__(self) -> str:
+        rows = ", ".join(f"{name}: {split.rows}" for name, split in self.splits.items())
+        return f"<ActivationStore {self.path} dim={self.dim} classes={len(self.classes)} rows={{{rows}}}>"
+
+
+def open(path: str | Path) -> ActivationStore:
+    """Open an existing store."""
+    place = Path(path)
+    if not place.exists():
+        raise NotAStoreError(f"{place} does not exist; make one with `actstore import` or `actstore build`")
+    attributes = read_attributes(place)
+    if KEY not in attributes:
+        raise NotAStoreError(f"{place} is Zarr, but not an activation store (no '{KEY}' attribute)")
+    return ActivationStore(place, StoreSpec.from_json(attributes[KEY], str(place)))

@@ -1,0 +1,186 @@
+"""Rows into a split: blocks of any size in, whole chunks out, resumable at every moment.
+
+A chunk's labels and ids go to disk first, then its rows, then its line in the ledger. Only what the
+ledger names counts after a crash; the split's own metadata changes last, in one rename.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from actstore.chunkfile import crc32c
+from actstore.chunkwriter import ChunkWriter, store_chunk
+from actstore.commit import commit
+from actstore.errors import DamagedError, InvalidInputError
+from actstore.hierarchy import ACTIVATIONS, create_split, read_attributes, remove_partial_files
+from actstore.incoming import parse_activations, parse_ids, parse_labels, refused_row
+from actstore.ledger import LedgerFile, read_ledger
+from actstore.pending import Pending, PendingRows
+from actstore.reader import open_rows
+from actstore.spec import KEY, Json, SplitSpec, StoreSpec
+from actstore.tensors import convert_into, first_non_finite_row
+
+
+class SplitWriter:
+    """Appends rows to one split. As a context manager it commits at the end, and not on an error.
+
+    `position` is the row that comes next: after an interrupted build it is where the source has to go on.
+    """
+
+    def __init__(
+        self, store: Path, spec: StoreSpec, name: str,
+        source: Mapping[str, Json] | None = None, restart: bool = False,
+    ) -> None:
+        self._split, self._spec, self._source = store / name, spec, source
+        self._labels_of = {name: label for label, name in enumerate(spec.classes)}
+        self._ledger = LedgerFile(self._split / ACTIVATIONS)
+        self._closed = False
+        try:
+            self._pending = Pending(self._split / ACTIVATIONS)
+            self.committed = self._open_split()
+            self._begin(restart)
+            self._chunks = ChunkWriter(self._split, spec, self._ledger, self._pending)
+            self._load_open_chunk()
+        except BaseException:
+            self._ledger.close()
+            raise
+
+    @property
+    def position(self) -> int:
+        """Rows in the split so far, those in the open chunk included."""
+        return self._chunk * self._spec.chunk_rows + self._filled
+
+    def append(
+        self, activations: ArrayLike, labels: ArrayLike | None = None, ids: Iterable[str] | None = None
+    ) -> None:
+        """Add a block: activations (n, dim), labels (n,) as numbers or class names, ids (n,).
+
+        Labels default to -1, unlabelled. A block that is refused leaves the rows before it intact.
+        """
+        values = parse_activations(activations, self._spec.dim)
+        numbers = parse_labels(labels, len(values), self._labels_of, self.position)
+        names = self._parse_ids(ids, len(values))
+        done = 0
+        while done < len(values):
+            part = slice(done, done + self._spec.chunk_rows - self._filled)
+            done += self._fill(values[part], numbers[part], names[part] if names is not None else None, done)
+
+    def commit(self) -> SplitSpec:
+        """Finish: write the last chunk, merge labels and ids, say so in the metadata."""
+        if self._filled > self._durable:
+            self._submit()
+        self._chunks.drain()
+        committed = commit(self._split, self._spec, self.committed, self._pending, self._ledger, self._source)
+        self.close()
+        return committed
+
+    def close(self) -> None:
+        """Let go of the split without committing; what is durable waits to be resumed."""
+        if not self._closed:
+            self._closed = True
+            self._chunks.close()
+            self._ledger.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            if kind is None and not self._closed:
+                self.commit()
+        finally:
+            self.close()
+
+    def _open_split(self) -> SplitSpec:
+        if not (self._split / "zarr.json").exists():
+            create_split(self._split, self._spec, SplitSpec())
+        return SplitSpec.from_json(read_attributes(self._split).get(KEY, {}), str(self._split))
+
+    def _begin(self, restart: bool) -> None:
+        remove_partial_files(self._split)
+        entries, whole = read_ledger(self._split / ACTIVATIONS)
+        self._ledger.truncate(whole)  # drop half a line
+        if self._pending.exists() and self.committed.ledger_bytes == whole and self.committed.complete:
+            self._pending.remove()  # killed between commit and cleaning up
+        if self._pending.exists() and restart:
+            self._discard()
+        elif self._pending.exists():
+            self._pending.require_source(self._source)
+        if not self._pending.exists():
+            self._pending.begin(self._source)
+        durable = sum(entry.rows for entry in read_ledger(self._split / ACTIVATIONS)[0])
+        if durable < self.committed.rows:
+            raise DamagedError(f"the ledger of {self._split} names {durable} rows, expected {self.committed.rows}")
+        self._start(durable)
+
+    def _discard(self) -> None:
+        """Back to what was committed: shorten the ledger, cut the last chunk, forget pending rows."""
+        self._ledger.truncate(self.committed.ledger_bytes)
+        self._pending.remove()
+        rows, chunk_rows = self.committed.rows, self._spec.chunk_rows
+        if rows % chunk_rows:
+            chunk = rows // chunk_rows
+            values = np.zeros((chunk_rows, self._spec.dim), "<" + self._spec.dtype)
+            kept = open_rows(self._split / ACTIVATIONS, self._spec, rows).read(chunk * chunk_rows, rows)
+            values[: len(kept)] = kept
+            store_chunk(self._split / ACTIVATIONS, self._spec, chunk, values, crc32c(values))
+
+    def _start(self, durable: int) -> None:
+        self._chunk, self._filled = divmod(durable, self._spec.chunk_rows)
+        self._durable = self._filled  # rows of the open chunk that are on disk already
+        self._labels: list[NDArray[np.int32]] = []
+        self._ids: list[bytes] | None = None
+        self._has_ids: bool | None = None if durable == 0 else self.committed.has_ids
+        if durable > self.committed.rows:
+            last = self._pending.read((durable - 1) // self._spec.chunk_rows)
+            self._has_ids = last.ids is not None
+            if self._filled:
+                self._labels, self._ids = [last.labels], last.ids
+
+    def _load_open_chunk(self) -> None:
+        self._buffer = self._chunks.buffer()
+        if self._filled:
+            start = self._chunk * self._spec.chunk_rows
+            rows = open_rows(self._split / ACTIVATIONS, self._spec, start + self._filled)
+            self._buffer[: self._filled] = rows.read(start, start + self._filled)
+
+    def _fill(
+        self, values: NDArray[Any], labels: NDArray[np.int32], ids: list[bytes] | None, offset: int
+    ) -> int:
+        target = self._buffer[self._filled : self._filled + len(values)]
+        convert_into(target, values)
+        bad = first_non_finite_row(target)
+        if bad is not None:
+            raise refused_row(values[bad], f"row {self.position + bad} (row {offset + bad} of this block)")
+        self._labels.append(labels)
+        if ids is not None:
+            self._ids = [] if self._ids is None else self._ids
+            self._ids.extend(ids)
+        self._filled += len(values)
+        if self._filled == self._spec.chunk_rows:
+            self._submit()
+            self._buffer = self._chunks.buffer()
+            self._chunk, self._filled, self._durable = self._chunk + 1, 0, 0
+            self._labels, self._ids = [], None
+        return len(values)
+
+    def _submit(self) -> None:
+        rows = PendingRows(np.concatenate([np.empty(0, np.int32), *self._labels]), self._ids)
+        self._chunks.submit(self._chunk, self._buffer, self._filled, rows)
+
+    def _parse_ids(self, ids: Iterable[str] | None, count: int) -> list[bytes] | None:
+        if count and self._has_ids is not None and (ids is not None) != self._has_ids:
+            state = "has" if self._has_ids else "has no"
+            raise InvalidInputError(f"split {self._split.name!r} {state} ids so far; give ids for all rows or for none")
+        encoded = None if ids is None else parse_ids(ids, count)
+        if count:
+            self._has_ids = ids is not None
+        return encoded
