@@ -1,0 +1,69 @@
+"""Filters -> row numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from actstore.errors import InvalidInputError
+from actstore.rows import parse_rows
+
+if TYPE_CHECKING:
+    from actstore.split import Split
+
+
+def find_rows(
+    split: Split, classes: Sequence[str | int] | None = None, path_glob: str | None = None, rows: Any = None
+) -> NDArray[np.int64]:
+    """Rows that satisfy every filter given, ascending and distinct.
+
+    classes: names or labels. path_glob: a shell pattern for ids. rows: a slice, row numbers, a mask,
+    "1000:2000", or the path of a text or .npy file of row numbers.
+    """
+    keep = np.ones(len(split), bool)
+    if classes is not None:
+        if isinstance(classes, str):
+            classes = [classes]
+        wanted = np.array([split.class_index.position(name) for name in classes], np.int64)
+        keep &= np.isin(split.labels, wanted)
+    if path_glob is not None:
+        keep &= _mask(split.ids.glob(path_glob), len(split))
+    if rows is not None:
+        keep &= _mask(parse_row_filter(rows, len(split)), len(split))
+    return np.flatnonzero(keep)
+
+
+def parse_row_filter(rows: Any, count: int) -> NDArray[np.int64]:
+    if isinstance(rows, slice):
+        return np.arange(*rows.indices(count))
+    if isinstance(rows, str | Path):
+        return _parse_range(rows, count) if ":" in str(rows) else parse_rows(_read_row_file(Path(rows)), count)
+    return parse_rows(rows, count)
+
+
+def _parse_range(text: str | Path, count: int) -> NDArray[np.int64]:
+    parts = str(text).split(":")
+    try:
+        numbers = [int(part) if part else None for part in parts]
+        return np.arange(*slice(*numbers).indices(count))
+    except (ValueError, TypeError):
+        raise InvalidInputError(f"rows must look like 1000:2000 (or start:stop:step), got {str(text)!r}") from None
+
+
+def _read_row_file(path: Path) -> NDArray[Any]:
+    if not path.exists():
+        raise InvalidInputError(f"no such row file: {path}; give a file of row numbers, or a range such as 0:100")
+    try:
+        return np.load(path, allow_pickle=False) if path.suffix == ".npy" else np.array(path.read_text().split(), int)
+    except ValueError as error:
+        raise InvalidInputError(f"{path} is not a list of row numbers: {error}") from error
+
+
+def _mask(rows: NDArray[np.int64], count: int) -> NDArray[np.bool_]:
+    mask = np.zeros(count, bool)
+    mask[rows] = True
+    return mask

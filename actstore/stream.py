@@ -1,0 +1,143 @@
+"""Training batches from a store: planned by sampling.py, gathered ahead of time on a thread."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from actstore.errors import InvalidInputError
+from actstore.sampling import BatchPlan, plan_batch
+from actstore.tensors import borrow
+
+if TYPE_CHECKING:
+    from actstore.split import Split
+
+Gather = Callable[[NDArray[np.int64]], torch.Tensor]  # row ids (n,) -> (n, dim) float32
+
+
+@dataclass(frozen=True)
+class Batch:
+    """statistics and queries (n_class, dim) float32; targets (n_class,): query i belongs to category targets[i]."""
+
+    step: int
+    statistics: torch.Tensor
+    queries: torch.Tensor
+    targets: torch.Tensor
+    plan: BatchPlan
+
+
+class ClassBatches:
+    """Batches for steps start_step, start_step + 1, …; iterate, or call `batch(step)` for a single one.
+
+    classes: names or labels, by default every class with rows. resident: hold the split in memory (on
+    the device); otherwise rows are read from the store and pages are given back, so that memory stays
+    small however large the store is.
+    """
+
+    def __init__(
+        self, split: Split, *, classes: Sequence[str | int] | None = None, seed: int = 0, start_step: int = 0,
+        steps: int | None = None, p_mean: float = 0.9, rank: int = 0, world_size: int = 1, prefetch: int = 2,
+        resident: bool = False, device: str | torch.device = "cpu",
+    ) -> None:
+        if prefetch < 0:
+            raise InvalidInputError(f"prefetch must not be negative, got {prefetch}")
+        index = split.class_index
+        self.labels = (
+            np.flatnonzero(index.counts)
+            if classes is None
+            else np.array([index.position(name) for name in classes], np.int64)
+        )
+        self._index, self._seed, self._p_mean = index, seed, p_mean
+        self._start, self._stop = start_step, None if steps is None else start_step + steps
+        self._rank, self._world_size, self._prefetch = rank, world_size, prefetch
+        self._device = torch.device(device)
+        self._gather = _resident(split, self._device) if resident else _streamed(split, self._device)
+        self._means = torch.from_numpy(split.means()).to(self._device)  # (all classes, dim)
+
+    def batch(self, step: int) -> Batch:
+        plan = plan_batch(self._index, self.labels, self._seed, step, self._p_mean)
+        plan = plan.shard(self._rank, self._world_size)
+        drawn = np.flatnonzero(~plan.use_mean)
+        # one gather for both kinds of rows
+        rows = self._gather(np.concatenate([plan.query_rows, plan.statistic_rows[drawn]]))
+        statistics = self._means[torch.from_numpy(plan.labels).to(self._device)]
+        statistics[torch.from_numpy(drawn).to(self._device)] = rows[len(plan.labels) :]
+        targets = torch.from_numpy(plan.targets).to(self._device)
+        return Batch(step, statistics, rows[: len(plan.labels)], targets, plan)
+
+    def __iter__(self) -> Iterator[Batch]:
+        if self._prefetch:
+            return _prefetched(self._batches(), self._prefetch)
+        return self._batches()
+
+    def _batches(self) -> Iterator[Batch]:
+        step = self._start
+        while self._stop is None or step < self._stop:
+            yield self.batch(step)
+            step += 1
+
+
+def _streamed(split: Split, device: torch.device) -> Gather:
+    def gather(rows: NDArray[np.int64]) -> torch.Tensor:
+        # ascending rows touch each page once; the result goes back to the order asked for
+        order = np.argsort(rows, kind="stable")
+        values = borrow(split.rows.take_bounded(rows[order]))
+        out = torch.empty((len(rows), split.dim), pin_memory=device.type == "cuda")
+        out[torch.from_numpy(order)] = values.float()
+        return out.to(device, non_blocking=True)
+
+    return gather
+
+
+def _resident(split: Split, device: torch.device) -> Gather:
+    held = split.to_torch(device=str(device))
+
+    def gather(rows: NDArray[np.int64]) -> torch.Tensor:
+        return held.index_select(0, torch.from_numpy(rows).to(device)).float()
+
+    return gather
+
+
+def _prefetched(batches: Iterator[Batch], ahead: int) -> Iterator[Batch]:
+    """Draw from `batches` on a thread, at most `ahead` in advance; its errors are raised here."""
+    ready: queue.Queue[tuple[Literal["batch", "error", "end"], Any]] = queue.Queue(maxsize=ahead)
+    stopped = threading.Event()
+
+    def offer(kind: Literal["batch", "error", "end"], item: Any) -> None:
+        while not stopped.is_set():
+            try:
+                return ready.put((kind, item), timeout=0.1)
+            except queue.Full:
+                continue
+
+    def draw() -> None:
+        torch.set_num_threads(1)  # of this thread alone: the cores belong to the trainer
+        try:
+            for batch in batches:
+                offer("batch", batch)
+                if stopped.is_set():
+                    return
+            offer("end", None)
+        except BaseException as error:  # noqa: BLE001 - handed to the consumer, who raises it
+            offer("error", error)
+
+    thread = threading.Thread(target=draw, name="actstore-prefetch", daemon=True)
+    thread.start()
+    try:
+        while True:
+            kind, item = ready.get()
+            if kind == "end":
+                return
+            if kind == "error":
+                raise item
+            yield item
+    finally:
+        stopped.set()
+        thread.join()
