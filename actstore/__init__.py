@@ -1,10 +1,10 @@
 """actstore: millions of image activations in plain Zarr, at the speed of a memory map.
 
-    import actstore
-    train = actstore.open("imagenet.zarr")["train"]
-    train.take([17, 3, 99])        # (3, dim)
-    train.of_class("n01440764")    # (n, dim)
-    train.means()                  # (classes, dim)
+import actstore
+train = actstore.open("imagenet.zarr")["train"]
+train.take([17, 3, 99])        # (3, dim)
+train.of_class("n01440764")    # (n, dim)
+train.means()                  # (classes, dim)
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from actstore.create import create, from_arrays
+    from actstore.arrays import from_arrays
+    from actstore.create import create
     from actstore.split import Split
     from actstore.store import ActivationStore, open
 
@@ -25,7 +26,7 @@ _HOMES = {
     "ActivationStore": "actstore.store",
     "Split": "actstore.split",
     "create": "actstore.create",
-    "from_arrays": "actstore.create",
+    "from_arrays": "actstore.arrays",
 }
 
 __all__ = ["ActivationStore", "Split", "__version__", "create", "from_arrays", "open"]

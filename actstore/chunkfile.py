@@ -9,22 +9,20 @@ from pathlib import Path
 from typing import cast
 
 import google_crc32c
-import numpy as np
-from typing_extensions import Buffer
 
-from actstore.files import write_atomic
+from actstore.files import Data, as_bytes, write_atomic
 
 CRC_BYTES = 4
 
 
-def crc32c(data: Buffer) -> int:
+def crc32c(data: Data) -> int:
     return extend_crc32c(0, data)
 
 
-def extend_crc32c(crc: int, data: Buffer) -> int:
+def extend_crc32c(crc: int, data: Data) -> int:
     """The crc of what `crc` covers followed by `data`."""
     # The C extension refuses memoryviews, but takes any array without a copy.
-    return cast(int, google_crc32c.extend(crc, np.frombuffer(data, np.uint8)))
+    return cast(int, google_crc32c.extend(crc, as_bytes(data)))
 
 
 def chunk_path(array: Path, chunk: int, ndim: int = 2) -> Path:
@@ -33,7 +31,7 @@ def chunk_path(array: Path, chunk: int, ndim: int = 2) -> Path:
     return path / "0" if ndim == 2 else path
 
 
-def write_chunk(path: Path, values: Buffer, crc: int | None = None) -> int:
+def write_chunk(path: Path, values: Data, crc: int | None = None) -> int:
     """Write a chunk file durably; returns its size."""
     crc = crc32c(values) if crc is None else crc
     return write_atomic(path, values, crc.to_bytes(CRC_BYTES, "little"))

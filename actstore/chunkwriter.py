@@ -15,7 +15,7 @@ from actstore.chunkfile import chunk_path, crc32c, write_chunk
 from actstore.files import storage_errors, sync_directory
 from actstore.hierarchy import ACTIVATIONS, open_array, resize
 from actstore.ledger import Entry, LedgerFile
-from actstore.pending import Pending, PendingRows
+from actstore.pending import LabelsAndIds, Pending
 from actstore.spec import StoreSpec
 
 _BUFFERS = 3  # one being filled, one being written, one waiting
@@ -39,7 +39,7 @@ class ChunkWriter:
             self._settle_one()
         return self._free.pop()
 
-    def submit(self, chunk: int, values: NDArray[Any], used: int, rows: PendingRows) -> None:
+    def submit(self, chunk: int, values: NDArray[Any], used: int, rows: LabelsAndIds) -> None:
         """Queue a chunk, of which the first `used` rows count; its buffer comes back by itself."""
         values[used:] = 0  # padding, so that equal rows give equal files
         self._under_way.append((self._thread.submit(self._write, chunk, values, used, rows), values))
@@ -57,7 +57,7 @@ class ChunkWriter:
         future.result()
         self._free.append(values)
 
-    def _write(self, chunk: int, values: NDArray[Any], used: int, rows: PendingRows) -> None:
+    def _write(self, chunk: int, values: NDArray[Any], used: int, rows: LabelsAndIds) -> None:
         self._pending.write(chunk, rows)
         crc = crc32c(values)
         stored = store_chunk(self._array, self._spec, chunk, values, crc)

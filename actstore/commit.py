@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,18 +13,22 @@ from actstore.flat import FlatAppender
 from actstore.hierarchy import ACTIVATIONS, resize, write_attributes
 from actstore.ids import offsets_of
 from actstore.ledger import Entry, LedgerFile, content_hash, read_ledger
-from actstore.pending import Pending, PendingRows
+from actstore.pending import LabelsAndIds, Pending
 from actstore.spec import KEY, Json, SplitSpec, StoreSpec
 
 
 def commit(
-    split: Path, spec: StoreSpec, before: SplitSpec, pending: Pending, ledger: LedgerFile,
+    split: Path,
+    spec: StoreSpec,
+    before: SplitSpec,
+    pending: Pending,
+    ledger: LedgerFile,
     source: Mapping[str, Json] | None,
 ) -> SplitSpec:
     """Make every row that the ledger names part of the split."""
     entries, _ = read_ledger(split / ACTIVATIONS)
     rows = sum(entry.rows for entry in entries)
-    after = _merge_rows(split, before, _pending_rows(pending, entries, before.rows, spec.chunk_rows))
+    after = write_labels_and_ids(split, before, _pending_rows(pending, entries, before.rows, spec.chunk_rows))
     resize(split / ACTIVATIONS, rows)
     content = content_hash(spec.dtype, spec.dim, entries, after.labels_crc, after.ids_crc)
     sources = before.sources
@@ -44,35 +48,36 @@ def commit(
     return after
 
 
-def _pending_rows(
-    pending: Pending, entries: list[Entry], committed: int, chunk_rows: int
-) -> Iterator[PendingRows]:
+def _pending_rows(pending: Pending, entries: list[Entry], committed: int, chunk_rows: int) -> Iterator[LabelsAndIds]:
     for entry in entries:
         if entry.chunk * chunk_rows + entry.rows > committed:
             yield pending.read(entry.chunk)
 
 
-def _merge_rows(split: Path, before: SplitSpec, chunks: Iterator[PendingRows]) -> SplitSpec:
+def write_labels_and_ids(split: Path, before: SplitSpec, parts: Iterable[LabelsAndIds]) -> SplitSpec:
+    """Append labels and ids after the committed ones; returns the spec with what describes them updated."""
     labels = FlatAppender(split, "labels", before.rows)
     offsets = FlatAppender(split, "path_offsets", before.rows + 1 if before.has_ids else 0)
     data = FlatAppender(split, "path_bytes", before.id_bytes)
     state = before
-    for chunk in chunks:
-        little = chunk.labels.astype("<i4")
-        labels.append(little)
-        state = replace(state, labels_crc=extend_crc32c(state.labels_crc, little))
-        if chunk.ids:
-            joined = b"".join(chunk.ids)
-            ends = offsets_of(chunk.ids) + state.id_bytes
+    for part in parts:
+        labels.append(part.labels)
+        if part.ids:
+            ends = offsets_of(part.ids) + state.id_bytes
             offsets.append(ends if not state.has_ids else ends[1:])
-            data.append(np.frombuffer(joined, np.uint8))
-            lengths = np.diff(ends).astype("<i8")
-            state = replace(
-                state,
-                has_ids=True,
-                id_bytes=state.id_bytes + len(joined),
-                ids_crc=extend_crc32c(extend_crc32c(state.ids_crc, lengths), joined),
-            )
+            data.append(np.frombuffer(b"".join(part.ids), np.uint8))
+        state = describe_labels_and_ids(state, part)
     for appender in (labels, offsets, data):
         appender.close()
     return state
+
+
+def describe_labels_and_ids(before: SplitSpec, part: LabelsAndIds) -> SplitSpec:
+    """The checksums and sizes after one more part."""
+    after = replace(before, labels_crc=extend_crc32c(before.labels_crc, part.labels.astype("<i4")))
+    if not part.ids:
+        return after
+    joined = b"".join(part.ids)
+    lengths = np.array([len(name) for name in part.ids], "<i8")
+    ids_crc = extend_crc32c(extend_crc32c(before.ids_crc, lengths), joined)
+    return replace(after, has_ids=True, id_bytes=before.id_bytes + len(joined), ids_crc=ids_crc)

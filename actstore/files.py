@@ -7,10 +7,19 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
-from typing_extensions import Buffer
+import numpy as np
+from numpy.typing import NDArray
 
 from actstore.errors import StorageError
+
+Data = bytes | bytearray | memoryview | NDArray[Any]
+
+
+def as_bytes(data: Data) -> NDArray[np.uint8]:
+    """The memory of contiguous data as bytes, without a copy."""
+    return np.frombuffer(data, np.uint8)
 
 
 @contextmanager
@@ -32,7 +41,7 @@ def storage_errors(path: Path) -> Iterator[None]:
         raise StorageError(f"cannot write {path}: {advice}") from error
 
 
-def write_atomic(path: Path, *parts: Buffer) -> int:
+def write_atomic(path: Path, *parts: Data) -> int:
     """Write the parts under a temporary name, flush to disk, rename. Returns the bytes written.
 
     The temporary name is a function of the final one: a write that was killed leaves a file that
@@ -45,7 +54,7 @@ def write_atomic(path: Path, *parts: Buffer) -> int:
             written = 0
             with partial.open("wb", buffering=0) as file:
                 for part in parts:
-                    written += _write_all(file.fileno(), memoryview(part).cast("B"))
+                    written += _write_all(file.fileno(), as_bytes(part).data)
                 os.fsync(file.fileno())
             partial.replace(path)
         except OSError:

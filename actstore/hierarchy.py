@@ -65,7 +65,10 @@ def _create_activations(path: Path, spec: StoreSpec) -> None:
 
 
 def create_raw_array(
-    path: Path, shape: tuple[int, ...], dtype: str, chunks: tuple[int, ...],
+    path: Path,
+    shape: tuple[int, ...],
+    dtype: str,
+    chunks: tuple[int, ...],
     attributes: Mapping[str, Json] | None = None,
 ) -> zarr.Array[Any]:
     """An array whose chunk files are raw values and a crc32c."""
@@ -106,7 +109,7 @@ def write_attributes(path: Path, attributes: Mapping[str, Json]) -> None:
 
 def open_array(path: Path, mode: str = "r") -> zarr.Array[Any]:
     try:
-        return zarr.open_array(path, mode=mode)  # type: ignore[arg-type]
+        return zarr.open_array(path, mode=mode)
     except (FileNotFoundError, KeyError, ValueError) as error:
         raise DamagedError(f"{path} is not a readable Zarr array: {error}") from error
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import fnmatch
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
 from typing import overload
 
 import numpy as np
@@ -35,7 +36,7 @@ class Ids(Sequence[str]):
 
     def __iter__(self) -> Iterator[str]:
         ends = self._offsets.tolist()
-        for start, stop in zip(ends, ends[1:], strict=False):
+        for start, stop in pairwise(ends):
             yield self._data[start:stop].decode()
 
     def glob(self, pattern: str) -> NDArray[np.int64]:

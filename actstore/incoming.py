@@ -23,9 +23,7 @@ def parse_activations(activations: ArrayLike, dim: int) -> NDArray[Any]:
     return values
 
 
-def parse_labels(
-    labels: ArrayLike | None, count: int, label_of: Mapping[str, int], position: int
-) -> NDArray[np.int32]:
+def parse_labels(labels: ArrayLike | None, count: int, label_of: Mapping[str, int], position: int) -> NDArray[np.int32]:
     """(count,) labels from numbers or class names; none at all means unlabelled."""
     if labels is None:
         return np.full(count, -1, np.int32)

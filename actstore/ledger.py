@@ -79,9 +79,7 @@ class LedgerFile:
             fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             os.close(self._descriptor)
-            raise LockedError(
-                f"another process is writing to {array.parent}; wait for it to end, or stop it"
-            ) from None
+            raise LockedError(f"another process is writing to {array.parent}; wait for it to end, or stop it") from None
 
     def append(self, entry: Entry) -> None:
         with storage_errors(self.path):

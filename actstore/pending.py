@@ -22,7 +22,7 @@ from actstore.spec import Json
 
 
 @dataclass(frozen=True)
-class PendingRows:
+class LabelsAndIds:
     """Labels (n,) and, where the split has them, encoded ids of the uncommitted rows of a chunk."""
 
     labels: NDArray[np.int32]
@@ -48,7 +48,7 @@ class Pending:
                 f"{describe(source)}{_difference(begun, source)}; repeat the first, or discard it with --restart"
             )
 
-    def write(self, chunk: int, rows: PendingRows) -> None:
+    def write(self, chunk: int, rows: LabelsAndIds) -> None:
         arrays = {"labels": rows.labels}
         if rows.ids is not None:
             arrays["lengths"] = np.array([len(name) for name in rows.ids], np.int32)
@@ -57,15 +57,15 @@ class Pending:
         np.savez(stream, **arrays)  # type: ignore[arg-type]
         write_atomic(self._file(chunk), stream.getbuffer())
 
-    def read(self, chunk: int) -> PendingRows:
+    def read(self, chunk: int) -> LabelsAndIds:
         with np.load(self._file(chunk), allow_pickle=False) as arrays:
             labels = arrays["labels"]
             if "lengths" not in arrays:
-                return PendingRows(labels, None)
+                return LabelsAndIds(labels, None)
             ends = np.cumsum(arrays["lengths"])
             data = arrays["bytes"].tobytes()
             starts = ends - arrays["lengths"]
-            return PendingRows(labels, [data[a:b] for a, b in zip(starts.tolist(), ends.tolist(), strict=True)])
+            return LabelsAndIds(labels, [data[a:b] for a, b in zip(starts.tolist(), ends.tolist(), strict=True)])
 
     def has(self, chunk: int) -> bool:
         return self._file(chunk).exists()

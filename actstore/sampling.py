@@ -37,8 +37,12 @@ class BatchPlan:
             raise InvalidInputError(f"rank must be 0 to {world_size - 1}, got {rank}")
         part = slice(len(self.labels) * rank // world_size, len(self.labels) * (rank + 1) // world_size)
         return BatchPlan(
-            self.step, self.labels[part], self.targets[part], self.use_mean[part],
-            self.statistic_rows[part], self.query_rows[part],
+            self.step,
+            self.labels[part],
+            self.targets[part],
+            self.use_mean[part],
+            self.statistic_rows[part],
+            self.query_rows[part],
         )
 
 

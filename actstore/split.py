@@ -106,7 +106,8 @@ class Split:
         if _is_int(key):
             if not -len(self) <= key < len(self):
                 parse_rows([key], len(self))  # raises the usual error
-            return self.take([key % len(self)])[0]
+            row: NDArray[Any] = self.take([key % len(self)])[0]
+            return row
         if isinstance(key, slice):
             start, stop, step = key.indices(len(self))
             if step == 1:

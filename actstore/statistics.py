@@ -7,6 +7,7 @@ import shutil
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import dask
@@ -58,7 +59,7 @@ def _compute(split: Split, first: int, progress: Progress | None) -> list[Moment
     pivot = split.rows.read(0, min(_PIVOT_ROWS, len(split))).astype(np.float32).mean(axis=0)
     chunk = split.spec.chunk_rows
     edges = [first, *range((first // chunk + 1) * chunk, len(split), chunk), len(split)]
-    spans = [(a, b) for a, b in zip(edges, edges[1:], strict=False) if a < b]
+    spans = [(a, b) for a, b in pairwise(edges) if a < b]
     if not spans:
         return []
     _ = split.labels, split.rows  # opened once, here, not by every thread
@@ -70,7 +71,9 @@ def _compute(split: Split, first: int, progress: Progress | None) -> list[Moment
         return list(dask.compute(*level, scheduler="threads", pool=pool))
 
 
-def _span_moments(split: Split, start: int, stop: int, pivot: NDArray[np.float32], progress: Progress | None) -> Moments:
+def _span_moments(
+    split: Split, start: int, stop: int, pivot: NDArray[np.float32], progress: Progress | None
+) -> Moments:
     moments = block_moments(split.rows.read(start, stop), split.labels[start:stop], pivot)
     split.rows.release(start, stop)
     if progress is not None:
@@ -83,7 +86,7 @@ def _load(split: Split) -> tuple[Moments | None, int]:
     covered = {content: rows for rows, content in split.committed.history}
     try:
         contents = {read_attributes(split.path / name).get("content") for name in _NAMES}
-        if len(contents) != 1 or (rows := covered.get(contents.pop())) is None:
+        if len(contents) != 1 or (rows := covered.get(str(contents.pop()))) is None:
             return None, 0
         count, mean, variance = (np.asarray(open_array(split.path / name)[...]) for name in _NAMES)
     except (ActstoreError, ValueError):  # absent or damaged: compute anew
@@ -100,9 +103,7 @@ def _save(split: Split, moments: Moments) -> None:
         fresh = split.path / f".{name}.{os.getpid()}"
         try:
             chunks = (max(1, min(len(values), (8 << 20) // (8 * split.dim))), *values.shape[1:])
-            array = create_raw_array(
-                fresh, values.shape, values.dtype.str[1:], chunks, {"content": split.content}
-            )
+            array = create_raw_array(fresh, values.shape, values.dtype.str[1:], chunks, {"content": split.content})
             array[...] = values
             shutil.rmtree(split.path / name, ignore_errors=True)
             fresh.rename(split.path / name)
@@ -123,5 +124,3 @@ def _dense(moments: Moments, classes: int, dim: int) -> ClassStatistics:
 def _empty(dim: int) -> Moments:
     none: NDArray[Any] = np.empty(0, np.int64)
     return Moments(none, none, np.empty((0, dim)), np.empty((0, dim)))
-
-

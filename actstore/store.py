@@ -52,9 +52,7 @@ class ActivationStore:
     def __contains__(self, name: str) -> bool:
         return name in self.splits
 
-    def writer(
-        self, split: str, *, source: Mapping[str, Json] | None = None, restart: bool = False
-    ) -> SplitWriter:
+    def writer(self, split: str, *, source: Mapping[str, Json] | None = None, restart: bool = False) -> SplitWriter:
         """Add rows to a split, a new one, an interrupted one or a finished one.
 
         source: what identifies the origin of the rows; a resumed build must name the same one.
@@ -82,7 +80,7 @@ class ActivationStore:
         return f"<ActivationStore {self.path} dim={self.dim} classes={len(self.classes)} rows={{{rows}}}>"
 
 
-def open(path: str | Path) -> ActivationStore:
+def open(path: str | Path) -> ActivationStore:  # noqa: A001
     """Open an existing store."""
     place = Path(path)
     if not place.exists():

@@ -42,9 +42,19 @@ class ClassBatches:
     """
 
     def __init__(
-        self, split: Split, *, classes: Sequence[str | int] | None = None, seed: int = 0, start_step: int = 0,
-        steps: int | None = None, p_mean: float = 0.9, rank: int = 0, world_size: int = 1, prefetch: int = 2,
-        resident: bool = False, device: str | torch.device = "cpu",
+        self,
+        split: Split,
+        *,
+        classes: Sequence[str | int] | None = None,
+        seed: int = 0,
+        start_step: int = 0,
+        steps: int | None = None,
+        p_mean: float = 0.9,
+        rank: int = 0,
+        world_size: int = 1,
+        prefetch: int = 2,
+        resident: bool = False,
+        device: str | torch.device = "cpu",
     ) -> None:
         if prefetch < 0:
             raise InvalidInputError(f"prefetch must not be negative, got {prefetch}")

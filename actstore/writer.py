@@ -21,7 +21,7 @@ from actstore.errors import DamagedError, InvalidInputError
 from actstore.hierarchy import ACTIVATIONS, create_split, read_attributes, remove_partial_files
 from actstore.incoming import parse_activations, parse_ids, parse_labels, refused_row
 from actstore.ledger import LedgerFile, read_ledger
-from actstore.pending import Pending, PendingRows
+from actstore.pending import LabelsAndIds, Pending
 from actstore.reader import open_rows
 from actstore.spec import KEY, Json, SplitSpec, StoreSpec
 from actstore.tensors import convert_into, first_non_finite_row
@@ -34,8 +34,12 @@ class SplitWriter:
     """
 
     def __init__(
-        self, store: Path, spec: StoreSpec, name: str,
-        source: Mapping[str, Json] | None = None, restart: bool = False,
+        self,
+        store: Path,
+        spec: StoreSpec,
+        name: str,
+        source: Mapping[str, Json] | None = None,
+        restart: bool = False,
     ) -> None:
         self._split, self._spec, self._source = store / name, spec, source
         self._labels_of = {name: label for label, name in enumerate(spec.classes)}
@@ -56,9 +60,7 @@ class SplitWriter:
         """Rows in the split so far, those in the open chunk included."""
         return self._chunk * self._spec.chunk_rows + self._filled
 
-    def append(
-        self, activations: ArrayLike, labels: ArrayLike | None = None, ids: Iterable[str] | None = None
-    ) -> None:
+    def append(self, activations: ArrayLike, labels: ArrayLike | None = None, ids: Iterable[str] | None = None) -> None:
         """Add a block: activations (n, dim), labels (n,) as numbers or class names, ids (n,).
 
         Labels default to -1, unlabelled. A block that is refused leaves the rows before it intact.
@@ -106,7 +108,7 @@ class SplitWriter:
 
     def _begin(self, restart: bool) -> None:
         remove_partial_files(self._split)
-        entries, whole = read_ledger(self._split / ACTIVATIONS)
+        _, whole = read_ledger(self._split / ACTIVATIONS)
         self._ledger.truncate(whole)  # drop half a line
         if self._pending.exists() and self.committed.ledger_bytes == whole and self.committed.complete:
             self._pending.remove()  # killed between commit and cleaning up
@@ -152,9 +154,7 @@ class SplitWriter:
             rows = open_rows(self._split / ACTIVATIONS, self._spec, start + self._filled)
             self._buffer[: self._filled] = rows.read(start, start + self._filled)
 
-    def _fill(
-        self, values: NDArray[Any], labels: NDArray[np.int32], ids: list[bytes] | None, offset: int
-    ) -> int:
+    def _fill(self, values: NDArray[Any], labels: NDArray[np.int32], ids: list[bytes] | None, offset: int) -> int:
         target = self._buffer[self._filled : self._filled + len(values)]
         convert_into(target, values)
         bad = first_non_finite_row(target)
@@ -173,7 +173,7 @@ class SplitWriter:
         return len(values)
 
     def _submit(self) -> None:
-        rows = PendingRows(np.concatenate([np.empty(0, np.int32), *self._labels]), self._ids)
+        rows = LabelsAndIds(np.concatenate([np.empty(0, np.int32), *self._labels]), self._ids)
         self._chunks.submit(self._chunk, self._buffer, self._filled, rows)
 
     def _parse_ids(self, ids: Iterable[str] | None, count: int) -> list[bytes] | None:

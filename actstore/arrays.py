@@ -1,0 +1,47 @@
+"""A finished store from arrays in one line."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from actstore.create import require_free
+from actstore.errors import InvalidInputError
+from actstore.importer import fill_split, open_or_create
+from actstore.sources.rows import ArrayRows, Table
+from actstore.spec import parse_split_name
+from actstore.store import ActivationStore
+
+Arrays = tuple[ArrayLike, ArrayLike | None] | tuple[ArrayLike, ArrayLike | None, Iterable[str] | None]
+
+
+def from_arrays(
+    path: str | Path, splits: Mapping[str, Arrays], classes: Sequence[str] | None = None, **options: Any
+) -> ActivationStore:
+    """A store from {split: (activations (n, dim), labels (n,)[, ids])}; options as for `create`.
+
+    Memory maps are read block by block. Without `classes`, class names are the labels themselves:
+    the distinct strings, or the numbers up to the largest.
+    """
+    tables = {parse_split_name(name): _parse(name, given) for name, given in splits.items()}
+    if not tables:
+        raise InvalidInputError("from_arrays needs at least one split, such as {'train': (activations, labels)}")
+    require_free(Path(path))
+    store = open_or_create(Path(path), tables, classes, **options)
+    for name, table in tables.items():
+        fill_split(store, name, table, source={"kind": "arrays"})
+    return store
+
+
+def _parse(name: str, given: Arrays) -> Table:
+    if not isinstance(given, tuple) or len(given) not in (2, 3):
+        raise InvalidInputError(f"split {name!r} must be (activations, labels) or (activations, labels, ids)")
+    values = given[0] if isinstance(given[0], np.ndarray) else np.asarray(given[0])
+    if values.ndim != 2:
+        raise InvalidInputError(f"activations of split {name!r} must be two-dimensional, got shape {values.shape}")
+    ids = list(given[2]) if len(given) == 3 and given[2] is not None else None
+    return Table(ArrayRows(values), None if given[1] is None else np.asarray(given[1]), ids)

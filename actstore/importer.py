@@ -1,0 +1,178 @@
+"""From a source of rows to a finished split; interrupted at any moment, it goes on where it stopped."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from actstore.create import class_names, create
+from actstore.errors import InvalidInputError
+from actstore.sources.files import open_tables, read_column
+from actstore.sources.rows import Table
+from actstore.spec import Json, default_chunk_rows
+from actstore.store import ActivationStore, open
+
+Progress = Callable[[str, int, int], None]  # split, rows done, rows in all
+
+
+@dataclass(frozen=True)
+class ImportRequest:
+    """Files to import and how; see `actstore import --help`."""
+
+    path: Path
+    array: str | None = None
+    split: str | None = None
+    labels: Path | None = None
+    ids: Path | None = None
+    classes: Path | None = None
+
+    def source(self, split: str) -> dict[str, Json]:
+        """What identifies the origin of a split's rows; enough to read them again."""
+        named = {"labels": self.labels, "ids": self.ids, "classes": self.classes}
+        return {
+            "kind": "file",
+            **_fingerprint(self.path),
+            "array": self.array,
+            "split": split,
+            **{key: _fingerprint(path) for key, path in named.items() if path is not None},
+        }
+
+
+def read_request(request: ImportRequest) -> tuple[dict[str, Table], list[str] | None]:
+    """Tables by split, with labels and ids of their own files where those were given."""
+    tables, classes = open_tables(request.path, request.array, request.split)
+    if request.classes is not None:
+        classes = [str(name) for name in read_column(request.classes, "classes").tolist()]
+    if request.labels is None and request.ids is None:
+        return tables, classes
+    if len(tables) != 1:
+        raise InvalidInputError(
+            f"{request.path} holds the splits {', '.join(tables)}; choose one with --array to give it labels or ids"
+        )
+    ((split, table),) = tables.items()
+    labels = table.labels if request.labels is None else read_column(request.labels, "labels")
+    ids = table.ids if request.ids is None else [str(one) for one in read_column(request.ids, "ids").tolist()]
+    return {split: Table(table.activations, labels, ids)}, classes
+
+
+def import_file(
+    request: ImportRequest, store: Path, progress: Progress | None = None, restart: bool = False, **options: Any
+) -> ActivationStore:
+    """Make or extend a store by the splits of a file; finished splits of the same file are left alone."""
+    tables, classes = read_request(request)
+    target = open_or_create(store, tables, classes, provenance={"source": str(request.path)}, **options)
+    for split, table in tables.items():
+        source = request.source(split)
+        done = target.splits.get(split)
+        if done is not None and done.complete:
+            if not _same_source(done.sources[-1:], source):
+                raise InvalidInputError(
+                    f"{store} has a finished split {split!r} already; add rows with `actstore append`"
+                )
+            continue
+        fill_split(target, split, table, source, progress, restart)
+    return target
+
+
+def append_file(request: ImportRequest, store: Path, progress: Progress | None = None, restart: bool = False) -> int:
+    """Add the rows of a file to finished splits, new classes included; returns the rows added.
+
+    A repeated append of the same unchanged file adds nothing.
+    """
+    target, added = open(store), 0
+    tables, classes = read_request(request)
+    for split, table in tables.items():
+        _add_classes(target, table, classes)
+        before = target[split].committed
+        source = request.source(split)
+        if not _same_source(before.sources[-1:], source):
+            fill_split(target, split, table, source, progress, restart)
+            added += len(target[split]) - before.rows
+    return added
+
+
+def fill_split(
+    store: ActivationStore,
+    split: str,
+    table: Table,
+    source: Mapping[str, Json],
+    progress: Progress | None = None,
+    restart: bool = False,
+) -> None:
+    """Append every row of a table that is not yet on disk, and commit."""
+    rows = table.activations
+    check_table(table, split, store.dim)
+    with store.writer(split, source=source, restart=restart) as writer:
+        base = writer.committed.rows
+        position = writer.position - base
+        for block in rows.blocks(position, rows.shape[0]):
+            part = slice(position, position + len(block))
+            writer.append(
+                block,
+                None if table.labels is None else table.labels[part],
+                None if table.ids is None else table.ids[part],
+            )
+            position = part.stop
+            if progress is not None:
+                progress(split, position, rows.shape[0])
+
+
+def check_table(table: Table, split: str, dim: int) -> None:
+    count, width = table.activations.shape
+    if width != dim:
+        raise InvalidInputError(f"split {split!r} has rows of dim {width}, the store has dim {dim}")
+    for what, column in (("labels", table.labels), ("ids", table.ids)):
+        if column is not None and len(column) != count:
+            raise InvalidInputError(f"split {split!r} has {count} rows but {len(column)} {what}")
+
+
+def open_or_create(
+    path: Path, tables: Mapping[str, Table], classes: Sequence[str] | None, **options: Any
+) -> ActivationStore:
+    """The store at a path, or a new one shaped by the tables it will hold."""
+    dims = {table.activations.shape[1] for table in tables.values()}
+    if len(dims) != 1:
+        raise InvalidInputError(f"all splits of a store have one dim; these have {sorted(dims)}")
+    for split, table in tables.items():
+        check_table(table, split, *dims)
+    if (path / "zarr.json").exists():
+        store = open(path)
+        for table in tables.values():
+            _add_classes(store, table, classes)
+        return store
+    names = class_names([table.labels for table in tables.values()]) if classes is None else classes
+    (dim,) = dims
+    dtype = options.setdefault("dtype", "f2")
+    if not options.get("chunk_rows"):
+        longest = max(table.activations.shape[0] for table in tables.values())
+        options["chunk_rows"] = default_chunk_rows(dim, dtype, longest)
+    return create(path, classes=names, dim=dim, **options)
+
+
+def _add_classes(store: ActivationStore, table: Table, classes: Sequence[str] | None) -> None:
+    """Names come in with the table: its class list, or labels that are names themselves."""
+    if classes is not None:
+        known = store.classes[: len(classes)]
+        if table.labels is not None and table.labels.dtype.kind in "iu" and tuple(classes[: len(known)]) != known:
+            raise InvalidInputError(
+                "the class list does not begin with the store's own classes, so its numbers mean other classes; "
+                "give labels as names, or the store's class list with new names at its end"
+            )
+        store.add_classes(classes)
+    elif table.labels is not None and table.labels.dtype.kind in "UO":
+        store.add_classes(class_names([np.asarray(table.labels)]))
+
+
+def _same_source(committed: Sequence[Mapping[str, Json]], source: Mapping[str, Json]) -> bool:
+    return bool(committed) and {k: v for k, v in committed[0].items() if k != "rows"} == dict(source)
+
+
+def _fingerprint(path: Path) -> dict[str, Json]:
+    if not path.exists():
+        raise InvalidInputError(f"no such file: {path}")
+    facts = path.stat()
+    return {"path": str(path.resolve()), "size": facts.st_size, "mtime_ns": facts.st_mtime_ns}

@@ -1,0 +1,165 @@
+"""Array files by their ending: which arrays they hold, and which of them are splits."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from actstore.errors import InvalidInputError
+from actstore.sources.containers import HdfRows, ParquetRows, SafetensorsRows
+from actstore.sources.npy import member_headers, npy_rows, npz_rows, open_member
+from actstore.sources.rows import RowSource, Table
+
+ENDINGS = (".npy", ".npz", ".h5", ".hdf5", ".parquet", ".safetensors")
+
+
+@dataclass(frozen=True)
+class ArrayFile:
+    """shapes: of every array in the file, by name. rows: opens a large one. values: loads a small one."""
+
+    shapes: Mapping[str, tuple[int, ...]]
+    rows: Callable[[str], RowSource]
+    values: Callable[[str], NDArray[Any]]
+
+
+def open_tables(path: Path, array: str | None, split: str | None) -> tuple[dict[str, Table], list[str] | None]:
+    """{split name: table} and class names, where the file has them.
+
+    With `array`, that array alone becomes `split` (default "train"). Otherwise every two-dimensional
+    array K beside a K_labels becomes split K; else the only two-dimensional array, with `labels`.
+    """
+    if not path.exists():
+        raise InvalidInputError(f"no such file: {path}")
+    if path.suffix not in ENDINGS:
+        raise InvalidInputError(f"{path} has ending {path.suffix!r}; expected one of {', '.join(ENDINGS)}")
+    file = _open(path)
+    chosen = _choose(path, file, array, split)
+    tables = {}
+    for name, key in chosen.items():
+        labels = next((one for one in (f"{key}_labels", "labels", "label") if one in file.shapes), None)
+        ids = next((one for one in (f"{key}_ids", "ids", "id") if one in file.shapes), None)
+        tables[name] = Table(
+            file.rows(key),
+            None if labels is None else file.values(labels),
+            None if ids is None else [str(one) for one in file.values(ids).tolist()],
+        )
+    classes = file.values("classes").astype(str).tolist() if "classes" in file.shapes else None
+    return tables, classes
+
+
+def read_column(path: Path, what: str) -> NDArray[Any]:
+    """Labels or ids in a file of their own: .npy, or text with one value per line."""
+    if not path.exists():
+        raise InvalidInputError(f"no such {what} file: {path}")
+    try:
+        if path.suffix == ".npy":
+            return np.load(path, allow_pickle=False)  # type: ignore[no-any-return]
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (ValueError, UnicodeDecodeError) as error:
+        raise InvalidInputError(f"{path} is not a list of {what}: {error}") from error
+    numeric = what == "labels" and all(line.strip().lstrip("-").isdigit() for line in lines)
+    return np.array(lines, np.int64) if numeric else np.array(lines, dtype=object)
+
+
+def _choose(path: Path, file: ArrayFile, array: str | None, split: str | None) -> dict[str, str]:
+    matrices = [name for name, shape in file.shapes.items() if len(shape) == 2]
+    if array is not None:
+        if array not in matrices:
+            raise InvalidInputError(f"{path} has no two-dimensional array {array!r}; it has: {_list(matrices)}")
+        return {split or "train": array}
+    labelled = {name: name for name in matrices if f"{name}_labels" in file.shapes}
+    if split is not None and split in labelled:
+        return {split: split}
+    if labelled and split is None:
+        return labelled
+    if len(matrices) == 1:
+        return {split or "train": matrices[0]}
+    raise InvalidInputError(
+        f"{path} holds {len(matrices)} two-dimensional arrays ({_list(matrices)}); choose one with --array"
+    )
+
+
+def _list(names: Sequence[str]) -> str:
+    return ", ".join(names) or "none"
+
+
+def _open(path: Path) -> ArrayFile:
+    try:
+        if path.suffix == ".npy":
+            rows = npy_rows(path)
+            return ArrayFile({"activations": rows.shape}, lambda _: rows, _no_values)
+        if path.suffix == ".npz":
+            headers = member_headers(path)
+            shapes = {name: shape for name, (shape, _) in headers.items()}
+            return ArrayFile(shapes, lambda name: npz_rows(path, name), lambda name: _load_member(path, name))
+        if path.suffix == ".parquet":
+            return _open_parquet(path)
+        return _open_safetensors(path) if path.suffix == ".safetensors" else _open_hdf(path)
+    except OSError as error:
+        raise InvalidInputError(f"{path} cannot be read as {path.suffix}: {error}") from error
+
+
+def _no_values(name: str) -> NDArray[Any]:
+    raise KeyError(name)
+
+
+def _load_member(path: Path, name: str) -> NDArray[Any]:
+    with open_member(path, name) as stream:
+        return np.lib.format.read_array(stream, allow_pickle=False)
+
+
+def _open_hdf(path: Path) -> ArrayFile:
+    import h5py
+
+    def values(name: str) -> NDArray[Any]:
+        with h5py.File(path, "r") as file:
+            data = file[name]
+            return np.asarray(data.asstr()[()] if h5py.check_string_dtype(data.dtype) else data[()])
+
+    with h5py.File(path, "r") as file:
+        shapes = {name: tuple(item.shape) for name, item in file.items() if hasattr(item, "shape")}
+    return ArrayFile(shapes, lambda name: HdfRows(path, name), values)
+
+
+def _open_safetensors(path: Path) -> ArrayFile:
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(path, "numpy") as file:
+            shapes = {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
+            text = {key: json.loads(value) for key, value in (file.metadata() or {}).items() if value[:1] == "["}
+    except (SafetensorError, ValueError) as error:
+        raise InvalidInputError(f"{path} cannot be read as .safetensors: {error}") from error
+
+    def values(name: str) -> NDArray[Any]:
+        if name in text:  # safetensors has no strings; names and ids travel in its metadata
+            return np.array(text[name], dtype=object)
+        with safe_open(path, "numpy") as file:
+            return np.asarray(file.get_tensor(name))
+
+    return ArrayFile({**shapes, **{key: (len(text[key]),) for key in text}}, lambda n: SafetensorsRows(path, n), values)
+
+
+def _open_parquet(path: Path) -> ArrayFile:
+    import pyarrow.parquet
+    import pyarrow.types
+
+    try:
+        with pyarrow.parquet.ParquetFile(path) as file:
+            schema, count = file.schema_arrow, file.metadata.num_rows
+    except pyarrow.ArrowInvalid as error:
+        raise InvalidInputError(f"{path} cannot be read as .parquet: {error}") from error
+    nested = {field.name for field in schema if hasattr(field.type, "value_type")}
+    shapes = {field.name: (count, 0) if field.name in nested else (count,) for field in schema}
+
+    def values(name: str) -> NDArray[Any]:
+        column = pyarrow.parquet.read_table(path, columns=[name]).column(0)
+        return np.asarray(column.to_numpy())
+
+    return ArrayFile(shapes, lambda name: ParquetRows(path, name), values)

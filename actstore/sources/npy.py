@@ -1,0 +1,93 @@
+""".npy files and members of .npz archives, read as streams: nothing is mapped or loaded whole."""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+from numpy.lib import format as npy_format
+from numpy.typing import NDArray
+
+from actstore.errors import InvalidInputError
+from actstore.sources.rows import block_rows
+
+Opener = Callable[[], IO[bytes]]
+
+
+class NpyRows:
+    """A C-ordered two-dimensional array behind an .npy header."""
+
+    def __init__(self, opener: Opener, name: str) -> None:
+        self._opener, self._name = opener, name
+        with opener() as stream:
+            shape, fortran, dtype = read_header(stream, name)
+            self._offset = stream.tell()
+        if len(shape) != 2 or fortran:
+            order = "Fortran order" if fortran else f"shape {shape}"
+            raise InvalidInputError(f"{name} must be a two-dimensional C-ordered array, got {order}")
+        self.shape = (shape[0], shape[1])
+        self.dtype = dtype
+
+    def blocks(self, start: int, stop: int) -> Iterator[NDArray[Any]]:
+        row_bytes = self.shape[1] * self.dtype.itemsize
+        buffer = np.empty((block_rows(self.shape[1], self.dtype), self.shape[1]), self.dtype)
+        with self._opener() as stream:
+            stream.seek(self._offset + start * row_bytes)
+            while start < stop:
+                block = buffer[: stop - start]
+                _read_exactly(stream, block.reshape(-1).view(np.uint8).data, self._name)
+                yield block
+                start += len(block)
+
+
+def npy_rows(path: Path) -> NpyRows:
+    return NpyRows(lambda: path.open("rb", buffering=0), str(path))
+
+
+def npz_rows(path: Path, member: str) -> NpyRows:
+    return NpyRows(lambda: open_member(path, member), f"{member} of {path}")
+
+
+def open_member(path: Path, member: str) -> IO[bytes]:
+    # The archive object may go: the member's stream keeps the file open for itself.
+    with zipfile.ZipFile(path) as archive:
+        return archive.open(member + ".npy")
+
+
+def member_headers(path: Path) -> dict[str, tuple[tuple[int, ...], np.dtype[Any]]]:
+    """Name -> (shape, dtype) of the arrays in an .npz archive."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            names = [name.removesuffix(".npy") for name in archive.namelist() if name.endswith(".npy")]
+    except zipfile.BadZipFile as error:
+        raise InvalidInputError(f"{path} is not an .npz archive: {error}") from error
+    headers = {}
+    for name in names:
+        with open_member(path, name) as stream:
+            shape, _, dtype = read_header(stream, f"{name} of {path}")
+        headers[name] = (shape, dtype)
+    return headers
+
+
+def read_header(stream: IO[bytes], name: str) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
+    try:
+        version = npy_format.read_magic(stream)
+        read = npy_format.read_array_header_1_0 if version == (1, 0) else npy_format.read_array_header_2_0
+        shape, fortran, dtype = read(stream)
+    except ValueError as error:
+        raise InvalidInputError(f"{name} is not a numpy array file: {error}") from error
+    if dtype.hasobject:
+        raise InvalidInputError(f"{name} holds Python objects, which are never unpickled; save plain numbers or text")
+    return shape, fortran, dtype
+
+
+def _read_exactly(stream: IO[bytes], target: memoryview, name: str) -> None:
+    done = 0
+    while done < len(target):
+        count = stream.readinto(target[done:])  # type: ignore[attr-defined]
+        if not count:
+            raise InvalidInputError(f"{name} ends early: it is shorter than its header says; copy it again")
+        done += count
