@@ -66,15 +66,7 @@ def import_file(
     tables, classes = read_request(request)
     target = open_or_create(store, tables, classes, provenance={"source": str(request.path)}, **options)
     for split, table in tables.items():
-        source = request.source(split)
-        done = target.splits.get(split)
-        if done is not None and done.complete:
-            if not _same_source(done.sources[-1:], source):
-                raise InvalidInputError(
-                    f"{store} has a finished split {split!r} already; add rows with `actstore append`"
-                )
-            continue
-        fill_split(target, split, table, source, progress, restart)
+        fill_new_split(target, split, table, request.source(split), progress, restart)
     return target
 
 
@@ -93,6 +85,25 @@ def append_file(request: ImportRequest, store: Path, progress: Progress | None =
             fill_split(target, split, table, source, progress, restart)
             added += len(target[split]) - before.rows
     return added
+
+
+def fill_new_split(
+    store: ActivationStore,
+    split: str,
+    table: Table,
+    source: Mapping[str, Json],
+    progress: Progress | None = None,
+    restart: bool = False,
+) -> None:
+    """Fill a split that is new or unfinished; one that this very source has filled is left alone."""
+    done = store.splits.get(split)
+    if done is None or not done.complete:
+        fill_split(store, split, table, source, progress, restart)
+    elif not _same_source(done.sources[-1:], source):
+        raise InvalidInputError(
+            f"{store.path} has a finished split {split!r} of another origin; add rows with `actstore append`, "
+            "or choose another --split or store"
+        )
 
 
 def fill_split(

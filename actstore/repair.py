@@ -18,7 +18,7 @@ from actstore.ids import encode_ids
 from actstore.importer import ImportRequest, check_table, read_request
 from actstore.incoming import parse_labels
 from actstore.ledger import LedgerFile, read_ledger
-from actstore.pending import LabelsAndIds
+from actstore.pending import LabelsAndIds, describe
 from actstore.sources.rows import Table
 from actstore.sources.synthetic import SyntheticSpec
 from actstore.spec import Json, SplitSpec
@@ -103,9 +103,7 @@ def reopen(source: Mapping[str, Json]) -> Table:
     """The table a split was once filled from."""
     opener = _OPENERS.get(source.get("kind", ""))
     if opener is None:
-        raise InvalidInputError(
-            f"its rows came from a source of kind {source.get('kind')!r}, which cannot be read again"
-        )
+        raise InvalidInputError(f"its rows came from {describe(source)}, which cannot be read again")
     return opener(source)
 
 

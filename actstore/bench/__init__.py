@@ -1,0 +1,1 @@
+"""Measure layouts and peers on the disk at hand."""

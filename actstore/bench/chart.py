@@ -1,0 +1,30 @@
+"""Bars of a benchmark's figures on a logarithmic scale, one panel per measurement."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from actstore.bench.measure import Result
+
+OURS, OTHERS = "#0072b2", "#bbbbbb"  # Okabe-Ito blue against grey: safe for colour-blind readers
+
+
+def draw_bars(results: Sequence[Result], path: Path, title: str) -> None:
+    """Results named '<measurement> <contender>', higher is better; ours are blue."""
+    from matplotlib.figure import Figure
+
+    panels = list(dict.fromkeys(result.name.split(" ", 1)[0] for result in results))
+    figure = Figure(figsize=(4.2 * len(panels) + 1, 4), layout="constrained")
+    figure.suptitle(title)
+    for panel, axes in zip(panels, figure.subplots(1, len(panels), squeeze=False)[0], strict=True):
+        mine = sorted((r for r in results if r.name.startswith(panel + " ")), key=lambda result: result.value)
+        names = [result.name.split(" ", 1)[1] for result in mine]
+        colours = [OURS if name.startswith("actstore") else OTHERS for name in names]
+        bars = axes.barh(names, [result.value for result in mine], color=colours)
+        axes.bar_label(bars, [f"{result.value:,.3g}" for result in mine], padding=3, fontsize=9)
+        axes.set_xscale("log")
+        axes.margins(x=0.25)
+        axes.set_title(f"{panel} ({mine[0].unit}, higher is better)", fontsize=10)
+        axes.spines[["top", "right"]].set_visible(False)
+    figure.savefig(path, dpi=120)

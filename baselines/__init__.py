@@ -1,0 +1,1 @@
+"""One baseline per file, each with its citation on top."""

@@ -1,0 +1,1 @@
+"""The command lines `actstore` and `ppa`. Heavy imports happen inside commands: --help answers at once."""

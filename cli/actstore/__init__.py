@@ -1,0 +1,38 @@
+"""The command `actstore`: build, keep and query activations."""
+
+from __future__ import annotations
+
+import click
+
+from actstore import __version__
+from cli.actstore.bench import bench
+from cli.actstore.export import export
+from cli.actstore.imports import append, import_
+from cli.actstore.info import info
+from cli.actstore.means import means
+from cli.actstore.query import query
+from cli.actstore.synth import synth
+from cli.actstore.verify import verify
+from cli.group import Commands, example
+
+
+@click.group(
+    cls=Commands,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog=example(
+        "actstore import features.npy imagenet.zarr --labels labels.npy",
+        "actstore info imagenet.zarr",
+        "actstore query imagenet.zarr --class n01440764 --output rows.npy",
+    ),
+)
+@click.version_option(__version__, prog_name="actstore")
+@click.option("--debug", is_flag=True, help="Show the traceback of an error.")
+def main(debug: bool) -> None:
+    """Keep millions of image activations in plain Zarr, and read them at the speed of a memory map.
+
+    STORE defaults to $ACTSTORE, or to the one *.zarr in the current folder.
+    """
+
+
+for command in (import_, append, info, verify, means, query, export, synth, bench):
+    main.add_command(command)

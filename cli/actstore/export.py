@@ -1,0 +1,43 @@
+"""`actstore export`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from cli.group import emit, example, human_bytes, json_option
+from cli.options import filter_options, open_split, split_option
+from cli.progress import progress
+
+
+@click.command(
+    epilog=example(
+        "actstore export imagenet.zarr tench.parquet --class n01440764",
+        "actstore export imagenet.zarr all.npy --split val",
+        "actstore export imagenet.zarr some.safetensors --rows rows.npy",
+    )
+)
+@click.argument("store", type=click.Path(path_type=Path))
+@click.argument("output", type=click.Path(path_type=Path))
+@split_option
+@filter_options
+@json_option
+def export(
+    store: Path, output: Path, split: str | None, classes: tuple[str, ...], path_glob: str | None, rows: str | None,
+    as_json: bool,
+) -> None:  # fmt: skip
+    """Write rows of STORE to OUTPUT: .npy .npz .parquet .csv .safetensors; all rows, or those of the filters."""
+    from actstore.export import export as write
+
+    opened = open_split(store, split)
+    chosen = opened.query(classes or None, path_glob, rows) if classes or path_glob or rows else None
+    count = len(opened) if chosen is None else len(chosen)
+    with progress("export", count) as bar:
+        files = write(opened, output, chosen, bar.update)
+    size = sum(file.stat().st_size for file in files)
+    emit(
+        {"rows": count, "files": [str(file) for file in files], "bytes": size},
+        as_json,
+        lambda: f"{count:,} rows, {human_bytes(size)}: {', '.join(str(file) for file in files)}",
+    )

@@ -1,0 +1,92 @@
+"""`actstore import` and `actstore append`: rows from array files."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import click
+
+from cli.group import emit, example, human_bytes, json_option
+from cli.options import file_options, layout_options
+from cli.progress import SplitBars
+
+ARRAY = click.argument("array_file", metavar="ARRAY", type=click.Path(path_type=Path))
+
+
+@click.command(
+    "import",
+    epilog=example(
+        "actstore import features.npy imagenet.zarr --labels labels.npy --classes names.txt",
+        "actstore import activations.npz mini.zarr      # every K with a K_labels becomes a split",
+        "actstore import features.h5 x.zarr --array pool5 --split val",
+    ),
+)
+@ARRAY
+@click.argument("store", required=False, type=click.Path(path_type=Path))
+@file_options
+@layout_options
+@json_option
+def import_(array_file: Path, store: Path | None, restart: bool, as_json: bool, **given: Any) -> None:
+    """Make STORE from ARRAY (.npy .npz .h5 .parquet .safetensors), never loading it whole.
+
+    STORE defaults to the name of ARRAY with .zarr. Interrupted, the same command resumes.
+    """
+    from actstore.importer import import_file
+
+    target = store or array_file.with_suffix(".zarr")
+    layout = {key: given.pop(key) for key in ("dtype", "chunk_rows", "codec", "shard_inner_rows")}
+    begin, bars = time.perf_counter(), SplitBars("import")
+    try:
+        made = import_file(_request(array_file, given), target, bars, restart, **layout)
+    finally:
+        bars.close()
+    seconds = time.perf_counter() - begin
+    rows = {name: split.rows for name, split in made.splits.items()}
+    size = sum(rows.values()) * made.spec.row_bytes
+    result = {"store": str(target), "rows": rows, "dim": made.dim, "classes": len(made.classes), "seconds": seconds}
+    emit(
+        result,
+        as_json,
+        lambda: (
+            f"{target}: {_counts(rows)}, dim {made.dim}, {len(made.classes)} classes, "
+            f"{human_bytes(size)} in {seconds:.1f} s"
+        ),
+    )
+
+
+@click.command(
+    epilog=example("actstore append more.npy imagenet.zarr --labels more_labels.txt --split train"),
+)
+@ARRAY
+@click.argument("store", type=click.Path(path_type=Path))
+@file_options
+@json_option
+def append(array_file: Path, store: Path, restart: bool, as_json: bool, **given: Any) -> None:
+    """Add the rows of ARRAY to a finished split; labels that are new names become new classes.
+
+    Readers see the old rows until the new ones are all there. Repeated, it adds nothing.
+    """
+    from actstore.importer import append_file
+
+    bars = SplitBars("append")
+    try:
+        added = append_file(_request(array_file, given), store, bars, restart)
+    finally:
+        bars.close()
+    emit(
+        {"store": str(store), "rows_added": added},
+        as_json,
+        lambda: f"{store}: {added:,} rows added" if added else f"{store}: these rows are there already, nothing added",
+    )
+
+
+def _request(array_file: Path, given: dict[str, Any]) -> Any:
+    from actstore.importer import ImportRequest
+
+    return ImportRequest(array_file, **given)
+
+
+def _counts(rows: dict[str, int]) -> str:
+    return ", ".join(f"{name} {count:,} rows" for name, count in rows.items())

@@ -1,0 +1,99 @@
+"""`actstore info`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from cli.group import emit, example, human_bytes, json_option, table
+from cli.options import store_argument
+
+
+@click.command(epilog=example("actstore info imagenet.zarr", "actstore info imagenet.zarr --classes --json"))
+@store_argument
+@click.option("--classes", "list_classes", is_flag=True, help="List every class with its number of rows.")
+@json_option
+def info(store: Path, list_classes: bool, as_json: bool) -> None:
+    """Show size, classes, provenance, chunk layout, codec and completeness of STORE."""
+    facts = describe(store)
+    if list_classes:
+        facts["class_rows"] = _class_rows(store)
+    emit(facts, as_json, lambda: _text(facts))
+
+
+def describe(path: Path) -> dict[str, Any]:
+    import actstore
+    from actstore.mapped import can_map
+
+    store = actstore.open(path)
+    spec = store.spec
+    splits = []
+    for name, split in store.splits.items():
+        size = sum(file.stat().st_size for file in (path / name).rglob("*") if file.is_file())
+        splits.append(
+            {
+                "split": name,
+                "rows": split.rows,
+                "complete": split.complete,
+                "bytes": size,
+                "chunks": -(-split.rows // spec.chunk_rows),
+                "mapped": spec.is_raw and can_map(spec.chunk_bytes, -(-split.rows // spec.chunk_rows)),
+                "ids": split.has_ids,
+                "means": (path / name / "class_mean").exists(),
+                "content": split.content,
+                "sources": [dict(source) for source in split.sources],
+            }
+        )
+    layout = {"chunk_rows": spec.chunk_rows, "chunk_bytes": spec.chunk_bytes, "codec": spec.codec}
+    if spec.shard_inner_rows:
+        layout["shard_inner_rows"] = spec.shard_inner_rows
+    return {
+        "store": str(path),
+        "dim": spec.dim,
+        "dtype": spec.dtype,
+        "classes": len(spec.classes),
+        "layout": layout,
+        "splits": splits,
+        "provenance": dict(spec.provenance),
+    }
+
+
+def _class_rows(path: Path) -> dict[str, dict[str, int]]:
+    import actstore
+
+    store = actstore.open(path)
+    return {
+        name: dict(zip(store.classes, store[name].class_index.counts.tolist(), strict=True))
+        for name, split in store.splits.items()
+        if split.complete
+    }
+
+
+_PRECISION = {"f2": "fp16", "f4": "fp32"}
+
+
+def _text(facts: dict[str, Any]) -> str:
+    layout = facts["layout"]
+    shards = f", shards of {layout['shard_inner_rows']}-row chunks" if "shard_inner_rows" in layout else ""
+    lines = [
+        f"{facts['store']}: dim {facts['dim']}, {_PRECISION[facts['dtype']]}, {facts['classes']} classes",
+        f"chunks of {layout['chunk_rows']} rows ({human_bytes(layout['chunk_bytes'])}), "
+        f"codec {layout['codec']} + crc32c{shards}",
+        "",
+        table(
+            ["split", "rows", "size", "chunks", "complete", "memory-mapped", "ids", "means"],
+            [
+                [
+                    split["split"], split["rows"], human_bytes(split["bytes"]), split["chunks"],
+                    *("yes" if split[key] else "no" for key in ("complete", "mapped", "ids", "means")),
+                ]
+                for split in facts["splits"]
+            ],
+        ),
+    ]  # fmt: skip
+    lines += [f"{key}: {value}" for key, value in facts["provenance"].items()]
+    for split, counts in facts.get("class_rows", {}).items():
+        lines += ["", table(["class", f"rows in {split}"], [[name, count] for name, count in counts.items()])]
+    return "\n".join(lines)

@@ -1,0 +1,53 @@
+"""`actstore means`."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import click
+
+from cli.group import emit, example, json_option
+from cli.options import open_split, split_option, store_argument
+from cli.progress import progress
+
+
+@click.command(epilog=example("actstore means imagenet.zarr", "actstore means imagenet.zarr --output means.npy"))
+@store_argument
+@split_option
+@click.option("--output", "-o", type=click.Path(path_type=Path), help="Also write the (classes, dim) means as .npy.")
+@json_option
+def means(store: Path, split: str | None, output: Path | None, as_json: bool) -> None:
+    """Count, mean and variance of every class, computed with dask and kept in STORE.
+
+    Kept results are used while they belong to the content at hand; after an append only new rows are read.
+    """
+    import numpy as np
+
+    opened = open_split(store, split)
+    begin = time.perf_counter()
+    with progress("means", len(opened)) as bar:
+        statistics = opened.statistics(progress=bar.update)
+    seconds = time.perf_counter() - begin
+    if output is not None:
+        np.save(output, statistics.mean.astype(np.float32))
+    filled = statistics.count[statistics.count > 0]
+    result = {
+        "store": str(store),
+        "split": opened.name,
+        "classes": len(opened.classes),
+        "classes_without_rows": int((statistics.count == 0).sum()),
+        "fewest_rows": int(filled.min()) if len(filled) else 0,
+        "most_rows": int(filled.max()) if len(filled) else 0,
+        "seconds": seconds,
+        "content": opened.content,
+    }
+    emit(
+        result,
+        as_json,
+        lambda: (
+            f"{store} {opened.name}: {len(filled)} class means of {result['fewest_rows']:,} to "
+            f"{result['most_rows']:,} rows, {seconds:.2f} s"
+            + (f"; {result['classes_without_rows']} classes have no rows" if result["classes_without_rows"] else "")
+        ),
+    )

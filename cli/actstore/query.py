@@ -1,0 +1,50 @@
+"""`actstore query`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from cli.group import emit, example, json_option, table
+from cli.options import filter_options, open_split, split_option, store_argument
+
+
+@click.command(
+    epilog=example(
+        "actstore query imagenet.zarr --class n01440764 --class n01443537",
+        "actstore query imagenet.zarr --glob '*tench*' --output rows.npy",
+        "actstore query imagenet.zarr --rows 0:1000 --json",
+    )
+)
+@store_argument
+@split_option
+@filter_options
+@click.option("--output", "-o", type=click.Path(path_type=Path), help="Write the row numbers: .npy, or text.")
+@click.option("--limit", default=20, show_default=True, help="How many rows to print; -1 for all.")
+@json_option
+def query(
+    store: Path, split: str | None, classes: tuple[str, ...], path_glob: str | None, rows: str | None,
+    output: Path | None, limit: int, as_json: bool,
+) -> None:  # fmt: skip
+    """Find rows of STORE by class, id or range; every filter given must hold."""
+    import numpy as np
+
+    opened = open_split(store, split)
+    found = opened.query(classes or None, path_glob, rows)
+    if output is not None:
+        if output.suffix == ".npy":
+            np.save(output, found)
+        else:
+            output.write_text("".join(f"{row}\n" for row in found.tolist()))
+    shown = found if limit < 0 else found[:limit]
+    names = (*opened.classes, "")  # label -1 picks the last: no class
+    listed = [[row, names[opened.labels[row]], opened.ids[row]] for row in shown.tolist()]
+    result = {
+        "store": str(store),
+        "split": opened.name,
+        "count": len(found),
+        "rows": [{"row": row, "class": name, "id": key} for row, name, key in listed],
+    }
+    more = f"\n… {len(found) - len(shown):,} more; --limit -1 shows all" if len(found) > len(shown) else ""
+    emit(result, as_json, lambda: f"{table(['row', 'class', 'id'], listed)}{more}\n{len(found):,} rows")

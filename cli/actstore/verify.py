@@ -1,0 +1,50 @@
+"""`actstore verify`."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+
+import click
+
+from cli.group import emit, example, json_option
+from cli.options import store_argument
+from cli.progress import progress
+
+
+@click.command(epilog=example("actstore verify imagenet.zarr", "actstore verify imagenet.zarr --repair"))
+@store_argument
+@click.option("--repair", is_flag=True, help="Read bad chunks again from their source, and only those.")
+@json_option
+@click.pass_context
+def verify(ctx: click.Context, store: Path, repair: bool, as_json: bool) -> None:
+    """Check every chunk of STORE: missing, truncated, corrupt or non-finite.
+
+    The exit code is 0 for a healthy store and 1 where a fault remains.
+    """
+    import actstore
+    from actstore.repair import repair as mend
+    from actstore.verify import verify_store
+
+    opened = actstore.open(store)
+    rows = sum(split.rows for split in opened.splits.values())
+    with progress("verify", rows) as bar:
+        faults = verify_store(opened, bar.update)
+    unfinished = [name for name, split in opened.splits.items() if not split.complete]
+    outcomes = mend(opened, faults) if repair and faults else []
+    remaining = verify_store(opened) if outcomes else faults
+    result = {
+        "store": str(store),
+        "rows": rows,
+        "faults": [asdict(fault) for fault in faults],
+        "repairs": [{**asdict(fault), "outcome": outcome} for fault, outcome in outcomes],
+        "remaining": len(remaining),
+        "incomplete": unfinished,
+    }
+    lines = [str(fault) for fault in faults] if not outcomes else [f"{fault}: {said}" for fault, said in outcomes]
+    lines += [f"incomplete: {name} (repeat the command that builds it)" for name in unfinished]
+    healthy = f"{store}: {rows:,} rows, every chunk is whole"
+    faulty = f"{store}: {len(remaining)} faults remain" + ("" if repair else "; try --repair")
+    emit(result, as_json, lambda: "\n".join([*lines, faulty if remaining else healthy]))
+    if remaining:
+        ctx.exit(1)

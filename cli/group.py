@@ -1,0 +1,66 @@
+"""What all commands share: one clear line for an error, examples in help, results for people or machines."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import click
+
+from actstore.errors import ActstoreError
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+class Commands(click.Group):
+    """A group that turns errors raised on purpose into one line and exit code 1."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except ActstoreError as error:
+            if ctx.params.get("debug"):
+                raise
+            raise click.ClickException(str(error)) from error
+        except KeyboardInterrupt:
+            raise click.ClickException("interrupted; repeat the same command to go on where it stopped") from None
+
+
+def json_option(command: Command) -> Command:
+    return click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")(command)
+
+
+def emit(result: Any, as_json: bool, text: Callable[[], str]) -> None:
+    """The result on stdout: JSON for machines, text for people."""
+    click.echo(json.dumps(result, indent=2, ensure_ascii=False) if as_json else text())
+
+
+def example(*lines: str) -> str:
+    """An epilog that keeps its line breaks."""
+    return "\b\nExamples:\n" + "\n".join(f"  {line}" for line in lines)
+
+
+def table(header: list[str], rows: list[list[Any]]) -> str:
+    """Columns aligned: numbers right, text left."""
+    cells = [header, *([str(cell) for cell in row] for row in rows)]
+    widths = [max(len(row[column]) for row in cells) for column in range(len(header))]
+    numeric = [
+        bool(rows) and all(isinstance(row[column], int | float) for row in rows) for column in range(len(header))
+    ]
+    lines = [
+        "  ".join(
+            cell.rjust(width) if right else cell.ljust(width)
+            for cell, width, right in zip(row, widths, numeric, strict=True)
+        ).rstrip()
+        for row in cells
+    ]
+    return "\n".join(lines)
+
+
+def human_bytes(count: float) -> str:
+    for unit in ("B", "KB", "MB", "GB"):
+        if count < 1000:
+            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
+        count /= 1000
+    return f"{count:.1f} TB"

@@ -1,0 +1,96 @@
+"""Arguments and options that several commands take."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+if TYPE_CHECKING:
+    from actstore import ActivationStore, Split
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+def store_argument(command: Command) -> Command:
+    """STORE, by default $ACTSTORE or the one *.zarr in the current folder."""
+    return click.argument(
+        "store", required=False, type=click.Path(path_type=Path), callback=lambda _ctx, _param, value: find_store(value)
+    )(command)
+
+
+def find_store(given: Path | None) -> Path:
+    if given is not None:
+        return given
+    if named := os.environ.get("ACTSTORE"):
+        return Path(named)
+    here = sorted(Path().glob("*.zarr"))
+    if len(here) == 1:
+        return here[0]
+    found = f"{len(here)} are here" if here else "none is here"
+    raise click.UsageError(f"no STORE given and $ACTSTORE is not set; expected one *.zarr in this folder, {found}")
+
+
+def split_option(command: Command) -> Command:
+    return click.option("--split", help="Which split; by default the only one, or train.")(command)
+
+
+def filter_options(command: Command) -> Command:
+    """Which rows: --class, --glob, --rows; all that are given must hold."""
+    for option in (
+        click.option("--rows", help="A range such as 0:1000, or a file of row numbers (.npy or text)."),
+        click.option(
+            "--glob", "path_glob", help="A shell pattern that the image's id must match, such as '*/tench/*'."
+        ),
+        click.option("--class", "classes", multiple=True, help="A class name; may be given several times."),
+    ):
+        command = option(command)
+    return command
+
+
+def file_options(command: Command) -> Command:
+    """What belongs to an array file."""
+    path = click.Path(path_type=Path, dir_okay=False)
+    for option in (
+        click.option("--restart", is_flag=True, help="Discard an interrupted run instead of resuming it."),
+        click.option("--split", help="Name of the split to fill.  [default: train, or the names in the file]"),
+        click.option("--array", help="Which array of the file, where it holds several."),
+        click.option("--classes", type=path, help="Class names, one per line, in the order of the labels."),
+        click.option("--ids", type=path, help="Image ids: text, one per line."),
+        click.option("--labels", type=path, help="Labels: .npy, or text with one number or class name per line."),
+    ):
+        command = option(command)
+    return command
+
+
+def layout_options(command: Command) -> Command:
+    """How a new store is laid out on disk."""
+    for option in (
+        click.option("--shard-inner-rows", type=click.IntRange(1), help="Make chunk files shards of this many rows."),
+        click.option("--codec", type=click.Choice(["raw", "blosc"]), default="raw", show_default=True,
+                     help="raw can be memory-mapped; blosc is a little smaller and much slower at random."),
+        click.option("--chunk-rows", type=click.IntRange(1), help="Rows per chunk file.  [default: about 32 MiB]"),
+        click.option("--dtype", type=click.Choice(["f2", "f4"]), default="f2", show_default=True,
+                     help="fp16 or fp32 on disk."),
+    ):  # fmt: skip
+        command = option(command)
+    return command
+
+
+def open_split(store: Path, split: str | None) -> Split:
+    import actstore
+
+    opened = actstore.open(store)
+    return opened[split or default_split(opened)]
+
+
+def default_split(store: ActivationStore) -> str:
+    names = list(store.splits)
+    if len(names) == 1:
+        return names[0]
+    if "train" in names:
+        return "train"
+    raise click.UsageError(f"choose a split with --split: {', '.join(names) or 'the store has none yet'}")

@@ -1,0 +1,1 @@
+"""phi and everything that turns it into a classifier."""
