@@ -16,7 +16,7 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from actstore.arrays import from_arrays
-    from actstore.create import create
+    from actstore.creation import create
     from actstore.split import Split
     from actstore.store import ActivationStore, open
 
@@ -25,7 +25,7 @@ _HOMES = {
     "open": "actstore.store",
     "ActivationStore": "actstore.store",
     "Split": "actstore.split",
-    "create": "actstore.create",
+    "create": "actstore.creation",
     "from_arrays": "actstore.arrays",
 }
 

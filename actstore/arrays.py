@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from actstore.create import require_free
+from actstore.creation import require_free
 from actstore.errors import InvalidInputError
 from actstore.importer import fill_split, open_or_create
 from actstore.sources.rows import ArrayRows, Table

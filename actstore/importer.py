@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from actstore.create import class_names, create
+from actstore.creation import class_names, create
 from actstore.errors import InvalidInputError
 from actstore.sources.files import open_tables, read_column
 from actstore.sources.rows import Table

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -61,11 +61,10 @@ def _values(rows: int, dim: int) -> NDArray[Any]:
 
 def _bench_take(ways: list[Contender], place: Path, rows: int, batch: int, rounds: int) -> dict[str, float]:
     random = np.random.default_rng(0)
-    draws: Iterator[NDArray[np.int64]] = iter(lambda: random.integers(0, rows, batch), None)
 
     def taker(way: Contender) -> Callable[[], Any]:
         take = way.open_take(place / way.name)
-        return lambda: take(next(draws))
+        return lambda: take(random.integers(0, rows, batch))
 
     return alternate({way.name: taker(way) for way in ways}, rounds, warm_up=3)
 

@@ -1,0 +1,242 @@
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import actstore
+from actstore.errors import IncompleteError, InvalidInputError, LockedError, NotAStoreError, StorageError
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    return {str(file.relative_to(folder)): file.read_bytes() for file in folder.rglob("*") if file.is_file()}
+
+
+def new_store(path: Path, **options: Any) -> actstore.ActivationStore:
+    return actstore.create(path, **{"classes": ["a", "b", "c"], "dim": 64, "chunk_rows": 32, **options})
+
+
+@given(blocks=st.lists(st.integers(0, 90), max_size=8), chunk=st.sampled_from([1, 7, 32]))
+@settings(max_examples=25, deadline=None)
+def test_blocks_of_any_size_give_the_same_store(
+    blocks: list[int], chunk: int, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    folder = tmp_path_factory.mktemp("any")
+    values = np.random.default_rng(0).random((sum(blocks), 8), dtype=np.float32)
+    labels = np.arange(len(values)) % 3
+    with new_store(folder / "parts.zarr", dim=8, chunk_rows=chunk).writer("train") as writer:
+        start = 0
+        for size in blocks:
+            writer.append(values[start : start + size], labels[start : start + size])
+            start += size
+    with new_store(folder / "whole.zarr", dim=8, chunk_rows=chunk).writer("train") as writer:
+        writer.append(values, labels)
+    assert files(folder / "parts.zarr") == files(folder / "whole.zarr")
+    np.testing.assert_array_equal(actstore.open(folder / "parts.zarr")["train"][:], values.astype(np.float16))
+
+
+@pytest.mark.parametrize("dtype", ["f2", "f4", "f8", ">f4", "i4", "u1"])
+def test_input_types_are_converted(tmp_path: Path, dtype: str) -> None:
+    values = (np.arange(64 * 40).reshape(40, 64) % 100).astype(dtype)
+    store = actstore.from_arrays(tmp_path / "x.zarr", {"train": (values, None)}, chunk_rows=32)
+    np.testing.assert_array_equal(store["train"][:], values.astype(np.float16))
+    assert set(store["train"].labels) == {-1}
+
+
+def test_strided_and_read_only_input(tmp_path: Path, random: np.random.Generator) -> None:
+    values = random.random((64, 80), dtype=np.float32).T[::2]  # (40, 64), strided
+    values.flags.writeable = False
+    store = actstore.from_arrays(tmp_path / "x.zarr", {"train": (values, None)})
+    np.testing.assert_array_equal(store["train"][:], values.astype(np.float16))
+
+
+def test_labels_may_be_class_names(tmp_path: Path) -> None:
+    store = actstore.from_arrays(tmp_path / "x.zarr", {"train": (np.ones((3, 8)), ["cat", "ant", "cat"])})
+    assert store.classes == ("ant", "cat")
+    assert store["train"].labels.tolist() == [1, 0, 1]
+
+
+BAD_BLOCKS: dict[str, tuple[Any, Any, Any, str]] = {
+    "NaN": (np.where(np.arange(128).reshape(2, 64) == 70, np.nan, 1), None, None, r"row 41 .* holds nan at feature 6"),
+    "Inf": (np.full((1, 64), -np.inf), None, None, r"row 40 .* holds -inf"),
+    "overflow": (np.full((1, 64), 70000.0), None, None, r"row 40 .* holds 70000, beyond fp16's 65504; use dtype f4"),
+    "dim": (np.ones((1, 63)), None, None, r"must have shape \(n, 64\), got \(1, 63\)"),
+    "label": (np.ones((2, 64)), [0, 3], None, r"row 41 has label 3; this store has 3 classes"),
+    "label name": (np.ones((1, 64)), ["dog"], None, r"'dog' is not a class"),
+    "label type": (np.ones((1, 64)), [0.5], None, r"whole numbers or class names"),
+    "label count": (np.ones((2, 64)), [0], None, r"expected 2 labels"),
+    "id count": (np.ones((2, 64)), [0, 0], ["x"], r"expected 2 ids"),
+    "id dots": (np.ones((1, 64)), [0], ["a/../b"], r"'\.\.' is refused"),
+    "id newline": (np.ones((1, 64)), [0], ["a\nb"], r"line breaks"),
+    "id empty": (np.ones((1, 64)), [0], [""], r"empty ids"),
+    "text": (np.full((1, 64), "x"), None, None, r"real numbers"),
+}
+
+
+@pytest.mark.parametrize("case", BAD_BLOCKS)
+def test_a_bad_block_is_refused_and_loses_nothing(tmp_path: Path, case: str) -> None:
+    values, labels, ids, message = BAD_BLOCKS[case]
+    store = new_store(tmp_path / "x.zarr")
+    good_ids = [f"{row}.jpg" for row in range(40)] if ids is not None else None
+    with store.writer("train") as writer:
+        writer.append(np.ones((40, 64)), np.zeros(40, int), good_ids)
+        with pytest.raises(InvalidInputError, match=message):
+            writer.append(values, labels, ids)
+    np.testing.assert_array_equal(store["train"][:], np.ones((40, 64)))
+
+
+def test_ids_for_all_rows_or_none(tmp_path: Path) -> None:
+    store = new_store(tmp_path / "x.zarr")
+    with store.writer("train") as writer:
+        writer.append(np.ones((40, 64)), ids=[f"{row}" for row in range(40)])
+        with pytest.raises(InvalidInputError, match="has ids so far"):
+            writer.append(np.ones((1, 64)))
+    with pytest.raises(InvalidInputError, match="has ids so far"), store.writer("train") as writer:
+        writer.append(np.ones((1, 64)))
+
+
+def test_an_error_keeps_the_durable_chunks_and_resume_is_byte_identical(tmp_path: Path) -> None:
+    values = np.random.default_rng(1).random((100, 64), dtype=np.float32)
+    labels, ids = np.arange(100) % 3, [f"é{row}.jpg" for row in range(100)]
+    broken, whole = new_store(tmp_path / "broken.zarr"), new_store(tmp_path / "whole.zarr")
+    with pytest.raises(RuntimeError, match="stop"), broken.writer("train") as writer:
+        writer.append(values[:70], labels[:70], ids[:70])
+        raise RuntimeError("stop")
+    with pytest.raises(IncompleteError, match="not complete"):
+        broken["train"]
+    with broken.writer("train") as writer:
+        assert writer.position == 64  # two whole chunks of 32
+        writer.append(values[64:], labels[64:], ids[64:])
+    with whole.writer("train") as writer:
+        writer.append(values, labels, ids)
+    assert files(broken.path) == files(whole.path)
+
+
+def test_append_to_a_finished_split(make_store: Any) -> None:
+    store = make_store(rows=100)
+    reader = store["train"]
+    _ = reader[:]
+    store.add_classes(["new"])
+    for turn in range(3):
+        with store.writer("train") as writer:
+            writer.append(np.full((30, 64), turn), ["new"] * 30, [f"new/{turn}-{row}" for row in range(30)])
+    train = store["train"]
+    assert len(train) == 190
+    assert len(train.committed.history) == 4
+    np.testing.assert_array_equal(train[100:], np.repeat([0, 1, 2], 30)[:, None] * np.ones((1, 64)))
+    np.testing.assert_array_equal(train[:100], store.values)
+    assert train.ids[189] == "new/2-29"
+    assert train.class_index.counts[-1] == 90
+    np.testing.assert_array_equal(reader[:], store.values)  # an open reader keeps its view
+
+
+def test_an_interrupted_append_leaves_the_old_split_readable(make_store: Any) -> None:
+    store = make_store(rows=100)
+    before = store["train"].content
+    with pytest.raises(RuntimeError), store.writer("train", source={"path": "more"}) as writer:
+        writer.append(np.ones((200, 64)), np.zeros(200, int), [f"m/{row}" for row in range(200)])
+        raise RuntimeError("stop")
+    assert store["train"].content == before
+    np.testing.assert_array_equal(store["train"][:], store.values)
+    with pytest.raises(IncompleteError, match="unfinished build from more, this one is from other"):
+        store.writer("train", source={"path": "other"})
+    with store.writer("train", source={"path": "other"}, restart=True) as writer:
+        assert writer.position == 100
+        writer.append(np.full((5, 64), 3), np.zeros(5, int), [f"o/{row}" for row in range(5)])
+    np.testing.assert_array_equal(store["train"][:], np.concatenate([store.values, np.full((5, 64), 3)]))
+    from actstore.verify import verify_store
+
+    assert verify_store(store) == []
+
+
+def test_two_writers_are_refused_but_two_splits_are_fine(tmp_path: Path) -> None:
+    store = new_store(tmp_path / "x.zarr")
+    with store.writer("train") as writer:
+        writer.append(np.ones((3, 64)))
+        with pytest.raises(LockedError, match="another process is writing"):
+            store.writer("train")
+        with store.writer("val") as other:
+            other.append(np.ones((2, 64)))
+    assert len(store["train"]) == 3
+    assert len(store["val"]) == 2
+
+
+def test_an_existing_path_is_not_overwritten(make_store: Any, tmp_path: Path) -> None:
+    store = make_store()
+    with pytest.raises(NotAStoreError, match="exists already"):
+        actstore.create(store.path, classes=[], dim=3)
+    with pytest.raises(NotAStoreError, match="exists already"):
+        actstore.from_arrays(store.path, {"train": (np.ones((1, 3)), None)})
+
+
+def test_lengths_must_agree(tmp_path: Path) -> None:
+    with pytest.raises(InvalidInputError, match="has 4 rows but 3 labels"):
+        actstore.from_arrays(tmp_path / "x.zarr", {"train": (np.ones((4, 3)), [0, 1, 2])})
+    assert not (tmp_path / "x.zarr").exists()
+
+
+def test_an_empty_split_is_a_split(tmp_path: Path) -> None:
+    store = new_store(tmp_path / "x.zarr")
+    with store.writer("train"):
+        pass
+    assert store["train"][:].shape == (0, 64)
+    assert list(store["train"].blocks()) == []
+
+
+def test_a_full_disk_is_one_clear_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = new_store(tmp_path / "x.zarr")
+    real_write, budget = os.write, [20_000]
+
+    def write(descriptor: int, data: Any) -> int:
+        budget[0] -= len(data)
+        if budget[0] < 0:
+            raise OSError(28, "No space left on device")
+        return real_write(descriptor, data)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "write", write)
+        with pytest.raises(StorageError, match=r"cannot write .*: the disk is full"), store.writer("train") as writer:
+            writer.append(np.ones((500, 64)))
+    assert not list(store.path.rglob("*.part"))
+    with store.writer("train") as writer:
+        writer.append(np.ones((500 - writer.position, 64)))
+    np.testing.assert_array_equal(store["train"][:], np.ones((500, 64)))
+
+
+WRITE = """
+import sys, numpy as np, actstore
+store = actstore.open(sys.argv[1])
+values = np.random.default_rng(0).random((3000, 64), dtype=np.float32)
+with store.writer("train", source={"path": "x"}) as writer:
+    print("go", flush=True)
+    for start in range(writer.position, 3000, 50):
+        part = slice(start, min(start + 50, 3000))
+        writer.append(values[part], np.arange(3000)[part] % 3, [f"{row}.jpg" for row in range(3000)[part]])
+"""
+
+
+@pytest.mark.slow
+def test_killed_at_random_moments_the_resumed_store_is_byte_identical(tmp_path: Path) -> None:
+    """A smaller sister of tests/bench/kill.py, which kills an import 50 times."""
+    new_store(tmp_path / "whole.zarr")
+    subprocess.run([sys.executable, "-c", WRITE, tmp_path / "whole.zarr"], check=True, stdout=subprocess.DEVNULL)
+    new_store(tmp_path / "killed.zarr")
+    random = np.random.default_rng(0)
+    for _ in range(8):
+        child = subprocess.Popen([sys.executable, "-c", WRITE, tmp_path / "killed.zarr"], stdout=subprocess.PIPE)
+        with child:
+            assert child.stdout is not None
+            child.stdout.readline()
+            time.sleep(random.uniform(0, 0.15))
+            child.send_signal(signal.SIGKILL)
+    subprocess.run([sys.executable, "-c", WRITE, tmp_path / "killed.zarr"], check=True, stdout=subprocess.DEVNULL)
+    assert files(tmp_path / "killed.zarr") == files(tmp_path / "whole.zarr")

@@ -1,0 +1,46 @@
+"""Shared fixtures: small stores, and the real data where it is."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import actstore
+
+REAL_DATA = Path(os.environ.get("ACTSTORE_DATA", Path(__file__).parents[2] / "shared" / "data"))
+
+
+@pytest.fixture
+def random() -> np.random.Generator:
+    return np.random.default_rng(7)
+
+
+@pytest.fixture
+def make_store(tmp_path: Path, random: np.random.Generator) -> Callable[..., actstore.ActivationStore]:
+    """A store of random rows; values and labels are kept as attributes for comparison."""
+
+    def make(rows: int = 1000, dim: int = 64, classes: int = 7, name: str = "x.zarr", **options: Any) -> Any:
+        values = random.random((rows, dim), dtype=np.float32).astype(np.float16)
+        labels = random.integers(0, classes, rows)
+        if options.pop("sort", False):
+            labels.sort()
+        ids = [f"c{label}/{row}.jpg" for row, label in enumerate(labels)]
+        options.setdefault("chunk_rows", 96)  # 12,288 bytes: three pages
+        store: Any = actstore.from_arrays(tmp_path / name, {"train": (values, labels, ids)}, **options)
+        store.values, store.labels, store.ids = values, labels, ids
+        return store
+
+    return make
+
+
+@pytest.fixture
+def real_activations() -> Path:
+    path = REAL_DATA / "miniimagenet-activations.npz"
+    if not path.exists():
+        pytest.skip(f"no real data at {REAL_DATA}; set ACTSTORE_DATA")
+    return path
