@@ -10,7 +10,7 @@ from typing import cast
 
 import google_crc32c
 
-from actstore.files import Data, as_bytes, write_atomic
+from actstore.files import AtomicFile, Data, as_bytes
 
 CRC_BYTES = 4
 
@@ -31,13 +31,11 @@ def chunk_path(array: Path, chunk: int, ndim: int = 2) -> Path:
     return path / "0" if ndim == 2 else path
 
 
-def write_chunk(path: Path, values: Data, crc: int | None = None) -> int:
+def begin_chunk(path: Path, values: Data, crc: int) -> AtomicFile:
+    """Write a chunk file that is not durable until it is finished."""
+    return AtomicFile(path, values, crc.to_bytes(CRC_BYTES, "little"))
+
+
+def write_chunk(path: Path, values: Data) -> int:
     """Write a chunk file durably; returns its size."""
-    crc = crc32c(values) if crc is None else crc
-    return write_atomic(path, values, crc.to_bytes(CRC_BYTES, "little"))
-
-
-def stored_crc(path: Path) -> int:
-    with path.open("rb") as file:
-        file.seek(-CRC_BYTES, 2)
-        return int.from_bytes(file.read(CRC_BYTES), "little")
+    return begin_chunk(path, values, crc32c(values)).finish()

@@ -41,27 +41,48 @@ def storage_errors(path: Path) -> Iterator[None]:
         raise StorageError(f"cannot write {path}: {advice}") from error
 
 
-def write_atomic(path: Path, *parts: Data) -> int:
-    """Write the parts under a temporary name, flush to disk, rename. Returns the bytes written.
+class AtomicFile:
+    """A file written under a temporary name; `finish` flushes it to disk and gives it its own name.
 
     The temporary name is a function of the final one: a write that was killed leaves a file that
     its repetition overwrites, so nothing piles up.
     """
-    with storage_errors(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        partial = path.with_name(path.name + ".part")
-        try:
-            written = 0
-            with partial.open("wb", buffering=0) as file:
-                for part in parts:
-                    written += _write_all(file.fileno(), as_bytes(part).data)
-                os.fsync(file.fileno())
-            partial.replace(path)
-        except OSError:
-            partial.unlink(missing_ok=True)
-            raise
-        sync_directory(path.parent)
-    return written
+
+    def __init__(self, path: Path, *parts: Data) -> None:
+        self._path, self._partial = path, path.with_name(path.name + ".part")
+        with self._removed_on_error():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self._descriptor = os.open(self._partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
+            try:
+                self.size = sum(_write_all(self._descriptor, as_bytes(part).data) for part in parts)
+            except BaseException:
+                os.close(self._descriptor)
+                raise
+
+    def finish(self) -> int:
+        """Durable from here on. Returns the size."""
+        with self._removed_on_error():
+            try:
+                os.fsync(self._descriptor)
+            finally:
+                os.close(self._descriptor)
+            self._partial.replace(self._path)
+            sync_directory(self._path.parent)
+        return self.size
+
+    @contextmanager
+    def _removed_on_error(self) -> Iterator[None]:
+        with storage_errors(self._path):
+            try:
+                yield
+            except OSError:
+                self._partial.unlink(missing_ok=True)
+                raise
+
+
+def write_atomic(path: Path, *parts: Data) -> int:
+    """Write, flush, rename. Returns the bytes written."""
+    return AtomicFile(path, *parts).finish()
 
 
 def _write_all(descriptor: int, data: memoryview) -> int:

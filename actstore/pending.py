@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from actstore.errors import IncompleteError
-from actstore.files import storage_errors, write_atomic
+from actstore.files import AtomicFile, storage_errors, write_atomic
 from actstore.spec import Json
 
 
@@ -48,14 +48,15 @@ class Pending:
                 f"{describe(source)}{_difference(begun, source)}; repeat the first, or discard it with --restart"
             )
 
-    def write(self, chunk: int, rows: LabelsAndIds) -> None:
+    def begin_chunk(self, chunk: int, rows: LabelsAndIds) -> AtomicFile:
+        """Labels and ids of a chunk, to be finished before its line in the ledger."""
         arrays = {"labels": rows.labels}
         if rows.ids is not None:
             arrays["lengths"] = np.array([len(name) for name in rows.ids], np.int32)
             arrays["bytes"] = np.frombuffer(b"".join(rows.ids), np.uint8)
         stream = io.BytesIO()
         np.savez(stream, **arrays)  # type: ignore[arg-type]
-        write_atomic(self._file(chunk), stream.getbuffer())
+        return AtomicFile(self._file(chunk), stream.getbuffer())
 
     def read(self, chunk: int) -> LabelsAndIds:
         with np.load(self._file(chunk), allow_pickle=False) as arrays:
@@ -66,9 +67,6 @@ class Pending:
             data = arrays["bytes"].tobytes()
             starts = ends - arrays["lengths"]
             return LabelsAndIds(labels, [data[a:b] for a, b in zip(starts.tolist(), ends.tolist(), strict=True)])
-
-    def has(self, chunk: int) -> bool:
-        return self._file(chunk).exists()
 
     def remove(self) -> None:
         with storage_errors(self.path):

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from actstore.chunkfile import crc32c
-from actstore.chunkwriter import store_chunk
+from actstore.chunkwriter import begin_storing
 from actstore.commit import describe_labels_and_ids, write_labels_and_ids
 from actstore.errors import ActstoreError, InvalidInputError
 from actstore.hierarchy import ACTIVATIONS
@@ -73,7 +73,7 @@ def _rewrite_chunk(store: ActivationStore, path: Path, split: SplitSpec, chunk: 
     crc = crc32c(values)
     if crc != entry.crc or filled != entry.rows:
         raise InvalidInputError("its source now holds other rows than those once imported; build the split again")
-    store_chunk(path / ACTIVATIONS, spec, chunk, values, crc)
+    begin_storing(path / ACTIVATIONS, spec, chunk, values, crc).finish()
 
 
 def _rewrite_labels_and_ids(store: ActivationStore, path: Path, split: SplitSpec) -> None:

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from actstore.chunkfile import crc32c
-from actstore.chunkwriter import ChunkWriter, store_chunk
+from actstore.chunkwriter import ChunkWriter, begin_storing
 from actstore.commit import commit
 from actstore.errors import DamagedError, InvalidInputError
 from actstore.hierarchy import ACTIVATIONS, create_split, read_attributes, remove_partial_files
@@ -133,7 +133,7 @@ class SplitWriter:
             values = np.zeros((chunk_rows, self._spec.dim), "<" + self._spec.dtype)
             kept = open_rows(self._split / ACTIVATIONS, self._spec, rows).read(chunk * chunk_rows, rows)
             values[: len(kept)] = kept
-            store_chunk(self._split / ACTIVATIONS, self._spec, chunk, values, crc32c(values))
+            begin_storing(self._split / ACTIVATIONS, self._spec, chunk, values, crc32c(values)).finish()
 
     def _start(self, durable: int) -> None:
         self._chunk, self._filled = divmod(durable, self._spec.chunk_rows)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import resource
 import statistics
-import sys
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 
@@ -44,6 +44,9 @@ def alternate(actions: Mapping[str, Callable[[], Any]], rounds: int, warm_up: in
 
 
 def peak_memory() -> int:
-    """The most bytes this process has had resident."""
-    scale = 1 if sys.platform == "darwin" else 1024
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * scale
+    """The most bytes this process has had resident, mapped files included."""
+    status = Path("/proc/self/status")
+    if status.exists():  # getrusage would also count what the parent had when it forked
+        line = next(line for line in status.read_text().splitlines() if line.startswith("VmHWM"))
+        return int(line.split()[1]) * 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # macOS counts bytes
