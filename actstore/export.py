@@ -42,7 +42,10 @@ class Selection:
         """(row numbers (n,), activations (n, dim))."""
         for start in range(0, len(self.rows), _BLOCK_ROWS):
             rows = self.rows[start : start + _BLOCK_ROWS]
-            yield rows, self.split.rows.take_bounded(rows)
+            values = np.empty((len(rows), self.split.dim), self.split.dtype)
+            for part, piece in self.split.rows.pieces(rows):
+                values[part] = piece
+            yield rows, values
             if self._progress is not None:
                 self._progress(len(rows))
 

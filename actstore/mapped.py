@@ -11,8 +11,9 @@ import mmap
 import os
 import sys
 import weakref
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,10 +21,14 @@ from numpy.typing import NDArray
 from actstore.chunkfile import CRC_BYTES, chunk_path
 from actstore.errors import DamagedError
 
+if TYPE_CHECKING:
+    import torch
+
 _MAP_FIXED = 0x10  # the same on Linux and macOS; Python's mmap does not name it
 _MAP_NORESERVE = getattr(mmap, "MAP_NORESERVE", 0)
 _MADV_DONTNEED = 4
 _PROT_NONE = 0
+_PIECE = 128  # rows: at most 256 MiB of mapped pages at a time
 _FAILED = ctypes.c_void_p(-1).value
 
 
@@ -49,30 +54,43 @@ class MappedRows:
         if self._address:
             weakref.finalize(self, _libc().munmap, self._address, chunks * chunk_bytes)
         self._values = np.asarray(_Exposed(self, read_only=True))
-        self._tensor: Any = None
+        self._tensor: torch.Tensor | None = None
 
     def take(self, rows: NDArray[np.int64]) -> NDArray[Any]:
         """(n,) row ids -> (n, dim). torch's gather uses all cores, numpy's only one."""
         import torch
 
-        if self._tensor is None:
-            # torch knows no read-only tensors; this one never leaves the class.
-            self._tensor = torch.from_numpy(np.asarray(_Exposed(self, read_only=False)))
-        gathered: NDArray[Any] = torch.index_select(self._tensor, 0, torch.from_numpy(rows)).numpy()
+        gathered: NDArray[Any] = torch.index_select(self._as_tensor(), 0, torch.from_numpy(rows)).numpy()
         return gathered
 
-    def take_bounded(self, rows: NDArray[np.int64], piece: int = 128) -> NDArray[Any]:
-        """As `take`, with few mapped pages at any time: a fault may map 2 MiB around its row."""
-        out = np.empty((len(rows), self.shape[1]), self.dtype)
-        for start in range(0, len(rows), piece):
-            out[start : start + piece] = self.take(rows[start : start + piece])
+    def pieces(self, rows: NDArray[np.int64]) -> Iterator[tuple[slice, NDArray[Any]]]:
+        """As `take`, a few rows at a time and with few pages mapped: a fault may map 2 MiB around its row.
+
+        The array of a piece is overwritten by the next.
+        """
+        import torch
+
+        source, wanted = self._as_tensor(), torch.from_numpy(rows)
+        buffer = torch.empty((_PIECE, self.shape[1]), dtype=source.dtype)
+        for start in range(0, len(rows), _PIECE):
+            part = wanted[start : start + _PIECE]
+            piece = buffer[: len(part)]
+            torch.index_select(source, 0, part, out=piece)
+            yield slice(start, start + len(part)), piece.numpy()
             self.release(0, self.shape[0])
-        return out
 
     def read(self, start: int, stop: int) -> NDArray[Any]:
         """(stop - start, dim), a read-only view."""
         view: NDArray[Any] = self._values[start:stop]
         return view
+
+    def _as_tensor(self) -> torch.Tensor:
+        if self._tensor is None:
+            import torch
+
+            # torch knows no read-only tensors; this one never leaves the class.
+            self._tensor = torch.from_numpy(np.asarray(_Exposed(self, read_only=False)))
+        return self._tensor
 
     def release(self, start: int, stop: int) -> None:
         """Unmap the pages of these rows from this process; views stay valid and fault back in."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -18,7 +19,7 @@ class Rows(Protocol):
     shape: tuple[int, int]
 
     def take(self, rows: NDArray[np.int64]) -> NDArray[Any]: ...
-    def take_bounded(self, rows: NDArray[np.int64]) -> NDArray[Any]: ...
+    def pieces(self, rows: NDArray[np.int64]) -> Iterator[tuple[slice, NDArray[Any]]]: ...
     def read(self, start: int, stop: int) -> NDArray[Any]: ...
     def release(self, start: int, stop: int) -> None: ...
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import pairwise
@@ -15,16 +15,18 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from actstore.chunkfile import chunk_path, write_chunk
 from actstore.errors import ActstoreError
 from actstore.hierarchy import create_raw_array, open_array, read_attributes
-from actstore.moments import Moments, block_moments, merge_moments
+from actstore.moments import Moments, Sums, add_sums, merge_moments, sum_rows, to_moments
 
 if TYPE_CHECKING:
     from actstore.split import Split
 
 _NAMES = ("class_count", "class_mean", "class_var")
 _PIVOT_ROWS = 256
-_FAN_IN = 8  # partial results merged at a time
+_TASKS_PER_WORKER = 2  # few, since each has sums to zero and to add up
+_SUMS_BYTES = 1 << 30
 Progress = Callable[[int], None]
 
 
@@ -48,37 +50,49 @@ def class_statistics(split: Split, progress: Progress | None = None) -> ClassSta
     cached, rows = _load(split)
     if cached is not None and rows == len(split):
         return _dense(cached, len(split.classes), split.dim)
-    known = [cached] if cached is not None else []
-    merged = merge_moments([*known, _empty(split.dim), *_compute(split, rows, progress)])
-    _save(split, merged)
-    return _dense(merged, len(split.classes), split.dim)
+    moments = _compute(split, rows, progress)
+    if cached is not None:
+        moments = merge_moments(cached, moments)
+    statistics = _dense(moments, len(split.classes), split.dim)
+    _save(split, statistics)
+    return statistics
 
 
-def _compute(split: Split, first: int, progress: Progress | None) -> list[Moments]:
-    """Moments of the rows from `first` on, as a tree of dask tasks: a block each, then merges."""
+def _compute(split: Split, first: int, progress: Progress | None) -> Moments:
+    """Moments of the rows from `first` on: dask tasks that sum a span of chunks each, and one that adds up."""
     pivot = split.rows.read(0, min(_PIVOT_ROWS, len(split))).astype(np.float32).mean(axis=0)
-    chunk = split.spec.chunk_rows
-    edges = [first, *range((first // chunk + 1) * chunk, len(split), chunk), len(split)]
-    spans = [(a, b) for a, b in pairwise(edges) if a < b]
-    if not spans:
-        return []
-    _ = split.labels, split.rows  # opened once, here, not by every thread
-    level = [dask.delayed(_span_moments, pure=True)(split, a, b, pivot, progress) for a, b in spans]
-    while len(level) > 1:
-        level = [dask.delayed(merge_moments)(level[i : i + _FAN_IN]) for i in range(0, len(level), _FAN_IN)]
-    # One task per core, each on one thread: torch's own threads would only fight over the cores.
-    with ThreadPoolExecutor(os.cpu_count(), initializer=torch.set_num_threads, initargs=(1,)) as pool:
-        return list(dask.compute(*level, scheduler="threads", pool=pool))
+    present = len(np.unique(split.labels[first:]))
+    # A task holds up to 24 bytes per value of its classes' sums.
+    workers = max(1, min(os.cpu_count() or 1, _SUMS_BYTES // (24 * split.dim * max(1, present))))
+    spans = _spans(first, len(split), split.spec.chunk_rows, workers * _TASKS_PER_WORKER)
+    parts = [dask.delayed(_sum_span, pure=True)(split, a, b, pivot, progress) for a, b in spans]
+    # Each task on one thread: torch's own threads would only fight over the cores.
+    with ThreadPoolExecutor(workers, initializer=torch.set_num_threads, initargs=(1,)) as pool:
+        (sums,) = dask.compute(dask.delayed(add_sums)(parts), scheduler="threads", pool=pool)
+    return to_moments(sums, pivot)
 
 
-def _span_moments(
-    split: Split, start: int, stop: int, pivot: NDArray[np.float32], progress: Progress | None
-) -> Moments:
-    moments = block_moments(split.rows.read(start, stop), split.labels[start:stop], pivot)
-    split.rows.release(start, stop)
-    if progress is not None:
-        progress(stop - start)
-    return moments
+def _spans(first: int, last: int, chunk_rows: int, count: int) -> list[tuple[int, int]]:
+    """At most `count` ranges of rows that begin and end at chunk borders wherever they can."""
+    chunks = -(-last // chunk_rows) - first // chunk_rows
+    step = max(1, -(-chunks // count)) * chunk_rows
+    edges = [first, *range((first // chunk_rows) * chunk_rows + step, last, step), last]
+    return list(pairwise(edges))
+
+
+def _sum_span(split: Split, start: int, stop: int, pivot: NDArray[np.float32], progress: Progress | None) -> Sums:
+    return sum_rows(_blocks(split, start, stop, progress), split.labels[start:stop], pivot)
+
+
+def _blocks(split: Split, start: int, stop: int, progress: Progress | None) -> Iterator[NDArray[Any]]:
+    chunk_rows = split.spec.chunk_rows
+    while start < stop:
+        edge = min(stop, (start // chunk_rows + 1) * chunk_rows)
+        yield split.rows.read(start, edge)
+        split.rows.release(start, edge)
+        if progress is not None:
+            progress(edge - start)
+        start = edge
 
 
 def _load(split: Split) -> tuple[Moments | None, int]:
@@ -96,15 +110,16 @@ def _load(split: Split) -> tuple[Moments | None, int]:
     return Moments(labels, kept, mean[labels], variance[labels] * kept[:, None]), rows
 
 
-def _save(split: Split, moments: Moments) -> None:
+def _save(split: Split, statistics: ClassStatistics) -> None:
     """Each array appears whole, with the hash it belongs to; on a read-only disk nothing is cached."""
-    dense = _dense(moments, len(split.classes), split.dim)
-    for name, values in zip(_NAMES, (dense.count, dense.mean, dense.variance), strict=True):
+    columns = (statistics.count, statistics.mean, statistics.variance)
+    for name, values in zip(_NAMES, columns, strict=True):
         fresh = split.path / f".{name}.{os.getpid()}"
         try:
-            chunks = (max(1, min(len(values), (8 << 20) // (8 * split.dim))), *values.shape[1:])
-            array = create_raw_array(fresh, values.shape, values.dtype.str[1:], chunks, {"content": split.content})
-            array[...] = values
+            chunks = tuple(max(1, length) for length in values.shape)
+            create_raw_array(fresh, values.shape, values.dtype.str[1:], chunks, {"content": split.content})
+            if values.size:
+                write_chunk(chunk_path(fresh, 0, values.ndim), values)
             shutil.rmtree(split.path / name, ignore_errors=True)
             fresh.rename(split.path / name)
         except OSError:
@@ -119,8 +134,3 @@ def _dense(moments: Moments, classes: int, dim: int) -> ClassStatistics:
     mean[moments.labels] = moments.mean
     variance[moments.labels] = moments.m2 / moments.count[:, None]
     return ClassStatistics(count, mean, variance)
-
-
-def _empty(dim: int) -> Moments:
-    none: NDArray[Any] = np.empty(0, np.int64)
-    return Moments(none, none, np.empty((0, dim)), np.empty((0, dim)))

@@ -96,11 +96,9 @@ class ClassBatches:
 
 def _streamed(split: Split, device: torch.device) -> Gather:
     def gather(rows: NDArray[np.int64]) -> torch.Tensor:
-        # ascending rows touch each page once; the result goes back to the order asked for
-        order = np.argsort(rows, kind="stable")
-        values = borrow(split.rows.take_bounded(rows[order]))
         out = torch.empty((len(rows), split.dim), pin_memory=device.type == "cuda")
-        out[torch.from_numpy(order)] = values.float()
+        for part, values in split.rows.pieces(rows):
+            out[part].copy_(borrow(values))
         return out.to(device, non_blocking=True)
 
     return gather

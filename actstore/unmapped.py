@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,9 @@ class ZarrRows:
         self._require(np.unique(wanted // self._chunk_rows))
         return self._read((wanted, slice(None)))[back]
 
-    take_bounded = take  # nothing stays mapped
+    def pieces(self, rows: NDArray[np.int64]) -> Iterator[tuple[slice, NDArray[Any]]]:
+        """As `take`, in one piece: chunks are decoded once, and nothing stays mapped."""
+        yield slice(0, len(rows)), self.take(rows)
 
     def read(self, start: int, stop: int) -> NDArray[Any]:
         if stop <= start:

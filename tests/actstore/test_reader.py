@@ -60,6 +60,14 @@ def test_blocks_cover_all_rows_in_order(store: Any, step: int | None) -> None:
     np.testing.assert_array_equal(np.concatenate(list(store["train"].blocks(step))), store.values)
 
 
+def test_pieces_make_up_a_take(store: Any, random: np.random.Generator) -> None:
+    rows = random.integers(0, 530, 400)
+    out = np.zeros((400, 64), store.values.dtype)
+    for part, values in store["train"].rows.pieces(rows):
+        out[part] = values
+    np.testing.assert_array_equal(out, store.values[rows])
+
+
 def test_masks_empty_takes_and_duplicates(store: Any) -> None:
     mask = store.labels == 2
     np.testing.assert_array_equal(store["train"].take(mask), store.values[mask])
@@ -129,7 +137,6 @@ def test_mapped_rows_outlive_their_split_and_cannot_be_written(make_store: Any) 
     reader = store["train"].rows
     reader.release(0, 1000)
     np.testing.assert_array_equal(reader.read(10, 20), store.values[10:20])
-    np.testing.assert_array_equal(reader.take_bounded(np.arange(999, -1, -1)), store.values[::-1])
 
 
 def test_a_truncated_chunk_is_refused_before_it_is_mapped(make_store: Any) -> None:
