@@ -10,7 +10,7 @@ from typing import cast
 
 import google_crc32c
 
-from actstore.files import AtomicFile, Data, as_bytes
+from actstore.files import Data, as_bytes, write_atomic
 
 CRC_BYTES = 4
 
@@ -31,11 +31,11 @@ def chunk_path(array: Path, chunk: int, ndim: int = 2) -> Path:
     return path / "0" if ndim == 2 else path
 
 
-def begin_chunk(path: Path, values: Data, crc: int) -> AtomicFile:
-    """Write a chunk file that is not durable until it is finished."""
-    return AtomicFile(path, values, crc.to_bytes(CRC_BYTES, "little"))
+def chunk_parts(values: Data, crc: int) -> tuple[Data, Data]:
+    """What a chunk file is made of."""
+    return values, crc.to_bytes(CRC_BYTES, "little")
 
 
 def write_chunk(path: Path, values: Data) -> int:
     """Write a chunk file durably; returns its size."""
-    return begin_chunk(path, values, crc32c(values)).finish()
+    return write_atomic(path, *chunk_parts(values, crc32c(values)))

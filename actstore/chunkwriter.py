@@ -13,7 +13,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from actstore.chunkfile import begin_chunk, chunk_path, crc32c
+from actstore.chunkfile import chunk_parts, chunk_path, crc32c
 from actstore.errors import StorageError
 from actstore.files import AtomicFile, storage_errors, sync_directory
 from actstore.hierarchy import ACTIVATIONS, open_array, resize
@@ -77,13 +77,22 @@ class ChunkWriter:
         with self._stopping_at_first_error():
             sidecar = self._pending.begin_chunk(chunk, rows)
             crc = crc32c(values)
-            file = begin_storing(self._array, self._spec, chunk, values, crc)
+            try:
+                file = begin_storing(self._array, self._spec, chunk, values, crc)
+            except BaseException:
+                sidecar.abandon()
+                raise
         return self._settling.submit(self._settle, sidecar, file, chunk, used, crc)
 
     def _settle(self, sidecar: AtomicFile, file: Storing, chunk: int, used: int, crc: int) -> None:
-        with self._stopping_at_first_error():
-            sidecar.finish()
-            self._ledger.append(Entry(chunk, used, crc, file.finish()))
+        try:
+            with self._stopping_at_first_error():
+                sidecar.finish()
+                self._ledger.append(Entry(chunk, used, crc, file.finish(), file.file_crc))
+        except BaseException:
+            sidecar.abandon()
+            file.abandon()
+            raise
 
     @contextmanager
     def _stopping_at_first_error(self) -> Iterator[None]:
@@ -98,20 +107,35 @@ class ChunkWriter:
 
 
 class Storing(Protocol):
-    """A chunk on its way: `finish` makes it durable and returns the size of its file."""
+    """A chunk on its way: `finish` makes it durable and returns the size of its file.
+
+    file_crc is the crc of a finished file that does not carry its own.
+    """
+
+    @property
+    def file_crc(self) -> int | None: ...
 
     def finish(self) -> int: ...
+    def abandon(self) -> None: ...
 
 
 def begin_storing(array: Path, spec: StoreSpec, chunk: int, values: NDArray[Any], crc: int) -> Storing:
     """Write one whole chunk: directly where it is raw, through Zarr where it is encoded."""
     path = chunk_path(array, chunk)
-    return begin_chunk(path, values, crc) if spec.is_raw else _EncodedChunk(array, spec, chunk, values)
+    return _RawChunk(path, values, crc) if spec.is_raw else _EncodedChunk(array, spec, chunk, values)
+
+
+class _RawChunk(AtomicFile):
+    file_crc = None
+
+    def __init__(self, path: Path, values: NDArray[Any], crc: int) -> None:
+        super().__init__(path, *chunk_parts(values, crc))
 
 
 class _EncodedChunk:
     def __init__(self, array: Path, spec: StoreSpec, chunk: int, values: NDArray[Any]) -> None:
         self._path = chunk_path(array, chunk)
+        self.file_crc: int | None = None
         stop = (chunk + 1) * spec.chunk_rows
         if open_array(array).shape[0] < stop:
             resize(array, stop)  # Zarr writes inside of the shape only; the split's metadata has the true count
@@ -122,5 +146,10 @@ class _EncodedChunk:
         with storage_errors(self._path):
             with self._path.open("rb") as file:
                 os.fsync(file.fileno())
+                data = file.read()
             sync_directory(self._path.parent)
-            return self._path.stat().st_size
+        self.file_crc = crc32c(data)
+        return len(data)
+
+    def abandon(self) -> None:
+        """The chunk stays as it is: nothing counts that the ledger does not name."""

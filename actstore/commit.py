@@ -77,7 +77,6 @@ def describe_labels_and_ids(before: SplitSpec, part: LabelsAndIds) -> SplitSpec:
     after = replace(before, labels_crc=extend_crc32c(before.labels_crc, part.labels.astype("<i4")))
     if not part.ids:
         return after
-    joined = b"".join(part.ids)
-    lengths = np.array([len(name) for name in part.ids], "<i8")
-    ids_crc = extend_crc32c(extend_crc32c(before.ids_crc, lengths), joined)
-    return replace(after, has_ids=True, id_bytes=before.id_bytes + len(joined), ids_crc=ids_crc)
+    lines = b"\n".join(part.ids) + b"\n"  # ids hold no line break, so this tells them apart
+    id_bytes = before.id_bytes + len(lines) - len(part.ids)
+    return replace(after, has_ids=True, id_bytes=id_bytes, ids_crc=extend_crc32c(before.ids_crc, lines))

@@ -56,7 +56,7 @@ class AtomicFile:
             try:
                 self.size = sum(_write_all(self._descriptor, as_bytes(part).data) for part in parts)
             except BaseException:
-                os.close(self._descriptor)
+                self._close()
                 raise
 
     def finish(self) -> int:
@@ -65,10 +65,20 @@ class AtomicFile:
             try:
                 os.fsync(self._descriptor)
             finally:
-                os.close(self._descriptor)
+                self._close()
             self._partial.replace(self._path)
             sync_directory(self._path.parent)
         return self.size
+
+    def abandon(self) -> None:
+        """Leave nothing behind of a file that was not finished; a finished one stays."""
+        self._close()
+        self._partial.unlink(missing_ok=True)
+
+    def _close(self) -> None:
+        descriptor, self._descriptor = self._descriptor, -1
+        if descriptor >= 0:
+            os.close(descriptor)
 
     @contextmanager
     def _removed_on_error(self) -> Iterator[None]:

@@ -22,21 +22,33 @@ LEDGER = "ledger.jsonl"
 
 @dataclass(frozen=True)
 class Entry:
-    """Chunk number, rows in use, crc32c of its raw values (padding included), size of its file."""
+    """Chunk number, rows in use, crc32c of its raw values (padding included), size of its file.
+
+    file_crc: crc32c of the whole file where the values are encoded in it; a raw file carries its own.
+    """
 
     chunk: int
     rows: int
     crc: int
     stored: int
+    file_crc: int | None = None
 
     def line(self) -> bytes:
-        data = {"chunk": self.chunk, "rows": self.rows, "crc": f"{self.crc:08x}", "bytes": self.stored}
+        data: dict[str, int | str] = {
+            "chunk": self.chunk,
+            "rows": self.rows,
+            "crc": f"{self.crc:08x}",
+            "bytes": self.stored,
+        }
+        if self.file_crc is not None:
+            data["file_crc"] = f"{self.file_crc:08x}"
         return json.dumps(data).encode() + b"\n"
 
     @classmethod
     def parse(cls, line: bytes) -> Self:
         data = json.loads(line)
-        return cls(data["chunk"], data["rows"], int(data["crc"], 16), data["bytes"])
+        file_crc = int(data["file_crc"], 16) if "file_crc" in data else None
+        return cls(data["chunk"], data["rows"], int(data["crc"], 16), data["bytes"], file_crc)
 
 
 def read_ledger(array: Path) -> tuple[list[Entry], int]:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from actstore.tensors import pieces_as_float32
 
-_FLUSH_ROWS = 8192  # float32 sums never run over more rows of a class than about this
+_FLUSH_ROWS = 1024  # float32 sums run over about this many rows of a class at most
 
 
 @dataclass(frozen=True)
@@ -39,31 +39,53 @@ class Moments:
 def sum_rows(blocks: Iterable[NDArray[Any]], labels: NDArray[Any], pivot: NDArray[np.float32]) -> Sums:
     """One pass over consecutive blocks of rows whose labels are given; unlabelled rows are left out.
 
-    Rows are shifted by `pivot` (dim,), about the mean of all rows: without the shift a variance far
-    below the squared mean would drown in rounding. Sums run in float32 and move to float64 in time.
+    Rows are shifted by `pivot` (dim,), see choose_pivot. Sums run in float32 and move to float64 in time.
     """
     present, local = np.unique(labels, return_inverse=True)
     index, shift = torch.from_numpy(local), torch.from_numpy(pivot)
-    shape = (len(present), len(pivot))
-    near, near_squares = torch.zeros(shape), torch.zeros(shape)
-    far, far_squares = torch.zeros(shape, dtype=torch.float64), torch.zeros(shape, dtype=torch.float64)
-    flush_rows = max(_FLUSH_ROWS, 16 * len(present))  # so that flushing stays cheaper than summing
+    near, far = _Accumulator(len(present), len(pivot), torch.float32), _Accumulator(len(present), len(pivot))
     done = flushed = 0
     for block in blocks:
         for _, piece in pieces_as_float32(block):
-            rows = index[done : done + len(piece)]
-            near.index_add_(0, rows, piece.sub_(shift))
-            near_squares.index_add_(0, rows, piece.square_())
+            near.add(index[done : done + len(piece)], piece.sub_(shift))
             done += len(piece)
-            if done - flushed >= flush_rows or done == len(labels):
-                far.add_(near)
-                far_squares.add_(near_squares)
-                near.zero_()
-                near_squares.zero_()
+            touched = np.flatnonzero(np.bincount(local[flushed:done]))
+            # Long enough that moving sums costs less than adding rows, short enough for float32.
+            if done == len(labels) or done - flushed >= max(_FLUSH_ROWS, 16 * len(touched)):
+                near.move_to(far, torch.from_numpy(touched))
                 flushed = done
     first = int(np.searchsorted(present, 0))  # -1, unlabelled, comes before all classes
     count = np.bincount(local, minlength=len(present)).astype(np.int64)
-    return Sums(present[first:].astype(np.int64), count[first:], far[first:], far_squares[first:])
+    return Sums(present[first:].astype(np.int64), count[first:], far.total[first:], far.squares[first:])
+
+
+class _Accumulator:
+    """Sums of rows and of their squares by class, (classes, dim)."""
+
+    def __init__(self, classes: int, dim: int, dtype: torch.dtype = torch.float64) -> None:
+        self.total = torch.zeros((classes, dim), dtype=dtype)
+        self.squares = torch.zeros((classes, dim), dtype=dtype)
+
+    def add(self, classes: torch.Tensor, rows: torch.Tensor) -> None:
+        """Squares the rows in place."""
+        self.total.index_add_(0, classes, rows)
+        self.squares.index_add_(0, classes, rows.square_())
+
+    def move_to(self, other: _Accumulator, classes: torch.Tensor) -> None:
+        """Hand over the sums of some classes and start them again at zero."""
+        for mine, theirs in ((self.total, other.total), (self.squares, other.squares)):
+            theirs.index_add_(0, classes, mine.index_select(0, classes).double())
+            mine.index_fill_(0, classes, 0)
+
+
+def choose_pivot(sample: NDArray[Any]) -> NDArray[np.float32]:
+    """(n, dim) rows -> (dim,) shift: the mean of features that lie far from zero for their spread, else 0.
+
+    Without the shift their variance would drown in rounding; for others a shift would only add rounding.
+    """
+    wide = sample.astype(np.float32)
+    mean = wide.mean(axis=0)
+    return np.where(np.abs(mean) > 5 * wide.std(axis=0), mean, np.float32(0))
 
 
 def add_sums(parts: Sequence[Sums]) -> Sums:

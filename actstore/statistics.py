@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from actstore.chunkfile import chunk_path, write_chunk
 from actstore.errors import ActstoreError
 from actstore.hierarchy import create_raw_array, open_array, read_attributes
-from actstore.moments import Moments, Sums, add_sums, merge_moments, sum_rows, to_moments
+from actstore.moments import Moments, Sums, add_sums, choose_pivot, merge_moments, sum_rows, to_moments
 
 if TYPE_CHECKING:
     from actstore.split import Split
@@ -60,7 +60,8 @@ def class_statistics(split: Split, progress: Progress | None = None) -> ClassSta
 
 def _compute(split: Split, first: int, progress: Progress | None) -> Moments:
     """Moments of the rows from `first` on: dask tasks that sum a span of chunks each, and one that adds up."""
-    pivot = split.rows.read(0, min(_PIVOT_ROWS, len(split))).astype(np.float32).mean(axis=0)
+    sample = np.linspace(0, len(split) - 1, min(_PIVOT_ROWS, len(split))).astype(np.int64)
+    pivot = choose_pivot(split.rows.take(sample))
     present = len(np.unique(split.labels[first:]))
     # A task holds up to 24 bytes per value of its classes' sums.
     workers = max(1, min(os.cpu_count() or 1, _SUMS_BYTES // (24 * split.dim * max(1, present))))

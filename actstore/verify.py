@@ -92,6 +92,8 @@ def check_activations(path: Path, spec: StoreSpec, entry: Entry) -> Fault | None
     if size != entry.stored:
         kind: Kind = "truncated" if size < entry.stored else "corrupt"
         return fault(kind, f"{size} bytes, expected {entry.stored}")
+    if entry.file_crc is not None and crc32c(file.read_bytes()) != entry.file_crc:
+        return fault("corrupt", f"the crc32c of its file is not the ledger's {entry.file_crc:08x}")
     try:
         values = _read_values(path / ACTIVATIONS, spec, entry.chunk)
     except (ValueError, RuntimeError, OSError) as error:

@@ -1,0 +1,125 @@
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import actstore
+from actstore import statistics
+from actstore.moments import Moments, merge_moments, sum_rows, to_moments
+
+
+def reference(values: np.ndarray, labels: np.ndarray, classes: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    wide = values.astype(np.float64)
+    count = np.bincount(labels[labels >= 0], minlength=classes)
+    mean = np.array([wide[labels == c].mean(0) if count[c] else np.full(wide.shape[1], np.nan) for c in range(classes)])
+    var = np.array([wide[labels == c].var(0) if count[c] else np.full(wide.shape[1], np.nan) for c in range(classes)])
+    return count, mean, var
+
+
+def assert_right(split: Any) -> None:
+    count, mean, variance = reference(split[:], split.labels, len(split.classes))
+    found = split.statistics()
+    np.testing.assert_array_equal(found.count, count)
+    np.testing.assert_allclose(found.mean, mean, rtol=1e-6)
+    np.testing.assert_allclose(found.variance, variance, rtol=1e-4, atol=1e-9)
+
+
+@pytest.mark.parametrize("sort", [True, False])
+@pytest.mark.parametrize("options", [{}, {"codec": "blosc"}, {"dtype": "f4"}])
+def test_statistics_equal_numpy(make_store: Any, sort: bool, options: dict[str, Any]) -> None:
+    assert_right(make_store(rows=3000, sort=sort, **options)["train"])
+
+
+def test_unlabelled_rows_and_empty_classes(tmp_path: Any, random: np.random.Generator) -> None:
+    labels = random.integers(-1, 3, 500)
+    values = random.random((500, 16))
+    store = actstore.from_arrays(tmp_path / "x.zarr", {"train": (values, labels)}, classes=["a", "b", "c", "empty"])
+    assert_right(store["train"])
+    assert np.isnan(store["train"].means()[3]).all()
+    nothing = actstore.from_arrays(tmp_path / "y.zarr", {"train": (values, None)}, classes=["a"])
+    assert nothing["train"].statistics().count.tolist() == [0]
+
+
+def test_a_small_spread_far_from_zero_survives(tmp_path: Any, random: np.random.Generator) -> None:
+    """Sums of squares alone would lose this variance to rounding."""
+    values = (1000 + 0.5 * random.standard_normal((4000, 8))).astype(np.float32)
+    store = actstore.from_arrays(tmp_path / "x.zarr", {"train": (values, np.zeros(4000, int))}, dtype="f4")
+    np.testing.assert_allclose(store["train"].statistics().variance[0], values.astype(float).var(0), rtol=1e-4)
+
+
+def counted(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
+    spans: list[tuple[int, int]] = []
+    original = statistics._sum_span
+
+    def spy(split: Any, start: int, stop: int, *rest: Any) -> Any:
+        spans.append((start, stop))
+        return original(split, start, stop, *rest)
+
+    monkeypatch.setattr(statistics, "_sum_span", spy)
+    return spans
+
+
+def test_cached_under_the_content_and_extended_on_append(make_store: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = make_store(rows=1000)
+    store["train"].statistics()
+    spans = counted(monkeypatch)
+    assert_right(store["train"])
+    assert spans == []
+    store.add_classes(["new"])
+    with store.writer("train") as writer:
+        writer.append(np.full((150, 64), 2.0), ["new"] * 75 + ["3"] * 75, [f"n/{row}" for row in range(150)])
+    assert_right(store["train"])
+    assert min(spans)[0] == 1000
+    assert max(spans)[1] == 1150
+
+
+@pytest.mark.parametrize("name", ["class_count", "class_mean", "class_var"])
+def test_a_damaged_or_foreign_cache_is_computed_anew(make_store: Any, name: str) -> None:
+    store = make_store(rows=300)
+    right = store["train"].statistics()
+    chunk = next(file for file in (store.path / "train" / name / "c").rglob("*") if file.is_file())
+    chunk.write_bytes(bytes([chunk.read_bytes()[0] ^ 1]) + chunk.read_bytes()[1:])
+    np.testing.assert_array_equal(store["train"].statistics().mean, right.mean)
+    metadata = store.path / "train" / name / "zarr.json"
+    metadata.write_text(metadata.read_text().replace("sha256:", "sha256:0"))
+    np.testing.assert_array_equal(store["train"].statistics().mean, right.mean)
+
+
+@given(cut=st.integers(1, 199), seed=st.integers(0, 99))
+@settings(max_examples=30, deadline=None)
+def test_moments_merge_as_if_they_were_one_set(cut: int, seed: int) -> None:
+    random = np.random.default_rng(seed)
+    values = random.random((200, 5), dtype=np.float32)
+    labels = random.integers(0, 4, 200)
+    pivot = values[:10].mean(0)
+
+    def moments(part: slice) -> Moments:
+        return to_moments(sum_rows([values[part]], labels[part], pivot), pivot)
+
+    merged = merge_moments(moments(slice(0, cut)), moments(slice(cut, None)))
+    whole = moments(slice(None))
+    np.testing.assert_array_equal(merged.count, whole.count)
+    np.testing.assert_allclose(merged.mean, whole.mean, rtol=1e-5)
+    np.testing.assert_allclose(merged.m2, whole.m2, rtol=1e-4, atol=1e-6)
+
+
+@given(first=st.integers(0, 500), more=st.integers(1, 500), chunk=st.integers(1, 60), count=st.integers(1, 9))
+def test_spans_cover_every_row_once(first: int, more: int, chunk: int, count: int) -> None:
+    spans = statistics._spans(first, first + more, chunk, count)
+    assert [row for a, b in spans for row in range(a, b)] == list(range(first, first + more))
+    assert len(spans) <= count + 1
+
+
+def test_a_read_only_store_still_gives_means(make_store: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = make_store(rows=300)
+
+    def refuse(*_: Any, **__: Any) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(statistics, "create_raw_array", refuse)
+    assert_right(store["train"])
+    assert not (store.path / "train" / "class_mean").exists()
