@@ -1,0 +1,36 @@
+# Every target sets up its own virtual environment; nothing but Python >= 3.11 and make is needed.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.installed
+
+.PHONY: demo test check bench clean
+
+demo: $(READY)  ## a store from nothing: generate, inspect, means, query, verify
+	PATH="$(CURDIR)/$(BIN):$$PATH" bash examples/demo.sh
+
+test: $(READY)  ## the test suite
+	$(BIN)/python -m pytest
+
+check: $(READY)  ## lint, types, tests
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/python -m pytest
+
+bench: $(READY)  ## the figures of the README; needs about 15 GB of disk and half an hour
+	$(BIN)/python -m pip install -q -c constraints.txt -e '.[bench]'
+	for name in take imports means stream kill million; do $(BIN)/python -m tests.bench.$$name || exit 1; done
+	$(BIN)/actstore bench --rows 200000 --chart bench-out/layouts.png
+
+$(READY): pyproject.toml constraints.txt
+	@echo "setting up $(VENV) (a few minutes the first time: torch and faiss are large)"
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install -q --upgrade pip
+	# torch first and pinned: asked for by another package, pip would take a build with gigabytes of CUDA
+	$(BIN)/python -m pip install -q -c constraints.txt "$$(grep '^torch==' constraints.txt)"
+	$(BIN)/python -m pip install -q -c constraints.txt -e '.[dev]'
+	touch $@
+
+clean:
+	rm -rf $(VENV) bench-out demo-out build *.egg-info

@@ -1,0 +1,102 @@
+"""SIGKILL at 50 random moments of an import: every resume must end byte-identical to the uninterrupted store.
+
+Then one flipped bit in every chunk file in turn: verify must name that chunk.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+
+import actstore
+from actstore.bench.measure import Result
+from actstore.verify import verify_store
+from tests.bench.common import OUT, features, report
+
+ROWS, DIM, KILLS = 60_000, 512, 50
+
+
+def digest(store: Path) -> dict[str, str]:
+    files = (file for file in store.rglob("*") if file.is_file())
+    return {str(file.relative_to(store)): hashlib.sha256(file.read_bytes()).hexdigest() for file in files}
+
+
+def start(values: Path, labels: Path, ids: Path, store: Path) -> subprocess.Popen[str]:
+    code = """
+import sys
+from pathlib import Path
+from actstore.importer import ImportRequest, import_file
+values, labels, ids, store = map(Path, sys.argv[1:])
+print("ready", flush=True)
+import_file(ImportRequest(values, labels=labels, ids=ids), store, chunk_rows=1024)
+"""
+    command = [sys.executable, "-c", code, *map(str, (values, labels, ids, store))]
+    child = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    assert child.stdout is not None
+    child.stdout.readline()
+    return child
+
+
+def main() -> None:
+    values, labels = features(ROWS, DIM)
+    ids = OUT / "data" / "ids.txt"
+    ids.write_text("".join(f"n{row:08d}/image{row}.jpg\n" for row in range(ROWS)))
+    whole, killed = OUT / "whole.zarr", OUT / "killed.zarr"
+    for store in (whole, killed):
+        shutil.rmtree(store, ignore_errors=True)
+    begin = time.perf_counter()
+    assert start(values, labels, ids, whole).wait() == 0
+    duration = time.perf_counter() - begin
+    expected, random = digest(whole), np.random.default_rng(0)
+    identical = attempts = finished = 0
+    while attempts < KILLS:
+        # Kill once or a few times, then let it end: moments over the whole run, the first and last included.
+        for _ in range(int(random.integers(1, 4))):
+            child = start(values, labels, ids, killed)
+            time.sleep(random.uniform(0, duration))
+            finished += child.poll() is not None
+            child.send_signal(signal.SIGKILL)
+            child.wait()
+            attempts += 1
+        assert start(values, labels, ids, killed).wait() == 0
+        assert digest(killed) == expected, "a resumed store differs"
+        identical += 1
+        shutil.rmtree(killed)
+    flips = flip_bits(whole, random)
+    report(
+        "kill",
+        [
+            Result("kills", attempts, "times"),
+            Result("of them after the import had ended", finished, "times"),
+            Result("resumed stores, all byte-identical", identical, "stores"),
+            Result("flipped bits, each named by verify", flips, "chunks"),
+        ],
+        ["50 kills, every resume byte-identical", "a flipped bit anywhere in any chunk is named"],
+    )
+    shutil.rmtree(whole)
+
+
+def flip_bits(path: Path, random: np.random.Generator) -> int:
+    store = actstore.open(path)
+    store["train"].statistics()
+    files = sorted(file for file in path.rglob("c/**/*") if file.is_file())
+    for file in files:
+        content = file.read_bytes()
+        changed = bytearray(content)
+        changed[random.integers(len(content))] ^= 1 << int(random.integers(8))
+        file.write_bytes(changed)
+        (fault,) = verify_store(store)
+        assert str(file.relative_to(path)).startswith(f"{fault.split}/{fault.array}/c/{fault.chunk}"), fault
+        file.write_bytes(content)
+    return len(files)
+
+
+if __name__ == "__main__":
+    main()

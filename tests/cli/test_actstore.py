@@ -1,0 +1,141 @@
+"""The commands as a user runs them: results on stdout, one clear line for an error, exit codes."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import click.testing
+import numpy as np
+import pytest
+
+from cli.actstore import main
+
+VALUES = np.random.default_rng(0).random((400, 16), dtype=np.float32)
+
+
+def run(*arguments: Any, code: int = 0) -> click.testing.Result:
+    result = click.testing.CliRunner().invoke(main, [str(one) for one in arguments], standalone_mode=True)
+    assert result.exit_code == code, result.output
+    return result
+
+
+def run_json(*arguments: Any, code: int = 0) -> Any:
+    return json.loads(run(*arguments, "--json", code=code).stdout)
+
+
+@pytest.fixture
+def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("ACTSTORE", raising=False)
+    np.save("features.npy", VALUES)
+    Path("labels.txt").write_text("".join(f"{'cat' if row < 100 else 'dog'}\n" for row in range(400)))
+    run("import", "features.npy", "--labels", "labels.txt", "--chunk-rows", 128)
+    return tmp_path / "features.zarr"
+
+
+def test_import_info_means_query(store: Path) -> None:
+    facts = run_json("info", store)
+    assert facts["splits"][0]["rows"] == 400
+    assert facts["splits"][0]["complete"]
+    assert facts["splits"][0]["mapped"]
+    assert run_json("info", "--classes")["class_rows"] == {"train": {"cat": 100, "dog": 300}}
+    assert "128 rows" in run("info", store).stdout
+    assert run_json("means", store, "--output", "means.npy")["fewest_rows"] == 100
+    np.testing.assert_allclose(np.load("means.npy")[0], VALUES[:100].astype(np.float16).mean(0, dtype=float), rtol=1e-5)
+    found = run_json("query", store, "--class", "dog", "--rows", "90:110")
+    assert found["count"] == 10
+    assert found["rows"][0] == {"row": 100, "class": "dog", "id": "100"}
+    run("query", "--class", "cat", "--output", "rows.npy", "--limit", 1)
+    assert len(np.load("rows.npy")) == 100
+
+
+def test_export_append_verify_repair(store: Path) -> None:
+    run("export", store, "cats.npz", "--class", "cat")
+    assert np.load("cats.npz")["activations"].shape == (100, 16)
+    np.save("more.npy", VALUES[:5])
+    Path("more.txt").write_text("owl\n" * 5)
+    assert run_json("append", "more.npy", store, "--labels", "more.txt")["rows_added"] == 5
+    assert "nothing added" in run("append", "more.npy", store, "--labels", "more.txt").stdout
+    assert "every chunk is whole" in run("verify", store).stdout
+    chunk = store / "train/activations/c/2/0"
+    chunk.write_bytes(chunk.read_bytes()[:-3])
+    broken = run_json("verify", store, code=1)
+    assert [(fault["kind"], fault["chunk"]) for fault in broken["faults"]] == [("truncated", 2)]
+    assert "repaired" in run("verify", store, "--repair").stdout
+    assert run_json("verify", store)["faults"] == []
+
+
+def test_synth_and_resume(tmp_path: Path) -> None:
+    arguments = ("synth", tmp_path / "s.zarr", "--rows", 500, "--dim", 32, "--classes", 5)
+    assert run_json(*arguments)["rows"] == 500
+    run(*arguments)
+    error = run(*arguments[:-1], 6, code=1).stderr
+    assert "another origin" in error
+
+
+def test_bench_prints_ratios_and_draws_a_chart(tmp_path: Path) -> None:
+    results = run_json(
+        "bench", "--dir", tmp_path, "--rows", 1000, "--dim", 64, "--rounds", 1, "--chart", tmp_path / "chart.png"
+    )
+    assert {"name", "value", "unit", "peer", "peer_value", "ratio"} == set(results[0])
+    assert {result["name"] for result in results} >= {"take actstore", "scan numpy memmap", "write actstore blosc"}
+    assert (tmp_path / "chart.png").stat().st_size > 10_000
+
+
+ERRORS: dict[str, tuple[list[str], int, str]] = {
+    "no store": (["info", "nothing.zarr"], 1, "nothing.zarr does not exist"),
+    "no split": (["means", "features.zarr", "--split", "test"], 1, "no split 'test'; it has: train"),
+    "close class": (["query", "features.zarr", "--class", "cats"], 1, "did you mean 'cat'?"),
+    "row range": (["query", "features.zarr", "--rows", "a:b"], 1, "rows must look like 1000:2000"),
+    "bad ending": (["export", "features.zarr", "out.doc"], 1, "cannot export to 'out.doc'"),
+    "no file": (["import", "missing.npy"], 1, "no such file: missing.npy"),
+    "finished": (["import", "other.npy", "features.zarr"], 1, "finished split 'train' of another origin"),
+    "bad option": (["info", "--nonsense"], 2, "No such option"),
+    "bad dtype": (["import", "other.npy", "--dtype", "f8"], 2, "'f8' is not one of"),
+    "no such command": (["frobnicate"], 2, "No such command"),
+}
+
+
+@pytest.mark.parametrize("case", ERRORS)
+def test_errors_are_one_clear_line(store: Path, case: str) -> None:
+    np.save("other.npy", VALUES[:3])
+    arguments, code, message = ERRORS[case]
+    result = run(*arguments, code=code)
+    assert message in result.stderr
+    assert "Traceback" not in result.output
+    assert result.stdout == ""
+
+
+def test_the_store_is_found_by_itself(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert run_json("info")["dim"] == 16
+    run("synth", "second.zarr", "--rows", 50, "--dim", 8, "--classes", 2)
+    assert "2 are here" in run("info", code=2).stderr
+    monkeypatch.setenv("ACTSTORE", "second.zarr")
+    assert run_json("info")["dim"] == 8
+
+
+def test_an_interrupted_import_is_shown_and_resumed(store: Path) -> None:
+    bad = VALUES.copy()
+    bad[300, 2] = np.nan
+    np.save("bad.npy", bad)
+    error = run("import", "bad.npy", "b.zarr", "--chunk-rows", 128, code=1).stderr
+    assert "row 300" in error
+    assert run_json("info", "b.zarr")["splits"][0]["complete"] is False
+    assert "not complete" in run("means", "b.zarr", code=1).stderr
+    assert "incomplete: train" in run("verify", "b.zarr").stdout
+    np.save("bad.npy", VALUES)
+    assert "--restart" in run("import", "bad.npy", "b.zarr", code=1).stderr
+    run("import", "bad.npy", "b.zarr", "--restart")
+    assert run_json("info", "b.zarr")["splits"][0]["rows"] == 400
+
+
+@pytest.mark.parametrize("tool", ["actstore", "ppa"])
+def test_help_does_not_load_what_it_does_not_need(tool: str) -> None:
+    code = f"import sys; from cli.{tool} import main; main(['--help'], standalone_mode=False); print(*sys.modules)"
+    printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert "Usage:" in printed
+    assert not {"torch", "zarr", "numpy", "dask", "faiss"} & set(printed.splitlines()[-1].split())
