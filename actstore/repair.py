@@ -61,7 +61,7 @@ def _repair_one(store: ActivationStore, name: str, split: SplitSpec, fault: Faul
 
 
 def _rewrite_chunk(store: ActivationStore, path: Path, split: SplitSpec, chunk: int) -> None:
-    spec = store.spec
+    spec = store.spec.of_split(split)
     entry = read_ledger(path / ACTIVATIONS)[0][chunk]
     values = np.zeros((spec.chunk_rows, spec.dim), "<" + spec.dtype)
     start, filled = chunk * spec.chunk_rows, 0

@@ -59,6 +59,10 @@ class StoreSpec:
     def chunk_bytes(self) -> int:
         return self.chunk_rows * self.row_bytes
 
+    def of_split(self, split: SplitSpec) -> Self:
+        """As it holds for one split: another layer of the backbone has a dim of its own."""
+        return self if split.dim is None else replace(self, dim=split.dim, chunk_rows=split.chunk_rows)
+
     def with_classes(self, classes: Sequence[str]) -> Self:
         return replace(self, classes=tuple(classes))
 
@@ -114,6 +118,8 @@ class SplitSpec:
     ledger_bytes: int = 0  # committed length of the ledger
     history: tuple[tuple[int, str], ...] = ()  # (rows, content) after each finished build or append
     sources: tuple[Mapping[str, Json], ...] = ()
+    dim: int | None = None  # where it is not the store's, with its own chunk_rows
+    chunk_rows: int = 0
 
     def to_json(self) -> dict[str, Json]:
         return {
@@ -127,6 +133,8 @@ class SplitSpec:
             "ledger_bytes": self.ledger_bytes,
             "history": [list(entry) for entry in self.history],
             "sources": [dict(source) for source in self.sources],
+            "dim": self.dim,
+            "chunk_rows": self.chunk_rows,
         }
 
     @classmethod

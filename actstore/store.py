@@ -7,7 +7,7 @@ from pathlib import Path
 
 from actstore.errors import IncompleteError, InvalidInputError, NotAStoreError
 from actstore.hierarchy import read_attributes, remove_partial_files, write_attributes
-from actstore.spec import KEY, Json, SplitSpec, StoreSpec, parse_split_name
+from actstore.spec import KEY, Json, SplitSpec, StoreSpec, default_chunk_rows, parse_split_name
 from actstore.split import Split
 from actstore.writer import SplitWriter
 
@@ -47,18 +47,29 @@ class ActivationStore:
             raise IncompleteError(
                 f"split {name!r} of {self.path} is not complete; repeat the command that builds it, it resumes"
             )
-        return Split(self.path, name, self.spec, splits[name])
+        return Split(self.path, name, self.spec.of_split(splits[name]), splits[name])
 
     def __contains__(self, name: str) -> bool:
         return name in self.splits
 
-    def writer(self, split: str, *, source: Mapping[str, Json] | None = None, restart: bool = False) -> SplitWriter:
+    def writer(
+        self,
+        split: str,
+        *,
+        source: Mapping[str, Json] | None = None,
+        restart: bool = False,
+        dim: int | None = None,
+    ) -> SplitWriter:
         """Add rows to a split, a new one, an interrupted one or a finished one.
 
         source: what identifies the origin of the rows; a resumed build must name the same one.
         restart: drop the rows of an interrupted build instead of resuming it.
+        dim: of a new split whose rows are longer or shorter than the store's, such as another layer.
         """
-        return SplitWriter(self.path, self.spec, parse_split_name(split), source, restart)
+        new = SplitSpec()
+        if dim is not None and dim != self.dim:
+            new = SplitSpec(dim=dim, chunk_rows=default_chunk_rows(dim, self.spec.dtype))
+        return SplitWriter(self.path, self.spec, parse_split_name(split), source, restart, new)
 
     def add_classes(self, names: Sequence[str]) -> None:
         """Append class names; labels of existing rows stay as they are."""

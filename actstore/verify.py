@@ -47,7 +47,7 @@ def verify_store(store: ActivationStore, progress: Progress | None = None) -> li
     return [
         fault
         for name, split in store.splits.items()
-        for fault in verify_split(store.path / name, store.spec, split, progress)
+        for fault in verify_split(store.path / name, store.spec.of_split(split), split, progress)
     ]
 
 

@@ -40,14 +40,16 @@ class SplitWriter:
         name: str,
         source: Mapping[str, Json] | None = None,
         restart: bool = False,
+        new: SplitSpec | None = None,
     ) -> None:
-        self._split, self._spec, self._source = store / name, spec, source
+        self._split, self._source = store / name, source
         self._labels_of = {name: label for label, name in enumerate(spec.classes)}
         self._ledger = LedgerFile(self._split / ACTIVATIONS)
         self._closed = False
         try:
             self._pending = Pending(self._split / ACTIVATIONS)
-            self.committed = self._open_split()
+            self.committed = self._open_split(spec, new or SplitSpec())
+            self._spec = spec = spec.of_split(self.committed)
             self._begin(restart)
             self._chunks = ChunkWriter(self._split, spec, self._ledger, self._pending)
             self._load_open_chunk()
@@ -101,9 +103,9 @@ class SplitWriter:
         finally:
             self.close()
 
-    def _open_split(self) -> SplitSpec:
+    def _open_split(self, spec: StoreSpec, new: SplitSpec) -> SplitSpec:
         if not (self._split / "zarr.json").exists():
-            create_split(self._split, self._spec, SplitSpec())
+            create_split(self._split, spec.of_split(new), new)
         return SplitSpec.from_json(read_attributes(self._split).get(KEY, {}), str(self._split))
 
     def _begin(self, restart: bool) -> None:

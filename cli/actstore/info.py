@@ -31,6 +31,7 @@ def describe(path: Path) -> dict[str, Any]:
     spec = store.spec
     splits = []
     for name, split in store.splits.items():
+        own = spec.of_split(split)
         size = sum(file.stat().st_size for file in (path / name).rglob("*") if file.is_file())
         splits.append(
             {
@@ -38,8 +39,9 @@ def describe(path: Path) -> dict[str, Any]:
                 "rows": split.rows,
                 "complete": split.complete,
                 "bytes": size,
-                "chunks": -(-split.rows // spec.chunk_rows),
-                "mapped": spec.is_raw and can_map(spec.chunk_bytes, -(-split.rows // spec.chunk_rows)),
+                "dim": own.dim,
+                "chunks": -(-split.rows // own.chunk_rows),
+                "mapped": own.is_raw and can_map(own.chunk_bytes, -(-split.rows // own.chunk_rows)),
                 "ids": split.has_ids,
                 "means": (path / name / "class_mean").exists(),
                 "content": split.content,
@@ -83,10 +85,10 @@ def _text(facts: dict[str, Any]) -> str:
         f"codec {layout['codec']} + crc32c{shards}",
         "",
         table(
-            ["split", "rows", "size", "chunks", "complete", "memory-mapped", "ids", "means"],
+            ["split", "rows", "dim", "size", "chunks", "complete", "memory-mapped", "ids", "means"],
             [
                 [
-                    split["split"], split["rows"], human_bytes(split["bytes"]), split["chunks"],
+                    split["split"], split["rows"], split["dim"], human_bytes(split["bytes"]), split["chunks"],
                     *("yes" if split[key] else "no" for key in ("complete", "mapped", "ids", "means")),
                 ]
                 for split in facts["splits"]

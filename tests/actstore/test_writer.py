@@ -240,3 +240,16 @@ def test_killed_at_random_moments_the_resumed_store_is_byte_identical(tmp_path: 
             child.send_signal(signal.SIGKILL)
     subprocess.run([sys.executable, "-c", WRITE, tmp_path / "killed.zarr"], check=True, stdout=subprocess.DEVNULL)
     assert files(tmp_path / "killed.zarr") == files(tmp_path / "whole.zarr")
+
+
+def test_a_split_may_have_a_dim_of_its_own(tmp_path: Path) -> None:
+    store = new_store(tmp_path / "x.zarr")
+    for name, dim in (("train", 64), ("train.layer3", 1000)):
+        with store.writer(name, dim=dim) as writer:
+            writer.append(np.full((70, dim), 2.0), np.zeros(70, int))
+    assert store["train.layer3"].shape == (70, 1000)
+    np.testing.assert_array_equal(store["train.layer3"].take([69, 0]), np.full((2, 1000), 2))
+    np.testing.assert_allclose(store["train.layer3"].means()[0], 2)
+    from actstore.verify import verify_store
+
+    assert verify_store(store) == []
