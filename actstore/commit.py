@@ -23,7 +23,7 @@ def commit(
     before: SplitSpec,
     pending: Pending,
     ledger: LedgerFile,
-    source: Mapping[str, Json] | None,
+    source: Mapping[str, Json],
 ) -> SplitSpec:
     """Make every row that the ledger names part of the split."""
     entries, _ = read_ledger(split / ACTIVATIONS)
@@ -33,7 +33,7 @@ def commit(
     content = content_hash(spec.dtype, spec.dim, entries, after.labels_crc, after.ids_crc)
     sources = before.sources
     if rows > before.rows:
-        sources = (*sources, {**(source or {"kind": "program"}), "rows": [before.rows, rows]})
+        sources = (*sources, {**source, "rows": [before.rows, rows]})
     after = replace(
         after,
         rows=rows,

@@ -68,6 +68,9 @@ class Pending:
             starts = ends - arrays["lengths"]
             return LabelsAndIds(labels, [data[a:b] for a, b in zip(starts.tolist(), ends.tolist(), strict=True)])
 
+    def has(self, chunk: int) -> bool:
+        return self._file(chunk).exists()
+
     def remove(self) -> None:
         with storage_errors(self.path):
             shutil.rmtree(self.path, ignore_errors=True)

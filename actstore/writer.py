@@ -6,7 +6,7 @@ ledger names counts after a crash; the split's own metadata changes last, in one
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -18,7 +18,8 @@ from actstore.chunkfile import crc32c
 from actstore.chunkwriter import ChunkWriter, begin_storing
 from actstore.commit import commit
 from actstore.errors import DamagedError, InvalidInputError
-from actstore.hierarchy import ACTIVATIONS, create_split, read_attributes, remove_partial_files
+from actstore.hierarchy import ACTIVATIONS, create_split, read_attributes, read_flat, remove_partial_files
+from actstore.ids import Ids
 from actstore.incoming import parse_activations, parse_ids, parse_labels, refused_row
 from actstore.ledger import LedgerFile, read_ledger
 from actstore.pending import LabelsAndIds, Pending
@@ -75,12 +76,38 @@ class SplitWriter:
             part = slice(done, done + self._spec.chunk_rows - self._filled)
             done += self._fill(values[part], numbers[part], names[part] if names is not None else None, done)
 
-    def commit(self) -> SplitSpec:
-        """Finish: write the last chunk, merge labels and ids, say so in the metadata."""
+    def last_id(self) -> str | None:
+        """The id of the newest row that is on disk: where a source that skips items has to go on."""
+        if self._ids:
+            return self._ids[-1].decode()
+        entries, _ = read_ledger(self._split / ACTIVATIONS)
+        if self._pending.has(len(entries) - 1):
+            ids = self._pending.read(len(entries) - 1).ids
+            return ids[-1].decode() if ids else None
+        if self.committed.has_ids and self.committed.rows:
+            return self._committed_ids()[-1]
+        return None
+
+    def ids(self) -> Iterator[str]:
+        """Ids of all rows so far, in order."""
+        self._chunks.drain()
+        if self.committed.has_ids:
+            yield from self._committed_ids()
+        for chunk in range(self.committed.rows // self._spec.chunk_rows, self._chunk):
+            if self._pending.has(chunk):
+                yield from (name.decode() for name in self._pending.read(chunk).ids or ())
+        yield from (name.decode() for name in self._ids or ())
+
+    def commit(self, **facts: Json) -> SplitSpec:
+        """Finish: write the last chunk, merge labels and ids, say so in the metadata.
+
+        facts: what became known about the source only now, such as the files that were skipped.
+        """
         if self._filled > self._durable:
             self._submit()
         self._chunks.drain()
-        committed = commit(self._split, self._spec, self.committed, self._pending, self._ledger, self._source)
+        source = {**(self._source or {"kind": "program"}), **facts}
+        committed = commit(self._split, self._spec, self.committed, self._pending, self._ledger, source)
         self.close()
         return committed
 
@@ -102,6 +129,10 @@ class SplitWriter:
                 self.commit()
         finally:
             self.close()
+
+    def _committed_ids(self) -> Ids:
+        offsets = read_flat(self._split / "path_offsets", self.committed.rows + 1)
+        return Ids(read_flat(self._split / "path_bytes", self.committed.id_bytes), offsets)
 
     def _open_split(self, spec: StoreSpec, new: SplitSpec) -> SplitSpec:
         if not (self._split / "zarr.json").exists():

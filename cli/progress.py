@@ -55,15 +55,15 @@ class _Locked:
 class SplitBars:
     """One bar after the other for an import that fills several splits."""
 
-    def __init__(self, what: str) -> None:
-        self._what, self._split, self._done = what, "", 0
+    def __init__(self, what: str, unit: str = "rows") -> None:
+        self._what, self._unit, self._split, self._done = what, unit, "", 0
         self._context: Any = None
         self._bar: Bar | None = None
 
     def __call__(self, split: str, done: int, total: int) -> None:
         if split != self._split:
             self.close()
-            self._context = progress(f"{self._what} {split}", total)
+            self._context = progress(f"{self._what} {split}", total, self._unit)
             self._bar, self._split, self._done = self._context.__enter__(), split, 0
         assert self._bar is not None
         self._bar.update(done - self._done)

@@ -6,6 +6,7 @@ import click
 
 from actstore import __version__
 from cli.actstore.bench import bench
+from cli.actstore.build import build
 from cli.actstore.export import export
 from cli.actstore.imports import append, import_
 from cli.actstore.info import info
@@ -34,5 +35,5 @@ def main(debug: bool) -> None:
     """
 
 
-for command in (import_, append, info, verify, means, query, export, synth, bench):
+for command in (build, import_, append, info, verify, means, query, export, synth, bench):
     main.add_command(command)

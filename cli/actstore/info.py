@@ -14,13 +14,14 @@ from cli.options import store_argument
 @click.command(epilog=example("actstore info imagenet.zarr", "actstore info imagenet.zarr --classes --json"))
 @store_argument
 @click.option("--classes", "list_classes", is_flag=True, help="List every class with its number of rows.")
+@click.option("--skipped", "list_skipped", is_flag=True, help="List the files that a build left out, and why.")
 @json_option
-def info(store: Path, list_classes: bool, as_json: bool) -> None:
+def info(store: Path, list_classes: bool, list_skipped: bool, as_json: bool) -> None:
     """Show size, classes, provenance, chunk layout, codec and completeness of STORE."""
     facts = describe(store)
     if list_classes:
         facts["class_rows"] = _class_rows(store)
-    emit(facts, as_json, lambda: _text(facts))
+    emit(facts, as_json, lambda: _text(facts, list_skipped))
 
 
 def describe(path: Path) -> dict[str, Any]:
@@ -76,7 +77,7 @@ def _class_rows(path: Path) -> dict[str, dict[str, int]]:
 _PRECISION = {"f2": "fp16", "f4": "fp32"}
 
 
-def _text(facts: dict[str, Any]) -> str:
+def _text(facts: dict[str, Any], list_skipped: bool) -> str:
     layout = facts["layout"]
     shards = f", shards of {layout['shard_inner_rows']}-row chunks" if "shard_inner_rows" in layout else ""
     lines = [
@@ -96,6 +97,12 @@ def _text(facts: dict[str, Any]) -> str:
         ),
     ]  # fmt: skip
     lines += [f"{key}: {value}" for key, value in facts["provenance"].items()]
+    for split in facts["splits"]:
+        skipped = [one for source in split["sources"] for one in source.get("skipped", [])]
+        if skipped:
+            lines.append(f"{split['split']}: {len(skipped)} files skipped" + ("" if list_skipped else " (--skipped)"))
+        if list_skipped:
+            lines += [f"  {name}: {reason}" for name, reason in skipped]
     for split, counts in facts.get("class_rows", {}).items():
         lines += ["", table(["class", f"rows in {split}"], [[name, count] for name, count in counts.items()])]
     return "\n".join(lines)

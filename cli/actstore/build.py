@@ -1,0 +1,103 @@
+"""`actstore build`."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import click
+
+from cli.group import emit, example, json_option
+from cli.options import layout_options
+from cli.progress import SplitBars
+
+
+@click.command(
+    epilog=example(
+        "actstore build imagenet/ --weights resnet50-11ad3fa6.pth",
+        "actstore build photos/ photos.zarr --backbone small --weights out/best.safetensors",
+        "actstore build imagenet/ --backbone mypackage.nets:make --layer blocks.3 --layer head",
+        "actstore build glyphs:100x20x5 glyphs.zarr --backbone small --random-weights",
+    )
+)
+@click.argument("images", metavar="IMAGES")
+@click.argument("store", required=False, type=click.Path(path_type=Path))
+@click.option(
+    "--backbone",
+    default="resnet50",
+    show_default=True,
+    help="resnet50, resnet18, simple, wrn28-10, small, timm:NAME, torchvision:NAME or package.module:factory.",
+)
+@click.option("--weights", type=click.Path(path_type=Path), help="A .pth or .safetensors file.")
+@click.option("--random-weights", is_flag=True, help="Untrained weights, for trying things out.")
+@click.option(
+    "--layer", "layers", multiple=True, help="A module to read instead of the pooled output; may be repeated."
+)
+@click.option("--device", default="auto", show_default=True, help="auto, cpu, cuda or mps.")
+@click.option("--batch-size", type=click.IntRange(1), default=32, show_default=True)
+@click.option("--workers", type=click.IntRange(0), help="Processes that decode.  [default: 1, or up to 8 with a GPU]")
+@click.option(
+    "--on-error",
+    type=click.Choice(["skip", "fail"]),
+    default="skip",
+    show_default=True,
+    help="What to do with an unreadable image; skipped ones are listed in the store.",
+)
+@click.option("--ground-truth", type=click.Path(path_type=Path), help="Labels of a flat ILSVRC val folder.")
+@click.option("--synsets", type=click.Path(path_type=Path), help="WNIDs in the order of those labels.")
+@click.option("--restart", is_flag=True, help="Discard an interrupted build instead of resuming it.")
+@layout_options
+@json_option
+def build(
+    images: str, store: Path | None, backbone: str, weights: Path | None, random_weights: bool, layers: tuple[str, ...],
+    device: str, batch_size: int, workers: int | None, on_error: Any, ground_truth: Path | None, synsets: Path | None,
+    restart: bool, as_json: bool, **layout: Any,
+) -> None:  # fmt: skip
+    """Run a backbone over IMAGES and write STORE (default: the name of IMAGES with .zarr).
+
+    IMAGES: class folders, with or without train/ and val/; ILSVRC's own layout; a .tar of class folders;
+    a .csv or .parquet of path,label; or glyphs:CLASSESxTRAINxVAL. Interrupted, the same command resumes.
+    """
+    from actstore.backbones.loading import load_backbone
+    from actstore.device import parse_device
+    from actstore.extract import BuildOptions
+    from actstore.extract import build as run
+    from actstore.sources.spoken import open_images
+
+    sets = open_images(images, ground_truth, synsets)
+    chosen = load_backbone(backbone, weights, layers, random_weights=random_weights)
+    if workers is None:
+        workers = _default_workers(parse_device(device).type)
+    options = BuildOptions(device, batch_size, workers, on_error, restart, layout)
+    target = store or default_store(images)
+    begin, bars = time.perf_counter(), SplitBars("build", "images")
+    try:
+        made = run(sets, images, target, chosen, options, bars)
+    finally:
+        bars.close()
+    seconds = time.perf_counter() - begin
+    rows = {name: split.rows for name, split in made.splits.items()}
+    skipped = sum(len(source.get("skipped", [])) for split in made.splits.values() for source in split.sources)
+    emit(
+        {"store": str(target), "rows": rows, "dim": made.dim, "classes": len(made.classes), "skipped": skipped,
+         "seconds": seconds},
+        as_json,
+        lambda: (
+            f"{target}: {', '.join(f'{name} {count:,} rows' for name, count in rows.items())}, dim {made.dim}, "
+            f"{len(made.classes)} classes, {seconds:.1f} s"
+            + (f"; {skipped} files skipped, see `actstore info {target} --skipped`" if skipped else "")
+        ),
+    )  # fmt: skip
+
+
+def default_store(images: str) -> Path:
+    """imagenet/ -> imagenet.zarr, mini.tar -> mini.zarr; glyphs:10x5x2 -> glyphs.zarr"""
+    name = Path(images.split(":")[0]).resolve().name
+    return Path(name.split(".tar")[0].removesuffix(".csv").removesuffix(".parquet") + ".zarr")
+
+
+def _default_workers(device: str) -> int:
+    import os
+
+    return 1 if device == "cpu" else min(8, os.cpu_count() or 1)

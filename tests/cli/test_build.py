@@ -1,0 +1,69 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import click.testing
+import pytest
+from PIL import Image
+
+from cli.actstore import main
+from cli.actstore.build import default_store
+
+
+def run(*arguments: Any, code: int = 0) -> click.testing.Result:
+    result = click.testing.CliRunner().invoke(main, [str(one) for one in arguments])
+    assert result.exit_code == code, result.output
+    return result
+
+
+@pytest.fixture
+def photos(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    for name in ("cat", "dog"):
+        Path("photos", name).mkdir(parents=True)
+        for number in range(3):
+            Image.new("RGB", (50, 60), (40 * number, 9, 90)).save(f"photos/{name}/{number}.jpg")
+    Path("photos/dog/3.jpg").write_bytes(b"")
+    return tmp_path / "photos"
+
+
+SMALL = ("--backbone", "small", "--random-weights", "--workers", "0")
+
+
+def test_a_folder_of_photos_becomes_a_store(photos: Path) -> None:
+    result = json.loads(run("build", "photos/", *SMALL, "--json").stdout)
+    assert result["rows"] == {"train": 6}
+    assert result["skipped"] == 1
+    shown = run("info", "photos.zarr", "--skipped").stdout
+    assert "1 files skipped" in shown
+    assert "dog/3.jpg" in shown
+    assert "6 rows" in run("build", "photos/", *SMALL).stdout  # repeated: nothing to do
+
+
+ERRORS: dict[str, tuple[list[str], int, str]] = {
+    "no images": (["build", "nowhere", *SMALL], 1, "no such file or folder: nowhere"),
+    "no weights": (["build", "photos", "--backbone", "simple"], 1, "--weights FILE"),
+    "missing weights": (["build", "photos", "--weights", "none.pth"], 1, "none.pth"),
+    "unknown backbone": (["build", "photos", "--backbone", "alexnet"], 1, "alexnet"),
+    "unknown layer": (["build", "photos", *SMALL, "--layer", "layer9"], 1, "no layer 'layer9'"),
+    "device": (["build", "photos", *SMALL, "--device", "tpu"], 1, "device must be one of"),
+    "fail": (["build", "photos", "f.zarr", *SMALL, "--on-error", "fail"], 1, "dog/3.jpg"),
+    "both weights": (["build", "photos", *SMALL, "--weights", "x.pth"], 1, "exclude each other"),
+}
+
+
+@pytest.mark.parametrize("case", ERRORS)
+def test_errors_are_one_clear_line(photos: Path, case: str) -> None:
+    arguments, code, message = ERRORS[case]
+    result = run(*arguments, code=code)
+    assert message in result.stderr
+    assert "Traceback" not in result.output
+
+
+def test_the_store_is_named_after_the_images() -> None:
+    assert default_store("data/imagenet/") == Path("imagenet.zarr")
+    assert default_store("mini.tar") == Path("mini.zarr")
+    assert default_store("list.csv") == Path("list.zarr")
+    assert default_store("glyphs:5x5x1") == Path("glyphs.zarr")
