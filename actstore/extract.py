@@ -33,6 +33,7 @@ class BuildOptions:
     workers: int = 1
     on_error: Literal["skip", "fail"] = "skip"
     restart: bool = False
+    weights: str | None = None  # the file the backbone came from, so that a repair can load it again
     layout: Mapping[str, Any] = field(default_factory=dict)  # dtype, chunk_rows, codec, … of a new store
 
 
@@ -89,14 +90,14 @@ def _build_split(
         ):
             if batch.failures and options.on_error == "fail":
                 raise InvalidInputError(f"{batch.failures[0][1]} (--on-error skip leaves such files out)")
-            rows = _forward(backbone, batch, device)
+            rows = forward(backbone, batch, device)
             for target in targets:
                 target.append(batch, rows, store.classes)
             if progress is not None:
                 progress(split, min(len(images.items), _end(batch)), len(images.items))
         for target in targets:
             skipped = [*map(list, images.skipped), *target.skipped()]
-            target.writer.commit(skipped=skipped)
+            target.writer.commit(skipped=skipped, batch_size=options.batch_size, weights=options.weights)
 
 
 class _LayerTarget:
@@ -133,7 +134,7 @@ class _LayerTarget:
                 yield [item.id, _reason(item)]
 
 
-def _forward(backbone: Backbone, batch: ImageBatch, device: torch.device) -> dict[str, torch.Tensor]:
+def forward(backbone: Backbone, batch: ImageBatch, device: torch.device) -> dict[str, torch.Tensor]:
     """(n, dim) float32 per layer, on the CPU."""
     if not batch.positions:
         return {layer: torch.empty(0, dim) for layer, dim in backbone.layers.items()}
@@ -170,20 +171,25 @@ def _is_finished(store: ActivationStore, split: str, origin: Mapping[str, Json])
 
 def _origin(images: ImageSet[Loadable], source: str, split: str, layer: str, backbone: Backbone) -> dict[str, Json]:
     """What must be the same for a build to be resumed: images, network, layer, transform."""
-    listing = hashlib.sha256()
-    for item in images.items:
-        listing.update(f"{item.id}\n{item.label}\n".encode())
     return {
         "kind": "images",
         "path": source,
         "split": split,
         "images": len(images.items),
-        "listing": listing.hexdigest(),
+        "listing": listing_hash(images),
         "backbone": backbone.name,
         "weights_sha256": backbone.weights_sha256,
         "layer": layer,
         "transform": backbone.transform.to_json(),
     }
+
+
+def listing_hash(images: ImageSet[Loadable]) -> str:
+    """Names the images of a split by their ids and labels; what is in the files is not read."""
+    listing = hashlib.sha256()
+    for item in images.items:
+        listing.update(f"{item.id}\n{item.label}\n".encode())
+    return listing.hexdigest()
 
 
 def _open_or_create(

@@ -19,6 +19,7 @@ from actstore.importer import ImportRequest, check_table, read_request
 from actstore.incoming import parse_labels
 from actstore.ledger import LedgerFile, read_ledger
 from actstore.pending import LabelsAndIds, describe
+from actstore.reextract import reopen_images
 from actstore.sources.rows import Table
 from actstore.sources.synthetic import SyntheticSpec
 from actstore.spec import Json, SplitSpec
@@ -125,4 +126,8 @@ def _reopen_synthetic(source: Mapping[str, Json]) -> Table:
     return SyntheticSpec(rows=source["count"], **fields).table()
 
 
-_OPENERS: dict[str, Callable[[Mapping[str, Json]], Table]] = {"file": _reopen_file, "synthetic": _reopen_synthetic}
+_OPENERS: dict[str, Callable[[Mapping[str, Json]], Table]] = {
+    "file": _reopen_file,
+    "synthetic": _reopen_synthetic,
+    "images": reopen_images,
+}

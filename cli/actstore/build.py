@@ -69,7 +69,8 @@ def build(
     chosen = load_backbone(backbone, weights, layers, random_weights=random_weights)
     if workers is None:
         workers = _default_workers(parse_device(device).type)
-    options = BuildOptions(device, batch_size, workers, on_error, restart, layout)
+    path = None if weights is None else str(weights.resolve())
+    options = BuildOptions(device, batch_size, workers, on_error, restart, path, layout)
     target = store or default_store(images)
     begin, bars = time.perf_counter(), SplitBars("build", "images")
     try:

@@ -118,6 +118,27 @@ def test_a_resume_with_another_network_or_other_images_is_refused(folder: Path, 
         build(open_images(str(folder)), str(folder), target, other, options)
 
 
+def test_a_bad_chunk_is_built_again_from_its_images(folder: Path) -> None:
+    from actstore.repair import repair
+    from actstore.verify import verify_store
+
+    (folder / "train/bee/4.png").write_bytes(b"broken")
+    untrained = load_backbone("small", random_weights=True)
+    options = BuildOptions("cpu", 7, 0, layout={"chunk_rows": 8})
+    store = build(open_images(str(folder)), str(folder), folder.parent / "x.zarr", untrained, options)
+    chunk, labels = store.path / "train/activations/c/2/0", store.path / "train/labels/c/0"
+    before = chunk.read_bytes(), labels.read_bytes()
+    chunk.unlink()
+    labels.write_bytes(b"x")
+    outcomes = repair(store, verify_store(store))
+    assert [said for _, said in outcomes] == ["repaired from its source"] * 2
+    assert (chunk.read_bytes(), labels.read_bytes()) == before
+    chunk.unlink()
+    (folder / "train/ant/new.png").write_bytes((folder / "train/ant/0.png").read_bytes())
+    ((_, said),) = repair(store, verify_store(store))
+    assert "no longer those the split was built from" in said
+
+
 def test_glyphs_are_a_source(tmp_path: Path, backbone: Backbone) -> None:
     store = build(open_images("glyphs:5x3x2"), "glyphs:5x3x2", tmp_path / "g.zarr", backbone, BuildOptions("cpu", 4, 0))
     assert {name: len(store[name]) for name in store.splits} == {"train": 15, "val": 10}

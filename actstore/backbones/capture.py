@@ -1,0 +1,111 @@
+"""Reading activations out of a network while it runs, one vector per image and layer."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from actstore.backbones.transform import Transform
+from actstore.errors import InvalidInputError
+
+DEFAULT_LAYER = "activations"  # what the classifier reads, or the output where there is no classifier
+
+
+@contextmanager
+def capture(module: nn.Module, layers: Iterable[str], head: str | None) -> Iterator[dict[str, Tensor]]:
+    """A dict that a forward pass within the context fills: layer -> (n, dim) float32.
+
+    layers: names as in `named_modules()`, or DEFAULT_LAYER: the input of the classifier `head`, or the
+    module's output where head is None. Of a module that runs several times per pass the last output counts.
+    """
+    found: dict[str, Tensor] = {}
+    handles = []
+    try:
+        for layer in layers:
+            if layer == DEFAULT_LAYER and head is not None:
+                handles.append(module.get_submodule(head).register_forward_pre_hook(_input_reader(layer, found)))
+            else:
+                target = module if layer == DEFAULT_LAYER else module.get_submodule(layer)
+                handles.append(target.register_forward_hook(_output_reader(layer, found)))
+        yield found
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def _input_reader(layer: str, found: dict[str, Tensor]) -> Any:
+    def read(module: nn.Module, inputs: tuple[Any, ...]) -> None:
+        found[layer] = pool(inputs[0], layer)
+
+    return read
+
+
+def _output_reader(layer: str, found: dict[str, Tensor]) -> Any:
+    def read(module: nn.Module, inputs: tuple[Any, ...], output: Any) -> None:
+        found[layer] = pool(output, layer)
+
+    return read
+
+
+def pool(output: Any, layer: str) -> Tensor:
+    """(n, dim), (n, tokens, dim) or (n, dim, height, width) -> (n, dim) float32.
+
+    Always a copy, and taken at once: an in-place ReLU that follows would change what the layer gave.
+    """
+    if isinstance(output, Tensor):
+        if output.ndim == 2:
+            return output.to(torch.float32, copy=True)
+        if output.ndim == 3:
+            return output.mean(1, dtype=torch.float32)
+        if output.ndim == 4:
+            return output.mean((2, 3), dtype=torch.float32)
+    got = f"shape {tuple(output.shape)}" if isinstance(output, Tensor) else f"a {type(output).__name__}"
+    raise InvalidInputError(
+        f"layer {layer!r} must give a tensor of 2, 3 or 4 dimensions, got {got}; choose another with --layer"
+    )
+
+
+def parse_layers(module: nn.Module, layers: Iterable[str]) -> tuple[str, ...]:
+    """Known and distinct layer names; DEFAULT_LAYER where none is named."""
+    known = [name for name, _ in module.named_modules() if name]
+    chosen = tuple(dict.fromkeys(layers)) or (DEFAULT_LAYER,)
+    for layer in chosen:
+        if layer != DEFAULT_LAYER and layer not in known:
+            close = difflib.get_close_matches(layer, known, n=5, cutoff=0.3) or known[:5]
+            raise InvalidInputError(f"no layer {layer!r} in this backbone; close: {', '.join(close) or 'none'}")
+    return chosen
+
+
+def measure_layers(
+    module: nn.Module, layers: tuple[str, ...], head: str | None, transform: Transform, name: str
+) -> dict[str, int]:
+    """layer -> dim, found by a pass over two black images."""
+    images = torch.zeros(2, 3, transform.crop, transform.crop)
+    with torch.no_grad(), capture(module, layers, head) as found:
+        try:
+            output = module(images)
+        except (RuntimeError, TypeError, IndexError) as error:
+            reason = str(error).partition("\n")[0] or type(error).__name__
+            raise InvalidInputError(f"{name} cannot read images of shape {tuple(images.shape)}: {reason}") from error
+    if DEFAULT_LAYER in layers and head is None:
+        _check_output(output, name)
+    for layer in layers:
+        if layer not in found:
+            raise InvalidInputError(f"layer {layer!r} of {name} takes no part in a forward pass; choose another")
+        if len(found[layer]) != len(images):
+            raise InvalidInputError(
+                f"layer {layer!r} of {name} gives {len(found[layer])} rows for {len(images)} images"
+            )
+    return {layer: found[layer].shape[1] for layer in layers}
+
+
+def _check_output(output: Any, name: str) -> None:
+    """The output of a user's network is taken as it is: a feature map may mean more than its average."""
+    if not isinstance(output, Tensor) or output.ndim != 2:
+        got = f"shape {tuple(output.shape)}" if isinstance(output, Tensor) else f"a {type(output).__name__}"
+        raise InvalidInputError(f"the output of {name} must be (n, dim), got {got}; name a layer with --layer")

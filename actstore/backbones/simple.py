@@ -1,0 +1,36 @@
+"""The four-layer network of Matching Networks (Vinyals et al., NIPS 2016), as the authors of the paper trained it."""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+
+from actstore.backbones.network import Network, convolution, initialise
+from actstore.backbones.transform import Transform
+
+WIDTH = 64
+
+
+class Simple(Network):
+    """Any image size from 8 pixels on; at 80 the average pool spans 10x10."""
+
+    transform = Transform(resize=92, crop=80)  # the authors' sizes
+
+    def __init__(self, num_classes: int = 1000) -> None:
+        super().__init__()
+        self.dim = WIDTH
+        self.layer1 = nn.Sequential(*layer(3), nn.MaxPool2d(2))
+        self.layer2 = nn.Sequential(*layer(WIDTH), nn.MaxPool2d(2))
+        self.layer3 = nn.Sequential(*layer(WIDTH), nn.MaxPool2d(2))
+        self.layer4 = nn.Sequential(*layer(WIDTH))
+        self.avgpool = nn.AdaptiveAvgPool2d(1)
+        self.fc = nn.Linear(self.dim, num_classes)
+        initialise(self)
+
+    def features(self, images: Tensor) -> Tensor:
+        hidden = self.layer4(self.layer3(self.layer2(self.layer1(images))))  # (n, 64, h / 8, w / 8)
+        pooled: Tensor = self.avgpool(hidden).flatten(1)  # (n, 64)
+        return pooled
+
+
+def layer(inputs: int) -> tuple[nn.Module, ...]:
+    return convolution(inputs, WIDTH, 3), nn.BatchNorm2d(WIDTH), nn.ReLU(inplace=True)

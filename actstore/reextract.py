@@ -1,0 +1,61 @@
+"""The rows of a build once more, from its images: what `verify --repair` writes in place of a bad chunk."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from actstore.backbones.loading import Backbone, load_backbone
+from actstore.decoding import decode_batches
+from actstore.errors import InvalidInputError
+from actstore.extract import forward, listing_hash
+from actstore.sources.items import Loadable
+from actstore.sources.rows import Table
+from actstore.sources.spoken import open_images
+from actstore.spec import Json
+
+
+def reopen_images(source: Mapping[str, Json]) -> Table:
+    """Labels, ids and activations as a build recorded them in its split's sources."""
+    images = open_images(source["path"]).get(source["split"])
+    if images is None or listing_hash(images) != source["listing"]:
+        raise InvalidInputError(f"the images in {source['path']} are no longer those the split was built from")
+    weights = source.get("weights")
+    layers = () if source["layer"] == "activations" else (source["layer"],)
+    backbone = load_backbone(
+        source["backbone"], None if weights is None else Path(weights), layers, random_weights=weights is None
+    )
+    if backbone.weights_sha256 != source["weights_sha256"]:
+        raise InvalidInputError(f"the weights in {weights} are no longer those the split was built with")
+    skipped = {name for name, _ in source["skipped"]}
+    kept = [position for position, item in enumerate(images.items) if item.id not in skipped]
+    rows = ExtractedRows(images.items, kept, backbone, source["layer"], source["batch_size"])
+    names = [images.items[position].label for position in kept]
+    labels = None if None in names else np.array(names, dtype=object)
+    return Table(rows, labels, [images.items[position].id for position in kept])
+
+
+class ExtractedRows:
+    """Row i is the activation of item kept[i], computed in the same batch as in the build."""
+
+    def __init__(self, items: Any, kept: list[int], backbone: Backbone, layer: str, batch_size: int) -> None:
+        self._items, self._kept = items, kept
+        self._backbone, self._layer, self._batch_size = backbone, layer, batch_size
+        backbone.module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        self.shape = (len(kept), backbone.layers[layer])
+        self.dtype = np.dtype(np.float32)
+
+    def blocks(self, start: int, stop: int) -> Iterator[NDArray[Any]]:
+        if start >= stop:
+            return
+        first, last = self._kept[start], self._kept[stop - 1]
+        items: list[Loadable] = self._items[: (last // self._batch_size + 1) * self._batch_size]
+        for batch in decode_batches(items, self._backbone.transform, self._batch_size, first):
+            wanted = [index for index, position in enumerate(batch.positions) if first <= position <= last]
+            if wanted:
+                yield forward(self._backbone, batch, torch.device("cpu"))[self._layer][wanted].numpy()
