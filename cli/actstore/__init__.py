@@ -8,6 +8,7 @@ from actstore import __version__
 from cli.actstore.bench import bench
 from cli.actstore.build import build
 from cli.actstore.export import export
+from cli.actstore.glyphs import glyphs
 from cli.actstore.imports import append, import_
 from cli.actstore.info import info
 from cli.actstore.means import means
@@ -35,5 +36,5 @@ def main(debug: bool) -> None:
     """
 
 
-for command in (build, import_, append, info, verify, means, query, export, synth, bench):
+for command in (build, glyphs, import_, append, info, verify, means, query, export, synth, bench):
     main.add_command(command)

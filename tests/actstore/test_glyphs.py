@@ -1,0 +1,178 @@
+"""The embedded data set: deterministic, distinct, the same from files and from memory."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import subprocess
+import sys
+import zlib
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from PIL import features
+
+from actstore.errors import InvalidInputError, StorageError
+from actstore.sources.glyph_choice import TIERS, choose_characters, smallest_differences
+from actstore.sources.glyph_drawing import FACES, face_file, ink
+from actstore.sources.glyphs import GlyphSet, class_name, glyph_categories, glyph_image, write_glyphs
+from actstore.sources.images import find_images
+
+CHOSEN_WITH_FREETYPE = "2.14.3"  # the shipped list was made with it; another may place a few characters elsewhere
+
+
+def test_twelve_faces_ship_with_matplotlib() -> None:
+    assert len(set(FACES)) == 12
+    assert all(face_file(face).exists() for face in FACES)
+
+
+def test_two_thousand_distinct_categories_in_all_faces() -> None:
+    characters = glyph_categories()
+    assert len(characters) == len(set(characters)) >= 2000
+    assert glyph_categories(100) == characters[:100]
+    assert all(ink(character, face, 24) is not None for character in characters[::20] for face in FACES)
+    assert len(set("AΑА") & set(characters)) == 1  # Latin, Greek, Cyrillic
+    assert len(set("oOоОοΟ") & set(characters[:1000])) <= 1
+
+
+def test_the_first_thousand_differ_as_much_as_they_should(random: np.random.Generator) -> None:
+    some = [glyph_categories()[i] for i in random.choice(1000, 200, replace=False)]
+    difference = smallest_differences(some)
+    np.testing.assert_array_equal(difference, difference.T)
+    assert difference[~np.eye(200, dtype=bool)].min() >= TIERS[0]
+
+
+@pytest.mark.slow
+def test_the_shipped_list_is_what_is_chosen() -> None:
+    chosen, shipped = choose_characters(), glyph_categories()
+    if features.version("freetype2") == CHOSEN_WITH_FREETYPE:
+        assert chosen == shipped
+    assert len(set(chosen[:1000]) & set(shipped[:1000])) > 950
+
+
+def test_names_sort_by_code_point() -> None:
+    characters = glyph_categories()
+    names = sorted(map(class_name, characters))
+    assert names == [class_name(character) for character in sorted(characters)]
+    assert class_name("A") == "U+0041"
+
+
+@given(st.integers(0, 1999), st.integers(0, 10**9), st.integers(0, 2**40), st.sampled_from([8, 28, 32, 64]))
+@settings(max_examples=60, deadline=None)
+def test_an_image_is_a_function_of_its_numbers(category: int, sample: int, seed: int, size: int) -> None:
+    image = glyph_image(category, sample, seed, size)
+    assert image.shape == (size, size)
+    assert image.dtype == np.uint8
+    np.testing.assert_array_equal(image, glyph_image(category, sample, seed, size))
+    assert np.ptp(image) > 60  # ink on paper
+    assert not np.array_equal(image, glyph_image(category, sample + 1, seed, size))
+    assert not np.array_equal(image, glyph_image(category, sample, seed + 1, size))
+
+
+def test_images_are_the_same_in_another_process_and_order() -> None:
+    keys = [(category, sample) for category in (5, 900, 17) for sample in (0, 3)]
+    code = (
+        "from zlib import crc32; from actstore.sources.glyphs import glyph_image\n"
+        f"print([crc32(glyph_image(*key, seed=4).tobytes()) for key in {keys[::-1]}])"
+    )
+    there = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert json.loads(there) == [zlib.crc32(glyph_image(*key, seed=4).tobytes()) for key in keys[::-1]]
+
+
+def test_categories_can_be_told_apart() -> None:
+    """One nearest of 8 drawings of each of 100 characters, pixel by pixel: a floor far above chance (1%)."""
+    count, shots = 100, 8
+    train = np.stack([_unit(category, sample) for category in range(count) for sample in range(shots)])
+    test = np.stack([_unit(category, 1000 + sample) for category in range(count) for sample in range(3)])
+    nearest = (test @ train.T).argmax(axis=1) // shots
+    assert (nearest == np.repeat(np.arange(count), 3)).mean() > 0.5
+
+
+def _unit(category: int, sample: int) -> np.ndarray:
+    image = 255.0 - glyph_image(category, sample, seed=0)
+    image = np.clip(image / image.max() - 0.4, 0, None)
+    y, x = np.mgrid[:32, :32]
+    shift = [round(15.5 - (image * axis).sum() / image.sum()) for axis in (y, x)]
+    centred = np.roll(image, shift, (0, 1)).reshape(16, 2, 16, 2).mean((1, 3)).ravel()
+    unit: np.ndarray = centred / np.linalg.norm(centred)
+    return unit
+
+
+def test_the_set_and_its_files_are_the_same(tmp_path: Path) -> None:
+    made = GlyphSet(classes=5, per_class=3, val_per_class=2, seed=1).image_sets()
+    told: list[int] = []
+    assert write_glyphs(tmp_path, 5, 3, 2, seed=1, progress=told.append) == 25
+    assert sum(told) == 25
+    found = find_images(tmp_path)
+    assert list(found) == list(made) == ["train", "val"]
+    for split, images in made.items():
+        assert images.classes == found[split].classes == sorted(images.classes)
+        assert [(i.id, i.label) for i in images.items] == [(i.id, i.label) for i in found[split].items]
+        for drawn, stored in zip(images.items, found[split].items, strict=True):
+            np.testing.assert_array_equal(np.asarray(drawn.load()), np.asarray(stored.load()))
+    assert pickle.loads(pickle.dumps(made["train"].items[0])) == made["train"].items[0]
+    assert made["train"].items[1].id == f"{made['train'].classes[0]}/0001.png"
+
+
+def test_validation_does_not_depend_on_how_many_are_for_training() -> None:
+    few, many = (GlyphSet(3, per_class, 2).image_sets()["val"] for per_class in (1, 9))
+    assert few.items == many.items
+    assert "val" not in GlyphSet(3, 1, 0).image_sets()
+
+
+def test_writing_resumes(tmp_path: Path) -> None:
+    write_glyphs(tmp_path, 2, 2, 0)
+    kept, lost = sorted(tmp_path.rglob("*.png"))[:2]
+    before, stamp = lost.read_bytes(), kept.stat().st_mtime_ns
+    lost.unlink()
+    assert write_glyphs(tmp_path, 2, 2, 0) == 1
+    assert lost.read_bytes() == before
+    assert kept.stat().st_mtime_ns == stamp
+    assert not list(tmp_path.rglob("*.part"))
+
+
+def test_a_full_disk_leaves_no_half_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(self: Path, data: bytes) -> int:
+        with self.open("wb") as file:
+            file.write(data[:10])
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_bytes", full)
+    with pytest.raises(StorageError, match="the disk is full"):
+        write_glyphs(tmp_path, 1, 1, 0)
+    assert not [name for _, _, names in os.walk(tmp_path) for name in names]
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"classes": 0}, {"classes": 10**6}, {"per_class": 0}, {"val_per_class": -1}, {"seed": -1}, {"size": 4},
+     {"size": 5000}, {"per_class": 2_000_000}],
+)  # fmt: skip
+def test_wrong_numbers_are_refused(wrong: dict[str, int]) -> None:
+    with pytest.raises(InvalidInputError, match="expected"):
+        GlyphSet(**wrong)
+
+
+@pytest.mark.parametrize("wrong", [(-1, 0, 0), (10**6, 0, 0), (0, -1, 0), (0, 0, -1), (0, 0, 0, 2)])
+def test_wrong_image_numbers_are_refused(wrong: tuple[int, ...]) -> None:
+    with pytest.raises(InvalidInputError, match="expected"):
+        glyph_image(*wrong)
+
+
+def test_command(tmp_path: Path) -> None:
+    from cli.actstore.glyphs import glyphs
+
+    options = ["--classes", "3", "--per-class", "2", "--val-per-class", "1", "--size", "28"]
+    result = CliRunner().invoke(glyphs, [str(tmp_path / "out"), *options, "--json"])
+    assert result.exit_code == 0
+    facts = json.loads(result.stdout)
+    assert facts["train"] == 6
+    assert facts["written"] == 9
+    again = CliRunner().invoke(glyphs, [str(tmp_path / "out"), *options])
+    assert "6 train and 3 val images of 3 classes, 28 x 28, 0 written" in again.stdout
+    assert CliRunner().invoke(glyphs, [str(tmp_path / "out"), "--classes", "0"]).exit_code == 2
