@@ -1,0 +1,76 @@
+"""SIGKILL at 20 random moments of a build from real JPEGs: the resumed store is byte-identical, no image twice or lost."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+
+import actstore
+from actstore.bench.measure import Result
+from tests.bench.build import unpack
+from tests.bench.common import OUT, report
+from tests.bench.kill import digest
+
+KILLS = 20
+BUILD = """
+import sys
+from pathlib import Path
+from actstore.backbones.loading import load_backbone
+from actstore.extract import BuildOptions, build
+from actstore.sources.spoken import open_images
+backbone, sets = load_backbone("small", random_weights=True), open_images(sys.argv[1])
+print("ready", flush=True)
+options = BuildOptions("cpu", 16, int(sys.argv[3]), layout={"chunk_rows": 64})
+build(sets, sys.argv[1], Path(sys.argv[2]), backbone, options)
+"""
+
+
+def start(folder: Path, store: Path, workers: int) -> subprocess.Popen[str]:
+    command = [sys.executable, "-c", BUILD, str(folder), str(store), str(workers)]
+    child = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True)
+    assert child.stdout is not None
+    child.stdout.readline()
+    return child
+
+
+def main() -> None:
+    folder = unpack(2000)
+    (folder / "broken").mkdir(exist_ok=True)
+    (folder / "broken" / "empty.jpg").write_bytes(b"")  # so that rows and images differ in number
+    whole, killed = OUT / "whole.zarr", OUT / "killed.zarr"
+    for store in (whole, killed):
+        shutil.rmtree(store, ignore_errors=True)
+    child = start(folder, whole, 0)
+    begin = time.perf_counter()
+    assert child.wait() == 0
+    duration, expected, random = time.perf_counter() - begin, digest(whole), np.random.default_rng(0)
+    kills = resumed = 0
+    while kills < KILLS:
+        for turn in range(int(random.integers(1, 5))):
+            child = start(folder, killed, turn % 2)
+            time.sleep(random.uniform(0, duration))
+            kills += child.poll() is None
+            child.send_signal(signal.SIGKILL)
+            child.wait()
+        assert start(folder, killed, 0).wait() == 0
+        assert digest(killed) == expected, "a resumed store differs"
+        resumed += 1
+        ids = list(actstore.open(killed)["train"].ids)
+        assert len(ids) == len(set(ids)) == 2000
+        shutil.rmtree(killed)
+    report(
+        "kill_build",
+        [Result("kills", kills, "times"), Result("resumed stores, all byte-identical", resumed, "stores")],
+        ["20 kills, resumed store byte-identical, no image twice, none lost"],
+    )
+    shutil.rmtree(whole)
+
+
+if __name__ == "__main__":
+    main()
