@@ -1,4 +1,4 @@
-"""SIGKILL at 20 random moments of a build from real JPEGs: the resumed store is byte-identical, no image twice or lost."""
+"""SIGKILL at 20 random moments of a build of real JPEGs: byte-identical when resumed, no image twice or lost."""
 
 from __future__ import annotations
 
