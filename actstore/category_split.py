@@ -1,10 +1,11 @@
-"""Which categories have much data (C_large), and which are to be learnt from a few examples (C_few). No I/O but JSON."""
+"""Which categories have much data (C_large), and which are to be learnt from a few examples (C_few)."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Self
 
@@ -121,7 +122,7 @@ def _distinct(names: Iterable[str]) -> tuple[str, ...]:
     ordered = sorted(names)
     if not ordered:
         raise InvalidInputError("no class names to split")
-    if double := next((name for name, after in zip(ordered, ordered[1:], strict=False) if name == after), None):
+    if double := next((name for name, after in pairwise(ordered) if name == after), None):
         raise InvalidInputError(f"class {double!r} is named twice; class names must be distinct")
     return tuple(ordered)
 

@@ -8,8 +8,8 @@ step() { printf '\n$ %s\n' "$*"; "$@"; }
 step actstore synth "$out/demo.zarr" --rows 60000 --dim 512 --classes 100
 step actstore info "$out/demo.zarr"
 step actstore means "$out/demo.zarr"
-step actstore query "$out/demo.zarr" --class class042 --limit 3
-step actstore export "$out/demo.zarr" "$out/class042.parquet" --class class042
+step actstore query "$out/demo.zarr" --class class42 --limit 3
+step actstore export "$out/demo.zarr" "$out/class42.parquet" --class class42
 step actstore verify "$out/demo.zarr"
 
 printf '\n$ python  # the same store from any analysis\n'
