@@ -13,16 +13,13 @@ import sys
 import weakref
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from actstore.chunkfile import CRC_BYTES, chunk_path
 from actstore.errors import DamagedError
-
-if TYPE_CHECKING:
-    import torch
 
 _MAP_FIXED = 0x10  # the same on Linux and macOS; Python's mmap does not name it
 _MAP_NORESERVE = getattr(mmap, "MAP_NORESERVE", 0)
@@ -53,44 +50,23 @@ class MappedRows:
         self._address = _map_files([chunk_path(array, chunk) for chunk in range(chunks)], chunk_bytes)
         if self._address:
             weakref.finalize(self, _libc().munmap, self._address, chunks * chunk_bytes)
-        self._values = np.asarray(_Exposed(self, read_only=True))
-        self._tensor: torch.Tensor | None = None
+        self._values = np.asarray(_Exposed(self))
 
     def take(self, rows: NDArray[np.int64]) -> NDArray[Any]:
-        """(n,) row ids -> (n, dim). torch's gather uses all cores, numpy's only one."""
-        import torch
-
-        gathered: NDArray[Any] = torch.index_select(self._as_tensor(), 0, torch.from_numpy(rows)).numpy()
-        return gathered
+        """(n,) row ids -> (n, dim)."""
+        return self._values.take(rows, axis=0)
 
     def pieces(self, rows: NDArray[np.int64]) -> Iterator[tuple[slice, NDArray[Any]]]:
-        """As `take`, a few rows at a time and with few pages mapped: a fault may map 2 MiB around its row.
-
-        The array of a piece is overwritten by the next.
-        """
-        import torch
-
-        source, wanted = self._as_tensor(), torch.from_numpy(rows)
-        buffer = torch.empty((_PIECE, self.shape[1]), dtype=source.dtype)
+        """As `take`, a few rows at a time and with few pages mapped: a fault may map 2 MiB around its row."""
         for start in range(0, len(rows), _PIECE):
-            part = wanted[start : start + _PIECE]
-            piece = buffer[: len(part)]
-            torch.index_select(source, 0, part, out=piece)
-            yield slice(start, start + len(part)), piece.numpy()
+            part = rows[start : start + _PIECE]
+            yield slice(start, start + len(part)), self.take(part)
             self.release(0, self.shape[0])
 
     def read(self, start: int, stop: int) -> NDArray[Any]:
         """(stop - start, dim), a read-only view."""
         view: NDArray[Any] = self._values[start:stop]
         return view
-
-    def _as_tensor(self) -> torch.Tensor:
-        if self._tensor is None:
-            import torch
-
-            # torch knows no read-only tensors; this one never leaves the class.
-            self._tensor = torch.from_numpy(np.asarray(_Exposed(self, read_only=False)))
-        return self._tensor
 
     def release(self, start: int, stop: int) -> None:
         """Unmap the pages of these rows from this process; views stay valid and fault back in."""
@@ -104,12 +80,12 @@ class MappedRows:
 class _Exposed:
     """What numpy needs to see memory as an array; the array keeps it, and so the mapping, alive."""
 
-    def __init__(self, owner: MappedRows, read_only: bool) -> None:
+    def __init__(self, owner: MappedRows) -> None:
         self._owner = owner
         # numpy wants some valid address even for an array without rows
         address = owner._address or ctypes.addressof(ctypes.c_char())
         self.__array_interface__ = {
-            "data": (address, read_only),
+            "data": (address, True),  # read-only
             "shape": owner.shape,
             "typestr": owner.dtype.str,
             "version": 3,
