@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from actstore.chunkfile import extend_crc32c
+from actstore.errors import DamagedError
 from actstore.flat import FlatAppender
 from actstore.hierarchy import ACTIVATIONS, resize, write_attributes
 from actstore.ids import offsets_of
@@ -21,18 +22,21 @@ def commit(
     split: Path,
     spec: StoreSpec,
     before: SplitSpec,
+    expected: int,
     pending: Pending,
     ledger: LedgerFile,
     source: Mapping[str, Json],
 ) -> SplitSpec:
-    """Make every row that the ledger names part of the split."""
+    """Make the `expected` rows, every one of which the ledger must name, part of the split."""
     entries, _ = read_ledger(split / ACTIVATIONS)
     rows = sum(entry.rows for entry in entries)
+    if rows != expected:
+        raise DamagedError(f"the ledger of {split} names {rows} rows, {expected} were written; build the split again")
     after = write_labels_and_ids(split, before, _pending_rows(pending, entries, before.rows, spec.chunk_rows))
     resize(split / ACTIVATIONS, rows)
     content = content_hash(spec.dtype, spec.dim, entries, after.labels_crc, after.ids_crc)
     sources = before.sources
-    if rows > before.rows:
+    if rows > before.rows or not before.complete:
         sources = (*sources, {**source, "rows": [before.rows, rows]})
     after = replace(
         after,

@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
-from actstore.errors import NotAStoreError
+from actstore.errors import InvalidInputError, NotAStoreError
 from actstore.hierarchy import create_store
+from actstore.incoming import plain_labels
 from actstore.spec import Codec, Dtype, Json, StoreSpec
 from actstore.store import ActivationStore
 
@@ -47,15 +47,23 @@ def create(
 
 
 def require_free(path: Path) -> None:
+    if path.is_dir():
+        for left in path.glob("*.partial"):  # of a creation that was killed
+            left.unlink()
     if path.exists() and (not path.is_dir() or any(path.iterdir())):
         raise NotAStoreError(f"{path} exists already; choose another path, or open it and use its writer")
 
 
 def class_names(labels: Sequence[NDArray[Any] | None]) -> list[str]:
     """Names for labels that come without any: distinct strings in order, or "0".."n-1"."""
-    given = [array for array in labels if array is not None and array.size]
+    given = [plain_labels(array) for array in labels if array is not None and array.size]
     if not given:
         return []
     if given[0].dtype.kind in "UO":
-        return sorted({str(name) for array in given for name in np.unique(array.astype(str)).tolist()})
-    return [str(label) for label in range(max(int(array.max()) for array in given) + 1)]
+        return sorted({str(name) for array in given for name in array.tolist()} - {""})
+    if any(array.dtype.kind not in "iu" for array in given):
+        raise InvalidInputError(f"labels must be whole numbers or class names, got type {given[0].dtype}")
+    count = max(int(array.max()) for array in given) + 1
+    if count > max(100_000, 10 * sum(len(array) for array in given)):
+        raise InvalidInputError(f"the largest label is {count - 1}, far beyond the number of rows; give class names")
+    return [str(label) for label in range(count)]

@@ -1,4 +1,4 @@
-"""Rows of a split into files of other tools, block by block; the file appears whole or not at all."""
+"""Rows of a split into files of other tools, block by block; a file appears whole or not at all."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from actstore.errors import InvalidInputError
 from actstore.files import as_bytes, storage_errors
+from actstore.ids import offsets_of
 from actstore.rows import parse_rows
 from actstore.split import Split
 
@@ -108,7 +109,8 @@ def _write_parquet(selection: Selection, stream: IO[bytes], path: Path) -> list[
     split = selection.split
     number = pyarrow.float16() if split.dtype == np.float16 else pyarrow.float32()
     schema = pyarrow.schema(
-        {"id": pyarrow.string(), "label": pyarrow.string(), "activations": pyarrow.list_(number, split.dim)}
+        {"id": pyarrow.string(), "label": pyarrow.string(), "activations": pyarrow.list_(number, split.dim)},
+        metadata={"classes": json.dumps(split.classes)},
     )
     names = np.array([*split.classes, None], dtype=object)  # label -1 picks the last: none
     ids = split.ids
@@ -145,21 +147,30 @@ def _write_safetensors(selection: Selection, stream: IO[bytes], path: Path) -> l
     """The format is a length, a JSON header and the bytes; its library would want everything in memory."""
     split, count = selection.split, len(selection.rows)
     size, labels = count * split.spec.row_bytes, selection.labels.astype("<i4")
-    header = {
-        "__metadata__": {"classes": json.dumps(split.classes), "ids": json.dumps(selection.ids)},
+    encoded = [name.encode() for name in selection.ids]
+    columns = {
+        "labels": ("I32", labels),
+        "path_offsets": ("I64", offsets_of(encoded)),
+        "path_bytes": ("U8", np.frombuffer(b"".join(encoded), np.uint8)),
+    }
+    header: dict[str, Any] = {
+        "__metadata__": {"classes": json.dumps(split.classes)},
         "activations": {
             "dtype": "F16" if split.dtype == np.float16 else "F32",
             "shape": [count, split.dim],
             "data_offsets": [0, size],
         },
-        "labels": {"dtype": "I32", "shape": [count], "data_offsets": [size, size + labels.nbytes]},
     }
+    for name, (dtype, values) in columns.items():
+        header[name] = {"dtype": dtype, "shape": [len(values)], "data_offsets": [size, size + values.nbytes]}
+        size += values.nbytes
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % 8)  # data begins at a multiple of eight bytes
     stream.write(len(text).to_bytes(8, "little") + text)
     for _, values in selection.blocks():
         stream.write(as_bytes(values).data)
-    stream.write(as_bytes(labels).data)
+    for _, values in columns.values():
+        stream.write(as_bytes(values).data)
     return []
 
 

@@ -54,7 +54,7 @@ class AtomicFile:
             path.parent.mkdir(parents=True, exist_ok=True)
             self._descriptor = os.open(self._partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
             try:
-                self.size = sum(_write_all(self._descriptor, as_bytes(part).data) for part in parts)
+                self.size = sum(write_all(self._descriptor, as_bytes(part).data) for part in parts)
             except BaseException:
                 self._close()
                 raise
@@ -95,7 +95,7 @@ def write_atomic(path: Path, *parts: Data) -> int:
     return AtomicFile(path, *parts).finish()
 
 
-def _write_all(descriptor: int, data: memoryview) -> int:
+def write_all(descriptor: int, data: memoryview) -> int:
     done = 0
     while done < len(data):  # one write moves at most 2 GiB
         done += os.write(descriptor, data[done:])

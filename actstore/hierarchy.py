@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +13,9 @@ from numpy.typing import NDArray
 from zarr.abc.codec import BytesBytesCodec
 from zarr.codecs import BloscCodec, BytesCodec, Crc32cCodec
 
+from actstore.chunkfile import chunk_path
 from actstore.errors import DamagedError, NotAStoreError
-from actstore.files import storage_errors
+from actstore.files import storage_errors, write_atomic
 from actstore.spec import KEY, Json, SplitSpec, StoreSpec
 
 ACTIVATIONS = "activations"
@@ -37,6 +38,9 @@ def create_store(path: Path, spec: StoreSpec) -> None:
 def create_split(path: Path, spec: StoreSpec, split: SplitSpec) -> None:
     """An empty split: its arrays with no rows yet. The group comes last, so a split exists whole or not."""
     with storage_errors(path):
+        ledger = path / ACTIVATIONS / "ledger.jsonl"
+        if ledger.exists() and ledger.stat().st_size:
+            raise DamagedError(f"{path} holds rows but has lost its zarr.json; restore that file from a backup")
         if not (path / ACTIVATIONS / "zarr.json").exists():
             _create_activations(path / ACTIVATIONS, spec)
         for name, (dtype, chunk) in FLAT_ARRAYS.items():
@@ -89,37 +93,48 @@ def create_raw_array(
 
 def read_attributes(path: Path) -> dict[str, Json]:
     """The attributes of a group or array, read straight from its zarr.json."""
+    attributes = _read_document(path).get("attributes", {})
+    if not isinstance(attributes, dict):
+        raise NotAStoreError(f"{path / 'zarr.json'} is damaged: its attributes are {attributes!r}")
+    return attributes
+
+
+def write_attributes(path: Path, attributes: Mapping[str, Json]) -> None:
+    """Replace the attributes of a group, durably; a reader sees the old or the new."""
+    _write_document(path, {**_read_document(path), "attributes": dict(attributes)})
+
+
+def resize(path: Path, length: int) -> None:
+    """Set the length of the first axis, durably; chunk files are left alone."""
+    document = _read_document(path)
+    if document["shape"][0] != length:
+        _write_document(path, {**document, "shape": [length, *document["shape"][1:]]})
+
+
+def _read_document(path: Path) -> dict[str, Json]:
     try:
         document = json.loads((path / "zarr.json").read_bytes())
-        attributes = document.get("attributes", {})
     except FileNotFoundError:
         raise NotAStoreError(f"{path} holds no zarr.json") from None
     except NotADirectoryError:
         raise NotAStoreError(f"{path} is a file; a store is a folder") from None
-    except (ValueError, AttributeError) as error:
+    except (ValueError, OSError) as error:
         raise NotAStoreError(f"{path / 'zarr.json'} is damaged: {error}") from error
-    return dict(attributes)
+    if not isinstance(document, dict):
+        raise NotAStoreError(f"{path / 'zarr.json'} is damaged: expected an object, got {document!r}")
+    return document
 
 
-def write_attributes(path: Path, attributes: Mapping[str, Json]) -> None:
-    """Replace the attributes of a group; one rename, so a reader sees the old or the new."""
-    with storage_errors(path):
-        zarr.open_group(path, mode="r+").update_attributes(dict(attributes))
+def _write_document(path: Path, document: Mapping[str, Json]) -> None:
+    # Zarr's own writes are atomic, but not flushed to disk.
+    write_atomic(path / "zarr.json", json.dumps(document, indent=2, ensure_ascii=False).encode())
 
 
 def open_array(path: Path, mode: str = "r") -> zarr.Array[Any]:
     try:
         return zarr.open_array(path, mode=mode)
-    except (FileNotFoundError, KeyError, ValueError) as error:
+    except (OSError, KeyError, ValueError, TypeError) as error:
         raise DamagedError(f"{path} is not a readable Zarr array: {error}") from error
-
-
-def resize(path: Path, length: int) -> None:
-    """Set the length of the first axis; chunk files beyond a shorter length are deleted."""
-    array = open_array(path, "r+")
-    if array.shape[0] != length:
-        with storage_errors(path):
-            array.resize((length, *array.shape[1:]))
 
 
 def read_flat(path: Path, stop: int) -> NDArray[Any]:
@@ -127,22 +142,23 @@ def read_flat(path: Path, stop: int) -> NDArray[Any]:
     array = open_array(path)
     if array.shape[0] < stop:
         raise DamagedError(f"{path} holds {array.shape[0]} values, expected {stop}; run `actstore verify`")
-    require_chunks(path, -(-stop // array.chunks[0]), ndim=1)
+    require_chunks(path, range(-(-stop // array.chunks[0])), ndim=1)
     try:
         return np.asarray(array[:stop])
     except ValueError as error:
         raise DamagedError(f"{path} has a corrupt chunk ({error}); run `actstore verify`") from error
 
 
-def require_chunks(path: Path, count: int, ndim: int) -> None:
+def require_chunks(path: Path, chunks: Iterable[int], ndim: int) -> None:
     """Zarr reads a missing chunk as its fill value; a store must not."""
-    for chunk in range(count):
-        file = path / "c" / str(chunk) / "0" if ndim == 2 else path / "c" / str(chunk)
+    for chunk in chunks:
+        file = chunk_path(path, chunk, ndim)
         if not file.exists():
             raise DamagedError(f"chunk {file} is missing; run `actstore verify`")
 
 
 def remove_partial_files(path: Path) -> None:
-    """Drop what a killed zarr write leaves behind (zarr writes to `*.partial`, then renames)."""
+    """Drop what a killed zarr write leaves behind in a split (zarr writes to `*.partial`, then renames)."""
     for file in path.glob("**/*.partial"):
-        file.unlink(missing_ok=True)
+        if file.is_file():
+            file.unlink(missing_ok=True)

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from actstore.creation import class_names, create
 from actstore.errors import InvalidInputError
-from actstore.sources.files import open_tables, read_column
+from actstore.hierarchy import ACTIVATIONS
+from actstore.incoming import plain_labels
+from actstore.ledger import LEDGER
+from actstore.sources.files import as_text, open_tables, read_column
 from actstore.sources.rows import Table
 from actstore.spec import Json, default_chunk_rows
 from actstore.store import ActivationStore, open
@@ -46,7 +48,7 @@ def read_request(request: ImportRequest) -> tuple[dict[str, Table], list[str] | 
     """Tables by split, with labels and ids of their own files where those were given."""
     tables, classes = open_tables(request.path, request.array, request.split)
     if request.classes is not None:
-        classes = [str(name) for name in read_column(request.classes, "classes").tolist()]
+        classes = as_text(read_column(request.classes, "classes"))
     if request.labels is None and request.ids is None:
         return tables, classes
     if len(tables) != 1:
@@ -55,7 +57,7 @@ def read_request(request: ImportRequest) -> tuple[dict[str, Table], list[str] | 
         )
     ((split, table),) = tables.items()
     labels = table.labels if request.labels is None else read_column(request.labels, "labels")
-    ids = table.ids if request.ids is None else [str(one) for one in read_column(request.ids, "ids").tolist()]
+    ids = table.ids if request.ids is None else as_text(read_column(request.ids, "ids"))
     return {split: Table(table.activations, labels, ids)}, classes
 
 
@@ -78,8 +80,9 @@ def append_file(request: ImportRequest, store: Path, progress: Progress | None =
     target, added = open(store), 0
     tables, classes = read_request(request)
     for split, table in tables.items():
-        _add_classes(target, table, classes)
         before = target[split].committed
+        check_table(table, split, target[split].dim)
+        _add_classes(target, table, classes)
         source = request.source(split)
         if not _same_source(before.sources[-1:], source):
             fill_split(target, split, table, source, progress, restart)
@@ -116,7 +119,8 @@ def fill_split(
 ) -> None:
     """Append every row of a table that is not yet on disk, and commit."""
     rows = table.activations
-    check_table(table, split, store.dim)
+    done = store.splits.get(split)
+    check_table(table, split, store.dim if done is None else store.spec.of_split(done).dim)
     with store.writer(split, source=source, restart=restart) as writer:
         base = writer.committed.rows
         position = writer.position - base
@@ -150,6 +154,8 @@ def open_or_create(
         raise InvalidInputError(f"all splits of a store have one dim; these have {sorted(dims)}")
     for split, table in tables.items():
         check_table(table, split, *dims)
+    if (path / "zarr.json").exists() and _holds_nothing(open(path)):
+        shutil.rmtree(path)  # what a refused first block leaves: another dtype or class list may come now
     if (path / "zarr.json").exists():
         store = open(path)
         for table in tables.values():
@@ -164,6 +170,13 @@ def open_or_create(
     return create(path, classes=names, dim=dim, **options)
 
 
+def _holds_nothing(store: ActivationStore) -> bool:
+    ledgers = [store.path / name / ACTIVATIONS / LEDGER for name in store.splits]
+    return not any(ledger.exists() and ledger.stat().st_size for ledger in ledgers) and not any(
+        split.complete for split in store.splits.values()
+    )
+
+
 def _add_classes(store: ActivationStore, table: Table, classes: Sequence[str] | None) -> None:
     """Names come in with the table: its class list, or labels that are names themselves."""
     if classes is not None:
@@ -174,8 +187,8 @@ def _add_classes(store: ActivationStore, table: Table, classes: Sequence[str] | 
                 "give labels as names, or the store's class list with new names at its end"
             )
         store.add_classes(classes)
-    elif table.labels is not None and table.labels.dtype.kind in "UO":
-        store.add_classes(class_names([np.asarray(table.labels)]))
+    elif table.labels is not None and plain_labels(table.labels).dtype.kind in "UO":
+        store.add_classes(class_names([table.labels]))
 
 
 def _same_source(committed: Sequence[Mapping[str, Json]], source: Mapping[str, Json]) -> bool:

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from actstore.errors import InvalidInputError
 from actstore.ids import encode_ids
 
-FP16_MAX = 65504.0
+FP16_MAX, FP32_MAX = 65504.0, float(np.finfo(np.float32).max)
 
 
 def parse_activations(activations: ArrayLike, dim: int) -> NDArray[Any]:
@@ -27,10 +27,11 @@ def parse_labels(labels: ArrayLike | None, count: int, label_of: Mapping[str, in
     """(count,) labels from numbers or class names; none at all means unlabelled."""
     if labels is None:
         return np.full(count, -1, np.int32)
-    given = np.asarray(labels)
+    given = plain_labels(np.asarray(labels))
     if given.shape != (count,):
         raise InvalidInputError(f"expected {count} labels, one per row, got shape {given.shape}")
     if given.dtype.kind in "UO":
+        label_of = {**label_of, "": -1}
         unknown = [name for name in given.tolist() if name not in label_of]
         if unknown:
             raise InvalidInputError(f"label {unknown[0]!r} is not a class of this store; add it with add_classes first")
@@ -47,6 +48,18 @@ def parse_labels(labels: ArrayLike | None, count: int, label_of: Mapping[str, in
     return given.astype(np.int32)
 
 
+def plain_labels(labels: NDArray[Any]) -> NDArray[Any]:
+    """Labels as numbers or text, whatever they came as: bytes, objects, or numbers in an object array."""
+    if labels.dtype.kind == "O":
+        listed = [-1 if one is None else one for one in labels.tolist()]  # no label in a table is unlabelled
+        if all(isinstance(one, int | np.integer) for one in listed):
+            return np.array(listed, np.int64)
+        return np.array(["" if one == -1 else str(one) for one in listed], dtype=object)
+    if labels.dtype.kind == "S":
+        return np.char.decode(labels, "utf-8")
+    return labels
+
+
 def parse_ids(ids: Iterable[str], count: int) -> list[bytes]:
     listed = list(ids)
     if len(listed) != count:
@@ -54,11 +67,13 @@ def parse_ids(ids: Iterable[str], count: int) -> list[bytes]:
     return encode_ids(listed)
 
 
-def refused_row(row: NDArray[Any], where: str) -> InvalidInputError:
+def refused_row(row: NDArray[Any], where: str, dtype: str) -> InvalidInputError:
     """Why a row cannot be stored: not finite, or finite but beyond fp16."""
     wide = np.asarray(row, np.float64)
     if np.isfinite(wide).all():
         worst = wide[np.argmax(np.abs(wide))]
+        if dtype == "f4":
+            return InvalidInputError(f"{where} holds {worst:g}, beyond the {FP32_MAX:g} of fp32; scale the activations")
         return InvalidInputError(f"{where} holds {worst:g}, beyond fp16's {FP16_MAX:g}; use dtype f4")
     feature = int(np.flatnonzero(~np.isfinite(wide))[0])
     return InvalidInputError(f"{where} holds {wide[feature]} at feature {feature}; activations must be finite")

@@ -9,13 +9,14 @@ import fcntl
 import hashlib
 import json
 import os
+import weakref
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
 from actstore.errors import DamagedError, LockedError
-from actstore.files import storage_errors
+from actstore.files import storage_errors, write_all
 
 LEDGER = "ledger.jsonl"
 
@@ -92,11 +93,17 @@ class LedgerFile:
         except BlockingIOError:
             os.close(self._descriptor)
             raise LockedError(f"another process is writing to {array.parent}; wait for it to end, or stop it") from None
+        self._close = weakref.finalize(self, os.close, self._descriptor)  # a writer that is dropped lets go too
 
     def append(self, entry: Entry) -> None:
+        before = self.size()
         with storage_errors(self.path):
-            os.write(self._descriptor, entry.line())
-            os.fsync(self._descriptor)
+            try:
+                write_all(self._descriptor, memoryview(entry.line()))
+                os.fsync(self._descriptor)
+            except OSError:
+                os.ftruncate(self._descriptor, before)  # no half line
+                raise
 
     def truncate(self, length: int) -> None:
         with storage_errors(self.path):
@@ -107,4 +114,4 @@ class LedgerFile:
         return os.fstat(self._descriptor).st_size
 
     def close(self) -> None:
-        os.close(self._descriptor)  # also releases the lock
+        self._close()  # also releases the lock

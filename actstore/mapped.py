@@ -29,6 +29,10 @@ _PIECE = 128  # rows: at most 256 MiB of mapped pages at a time
 _FAILED = ctypes.c_void_p(-1).value
 
 
+class OutOfMapsError(OSError):
+    """The kernel gives no more maps or addresses to this process; rows can still be read through Zarr."""
+
+
 def can_map(chunk_bytes: int, chunks: int) -> bool:
     """Whole pages, a POSIX system, and fewer maps than the kernel's default limit of 65,530."""
     return chunk_bytes % mmap.PAGESIZE == 0 and sys.platform in ("linux", "darwin") and chunks < 60_000
@@ -47,10 +51,9 @@ class MappedRows:
         self._row_bytes = dim * self.dtype.itemsize
         chunk_bytes = chunk_rows * self._row_bytes
         chunks = -(-rows // chunk_rows)
-        self._address = _map_files([chunk_path(array, chunk) for chunk in range(chunks)], chunk_bytes)
-        if self._address:
-            weakref.finalize(self, _libc().munmap, self._address, chunks * chunk_bytes)
-        self._values = np.asarray(_Exposed(self))
+        paths = [chunk_path(array, chunk) for chunk in range(chunks)]
+        self._mapping = _Mapping(paths, chunk_bytes)
+        self._values = np.asarray(_Exposed(self._mapping, self.shape, self.dtype))
 
     def take(self, rows: NDArray[np.int64]) -> NDArray[Any]:
         """(n,) row ids -> (n, dim)."""
@@ -74,22 +77,36 @@ class MappedRows:
             return
         first = start * self._row_bytes // mmap.PAGESIZE * mmap.PAGESIZE
         length = stop * self._row_bytes - first
-        _libc().madvise(self._address + first, length, _MADV_DONTNEED)
+        _libc().madvise(self._mapping.address + first, length, _MADV_DONTNEED)
+
+
+class _Mapping:
+    """Owns the mapped addresses; unmapped when the last array over them is gone."""
+
+    def __init__(self, paths: list[Path], chunk_bytes: int) -> None:
+        self.address = _map_files(paths, chunk_bytes)
+        if self.address:
+            unmap = weakref.finalize(self, _libc().munmap, self.address, len(paths) * chunk_bytes)
+            unmap.atexit = False  # threads may still read while the interpreter ends
 
 
 class _Exposed:
-    """What numpy needs to see memory as an array; the array keeps it, and so the mapping, alive."""
+    """What numpy needs to see memory as an array. The array keeps this, and so the mapping, alive; nothing here
+    refers back to the array, for the garbage collector cannot see through one."""
 
-    def __init__(self, owner: MappedRows) -> None:
-        self._owner = owner
+    def __init__(self, mapping: _Mapping, shape: tuple[int, int], dtype: np.dtype[Any]) -> None:
+        self._mapping = mapping
         # numpy wants some valid address even for an array without rows
-        address = owner._address or ctypes.addressof(ctypes.c_char())
+        address = mapping.address or ctypes.addressof(_NOWHERE)
         self.__array_interface__ = {
             "data": (address, True),  # read-only
-            "shape": owner.shape,
-            "typestr": owner.dtype.str,
+            "shape": shape,
+            "typestr": dtype.str,
             "version": 3,
         }
+
+
+_NOWHERE = ctypes.c_char()
 
 
 def _map_files(paths: list[Path], chunk_bytes: int) -> int:
@@ -99,7 +116,7 @@ def _map_files(paths: list[Path], chunk_bytes: int) -> int:
     reserve = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _MAP_NORESERVE
     address = libc.mmap(None, total, _PROT_NONE, reserve, -1, 0)
     if address == _FAILED:
-        raise OSError(ctypes.get_errno(), f"cannot reserve {total} bytes of addresses")
+        raise OutOfMapsError(ctypes.get_errno(), f"cannot reserve {total} bytes of addresses")
     try:
         for position, path in enumerate(paths):
             _map_over(libc, path, address + position * chunk_bytes, chunk_bytes)
@@ -122,7 +139,7 @@ def _map_over(libc: ctypes.CDLL, path: Path, address: int, length: int) -> None:
             )
         mapped = libc.mmap(address, length, mmap.PROT_READ, mmap.MAP_SHARED | _MAP_FIXED, descriptor, 0)
         if mapped != address:
-            raise OSError(ctypes.get_errno(), f"cannot map {path}")
+            raise OutOfMapsError(ctypes.get_errno(), f"cannot map {path}")
     finally:
         os.close(descriptor)
 

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from actstore.tensors import pieces_as_float32
+from actstore.tensors import pieces_as_float
 
 _FLUSH_ROWS = 1024  # float32 sums run over about this many rows of a class at most
 
@@ -36,17 +36,25 @@ class Moments:
     m2: NDArray[np.float64]
 
 
-def sum_rows(blocks: Iterable[NDArray[Any]], labels: NDArray[Any], pivot: NDArray[np.float32]) -> Sums:
+def sum_rows(
+    blocks: Iterable[NDArray[Any]],
+    labels: NDArray[Any],
+    pivot: NDArray[np.float32],
+    working: torch.dtype = torch.float32,
+) -> Sums:
     """One pass over consecutive blocks of rows whose labels are given; unlabelled rows are left out.
 
-    Rows are shifted by `pivot` (dim,), see choose_pivot. Sums run in float32 and move to float64 in time.
+    Rows are shifted by `pivot` (dim,), see choose_pivot. Sums run in `working` precision and
+    move to float64 in time.
     """
     present, local = np.unique(labels, return_inverse=True)
-    index, shift = torch.from_numpy(local), torch.from_numpy(pivot)
-    near, far = _Accumulator(len(present), len(pivot), torch.float32), _Accumulator(len(present), len(pivot))
+    index, shift = torch.from_numpy(local), torch.from_numpy(pivot).to(working)
+    # A square of an fp16 value fits float32 with room to spare, one of an fp32 value does not.
+    near = _Accumulator(len(present), len(pivot), working)
+    far = _Accumulator(len(present), len(pivot))
     done = flushed = 0
     for block in blocks:
-        for _, piece in pieces_as_float32(block):
+        for piece in pieces_as_float(block, working):
             near.add(index[done : done + len(piece)], piece.sub_(shift))
             done += len(piece)
             touched = np.flatnonzero(np.bincount(local[flushed:done]))
@@ -83,9 +91,9 @@ def choose_pivot(sample: NDArray[Any]) -> NDArray[np.float32]:
 
     Without the shift their variance would drown in rounding; for others a shift would only add rounding.
     """
-    wide = sample.astype(np.float32)
+    wide = sample.astype(np.float64)
     mean = wide.mean(axis=0)
-    return np.where(np.abs(mean) > 5 * wide.std(axis=0), mean, np.float32(0))
+    return np.where(np.abs(mean) > 5 * wide.std(axis=0), mean, 0).astype(np.float32)
 
 
 def add_sums(parts: Sequence[Sums]) -> Sums:

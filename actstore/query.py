@@ -40,6 +40,8 @@ def find_rows(
 def parse_row_filter(rows: Any, count: int) -> NDArray[np.int64]:
     if isinstance(rows, slice):
         return np.arange(*rows.indices(count))
+    if isinstance(rows, str) and not rows:
+        raise InvalidInputError("rows is empty; give a range such as 0:1000, or a file of row numbers")
     if isinstance(rows, str | Path):
         return _parse_range(rows, count) if ":" in str(rows) else parse_rows(_read_row_file(Path(rows)), count)
     return parse_rows(rows, count)
@@ -59,7 +61,7 @@ def _read_row_file(path: Path) -> NDArray[Any]:
         raise InvalidInputError(f"no such row file: {path}; give a file of row numbers, or a range such as 0:100")
     try:
         return np.load(path, allow_pickle=False) if path.suffix == ".npy" else np.array(path.read_text().split(), int)
-    except ValueError as error:
+    except (ValueError, OverflowError, EOFError, OSError) as error:
         raise InvalidInputError(f"{path} is not a list of row numbers: {error}") from error
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from actstore.mapped import MappedRows, can_map
+from actstore.mapped import MappedRows, OutOfMapsError, can_map
 from actstore.spec import StoreSpec
 
 
@@ -28,7 +29,8 @@ def open_rows(array: Path, spec: StoreSpec, rows: int, mapped: bool = True) -> R
     """`mapped=False` asks for the Zarr path, for comparison."""
     arguments = (array, rows, spec.dim, spec.dtype, spec.chunk_rows)
     if mapped and spec.is_raw and can_map(spec.chunk_bytes, -(-rows // spec.chunk_rows)):
-        return MappedRows(*arguments)
+        with suppress(OutOfMapsError):
+            return MappedRows(*arguments)
     from actstore.unmapped import ZarrRows
 
     return ZarrRows(*arguments)

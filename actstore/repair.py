@@ -13,7 +13,7 @@ from actstore.chunkfile import crc32c
 from actstore.chunkwriter import begin_storing
 from actstore.commit import describe_labels_and_ids, write_labels_and_ids
 from actstore.errors import ActstoreError, InvalidInputError
-from actstore.hierarchy import ACTIVATIONS
+from actstore.hierarchy import ACTIVATIONS, open_array, resize
 from actstore.ids import encode_ids
 from actstore.importer import ImportRequest, check_table, read_request
 from actstore.incoming import parse_labels
@@ -23,9 +23,10 @@ from actstore.reextract import reopen_images
 from actstore.sources.rows import Table
 from actstore.sources.synthetic import SyntheticSpec
 from actstore.spec import Json, SplitSpec
+from actstore.statistics import NAMES as STATISTICS
 from actstore.store import ActivationStore
 from actstore.tensors import convert_into
-from actstore.verify import STATISTICS, Fault
+from actstore.verify import Fault
 
 
 def repair(store: ActivationStore, faults: list[Fault]) -> list[tuple[Fault, str]]:
@@ -74,7 +75,9 @@ def _rewrite_chunk(store: ActivationStore, path: Path, split: SplitSpec, chunk: 
     crc = crc32c(values)
     if crc != entry.crc or filled != entry.rows:
         raise InvalidInputError("its source now holds other rows than those once imported; build the split again")
+    shape = open_array(path / ACTIVATIONS).shape
     begin_storing(path / ACTIVATIONS, spec, chunk, values, crc).finish()
+    resize(path / ACTIVATIONS, shape[0])  # writing an encoded last chunk makes room for all of it
 
 
 def _rewrite_labels_and_ids(store: ActivationStore, path: Path, split: SplitSpec) -> None:

@@ -33,13 +33,15 @@ class StoreSpec:
     provenance: Mapping[str, Json] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        _check(isinstance(self.dim, int) and self.dim > 0, f"dim must be a positive integer, got {self.dim!r}")
+        _check(type(self.dim) is int and self.dim > 0, f"dim must be a positive integer, got {self.dim!r}")
         _check(self.dtype in ("f2", "f4"), f"dtype must be 'f2' or 'f4', got {self.dtype!r}")
         _check(self.codec in ("raw", "blosc"), f"codec must be 'raw' or 'blosc', got {self.codec!r}")
         object.__setattr__(self, "classes", parse_class_names(self.classes))
         if self.chunk_rows == 0:
             object.__setattr__(self, "chunk_rows", default_chunk_rows(self.dim, self.dtype))
-        _check(self.chunk_rows > 0, f"chunk_rows must be positive, got {self.chunk_rows}")
+        whole = type(self.chunk_rows) is int and 0 < self.chunk_bytes < 1 << 40
+        _check(whole, f"chunk_rows must be a whole number of rows in less than 1 TB, got {self.chunk_rows}")
+        _check(isinstance(self.provenance, Mapping), f"provenance must be an object, got {self.provenance!r}")
         inner = self.shard_inner_rows
         _check(
             inner is None or (inner > 0 and self.chunk_rows % inner == 0),
@@ -83,7 +85,7 @@ class StoreSpec:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Json], where: str) -> Self:
-        version = data.get("format_version")
+        version = data.get("format_version") if isinstance(data, dict) else None
         if not isinstance(version, int) or version < 1:
             raise NotAStoreError(f"{where} has no valid format version (found {version!r})")
         if version > FORMAT_VERSION:
@@ -100,7 +102,7 @@ class StoreSpec:
                 shard_inner_rows=data["shard_inner_rows"],
                 provenance=data.get("provenance", {}),
             )
-        except (KeyError, TypeError, InvalidInputError) as error:
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise NotAStoreError(f"{where} has damaged metadata: {error}") from error
 
 
@@ -140,11 +142,13 @@ class SplitSpec:
     @classmethod
     def from_json(cls, data: Mapping[str, Json], where: str) -> Self:
         try:
+            if type(data["rows"]) is not int or not 0 <= data["rows"] < 1 << 48:
+                raise ValueError(f"rows is {data['rows']!r}")
             return cls(
                 **{
                     **data,
                     "history": tuple((int(rows), str(content)) for rows, content in data["history"]),
-                    "sources": tuple(data["sources"]),
+                    "sources": tuple(dict(source) for source in data["sources"]),
                 }
             )
         except (KeyError, TypeError, ValueError) as error:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import pairwise
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import dask
@@ -17,13 +18,13 @@ from numpy.typing import NDArray
 
 from actstore.chunkfile import chunk_path, write_chunk
 from actstore.errors import ActstoreError
-from actstore.hierarchy import create_raw_array, open_array, read_attributes
+from actstore.hierarchy import create_raw_array, open_array, read_attributes, require_chunks
 from actstore.moments import Moments, Sums, add_sums, choose_pivot, merge_moments, sum_rows, to_moments
 
 if TYPE_CHECKING:
     from actstore.split import Split
 
-_NAMES = ("class_count", "class_mean", "class_var")
+NAMES = ("class_count", "class_mean", "class_var")
 _PIVOT_ROWS = 256
 _TASKS_PER_WORKER = 2  # few, since each has sums to zero and to add up
 _SUMS_BYTES = 1 << 30
@@ -82,7 +83,8 @@ def _spans(first: int, last: int, chunk_rows: int, count: int) -> list[tuple[int
 
 
 def _sum_span(split: Split, start: int, stop: int, pivot: NDArray[np.float32], progress: Progress | None) -> Sums:
-    return sum_rows(_blocks(split, start, stop, progress), split.labels[start:stop], pivot)
+    working = torch.float32 if split.dtype == np.float16 else torch.float64
+    return sum_rows(_blocks(split, start, stop, progress), split.labels[start:stop], pivot, working)
 
 
 def _blocks(split: Split, start: int, stop: int, progress: Progress | None) -> Iterator[NDArray[Any]]:
@@ -100,10 +102,10 @@ def _load(split: Split) -> tuple[Moments | None, int]:
     """Cached moments and how many rows they cover; they may lag behind by some appends."""
     covered = {content: rows for rows, content in split.committed.history}
     try:
-        contents = {read_attributes(split.path / name).get("content") for name in _NAMES}
+        contents = {read_attributes(split.path / name).get("content") for name in NAMES}
         if len(contents) != 1 or (rows := covered.get(str(contents.pop()))) is None:
             return None, 0
-        count, mean, variance = (np.asarray(open_array(split.path / name)[...]) for name in _NAMES)
+        count, mean, variance = (_read(split.path / name) for name in NAMES)
     except (ActstoreError, ValueError):  # absent or damaged: compute anew
         return None, 0
     labels = np.flatnonzero(count)
@@ -111,10 +113,16 @@ def _load(split: Split) -> tuple[Moments | None, int]:
     return Moments(labels, kept, mean[labels], variance[labels] * kept[:, None]), rows
 
 
+def _read(path: Path) -> NDArray[Any]:
+    array = open_array(path)
+    require_chunks(path, [0] if array.size else [], array.ndim)
+    return np.asarray(array[...])
+
+
 def _save(split: Split, statistics: ClassStatistics) -> None:
     """Each array appears whole, with the hash it belongs to; on a read-only disk nothing is cached."""
     columns = (statistics.count, statistics.mean, statistics.variance)
-    for name, values in zip(_NAMES, columns, strict=True):
+    for name, values in zip(NAMES, columns, strict=True):
         fresh = split.path / f".{name}.{os.getpid()}"
         try:
             chunks = tuple(max(1, length) for length in values.shape)

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import fcntl
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 
 from actstore.errors import IncompleteError, InvalidInputError, NotAStoreError
-from actstore.hierarchy import read_attributes, remove_partial_files, write_attributes
+from actstore.hierarchy import read_attributes, write_attributes
 from actstore.spec import KEY, Json, SplitSpec, StoreSpec, default_chunk_rows, parse_split_name
 from actstore.split import Split
 from actstore.writer import SplitWriter
@@ -57,34 +61,48 @@ class ActivationStore:
         split: str,
         *,
         source: Mapping[str, Json] | None = None,
+        resume: bool = False,
         restart: bool = False,
         dim: int | None = None,
     ) -> SplitWriter:
         """Add rows to a split, a new one, an interrupted one or a finished one.
 
-        source: what identifies the origin of the rows; a resumed build must name the same one.
+        source: what identifies the origin of the rows; an interrupted build is resumed by naming the same one.
+        resume: without a source, say that the rows to come follow those at `writer.position`.
         restart: drop the rows of an interrupted build instead of resuming it.
         dim: of a new split whose rows are longer or shorter than the store's, such as another layer.
         """
         new = SplitSpec()
         if dim is not None and dim != self.dim:
-            new = SplitSpec(dim=dim, chunk_rows=default_chunk_rows(dim, self.spec.dtype))
-        return SplitWriter(self.path, self.spec, parse_split_name(split), source, restart, new)
+            inner = self.spec.shard_inner_rows or 1
+            chunk_rows = -(-default_chunk_rows(dim, self.spec.dtype) // inner) * inner
+            new = SplitSpec(dim=dim, chunk_rows=chunk_rows)
+        return SplitWriter(self.path, self.spec, parse_split_name(split), source, resume, restart, new)
 
     def add_classes(self, names: Sequence[str]) -> None:
-        """Append class names; labels of existing rows stay as they are."""
-        new = [name for name in names if name not in set(self.classes)]
-        if new:
-            self.spec = self.spec.with_classes([*self.classes, *new])
-            remove_partial_files(self.path)
-            write_attributes(self.path, {KEY: self.spec.to_json()})
+        """Append class names; labels of existing rows keep their meaning, also beside other processes that add some."""
+        with self._changing_metadata():
+            known = set(self.classes)
+            self.spec = self.spec.with_classes([*self.classes, *(name for name in names if name not in known)])
 
     def add_provenance(self, **facts: Json) -> None:
         """Record facts about where the rows come from, such as the backbone and its weights."""
-        from dataclasses import replace
+        with self._changing_metadata():
+            self.spec = replace(self.spec, provenance={**self.spec.provenance, **facts})
 
-        self.spec = replace(self.spec, provenance={**self.spec.provenance, **facts})
-        write_attributes(self.path, {KEY: self.spec.to_json()})
+    @contextmanager
+    def _changing_metadata(self) -> Iterator[None]:
+        """Read, change and write the store's metadata while no other process does."""
+        descriptor = os.open(self.path, os.O_RDONLY)
+        try:
+            with suppress(OSError):  # some network file systems cannot lock a folder
+                fcntl.flock(descriptor, fcntl.LOCK_EX)
+            self.spec = before = open(self.path).spec
+            yield
+            if self.spec != before:
+                write_attributes(self.path, {KEY: self.spec.to_json()})
+        finally:
+            os.close(descriptor)
 
     def __repr__(self) -> str:
         rows = ", ".join(f"{name}: {split.rows}" for name, split in self.splits.items())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import queue
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -126,7 +127,7 @@ def _prefetched(batches: Iterator[Batch], ahead: int) -> Iterator[Batch]:
                 continue
 
     def draw() -> None:
-        torch.set_num_threads(1)  # of this thread alone: the cores belong to the trainer
+        torch.set_num_threads(1)  # the cores belong to the trainer, whose thread keeps its own number
         try:
             for batch in batches:
                 offer("batch", batch)
@@ -136,8 +137,13 @@ def _prefetched(batches: Iterator[Batch], ahead: int) -> Iterator[Batch]:
         except BaseException as error:  # noqa: BLE001 - handed to the consumer, who raises it
             offer("error", error)
 
+    def stop() -> None:
+        stopped.set()
+        thread.join()
+
     thread = threading.Thread(target=draw, name="actstore-prefetch", daemon=True)
     thread.start()
+    atexit.register(stop)  # an iterator left open must not draw while the interpreter ends
     try:
         while True:
             kind, item = ready.get()
@@ -147,5 +153,5 @@ def _prefetched(batches: Iterator[Batch], ahead: int) -> Iterator[Batch]:
                 raise item
             yield item
     finally:
-        stopped.set()
-        thread.join()
+        stop()
+        atexit.unregister(stop)

@@ -50,7 +50,8 @@ def one_thread() -> Iterator[None]:
 def convert_into(out: NDArray[Any], values: NDArray[Any]) -> None:
     """out[...] = values with a conversion of type; out of range becomes infinite, as IEEE says."""
     native = values.dtype.newbyteorder("=")
-    if values.dtype != out.dtype and native.kind in "fi" and values.dtype.isnative and native.itemsize in (2, 4, 8):
+    plain = values.dtype.isnative and native.itemsize in (2, 4, 8) and min(values.strides, default=0) >= 0
+    if values.dtype != out.dtype and native.kind in "fi" and plain:
         with one_thread():
             torch.from_numpy(out).copy_(borrow(values))
     else:
@@ -58,15 +59,15 @@ def convert_into(out: NDArray[Any], values: NDArray[Any]) -> None:
             out[...] = values
 
 
-def pieces_as_float32(values: NDArray[Any]) -> Iterator[tuple[int, torch.Tensor]]:
-    """(start, (n, dim) float32) over pieces of the rows; the tensor is reused by the next piece."""
+def pieces_as_float(values: NDArray[Any], dtype: torch.dtype) -> Iterator[torch.Tensor]:
+    """(n, dim) of that type over pieces of the rows; the tensor is reused by the next piece."""
     source = borrow(values)
-    buffer = torch.empty((min(PIECE_ROWS, len(values)), values.shape[1]))
+    buffer = torch.empty((min(PIECE_ROWS, len(values)), values.shape[1]), dtype=dtype)
     for start in range(0, len(values), PIECE_ROWS):
         piece = source[start : start + PIECE_ROWS]
         converted = buffer[: len(piece)]
         converted.copy_(piece)
-        yield start, converted
+        yield converted
 
 
 def first_non_finite_row(values: NDArray[Any]) -> int | None:

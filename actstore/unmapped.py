@@ -9,9 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from actstore.chunkfile import chunk_path
 from actstore.errors import DamagedError
-from actstore.hierarchy import open_array
+from actstore.hierarchy import open_array, require_chunks
 
 
 class ZarrRows:
@@ -27,7 +26,7 @@ class ZarrRows:
         if not len(rows):
             return np.empty((0, self.shape[1]), self.dtype)
         wanted, back = np.unique(rows, return_inverse=True)
-        self._require(np.unique(wanted // self._chunk_rows))
+        require_chunks(self._path, np.unique(wanted // self._chunk_rows).tolist(), ndim=2)
         return self._read((wanted, slice(None)))[back]
 
     def pieces(self, rows: NDArray[np.int64]) -> Iterator[tuple[slice, NDArray[Any]]]:
@@ -37,7 +36,7 @@ class ZarrRows:
     def read(self, start: int, stop: int) -> NDArray[Any]:
         if stop <= start:
             return np.empty((0, self.shape[1]), self.dtype)
-        self._require(np.arange(start // self._chunk_rows, (stop - 1) // self._chunk_rows + 1))
+        require_chunks(self._path, range(start // self._chunk_rows, (stop - 1) // self._chunk_rows + 1), ndim=2)
         return self._read((slice(start, stop), slice(None)))
 
     def release(self, start: int, stop: int) -> None:
@@ -48,8 +47,3 @@ class ZarrRows:
             return np.asarray(self._array.oindex[selection])
         except (ValueError, RuntimeError, OSError) as error:
             raise DamagedError(f"a chunk of {self._path} is corrupt ({error}); run `actstore verify`") from error
-
-    def _require(self, chunks: NDArray[np.int64]) -> None:
-        for chunk in chunks.tolist():
-            if not chunk_path(self._path, chunk).exists():
-                raise DamagedError(f"chunk {chunk_path(self._path, chunk)} is missing; run `actstore verify`")

@@ -6,6 +6,7 @@ ledger names counts after a crash; the split's own metadata changes last, in one
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
@@ -14,10 +15,10 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from actstore.chunkfile import crc32c
+from actstore.chunkfile import chunk_path, crc32c
 from actstore.chunkwriter import ChunkWriter, begin_storing
 from actstore.commit import commit
-from actstore.errors import DamagedError, InvalidInputError
+from actstore.errors import DamagedError, IncompleteError, InvalidInputError
 from actstore.hierarchy import ACTIVATIONS, create_split, read_attributes, read_flat, remove_partial_files
 from actstore.ids import Ids
 from actstore.incoming import parse_activations, parse_ids, parse_labels, refused_row
@@ -26,6 +27,8 @@ from actstore.pending import LabelsAndIds, Pending
 from actstore.reader import open_rows
 from actstore.spec import KEY, Json, SplitSpec, StoreSpec
 from actstore.tensors import convert_into, first_non_finite_row
+
+_CHECK_ROWS = 1024
 
 
 class SplitWriter:
@@ -40,6 +43,7 @@ class SplitWriter:
         spec: StoreSpec,
         name: str,
         source: Mapping[str, Json] | None = None,
+        resume: bool = False,
         restart: bool = False,
         new: SplitSpec | None = None,
     ) -> None:
@@ -51,7 +55,7 @@ class SplitWriter:
             self._pending = Pending(self._split / ACTIVATIONS)
             self.committed = self._open_split(spec, new or SplitSpec())
             self._spec = spec = spec.of_split(self.committed)
-            self._begin(restart)
+            self._begin(resume, restart)
             self._chunks = ChunkWriter(self._split, spec, self._ledger, self._pending)
             self._load_open_chunk()
         except BaseException:
@@ -66,11 +70,13 @@ class SplitWriter:
     def append(self, activations: ArrayLike, labels: ArrayLike | None = None, ids: Iterable[str] | None = None) -> None:
         """Add a block: activations (n, dim), labels (n,) as numbers or class names, ids (n,).
 
-        Labels default to -1, unlabelled. A block that is refused leaves the rows before it intact.
+        Labels default to -1, unlabelled. A block is taken whole or refused whole.
         """
         values = parse_activations(activations, self._spec.dim)
         numbers = parse_labels(labels, len(values), self._labels_of, self.position)
         names = self._parse_ids(ids, len(values))
+        if len(values) > self._spec.chunk_rows - self._filled:  # smaller ones are checked on their way
+            self._check(values)
         done = 0
         while done < len(values):
             part = slice(done, done + self._spec.chunk_rows - self._filled)
@@ -107,7 +113,7 @@ class SplitWriter:
             self._submit()
         self._chunks.drain()
         source = {**(self._source or {"kind": "program"}), **facts}
-        committed = commit(self._split, self._spec, self.committed, self._pending, self._ledger, source)
+        committed = commit(self._split, self._spec, self.committed, self.position, self._pending, self._ledger, source)
         self.close()
         return committed
 
@@ -139,7 +145,7 @@ class SplitWriter:
             create_split(self._split, spec.of_split(new), new)
         return SplitSpec.from_json(read_attributes(self._split).get(KEY, {}), str(self._split))
 
-    def _begin(self, restart: bool) -> None:
+    def _begin(self, resume: bool, restart: bool) -> None:
         remove_partial_files(self._split)
         _, whole = read_ledger(self._split / ACTIVATIONS)
         self._ledger.truncate(whole)  # drop half a line
@@ -154,19 +160,26 @@ class SplitWriter:
         durable = sum(entry.rows for entry in read_ledger(self._split / ACTIVATIONS)[0])
         if durable < self.committed.rows:
             raise DamagedError(f"the ledger of {self._split} names {durable} rows, expected {self.committed.rows}")
+        if durable > self.committed.rows and self._source is None and not resume:
+            raise IncompleteError(
+                f"{self._split} holds {durable - self.committed.rows} rows of an interrupted build; go on with row "
+                f"{durable} and resume=True, or drop them with restart=True"
+            )
         self._start(durable)
 
     def _discard(self) -> None:
-        """Back to what was committed: shorten the ledger, cut the last chunk, forget pending rows."""
-        self._ledger.truncate(self.committed.ledger_bytes)
-        self._pending.remove()
+        """Back to what was committed: cut the last chunk, remove later ones, forget pending rows."""
         rows, chunk_rows = self.committed.rows, self._spec.chunk_rows
+        for chunk in range(-(-rows // chunk_rows), len(read_ledger(self._split / ACTIVATIONS)[0]) + 2):
+            shutil.rmtree(chunk_path(self._split / ACTIVATIONS, chunk).parent, ignore_errors=True)
         if rows % chunk_rows:
             chunk = rows // chunk_rows
             values = np.zeros((chunk_rows, self._spec.dim), "<" + self._spec.dtype)
             kept = open_rows(self._split / ACTIVATIONS, self._spec, rows).read(chunk * chunk_rows, rows)
             values[: len(kept)] = kept
             begin_storing(self._split / ACTIVATIONS, self._spec, chunk, values, crc32c(values)).finish()
+        self._ledger.truncate(self.committed.ledger_bytes)
+        self._pending.remove()
 
     def _start(self, durable: int) -> None:
         self._chunk, self._filled = divmod(durable, self._spec.chunk_rows)
@@ -192,8 +205,11 @@ class SplitWriter:
         convert_into(target, values)
         bad = first_non_finite_row(target)
         if bad is not None:
-            raise refused_row(values[bad], f"row {self.position + bad} (row {offset + bad} of this block)")
+            raise refused_row(
+                values[bad], f"row {self.position + bad} (row {offset + bad} of this block)", self._spec.dtype
+            )
         self._labels.append(labels)
+        self._has_ids = ids is not None
         if ids is not None:
             self._ids = [] if self._ids is None else self._ids
             self._ids.extend(ids)
@@ -205,6 +221,18 @@ class SplitWriter:
             self._labels, self._ids = [], None
         return len(values)
 
+    def _check(self, values: NDArray[Any]) -> None:
+        """Refuse a block of several chunks before the first of them is on its way."""
+        scratch = np.empty((min(_CHECK_ROWS, len(values)), self._spec.dim), self._buffer.dtype)
+        for start in range(0, len(values), _CHECK_ROWS):
+            piece = values[start : start + _CHECK_ROWS]
+            convert_into(scratch[: len(piece)], piece)
+            bad = first_non_finite_row(scratch[: len(piece)])
+            if bad is not None:
+                row = start + bad
+                where = f"row {self.position + row} (row {row} of this block)"
+                raise refused_row(values[row], where, self._spec.dtype)
+
     def _submit(self) -> None:
         rows = LabelsAndIds(np.concatenate([np.empty(0, np.int32), *self._labels]), self._ids)
         self._chunks.submit(self._chunk, self._buffer, self._filled, rows)
@@ -213,7 +241,4 @@ class SplitWriter:
         if count and self._has_ids is not None and (ids is not None) != self._has_ids:
             state = "has" if self._has_ids else "has no"
             raise InvalidInputError(f"split {self._split.name!r} {state} ids so far; give ids for all rows or for none")
-        encoded = None if ids is None else parse_ids(ids, count)
-        if count:
-            self._has_ids = ids is not None
-        return encoded
+        return None if ids is None else parse_ids(ids, count)

@@ -23,6 +23,11 @@ class Commands(click.Group):
             if ctx.params.get("debug"):
                 raise
             raise click.ClickException(str(error)) from error
+        except (OSError, MemoryError, EOFError, OverflowError) as error:
+            if ctx.params.get("debug"):
+                raise
+            what = str(error) or "it does not fit into memory"
+            raise click.ClickException(f"{type(error).__name__}: {what} (--debug shows where)") from error
         except KeyboardInterrupt:
             raise click.ClickException("interrupted; repeat the same command to go on where it stopped") from None
 

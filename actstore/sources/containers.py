@@ -63,6 +63,8 @@ class ParquetRows:
             if first is None:
                 raise InvalidInputError(f"{path} has no rows")
             row = first.column(0).flatten()
+            if not len(row):
+                raise InvalidInputError(f"column {name!r} of {path} has an empty first row; expected a list of numbers")
             self.shape = (file.metadata.num_rows, len(row))
             self.dtype = np.dtype(row.type.to_pandas_dtype())
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import zipfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from actstore.errors import InvalidInputError
+from actstore.ids import Ids
 from actstore.sources.containers import HdfRows, ParquetRows, SafetensorsRows
 from actstore.sources.npy import member_headers, npy_rows, npz_rows, open_member
 from actstore.sources.rows import RowSource, Table
@@ -47,10 +50,15 @@ def open_tables(path: Path, array: str | None, split: str | None) -> tuple[dict[
         tables[name] = Table(
             file.rows(key),
             None if labels is None else file.values(labels),
-            None if ids is None else [str(one) for one in file.values(ids).tolist()],
+            None if ids is None else as_text(file.values(ids)),
         )
-    classes = file.values("classes").astype(str).tolist() if "classes" in file.shapes else None
+    classes = as_text(file.values("classes")) if "classes" in file.shapes else None
     return tables, classes
+
+
+def as_text(values: NDArray[Any]) -> list[str]:
+    """Ids or names as strings, also where they were stored as bytes."""
+    return [one.decode() if isinstance(one, bytes) else str(one) for one in values.reshape(-1).tolist()]
 
 
 def read_column(path: Path, what: str) -> NDArray[Any]:
@@ -59,12 +67,13 @@ def read_column(path: Path, what: str) -> NDArray[Any]:
         raise InvalidInputError(f"no such {what} file: {path}")
     try:
         if path.suffix == ".npy":
-            return np.load(path, allow_pickle=False)  # type: ignore[no-any-return]
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except (ValueError, UnicodeDecodeError) as error:
+            return np.atleast_1d(np.load(path, allow_pickle=False))
+        # not splitlines: an id may hold one of the rarer line separators of Unicode
+        lines = path.read_text(encoding="utf-8").removesuffix("\n").replace("\r\n", "\n").split("\n")
+        numeric = what == "labels" and all(re.fullmatch(r"\s*-?[0-9]+\s*", line) for line in lines)
+        return np.array([int(line) for line in lines], np.int64) if numeric else np.array(lines, dtype=object)
+    except (ValueError, OverflowError, EOFError, OSError) as error:
         raise InvalidInputError(f"{path} is not a list of {what}: {error}") from error
-    numeric = what == "labels" and all(line.strip().lstrip("-").isdigit() for line in lines)
-    return np.array(lines, np.int64) if numeric else np.array(lines, dtype=object)
 
 
 def _choose(path: Path, file: ArrayFile, array: str | None, split: str | None) -> dict[str, str]:
@@ -101,7 +110,7 @@ def _open(path: Path) -> ArrayFile:
         if path.suffix == ".parquet":
             return _open_parquet(path)
         return _open_safetensors(path) if path.suffix == ".safetensors" else _open_hdf(path)
-    except OSError as error:
+    except (OSError, EOFError, TypeError, zipfile.BadZipFile) as error:
         raise InvalidInputError(f"{path} cannot be read as {path.suffix}: {error}") from error
 
 
@@ -133,17 +142,24 @@ def _open_safetensors(path: Path) -> ArrayFile:
     try:
         with safe_open(path, "numpy") as file:
             shapes = {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
-            text = {key: json.loads(value) for key, value in (file.metadata() or {}).items() if value[:1] == "["}
+            metadata = file.metadata() or {}
+            text = {"classes": json.loads(metadata["classes"])} if "classes" in metadata else {}
     except (SafetensorError, ValueError) as error:
         raise InvalidInputError(f"{path} cannot be read as .safetensors: {error}") from error
 
     def values(name: str) -> NDArray[Any]:
-        if name in text:  # safetensors has no strings; names and ids travel in its metadata
+        if name in text:  # safetensors has no strings; class names travel in its metadata, ids as bytes
             return np.array(text[name], dtype=object)
+        if name == "ids":
+            with safe_open(path, "numpy") as file:
+                return np.array(list(Ids(file.get_tensor("path_bytes"), file.get_tensor("path_offsets"))), dtype=object)
         with safe_open(path, "numpy") as file:
             return np.asarray(file.get_tensor(name))
 
-    return ArrayFile({**shapes, **{key: (len(text[key]),) for key in text}}, lambda n: SafetensorsRows(path, n), values)
+    columns = {key: (len(text[key]),) for key in text}
+    if {"path_bytes", "path_offsets"} <= set(shapes):
+        columns["ids"] = (shapes["path_offsets"][0] - 1,)
+    return ArrayFile({**shapes, **columns}, lambda name: SafetensorsRows(path, name), values)
 
 
 def _open_parquet(path: Path) -> ArrayFile:
@@ -155,11 +171,17 @@ def _open_parquet(path: Path) -> ArrayFile:
             schema, count = file.schema_arrow, file.metadata.num_rows
     except pyarrow.ArrowInvalid as error:
         raise InvalidInputError(f"{path} cannot be read as .parquet: {error}") from error
-    nested = {field.name for field in schema if hasattr(field.type, "value_type")}
+    is_list = (pyarrow.types.is_list, pyarrow.types.is_large_list, pyarrow.types.is_fixed_size_list)
+    nested = {field.name for field in schema if any(test(field.type) for test in is_list)}
+    classes = (schema.metadata or {}).get(b"classes")
     shapes = {field.name: (count, 0) if field.name in nested else (count,) for field in schema}
 
+    if classes is not None:
+        shapes["classes"] = (len(json.loads(classes)),)
+
     def values(name: str) -> NDArray[Any]:
-        column = pyarrow.parquet.read_table(path, columns=[name]).column(0)
-        return np.asarray(column.to_numpy())
+        if name == "classes" and classes is not None:
+            return np.array(json.loads(classes), dtype=object)
+        return np.array(pyarrow.parquet.read_table(path, columns=[name]).column(0).to_pylist(), dtype=object)
 
     return ArrayFile(shapes, lambda name: ParquetRows(path, name), values)

@@ -25,7 +25,7 @@ class NpyRows:
         with opener() as stream:
             shape, fortran, dtype = read_header(stream, name)
             self._offset = stream.tell()
-        if len(shape) != 2 or fortran:
+        if len(shape) != 2 or fortran or not shape[1]:
             order = "Fortran order" if fortran else f"shape {shape}"
             raise InvalidInputError(f"{name} must be a two-dimensional C-ordered array, got {order}")
         self.shape = (shape[0], shape[1])
@@ -77,7 +77,7 @@ def read_header(stream: IO[bytes], name: str) -> tuple[tuple[int, ...], bool, np
         version = npy_format.read_magic(stream)
         read = npy_format.read_array_header_1_0 if version == (1, 0) else npy_format.read_array_header_2_0
         shape, fortran, dtype = read(stream)
-    except ValueError as error:
+    except (ValueError, EOFError) as error:
         raise InvalidInputError(f"{name} is not a numpy array file: {error}") from error
     if dtype.hasobject:
         raise InvalidInputError(f"{name} holds Python objects, which are never unpickled; save plain numbers or text")

@@ -31,7 +31,9 @@ def export(
     from actstore.export import export as write
 
     opened = open_split(store, split)
-    chosen = opened.query(classes or None, path_glob, rows) if classes or path_glob or rows else None
+    chosen = (
+        opened.query(classes or None, path_glob, rows) if classes or path_glob is not None or rows is not None else None
+    )
     count = len(opened) if chosen is None else len(chosen)
     with progress("export", count) as bar:
         files = write(opened, output, chosen, bar.update)

@@ -35,7 +35,7 @@ def import_(array_file: Path, store: Path | None, restart: bool, as_json: bool, 
     """
     from actstore.importer import import_file
 
-    target = store or array_file.with_suffix(".zarr")
+    target = store or Path(f"{array_file.stem}.zarr")
     layout = {key: given.pop(key) for key in ("dtype", "chunk_rows", "codec", "shard_inner_rows")}
     begin, bars = time.perf_counter(), SplitBars("import")
     try:

@@ -223,3 +223,48 @@ def test_the_real_activations_import(real_activations: Path, tmp_path: Path) -> 
         means = np.stack([file["train"][file["train_labels"] == c].astype(float).mean(0) for c in range(100)])
     np.testing.assert_allclose(store["train"].means(), means, rtol=1e-5)
     assert json.dumps(store["train"].committed.to_json())
+
+
+def test_bytes_ids_object_labels_reversed_and_empty_input(tmp_path: Path) -> None:
+    ids = np.array([f"i{row}".encode() for row in range(300)])
+    np.savez(tmp_path / "x.npz", activations=VALUES, ids=ids)
+    store = import_file(ImportRequest(tmp_path / "x.npz"), tmp_path / "x.zarr")
+    assert store["train"].ids[7] == "i7"
+    numbers = actstore.from_arrays(tmp_path / "y.zarr", {"train": (VALUES[::-1], LABELS.astype(object))})
+    np.testing.assert_array_equal(numbers["train"].labels, LABELS)
+    np.testing.assert_array_equal(numbers["train"][:], VALUES[::-1].astype(np.float16))
+    np.save(tmp_path / "none.npy", VALUES[:0])
+    for _ in range(2):
+        assert len(import_file(ImportRequest(tmp_path / "none.npy"), tmp_path / "z.zarr")["train"]) == 0
+
+
+def test_unlabelled_rows_and_class_order_survive_parquet(tmp_path: Path) -> None:
+    labels = np.where(np.arange(300) % 3, np.arange(300) % 12, -1)
+    names = [f"class {n}" for n in range(12)][::-1]
+    ids = [f"line\u2028separator {row}" for row in range(300)]
+    store = actstore.from_arrays(tmp_path / "x.zarr", {"train": (VALUES, labels, ids)}, classes=names)
+    for ending in ENDINGS:
+        path, *beside = export(store["train"], tmp_path / f"out{ending}")
+        more = {"labels": beside[0], "ids": beside[1]} if beside else {}
+        again = import_file(ImportRequest(path, **more), tmp_path / f"again{ending}.zarr")
+        np.testing.assert_array_equal(again["train"].labels, labels)
+        assert list(again["train"].ids) == ids
+        assert ending == ".npy" or again.classes == tuple(names)
+
+
+def test_a_first_import_that_was_refused_may_come_with_another_dtype(tmp_path: Path) -> None:
+    np.save(tmp_path / "x.npy", VALUES * 1e6)
+    with pytest.raises(InvalidInputError, match="use dtype f4"):
+        import_file(ImportRequest(tmp_path / "x.npy"), tmp_path / "x.zarr")
+    store = import_file(ImportRequest(tmp_path / "x.npy"), tmp_path / "x.zarr", dtype="f4")
+    assert store["train"].dtype == np.float32
+
+
+def test_a_failed_append_adds_no_classes(tmp_path: Path, labels: Path) -> None:
+    import_file(ImportRequest(save(tmp_path / "x.npy"), labels=labels), tmp_path / "x.zarr")
+    (tmp_path / "names.txt").write_text("owl\n" * 300)
+    with pytest.raises(InvalidInputError, match="no split 'trian'"):
+        append_file(
+            ImportRequest(tmp_path / "x.npy", split="trian", labels=tmp_path / "names.txt"), tmp_path / "x.zarr"
+        )
+    assert "owl" not in actstore.open(tmp_path / "x.zarr").classes

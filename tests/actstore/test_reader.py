@@ -197,3 +197,18 @@ def test_a_moved_store_still_opens(make_store: Any, tmp_path: Any) -> None:
     store = make_store()
     shutil.move(store.path, tmp_path / "moved.zarr")
     np.testing.assert_array_equal(actstore.open(tmp_path / "moved.zarr")["train"][:], store.values)
+
+
+def test_mappings_go_when_their_arrays_are_gone(make_store: Any) -> None:
+    from pathlib import Path
+
+    maps = Path("/proc/self/maps")
+    if not maps.exists():
+        pytest.skip("no /proc/self/maps")
+    store = make_store()
+    for _ in range(5):
+        view = store["train"][3:5]
+    np.testing.assert_array_equal(view, store.values[3:5])
+    assert maps.read_text().count(str(store.path)) == 11  # the last one, kept alive by its view
+    del view
+    assert str(store.path) not in maps.read_text()

@@ -123,3 +123,21 @@ def test_a_read_only_store_still_gives_means(make_store: Any, monkeypatch: pytes
     monkeypatch.setattr(statistics, "create_raw_array", refuse)
     assert_right(store["train"])
     assert not (store.path / "train" / "class_mean").exists()
+
+
+def test_large_fp32_values_and_a_class_far_from_the_others(tmp_path: Any, random: np.random.Generator) -> None:
+    values = random.standard_normal((2000, 4))
+    values[-200:] = 1000 + 0.1 * values[-200:]
+    values[:, 3] *= 1e20
+    labels = np.repeat(np.arange(10), 200)
+    store = actstore.from_arrays(tmp_path / "x.zarr", {"train": (values, labels)}, dtype="f4")
+    assert_right(store["train"])
+
+
+def test_a_lost_chunk_of_the_cache_is_computed_anew(make_store: Any) -> None:
+    import shutil
+
+    store = make_store(rows=300)
+    right = store["train"].means()
+    shutil.rmtree(store.path / "train/class_mean/c")
+    np.testing.assert_array_equal(store["train"].means(), right)

@@ -182,3 +182,46 @@ def test_bad_statistics_are_dropped_and_computed_again(make_store: Any) -> None:
     assert said.startswith("removed")
     np.testing.assert_array_equal(store["train"].statistics().mean, right)
     assert verify_store(store) == []
+
+
+def test_metadata_and_columns_are_held_against_the_hash(make_store: Any) -> None:
+    import zarr
+
+    from actstore.hierarchy import read_attributes, resize, write_attributes
+
+    store = make_store()
+    zarr.open_array(store.path / "train/labels", mode="r+")[5] = 6 - store.labels[5]
+    assert [fault.detail for fault in verify_store(store)] == ["the labels are not those committed"]
+    zarr.open_array(store.path / "train/labels", mode="r+")[5] = store.labels[5]
+    assert verify_store(store) == []
+    resize(store.path / "train/labels", 0)
+    assert [fault.array for fault in verify_store(store)] == ["labels"]
+    resize(store.path / "train/labels", 1000)
+    attributes = read_attributes(store.path / "train")
+    write_attributes(store.path / "train", {"actstore": {**attributes["actstore"], "rows": 5}})
+    assert "zarr.json" in {fault.array for fault in verify_store(store)}
+    write_attributes(store.path / "train", attributes)
+    (store.path / "train/activations/zarr.json").unlink()
+    assert [fault.array for fault in verify_store(store)] == ["activations"]
+
+
+@pytest.mark.parametrize("layout", LAYOUTS, ids=str)
+def test_an_append_under_way_is_no_fault(make_store: Any, layout: dict[str, Any]) -> None:
+    store = make_store(rows=100, **layout)
+    with pytest.raises(RuntimeError), store.writer("train", source={"kind": "x"}) as writer:
+        writer.append(np.ones((150, 64)), np.zeros(150, int), [f"n{row}" for row in range(150)])
+        raise RuntimeError("stop")
+    ledger = store.path / "train/activations/ledger.jsonl"
+    ledger.write_bytes(b"".join(ledger.read_bytes().splitlines(keepends=True)[:2]))  # killed before its line
+    assert verify_store(store) == []
+
+
+def test_repair_of_an_encoded_chunk_keeps_the_shape(tmp_path: Path) -> None:
+    import zarr
+
+    np.save(tmp_path / "a.npy", np.ones((70, 8), np.float32))
+    store = import_file(ImportRequest(tmp_path / "a.npy"), tmp_path / "x.zarr", codec="blosc", chunk_rows=64)
+    (store.path / "train/activations/c/1/0").write_bytes(b"x")
+    repair(store, verify_store(store))
+    assert verify_store(store) == []
+    assert zarr.open_array(store.path / "train/activations", mode="r").shape == (70, 8)

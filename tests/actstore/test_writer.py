@@ -113,7 +113,9 @@ def test_an_error_keeps_the_durable_chunks_and_resume_is_byte_identical(tmp_path
         raise RuntimeError("stop")
     with pytest.raises(IncompleteError, match="not complete"):
         broken["train"]
-    with broken.writer("train") as writer:
+    with pytest.raises(IncompleteError, match="64 rows of an interrupted build; go on with row 64 and resume=True"):
+        broken.writer("train")  # a program that starts again at row 0 must not add its rows twice
+    with broken.writer("train", resume=True) as writer:
         assert writer.position == 64  # two whole chunks of 32
         writer.append(values[64:], labels[64:], ids[64:])
     with whole.writer("train") as writer:
@@ -207,7 +209,7 @@ def test_a_full_disk_is_one_clear_line(tmp_path: Path, monkeypatch: pytest.Monke
         with pytest.raises(StorageError, match=r"cannot write .*: the disk is full"), store.writer("train") as writer:
             writer.append(np.ones((500, 64)))
     assert not list(store.path.rglob("*.part"))
-    with store.writer("train") as writer:
+    with store.writer("train", resume=True) as writer:
         writer.append(np.ones((500 - writer.position, 64)))
     np.testing.assert_array_equal(store["train"][:], np.ones((500, 64)))
 
@@ -253,3 +255,79 @@ def test_a_split_may_have_a_dim_of_its_own(tmp_path: Path) -> None:
     from actstore.verify import verify_store
 
     assert verify_store(store) == []
+
+
+def test_a_block_of_several_chunks_is_taken_whole_or_not_at_all(tmp_path: Path) -> None:
+    values = np.ones((100, 64))
+    values[90, 0] = np.nan
+    store = new_store(tmp_path / "x.zarr")
+    with store.writer("train") as writer:
+        with pytest.raises(InvalidInputError, match="row 90"):
+            writer.append(values)
+        assert writer.position == 0
+        writer.append(np.nan_to_num(values))
+    assert len(store["train"]) == 100
+
+
+def test_classes_added_through_two_handles_are_all_kept(tmp_path: Path) -> None:
+    new_store(tmp_path / "x.zarr")
+    one, other = actstore.open(tmp_path / "x.zarr"), actstore.open(tmp_path / "x.zarr")
+    one.add_classes(["x"])
+    other.add_classes(["y"])
+    one.add_provenance(backbone="resnet50")
+    assert actstore.open(tmp_path / "x.zarr").classes == ("a", "b", "c", "x", "y")
+
+
+def test_a_ledger_line_cut_short_by_a_full_disk_is_not_a_commit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, real_write = new_store(tmp_path / "x.zarr"), os.write
+
+    def write(descriptor: int, data: Any) -> int:
+        if bytes(data[:12]) == b'{"chunk": 2,':
+            real_write(descriptor, bytes(data[:5]))
+            raise OSError(28, "No space left on device")
+        return real_write(descriptor, data)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "write", write)
+        with (
+            pytest.raises(StorageError, match="the disk is full"),
+            store.writer("train", source={"kind": "x"}) as writer,
+        ):
+            writer.append(np.ones((100, 64)))
+    with store.writer("train", source={"kind": "x"}) as writer:
+        assert writer.position == 64
+        writer.append(np.ones((36, 64)))
+    assert len(store["train"]) == 100
+
+
+def test_a_dropped_writer_lets_go_of_the_lock(tmp_path: Path) -> None:
+    store = new_store(tmp_path / "x.zarr")
+    writer = store.writer("train")
+    del writer
+    with store.writer("train") as again:
+        again.append(np.ones((1, 64)))
+
+
+def test_restart_leaves_nothing_of_the_first_attempt(tmp_path: Path) -> None:
+    store, fresh = new_store(tmp_path / "x.zarr"), new_store(tmp_path / "fresh.zarr")
+    with pytest.raises(RuntimeError), store.writer("train") as writer:
+        writer.append(np.ones((170, 64)))
+        raise RuntimeError("stop")
+    for target, options in ((store, {"restart": True}), (fresh, {})):
+        with target.writer("train", **options) as writer:
+            writer.append(np.full((10, 64), 3))
+    assert files(store.path) == files(fresh.path)
+
+
+def test_a_split_that_lost_its_metadata_is_not_built_over(tmp_path: Path) -> None:
+    from actstore.errors import DamagedError
+    from actstore.verify import verify_store
+
+    store = actstore.from_arrays(tmp_path / "x.zarr", {"train": (np.ones((50, 8)), None)})
+    (store.path / "train/zarr.json").unlink()
+    with pytest.raises(DamagedError, match=r"lost its zarr\.json"):
+        store.writer("train")
+    (fault,) = verify_store(store)
+    assert fault.kind == "metadata"

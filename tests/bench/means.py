@@ -12,7 +12,7 @@ from flox import groupby_reduce
 import actstore as library
 from actstore.bench.measure import alternate
 from actstore.split import Split
-from actstore.statistics import _NAMES, class_statistics
+from actstore.statistics import NAMES, class_statistics
 from actstore.tensors import borrow
 from tests.bench.common import OUT, actstore, features, rate, report
 
@@ -20,7 +20,7 @@ ROWS = 200_000
 
 
 def ours(split: Split) -> None:
-    for name in _NAMES:
+    for name in NAMES:
         shutil.rmtree(split.path / name, ignore_errors=True)
     class_statistics(split)
 

@@ -94,6 +94,15 @@ ERRORS: dict[str, tuple[list[str], int, str]] = {
     "bad ending": (["export", "features.zarr", "out.doc"], 1, "cannot export to 'out.doc'"),
     "no file": (["import", "missing.npy"], 1, "no such file: missing.npy"),
     "finished": (["import", "other.npy", "features.zarr"], 1, "finished split 'train' of another origin"),
+    "empty rows": (["export", "features.zarr", "out.npy", "--rows", ""], 1, "rows is empty"),
+    "no folder": (["query", "features.zarr", "-o", "nodir/x.npy"], 1, "FileNotFoundError"),
+    "rows folder": (["query", "features.zarr", "--rows", "."], 1, "not a list of row numbers"),
+    "empty labels": (["import", "other.npy", "o.zarr", "--labels", "empty.npy"], 1, "not a list of labels"),
+    "long number": (["import", "other.npy", "o.zarr", "--labels", "long.txt"], 1, "not a list of labels"),
+    "huge label": (["import", "other.npy", "o.zarr", "--labels", "huge.txt"], 1, "far beyond the number of rows"),
+    "huge chunk": (["import", "other.npy", "o.zarr", "--chunk-rows", "100000000000000"], 1, "less than 1 TB"),
+    "no columns": (["import", "flat.npy", "o.zarr"], 1, "two-dimensional"),
+    "a folder": (["import", "."], 1, "has ending ''"),
     "bad option": (["info", "--nonsense"], 2, "No such option"),
     "bad dtype": (["import", "other.npy", "--dtype", "f8"], 2, "'f8' is not one of"),
     "no such command": (["frobnicate"], 2, "No such command"),
@@ -103,6 +112,10 @@ ERRORS: dict[str, tuple[list[str], int, str]] = {
 @pytest.mark.parametrize("case", ERRORS)
 def test_errors_are_one_clear_line(store: Path, case: str) -> None:
     np.save("other.npy", VALUES[:3])
+    np.save("flat.npy", VALUES[:3, :0])
+    Path("empty.npy").touch()
+    Path("long.txt").write_text("9" * 30 + "\n1\n2\n")
+    Path("huge.txt").write_text("5000000\n1\n2\n")
     arguments, code, message = ERRORS[case]
     result = run(*arguments, code=code)
     assert message in result.stderr

@@ -1,0 +1,153 @@
+"""`ppa pretrain`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from cli.group import emit, example, json_option
+from cli.progress import Bar, progress
+
+if TYPE_CHECKING:
+    from actstore.backbones.training import Progress, TrainingResult
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+PRESETS = ("quick", "paper-resnet50", "paper-simple", "paper-wrn")
+
+
+def setting_options(command: Command) -> Command:
+    """One option per value of a preset; what is not given is the preset's."""
+    for option in (
+        click.option("--in-memory/--no-in-memory", default=None, help="Decode every image once, if 2 GB are enough."),
+        click.option("--lighting", type=click.FloatRange(0), help="Strength of the PCA lighting."),
+        click.option("--jitter", type=click.FloatRange(0), help="Change of brightness, contrast and saturation."),
+        click.option("--flip/--no-flip", default=None, help="Mirror half of the images; off in quick, for glyphs."),
+        click.option("--shift", type=click.IntRange(0), help="Move images by up to this many pixels."),
+        click.option("--min-scale", type=float, help="Smallest share of an image that a random crop keeps."),
+        click.option("--augment", type=click.Choice(["crop", "shift", "none"]), help="Random crop, or random shift."),
+        click.option("--label-smoothing", type=float),
+        click.option("--momentum", type=float),
+        click.option("--weight-decay", type=click.FloatRange(0)),
+        click.option("--decay-epochs", type=click.IntRange(1), help="Schedule step: a tenth of lr after so many."),
+        click.option("--warmup-epochs", type=click.FloatRange(0), help="Of lr rising from 0."),
+        click.option("--schedule", type=click.Choice(["constant", "step", "cosine"]), help="How lr falls."),
+        click.option("--lr", "learning_rate", type=click.FloatRange(0), help="Learning rate after the warm-up."),
+        click.option("--batch-size", type=click.IntRange(1), help="Images per step, over all processes."),
+        click.option("--epochs", type=click.IntRange(1)),
+        click.option("--image-size", type=click.IntRange(8), help="Side of what the network sees, in pixels."),
+        click.option("--backbone", help="resnet50, resnet18, simple, wrn28-10 or small."),
+    ):
+        command = option(command)
+    return command
+
+
+@click.command(
+    epilog=example(
+        "ppa pretrain glyphs:1000x40x10 --preset quick --out glyphs-small",
+        "ppa pretrain imagenet/ --preset paper-resnet50 --split-file split.json --out resnet50-900",
+        "torchrun --nproc-per-node 4 --no-python ppa pretrain imagenet/ --preset paper-resnet50",
+        "actstore build imagenet/ --backbone resnet50 --weights resnet50-900/best.safetensors",
+    )
+)
+@click.argument("images")
+@click.option("--preset", type=click.Choice(PRESETS), default="quick", show_default=True)
+@click.option(
+    "--split-file",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="JSON with lists base and novel.  [default: the first 90% of the classes are the base]",
+)
+@click.option("--out", type=click.Path(path_type=Path, file_okay=False), default=Path("pretrained"), show_default=True)
+@setting_options
+@click.option("--device", type=click.Choice(["auto", "cpu", "cuda", "mps"]), default="auto", show_default=True)
+@click.option("--workers", type=click.IntRange(0), help="Processes that decode.  [default: one per core, at most 8]")
+@click.option("--seed", type=click.IntRange(0), default=0, show_default=True)
+@click.option(
+    "--checkpoint-seconds",
+    type=click.FloatRange(0),
+    default=60,
+    show_default=True,
+    help="A kill loses at most this much.",
+)
+@click.option("--restart", is_flag=True, help="Discard what is in OUT instead of resuming it.")
+@json_option
+def pretrain(
+    images: str, preset: str, split_file: Path | None, out: Path, device: str, workers: int | None, seed: int,
+    checkpoint_seconds: float, restart: bool, as_json: bool, **settings: Any,
+) -> None:  # fmt: skip
+    """Train a backbone and its classifier on the base classes (C_large) of IMAGES, and on no other.
+
+    IMAGES: a folder, tar or list of all classes, or glyphs:CLASSESxTRAINxVAL, the embedded data set (train and
+    val images per class). Accuracy is measured on the split val, else on a tenth of train that is held out.
+    Interrupted, the same command resumes exactly. OUT/best.safetensors is for `actstore build --weights`.
+    """
+    import os
+
+    from actstore.backbones.presets import choose_preset
+    from actstore.backbones.training import RunOptions, train_backbone
+    from actstore.category_split import alphabetical_split, read_split
+    from actstore.sources.spoken import open_images
+
+    config = choose_preset(preset, seed=seed, **settings)
+    split = None if split_file is None else read_split(split_file)
+    sets = open_images(images)
+    names = sorted({name for one in sets.values() for name in one.classes})
+    split = split or alphabetical_split(names)
+    workers = min(8, os.cpu_count() or 1) if workers is None else workers
+    is_first = os.environ.get("RANK", "0") == "0"  # of those that torchrun started
+    with training_bars(is_first) as report:
+        options = RunOptions(device, workers, checkpoint_seconds, restart)
+        result = train_backbone(sets, split, config, out, options, report)
+    if is_first:
+        emit({"preset": preset, **result.to_json()}, as_json, lambda: summary(result))
+
+
+def summary(result: TrainingResult) -> str:
+    skipped = f"; {len(result.unreadable):,} unreadable, such as {result.unreadable[0]}" if result.unreadable else ""
+    return (
+        f"{result.weights}: {result.backbone} on {result.train_images:,} images of {result.classes:,} base classes, "
+        f"{result.epochs} epochs in {result.seconds:.0f} s ({result.images_per_second:,.0f} images/s); "
+        f"best top-1 {result.best_val_top1:.2%}, top-5 {result.best_val_top5:.2%} in epoch {result.best_epoch} on "
+        f"{result.val_images:,} held-out images ({result.held_out}){skipped}"
+    )
+
+
+@contextmanager
+def training_bars(is_first: bool) -> Iterator[Callable[[Progress], None] | None]:
+    """A bar per stage, with loss and images/s; only one of several processes shows it."""
+    if not is_first:
+        yield None
+        return
+    bars = _Bars()
+    try:
+        yield bars
+    finally:
+        bars.close()
+
+
+class _Bars:
+    def __init__(self) -> None:
+        self._stage: tuple[str, int] | None = None
+        self._context: Any = None
+        self._bar: Bar | None = None
+        self._done = 0
+
+    def __call__(self, now: Progress) -> None:
+        if (now.stage, now.total) != self._stage:
+            self.close()
+            self._stage = (now.stage, now.total)
+            self._context = progress(now.stage, now.total, "images")
+            self._bar, self._done = self._context.__enter__(), 0
+        assert self._bar is not None
+        if now.stage == "train":
+            self._bar.set_postfix_str(f"epoch {now.epoch}, loss {now.loss:.3f}", refresh=False)
+        self._bar.update(now.done - self._done)
+        self._done = now.done
+
+    def close(self) -> None:
+        if self._context is not None:
+            self._context.__exit__(None, None, None)
+            self._context = None
