@@ -114,7 +114,8 @@ def test_repeating_a_finished_import_changes_nothing(tmp_path: Path, labels: Pat
     assert set(actstore.open(tmp_path / "x.zarr").splits) == {"train", "val"}
 
 
-def test_a_resume_from_a_changed_file_is_refused(tmp_path: Path) -> None:
+def test_a_resume_from_a_changed_file_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("actstore.sources.rows.BLOCK_BYTES", 2048)  # 32 rows at a time
     np.save(tmp_path / "x.npy", np.where(np.arange(300)[:, None] == 250, np.nan, VALUES))
     with pytest.raises(InvalidInputError, match=r"row 250 .* holds nan"):
         import_file(ImportRequest(tmp_path / "x.npy"), tmp_path / "x.zarr", chunk_rows=32)

@@ -131,7 +131,8 @@ def test_the_store_is_found_by_itself(store: Path, monkeypatch: pytest.MonkeyPat
     assert run_json("info")["dim"] == 8
 
 
-def test_an_interrupted_import_is_shown_and_resumed(store: Path) -> None:
+def test_an_interrupted_import_is_shown_and_resumed(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("actstore.sources.rows.BLOCK_BYTES", 2048)  # 32 rows at a time
     bad = VALUES.copy()
     bad[300, 2] = np.nan
     np.save("bad.npy", bad)
