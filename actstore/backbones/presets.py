@@ -1,0 +1,106 @@
+"""How a backbone is trained: every setting in one place, and the presets in one table."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from actstore.backbones.transform import Transform
+from actstore.errors import InvalidInputError
+
+SCHEDULES = ("constant", "step", "cosine")
+AUGMENTATIONS = ("crop", "shift", "none")
+
+
+@dataclass(frozen=True)
+class TrainingConfig:
+    """What decides the weights a training ends with, beside the images and their split.
+
+    batch_size: images of one step, over all processes. schedule: see schedule.py. augment: `crop` is a random
+    part of the image of at least min_scale of its area, `shift` moves it by up to `shift` pixels. jitter and
+    lighting: strength of changes of colour. in_memory: decode every image once, if that takes at most 2 GB.
+    """
+
+    backbone: str
+    image_size: int
+    epochs: int
+    batch_size: int
+    learning_rate: float
+    schedule: str
+    warmup_epochs: float = 0.0
+    decay_epochs: int = 30
+    weight_decay: float = 1e-4
+    momentum: float = 0.9
+    label_smoothing: float = 0.0
+    augment: str = "crop"
+    min_scale: float = 0.08
+    shift: int = 0
+    flip: bool = True
+    jitter: float = 0.0
+    lighting: float = 0.0
+    in_memory: bool = False
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        for name, low in (("image_size", 8), ("epochs", 1), ("batch_size", 1), ("decay_epochs", 1), ("seed", 0)):
+            _check(getattr(self, name) >= low, name, f"{low} or more", getattr(self, name))
+        for name in ("learning_rate", "warmup_epochs", "weight_decay", "jitter", "lighting", "shift"):
+            value = getattr(self, name)
+            _check(0 <= value < float("inf"), name, "0 or more", value)
+        _check(self.shift < self.image_size, "shift", f"less than the image size {self.image_size}", self.shift)
+        for name in ("momentum", "label_smoothing"):
+            _check(0 <= getattr(self, name) < 1, name, "from 0 to below 1", getattr(self, name))
+        _check(0 < self.min_scale <= 1, "min_scale", "above 0 and at most 1", self.min_scale)
+        _check(self.jitter < 1, "jitter", "below 1", self.jitter)
+        _check(self.schedule in SCHEDULES, "schedule", f"one of {', '.join(SCHEDULES)}", self.schedule)
+        _check(self.augment in AUGMENTATIONS, "augment", f"one of {', '.join(AUGMENTATIONS)}", self.augment)
+        if self.in_memory and (self.augment == "crop" or self.jitter or self.lighting):
+            raise InvalidInputError(
+                "images kept in memory can only be shifted and flipped, got augment crop, jitter or lighting; "
+                "use --augment shift --jitter 0 --lighting 0, or --no-in-memory"
+            )
+
+    def transform(self, usual: Transform) -> Transform:
+        """For evaluation and extraction: the network's usual one, scaled to the image size."""
+        if usual.crop == self.image_size:
+            return usual
+        resize = round(self.image_size * usual.resize / usual.crop)
+        return replace(usual, resize=resize, crop=self.image_size)
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def _check(condition: bool, name: str, expected: str, value: Any) -> None:
+    if not condition:
+        raise InvalidInputError(f"{name.replace('_', ' ')} must be {expected}, got {value}")
+
+
+# The authors' code trains both networks for mini-ImageNet alike: lr 0.1 that never decays.
+_AUTHORS = TrainingConfig(
+    backbone="simple", image_size=80, epochs=300, batch_size=64, learning_rate=0.1, schedule="constant",
+    jitter=0.4, lighting=0.1,
+)  # fmt: skip
+
+PRESETS: dict[str, TrainingConfig] = {
+    # 32x32 images on two CPU cores in minutes. No flip: mirrored characters are other characters.
+    "quick": TrainingConfig(
+        backbone="small", image_size=32, epochs=6, batch_size=128, learning_rate=0.2, schedule="cosine",
+        warmup_epochs=1, weight_decay=5e-4, label_smoothing=0.1, augment="shift", shift=2, flip=False,
+        in_memory=True,
+    ),
+    "paper-simple": _AUTHORS,
+    "paper-wrn": replace(_AUTHORS, backbone="wrn28-10"),
+    # Not stated in the paper: He et al.'s schedule, and the augmentation most published ResNets were trained with.
+    "paper-resnet50": TrainingConfig(
+        backbone="resnet50", image_size=224, epochs=90, batch_size=256, learning_rate=0.1, schedule="step",
+        jitter=0.4, lighting=0.1,
+    ),
+}  # fmt: skip
+
+
+def choose_preset(name: str, **changes: Any) -> TrainingConfig:
+    """A preset with those of its values changed that are not None."""
+    if name not in PRESETS:
+        raise InvalidInputError(f"no preset {name!r}; known: {', '.join(PRESETS)}")
+    return replace(PRESETS[name], **{key: value for key, value in changes.items() if value is not None})

@@ -1,0 +1,100 @@
+"""Splits of the categories: alphabetical, seeded, from files, and refused when they make no sense."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from actstore.category_split import CategorySplit, alphabetical_split, read_split, seeded_split
+from actstore.errors import InvalidInputError
+
+NAMES = [f"n{number:04d}" for number in range(1000)]
+some_names = st.sets(st.text(min_size=1, max_size=4), min_size=2, max_size=30)
+
+
+def test_the_papers_split_is_the_first_900_of_1000() -> None:
+    split = alphabetical_split(reversed(NAMES))
+    assert split.base == tuple(NAMES[:900])
+    assert split.novel == tuple(NAMES[900:])
+    assert split.validation == ()
+
+
+@given(names=some_names, seed=st.integers(0, 2**40), shares=st.sampled_from([(0.9, 0.0), (0.5, 0.25), (0.6, 0.4)]))
+def test_a_seeded_split_is_a_partition_that_ignores_the_order(
+    names: set[str], seed: int, shares: tuple[float, float]
+) -> None:
+    split = seeded_split(sorted(names), seed, *shares)
+    assert sorted(split.base + split.novel + split.validation) == sorted(names)
+    assert len(split.base) == round(shares[0] * len(names))
+    assert len(split.validation) == round(shares[1] * len(names))
+    assert split == seeded_split(sorted(names, reverse=True), seed, *shares)
+
+
+def test_seeds_differ() -> None:
+    assert seeded_split(NAMES, 1).base != seeded_split(NAMES, 2).base
+
+
+def test_json_and_back(tmp_path: Path) -> None:
+    split = seeded_split(NAMES, 3, 0.8, 0.1)
+    path = tmp_path / "split.json"
+    path.write_text(json.dumps(split.to_json()))
+    assert read_split(path) == split
+
+
+def test_the_published_split_of_mini_imagenet(real_activations: Path) -> None:
+    path = real_activations.with_name("miniimagenet-split.json")
+    split = read_split(path)
+    assert (len(split.base), len(split.novel), len(split.validation)) == (80, 20, 0)
+    usual = split.hold_out(json.loads(path.read_text())["validation_novel_of_the_usual_split"])
+    assert (len(usual.base), len(usual.novel), len(usual.validation)) == (64, 20, 16)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ('{"base": ["a", "b"], "novel": ["b"]}', "'b' is both in base and in novel"),
+        ('{"base": ["a"], "validation": ["a"]}', "'a' is both in base and in validation"),
+        ('{"base": ["a", "a"]}', "'a' is twice in base"),
+        ('{"base": []}', "at least one base class"),
+        ('{"base": "abc"}', "base must be a list of class names, got 'abc'"),
+        ('{"base": ["a", 3]}', "got 3 in it"),
+        ('{"base": ["a", "x"], "classes": ["a", "b"]}', "base class 'x' of the split is not among the 2 classes"),
+        ('{"novel": ["a"]}', "expected a JSON object with lists base, novel and validation, got keys novel"),
+        ("[1]", "got list"),
+        ("{", "must be a JSON file of class names"),
+    ],
+)
+def test_files_that_make_no_sense(tmp_path: Path, text: str, expected: str) -> None:
+    path = tmp_path / "split.json"
+    path.write_text(text)
+    with pytest.raises(InvalidInputError) as caught:
+        read_split(path)
+    assert expected in str(caught.value)
+    assert str(path) in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_arguments_that_make_no_sense(tmp_path: Path) -> None:
+    with pytest.raises(InvalidInputError, match="no split file"):
+        read_split(tmp_path / "absent.json")
+    with pytest.raises(InvalidInputError, match="'a' is named twice"):
+        alphabetical_split(["a", "b", "a"])
+    with pytest.raises(InvalidInputError, match="no class names"):
+        alphabetical_split([])
+    with pytest.raises(InvalidInputError, match=r"between 0 and 1, got 1\.5"):
+        alphabetical_split(NAMES, 1.5)
+    with pytest.raises(InvalidInputError, match="at most 1 together"):
+        seeded_split(NAMES, 0, 0.9, 0.2)
+    with pytest.raises(InvalidInputError, match="'z' is none"):
+        CategorySplit(("a", "b")).hold_out(["z"])
+
+
+def test_only_the_parts_in_use_must_be_known() -> None:
+    split = CategorySplit(("a",), ("b", "c"))
+    split.require_known(["a"], ["base"])
+    with pytest.raises(InvalidInputError, match="novel class 'b' and 1 more of the split is not among the 1 classes"):
+        split.require_known(["a"])

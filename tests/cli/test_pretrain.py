@@ -1,0 +1,105 @@
+"""`ppa pretrain` as a user runs it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+import click.testing
+import pytest
+
+from cli.group import Commands
+from cli.pretrain import PRESETS, pretrain
+
+
+@click.group(cls=Commands)
+def ppa() -> None:
+    """The group that the command belongs to."""
+
+
+ppa.add_command(pretrain)
+TINY = ("--epochs", 2, "--batch-size", 16, "--lr", 0.05, "--device", "cpu", "--workers", 0)
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
+    import torch
+
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+def run(*arguments: Any, code: int = 0) -> click.testing.Result:
+    result = click.testing.CliRunner().invoke(ppa, ["pretrain", *(str(one) for one in arguments)])
+    assert result.exit_code == code, result.output
+    return result
+
+
+def test_train_on_the_embedded_glyphs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    result = json.loads(run("glyphs:10x8x3", *TINY, "--out", "out", "--json").stdout)
+    assert (result["preset"], result["classes"], result["train_images"], result["val_images"]) == ("quick", 9, 72, 27)
+    assert result["weights"] == "out/best.safetensors"
+    assert {file.name for file in Path("out").iterdir()} >= {
+        "best.safetensors", "last.safetensors", "checkpoint.safetensors", "checkpoint.json", "log.csv", "curves.png",
+    }  # fmt: skip
+    again = run("glyphs:10x8x3", *TINY, "--out", "out")
+    assert "small on 72 images of 9 base classes, 2 epochs" in again.stdout
+    assert again.stdout.count("\n") == 1
+    refused = run("glyphs:10x8x3", *TINY, "--out", "out", "--seed", 1, code=1)
+    assert "belongs to another training: config seed was 0, is 1" in refused.stderr
+    assert "Traceback" not in refused.stderr
+
+
+def test_a_folder_with_a_split_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from actstore.sources.glyphs import write_glyphs
+
+    monkeypatch.chdir(tmp_path)
+    write_glyphs(Path("images"), 4, 10, 0, size=40)
+    names = sorted(folder.name for folder in Path("images/train").iterdir())
+    Path("split.json").write_text(json.dumps({"base": names[2:], "novel": names[:2]}))
+    settings = ("--backbone", "simple", "--image-size", 24, "--augment", "crop", "--no-in-memory", "--jitter", 0.2)
+    result = json.loads(run("images", *TINY, *settings, "--split-file", "split.json", "--json").stdout)
+    assert (result["backbone"], result["classes"], result["train_images"]) == ("simple", 2, 18)
+    assert result["held_out"] == "10% of train"
+    config = json.loads(Path("pretrained/checkpoint.json").read_text())["identity"]["config"]
+    assert (config["image_size"], config["augment"], config["in_memory"], config["jitter"]) == (24, "crop", False, 0.2)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "expected"),
+    [
+        (["nowhere"], 1, "no such file or folder: nowhere"),
+        (["glyphs:10x8"], 1, "or glyphs:CLASSESxTRAINxVAL such as glyphs:1000x40x10, got 'glyphs:10x8'"),
+        (["glyphs:10x8x3", "--split-file", "absent.json"], 1, "no split file at absent.json"),
+        (["glyphs:10x8x3", "--backbone", "alexnet"], 1, "can be trained here, got 'alexnet'"),
+        (["glyphs:10x8x3", "--preset", "slow"], 2, "'slow' is not one of"),
+        (["glyphs:10x8x3", "--augment", "crop"], 1, "images kept in memory can only be shifted and flipped"),
+        ([], 2, "Missing argument 'IMAGES'"),
+    ],
+)
+def test_bad_input_is_one_clear_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], code: int, expected: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert expected in run(*arguments, code=code).stderr
+
+
+def test_the_presets_of_the_help_are_those_of_the_table() -> None:
+    from actstore.backbones import presets
+
+    assert set(PRESETS) == set(presets.PRESETS)
+
+
+def test_every_setting_has_an_option() -> None:
+    from dataclasses import fields
+
+    from actstore.backbones.presets import TrainingConfig
+
+    options = {parameter.name for parameter in pretrain.params}
+    assert {field.name for field in fields(TrainingConfig)} <= options
