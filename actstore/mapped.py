@@ -25,7 +25,7 @@ _MAP_FIXED = 0x10  # the same on Linux and macOS; Python's mmap does not name it
 _MAP_NORESERVE = getattr(mmap, "MAP_NORESERVE", 0)
 _MADV_DONTNEED = 4
 _PROT_NONE = 0
-_PIECE = 128  # rows: at most 256 MiB of mapped pages at a time
+_PIECE = 256  # rows: at most 512 MiB of mapped pages at a time
 _FAILED = ctypes.c_void_p(-1).value
 
 

@@ -70,7 +70,7 @@ class ClassBatches:
         self._rank, self._world_size, self._prefetch = rank, world_size, prefetch
         self._device = torch.device(device)
         self._gather = _resident(split, self._device) if resident else _streamed(split, self._device)
-        self._means = torch.from_numpy(split.means()).to(self._device)  # (all classes, dim)
+        self._means = torch.from_numpy(split.means()[self.labels]).to(self._device)  # (n_class, dim)
 
     def batch(self, step: int) -> Batch:
         plan = plan_batch(self._index, self.labels, self._seed, step, self._p_mean)
@@ -78,7 +78,8 @@ class ClassBatches:
         drawn = np.flatnonzero(~plan.use_mean)
         # one gather for both kinds of rows
         rows = self._gather(np.concatenate([plan.query_rows, plan.statistic_rows[drawn]]))
-        statistics = self._means[torch.from_numpy(plan.labels).to(self._device)]
+        first = int(plan.targets[0]) if len(plan.targets) else 0  # a shard is a contiguous part of the batch
+        statistics = self._means[first : first + len(plan.targets)].clone()
         statistics[torch.from_numpy(drawn).to(self._device)] = rows[len(plan.labels) :]
         targets = torch.from_numpy(plan.targets).to(self._device)
         return Batch(step, statistics, rows[: len(plan.labels)], targets, plan)
