@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import tempfile
 from collections.abc import Callable
@@ -23,7 +24,7 @@ Say = Callable[[str], None]
 
 
 def bench_layouts(
-    folder: Path, rows: int, dim: int, batch: int = 900, rounds: int = 15, peers: bool = True, say: Say = print
+    folder: Path, rows: int, dim: int, batch: int = 900, rounds: int = 9, peers: bool = True, say: Say = print
 ) -> list[Result]:
     """Rows/s for `take` of `batch` random rows, GB/s for a scan and for a durable write; all warm."""
     values = _values(rows, dim)
@@ -34,7 +35,7 @@ def bench_layouts(
         for way in ways:
             say(f"write {way.name}")
             (place / way.name).mkdir()
-            written[way.name] = seconds(partial(way.write, place / way.name, values))
+            written[way.name] = seconds(partial(_write_durably, way, place / way.name, values))
         say(f"take {batch} random rows, in turns")
         taken = _bench_take(ways, place, rows, batch, rounds)
         say("scan all rows, in turns")
@@ -59,6 +60,15 @@ def _values(rows: int, dim: int) -> NDArray[Any]:
     return values
 
 
+def _write_durably(way: Contender, folder: Path, values: NDArray[Any]) -> None:
+    """Not every store flushes to disk by itself; here all have to."""
+    way.write(folder, values)
+    for file in folder.rglob("*"):
+        if file.is_file():
+            with file.open("rb") as stream:
+                os.fsync(stream.fileno())
+
+
 def _bench_take(ways: list[Contender], place: Path, rows: int, batch: int, rounds: int) -> dict[str, float]:
     random = np.random.default_rng(0)
 
@@ -66,7 +76,7 @@ def _bench_take(ways: list[Contender], place: Path, rows: int, batch: int, round
         take = way.open_take(place / way.name)
         return lambda: take(random.integers(0, rows, batch))
 
-    return alternate({way.name: taker(way) for way in ways}, rounds, warm_up=3)
+    return alternate({way.name: taker(way) for way in ways}, rounds, settle=True)
 
 
 def _scan(way: Contender, place: Path) -> Callable[[], float]:

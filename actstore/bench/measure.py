@@ -32,11 +32,18 @@ def seconds(action: Callable[[], Any]) -> float:
     return time.perf_counter() - begin
 
 
-def alternate(actions: Mapping[str, Callable[[], Any]], rounds: int, warm_up: int = 1) -> dict[str, float]:
-    """Median seconds of each action, run one after the other in every round."""
+def alternate(
+    actions: Mapping[str, Callable[[], Any]], rounds: int, warm_up: int = 1, settle: bool = False
+) -> dict[str, float]:
+    """Median seconds of each action, run one after the other in every round.
+
+    settle: run each once more just before it is timed, so that none pays for what another left in the caches.
+    """
     times: dict[str, list[float]] = {name: [] for name in actions}
     for turn in range(warm_up + rounds):
         for name, action in actions.items():
+            if settle:
+                action()
             taken = seconds(action)
             if turn >= warm_up:
                 times[name].append(taken)

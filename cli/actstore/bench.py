@@ -21,7 +21,7 @@ from cli.group import emit, example, json_option, table
 @click.option("--rows", type=click.IntRange(1000), default=50_000, show_default=True)
 @click.option("--dim", type=click.IntRange(1), default=2048, show_default=True)
 @click.option("--batch", type=click.IntRange(1), default=900, show_default=True, help="Random rows per take.")
-@click.option("--rounds", type=click.IntRange(1), default=15, show_default=True)
+@click.option("--rounds", type=click.IntRange(1), default=9, show_default=True)
 @click.option("--peers/--no-peers", default=True, help="Also measure zarr-python, tensorstore, Lance and h5py.")
 @click.option("--chart", type=click.Path(path_type=Path), help="Write a bar chart (.png or .svg).")
 @json_option
