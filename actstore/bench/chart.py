@@ -15,16 +15,20 @@ def draw_bars(results: Sequence[Result], path: Path, title: str) -> None:
     from matplotlib.figure import Figure
 
     panels = list(dict.fromkeys(result.name.split(" ", 1)[0] for result in results))
-    figure = Figure(figsize=(4.2 * len(panels) + 1, 4), layout="constrained")
+    figure = Figure(figsize=(5 * len(panels), 4), layout="constrained")
     figure.suptitle(title)
     for panel, axes in zip(panels, figure.subplots(1, len(panels), squeeze=False)[0], strict=True):
         mine = sorted((r for r in results if r.name.startswith(panel + " ")), key=lambda result: result.value)
         names = [result.name.split(" ", 1)[1] for result in mine]
         colours = [OURS if name.startswith("actstore") else OTHERS for name in names]
         bars = axes.barh(names, [result.value for result in mine], color=colours)
-        axes.bar_label(bars, [f"{result.value:,.3g}" for result in mine], padding=3, fontsize=9)
+        axes.bar_label(bars, [_short(result.value) for result in mine], padding=3, fontsize=9)
         axes.set_xscale("log")
         axes.margins(x=0.25)
         axes.set_title(f"{panel} ({mine[0].unit}, higher is better)", fontsize=10)
         axes.spines[["top", "right"]].set_visible(False)
     figure.savefig(path, dpi=120)
+
+
+def _short(value: float) -> str:
+    return f"{value:,.0f}" if value >= 1000 else f"{value:.3g}"
