@@ -20,7 +20,7 @@ check: $(READY)  ## lint, types, tests
 
 bench: $(READY)  ## the figures of the README; needs about 15 GB of disk and half an hour
 	$(BIN)/python -m pip install -q -c constraints.txt -e '.[bench]'
-	for name in take imports means stream kill million; do $(BIN)/python -m tests.bench.$$name || exit 1; done
+	for name in take imports means stream kill million build kill_build; do $(BIN)/python -m tests.bench.$$name || exit 1; done
 	$(BIN)/actstore bench --rows 200000 --chart bench-out/layouts.png
 
 $(READY): pyproject.toml constraints.txt

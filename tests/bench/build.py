@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import shutil
 import statistics
-import sys
 import tarfile
 import time
 from pathlib import Path
@@ -34,7 +33,8 @@ def unpack(count: int) -> Path:
         return folder
     archive = DATA / "miniimagenet.tar"
     if not archive.exists():
-        sys.exit(f"no {archive}; set ACTSTORE_DATA")
+        print(f"skipped: no {archive}; set ACTSTORE_DATA to measure builds")
+        raise SystemExit(0)
     with tarfile.open(archive) as tar:
         members = [member for member in tar if member.isfile() and "/val/" in member.name]
         for member in members[:: len(members) // count][:count]:

@@ -33,7 +33,7 @@ build(sets, sys.argv[1], Path(sys.argv[2]), backbone, options)
 
 def start(folder: Path, store: Path, workers: int) -> subprocess.Popen[str]:
     command = [sys.executable, "-c", BUILD, str(folder), str(store), str(workers)]
-    child = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True)
+    child = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
     assert child.stdout is not None
     child.stdout.readline()
     return child
