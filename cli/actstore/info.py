@@ -96,7 +96,7 @@ def _text(facts: dict[str, Any], list_skipped: bool) -> str:
             ],
         ),
     ]  # fmt: skip
-    lines += [f"{key}: {value}" for key, value in facts["provenance"].items()]
+    lines += [f"{key}: {_brief(value)}" for key, value in facts["provenance"].items() if value is not None]
     for split in facts["splits"]:
         skipped = [one for source in split["sources"] for one in source.get("skipped", [])]
         if skipped:
@@ -106,3 +106,10 @@ def _text(facts: dict[str, Any], list_skipped: bool) -> str:
     for split, counts in facts.get("class_rows", {}).items():
         lines += ["", table(["class", f"rows in {split}"], [[name, count] for name, count in counts.items()])]
     return "\n".join(lines)
+
+
+def _brief(value: Any) -> str:
+    """A long list by its ends; --json has all of it."""
+    if isinstance(value, list) and len(value) > 6:
+        return f"{len(value)}: {', '.join(map(str, value[:3]))} … {value[-1]}"
+    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
