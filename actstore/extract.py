@@ -166,6 +166,7 @@ def _is_finished(store: ActivationStore, split: str, origin: Mapping[str, Json])
             f"{store.path} has a finished split {split!r} of another build (differs in {', '.join(changed)}); "
             "choose another store"
         )
+    store.remove_leftovers(split)
     return True
 
 

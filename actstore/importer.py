@@ -84,7 +84,9 @@ def append_file(request: ImportRequest, store: Path, progress: Progress | None =
         check_table(table, split, target[split].dim)
         _add_classes(target, table, classes)
         source = request.source(split)
-        if not _same_source(before.sources[-1:], source):
+        if _same_source(before.sources[-1:], source):
+            target.remove_leftovers(split)
+        else:
             fill_split(target, split, table, source, progress, restart)
             added += len(target[split]) - before.rows
     return added
@@ -107,6 +109,8 @@ def fill_new_split(
             f"{store.path} has a finished split {split!r} of another origin; add rows with `actstore append`, "
             "or choose another --split or store"
         )
+    else:
+        store.remove_leftovers(split)
 
 
 def fill_split(

@@ -9,8 +9,10 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
-from actstore.errors import IncompleteError, InvalidInputError, NotAStoreError
-from actstore.hierarchy import read_attributes, write_attributes
+from actstore.errors import IncompleteError, InvalidInputError, LockedError, NotAStoreError
+from actstore.hierarchy import ACTIVATIONS, read_attributes, write_attributes
+from actstore.ledger import LedgerFile
+from actstore.pending import Pending
 from actstore.spec import KEY, Json, SplitSpec, StoreSpec, default_chunk_rows, parse_split_name
 from actstore.split import Split
 from actstore.writer import SplitWriter
@@ -78,6 +80,19 @@ class ActivationStore:
             chunk_rows = -(-default_chunk_rows(dim, self.spec.dtype) // inner) * inner
             new = SplitSpec(dim=dim, chunk_rows=chunk_rows)
         return SplitWriter(self.path, self.spec, parse_split_name(split), source, resume, restart, new)
+
+    def remove_leftovers(self, split: str) -> None:
+        """Finish the cleaning up of a build that was killed just after its commit."""
+        array = self.path / split / ACTIVATIONS
+        pending, committed = Pending(array), self.splits[split]
+        if pending.path.exists():
+            with suppress(LockedError):  # then it is no leftover: somebody is writing
+                ledger = LedgerFile(array)
+                try:
+                    if committed.complete and ledger.size() == committed.ledger_bytes:
+                        pending.remove()
+                finally:
+                    ledger.close()
 
     def add_classes(self, names: Sequence[str]) -> None:
         """Append class names; labels of existing rows keep their meaning, also beside other processes that add some."""

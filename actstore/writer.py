@@ -149,7 +149,7 @@ class SplitWriter:
         remove_partial_files(self._split)
         _, whole = read_ledger(self._split / ACTIVATIONS)
         self._ledger.truncate(whole)  # drop half a line
-        if self._pending.exists() and self.committed.ledger_bytes == whole and self.committed.complete:
+        if self._pending.path.exists() and self.committed.ledger_bytes == whole and self.committed.complete:
             self._pending.remove()  # killed between commit and cleaning up
         if self._pending.exists() and restart:
             self._discard()

@@ -269,3 +269,14 @@ def test_a_failed_append_adds_no_classes(tmp_path: Path, labels: Path) -> None:
             ImportRequest(tmp_path / "x.npy", split="trian", labels=tmp_path / "names.txt"), tmp_path / "x.zarr"
         )
     assert "owl" not in actstore.open(tmp_path / "x.zarr").classes
+
+
+def test_what_a_kill_after_the_commit_leaves_is_removed(tmp_path: Path) -> None:
+    request = ImportRequest(save(tmp_path / "x.npy"))
+    store = import_file(request, tmp_path / "x.zarr")
+    leftover = store.path / "train/activations/pending"
+    for name in ("source.json", "rows-0.npz"):  # removed before the kill, or not yet
+        leftover.mkdir()
+        (leftover / name).write_text("null")
+        import_file(request, tmp_path / "x.zarr")
+        assert not leftover.exists()
