@@ -15,6 +15,8 @@ from numpy.typing import NDArray
 from actstore.classes import ClassIndex
 from actstore.errors import InvalidInputError
 
+_SUPPORT = 1 << 32  # streams from here on draw support, one stream per class
+
 
 @dataclass(frozen=True)
 class BatchPlan:
@@ -70,6 +72,27 @@ def plan_batch(index: ClassIndex, labels: NDArray[Any], seed: int, step: int, p_
     statistic = index.row_at(starts + random.integers(0, counts))
     query = index.row_at(starts + random.integers(0, counts))
     return BatchPlan(step, chosen, np.arange(len(chosen)), use_mean, statistic, query)
+
+
+def draw_support(index: ClassIndex, labels: NDArray[Any], shots: int, seed: int, draw: int) -> NDArray[np.int64]:
+    """Different rows of each class -> (n_class, shots).
+
+    The rows of a draw with fewer shots are the first of one with more, and a class's rows do not depend on which
+    other classes are drawn: methods, shots and splits are compared on the same examples.
+    """
+    if shots < 1:
+        raise InvalidInputError(f"shots must be at least 1, got {shots}")
+    chosen = np.asarray(labels, np.int64)
+    if len(chosen) and int(index.counts[chosen].min()) < shots:
+        poor = int(chosen[index.counts[chosen].argmin()])
+        raise InvalidInputError(
+            f"class {index.names[poor]!r} has {int(index.counts[poor]):,} rows, too few for {shots} shots"
+        )
+    rows = np.empty((len(chosen), shots), np.int64)
+    for place, label in enumerate(chosen.tolist()):
+        order = generator(seed, draw, stream=_SUPPORT + label).permutation(int(index.counts[label]))
+        rows[place] = index.row_at(index.offsets[label] + order[:shots])
+    return rows
 
 
 def epoch_order(rows: int, seed: int, epoch: int) -> NDArray[np.int64]:

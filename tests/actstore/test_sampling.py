@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from actstore.classes import ClassIndex
 from actstore.errors import InvalidInputError
-from actstore.sampling import epoch_order, generator, plan_batch
+from actstore.sampling import draw_support, epoch_order, generator, plan_batch
 from actstore.stream import ClassBatches
 
 LABELS = np.random.default_rng(0).integers(0, 5, 300)
@@ -138,3 +138,20 @@ def test_a_dataset_shares_rows_among_ranks_and_shuffles_by_epoch(make_store: Any
     assert len(dataset) == 20
     ordered = torch.cat([labels for _, labels in train.to_dataset(64)])
     np.testing.assert_array_equal(ordered.numpy(), train.labels)
+
+
+def test_support_of_fewer_shots_is_the_start_of_more_and_does_not_depend_on_the_other_classes() -> None:
+    index = ClassIndex(tuple("abcd"), np.array([0, 1, 2, 3] * 9))
+    three = draw_support(index, [1, 3], 3, seed=5, draw=2)
+    assert three.shape == (2, 3)
+    assert all(len(set(row)) == 3 for row in three.tolist())
+    assert (np.asarray([0, 1, 2, 3] * 9)[three] == [[1], [3]]).all()
+    np.testing.assert_array_equal(draw_support(index, [3], 1, seed=5, draw=2)[0], three[1, :1])
+    others = {tuple(draw_support(index, [1], 3, seed=5, draw=draw)[0].tolist()) for draw in range(20)}
+    assert len(others) > 10
+
+
+def test_support_needs_enough_rows() -> None:
+    index = ClassIndex(("a", "b"), np.array([0, 0, 0, 1]))
+    with pytest.raises(InvalidInputError, match=r"class 'b' has 1 rows, too few for 2 shots"):
+        draw_support(index, [0, 1], 2, seed=0, draw=0)

@@ -1,0 +1,73 @@
+"""What a recogniser offers, so that phi and every baseline are measured by the same code on the same draws.
+
+An all-way task holds the base categories (C_large), which a method knows from the store, and the novel ones
+(C_few), of which it is shown a few examples. Scores are in the order base, then novel.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Support:
+    """The few examples of every novel category, the same number of each.
+
+    activations: (n_novel, shots, dim) float32. rows: (n_novel, shots), where they are in the split.
+    """
+
+    activations: Tensor
+    rows: NDArray[np.int64]
+
+    @property
+    def shots(self) -> int:
+        return self.activations.shape[1]
+
+
+class Method(ABC):
+    """A recogniser of base and novel categories.
+
+    name: as in the paper's table where the paper has it. share: how much of D_large is in use.
+    finetuned: whether adapting to the novel categories trains anything.
+    """
+
+    name: str
+    share: str = "100%"
+    finetuned: bool = False
+
+    @abstractmethod
+    def scores(self, queries: Tensor, support: Support) -> Tensor:
+        """(n, dim) float32 -> (n, n_base + n_novel); the highest wins, the lower category where two are equal."""
+
+
+class Separable(Method):
+    """A method whose base scores do not depend on the support, so that many draws share them."""
+
+    @abstractmethod
+    def base_scores(self, queries: Tensor) -> Tensor:
+        """(n, dim) -> (n, n_base)."""
+
+    @abstractmethod
+    def novel_scores(self, queries: Tensor, support: Support) -> Tensor:
+        """(n, dim) -> (n, n_novel)."""
+
+    def scores(self, queries: Tensor, support: Support) -> Tensor:
+        return torch.cat([self.base_scores(queries), self.novel_scores(queries, support)], dim=1)
+
+
+class EpisodeMethod(Protocol):
+    """A recogniser of N-way K-shot tasks, many of them at a time."""
+
+    @property
+    def name(self) -> str: ...
+
+    def episode_scores(self, support: Tensor, queries: Tensor) -> Tensor:
+        """(tasks, way, shots, dim) and (tasks, n, dim) -> (tasks, n, way)."""
+        ...
