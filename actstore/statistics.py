@@ -59,6 +59,12 @@ def class_statistics(split: Split, progress: Progress | None = None) -> ClassSta
     return statistics
 
 
+def has_statistics(split: Split) -> bool:
+    """Whether they are cached for this very content, so that asking for them costs nothing."""
+    cached, covered = _load(split)
+    return cached is not None and covered == len(split)
+
+
 def _compute(split: Split, first: int, progress: Progress | None) -> Moments:
     """Moments of the rows from `first` on: dask tasks that sum a span of chunks each, and one that adds up."""
     sample = np.linspace(0, len(split) - 1, min(_PIVOT_ROWS, len(split))).astype(np.int64)

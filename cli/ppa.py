@@ -7,6 +7,8 @@ import click
 from actstore import __version__
 from cli.group import Commands, example
 from cli.pretrain import pretrain
+from cli.split import split
+from cli.train import train
 
 
 @click.group(
@@ -24,3 +26,5 @@ def main(debug: bool) -> None:
 
 
 main.add_command(pretrain)
+main.add_command(split)
+main.add_command(train)

@@ -1,0 +1,89 @@
+"""What the commands of `ppa` share: a store, its categories, and a warning where a result would not be honest."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from cli.options import find_store
+
+if TYPE_CHECKING:
+    from actstore import ActivationStore, Split
+    from actstore.category_split import CategorySplit
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+SPLIT_FILE = Path("split.json")
+
+
+def store_option(command: Command) -> Command:
+    """--store, by default $ACTSTORE or the one *.zarr in the current folder."""
+    return click.option(
+        "--store",
+        type=click.Path(path_type=Path),
+        callback=lambda _ctx, _param, value: find_store(value),
+        help="The activation store.  [default: $ACTSTORE, or the one *.zarr in this folder]",
+    )(command)
+
+
+def split_file_option(command: Command) -> Command:
+    return click.option(
+        "--split-file",
+        type=click.Path(path_type=Path, dir_okay=False),
+        help="JSON with lists base and novel, see `ppa split`.  "
+        "[default: split.json in this folder, else the first 90% of the classes are the base]",
+    )(command)
+
+
+def choose_categories(path: Path | None, names: Sequence[str]) -> CategorySplit:
+    from actstore.category_split import alphabetical_split, read_split
+
+    if path is None and SPLIT_FILE.is_file():
+        path = SPLIT_FILE
+        click.echo(f"categories: {path} of this folder", err=True)
+    if path is None:
+        click.echo("categories: the first 90% of the class names are the base (see `ppa split`)", err=True)
+        return alphabetical_split(names)
+    split = read_split(path)
+    split.require_known(names)
+    return split
+
+
+def find_test_split(store: ActivationStore, train: str, named: str | None) -> Split | None:
+    """The split to test on: the one named, else val or test where the store has one."""
+    if named is not None:
+        return store[named]
+    found = next((name for name in ("val", "test") if name in store.splits and name != train), None)
+    return None if found is None else store[found]
+
+
+def require_test_split(store: ActivationStore, train: str, named: str | None) -> Split:
+    found = find_test_split(store, train, named)
+    if found is None:
+        raise click.UsageError(
+            f"{store.path} has no split val or test to take test images from; it has {', '.join(store.splits)}: "
+            "name one with --test-split, or add one with `actstore append`"
+        )
+    return found
+
+
+def seen_novel(split: Split, categories: CategorySplit) -> str | None:
+    """A warning for every table where the backbone was trained on classes that are called novel."""
+    trained = split.spec.provenance.get("trained_classes")
+    if trained is None:
+        return None
+    seen = sorted({*categories.novel, *categories.validation} & set(trained))
+    if not seen:
+        return None
+    more = f" and {len(seen) - 1:,} more" if len(seen) > 1 else ""
+    return f"WARNING: the backbone was trained on novel class {seen[0]!r}{more}; these are no few-shot results"
+
+
+def say_means_are_computed(train: Split) -> None:
+    """A store without class means is no error: they are computed once, and kept."""
+    from actstore.statistics import has_statistics
+
+    if not has_statistics(train):
+        click.echo(f"computing the class means of {train.path} (once)", err=True)

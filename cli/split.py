@@ -1,0 +1,80 @@
+"""`ppa split`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import click
+
+from cli.group import emit, example, json_option
+from cli.recognition import SPLIT_FILE, seen_novel, store_option
+
+
+@click.command(
+    epilog=example(
+        "ppa split --store imagenet.zarr",
+        "ppa split --store imagenet.zarr --seed 7 --novel-share 0.1 --validation-share 0.1",
+        "ppa split --store mini.zarr --from miniimagenet-split.json --validate n01532829 --validate n01558993",
+    )
+)
+@store_option
+@click.option("--novel-share", type=click.FloatRange(0, 1), default=0.1, show_default=True, help="Of the classes.")
+@click.option(
+    "--validation-share",
+    type=click.FloatRange(0, 1),
+    default=0.0,
+    show_default=True,
+    help="Of the classes: novel ones to choose settings on. Taken from the end of the base, or drawn.",
+)
+@click.option("--seed", type=click.IntRange(0), help="Draw the classes instead of taking them in alphabetical order.")
+@click.option("--from", "source", type=click.Path(path_type=Path, dir_okay=False), help="A split file to start from.")
+@click.option("--validate", multiple=True, metavar="CLASS", help="Make this base class a validation class; repeatable.")
+@click.option("--out", type=click.Path(path_type=Path, dir_okay=False), default=SPLIT_FILE, show_default=True)
+@click.option("--force", is_flag=True, help="Overwrite OUT.")
+@json_option
+def split(
+    store: Path, novel_share: float, validation_share: float, seed: int | None, source: Path | None,
+    validate: tuple[str, ...], out: Path, force: bool, as_json: bool,
+) -> None:  # fmt: skip
+    """Choose the base (C_large) and novel (C_few) categories of a store, and keep them in a file.
+
+    By default the first 90% of the class names in alphabetical order are the base, as in the paper.
+    """
+    import actstore
+    from actstore.category_split import CategorySplit, alphabetical_split, read_split, seeded_split
+    from actstore.errors import InvalidInputError
+    from actstore.files import write_atomic
+
+    opened = actstore.open(store)
+    names = opened.classes
+    if source is not None and seed is not None:
+        raise click.UsageError("--from takes the classes of a file, --seed draws them; choose one")
+    if source is not None:
+        chosen = read_split(source)
+        chosen.require_known(names)
+    elif seed is not None:
+        chosen = seeded_split(names, seed, 1 - novel_share - validation_share, validation_share)
+    else:
+        chosen = alphabetical_split(names, 1 - novel_share)
+        held = round(len(names) * validation_share)
+        chosen = chosen.hold_out(chosen.base[len(chosen.base) - held :])
+    chosen = chosen.hold_out(validate)
+    text = json.dumps(chosen.to_json(), indent=1, ensure_ascii=False)
+    if out.exists() and not force and CategorySplit.from_json(json.loads(out.read_text("utf-8"))) != chosen:
+        raise InvalidInputError(f"{out} exists and is another split; choose another --out, or --force to overwrite it")
+    write_atomic(out, text.encode())
+    warning = next((seen_novel(opened[name], chosen) for name in opened.splits), None)
+    result = {"file": str(out), "base": len(chosen.base), "novel": len(chosen.novel),
+              "validation": len(chosen.validation), "warning": warning}  # fmt: skip
+    emit(result, as_json, lambda: "\n".join(filter(None, [describe(chosen, out), warning])))
+
+
+def describe(chosen: object, out: Path) -> str:
+    from actstore.category_split import CategorySplit
+
+    assert isinstance(chosen, CategorySplit)
+    parts = [f"{len(chosen.base):,} base ({chosen.base[0]} … {chosen.base[-1]})", f"{len(chosen.novel):,} novel"]
+    if chosen.validation:
+        parts.append(f"{len(chosen.validation):,} validation")
+    return f"{out}: {', '.join(parts)} categories"

@@ -1,0 +1,133 @@
+"""`ppa train`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from cli.group import emit, example, json_option
+from cli.progress import progress
+from cli.recognition import (
+    choose_categories,
+    find_test_split,
+    say_means_are_computed,
+    seen_novel,
+    split_file_option,
+    store_option,
+)
+
+if TYPE_CHECKING:
+    from actstore.run import Trained
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+def setting_options(command: Command) -> Command:
+    """One option per setting of a preset; what is not given is the preset's."""
+    for option in (
+        click.option("--query-norm/--raw-queries", default=None, help="Unit queries with a learnt scale."),
+        click.option("--bias/--no-bias", default=None, help="Biases in phi."),
+        click.option("--input-norm/--no-input-norm", default=None, help="Unit statistics into phi."),
+        click.option("--p-mean", type=click.FloatRange(0, 1), help="How often a category's statistic is its mean."),
+        click.option("--momentum", type=click.FloatRange(0, 1)),
+        click.option("--weight-decay", type=click.FloatRange(0)),
+        click.option("--lr", "learning_rate", type=click.FloatRange(0, min_open=True)),
+        click.option("--batches", type=click.IntRange(1), help="Per epoch."),
+        click.option("--epochs", type=click.IntRange(1)),
+    ):
+        command = option(command)
+    return command
+
+
+@click.command(
+    epilog=example(
+        "ppa train --phi phi1",
+        "ppa train --phi phi2 --store imagenet.zarr --split-file split.json --device cuda",
+        "ppa train --phi phi2star --preset paper --epochs 80 --out runs/phi2star-short",
+    )
+)
+@click.option("--phi", type=click.Choice(["phi1", "phi2", "phi2star"]), default="phi2", show_default=True)
+@click.option(
+    "--preset",
+    type=click.Choice(["paper", "code"]),
+    default="paper",
+    show_default=True,
+    help="The paper's settings, or those of its authors' code.",
+)
+@store_option
+@click.option("--split", "train_split", default="train", show_default=True, help="Of the store: D_large.")
+@click.option("--test-split", help="Held-out images for the log.  [default: val or test]")
+@split_file_option
+@click.option("--out", type=click.Path(path_type=Path, file_okay=False), help="[default: runs/PHI, or runs/PHI-code]")
+@setting_options
+@click.option("--device", default="auto", show_default=True, help="auto, cpu, cuda or mps.")
+@click.option(
+    "--resident/--streamed",
+    default=None,
+    help="Hold the activations in memory.  [default: on a GPU, if they fill less than half of it]",
+)
+@click.option("--seed", type=click.IntRange(0), default=0, show_default=True)
+@click.option(
+    "--checkpoint-seconds",
+    type=click.FloatRange(0),
+    default=30,
+    show_default=True,
+    help="A kill loses at most this much.",
+)
+@click.option("--restart", is_flag=True, help="Discard what is in OUT instead of resuming it.")
+@json_option
+def train(
+    phi: Any, preset: str, store: Path, train_split: str, test_split: str | None, split_file: Path | None,
+    out: Path | None, device: str, resident: bool | None, seed: int, checkpoint_seconds: float, restart: bool,
+    as_json: bool, **settings: Any,
+) -> None:  # fmt: skip
+    """Train phi, which predicts a category's classifier parameters from its activations, on the base categories.
+
+    Interrupted, the same command goes on and ends with the same weights, bit for bit. OUT holds the weights
+    (model.safetensors, model.json), log.csv and curves.png.
+    """
+    import actstore
+    from actstore.run import RunOptions
+    from predictor.config import choose_config
+    from predictor.train import TrainOptions, train_phi
+
+    config = choose_config(preset, phi, seed=seed, **settings)
+    opened = actstore.open(store)
+    rows = opened[train_split]
+    categories = choose_categories(split_file, opened.classes)
+    test = find_test_split(opened, train_split, test_split)
+    say_means_are_computed(rows)
+    folder = out or Path("runs") / (phi if preset == "paper" else f"{phi}-{preset}")
+    with progress(f"train {phi}", config.steps, "steps") as bar:
+        shown = 0
+
+        def report(done: int, total: int, figures: dict[str, float]) -> None:
+            nonlocal shown
+            if "base_top1" in figures or shown == 0:
+                bar.set_postfix_str(", ".join(f"{key} {value:.3g}" for key, value in figures.items()), refresh=False)
+            bar.update(done - shown)
+            shown = done
+
+        options = TrainOptions(device, resident, RunOptions(checkpoint_seconds, restart))
+        trained = train_phi(rows, test, categories, config, folder, options, report)
+    warning = seen_novel(rows, categories)
+    result = {"folder": str(folder), "phi": phi, "preset": preset, "steps": trained.steps, "seconds": trained.seconds,
+              "base": len(categories.base), "novel": len(categories.novel), **trained.figures,
+              "warning": warning}  # fmt: skip
+    emit(result, as_json, lambda: "\n".join(filter(None, [summary(phi, folder, trained, test is None), warning])))
+
+
+def summary(phi: str, folder: Path, trained: Trained, untested: bool) -> str:
+    figures = trained.figures
+    text = f"{folder}: {phi} after {trained.steps:,} steps in {trained.seconds:.0f} s, loss {figures['loss']:.4f}"
+    if "base_top1" in figures:
+        text += (
+            f"; held out, all-way, 1 shot: base {figures['base_top1']:.2f}%, novel {figures['novel_top1']:.2f}% "
+            "(a sample; `ppa eval` measures)"
+        )
+    elif untested:
+        text += "; the store has no split val or test, so nothing was held out"
+    return text

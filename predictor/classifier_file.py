@@ -1,0 +1,47 @@
+"""A classifier as one file: phi, the base parameters and every example it learnt from. Safetensors, no pickle."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+
+from actstore.errors import DamagedError
+from actstore.tensorfile import below, read_tensors, write_tensors
+from predictor.classifier import Classifier
+from predictor.phi import build_phi
+
+KIND = "classifier"
+
+
+def save_classifier(path: Path, classifier: Classifier) -> None:
+    tensors = {f"phi.{name}": tensor for name, tensor in classifier.phi.state_dict().items()}
+    tensors["base_parameters"] = classifier.base_parameters
+    examples = list(classifier.support.values())
+    tensors["support"] = torch.cat(examples) if examples else torch.empty(0, classifier.dim)
+    about = {
+        "phi": classifier.phi.spec.to_json(),
+        "base": list(classifier.base),
+        "novel": [[name, len(rows)] for name, rows in classifier.support.items()],
+        "aggregate": classifier.aggregate,
+        "novel_bias": classifier.novel_bias,
+        "about": classifier.about,
+    }
+    write_tensors(path, KIND, tensors, about)
+
+
+def load_classifier(path: Path) -> Classifier:
+    tensors, about = read_tensors(path, KIND)
+    try:
+        phi = build_phi(about["phi"], below(tensors, "phi."))
+        classifier = Classifier(
+            phi, about["base"], tensors["base_parameters"], about["aggregate"], about["novel_bias"], about["about"]
+        )
+        counts = [count for _, count in about["novel"]]
+        examples = torch.split(tensors["support"], counts)
+    except (KeyError, TypeError, RuntimeError) as error:
+        raise DamagedError(f"{path} is damaged: {error}; make it again with `ppa adapt`") from error
+    if about["novel"]:
+        names = [name for name, _ in about["novel"]]
+        classifier.adapt_all(dict(zip(names, examples, strict=True)))
+    return classifier

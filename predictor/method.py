@@ -1,0 +1,58 @@
+"""phi as a recogniser beside the baselines: the same draws, the same scores, the same tables."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from actstore.methods import Separable, Support
+from predictor.phi import Phi
+
+Aggregate = Literal["max", "mean"]
+LABELS = {"phi1": "phi1", "phi2": "phi2", "phi2star": "phi2*"}  # as the paper's table names them
+
+
+class PredictedParameters(Separable):
+    """phi(mean) for every base category; for a novel one phi of each example, and the highest score counts.
+
+    base_means: (n_base, dim). aggregate `mean`: phi(mean of the examples) instead, as the authors' 5-shot code
+    does. novel_bias: added to every novel score, by number of shots.
+    """
+
+    def __init__(
+        self,
+        phi: Phi,
+        base_means: Tensor,
+        aggregate: Aggregate = "max",
+        novel_bias: Mapping[int, float] | None = None,
+        name: str | None = None,
+    ) -> None:
+        self.phi, self.aggregate, self.novel_bias = phi, aggregate, dict(novel_bias or {})
+        self.name = name or LABELS[phi.spec.kind]
+        self.base_parameters = phi(base_means)  # (n_base, dim)
+
+    def base_scores(self, queries: Tensor) -> Tensor:
+        return self.phi.logits(self.base_parameters, queries)
+
+    def novel_scores(self, queries: Tensor, support: Support) -> Tensor:
+        parameters = novel_parameters(self.phi, support.activations, self.aggregate)  # (n_novel, rows, dim)
+        n_novel, rows, dim = parameters.shape
+        scores = self.phi.logits(parameters.reshape(-1, dim), queries).reshape(-1, n_novel, rows)
+        return scores.amax(2) + self.novel_bias.get(support.shots, 0.0)
+
+    def episode_scores(self, support: Tensor, queries: Tensor) -> Tensor:
+        """Tasks of novel categories alone (tasks, way, shots, dim), (tasks, n, dim) -> (tasks, n, way)."""
+        parameters = novel_parameters(self.phi, support, self.aggregate)  # (tasks, way, rows, dim)
+        scaled = self.phi.scale_queries(queries)
+        return torch.einsum("tnd,twrd->tnwr", scaled, parameters).amax(3)
+
+
+def novel_parameters(phi: Phi, examples: Tensor, aggregate: Aggregate) -> Tensor:
+    """(…, shots, dim) -> (…, rows, dim): a row per example, or a single one for their mean."""
+    if aggregate == "mean":
+        examples = examples.mean(-2, keepdim=True)
+    parameters: Tensor = phi(examples.reshape(-1, examples.shape[-1]))
+    return parameters.reshape(examples.shape)

@@ -1,0 +1,144 @@
+"""What a recogniser got right in an all-way task, and what it would get right with another novel bias.
+
+A constant g added to every novel score trades base accuracy for novel accuracy. Each query tells the g at which its
+outcome changes, so the whole trade-off curve comes out exactly, without trying values of g.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+TOP = 5
+
+
+@dataclass(frozen=True)
+class Queries:
+    """Test images of the base and of the novel categories.
+
+    activations: (n, dim), the base ones first. base_targets: (n_base_query,) positions among the base categories;
+    novel_targets: (n_novel_query,) positions among the novel ones.
+    """
+
+    activations: Tensor
+    base_targets: Tensor
+    novel_targets: Tensor
+
+
+@dataclass(frozen=True)
+class BaseSide:
+    """What the base scores alone decide; shared by all draws of a support set.
+
+    true_score, rank: (n_base_query,) of the true category among the base. best: (n_novel_query, <=5) highest base
+    scores of the novel queries, descending.
+    """
+
+    true_score: Tensor
+    rank: Tensor
+    best: Tensor
+
+    @classmethod
+    def of(cls, base_scores: Tensor, queries: Queries) -> BaseSide:
+        """base_scores: (n, n_base) of all queries."""
+        count = len(queries.base_targets)
+        true_score, rank = _true_score_and_rank(base_scores[:count], queries.base_targets)
+        best = base_scores[count:].topk(min(TOP, base_scores.shape[1]), dim=1).values
+        return cls(true_score, rank, best)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """Ranks of the true category among all (0 is right), and the bias at which each query's answer changes.
+
+    base_limit: (n_base_query,) a base query is right up to this bias, -inf where it never is. novel_limit:
+    (n_novel_query,) a novel one is right above this bias, inf where it never is.
+    """
+
+    base_rank: NDArray[np.int64]
+    novel_rank: NDArray[np.int64]
+    base_limit: NDArray[np.float64]
+    novel_limit: NDArray[np.float64]
+
+    @classmethod
+    def of(cls, base: BaseSide, novel_scores: Tensor, queries: Queries) -> Outcome:
+        """novel_scores: (n, n_novel) of all queries."""
+        count = len(base.rank)
+        of_base, of_novel = novel_scores[:count], novel_scores[count:]
+        base_rank = base.rank + (of_base > base.true_score[:, None]).sum(1)
+        true_score, rank = _true_score_and_rank(of_novel, queries.novel_targets)
+        novel_rank = rank + (base.best >= true_score[:, None]).sum(1)  # equal scores: the base comes first
+        base_limit = (base.true_score - of_base.amax(1)).double()
+        novel_limit = (base.best[:, 0] - true_score).double()
+        return cls(
+            base_rank.numpy(),
+            novel_rank.numpy(),
+            base_limit.masked_fill_(base.rank > 0, -torch.inf).numpy(),
+            novel_limit.masked_fill_(rank > 0, torch.inf).numpy(),
+        )
+
+    def metrics(self) -> dict[str, float]:
+        """In percent; see `METRICS`."""
+        base, novel = _share(self.base_rank < 1), _share(self.novel_rank < 1)
+        right = int((self.base_rank < 1).sum() + (self.novel_rank < 1).sum())
+        alone = _share(self.base_limit > -np.inf), _share(self.novel_limit < np.inf)
+        return {
+            "top1_large": base,
+            "top5_large": _share(self.base_rank < TOP),
+            "top1_few": novel,
+            "top5_few": _share(self.novel_rank < TOP),
+            "harmonic_mean": harmonic_mean(base, novel),
+            "joint": 100 * right / max(1, len(self.base_rank) + len(self.novel_rank)),
+            "delta": ((base - alone[0]) + (novel - alone[1])) / 2,
+            "ausuc": self.area(),
+        }
+
+    def area(self) -> float:
+        """Area under base against novel accuracy as the bias runs from -inf to inf, in percent of the square.
+
+        Each novel query that can be right adds a step of 1/n_novel_query at its limit; the height there is the
+        share of base queries that are right above that bias.
+        """
+        if not len(self.base_limit) or not len(self.novel_limit):
+            return float("nan")
+        steps = self.novel_limit[self.novel_limit < np.inf]
+        above = len(self.base_limit) - np.searchsorted(np.sort(self.base_limit), steps, side="right")
+        return 100 * float(above.sum()) / (len(self.base_limit) * len(self.novel_limit))
+
+    def accuracies(self, biases: NDArray[Any]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Base and novel top-1 in percent at each bias added to the novel scores (n,) -> (n,), (n,)."""
+        base = len(self.base_limit) - np.searchsorted(np.sort(self.base_limit), biases, side="left")
+        novel = np.searchsorted(np.sort(self.novel_limit), biases, side="left")
+        return 100 * base / max(1, len(self.base_limit)), 100 * novel / max(1, len(self.novel_limit))
+
+
+METRICS = {
+    "top1_large": "top-1 on C_large",
+    "top5_large": "top-5 on C_large",
+    "top1_few": "top-1 on C_few",
+    "top5_few": "top-5 on C_few",
+    "harmonic_mean": "harmonic mean of both top-1",
+    "joint": "top-1 over all test images",
+    "delta": "mean loss of top-1 against knowing whether an image is base or novel",
+    "ausuc": "area under base against novel top-1 over all novel biases",
+}
+
+
+def harmonic_mean(base: float, novel: float) -> float:
+    return 2 * base * novel / (base + novel) if base + novel > 0 else 0.0
+
+
+def _true_score_and_rank(scores: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+    """Score of the target column, and how many columns come before it; of equal scores the lower column."""
+    true_score = scores.gather(1, targets[:, None])
+    earlier = torch.arange(scores.shape[1])[None, :] < targets[:, None]
+    rank = (scores > true_score).sum(1) + ((scores == true_score) & earlier).sum(1)
+    return true_score[:, 0], rank
+
+
+def _share(right: NDArray[np.bool_]) -> float:
+    return 100 * float(right.mean()) if len(right) else float("nan")

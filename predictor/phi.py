@@ -1,0 +1,95 @@
+"""phi: from a statistic of a category's activations to the parameters of its classifier.
+
+Qiao, Liu, Shen and Yuille, "Few-Shot Image Recognition by Predicting Parameters from Activations", CVPR 2018.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from actstore.errors import InvalidInputError
+
+LAYERS = {"phi1": 1, "phi2": 2, "phi2star": 2}
+FIRST_SCALE = 10.0  # of unit-norm queries: cosines alone are too flat for a softmax over many categories
+
+
+@dataclass(frozen=True)
+class PhiSpec:
+    """The shape of phi.
+
+    kind: phi1 is one linear layer, phi2 two with a ReLU between; phi2star is phi2 trained on means only.
+    input_norm: statistics are brought to unit length first. Without biases that changes nothing, as phi's output
+    is normalised and phi is positively homogeneous. query_norm: unit queries and a learnt scale; otherwise
+    the activation's own length is the temperature.
+    """
+
+    kind: Literal["phi1", "phi2", "phi2star"]
+    dim: int
+    input_norm: bool = False
+    bias: bool = False
+    query_norm: bool = False
+
+    def __post_init__(self) -> None:
+        if self.kind not in LAYERS:
+            raise InvalidInputError(f"phi must be one of {', '.join(LAYERS)}, got {self.kind!r}")
+        if self.dim < 1:
+            raise InvalidInputError(f"dim must be positive, got {self.dim}")
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+class Phi(nn.Module):
+    """Starts as the identity: activations are non-negative, so an untrained phi is the cosine classifier."""
+
+    def __init__(self, spec: PhiSpec) -> None:
+        super().__init__()
+        self.spec = spec
+        self.layers = nn.ModuleList(identity_layer(spec.dim, spec.bias) for _ in range(LAYERS[spec.kind]))
+        self.scale = nn.Parameter(torch.tensor(FIRST_SCALE)) if spec.query_norm else None
+
+    def forward(self, statistics: Tensor) -> Tensor:
+        """(n, dim) -> parameters (n, dim) of unit length."""
+        hidden = unit(statistics) if self.spec.input_norm else statistics
+        first, *rest = self.layers
+        hidden = first(hidden)
+        for layer in rest:
+            hidden = layer(torch.relu(hidden))
+        return unit(hidden)
+
+    def scale_queries(self, activations: Tensor) -> Tensor:
+        """(n, dim) -> (n, dim): what the parameters are multiplied with."""
+        return activations if self.scale is None else unit(activations) * self.scale
+
+    def logits(self, parameters: Tensor, activations: Tensor) -> Tensor:
+        """(rows, dim) and (n, dim) -> (n, rows)."""
+        return torch.mm(self.scale_queries(activations), parameters.T)
+
+
+def identity_layer(dim: int, bias: bool) -> nn.Linear:
+    layer = nn.Linear(dim, dim, bias=bias, device="meta").to_empty(device="cpu")  # no random start to overwrite
+    nn.init.eye_(layer.weight)
+    if bias:
+        nn.init.zeros_(layer.bias)
+    return layer
+
+
+def unit(rows: Tensor) -> Tensor:
+    """Rows (…, dim) of length 1; a row of zeros stays one."""
+    return torch.div(rows, torch.linalg.vector_norm(rows, dim=-1, keepdim=True).clamp_min(1e-12))
+
+
+def build_phi(spec: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Phi:
+    """A phi with these weights; spec as `PhiSpec.to_json` gives it."""
+    phi = Phi(PhiSpec(**spec))
+    expected = {name: tuple(tensor.shape) for name, tensor in phi.state_dict().items()}
+    found = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
+    if expected != found:
+        raise InvalidInputError(f"weights of {spec['kind']} must have the shapes {expected}, got {found}")
+    phi.load_state_dict(dict(tensors))
+    return phi.eval().requires_grad_(False)

@@ -1,0 +1,197 @@
+"""Training phi on the base categories (Eq. 3 of the paper): statistics in, parameters out, queries judge them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.nn.functional import cross_entropy
+
+from actstore.category_split import CategorySplit
+from actstore.device import parse_device
+from actstore.run import Figures, Report, RunOptions, Tensors, Trained, Trainee, optimiser_state, restore_optimiser
+from actstore.run import train as run
+from actstore.split import Split
+from actstore.stream import Batch, ClassBatches
+from actstore.tensorfile import below
+from predictor.config import TrainConfig
+from predictor.evaluate import AllWayTask, outcomes
+from predictor.figures import draw_training_curves
+from predictor.method import PredictedParameters
+from predictor.phi import Phi
+
+WEIGHTS = "phi."
+MONITOR_DRAWS, MONITOR_QUERIES = 5, 5000  # enough to see a curve; `ppa eval` measures properly
+SMALL_STEP = 4e8  # multiplications of one product; below, a second thread costs more than it gains
+
+
+@dataclass(frozen=True)
+class TrainOptions:
+    """What does not change the outcome on a CPU. resident: hold the activations in (GPU) memory; None: on a GPU
+    whose memory they fill by less than half."""
+
+    device: str = "auto"
+    resident: bool | None = None
+    run: RunOptions = field(default_factory=RunOptions)
+
+
+def train_phi(
+    train: Split,
+    test: Split | None,
+    categories: CategorySplit,
+    config: TrainConfig,
+    folder: Path,
+    options: TrainOptions = TrainOptions(),  # noqa: B008 - frozen
+    report: Report | None = None,
+) -> Trained:
+    """Train in `folder`, or go on where it was interrupted: the outcome is the same, bit for bit.
+
+    test: where held-out accuracies of the log come from; on the validation categories where the split has some,
+    else on the novel ones. Nothing is chosen by them.
+    """
+    categories.require_known(train.classes, ("base",))
+    device = parse_device(options.device)
+    resident = fits_device(train, device) if options.resident is None else options.resident
+    with few_threads(len(categories.base), train.dim):
+        return run(
+            folder,
+            identify(train, categories, config),
+            lambda: PhiTraining(train, test, categories, config, device, resident),
+            config.steps,
+            every=config.batches,
+            options=options.run,
+            report=report,
+        )
+
+
+def identify(train: Split, categories: CategorySplit, config: TrainConfig) -> dict[str, Any]:
+    """All that decides the outcome of a training, and what its activations came from."""
+    return {
+        "method": config.phi,
+        "config": config.to_json(),
+        "categories": categories.to_json(),
+        "phi": config.spec(train.dim).to_json(),
+        "store": {"content": train.content, "weights_sha256": train.spec.provenance.get("weights_sha256")},
+    }
+
+
+class PhiTraining(Trainee):
+    """phi, its optimiser, and the stream it learns from."""
+
+    def __init__(
+        self,
+        train: Split,
+        test: Split | None,
+        categories: CategorySplit,
+        config: TrainConfig,
+        device: torch.device,
+        resident: bool = False,
+    ) -> None:
+        self._split, self._base, self._config = train, categories.base, config
+        self._device, self._resident = device, resident
+        self.phi = Phi(config.spec(train.dim)).to(device)
+        self._optimiser = torch.optim.SGD(
+            self.phi.parameters(),
+            lr=config.learning_rate,
+            momentum=config.momentum,
+            weight_decay=config.weight_decay,
+            fused=True,
+        )
+        self._batches: Iterator[Batch] | None = None
+        novel = categories.validation or categories.novel
+        self._task = None if test is None or not novel else held_out_task(train, test, categories.base, novel)
+
+    def step(self, number: int) -> Figures:
+        if self._batches is None:
+            self._batches = iter(self._stream(number))
+        batch = next(self._batches)
+        for group in self._optimiser.param_groups:
+            group["lr"] = self._config.rate(number)
+        with torch.autocast(self._device.type, torch.bfloat16, enabled=self._device.type == "cuda"):
+            logits = self.phi.logits(self.phi(batch.statistics), batch.queries)  # (n_class, n_class)
+            loss = cross_entropy(logits.float(), batch.targets)
+        self._optimiser.zero_grad()
+        loss.backward()  # type: ignore[no-untyped-call]
+        self._optimiser.step()
+        return {"loss": loss.item()}
+
+    def _stream(self, first: int) -> ClassBatches:
+        config = self._config
+        return ClassBatches(
+            self._split,
+            classes=self._base,
+            seed=config.seed,
+            start_step=first,
+            steps=config.steps - first,
+            p_mean=config.p_mean,
+            resident=self._resident,
+            device=self._device,
+        )
+
+    def measure(self) -> Figures:
+        if self._task is None:
+            return {}
+        method = PredictedParameters(self.copy_of_phi(), base_means(self._split, self._base))
+        found = [outcome.metrics() for outcome in outcomes(method, self._task, 1, MONITOR_DRAWS, seed=0)]
+        return {
+            name: sum(one[key] for one in found) / len(found)
+            for name, key in (("base_top1", "top1_large"), ("novel_top1", "top1_few"), ("harmonic", "harmonic_mean"))
+        }
+
+    def copy_of_phi(self) -> Phi:
+        copy = Phi(self.phi.spec)
+        copy.load_state_dict(self.phi.state_dict())
+        return copy.eval().requires_grad_(False)
+
+    def state(self) -> Tensors:
+        return self.model() | optimiser_state(self._optimiser, self.phi)
+
+    def restore(self, tensors: Tensors) -> None:
+        self.phi.load_state_dict(below(tensors, WEIGHTS))
+        restore_optimiser(self._optimiser, self.phi, tensors)
+
+    def model(self) -> Tensors:
+        return {WEIGHTS + name: tensor for name, tensor in self.phi.state_dict().items()}
+
+    def keep(self, folder: Path) -> None:
+        draw_training_curves(folder)
+
+
+def held_out_task(train: Split, test: Split, base: tuple[str, ...], novel: tuple[str, ...]) -> AllWayTask | None:
+    """None where the store has no test images or no examples of the novel categories."""
+    known = set(train.classes) & set(test.classes)
+    drawn = tuple(name for name in novel if name in known and len(train.query(classes=[name])))
+    if not drawn or train.path == test.path:
+        return None
+    return AllWayTask(train, test, base, drawn, MONITOR_QUERIES)
+
+
+def base_means(train: Split, base: tuple[str, ...]) -> torch.Tensor:
+    """(n_base, dim) mean activations in the order of the split; computed first where the store has none yet."""
+    index = train.class_index
+    return torch.from_numpy(train.means()[[index.position(name) for name in base]])
+
+
+def fits_device(split: Split, device: torch.device) -> bool:
+    """Whether a GPU can hold the split in half of its memory. On a CPU the mapped store is as fast as memory."""
+    if device.type != "cuda":
+        return False
+    free, _ = torch.cuda.mem_get_info(device)
+    return len(split) * split.spec.row_bytes < free // 2
+
+
+@contextmanager
+def few_threads(n_class: int, dim: int) -> Iterator[None]:
+    """One thread for small products: at 80 x 512 a step took 7 ms of CPU time on one thread and 54 ms on two of a
+    busy machine, which wait for each other."""
+    before = torch.get_num_threads()
+    if n_class * dim * dim < SMALL_STEP:
+        torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
