@@ -87,3 +87,14 @@ def say_means_are_computed(train: Split) -> None:
 
     if not has_statistics(train):
         click.echo(f"computing the class means of {train.path} (once)", err=True)
+
+
+def parse_numbers(option: str, text: str) -> list[int]:
+    """Positive whole numbers with commas between them, in ascending order and each once."""
+    try:
+        numbers = sorted({int(part) for part in text.split(",")})
+    except ValueError:
+        numbers = [0]
+    if numbers[0] < 1:
+        raise click.UsageError(f"{option} must be numbers from 1 on with commas, such as 1,2,3, got {text!r}")
+    return numbers

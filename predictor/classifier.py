@@ -134,6 +134,11 @@ class Classifier:
             for row_places, row_values in zip(places[:, :top].tolist(), values[:, :top].tolist(), strict=True)
         ]
 
+    def typical_shots(self) -> int:
+        """The median number of examples of the novel categories; 1 where there is none."""
+        counts = sorted(len(examples) for examples in self.support.values())
+        return counts[len(counts) // 2] if counts else 1
+
     def calibrate(self, novel_bias: float, aggregate: Aggregate | None = None) -> None:
         """Set the constant on the novel scores, and how several examples of a category are put together."""
         self.novel_bias, self.aggregate = float(novel_bias), aggregate or self.aggregate

@@ -65,19 +65,27 @@ def all_way_task(train: Split, test: Split, split: CategorySplit, most: int | No
     return AllWayTask(train, test, split.base, split.novel, most)
 
 
-def outcomes(method: Method, task: AllWayTask, shots: int, draws: int, seed: int) -> Iterator[Outcome]:
-    """One outcome per support draw."""
+def outcomes(
+    method: Method, task: AllWayTask, shots: int, draws: int, seed: int, base: BaseSide | None = None
+) -> Iterator[Outcome]:
+    """One outcome per support draw. base: what `base_side` gave, where it was asked before."""
     queries = task.queries
-    base_scores = method.base_scores(queries.activations) if isinstance(method, Separable) else None
-    side = None if base_scores is None else BaseSide.of(base_scores, queries)
+    base = base_side(method, task) if base is None else base
     for draw in range(draws):
         support = task.support(shots, seed, draw)
-        if isinstance(method, Separable) and side is not None:
-            yield Outcome.of(side, method.novel_scores(queries.activations, support), queries)
+        if isinstance(method, Separable) and base is not None:
+            yield Outcome.of(base, method.novel_scores(queries.activations, support), queries)
         else:
             scores = method.scores(queries.activations, support)
             ours, novel = scores[:, : len(task.base)], scores[:, len(task.base) :]
             yield Outcome.of(BaseSide.of(ours, queries), novel, queries)
+
+
+def base_side(method: Method, task: AllWayTask) -> BaseSide | None:
+    """What all draws and shots of a separable method share; None where adapting changes the base scores."""
+    if not isinstance(method, Separable):
+        return None
+    return BaseSide.of(method.base_scores(task.queries.activations), task.queries)
 
 
 @dataclass(frozen=True)
@@ -94,19 +102,29 @@ class Row:
 
 
 def evaluate(
-    method: Method, task: AllWayTask, shots: int, draws: int, seed: int = 0, progress: Progress | None = None
-) -> Row:
-    """Every metric of outcome.METRICS. A method that takes no support is measured once."""
-    fixed = not getattr(method, "uses_support", True)
-    measured: list[dict[str, float]] = []
-    for outcome in outcomes(method, task, shots, 1 if fixed else draws, seed):
-        measured.append(outcome.metrics())
-        if progress is not None:
-            progress(draws if fixed else 1)
-    mean = {name: float(np.mean([one[name] for one in measured])) for name in measured[0]}
-    interval = {name: half_width([one[name] for one in measured]) for name in measured[0]}
-    label = "all" if fixed else str(shots)
-    return Row(method.name, method.share, label, method.finetuned, len(measured), mean, interval)
+    method: Method,
+    task: AllWayTask,
+    shots: Sequence[int],
+    draws: int,
+    seed: int = 0,
+    progress: Progress | None = None,
+) -> list[Row]:
+    """A row per number of shots, with every metric of outcome.METRICS. A method that takes no support has one row."""
+    base = base_side(method, task)
+    if not method.uses_support:
+        shots, draws = shots[:1], 1
+    rows = []
+    for count in shots:
+        measured = []
+        for outcome in outcomes(method, task, count, draws, seed, base):
+            measured.append(outcome.metrics())
+            if progress is not None:
+                progress(1)
+        mean = {name: float(np.mean([one[name] for one in measured])) for name in measured[0]}
+        interval = {name: half_width([one[name] for one in measured]) for name in measured[0]}
+        label = str(count) if method.uses_support else "all"
+        rows.append(Row(method.name, method.share, label, method.finetuned, draws, mean, interval))
+    return rows
 
 
 def half_width(values: Sequence[float]) -> float:
@@ -143,3 +161,13 @@ def rows_of(split: Split, names: Sequence[str], most: int | None = None) -> tupl
 def take_float(split: Split, rows: NDArray[Any]) -> Tensor:
     """(n, dim) float32."""
     return borrow(split.take(rows)).float()
+
+
+def class_means(split: Split, names: Sequence[str]) -> Tensor:
+    """(n, dim) mean activations of these classes; computed first where the store has none yet."""
+    index = split.class_index
+    labels = [index.position(name) for name in names]
+    if (index.counts[labels] == 0).any():
+        empty = names[int(np.flatnonzero(index.counts[labels] == 0)[0])]
+        raise InvalidInputError(f"class {empty!r} has no rows in {split.path}, so it has no mean; leave it out")
+    return torch.from_numpy(split.means()[labels])

@@ -19,7 +19,7 @@ class PredictedParameters(Separable):
     """phi(mean) for every base category; for a novel one phi of each example, and the highest score counts.
 
     base_means: (n_base, dim). aggregate `mean`: phi(mean of the examples) instead, as the authors' 5-shot code
-    does. novel_bias: added to every novel score, by number of shots.
+    does. novel_bias: added to every novel score.
     """
 
     def __init__(
@@ -27,10 +27,10 @@ class PredictedParameters(Separable):
         phi: Phi,
         base_means: Tensor,
         aggregate: Aggregate = "max",
-        novel_bias: Mapping[int, float] | None = None,
+        novel_bias: float = 0.0,
         name: str | None = None,
     ) -> None:
-        self.phi, self.aggregate, self.novel_bias = phi, aggregate, dict(novel_bias or {})
+        self.phi, self.aggregate, self.novel_bias = phi, aggregate, novel_bias
         self.name = name or LABELS[phi.spec.kind]
         self.base_parameters = phi(base_means)  # (n_base, dim)
 
@@ -38,16 +38,35 @@ class PredictedParameters(Separable):
         return self.phi.logits(self.base_parameters, queries)
 
     def novel_scores(self, queries: Tensor, support: Support) -> Tensor:
-        parameters = novel_parameters(self.phi, support.activations, self.aggregate)  # (n_novel, rows, dim)
-        n_novel, rows, dim = parameters.shape
-        scores = self.phi.logits(parameters.reshape(-1, dim), queries).reshape(-1, n_novel, rows)
-        return scores.amax(2) + self.novel_bias.get(support.shots, 0.0)
+        return novel_scores(self.phi, queries, support.activations, self.aggregate) + self.novel_bias
 
     def episode_scores(self, support: Tensor, queries: Tensor) -> Tensor:
         """Tasks of novel categories alone (tasks, way, shots, dim), (tasks, n, dim) -> (tasks, n, way)."""
         parameters = novel_parameters(self.phi, support, self.aggregate)  # (tasks, way, rows, dim)
         scaled = self.phi.scale_queries(queries)
         return torch.einsum("tnd,twrd->tnwr", scaled, parameters).amax(3)
+
+
+class Calibrated(PredictedParameters):
+    """With the aggregate and the bias that calibration found, by number of shots."""
+
+    def __init__(
+        self, phi: Phi, base_means: Tensor, settings: Mapping[int, tuple[Aggregate, float]], name: str
+    ) -> None:
+        super().__init__(phi, base_means, name=name)
+        self.settings = dict(settings)
+
+    def novel_scores(self, queries: Tensor, support: Support) -> Tensor:
+        nearest = min(self.settings, key=lambda shots: (abs(shots - support.shots), shots))
+        aggregate, bias = self.settings[nearest]
+        return novel_scores(self.phi, queries, support.activations, aggregate) + bias
+
+
+def novel_scores(phi: Phi, queries: Tensor, examples: Tensor, aggregate: Aggregate) -> Tensor:
+    """(n, dim) and (n_novel, shots, dim) -> (n, n_novel)."""
+    parameters = novel_parameters(phi, examples, aggregate)  # (n_novel, rows, dim)
+    n_novel, rows, dim = parameters.shape
+    return phi.logits(parameters.reshape(-1, dim), queries).reshape(-1, n_novel, rows).amax(2)
 
 
 def novel_parameters(phi: Phi, examples: Tensor, aggregate: Aggregate) -> Tensor:

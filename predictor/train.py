@@ -19,7 +19,7 @@ from actstore.split import Split
 from actstore.stream import Batch, ClassBatches
 from actstore.tensorfile import below
 from predictor.config import TrainConfig
-from predictor.evaluate import AllWayTask, outcomes
+from predictor.evaluate import AllWayTask, class_means, outcomes
 from predictor.figures import draw_training_curves
 from predictor.method import PredictedParameters
 from predictor.phi import Phi
@@ -135,7 +135,7 @@ class PhiTraining(Trainee):
     def measure(self) -> Figures:
         if self._task is None:
             return {}
-        method = PredictedParameters(self.copy_of_phi(), base_means(self._split, self._base))
+        method = PredictedParameters(self.copy_of_phi(), class_means(self._split, self._base))
         found = [outcome.metrics() for outcome in outcomes(method, self._task, 1, MONITOR_DRAWS, seed=0)]
         return {
             name: sum(one[key] for one in found) / len(found)
@@ -168,12 +168,6 @@ def held_out_task(train: Split, test: Split, base: tuple[str, ...], novel: tuple
     if not drawn or train.path == test.path:
         return None
     return AllWayTask(train, test, base, drawn, MONITOR_QUERIES)
-
-
-def base_means(train: Split, base: tuple[str, ...]) -> torch.Tensor:
-    """(n_base, dim) mean activations in the order of the split; computed first where the store has none yet."""
-    index = train.class_index
-    return torch.from_numpy(train.means()[[index.position(name) for name in base]])
 
 
 def fits_device(split: Split, device: torch.device) -> bool:

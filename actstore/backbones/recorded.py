@@ -1,0 +1,61 @@
+"""The network that made a split's activations, loaded again for new images; another one is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from actstore.backbones.loading import Backbone, load_backbone
+from actstore.backbones.transform import Transform
+from actstore.decoding import decode_batches
+from actstore.errors import InvalidInputError
+from actstore.extract import forward
+from actstore.sources.items import Loadable
+from actstore.split import Split
+
+
+def network_of(split: Split) -> dict[str, Any]:
+    """What a store knows about the network of a split; empty where rows were imported."""
+    source = next((one for one in reversed(split.committed.sources) if one.get("kind") == "images"), None)
+    if source is None:
+        return {}
+    return {key: source.get(key) for key in ("backbone", "weights", "weights_sha256", "layer", "transform")}
+
+
+def load_recorded(record: Mapping[str, Any], weights: Path | None = None) -> Backbone:
+    """record: as `network_of` gives it. weights: where the file is now; by default where it was."""
+    if not record.get("backbone"):
+        raise InvalidInputError(
+            "images need the network their activations come from, but the store does not name one: its rows were "
+            "imported; give activations instead, or build the store from images with `actstore build`"
+        )
+    path = weights or (None if record["weights"] is None else Path(record["weights"]))
+    if path is not None and not path.is_file():
+        raise InvalidInputError(f"the weights of {record['backbone']} are not at {path}; say where with --weights")
+    layers = () if record["layer"] == "activations" else (record["layer"],)
+    backbone = load_backbone(record["backbone"], path, layers, random_weights=path is None)
+    if backbone.weights_sha256 != record["weights_sha256"]:
+        raise InvalidInputError(
+            f"the weights in {path} are not those the activations were made with (sha256 "
+            f"{str(backbone.weights_sha256)[:12]}…, expected {str(record['weights_sha256'])[:12]}…)"
+        )
+    backbone.transform = Transform.from_json(record["transform"])
+    return backbone
+
+
+def activations_of(
+    backbone: Backbone, items: Sequence[Loadable], device: torch.device, batch_size: int = 32, workers: int = 0
+) -> tuple[Tensor, list[int], list[tuple[int, str]]]:
+    """(n, dim) of the readable images, their positions among the items, and (position, reason) of the others."""
+    backbone.module.to(device).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    layer, dim = next(iter(backbone.layers.items()))
+    rows, positions, failures = [torch.empty(0, dim)], [], []
+    for batch in decode_batches(items, backbone.transform, batch_size, workers=workers):
+        rows.append(forward(backbone, batch, device)[layer])
+        positions += batch.positions
+        failures += batch.failures
+    return torch.cat(rows), positions, failures

@@ -1,0 +1,59 @@
+"""`ppa analyse`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from cli.group import emit, example, json_option, table
+
+
+@click.command(
+    epilog=example(
+        "ppa analyse --phi runs/phi1 --head resnet50-900/best.safetensors", "ppa analyse --phi runs/phi1 --json"
+    )
+)
+@click.option("--phi", type=click.Path(path_type=Path), default=Path("runs/phi1"), show_default=True)
+@click.option(
+    "--head",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="The backbone's classifier of the base classes, w_large^pt.",
+)
+@json_option
+def analyse(phi: Path, head: Path | None, as_json: bool) -> None:
+    """What phi makes of the activation's channels: its diagonal, impacts, and top-k similarity with w_large^pt."""
+    from actstore.backbones.head import head_for, read_head
+    from predictor.analysis import analyse as run
+    from predictor.checkpoint import load_phi
+
+    trained = load_phi(phi)
+    dim = trained.phi.spec.dim
+    weight = None if head is None else head_for(read_head(head), trained.categories.base, dim).weight
+    found = run(trained.phi, weight)
+    emit(found, as_json, lambda: describe(found))
+
+
+def describe(found: dict[str, Any]) -> str:
+    from predictor.analysis import PAPER
+
+    names = {
+        "diagonal_min": "smallest on phi's diagonal", "diagonal_max": "largest on phi's diagonal",
+        "diagonal_share_mean": "diagonal / sum of a row, mean", "impact_mean": "impact of a channel on phi, mean",
+        "impact_std": "… standard deviation", "head_impact_mean": "impact on w_large^pt (unit length), mean",
+        "head_impact_std": "… standard deviation ",
+    }  # fmt: skip
+    rows = [
+        [text, f"{found[key]:.4g}", f"{PAPER[key]:.4g}" if key in PAPER and found["phi"] == "phi1" else ""]
+        for key, text in names.items()
+        if key in found
+    ]
+    text = table([found["phi"], "here", "paper (phi1)"], rows)
+    if "top_k_similarity" in found:
+        similar = [
+            [k, f"{share:.3f}", f"{found['random_similarity'][k]:.3f}"]
+            for k, share in found["top_k_similarity"].items()
+        ]
+        text += "\n\n" + table(["k", "OS(phi, w, k)", "random order"], similar)
+    return text

@@ -1,0 +1,134 @@
+"""`ppa calibrate`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from cli.group import emit, example, json_option, table
+from cli.options import find_store
+from cli.progress import progress
+from cli.recognition import parse_numbers, say_means_are_computed
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from actstore import Split
+    from predictor.calibrate import Calibration
+
+
+@click.command(
+    epilog=example(
+        "ppa calibrate --phi runs/phi2",
+        "ppa calibrate --phi runs/phi2 --shots 1,2,3,5 --head resnet50-900/best.safetensors",
+        "ppa calibrate --classifier mine.safetensors --novel-bias 0.8",
+    )
+)
+@click.option("--phi", type=click.Path(path_type=Path), help="A run of `ppa train`.")
+@click.option(
+    "--classifier",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="A classifier of `ppa adapt` to set: from --novel-bias, or as fitted for its number of examples.",
+)
+@click.option("--novel-bias", type=float, help="Set this constant by hand instead of fitting one.")
+@click.option("--aggregate", type=click.Choice(["max", "mean"]), help="With --novel-bias: how examples are combined.")
+@click.option(
+    "--store",
+    type=click.Path(path_type=Path),
+    help="The activation store.  [default: $ACTSTORE, or the one *.zarr in this folder]",
+)
+@click.option("--split", "train_split", default="train", show_default=True)
+@click.option("--shots", default="1,2,3,5", show_default=True)
+@click.option(
+    "--head",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="The backbone's classifier of the base classes.  [default: linear discriminants of the store]",
+)
+@click.option("--tasks", type=click.IntRange(1), default=20, show_default=True)
+@click.option("--seed", type=click.IntRange(0), default=0, show_default=True)
+@json_option
+def calibrate(
+    phi: Path | None, classifier: Path | None, novel_bias: float | None, aggregate: str | None,
+    store: Path | None,    train_split: str, shots: str, head: Path | None, tasks: int, seed: int, as_json: bool,
+) -> None:  # fmt: skip
+    """Fit the constant on the novel scores, which trades base for novel accuracy, without any novel category.
+
+    Base categories stand in for novel ones (validation categories of the split, where it has some). The result goes
+    beside phi, where eval and adapt find it, with a figure of the trade-off; with --classifier into that file.
+    """
+    if novel_bias is not None:
+        if classifier is None or phi is not None:
+            raise click.UsageError("--novel-bias sets a classifier: give it with --classifier, and no --phi")
+        set_by_hand(classifier, novel_bias, aggregate, as_json)
+        return
+    if phi is None:
+        raise click.UsageError("name the run to calibrate with --phi, or set a --classifier with --novel-bias")
+    import actstore
+    from predictor.calibrate import calibrate as fit
+    from predictor.calibration_file import save_calibrations
+    from predictor.checkpoint import load_phi
+
+    trained = load_phi(phi)
+    rows = actstore.open(find_store(store))[train_split]
+    trained.require_store(rows)
+    say_means_are_computed(rows)
+    weights = head_weights(head, trained.categories.base, rows)
+    with progress("calibrate", tasks, "tasks") as bar:
+        counts = parse_numbers("--shots", shots)
+        fits = fit(trained.phi, rows, trained.categories, counts, weights, tasks, seed, bar.update)
+    folder = trained.path.parent
+    save_calibrations(folder, fits)
+    draw(folder, fits)
+    if classifier is not None:
+        set_fitted(classifier, fits)
+    emit([one.to_json() for one in fits], as_json, lambda: describe(folder, fits))
+
+
+def head_weights(head: Path | None, base: tuple[str, ...], rows: Split) -> Tensor | None:
+    from actstore.backbones.head import head_for, read_head
+
+    return None if head is None else head_for(read_head(head), base, rows.dim).weight
+
+
+def set_by_hand(path: Path, novel_bias: float, aggregate: str | None, as_json: bool) -> None:
+    from predictor.classifier_file import load_classifier, save_classifier
+
+    opened = load_classifier(path)
+    opened.calibrate(novel_bias, "mean" if aggregate == "mean" else "max" if aggregate == "max" else None)
+    save_classifier(path, opened)
+    result = {"classifier": str(path), "novel_bias": opened.novel_bias, "aggregate": opened.aggregate}
+    emit(result, as_json, lambda: f"{path}: novel bias {opened.novel_bias:g}, aggregate {opened.aggregate}")
+
+
+def set_fitted(path: Path, fits: list[Calibration]) -> None:
+    from predictor.calibrate import choose_for
+    from predictor.classifier_file import load_classifier, save_classifier
+
+    opened = load_classifier(path)
+    chosen = choose_for(fits, opened.typical_shots())
+    opened.calibrate(chosen.novel_bias, chosen.aggregate)
+    save_classifier(path, opened)
+
+
+def draw(folder: Path, fits: list[Calibration]) -> None:
+    from predictor.figures import draw_trade_off
+
+    curves = {f"{fit.shots} shots, {fit.aggregate}": (fit.curve["novel"], fit.curve["base"]) for fit in fits}
+    points = []
+    for name, wanted in (("no constant", None), ("calibrated", "fitted")):
+        fit = fits[0]
+        bias = 0.0 if wanted is None else fit.novel_bias
+        place = min(range(len(fit.curve["bias"])), key=lambda i: abs(fit.curve["bias"][i] - bias))
+        points.append((f"{name}, {fit.shots} shots", fit.curve["novel"][place], fit.curve["base"][place]))
+    draw_trade_off(folder / "calibration.png", curves, points)
+
+
+def describe(folder: Path, fits: list[Calibration]) -> str:
+    rows = [
+        [fit.shots, fit.aggregate, f"{fit.novel_bias:+.3f}", f"{fit.uncalibrated:.1f}", f"{fit.harmonic_mean:.1f}"]
+        for fit in fits
+    ]
+    head = table(["shots", "aggregate", "novel bias", "harmonic mean without", "with"], rows)
+    return f"{head}\nfitted on {fits[0].fitted_on} (their figures, not those of novel categories); {folder}"

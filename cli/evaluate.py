@@ -1,0 +1,188 @@
+"""`ppa eval`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from cli.group import emit, example, json_option
+from cli.progress import progress
+from cli.recognition import (
+    choose_categories,
+    parse_numbers,
+    require_test_split,
+    seen_novel,
+    split_file_option,
+    store_option,
+)
+
+if TYPE_CHECKING:
+    from actstore import Split
+    from actstore.category_split import CategorySplit
+    from actstore.methods import Method
+    from predictor.checkpoint import TrainedPhi
+    from predictor.evaluate import AllWayTask, Row
+
+    Contestant = tuple[Method, AllWayTask]
+
+UNTRAINED = "nn,class-mean"  # baselines that need neither training nor a classifier file
+
+
+@click.command(
+    name="eval",
+    epilog=example(
+        "ppa eval --store imagenet.zarr --phi runs/phi1 --phi runs/phi2",
+        "ppa eval --phi runs/phi2 --methods all --head resnet50-900/best.safetensors --draws 50 --out table.md",
+        "ppa eval --methods nn --shots 1,5 --json",
+    ),
+)
+@store_option
+@click.option("--phi", "phis", multiple=True, type=click.Path(path_type=Path), help="A run of `ppa train`; repeatable.")
+@click.option(
+    "--methods",
+    default=UNTRAINED,
+    show_default=True,
+    help="Baselines, with commas: nn, class-mean, imprint, triplet, finetune, child, oracle, … or all, none.",
+)
+@click.option(
+    "--head",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="The backbone's classifier of the base classes, for imprint, finetune and child.",
+)
+@click.option(
+    "--runs",
+    type=click.Path(path_type=Path),
+    default=Path("runs"),
+    show_default=True,
+    help="Where `ppa baseline` left its trainings.",
+)
+@split_file_option
+@click.option("--split", "train_split", default="train", show_default=True, help="Where support comes from.")
+@click.option("--test-split", help="Where test images come from.  [default: val or test]")
+@click.option("--shots", default="1,2,3", show_default=True, help="Examples per novel category; several with commas.")
+@click.option("--draws", type=click.IntRange(1), default=20, show_default=True, help="Of the support.")
+@click.option(
+    "--aggregate",
+    type=click.Choice(["max", "mean"]),
+    default="max",
+    show_default=True,
+    help="Of a category's examples by phi: the highest score counts, or phi of their mean.",
+)
+@click.option(
+    "--novel-bias",
+    type=float,
+    help="Added to phi's novel scores.  [default: none, and calibrated rows beside it where `ppa calibrate` was run]",
+)
+@click.option("--seed", type=click.IntRange(0), default=0, show_default=True)
+@click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="Also write it: .md, .csv or .json.")
+@json_option
+def evaluate(
+    store: Path, phis: tuple[Path, ...], methods: str, head: Path | None, runs: Path, split_file: Path | None,
+    train_split: str, test_split: str | None, shots: str, draws: int, aggregate: str, novel_bias: float | None,
+    seed: int, out: Path | None, as_json: bool,
+) -> None:  # fmt: skip
+    """All-way accuracy on base and novel categories: every method on the same support draws, beside the paper.
+
+    Means over draws with 95% confidence intervals. The paper's figures are of 1000-way ImageNet.
+    """
+    import actstore
+    from predictor.checkpoint import load_phi
+    from predictor.evaluate import all_way_task
+    from predictor.table import records, to_csv, to_markdown
+
+    counts = parse_numbers("--shots", shots)
+    if out is not None and out.suffix not in (".md", ".csv", ".json"):
+        raise click.UsageError(f"--out must end in .md, .csv or .json, got {out}")
+    opened = actstore.open(store)
+    train = opened[train_split]
+    test = require_test_split(opened, train_split, test_split)
+    trained = [load_phi(path) for path in phis]
+    categories = agreed_categories(trained, split_file, train)
+    task = all_way_task(train, test, categories)
+    contestants = [
+        *baselines(methods, task, categories, head, runs, seed),
+        *predictors(trained, task, aggregate, novel_bias),
+    ]
+    if not contestants:
+        raise click.UsageError("nothing to measure: name a run with --phi, or baselines with --methods")
+    rows = measure(contestants, counts, draws, seed)
+    warning = seen_novel(train, categories)
+    if out is not None:
+        text = {".md": to_markdown, ".csv": to_csv}.get(out.suffix, lambda r, w: json.dumps(records(r, w), indent=1))
+        out.write_text(text(rows, warning) + "\n", "utf-8")
+    emit(records(rows, warning), as_json, lambda: to_markdown(rows, warning))
+
+
+def agreed_categories(trained: list[TrainedPhi], split_file: Path | None, train: Split) -> CategorySplit:
+    """Of the phis, which must agree with each other and with the file where one is given."""
+    for one in trained:
+        one.require_store(train)
+    if not trained:
+        return choose_categories(split_file, train.classes)
+    categories = trained[0].categories if split_file is None else choose_categories(split_file, train.classes)
+    for one in trained:
+        if one.categories != categories:
+            first = trained[0].path if split_file is None else split_file
+            raise click.UsageError(f"{one.path} was trained with other categories than {first}; compare like with like")
+    return categories
+
+
+def baselines(
+    names: str, task: AllWayTask, categories: CategorySplit, head: Path | None, runs: Path, seed: int
+) -> list[Contestant]:
+    """Each with the task on the store whose activations it reads."""
+    import actstore
+    from actstore.backbones.head import head_for, read_head
+    from baselines.registry import Setting, make_baselines
+    from predictor.evaluate import all_way_task
+
+    if names == "none":
+        return []
+    given = None if head is None else head_for(read_head(head), categories.base, task.train.dim)
+    setting = Setting(task.train, categories, given, runs, seed)
+    found = []
+    for entry in make_baselines([name.strip() for name in names.split(",")], setting):
+        own = task
+        if entry.store is not None:
+            other = actstore.open(entry.store)
+            parts = [other[part.name] if part.name in other.splits else part for part in (task.train, task.test)]
+            own = all_way_task(parts[0], parts[1], categories)
+        found.append((entry.method, own))
+    return found
+
+
+def predictors(
+    trained: list[TrainedPhi], task: AllWayTask, aggregate: str, novel_bias: float | None
+) -> list[Contestant]:
+    """Every phi as it is, and once more with its calibration where there is one."""
+    from predictor.calibration_file import load_calibrations
+    from predictor.evaluate import class_means
+    from predictor.method import LABELS, Calibrated, PredictedParameters
+    from predictor.table import CALIBRATED
+
+    found: list[Contestant] = []
+    for one in trained:
+        means = class_means(task.train, task.base)
+        plain = PredictedParameters(one.phi, means, "mean" if aggregate == "mean" else "max", novel_bias or 0.0)
+        found.append((plain, task))
+        if novel_bias is None and (fits := load_calibrations(one.path.parent)):
+            settings = {fit.shots: (fit.aggregate, fit.novel_bias) for fit in fits}
+            found.append((Calibrated(one.phi, means, settings, LABELS[one.kind] + CALIBRATED), task))
+    return found
+
+
+def measure(contestants: list[Contestant], shots: list[int], draws: int, seed: int) -> list[Row]:
+    """Rows by number of shots, then in the order of the methods; those that take no support at the end."""
+    from predictor.evaluate import evaluate
+
+    total = sum(len(shots) * draws if method.uses_support else 1 for method, _ in contestants)
+    rows: list[Row] = []
+    with progress("eval", total, "draws") as bar:
+        for method, task in contestants:
+            bar.set_postfix_str(f"{method.name} {method.share}", refresh=False)
+            rows += evaluate(method, task, shots, draws, seed, bar.update)
+    order = [*map(str, shots), "all"]
+    return sorted(rows, key=lambda row: order.index(row.shots))

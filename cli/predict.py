@@ -1,0 +1,163 @@
+"""`ppa predict`, `ppa categories` and `ppa export`: a classifier in use."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from cli.group import emit, example, json_option, table
+from cli.options import filter_options, open_split
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from predictor.classifier import Classifier
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+DEFAULT = Path("classifier.safetensors")
+
+
+def classifier_option(command: Command) -> Command:
+    """--classifier, by default classifier.safetensors in the current folder."""
+    return click.option("--classifier", type=click.Path(path_type=Path, dir_okay=False), default=DEFAULT,
+                        show_default=True, help="A file of `ppa adapt`.")(command)  # fmt: skip
+
+
+@click.command(
+    epilog=example(
+        "ppa predict photo.jpg another.jpg",
+        "ppa predict photos/ --classifier classifier.safetensors --top 3 --json",
+        "ppa predict --store imagenet.zarr --split val --rows 0:1000",
+    )
+)
+@click.argument("images", nargs=-1, type=click.Path(path_type=Path))
+@classifier_option
+@click.option("--store", type=click.Path(path_type=Path), help="Classify rows of a store instead of images.")
+@click.option("--split", help="Of --store.  [default: the only one, or train]")
+@filter_options
+@click.option("--top", type=click.IntRange(1), default=5, show_default=True)
+@click.option("--weights", type=click.Path(path_type=Path), help="The backbone's weights, where they have moved.")
+@click.option("--device", default="auto", show_default=True)
+@click.option("--on-error", type=click.Choice(["fail", "skip"]), default="fail", show_default=True)
+@json_option
+def predict(
+    images: tuple[Path, ...], classifier: Path, store: Path | None, split: str | None, classes: tuple[str, ...],
+    path_glob: str | None, rows: str | None, top: int, weights: Path | None, device: str, on_error: str, as_json: bool,
+) -> None:  # fmt: skip
+    """The most probable categories of IMAGES (files or folders), or of rows of a store."""
+    from cli.support import list_queries, read_images
+    from predictor.classifier_file import load_classifier
+
+    if bool(images) == (store is not None):
+        raise click.UsageError("give images to classify, or rows of a store with --store: one of the two")
+    learner = load_classifier(classifier)
+    if store is not None:
+        names, activations = stored_rows(learner, store, split, classes, path_glob, rows)
+    else:
+        activations, items = read_images(
+            learner.about.get("network", {}), weights, list_queries(images), device, on_error
+        )
+        names = [item.id for item in items]
+    found = learner.predict(activations, top)
+    result = [
+        {"image": name, "top": [{"category": category, "probability": share} for category, share in one]}
+        for name, one in zip(names, found, strict=True)
+    ]
+    emit(result, as_json, lambda: "\n".join(
+        f"{name}\n" + "\n".join(f"  {share:6.1%}  {category}" for category, share in one)
+        for name, one in zip(names, found, strict=True)
+    ))  # fmt: skip
+
+
+def stored_rows(
+    learner: Classifier, store: Path, split: str | None, classes: tuple[str, ...], path_glob: str | None,
+    rows: str | None,
+) -> tuple[list[str], Tensor]:  # fmt: skip
+    from actstore.tensors import borrow
+
+    opened = open_split(store, split)
+    chosen = opened.query(classes=list(classes) or None, path_glob=path_glob, rows=rows)
+    return [opened.ids[int(row)] for row in chosen], borrow(opened.take(chosen)).float()
+
+
+@click.command(
+    epilog=example(
+        "ppa categories list",
+        "ppa categories remove okapi",
+        "ppa categories rename quokka 'short-tailed scrub wallaby'",
+    )
+)
+@click.argument("action", type=click.Choice(["list", "remove", "rename"]))
+@click.argument("names", nargs=-1)
+@classifier_option
+@json_option
+def categories(action: str, names: tuple[str, ...], classifier: Path, as_json: bool) -> None:
+    """List the categories of a classifier, remove added ones, or rename one (OLD NEW)."""
+    from predictor.classifier_file import load_classifier, save_classifier
+
+    learner = load_classifier(classifier)
+    if action == "remove":
+        if not names:
+            raise click.UsageError("name the categories to remove")
+        for name in names:
+            learner.remove(name)
+    elif action == "rename":
+        if len(names) != 2:
+            raise click.UsageError(f"rename takes the old name and the new one, got {len(names)} names")
+        learner.rename(*names)
+    if action != "list":
+        save_classifier(classifier, learner)
+    counts = {name: len(examples) for name, examples in learner.support.items()}
+    result = {"classifier": str(classifier), "base": list(learner.base), "novel": counts}
+    emit(result, as_json, lambda: describe(classifier, learner, counts))
+
+
+def describe(path: Path, learner: Classifier, counts: dict[str, int]) -> str:
+    lines = [f"{path}: {len(learner.base):,} base categories ({learner.base[0]} … {learner.base[-1]})"]
+    if counts:
+        lines.append(table(["added", "examples"], [[name, count] for name, count in counts.items()]))
+    return "\n".join(lines)
+
+
+@click.command(
+    epilog=example("ppa export --onnx classifier.onnx", "ppa export --torch linear.pt --classifier mine.safetensors")
+)
+@classifier_option
+@click.option(
+    "--torch",
+    "torch_file",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="A state dict for nn.Linear, with row_category.",
+)
+@click.option(
+    "--onnx",
+    "onnx_file",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="A graph activations -> scores, probabilities; checked with onnxruntime.",
+)
+@json_option
+def export(classifier: Path, torch_file: Path | None, onnx_file: Path | None, as_json: bool) -> None:
+    """Write a classifier for use without this library. Category names go into a .json beside it."""
+    from predictor.classifier_file import load_classifier
+    from predictor.export import export_onnx, export_torch
+
+    if torch_file is None and onnx_file is None:
+        raise click.UsageError("say what to write: --torch FILE, --onnx FILE, or both")
+    learner = load_classifier(classifier)
+    result: dict[str, Any] = {"rows": len(learner.rows.weight), "categories": len(learner.categories)}
+    if torch_file is not None:
+        export_torch(learner, torch_file)
+        result["torch"] = str(torch_file)
+    if onnx_file is not None:
+        result["onnx_difference"] = export_onnx(learner, onnx_file)
+        result["onnx"] = str(onnx_file)
+    emit(result, as_json, lambda: describe_export(result))
+
+
+def describe_export(result: dict[str, Any]) -> str:
+    written = " and ".join(str(result[kind]) for kind in ("torch", "onnx") if kind in result)
+    text = f"{written}: {result['rows']:,} rows for {result['categories']:,} categories"
+    return text + (f"; onnxruntime agrees within {result['onnx_difference']:.2g}" if "onnx" in result else "")

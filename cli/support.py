@@ -1,0 +1,111 @@
+"""Examples of new categories, and images to classify: from folders, or rows of a store."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from cli.options import open_split
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from actstore.sources.items import ImageItem
+
+
+def list_support(root: Path) -> dict[str, list[ImageItem]]:
+    """Category -> its images, from ROOT/CATEGORY/*.jpg; a category without one is an error."""
+    from actstore.errors import InvalidInputError
+
+    if not root.is_dir():
+        raise InvalidInputError(f"no folder {root}; expected {root}/CATEGORY/*.jpg")
+    folders = sorted(entry for entry in root.iterdir() if entry.is_dir() and not entry.name.startswith("."))
+    if not folders:
+        raise InvalidInputError(f"{root} has no folder of its own for each category; expected {root}/CATEGORY/*.jpg")
+    found = {folder.name: list_images(folder) for folder in folders}
+    if empty := [name for name, images in found.items() if not images]:
+        raise InvalidInputError(f"category {empty[0]!r} has no support: {root / empty[0]} holds no image")
+    return found
+
+
+def list_images(folder: Path) -> list[ImageItem]:
+    from actstore.sources.items import ENDINGS, ImageItem
+
+    names = sorted(file.name for file in folder.iterdir() if file.suffix.lower() in ENDINGS)
+    return [ImageItem(name, folder.name, str(folder)) for name in names]
+
+
+def list_queries(paths: Sequence[Path]) -> list[ImageItem]:
+    """Files as they are, and of a folder the images in it and below."""
+    from actstore.errors import InvalidInputError
+    from actstore.sources.items import ENDINGS, ImageItem
+
+    found = []
+    for path in paths:
+        if path.is_dir():
+            inside = sorted(file for file in path.rglob("*") if file.suffix.lower() in ENDINGS)
+            if not inside:
+                raise InvalidInputError(f"{path} holds no image ({', '.join(ENDINGS)})")
+            found += [ImageItem(file.relative_to(path).as_posix(), None, str(path)) for file in inside]
+        elif path.is_file():
+            found.append(ImageItem(path.name, None, str(path.parent)))
+        else:
+            raise InvalidInputError(f"no such image or folder: {path}")
+    return found
+
+
+def read_images(
+    record: Mapping[str, Any], weights: Path | None, items: Sequence[ImageItem], device: str, on_error: str = "fail"
+) -> tuple[Tensor, list[ImageItem]]:
+    """Activations (n, dim) by the network that a classifier or store names, and the images they are of."""
+    from actstore.backbones.recorded import activations_of, load_recorded
+    from actstore.device import parse_device
+    from actstore.errors import InvalidInputError
+
+    backbone = load_recorded(record, weights)
+    rows, positions, failures = activations_of(backbone, items, parse_device(device))
+    for position, reason in failures:
+        where = f"{items[position].path}: {reason}"
+        if on_error == "fail":
+            raise InvalidInputError(f"{where} (--on-error skip leaves such images out)")
+        click.echo(f"skipped {where}", err=True)
+    return rows, [items[position] for position in positions]
+
+
+def support_from_images(
+    record: Mapping[str, Any], weights: Path | None, root: Path, device: str, on_error: str
+) -> dict[str, Tensor]:
+    """Category -> activations (n, dim)."""
+    from actstore.errors import InvalidInputError
+
+    listed = list_support(root)
+    rows, items = read_images(
+        record, weights, [item for images in listed.values() for item in images], device, on_error
+    )
+    found = {}
+    for name in listed:
+        mine = [place for place, item in enumerate(items) if item.label == name]
+        if not mine:
+            raise InvalidInputError(f"category {name!r} has no support left: none of its images could be read")
+        found[name] = rows[mine]
+    return found
+
+
+def support_from_rows(
+    store: Path, split: str | None, classes: Sequence[str], path_glob: str | None, rows: str | None
+) -> dict[str, Tensor]:
+    """Labelled rows of a store, by class."""
+    from actstore.errors import InvalidInputError
+    from actstore.tensors import borrow
+
+    opened = open_split(store, split)
+    chosen = opened.query(classes=list(classes) or None, path_glob=path_glob, rows=rows)
+    labels = opened.labels[chosen]
+    if not len(chosen) or (labels < 0).any():
+        what = "no row" if not len(chosen) else "a row without a label"
+        raise InvalidInputError(f"the support chosen from {opened.path} holds {what}; choose labelled rows")
+    values = borrow(opened.take(chosen)).float()
+    return {opened.classes[label]: values[labels == label] for label in sorted(set(labels.tolist()))}
