@@ -22,7 +22,7 @@ Failures = list[tuple[int, str]]
 
 @dataclass(frozen=True)
 class ImageBatch:
-    """images (n, 3, crop, crop) of the items in `positions` (n,); failures: (position, reason) of the others."""
+    """images (n, views, 3, crop, crop) of the items in `positions` (n,); failures: (position, reason) of others."""
 
     images: Tensor
     positions: list[int]
@@ -30,8 +30,8 @@ class ImageBatch:
 
 
 class _Batches(Dataset[ImageBatch]):
-    def __init__(self, items: Sequence[Loadable], transform: Transform, size: int) -> None:
-        self._items, self._transform, self._size = items, transform, size
+    def __init__(self, items: Sequence[Loadable], transform: Transform, size: int, views: int) -> None:
+        self._items, self._transform, self._size, self._views = items, transform, size, views
 
     def __len__(self) -> int:
         return -(-len(self._items) // self._size)
@@ -40,20 +40,26 @@ class _Batches(Dataset[ImageBatch]):
         images, positions, failures = [], [], []
         for position in range(number * self._size, min((number + 1) * self._size, len(self._items))):
             try:
-                images.append(self._transform(self._items[position].load()))
+                images.append(self._transform.views(self._items[position].load(), self._views))
                 positions.append(position)
             except UnreadableImageError as error:
                 failures.append((position, str(error)))
         crop = self._transform.crop
-        stacked = torch.stack(images) if images else torch.empty(0, 3, crop, crop)
+        stacked = torch.stack(images) if images else torch.empty(0, self._views, 3, crop, crop)
         return ImageBatch(stacked, positions, failures)
 
 
 def decode_batches(
-    items: Sequence[Loadable], transform: Transform, size: int, first: int = 0, workers: int = 0, pin: bool = False
+    items: Sequence[Loadable],
+    transform: Transform,
+    size: int,
+    first: int = 0,
+    workers: int = 0,
+    pin: bool = False,
+    views: int = 1,
 ) -> Iterator[ImageBatch]:
     """Batches in order, from the one that holds item `first` on."""
-    batches = _Batches(items, transform, size)
+    batches = _Batches(items, transform, size, views)
     wanted = range(first // size, len(batches))
     yield from DataLoader(
         batches,

@@ -35,6 +35,7 @@ class BuildOptions:
     restart: bool = False
     weights: str | None = None  # the file the backbone came from, so that a repair can load it again
     layout: Mapping[str, Any] = field(default_factory=dict)  # dtype, chunk_rows, codec, … of a new store
+    views: int = 1  # of each image, averaged: its centre, or 10: five crops and their mirror images
 
 
 def build(
@@ -73,7 +74,7 @@ def _build_split(
     progress: Progress | None,
 ) -> None:
     names = {layer: layer_split(split, layer, list(backbone.layers)) for layer in backbone.layers}
-    origin = {layer: _origin(images, source, split, layer, backbone) for layer in names}
+    origin = {layer: _origin(images, source, split, layer, backbone, options.views) for layer in names}
     unfinished = [layer for layer in names if not _is_finished(store, names[layer], origin[layer])]
     if not unfinished:
         return
@@ -86,8 +87,9 @@ def _build_split(
             targets.append(_LayerTarget(layer, stack.enter_context(writer), images.items))
         first = min(target.next_item for target in targets)
         for batch in decode_batches(
-            images.items, backbone.transform, options.batch_size, first, options.workers, device.type == "cuda"
-        ):
+            images.items, backbone.transform, options.batch_size, first, options.workers, device.type == "cuda",
+            options.views,
+        ):  # fmt: skip
             if batch.failures and options.on_error == "fail":
                 raise InvalidInputError(f"{batch.failures[0][1]} (--on-error skip leaves such files out)")
             rows = forward(backbone, batch, device)
@@ -135,12 +137,16 @@ class _LayerTarget:
 
 
 def forward(backbone: Backbone, batch: ImageBatch, device: torch.device) -> dict[str, torch.Tensor]:
-    """(n, dim) float32 per layer, on the CPU."""
+    """(n, dim) float32 per layer, on the CPU: the mean over the views, which pass one after the other."""
     if not batch.positions:
         return {layer: torch.empty(0, dim) for layer, dim in backbone.layers.items()}
-    images = batch.images.to(device, non_blocking=True).contiguous(memory_format=torch.channels_last)
-    with torch.inference_mode(), torch.autocast(device.type, enabled=device.type == "cuda"):
-        return {layer: rows.float().cpu() for layer, rows in backbone.activations(images).items()}
+    sums: dict[str, torch.Tensor] = {}
+    for view in batch.images.unbind(1):
+        images = view.to(device, non_blocking=True).contiguous(memory_format=torch.channels_last)
+        with torch.inference_mode(), torch.autocast(device.type, enabled=device.type == "cuda"):
+            for layer, rows in backbone.activations(images).items():
+                sums[layer] = rows.float() if layer not in sums else sums[layer] + rows.float()
+    return {layer: (rows / batch.images.shape[1]).cpu() for layer, rows in sums.items()}
 
 
 def _end(batch: ImageBatch) -> int:
@@ -159,8 +165,8 @@ def _is_finished(store: ActivationStore, split: str, origin: Mapping[str, Json])
     done = store.splits.get(split)
     if done is None or not done.complete:
         return False
-    before = {key: value for key, value in done.sources[-1].items() if key in origin}
-    changed = sorted(key for key in origin if before.get(key) != origin[key])
+    before = done.sources[-1]
+    changed = sorted(key for key in {*origin, "views"} if before.get(key) != origin.get(key))
     if changed:
         raise InvalidInputError(
             f"{store.path} has a finished split {split!r} of another build (differs in {', '.join(changed)}); "
@@ -170,8 +176,10 @@ def _is_finished(store: ActivationStore, split: str, origin: Mapping[str, Json])
     return True
 
 
-def _origin(images: ImageSet[Loadable], source: str, split: str, layer: str, backbone: Backbone) -> dict[str, Json]:
-    """What must be the same for a build to be resumed: images, network, layer, transform."""
+def _origin(
+    images: ImageSet[Loadable], source: str, split: str, layer: str, backbone: Backbone, views: int
+) -> dict[str, Json]:
+    """What must be the same for a build to be resumed: images, network, layer, transform, views."""
     return {
         "kind": "images",
         "path": source,
@@ -182,7 +190,13 @@ def _origin(images: ImageSet[Loadable], source: str, split: str, layer: str, bac
         "weights_sha256": backbone.weights_sha256,
         "layer": layer,
         "transform": backbone.transform.to_json(),
+        **_views(views),
     }
+
+
+def _views(views: int) -> dict[str, Json]:
+    """Said only where there are several: stores of the usual single view stay as they were, byte for byte."""
+    return {} if views == 1 else {"views": views}
 
 
 def listing_hash(images: ImageSet[Loadable]) -> str:
@@ -205,6 +219,11 @@ def _open_or_create(
                 f"{path} holds activations of dim {store.dim}, {backbone.name} gives {backbone.layers[layers[0]]}; "
                 "choose another store"
             )
+        if (before := store.spec.provenance.get("views", 1)) != options.views:
+            raise InvalidInputError(
+                f"{path} holds activations of {before} view(s) of each image, asked for were {options.views}; "
+                "choose another store"
+            )
         store.add_classes(classes)
         return store
     dim, layout = backbone.layers[layers[0]], dict(options.layout)
@@ -219,5 +238,6 @@ def _open_or_create(
         "layers": layers,
         "transform": backbone.transform.to_json(),
         "trained_classes": trained,
+        **_views(options.views),
     }
     return create(path, classes=classes, dim=dim, provenance=provenance, **layout)

@@ -34,13 +34,18 @@ class Support:
 class Method(ABC):
     """A recogniser of base and novel categories.
 
-    name: as in the paper's table where the paper has it. share: how much of D_large is in use.
-    finetuned: whether adapting to the novel categories trains anything.
+    paper_name: the row of the paper's table that it answers to, where its own name says more. share: how much of
+    D_large is in use. finetuned: whether adapting to the novel categories trains anything. uses_support: False
+    where the scores are the same for every draw. only_draw: (shots, number) of the single draw that a method was
+    trained for, where it cannot be asked about others.
     """
 
     name: str
     share: str = "100%"
     finetuned: bool = False
+    uses_support: bool = True
+    paper_name: str | None = None
+    only_draw: tuple[int, int] | None = None
 
     @abstractmethod
     def scores(self, queries: Tensor, support: Support) -> Tensor:

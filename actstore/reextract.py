@@ -34,7 +34,7 @@ def reopen_images(source: Mapping[str, Json]) -> Table:
         raise InvalidInputError(f"the weights in {weights} are no longer those the split was built with")
     skipped = {name for name, _ in source["skipped"]}
     kept = [position for position, item in enumerate(images.items) if item.id not in skipped]
-    rows = ExtractedRows(images.items, kept, backbone, source["layer"], source["batch_size"])
+    rows = ExtractedRows(images.items, kept, backbone, source["layer"], source["batch_size"], source.get("views", 1))
     names = [images.items[position].label for position in kept]
     labels = None if None in names else np.array(names, dtype=object)
     return Table(rows, labels, [images.items[position].id for position in kept])
@@ -43,8 +43,10 @@ def reopen_images(source: Mapping[str, Json]) -> Table:
 class ExtractedRows:
     """Row i is the activation of item kept[i], computed in the same batch as in the build."""
 
-    def __init__(self, items: Any, kept: list[int], backbone: Backbone, layer: str, batch_size: int) -> None:
-        self._items, self._kept = items, kept
+    def __init__(
+        self, items: Any, kept: list[int], backbone: Backbone, layer: str, batch_size: int, views: int = 1
+    ) -> None:
+        self._items, self._kept, self._views = items, kept, views
         self._backbone, self._layer, self._batch_size = backbone, layer, batch_size
         backbone.module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.shape = (len(kept), backbone.layers[layer])
@@ -55,7 +57,7 @@ class ExtractedRows:
             return
         first, last = self._kept[start], self._kept[stop - 1]
         items: list[Loadable] = self._items[: (last // self._batch_size + 1) * self._batch_size]
-        for batch in decode_batches(items, self._backbone.transform, self._batch_size, first):
+        for batch in decode_batches(items, self._backbone.transform, self._batch_size, first, views=self._views):
             wanted = [index for index, position in enumerate(batch.positions) if first <= position <= last]
             if wanted:
                 yield forward(self._backbone, batch, torch.device("cpu"))[self._layer][wanted].numpy()

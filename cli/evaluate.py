@@ -176,9 +176,9 @@ def predictors(
 
 def measure(contestants: list[Contestant], shots: list[int], draws: int, seed: int) -> list[Row]:
     """Rows by number of shots, then in the order of the methods; those that take no support at the end."""
-    from predictor.evaluate import evaluate
+    from predictor.evaluate import evaluate, plan_draws
 
-    total = sum(len(shots) * draws if method.uses_support else 1 for method, _ in contestants)
+    total = sum(len(numbers) for method, _ in contestants for numbers in plan_draws(method, shots, draws).values())
     rows: list[Row] = []
     with progress("eval", total, "draws") as bar:
         for method, task in contestants:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -66,12 +66,12 @@ def all_way_task(train: Split, test: Split, split: CategorySplit, most: int | No
 
 
 def outcomes(
-    method: Method, task: AllWayTask, shots: int, draws: int, seed: int, base: BaseSide | None = None
+    method: Method, task: AllWayTask, shots: int, draws: Iterable[int], seed: int, base: BaseSide | None = None
 ) -> Iterator[Outcome]:
     """One outcome per support draw. base: what `base_side` gave, where it was asked before."""
     queries = task.queries
     base = base_side(method, task) if base is None else base
-    for draw in range(draws):
+    for draw in draws:
         support = task.support(shots, seed, draw)
         if isinstance(method, Separable) and base is not None:
             yield Outcome.of(base, method.novel_scores(queries.activations, support), queries)
@@ -90,7 +90,10 @@ def base_side(method: Method, task: AllWayTask) -> BaseSide | None:
 
 @dataclass(frozen=True)
 class Row:
-    """A line of the table: means over draws with the half-width of their 95% confidence interval."""
+    """A line of the table: means over draws with the half-width of their 95% confidence interval.
+
+    paper_name: the row of the paper's table to print beside it.
+    """
 
     method: str
     share: str
@@ -99,6 +102,7 @@ class Row:
     draws: int
     mean: dict[str, float]
     interval: dict[str, float]
+    paper_name: str
 
 
 def evaluate(
@@ -111,20 +115,29 @@ def evaluate(
 ) -> list[Row]:
     """A row per number of shots, with every metric of outcome.METRICS. A method that takes no support has one row."""
     base = base_side(method, task)
-    if not method.uses_support:
-        shots, draws = shots[:1], 1
     rows = []
-    for count in shots:
+    for count, numbers in plan_draws(method, shots, draws).items():
         measured = []
-        for outcome in outcomes(method, task, count, draws, seed, base):
+        for outcome in outcomes(method, task, count, numbers, seed, base):
             measured.append(outcome.metrics())
             if progress is not None:
                 progress(1)
         mean = {name: float(np.mean([one[name] for one in measured])) for name in measured[0]}
         interval = {name: half_width([one[name] for one in measured]) for name in measured[0]}
         label = str(count) if method.uses_support else "all"
-        rows.append(Row(method.name, method.share, label, method.finetuned, draws, mean, interval))
+        named = method.paper_name or method.name
+        rows.append(Row(method.name, method.share, label, method.finetuned, len(measured), mean, interval, named))
     return rows
+
+
+def plan_draws(method: Method, shots: Sequence[int], draws: int) -> dict[int, range]:
+    """Shots -> numbers of the draws that a method is measured on."""
+    if method.only_draw is not None:
+        count, number = method.only_draw
+        return {count: range(number, number + 1)} if count in shots else {}
+    if not method.uses_support:
+        return {shots[0]: range(1)}
+    return dict.fromkeys(shots, range(draws))
 
 
 def half_width(values: Sequence[float]) -> float:

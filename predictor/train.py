@@ -136,7 +136,7 @@ class PhiTraining(Trainee):
         if self._task is None:
             return {}
         method = PredictedParameters(self.copy_of_phi(), class_means(self._split, self._base))
-        found = [outcome.metrics() for outcome in outcomes(method, self._task, 1, MONITOR_DRAWS, seed=0)]
+        found = [outcome.metrics() for outcome in outcomes(method, self._task, 1, range(MONITOR_DRAWS), seed=0)]
         return {
             name: sum(one[key] for one in found) / len(found)
             for name, key in (("base_top1", "top1_large"), ("novel_top1", "top1_few"), ("harmonic", "harmonic_mean"))

@@ -26,7 +26,14 @@ HOMES = {
     "click": ("cli/",),
     "tqdm": ("cli/",),
 }
-LIGHT = ("actstore/spec.py", "actstore/classes.py", "actstore/sampling.py", "actstore/errors.py", "actstore/rows.py")
+LIGHT = (
+    "actstore/spec.py",
+    "actstore/classes.py",
+    "actstore/sampling.py",
+    "actstore/errors.py",
+    "actstore/rows.py",
+    "actstore/tasks.py",
+)
 
 
 def imports(file: Path, top_level_only: bool = False) -> set[str]:

@@ -15,22 +15,22 @@ class Simple(Network):
 
     transform = Transform(resize=92, crop=80)  # the authors' sizes
 
-    def __init__(self, num_classes: int = 1000) -> None:
+    def __init__(self, num_classes: int = 1000, width: int = WIDTH) -> None:
         super().__init__()
-        self.dim = WIDTH
-        self.layer1 = nn.Sequential(*layer(3), nn.MaxPool2d(2))
-        self.layer2 = nn.Sequential(*layer(WIDTH), nn.MaxPool2d(2))
-        self.layer3 = nn.Sequential(*layer(WIDTH), nn.MaxPool2d(2))
-        self.layer4 = nn.Sequential(*layer(WIDTH))
+        self.dim = width
+        self.layer1 = nn.Sequential(*layer(3, width), nn.MaxPool2d(2))
+        self.layer2 = nn.Sequential(*layer(width, width), nn.MaxPool2d(2))
+        self.layer3 = nn.Sequential(*layer(width, width), nn.MaxPool2d(2))
+        self.layer4 = nn.Sequential(*layer(width, width))
         self.avgpool = nn.AdaptiveAvgPool2d(1)
         self.fc = nn.Linear(self.dim, num_classes)
         initialise(self)
 
     def features(self, images: Tensor) -> Tensor:
-        hidden = self.layer4(self.layer3(self.layer2(self.layer1(images))))  # (n, 64, h / 8, w / 8)
-        pooled: Tensor = self.avgpool(hidden).flatten(1)  # (n, 64)
+        hidden = self.layer4(self.layer3(self.layer2(self.layer1(images))))  # (n, width, h / 8, w / 8)
+        pooled: Tensor = self.avgpool(hidden).flatten(1)  # (n, width)
         return pooled
 
 
-def layer(inputs: int) -> tuple[nn.Module, ...]:
-    return convolution(inputs, WIDTH, 3), nn.BatchNorm2d(WIDTH), nn.ReLU(inplace=True)
+def layer(inputs: int, width: int) -> tuple[nn.Module, ...]:
+    return convolution(inputs, width, 3), nn.BatchNorm2d(width), nn.ReLU(inplace=True)

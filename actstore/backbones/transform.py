@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Self
 
@@ -17,6 +17,7 @@ from actstore.errors import InvalidInputError
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
 IMAGENET_STD = (0.229, 0.224, 0.225)
 
+VIEWS = (1, 10)  # of an image: its centre, or five crops and their mirror images
 FILTERS = {"bilinear": Image.Resampling.BILINEAR, "bicubic": Image.Resampling.BICUBIC}
 Rgb = tuple[float, float, float]
 
@@ -48,10 +49,25 @@ class Transform:
 
     def __call__(self, image: Image.Image) -> torch.Tensor:
         """A PIL image in RGB -> (3, crop, crop) float32."""
-        _check(image.mode == "RGB", f"expected an RGB image, got mode {image.mode!r}; use image.convert('RGB')")
-        pixels = np.array(self._crop_centre(self._resize_shorter_side(image)))  # (crop, crop, 3) uint8
+        return self._normalised(self._crop_centre(self._scaled(image)))
+
+    def views(self, image: Image.Image, count: int) -> torch.Tensor:
+        """A PIL image in RGB -> (count, 3, crop, crop): the centre alone, or it and the corners, then all mirrored."""
+        _check(count in VIEWS, f"views must be 1 or 10, got {count}")
+        if count == 1:
+            return self(image)[None]
+        scaled = self._scaled(image)
+        crops = torch.stack([self._normalised(crop) for crop in (self._crop_centre(scaled), *self._corners(scaled))])
+        return torch.cat([crops, crops.flip(3)])
+
+    def _normalised(self, image: Image.Image) -> torch.Tensor:
+        pixels = np.array(image)  # (crop, crop, 3) uint8
         values = torch.from_numpy(pixels).permute(2, 0, 1).contiguous().float().div_(255)  # (3, crop, crop)
         return values.sub_(_per_channel(self.mean)).div_(_per_channel(self.std))
+
+    def _scaled(self, image: Image.Image) -> Image.Image:
+        _check(image.mode == "RGB", f"expected an RGB image, got mode {image.mode!r}; use image.convert('RGB')")
+        return self._resize_shorter_side(image)
 
     def _resize_shorter_side(self, image: Image.Image) -> Image.Image:
         short, long = sorted(image.size)
@@ -64,6 +80,11 @@ class Transform:
     def _crop_centre(self, image: Image.Image) -> Image.Image:
         left, top = (round((length - self.crop) / 2.0) for length in image.size)
         return image.crop((left, top, left + self.crop, top + self.crop))
+
+    def _corners(self, image: Image.Image) -> Iterator[Image.Image]:
+        for left in (0, image.width - self.crop):
+            for top in (0, image.height - self.crop):
+                yield image.crop((left, top, left + self.crop, top + self.crop))
 
     def to_json(self) -> dict[str, Any]:
         return {**asdict(self), "mean": list(self.mean), "std": list(self.std)}

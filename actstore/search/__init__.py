@@ -1,0 +1,98 @@
+"""Nearest neighbours among the rows of a split or tensor; every exact engine gives the same answer.
+
+ExactSearch      all products, on the CPU
+BoundedSearch    all products avoided where leading coordinates suffice (bounded.py); exact
+ApproximateSearch, build_index   faiss (approximate.py, indexing.py)
+GpuSearch        faiss on a GPU (gpu.py); exact
+Each has `search(vectors, k) -> scores (n, k) float32, rows (n, k) int64`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Protocol
+
+from actstore.errors import ActstoreError, InvalidInputError
+from actstore.search.beside import folder
+from actstore.search.bounded import BoundedSearch
+from actstore.search.exact import ExactSearch
+from actstore.search.queries import parse_metric
+from actstore.search.ranking import Neighbours
+from actstore.search.table import RowTable
+
+if TYPE_CHECKING:
+    from actstore.split import Split
+
+__all__ = ["METHODS", "BoundedSearch", "Engine", "ExactSearch", "Neighbours", "RowTable", "open_engine", "search"]
+
+KINDS = ("ivf", "ivf-sq", "hnsw", "pq")
+METHODS = ("auto", "exact", "bounded", "approximate", *KINDS)
+
+
+class Engine(Protocol):
+    def search(self, vectors: Any, k: int = 10) -> Neighbours: ...
+
+
+def search(
+    split: Split, vectors: Any, k: int = 10, *, method: str = "auto", metric: str = "cosine", device: str = "cpu"
+) -> Neighbours:
+    """The k nearest rows of each of vectors (n, dim). Engines stay with the split, ready for the next search."""
+    engines: dict[Any, Engine] = vars(split).setdefault("_engines", {})
+    key = (method, metric, device)
+    if key not in engines:
+        engines[key] = open_engine(split, method, metric, device)
+    return engines[key].search(vectors, k)
+
+
+def open_engine(split: Split, method: str = "auto", metric: str = "cosine", device: str = "cpu") -> Engine:
+    """method: auto (bounded where its index is built and pays, else exact), exact, bounded, approximate (whichever
+    index is built) or a kind of index. device: cpu, cuda, or auto."""
+    if method not in METHODS:
+        raise InvalidInputError(f"method must be one of {', '.join(METHODS)}, got {method!r}")
+    chosen = parse_metric(metric)
+    if chosen != "cosine" and method not in ("auto", "exact"):
+        raise InvalidInputError(f"method {method} searches by cosine only; for inner products use method exact")
+    if _on_gpu(device, method, metric):
+        from actstore.search.gpu import GpuSearch
+
+        return GpuSearch(split)
+    if method in ("approximate", *KINDS):
+        from actstore.search.approximate import ApproximateSearch
+
+        return ApproximateSearch.load(split, _built_kind(split) if method == "approximate" else method)
+    if method == "bounded":
+        return BoundedSearch(split)
+    if method == "auto" and chosen == "cosine" and (folder(split) / "bounded.json").exists():
+        try:
+            return BoundedSearch(split)
+        except ActstoreError:  # of older content: the same answers take longer
+            pass
+    return ExactSearch(split, chosen)
+
+
+def _on_gpu(device: str, method: str, metric: str) -> bool:
+    if device == "cpu":
+        return False
+    if device not in ("auto", "cuda"):
+        raise InvalidInputError(f"searches run on device cpu, cuda or auto, got {device!r}")
+    import torch
+
+    from actstore.search.gpu import require_gpu
+
+    if device == "auto" and not torch.cuda.is_available():
+        return False
+    require_gpu()
+    if method not in ("auto", "exact") or metric != "cosine":
+        raise InvalidInputError("on a GPU only method exact by cosine is there; use device cpu")
+    return True
+
+
+def _built_kind(split: Split) -> str:
+    built = [kind for kind in KINDS if (folder(split) / f"{kind}.json").exists()]
+    if len(built) == 1:
+        return built[0]
+    if built:
+        raise InvalidInputError(f"several indexes are built ({', '.join(built)}); name one of them as the method")
+    raise InvalidInputError(
+        f"split {split.name!r} of {split.store_path} has no approximate index; "
+        f"build one with `actstore index {split.store_path} --split {split.name} --kind ivf`"
+    )

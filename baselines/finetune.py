@@ -1,0 +1,159 @@
+"""Fine-tuned network: its classifier is extended by the novel categories, and all layers are trained on both sets.
+
+The baseline "Fine-Tuned ResNet" of Qiao, Liu, Shen and Yuille, Few-Shot Image Recognition by Predicting Parameters from
+Activations, CVPR 2018 (the network: He, Zhang, Ren and Sun, Deep Residual Learning for Image Recognition, CVPR 2016).
+It is trained for one draw of the support, and may be asked about no other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import count
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.nn import functional
+
+from actstore.backbones.head import Head, head_for
+from actstore.backbones.loading import Backbone
+from actstore.backbones.training_data import LabelledImages, Plan
+from actstore.category_split import CategorySplit
+from actstore.classes import ClassIndex
+from actstore.errors import InvalidInputError
+from actstore.methods import Method, Support
+from actstore.run import Figures, Report, RunOptions, Trained
+from actstore.run import train as run
+from actstore.sampling import draw_support, generator
+from actstore.sources.items import ImageSet, Loadable
+from baselines.image_training import (
+    Decoded,
+    ImageConfig,
+    ImageTrainee,
+    epoch_rows,
+    extend_classifier,
+    identify,
+    images_of,
+    trainable,
+)
+
+METHOD = "finetune-images"
+_STREAM = 20  # of actstore.sampling.generator
+
+
+@dataclass(frozen=True)
+class Draw:
+    """Which examples of the novel categories: the same as `ppa eval` draws with this seed."""
+
+    shots: int = 1
+    number: int = 0
+    seed: int = 0
+
+
+class FineTune(ImageTrainee):
+    """images: those of D_large first, then `few` examples of the novel categories."""
+
+    def __init__(
+        self,
+        backbone: Backbone,
+        images: LabelledImages,
+        few: int,
+        split: CategorySplit,
+        config: ImageConfig,
+        device: torch.device,
+        workers: int = 0,
+        decoded: Decoded | None = None,
+    ) -> None:
+        network = trainable(backbone)
+        layer = network.fc
+        head = head_for(
+            Head(layer.weight.detach(), layer.bias.detach(), backbone.trained_classes), split.base, network.dim
+        )
+        extend_classifier(network, head.weight, head.bias, len(split.novel))
+        # Every category counts the same, as in the classifier-only variant (large_sample.py).
+        share = len(split.novel) / (len(split.base) + len(split.novel))
+        self._large, self._few = len(images) - few, few
+        self._novel = min(config.batch_size - 1, max(1, round(config.batch_size * share)))  # of a batch
+        super().__init__(backbone, network, images, (*split.base, *split.novel), config, device, workers, decoded)
+
+    def plan(self, first: int) -> Plan:
+        config = self._config
+        for number in count(first):
+            epoch, rows = epoch_rows(self._large, config.batch_size - self._novel, config.seed, number)
+            drawn = generator(config.seed, number, _STREAM).integers(0, self._few, self._novel)
+            yield epoch, np.concatenate([rows, self._large + drawn])
+
+    def loss(self, images: Tensor, targets: Tensor) -> tuple[Tensor, Figures]:
+        logits = self.network(images).float()
+        recognised = (logits.detach().argmax(1) == targets).float().mean()
+        return functional.cross_entropy(logits, targets), {"top1": float(recognised)}
+
+
+def train_finetuned(
+    sets: Mapping[str, ImageSet[Loadable]],
+    split: CategorySplit,
+    backbone: Backbone,
+    folder: Path,
+    config: ImageConfig,
+    draw: Draw,
+    device: torch.device = torch.device("cpu"),  # noqa: B008 - a constant
+    workers: int = 0,
+    options: RunOptions = RunOptions(),  # noqa: B008 - frozen
+    report: Report | None = None,
+    decoded: Decoded | None = None,
+) -> Trained:
+    """Train all layers on D_large and the few examples of this draw."""
+    if not split.novel:
+        raise InvalidInputError("the split names no novel class to fine-tune for; it needs at least one")
+    rows = support_rows(sets, split, draw)
+    images = _both_sets(sets, split, rows)
+    more = {"shots": draw.shots, "draw": draw.number, "support_seed": draw.seed, "support_rows": rows.tolist()}
+    identity = identify(METHOD, backbone, config, split, images, **more)
+    make = lambda: FineTune(backbone, images, rows.size, split, config, device, workers, decoded)  # noqa: E731
+    return run(folder, identity, make, config.steps, min(100, config.steps), options, report)
+
+
+def support_rows(sets: Mapping[str, ImageSet[Loadable]], split: CategorySplit, draw: Draw) -> NDArray[np.int64]:
+    """(n_novel, shots) places among the training images, which are also their rows in a store built of them."""
+    names = sorted({name for images in sets.values() for name in images.classes})  # as `actstore build` numbers them
+    label_of = {name: label for label, name in enumerate(names)}
+    split.require_known(names, ("base", "novel"))
+    index = ClassIndex(names, np.array([label_of.get(item.label or "", -1) for item in sets["train"].items]))
+    chosen = np.array([label_of[name] for name in split.novel])
+    return draw_support(index, chosen, draw.shots, draw.seed, draw.number)
+
+
+def _both_sets(sets: Mapping[str, ImageSet[Loadable]], split: CategorySplit, rows: NDArray[np.int64]) -> LabelledImages:
+    large = images_of(sets, split.base)
+    few = [sets["train"].items[row] for row in rows.ravel().tolist()]
+    targets = len(split.base) + np.arange(len(split.novel)).repeat(rows.shape[1])
+    return LabelledImages([*large.items, *few], np.concatenate([large.targets, targets]))
+
+
+class FineTuned(Method):
+    """Queries must be activations of the fine-tuned network: of the store that was extracted with its weights.
+
+    draw: the only one that it can be asked about.
+    """
+
+    name = "Fine-Tuned network (images)"
+    paper_name = "Fine-Tuned ResNet"
+    finetuned = True
+
+    def __init__(self, trained: Trained) -> None:
+        self._head = Head(trained.tensors["weight"], trained.tensors["bias"])
+        config = trained.identity["config"]
+        self._rows = np.array(config["support_rows"])
+        self.draw = Draw(config["shots"], config["draw"], config["support_seed"])
+        self.only_draw = (self.draw.shots, self.draw.number)
+
+    def scores(self, queries: Tensor, support: Support) -> Tensor:
+        if not np.array_equal(support.rows, self._rows):
+            raise InvalidInputError(
+                f"{self.name} was trained on draw {self.draw.number} of {self.draw.shots} shots and knows no other; "
+                "train it for this one with `ppa baseline finetune-images --shots … --draw …`"
+            )
+        return self._head.scores(queries)

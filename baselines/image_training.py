@@ -1,0 +1,168 @@
+"""Further training of a whole backbone on images, as the triplet network and fine-tuning need it."""
+
+from __future__ import annotations
+
+import hashlib
+from abc import abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from actstore.backbones.loading import Backbone
+from actstore.backbones.network import Network
+from actstore.backbones.presets import TrainingConfig
+from actstore.backbones.training_batches import IGNORED, Batch, open_feed, to_network
+from actstore.backbones.training_data import LabelledImages, Plan, Rows
+from actstore.backbones.weights import save_weights
+from actstore.category_split import CategorySplit
+from actstore.errors import InvalidInputError
+from actstore.run import Figures, Tensors, Trainee, optimiser_state, restore_optimiser
+from actstore.sampling import epoch_order
+from actstore.sources.items import ImageSet, Loadable
+from actstore.tensorfile import below
+
+WEIGHTS, STORE = "weights.safetensors", "store.zarr"  # in the folder of a training
+_NETWORK = "network."
+Decoded = Callable[[int, int], None]  # images done, images in all
+
+
+@dataclass(frozen=True)
+class ImageConfig:
+    """batch_size: images of a step. Images are moved by up to a sixteenth of their side, and mirrored where `flip`."""
+
+    steps: int = 2000
+    batch_size: int = 128
+    learning_rate: float = 0.01
+    weight_decay: float = 1e-4
+    momentum: float = 0.9
+    flip: bool = True
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.steps < 1 or self.batch_size < 2:
+            raise InvalidInputError(
+                f"expected at least 1 step and batches of 2 or more, got {self.steps} and {self.batch_size}"
+            )
+
+
+class ImageTrainee(Trainee):
+    """All layers of a network under training by SGD, at a rate that falls to 0."""
+
+    def __init__(
+        self,
+        backbone: Backbone,
+        network: Network,
+        images: LabelledImages,
+        classes: Sequence[str] | None,
+        config: ImageConfig,
+        device: torch.device,
+        workers: int = 0,
+        decoded: Decoded | None = None,
+    ) -> None:
+        self._backbone, self._classes, self._config, self._device = backbone, classes, config, device
+        self.network = network
+        self.network.to(device).to(memory_format=torch.channels_last).train()  # type: ignore[call-overload]
+        self._optimiser = torch.optim.SGD(
+            network.parameters(), config.learning_rate, config.momentum, weight_decay=config.weight_decay
+        )
+        self._feed = open_feed(images, backbone.transform, _decoding(backbone, config), True, workers, False, decoded)
+        self._batches: Iterator[Batch] = iter(())
+        self._next = -1  # the step whose batch comes next
+
+    @abstractmethod
+    def plan(self, first: int) -> Plan:
+        """The images of step `first` and all steps after it."""
+
+    @abstractmethod
+    def loss(self, images: Tensor, targets: Tensor) -> tuple[Tensor, Figures]: ...
+
+    def step(self, number: int) -> Figures:
+        if number != self._next:
+            self._batches = self._feed.batches(self.plan(number))
+        self._next = number + 1
+        images, targets = to_network(next(self._batches), self._backbone.transform, self._device)
+        readable = targets != IGNORED
+        loss, figures = self.loss(images[readable], targets[readable])
+        for group in self._optimiser.param_groups:
+            group["lr"] = self._config.learning_rate * (1 + np.cos(np.pi * number / self._config.steps)) / 2
+        self._optimiser.zero_grad()
+        loss.backward()  # type: ignore[no-untyped-call]
+        self._optimiser.step()
+        return {"loss": float(loss.detach()), **figures}
+
+    def state(self) -> Tensors:
+        weights = {_NETWORK + name: tensor for name, tensor in self.network.state_dict().items()}
+        return {**weights, **optimiser_state(self._optimiser, self.network)}
+
+    def restore(self, tensors: Tensors) -> None:
+        self.network.load_state_dict(below(tensors, _NETWORK))
+        restore_optimiser(self._optimiser, self.network, tensors)
+
+    def model(self) -> Tensors:
+        """The classifier; the whole network is in WEIGHTS."""
+        return {"weight": self.network.fc.weight, "bias": self.network.fc.bias}
+
+    def keep(self, folder: Path) -> None:
+        save_weights(folder / WEIGHTS, self.network, self._backbone.name, self._classes, self._backbone.transform)
+
+
+def trainable(backbone: Backbone) -> Network:
+    if not isinstance(backbone.module, Network):
+        raise InvalidInputError(
+            f"only networks with `features` and `fc`, such as resnet50 or small, can be trained here, "
+            f"got {backbone.name}"
+        )
+    return backbone.module
+
+
+def extend_classifier(network: Network, weight: Tensor, bias: Tensor, more: int) -> None:
+    """The classifier becomes these rows and `more` rows of zeros."""
+    layer = nn.Linear(network.dim, len(weight) + more, device="meta").to_empty(device="cpu")
+    with torch.no_grad():
+        layer.weight.copy_(torch.cat([weight, weight.new_zeros(more, network.dim)]))
+        layer.bias.copy_(torch.cat([bias, bias.new_zeros(more)]))
+    network.fc = layer
+
+
+def images_of(sets: Mapping[str, ImageSet[Loadable]], names: Sequence[str]) -> LabelledImages:
+    """Training images of these classes, in the order of their source; targets are places among the names."""
+    if "train" not in sets:
+        raise InvalidInputError(f"expected images in a split 'train', got {', '.join(sets) or 'no images at all'}")
+    CategorySplit(tuple(names)).require_known(sets["train"].classes)
+    target_of = {name: target for target, name in enumerate(names)}
+    items = [item for item in sets["train"].items if item.label in target_of]
+    return LabelledImages(items, np.array([target_of[item.label or ""] for item in items], np.int64))
+
+
+def identify(
+    method: str, backbone: Backbone, config: ImageConfig, split: CategorySplit, images: LabelledImages, **more: Any
+) -> dict[str, Any]:
+    """What a folder remembers of a training."""
+    listing = hashlib.sha256("".join(f"{item.id}\n{item.label}\n" for item in images.items).encode()).hexdigest()
+    return {
+        "method": method,
+        "config": {**asdict(config), **more},
+        "split": split.to_json(),
+        "source": {"images": len(images), "listing": listing},
+        "backbone": {"name": backbone.name, "weights": backbone.weights_sha256},
+    }
+
+
+def _decoding(backbone: Backbone, config: ImageConfig) -> TrainingConfig:
+    size = backbone.transform.crop
+    return TrainingConfig(
+        backbone=backbone.name, image_size=size, epochs=1, batch_size=config.batch_size,
+        learning_rate=config.learning_rate, schedule="cosine", augment="shift", shift=size // 16, flip=config.flip,
+        seed=config.seed,
+    )  # fmt: skip
+
+
+def epoch_rows(images: int, batch: int, seed: int, number: int) -> tuple[int, Rows]:
+    """The epoch of a step and its rows: every image once per epoch, but for a remainder."""
+    epoch, place = divmod(number, max(1, images // batch))
+    return epoch, epoch_order(images, seed, epoch)[place * batch : (place + 1) * batch]

@@ -1,0 +1,56 @@
+"""Weight imprinting: the embedding of an example becomes its category's row of the classifier.
+
+Qi, Brown and Lowe, Low-Shot Learning with Imprinted Weights, CVPR 2018. Their network is trained with unit
+embeddings and unit rows; where only an ordinary classifier is at hand, its rows are normalised.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from actstore.backbones.head import Head, head_for
+from actstore.methods import Separable, Support
+from actstore.search.by_class import ClassRows, unit
+from actstore.tensors import borrow, one_thread
+
+if TYPE_CHECKING:
+    from actstore.split import Split
+
+
+class Imprint(Separable):
+    """Cosine with unit rows: of the classifier where one is given (else imprinted like the novel ones), and the
+    normalised means of the novel categories' unit activations."""
+
+    name = "Imprinting"
+
+    def __init__(self, train: Split, base: Sequence[str], head: Head | None = None) -> None:
+        if head is not None:
+            self._base = unit(head_for(head, base, train.dim).weight)  # (n_base, dim)
+        else:
+            self._base, self.name = imprint_rows(train, base), "Imprinting (base rows too)"
+
+    def base_scores(self, queries: Tensor) -> Tensor:
+        return unit(queries) @ self._base.to(queries).T
+
+    def novel_scores(self, queries: Tensor, support: Support) -> Tensor:
+        return self.episode_scores(support.activations[None], queries[None])[0]
+
+    def episode_scores(self, support: Tensor, queries: Tensor) -> Tensor:
+        """(tasks, way, shots, dim) and (tasks, n, dim) -> (tasks, n, way)."""
+        return unit(queries) @ unit(unit(support).mean(dim=2)).mT
+
+
+def imprint_rows(train: Split, names: Sequence[str]) -> Tensor:
+    """(n_class, dim): of each class the normalised mean of its unit activations."""
+    index = train.class_index
+    labels = [index.position(name) for name in names]
+    ClassRows.of(index, labels)  # refuses a class without rows
+    rows = torch.empty(len(labels), train.dim)
+    with one_thread():
+        for place, label in enumerate(labels):
+            rows[place] = unit(borrow(train.of_class(label)).float()).mean(dim=0)
+    return unit(rows)

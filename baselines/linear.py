@@ -1,0 +1,191 @@
+"""Softmax regression on stored activations: the linear oracle, and w_large^pt where no classifier is at hand.
+
+Activations are standardised while training, so that one learning rate suits all of their channels; the weights that
+are kept read raw activations. A tenth of each class is held out; the weights that do best on it are kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.nn import functional
+
+from actstore.backbones.head import Head, write_head
+from actstore.errors import InvalidInputError
+from actstore.run import Figures, Report, RunOptions, Tensors, Trained, Trainee, optimiser_state, restore_optimiser
+from actstore.run import train as run
+from actstore.sampling import epoch_order, generator
+from actstore.search.by_class import ClassRows
+from actstore.tensors import borrow
+
+if TYPE_CHECKING:
+    from actstore.split import Split
+
+HEAD = "head.safetensors"  # what `read_head` reads
+_HELD_OUT = 17  # stream of actstore.sampling.generator
+_MEASURED_ROWS = 4096  # at a time
+
+
+@dataclass(frozen=True)
+class LinearConfig:
+    """epochs: at most; it stops after `patience` of them without a gain on the held-out rows."""
+
+    epochs: int = 15
+    batch_size: int = 256
+    learning_rate: float = 0.05
+    weight_decay: float = 1e-3
+    held_out: float = 0.1
+    patience: int = 5
+    seed: int = 0
+
+
+def train_linear(
+    train: Split,
+    names: Sequence[str],
+    folder: Path,
+    method: str,
+    config: LinearConfig = LinearConfig(),  # noqa: B008 - frozen
+    device: torch.device = torch.device("cpu"),  # noqa: B008 - a constant
+    options: RunOptions = RunOptions(),  # noqa: B008 - frozen
+    report: Report | None = None,
+) -> Trained:
+    """A classifier of these classes, from all of their rows; kept in the folder, also as head.safetensors."""
+    rows, held_out = hold_out(train, names, config)
+    steps = max(1, len(rows) // config.batch_size)
+    identity = {
+        "method": method,
+        "config": asdict(config),
+        "split": {"classes": list(names)},
+        "data": {"content": train.content},
+    }
+    make = lambda: LinearTrainee(train, names, rows, held_out, config, device)  # noqa: E731 - only made when needed
+    return run(folder, identity, make, config.epochs * steps, steps, options, report)
+
+
+def trained_head(trained: Trained) -> Head:
+    return Head(trained.tensors["weight"], trained.tensors["bias"], tuple(trained.identity["split"]["classes"]))
+
+
+class LinearTrainee(Trainee):
+    """rows and held_out: (n, 2) pairs of a row and its place among the classes."""
+
+    def __init__(
+        self,
+        train: Split,
+        names: Sequence[str],
+        rows: NDArray[np.int64],
+        held_out: NDArray[np.int64],
+        config: LinearConfig,
+        device: torch.device,
+    ) -> None:
+        self._train, self._names, self._rows, self._held_out = train, tuple(names), rows, held_out
+        self._config, self._device = config, device
+        self._mean, self._scale = (part.to(device) for part in _moments(train, names))
+        self._steps = max(1, len(rows) // config.batch_size)
+        self.layer = nn.Linear(train.dim, len(names), device="meta").to_empty(device=device)
+        for parameter in self.layer.parameters():
+            nn.init.zeros_(parameter)
+        self._optimiser = torch.optim.SGD(
+            self.layer.parameters(), momentum=0.9, weight_decay=config.weight_decay, nesterov=True
+        )
+        self._best = {name: tensor.clone() for name, tensor in self.layer.state_dict().items()}
+        self._best_top1, self._since = torch.tensor(-1.0, dtype=torch.float64), torch.tensor(0)
+        self._epoch, self._order = -1, np.empty(0, np.int64)
+
+    def step(self, number: int) -> Figures:
+        epoch, place = divmod(number, self._steps)
+        if epoch != self._epoch:
+            self._epoch, self._order = epoch, epoch_order(len(self._rows), self._config.seed, epoch)
+        size = self._config.batch_size
+        batch = self._rows[self._order[place * size : (place + 1) * size]]
+        rate = self._config.learning_rate * (1 + np.cos(np.pi * number / (self._config.epochs * self._steps))) / 2
+        for group in self._optimiser.param_groups:
+            group["lr"] = rate
+        loss = functional.cross_entropy(self.layer(self._gather(batch)), self._targets(batch))
+        self._optimiser.zero_grad()
+        loss.backward()  # type: ignore[no-untyped-call]
+        self._optimiser.step()
+        return {"loss": float(loss.detach())}
+
+    def measure(self) -> Figures:
+        """Top-1 accuracy on the held-out rows, 0 to 1."""
+        right = 0
+        with torch.inference_mode():
+            for first in range(0, len(self._held_out), _MEASURED_ROWS):
+                batch = self._held_out[first : first + _MEASURED_ROWS]
+                right += int((self.layer(self._gather(batch)).argmax(1) == self._targets(batch)).sum())
+        top1 = right / len(self._held_out)
+        self._since += 1
+        if top1 > self._best_top1:
+            self._best_top1.fill_(top1)
+            self._since.zero_()
+            self._best = {name: tensor.clone() for name, tensor in self.layer.state_dict().items()}
+        self.has_converged = int(self._since) >= self._config.patience
+        return {"held_out_top1": top1}
+
+    def state(self) -> Tensors:
+        return {
+            **{f"layer.{name}": tensor for name, tensor in self.layer.state_dict().items()},
+            **{f"best.{name}": tensor for name, tensor in self._best.items()},
+            **optimiser_state(self._optimiser, self.layer),
+            "best_top1": self._best_top1,
+            "since": self._since,
+        }
+
+    def restore(self, tensors: Tensors) -> None:
+        self.layer.load_state_dict({name: tensors[f"layer.{name}"] for name in self._best})
+        self._best = {name: tensors[f"best.{name}"].to(self._device) for name in self._best}
+        restore_optimiser(self._optimiser, self.layer, tensors)
+        self._best_top1, self._since = tensors["best_top1"], tensors["since"]
+        self.has_converged = int(self._since) >= self._config.patience
+
+    def model(self) -> Tensors:
+        """weight (n_class, dim) and bias (n_class,) for raw activations."""
+        weight = self._best["weight"] / self._scale
+        return {"weight": weight, "bias": self._best["bias"] - weight @ self._mean}
+
+    def keep(self, folder: Path) -> None:
+        model = {name: tensor.detach().cpu() for name, tensor in self.model().items()}
+        write_head(folder / HEAD, Head(model["weight"], model["bias"], self._names))
+
+    def _gather(self, batch: NDArray[np.int64]) -> Tensor:
+        values = borrow(self._train.take(batch[:, 0])).to(self._device).float()
+        return values.sub_(self._mean).div_(self._scale)
+
+    def _targets(self, batch: NDArray[np.int64]) -> Tensor:
+        return torch.from_numpy(batch[:, 1].copy()).to(self._device)
+
+
+def hold_out(train: Split, names: Sequence[str], config: LinearConfig) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """(n, 2) rows with their targets to train on, and a share of each class that is held out, at least one row."""
+    index = train.class_index
+    labels = [index.position(name) for name in names]
+    ClassRows.of(index, labels)  # refuses a class without rows
+    parts: tuple[list[Any], list[Any]] = ([], [])
+    for target, label in enumerate(labels):
+        rows = generator(config.seed, label, _HELD_OUT).permutation(index.rows(label))
+        if len(rows) < 2:
+            raise InvalidInputError(f"class {names[target]!r} has one row; at least two are needed, one is held out")
+        count = max(1, round(config.held_out * len(rows)))
+        for part, some in zip(parts, (np.sort(rows[count:]), np.sort(rows[:count])), strict=True):
+            part.append(np.stack([some, np.full(len(some), target)], axis=1))
+    return np.concatenate(parts[0]), np.concatenate(parts[1])
+
+
+def _moments(train: Split, names: Sequence[str]) -> tuple[Tensor, Tensor]:
+    """(dim,) mean and standard deviation over the rows of these classes; a constant channel is left unscaled."""
+    index, statistics = train.class_index, train.statistics()
+    labels = [index.position(name) for name in names]
+    weight = statistics.count[labels, None] / statistics.count[labels].sum()
+    mean = (weight * statistics.mean[labels]).sum(0)
+    variance = (weight * (statistics.variance[labels] + (statistics.mean[labels] - mean) ** 2)).sum(0)
+    scale = np.sqrt(variance)
+    scale[scale < 1e-6 * max(1e-12, float(scale.max()))] = 1.0
+    return torch.from_numpy(mean.astype(np.float32)), torch.from_numpy(scale.astype(np.float32))

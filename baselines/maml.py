@@ -1,0 +1,69 @@
+"""MAML: weights from which a few steps of gradient descent on a task's support solve the task.
+
+Finn, Abbeel and Levine, Model-Agnostic Meta-Learning for Fast Adaptation of Deep Networks, ICML 2017. As there,
+batch normalisation always uses the statistics of the batch at hand, so queries of a task are scored together.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+from torch import Tensor
+from torch.func import functional_call, grad, replace_all_batch_norm_modules_
+from torch.nn import functional
+
+from actstore.backbones.construction import seeded
+from actstore.backbones.simple import Simple
+from baselines.image_tasks import image_transform
+from baselines.meta_learner import MetaLearner
+
+Weights = dict[str, Tensor]
+
+
+class Maml(MetaLearner):
+    """order: first leaves the change of the inner gradients out of the meta-gradient, second has it in."""
+
+    name = "MAML"
+
+    def __init__(
+        self,
+        image_size: int,
+        width: int,
+        seed: int,
+        way: int,
+        order: Literal["first", "second"] = "second",
+        inner_steps: int = 5,
+        inner_rate: float = 0.1,
+    ) -> None:
+        super().__init__()
+        self.transform = image_transform(image_size)
+        with seeded(seed):
+            self.network = replace_all_batch_norm_modules_(Simple(way, width))
+        self._order, self._steps, self._rate = order, inner_steps, inner_rate
+
+    def scores(self, support: Tensor, queries: Tensor) -> Tensor:
+        weights: Weights = dict(self.network.named_parameters())
+        return torch.stack(
+            [self._logits(self.adapt(weights, shown), asked) for shown, asked in zip(support, queries, strict=True)]
+        )
+
+    def adapt(self, weights: Weights, support: Tensor) -> Weights:
+        """support: (way, shots, 3, s, s) of one task."""
+        way, shots = support.shape[:2]
+        images = support.flatten(0, 1)
+        targets = torch.arange(way, device=support.device).repeat_interleave(shots)
+        for _ in range(self._steps):
+            gradients = grad(self._loss)(weights, images, targets)
+            if self._order == "first":
+                gradients = {name: gradient.detach() for name, gradient in gradients.items()}
+            weights = {name: weight - self._rate * gradients[name] for name, weight in weights.items()}
+        return weights
+
+    def _loss(self, weights: Weights, images: Tensor, targets: Tensor) -> Tensor:
+        return functional.cross_entropy(self._logits(weights, images), targets)
+
+    def _logits(self, weights: Weights, images: Tensor) -> Tensor:
+        """(n, 3, s, s) -> (n, way)"""
+        logits: Tensor = functional_call(self.network, weights, (images,))
+        return logits

@@ -1,0 +1,101 @@
+"""What learners of tasks of images have in common: they score queries by a task's support, and learn from errors."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from actstore.backbones.construction import seeded
+from actstore.backbones.simple import Simple
+from actstore.backbones.transform import Transform
+from actstore.episodes import Examples
+from actstore.methods import EpisodeMethod
+from baselines.image_tasks import as_images, image_transform
+
+EMBED_BATCH = 500
+
+
+class MetaLearner(nn.Module, ABC):
+    """A network that learns to learn. name: as in the paper's table."""
+
+    name: ClassVar[str]
+    transform: Transform
+
+    @abstractmethod
+    def scores(self, support: Tensor, queries: Tensor) -> Tensor:
+        """Images (tasks, way, shots, 3, s, s) and (tasks, n, 3, s, s) -> logits (tasks, n, way), differentiable."""
+
+    def episode_scores(self, support: Tensor, queries: Tensor) -> Tensor:
+        """Pixels (tasks, way, shots, s, s, 3) and (tasks, n, s, s, 3), uint8 -> (tasks, n, way) on the CPU."""
+        device = next(self.parameters()).device
+        with torch.no_grad(), evaluating(self):
+            shown, asked = (as_images(pixels, self.transform, device) for pixels in (support, queries))
+            return self.scores(shown, asked).cpu()
+
+    def prepared(self, examples: Examples) -> tuple[Examples, EpisodeMethod]:
+        """What to run tasks on, and by which method: pixels and itself, or what was computed once for all tasks."""
+        return examples, self
+
+
+class EmbeddingLearner(MetaLearner):
+    """A learner that compares embeddings, so that an image is embedded once however many tasks it is in."""
+
+    def __init__(self, image_size: int, width: int, seed: int) -> None:
+        super().__init__()
+        self.transform = image_transform(image_size)
+        with seeded(seed):
+            self.network = Simple(1, width)
+        del self.network.fc  # only the features take part
+
+    @abstractmethod
+    def compare(self, support: Tensor, queries: Tensor) -> Tensor:
+        """Embeddings (tasks, way, shots, dim) and (tasks, n, dim) -> logits (tasks, n, way)."""
+
+    def scores(self, support: Tensor, queries: Tensor) -> Tensor:
+        tasks, way, shots = support.shape[:3]
+        images = torch.cat([support.flatten(0, 2), queries.flatten(0, 1)])  # one pass: they share batch statistics
+        embedded = self.network.features(images)
+        shown, asked = embedded[: tasks * way * shots], embedded[tasks * way * shots :]
+        return self.compare(shown.view(tasks, way, shots, -1), asked.view(tasks, queries.shape[1], -1))
+
+    def embed(self, pixels: Tensor) -> Tensor:
+        """(n, s, s, 3) uint8 -> (n, dim) on the CPU."""
+        device = next(self.parameters()).device
+        with torch.inference_mode(), evaluating(self):
+            parts = [
+                self.network.features(as_images(pixels[start : start + EMBED_BATCH], self.transform, device)).cpu()
+                for start in range(0, len(pixels), EMBED_BATCH)
+            ]
+        return torch.cat(parts)
+
+    def prepared(self, examples: Examples) -> tuple[Examples, EpisodeMethod]:
+        return Examples(self.embed(examples.values), examples.index, examples.labels), Compared(self)
+
+
+class Compared:
+    """An embedding learner on embeddings that are there already."""
+
+    def __init__(self, learner: EmbeddingLearner) -> None:
+        self.name = learner.name
+        self._learner = learner
+
+    def episode_scores(self, support: Tensor, queries: Tensor) -> Tensor:
+        device = next(self._learner.parameters()).device
+        with torch.inference_mode(), evaluating(self._learner):
+            return self._learner.compare(support.to(device), queries.to(device)).cpu()
+
+
+@contextmanager
+def evaluating(module: nn.Module) -> Iterator[None]:
+    """In evaluation mode, and back to what it was."""
+    before = module.training
+    module.eval()
+    try:
+        yield
+    finally:
+        module.train(before)

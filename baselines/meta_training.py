@@ -1,0 +1,191 @@
+"""Training of the learners of image tasks on tasks of the base categories, and reading them back.
+
+The tasks of a step are a function of (seed, step): a run that was killed ends as one that was not.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field, fields
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from actstore.episodes import Examples
+from actstore.errors import InvalidInputError
+from actstore.run import (
+    Figures,
+    Report,
+    RunOptions,
+    Tensors,
+    Trained,
+    Trainee,
+    optimiser_state,
+    restore_optimiser,
+    train,
+)  # fmt: skip
+from actstore.run_files import MODEL, read_model
+from actstore.tasks import TaskSize
+from baselines.image_tasks import as_images, draw_tasks
+from baselines.maml import Maml
+from baselines.matching import MatchingNetwork
+from baselines.meta_learner import MetaLearner
+from baselines.meta_lstm import MetaLstm
+from baselines.prototypical import PrototypicalNetwork
+
+STEPS_PER_LINE = 50  # of the log
+
+
+@dataclass(frozen=True)
+class MetaConfig:
+    """What decides the outcome of a training, beside the images.
+
+    way, shots, queries: of the training tasks, queries of each category. tasks: of one step. width: channels of the
+    network. seconds: stop after so long; 0 for no limit. options: of the learner alone, see its file.
+    """
+
+    learner: str
+    image_size: int = 80
+    width: int = 64
+    way: int = 5
+    shots: int = 1
+    queries: int = 15
+    tasks: int = 4
+    steps: int = 10_000
+    learning_rate: float = 1e-3
+    seconds: float = 0.0
+    seed: int = 0
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.learner not in LEARNERS:
+            raise InvalidInputError(f"no meta-learner {self.learner!r}; known: {', '.join(LEARNERS)}")
+        for name, least in (("image_size", 8), ("width", 1), ("tasks", 1), ("steps", 1), ("seed", 0)):
+            if getattr(self, name) < least:
+                raise InvalidInputError(f"{name.replace('_', ' ')} must be {least} or more, got {getattr(self, name)}")
+
+    @property
+    def task_size(self) -> TaskSize:
+        return TaskSize(self.way, self.shots, self.queries)
+
+    def to_json(self) -> dict[str, Any]:
+        return {**asdict(self), "options": dict(self.options)}
+
+
+def choose_meta_config(learner: str, **changes: Any) -> MetaConfig:
+    """The learner's usual settings with those changed that are given; unknown names are the learner's options."""
+    own = {spec.name for spec in fields(MetaConfig)}
+    usual = LEARNERS[learner].usual if learner in LEARNERS else {}
+    options = {key: value for key, value in changes.items() if key not in own}
+    return MetaConfig(learner, **{**usual, **{key: changes[key] for key in changes if key in own}}, options=options)
+
+
+@dataclass(frozen=True)
+class Kind:
+    """make: a learner by its configuration. usual: settings that differ from MetaConfig's own."""
+
+    make: Callable[[MetaConfig], MetaLearner]
+    usual: Mapping[str, Any] = field(default_factory=dict)
+
+
+def _embedding(make: Callable[..., MetaLearner]) -> Callable[[MetaConfig], MetaLearner]:
+    return lambda config: make(config.image_size, config.width, config.seed, **config.options)
+
+
+def _adapting(make: Callable[..., MetaLearner]) -> Callable[[MetaConfig], MetaLearner]:
+    return lambda config: make(config.image_size, config.width, config.seed, config.way, **config.options)
+
+
+# Both papers of learners that adapt use 32 channels: every weight has a gradient, or a state, of its own.
+LEARNERS: dict[str, Kind] = {
+    "matching": Kind(_embedding(MatchingNetwork)),
+    "prototypical": Kind(_embedding(PrototypicalNetwork)),
+    "maml": Kind(_adapting(Maml), {"width": 32}),
+    "meta-lstm": Kind(_adapting(MetaLstm), {"width": 32, "tasks": 1}),
+}
+
+
+def make_learner(config: MetaConfig) -> MetaLearner:
+    """Untrained."""
+    return LEARNERS[config.learner].make(config)
+
+
+def train_learner(
+    config: MetaConfig,
+    examples: Examples,
+    source: str,
+    folder: Path,
+    device: torch.device,
+    options: RunOptions = RunOptions(),  # noqa: B008 - frozen
+    report: Report | None = None,
+) -> Trained:
+    """Train on tasks of these examples, or go on with what is in the folder. source: the images, in words."""
+    identity = {
+        "method": config.learner,
+        "config": config.to_json(),
+        "source": {"images": source, "count": len(examples.values), "classes": list(examples.index.names)},
+    }
+    make = partial(MetaTrainee, config, examples, device)
+    return train(folder, identity, make, config.steps, every=STEPS_PER_LINE, options=options, report=report)
+
+
+class MetaTrainee(Trainee):
+    """A learner under training by Adam on the cross-entropy of its scores."""
+
+    def __init__(self, config: MetaConfig, examples: Examples, device: torch.device) -> None:
+        self._config, self._examples, self._device = config, examples, device
+        self.learner = make_learner(config).to(device).train()
+        self._optimiser = torch.optim.Adam(self.learner.parameters(), config.learning_rate)
+        self._began, self._spent = time.monotonic(), 0.0
+
+    def step(self, number: int) -> Figures:
+        config = self._config
+        numbers = range(number * config.tasks, (number + 1) * config.tasks)
+        support, queries, targets = draw_tasks(self._examples, config.task_size, config.seed, numbers)
+        shown, asked = (as_images(pixels, self.learner.transform, self._device) for pixels in (support, queries))
+        logits = self.learner.scores(shown, asked).flatten(0, 1)  # (tasks * n, way)
+        wanted = targets.flatten().to(self._device)
+        loss = functional.cross_entropy(logits, wanted)
+        self._optimiser.zero_grad()
+        loss.backward()  # type: ignore[no-untyped-call]
+        self._optimiser.step()
+        self.has_converged = 0 < config.seconds <= self._seconds()
+        return {"loss": loss.item(), "accuracy": (logits.argmax(1) == wanted).double().mean().item()}
+
+    def state(self) -> Tensors:
+        spent = torch.tensor([self._seconds()], dtype=torch.float64)
+        return {**self.model(), **optimiser_state(self._optimiser, self.learner), "seconds": spent}
+
+    def restore(self, tensors: Tensors) -> None:
+        self._began, self._spent = time.monotonic(), float(tensors["seconds"])
+        self.learner.load_state_dict(_model_of(tensors))
+        restore_optimiser(self._optimiser, self.learner, tensors)
+
+    def model(self) -> Tensors:
+        return {f"learner.{name}": tensor for name, tensor in self.learner.state_dict().items()}
+
+    def _seconds(self) -> float:
+        return self._spent + time.monotonic() - self._began
+
+
+def _model_of(tensors: Mapping[str, Tensor]) -> Tensors:
+    prefix = "learner."
+    return {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
+
+
+def read_learner(folder: Path, device: torch.device) -> tuple[MetaLearner, Trained]:
+    """A learner that `ppa baseline` has trained, ready to score tasks."""
+    if not (folder / MODEL).exists():
+        raise InvalidInputError(f"no finished training at {folder}; run `ppa baseline maml --images …` or the like")
+    trained = read_model(folder / MODEL)
+    if (found := trained.identity.get("method")) not in LEARNERS:
+        raise InvalidInputError(f"{folder} must hold one of {', '.join(LEARNERS)}, got {found}; choose another folder")
+    config = MetaConfig(**trained.identity["config"])
+    learner = make_learner(config)
+    learner.load_state_dict(_model_of(trained.tensors))
+    return learner.to(device).eval(), trained

@@ -1,0 +1,165 @@
+"""Baselines by name, made for one store and one split: what `ppa eval --methods` offers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from actstore.backbones.head import Head
+from actstore.category_split import CategorySplit
+from actstore.errors import InvalidInputError
+from actstore.methods import Method
+from actstore.run_files import MODEL, Trained, read_trained
+from baselines.child import Child
+from baselines.class_mean import ClassMean
+from baselines.finetune import METHOD as FINETUNE_IMAGES
+from baselines.finetune import FineTuned
+from baselines.finetune_head import FineTunedHead
+from baselines.image_training import STORE
+from baselines.imprint import Imprint
+from baselines.large_sample import LargeSample
+from baselines.linear import trained_head
+from baselines.nearest_neighbour import SHARES, NearestNeighbour
+from baselines.oracle import LinearOracle, NearestOracle
+from baselines.triplet import METHOD as TRIPLET
+from baselines.triplet import trained_embedding
+from baselines.triplet_images import METHOD as TRIPLET_IMAGES
+
+if TYPE_CHECKING:
+    from actstore.split import Split
+
+HEAD, ORACLE = "head", "oracle"  # trainings of linear.py: on the base categories, and on all of them
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What baselines are made from. head: w_large^pt, or None for the one in runs/head. runs: folder of trainings."""
+
+    train: Split
+    split: CategorySplit
+    head: Head | None = None
+    runs: Path = Path("runs")
+    seed: int = 0
+
+    @cached_property
+    def classifier(self) -> Head:
+        return trained_head(self.trained(HEAD)) if self.head is None else self.head
+
+    @cached_property
+    def sample(self) -> LargeSample:
+        return LargeSample(self.train, self.split.base, self.seed)
+
+    def trained(self, name: str) -> Trained:
+        """The training of this name, of this very store and split."""
+        folder = self.runs / name
+        trained = read_trained(folder, name, f"ppa baseline {name} --store {self.train.store_path} --out {folder}")
+        if trained.identity["data"]["content"] != self.train.content:
+            raise InvalidInputError(
+                f"{folder} was trained on other rows than those of {self.train.path}; train it again with --restart"
+            )
+        names = self.split.base if name != ORACLE else (*self.split.base, *self.split.novel)
+        if set(trained.identity["split"]["classes"]) != set(names):
+            raise InvalidInputError(f"{folder} was trained on other classes than this split's; choose that split")
+        return trained
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A method, and the store whose activations it reads, where that is another than the one at hand.
+
+    Such a store has the same images in the same rows; a split that it lacks is the one at hand's.
+    """
+
+    method: Method
+    store: Path | None = None
+
+
+def _nearest(setting: Setting) -> list[Entry]:
+    return [Entry(NearestNeighbour(setting.train, setting.split.base, share, setting.seed)) for share in SHARES]
+
+
+def _triplet(setting: Setting) -> list[Entry]:
+    embed = trained_embedding(setting.trained(TRIPLET))
+    return [
+        Entry(
+            NearestNeighbour(
+                setting.train, setting.split.base, share, setting.seed, embed, "Triplet (activations)", "Triplet"
+            )
+        )
+        for share in SHARES
+    ]
+
+
+def _triplet_images(setting: Setting) -> list[Entry]:
+    import actstore
+
+    folder = setting.runs / TRIPLET_IMAGES
+    read_trained(folder, TRIPLET_IMAGES, f"ppa baseline {TRIPLET_IMAGES} --images … --out {folder}")
+    train = actstore.open(folder / STORE)[setting.train.name]
+    _require_same_rows(setting.train, train)
+    name = "Triplet (images)"
+    return [
+        Entry(NearestNeighbour(train, setting.split.base, share, setting.seed, None, name, "Triplet"), folder / STORE)
+        for share in SHARES
+    ]
+
+
+def _finetune_images(setting: Setting) -> list[Entry]:
+    """One for each folder runs/finetune-images*: a training is for one number of shots and one draw."""
+    folders = sorted(path.parent for path in setting.runs.glob(f"{FINETUNE_IMAGES}*/{MODEL}"))
+    command = f"ppa baseline {FINETUNE_IMAGES} --images … --out {setting.runs / FINETUNE_IMAGES}"
+    chosen = folders or [setting.runs / FINETUNE_IMAGES]
+    return [Entry(FineTuned(read_trained(folder, FINETUNE_IMAGES, command)), folder / STORE) for folder in chosen]
+
+
+def _imprint(setting: Setting) -> list[Entry]:
+    base = setting.split.base
+    return [Entry(Imprint(setting.train, base, setting.classifier)), Entry(Imprint(setting.train, base))]
+
+
+def _child(setting: Setting) -> list[Entry]:
+    return [Entry(Child(setting.train, setting.split.base, setting.classifier, setting.sample))]
+
+
+def _finetune(setting: Setting) -> list[Entry]:
+    return [Entry(FineTunedHead(setting.train, setting.split.base, setting.classifier, setting.sample))]
+
+
+def _oracle(setting: Setting) -> list[Entry]:
+    linear = LinearOracle(trained_head(setting.trained(ORACLE)), setting.split, setting.train.dim)
+    return [Entry(NearestOracle(setting.train, setting.split)), Entry(linear)]
+
+
+BASELINES: dict[str, Callable[[Setting], list[Entry]]] = {
+    "nn": _nearest,
+    "triplet": _triplet,
+    "finetune": _finetune,
+    "child": _child,
+    "imprint": _imprint,
+    "class-mean": lambda setting: [Entry(ClassMean(setting.train, setting.split.base))],
+    "oracle": _oracle,
+    TRIPLET_IMAGES: _triplet_images,
+    FINETUNE_IMAGES: _finetune_images,
+}
+FROM_IMAGES = (TRIPLET_IMAGES, FINETUNE_IMAGES)  # `all` takes them where they are trained
+
+
+def make_baselines(names: Sequence[str], setting: Setting) -> list[Entry]:
+    """In the order asked for; "all" stands for every one."""
+    if "all" in names:
+        names = [name for name in BASELINES if name not in FROM_IMAGES or _is_trained(setting.runs, name)]
+    if unknown := [name for name in names if name not in BASELINES]:
+        raise InvalidInputError(f"no baseline {unknown[0]!r}; known: all, {', '.join(BASELINES)}")
+    return [entry for name in names for entry in BASELINES[name](setting)]
+
+
+def _is_trained(runs: Path, name: str) -> bool:
+    return any(runs.glob(f"{name}*/{MODEL}"))
+
+
+def _require_same_rows(ours: Split, other: Split) -> None:
+    if len(ours) != len(other) or ours.classes != other.classes or (ours.labels != other.labels).any():
+        raise InvalidInputError(f"{other.path} must hold the same images as {ours.path}, row by row; extract it again")

@@ -1,0 +1,78 @@
+"""Triplet network on images: the whole backbone is fine-tuned, one set of weights for anchor, positive and negative.
+
+Lin, Wang, Li, Zhang, Yuille and Lee, Transfer of View-Manifold Learning to Similarity Perception of Novel Objects, ICLR
+2017, as used by Qiao et al., CVPR 2018: it starts from the pre-trained network, and the distance is the cosine's. The
+mining within a batch is FaceNet's (triplet_loss.py). Nearest neighbours are then searched in a store that is
+extracted anew with these weights.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import count
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from actstore.backbones.loading import Backbone
+from actstore.backbones.training_data import LabelledImages, Plan
+from actstore.category_split import CategorySplit
+from actstore.classes import ClassIndex
+from actstore.run import Figures, Report, RunOptions, Trained
+from actstore.run import train as run
+from actstore.sources.items import ImageSet, Loadable
+from baselines.image_training import Decoded, ImageConfig, ImageTrainee, identify, images_of, trainable
+from baselines.triplet_loss import plan_triplets, triplet_loss
+
+METHOD = "triplet-images"
+PER_CLASS = 4  # images of a class in a batch
+MARGIN = 0.2
+_STEPS_PER_AUGMENTATION = 100  # shifts and mirrorings are drawn for all images at a time
+
+
+class TripletImages(ImageTrainee):
+    def __init__(
+        self,
+        backbone: Backbone,
+        images: LabelledImages,
+        base: tuple[str, ...],
+        config: ImageConfig,
+        device: torch.device,
+        workers: int = 0,
+        decoded: Decoded | None = None,
+    ) -> None:
+        self._index = ClassIndex(base, images.targets)
+        classes = backbone.trained_classes  # its classifier stays as it was
+        super().__init__(backbone, trainable(backbone), images, classes, config, device, workers, decoded)
+
+    def plan(self, first: int) -> Plan:
+        config, labels = self._config, np.arange(len(self._index))
+        for number in count(first):
+            classes = max(2, config.batch_size // PER_CLASS)
+            rows, _ = plan_triplets(self._index, labels, classes, PER_CLASS, config.seed, number)
+            yield number // _STEPS_PER_AUGMENTATION, rows
+
+    def loss(self, images: Tensor, targets: Tensor) -> tuple[Tensor, Figures]:
+        loss, active = triplet_loss(self.network.features(images).float(), targets, MARGIN)
+        return loss, {"active": float(active)}
+
+
+def train_triplet_images(
+    sets: Mapping[str, ImageSet[Loadable]],
+    split: CategorySplit,
+    backbone: Backbone,
+    folder: Path,
+    config: ImageConfig,
+    device: torch.device = torch.device("cpu"),  # noqa: B008 - a constant
+    workers: int = 0,
+    options: RunOptions = RunOptions(),  # noqa: B008 - frozen
+    report: Report | None = None,
+    decoded: Decoded | None = None,
+) -> Trained:
+    """Fine-tune on the training images of the base classes; FOLDER/weights.safetensors is for `actstore build`."""
+    images = images_of(sets, split.base)
+    identity = identify(METHOD, backbone, config, split, images, margin=MARGIN, per_class=PER_CLASS)
+    make = lambda: TripletImages(backbone, images, split.base, config, device, workers, decoded)  # noqa: E731
+    return run(folder, identity, make, config.steps, min(100, config.steps), options, report)

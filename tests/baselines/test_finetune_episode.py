@@ -1,0 +1,43 @@
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch.nn import functional
+
+from baselines.class_mean import ClassMean
+from baselines.finetune_episode import FinetunedEpisode
+from baselines.imprint import Imprint
+from baselines.nearest_neighbour import NearestNeighbour
+
+
+def test_each_task_is_trained_as_by_torch() -> None:
+    random = torch.Generator().manual_seed(0)
+    support, queries = torch.rand(2, 3, 4, 6, generator=random), torch.rand(2, 5, 6, generator=random)
+    scores = FinetunedEpisode(steps=30, rate=0.1).episode_scores(support, queries)
+    targets = torch.arange(3).repeat_interleave(4)
+    for task in range(2):
+        layer = torch.nn.Linear(6, 3)
+        torch.nn.init.zeros_(layer.weight)
+        torch.nn.init.zeros_(layer.bias)
+        optimiser = torch.optim.SGD(layer.parameters(), 0.1, momentum=0.9, weight_decay=1e-3)
+        for _ in range(30):
+            optimiser.zero_grad()
+            functional.cross_entropy(layer(support[task].flatten(0, 1)), targets).backward()
+            optimiser.step()
+        torch.testing.assert_close(scores[task], layer(queries[task]).detach(), rtol=1e-4, atol=1e-5)
+
+
+def test_methods_that_ppa_episodes_calls_independent_are(make_store: Any) -> None:
+    """A category's score does not change with the company it is in; that of a trained softmax does."""
+    split = make_store(classes=3, dim=16)["train"]
+    random = torch.Generator().manual_seed(0)
+    support, queries = torch.rand(2, 4, 3, 16, generator=random), torch.rand(2, 9, 16, generator=random)
+    for method in (NearestNeighbour(split, ["0"]), ClassMean(split, ["0"]), Imprint(split, ["0"])):
+        together = method.episode_scores(support, queries)
+        for place in range(4):
+            alone = method.episode_scores(support[:, place : place + 1], queries)
+            torch.testing.assert_close(together[:, :, place : place + 1], alone)
+    coupled = FinetunedEpisode().episode_scores(support, queries)[:, :, :2].numpy()
+    assert np.abs(coupled - FinetunedEpisode().episode_scores(support[:, :2], queries).numpy()).max() > 1e-3
