@@ -86,11 +86,13 @@ def pretrain(
     """
     import os
 
+    from actstore.allocation import reuse_freed_memory
     from actstore.backbones.presets import choose_preset
     from actstore.backbones.training import RunOptions, train_backbone
     from actstore.category_split import alphabetical_split, read_split
     from actstore.sources.spoken import open_images
 
+    reuse_freed_memory()
     config = choose_preset(preset, seed=seed, **settings)
     split = None if split_file is None else read_split(split_file)
     sets = open_images(images)

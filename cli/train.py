@@ -90,10 +90,12 @@ def train(
     (model.safetensors, model.json), log.csv and curves.png.
     """
     import actstore
+    from actstore.allocation import reuse_freed_memory
     from actstore.run import RunOptions
     from predictor.config import choose_config
     from predictor.train import TrainOptions, train_phi
 
+    reuse_freed_memory()
     config = choose_config(preset, phi, seed=seed, **settings)
     opened = actstore.open(store)
     rows = opened[train_split]
@@ -102,12 +104,12 @@ def train(
     say_means_are_computed(rows)
     folder = out or Path("runs") / (phi if preset == "paper" else f"{phi}-{preset}")
     with progress(f"train {phi}", config.steps, "steps") as bar:
-        shown = 0
+        shown, newest = 0, {}
 
         def report(done: int, total: int, figures: dict[str, float]) -> None:
             nonlocal shown
-            if "base_top1" in figures or shown == 0:
-                bar.set_postfix_str(", ".join(f"{key} {value:.3g}" for key, value in figures.items()), refresh=False)
+            newest.update(figures)  # the loss of this step, beside the accuracies of the last line of the log
+            bar.set_postfix_str(", ".join(f"{key} {value:.3g}" for key, value in newest.items()), refresh=False)
             bar.update(done - shown)
             shown = done
 

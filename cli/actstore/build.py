@@ -18,6 +18,7 @@ from cli.progress import SplitBars
         "actstore build imagenet/ --weights resnet50-11ad3fa6.pth",
         "actstore build photos/ photos.zarr --backbone small --weights out/best.safetensors",
         "actstore build imagenet/ --backbone mypackage.nets:make --layer blocks.3 --layer head",
+        "actstore build mini.tar --backbone simple --weights out/best.safetensors --views 10",
         "actstore build glyphs:100x20x5 glyphs.zarr --backbone small --random-weights",
     )
 )
@@ -38,6 +39,13 @@ from cli.progress import SplitBars
 @click.option("--batch-size", type=click.IntRange(1), default=32, show_default=True)
 @click.option("--workers", type=click.IntRange(0), help="Processes that decode.  [default: 1, or up to 8 with a GPU]")
 @click.option(
+    "--views",
+    type=click.Choice(["1", "10"]),
+    default="1",
+    show_default=True,
+    help="10: average over centre, corners and their mirror images; ten times the work.",
+)
+@click.option(
     "--on-error",
     type=click.Choice(["skip", "fail"]),
     default="skip",
@@ -51,26 +59,28 @@ from cli.progress import SplitBars
 @json_option
 def build(
     images: str, store: Path | None, backbone: str, weights: Path | None, random_weights: bool, layers: tuple[str, ...],
-    device: str, batch_size: int, workers: int | None, on_error: Any, ground_truth: Path | None, synsets: Path | None,
-    restart: bool, as_json: bool, **layout: Any,
+    device: str, batch_size: int, workers: int | None, views: str, on_error: Any, ground_truth: Path | None,
+    synsets: Path | None, restart: bool, as_json: bool, **layout: Any,
 ) -> None:  # fmt: skip
     """Run a backbone over IMAGES and write STORE (default: the name of IMAGES with .zarr).
 
     IMAGES: class folders, with or without train/ and val/; ILSVRC's own layout; a .tar of class folders;
     a .csv or .parquet of path,label; or glyphs:CLASSESxTRAINxVAL. Interrupted, the same command resumes.
     """
+    from actstore.allocation import reuse_freed_memory
     from actstore.backbones.loading import load_backbone
     from actstore.device import parse_device
     from actstore.extract import BuildOptions
     from actstore.extract import build as run
     from actstore.sources.spoken import open_images
 
+    reuse_freed_memory()
     sets = open_images(images, ground_truth, synsets)
     chosen = load_backbone(backbone, weights, layers, random_weights=random_weights)
     if workers is None:
         workers = _default_workers(parse_device(device).type)
     path = None if weights is None else str(weights.resolve())
-    options = BuildOptions(device, batch_size, workers, on_error, restart, path, layout)
+    options = BuildOptions(device, batch_size, workers, on_error, restart, path, layout, int(views))
     target = store or default_store(images)
     begin, bars = time.perf_counter(), SplitBars("build", "images")
     try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
+from itertools import count
 from pathlib import Path
 
 import torch
@@ -41,16 +42,18 @@ def bare_products(layers: int) -> Callable[[], None]:
     return run
 
 
+def steps_of(training: PhiTraining) -> Callable[[], object]:
+    numbers = count()
+    return lambda: training.step(next(numbers))
+
+
 def steps(store: Path) -> list[Result]:
     split = library.open(store)["train"]
     categories = alphabetical_split(split.classes)
     results = []
     for kind, layers in (("phi1", 1), ("phi2", 2)):
         training = PhiTraining(split, None, categories, TrainConfig(phi=kind), torch.device("cpu"))
-        number = iter(range(10**6))
-        times = alternate(
-            {"step": lambda run=training: run.step(next(number)), "bare": bare_products(layers)}, TURNS, warm_up=3
-        )
+        times = alternate({"step": steps_of(training), "bare": bare_products(layers)}, TURNS, warm_up=3)
         results.append(
             Result(f"{kind} step, 900 classes", times["step"] * 1e3, "ms", "bare products", times["bare"] * 1e3,
                    times["step"] / times["bare"])

@@ -1,0 +1,116 @@
+"""`ppa bench-adapt`."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import click
+
+from cli.group import emit, example, json_option, table
+
+
+@click.command(
+    epilog=example(
+        "ppa bench-adapt", "ppa bench-adapt --phi runs/phi2 --categories 100 --shots 5", "ppa bench-adapt --device cuda"
+    )
+)
+@click.option("--phi", type=click.Path(path_type=Path), help="A run of `ppa train`.  [default: an untrained phi2]")
+@click.option("--dim", type=click.IntRange(1), default=2048, show_default=True, help="Without --phi.")
+@click.option("--categories", type=click.IntRange(1), default=100, show_default=True, help="To learn.")
+@click.option("--shots", type=click.IntRange(1), default=1, show_default=True, help="Examples of each.")
+@click.option("--base", type=click.IntRange(1), default=900, show_default=True, help="Categories known already.")
+@click.option("--images", type=click.IntRange(1), default=1_200_000, show_default=True, help="Of an epoch of training.")
+@click.option("--backbone", default="resnet50", show_default=True, help="none: leave its times out.")
+@click.option("--seconds", type=click.FloatRange(0, min_open=True), default=10, show_default=True, help="Per figure.")
+@click.option("--threads", type=click.IntRange(1), help="[default: as many as there are cores]")
+@click.option("--device", default="cpu", show_default=True, help="cpu or cuda, of the trainings and the backbone.")
+@json_option
+def bench_adapt(
+    phi: Path | None, dim: int, categories: int, shots: int, base: int, images: int, backbone: str, seconds: float,
+    threads: int | None, device: str, as_json: bool,
+) -> None:  # fmt: skip
+    """Seconds to learn new categories: by predicted parameters, and by an epoch of training (an estimate).
+
+    The paper's 0.683 s against 1.8 h per epoch, on this machine. An epoch is the median step times the number of
+    steps; decoding of images is left out.
+    """
+    import torch
+
+    from actstore.allocation import reuse_freed_memory
+    from actstore.device import parse_device
+
+    place = parse_device(device)
+    torch.set_num_threads(threads or os.cpu_count() or 1)
+    reuse_freed_memory()
+    results = [predicted(phi, dim, categories, shots, base, seconds)]
+    results += trained(results[0]["value"], dim, base + categories, images, backbone, seconds, place)
+    emit(results, as_json, lambda: describe(results))
+
+
+def predicted(phi: Path | None, dim: int, categories: int, shots: int, base: int, budget: float) -> dict[str, Any]:
+    import torch
+
+    from actstore.bench.measure import Result
+    from actstore.paper import read_table
+    from baselines.adaptation import seconds_per_epoch
+    from predictor.checkpoint import load_phi
+    from predictor.classifier import Classifier
+    from predictor.config import TrainConfig
+    from predictor.phi import Phi
+
+    network = Phi(TrainConfig().spec(dim)).eval().requires_grad_(False) if phi is None else load_phi(phi).phi
+    dim = network.spec.dim
+    random = torch.Generator().manual_seed(0)
+    learner = Classifier.from_means(
+        network, [f"base {n}" for n in range(base)], torch.rand(base, dim, generator=random)
+    )
+    examples = torch.rand(categories, shots, dim, generator=random)
+
+    def learn() -> None:
+        learner.support.clear()
+        learner.adapt_all({f"novel {number}": examples[number] for number in range(categories)})
+        _ = learner.rows
+
+    took, _ = seconds_per_epoch(learn, 1, 1, min(budget, 3))
+    paper = next(float(row["value"]) for row in read_table("efficiency") if row["what"].startswith("adapting"))
+    name = f"{network.spec.kind}, {categories} categories of {shots}, from activations"
+    return Result(name, took, "s", "paper (100 of 1, one GPU)", paper, took / paper).to_json()
+
+
+def trained(
+    ours: float, dim: int, categories: int, images: int, backbone: str, budget: float, device: Any
+) -> list[dict[str, Any]]:
+    import torch
+
+    from actstore.backbones.construction import construct
+    from actstore.bench.measure import Result
+    from actstore.paper import read_table
+    from baselines.adaptation import classifier_step, fine_tuning_step, seconds_per_epoch
+
+    values = {row["what"]: float(row["value"]) for row in read_table("efficiency")}
+    paper = values["fine-tuning or Learning like a Child per epoch"] * 3600
+    found = []
+    rows = torch.rand(256, dim)
+    took, steps = seconds_per_epoch(classifier_step(rows, categories, device), len(rows), images, budget)
+    found.append(("one epoch of the classifier from stored activations", took, steps))
+    if backbone != "none":
+        batch = torch.rand(32, 3, 224, 224)
+        network = construct(backbone, 0).module
+        took, steps = seconds_per_epoch(fine_tuning_step(network, batch, device), len(batch), images, budget)
+        found.append((f"one epoch of fine-tuning {backbone}, all layers", took, steps))
+    note = "paper (1.8 h per epoch, 4 GPUs)"
+    return [
+        Result(f"{name}, {images:,} images (estimate, {steps} steps)", took, "s", note, paper, took / paper).to_json()
+        | {"x_predicted": took / ours}
+        for name, took, steps in found
+    ]
+
+
+def describe(results: list[dict[str, Any]]) -> str:
+    rows = [
+        [one["name"], f"{one['value']:,.4g} s", f"{one['peer_value']:,.4g} s", f"{one.get('x_predicted', 1):,.0f}"]
+        for one in results
+    ]
+    return table(["", "here", "paper", "x predicted"], rows)

@@ -1,0 +1,207 @@
+"""`ppa bench-inference`."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from cli.group import emit, example, human_bytes, json_option
+from cli.progress import progress
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from baselines.latency import Latency, Part
+
+PAPER_SIZE = (1_200_000, 2048)
+QUERIES = 64
+
+
+@click.command(
+    epilog=example(
+        "ppa bench-inference",
+        "ppa bench-inference --store imagenet.zarr --chart inference.png",
+        "ppa bench-inference --synthetic 1200000x2048 --batch 1 --batch 32 --json",
+        "ppa bench-inference --store imagenet.zarr --device cuda",
+    )
+)
+@click.option(
+    "--store",
+    type=click.Path(path_type=Path),
+    help="Search its rows.  [default: $ACTSTORE, or the one *.zarr here; where there is none, generated rows]",
+)
+@click.option("--split", default="train", show_default=True)
+@click.option(
+    "--synthetic",
+    metavar="ROWSxDIM",
+    help="Generate rows that resemble a ResNet-50's, in memory.  [default without a store: 1200000x2048, or what fits]",
+)
+@click.option("--batch", "batches", type=click.IntRange(1), multiple=True, default=(1, 32), show_default=True)
+@click.option("--categories", type=click.IntRange(2), default=1000, show_default=True, help="Of the classifier.")
+@click.option(
+    "--backbone", default="resnet50", show_default=True, help="Its time alone; weights do not matter. none: skip."
+)
+@click.option(
+    "--approximate", type=click.Choice(["ivf", "ivf-sq", "hnsw", "pq", "none"]), default="pq", show_default=True
+)
+@click.option(
+    "--fp32/--no-fp32",
+    default=None,
+    help="faiss's flat index, and torch over the same 4 bytes a value.  [default: where memory allows]",
+)
+@click.option(
+    "--seconds",
+    type=click.FloatRange(0, min_open=True),
+    default=6,
+    show_default=True,
+    help="For each figure, and at least three runs.",
+)
+@click.option("--threads", type=click.IntRange(1), help="[default: as many as there are cores]")
+@click.option("--device", default="cpu", show_default=True, help="cpu or cuda.")
+@click.option("--chart", type=click.Path(path_type=Path, dir_okay=False), help="Also draw bars, .png or .svg.")
+@click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="Also write the JSON to a file.")
+@json_option
+def bench_inference(
+    store: Path | None, split: str, synthetic: str | None, batches: tuple[int, ...], categories: int, backbone: str,
+    approximate: str, fp32: bool | None, seconds: float, threads: int | None, device: str, chart: Path | None,
+    out: Path | None, as_json: bool,
+) -> None:  # fmt: skip
+    """Milliseconds from image to category: by predicted parameters, and by nearest neighbours of every kind.
+
+    The paper's 6.83 ms against 37.867 ms and 45 GB, on this machine. Parts take turns; median and 95th percentile
+    per image; the rows and what every search needs are in memory before the clock starts.
+    """
+    import json
+
+    import torch
+
+    from actstore.backbones.construction import construct
+    from actstore.device import parse_device
+    from baselines.latency import Stopwatch, backbone_part
+    from baselines.latency_table import draw, to_markdown, to_results
+
+    place = parse_device(device)
+    torch.set_num_threads(threads or os.cpu_count() or 1)
+    rows, queries, what = choose_rows(store, split, synthetic)
+    network = None if backbone == "none" else construct(backbone, 0)
+    side = 1 if network is None else network.transform.crop
+    images = torch.rand(max(batches), 3, side, side, generator=torch.Generator().manual_seed(0))
+    parts = make_parts(rows, queries, categories, approximate, fp32, place)
+    if network is not None:
+        parts.insert(0, backbone_part(network.module, backbone, place))
+    watch = Stopwatch(seconds, place)
+    latencies: list[Latency] = []
+    for batch in batches:
+        click.echo(f"measuring at batch {batch}", err=True)
+        latencies += watch.measure(parts, batch, lambda part: images if part.kind == "backbone" else queries)
+    title = f"{what}; {torch.get_num_threads()} threads, {machine(place)}"
+    if chart is not None:
+        draw(latencies, chart, title)
+    results = to_results(latencies)
+    if out is not None:
+        out.write_text(json.dumps(results, indent=1) + "\n")
+    emit(results, as_json, lambda: f"{title}\n\n{to_markdown(latencies)}")
+
+
+def choose_rows(store: Path | None, split: str, synthetic: str | None) -> tuple[Any, Tensor, str]:
+    """A split or a tensor to search, held-out queries, and a line that says what they are."""
+    import actstore
+    from cli.options import find_store
+
+    if store is not None and synthetic is not None:
+        raise click.UsageError("--store and --synthetic exclude each other")
+    if synthetic is None:
+        try:
+            path = find_store(store)
+        except click.UsageError:
+            return generate(*PAPER_SIZE, fit=True)
+        opened = actstore.open(path)
+        return stored(opened[split], opened)
+    match = re.fullmatch(r"(\d+)x(\d+)", synthetic)
+    if match is None:
+        raise click.UsageError(f"--synthetic must be ROWSxDIM, such as 1200000x2048, got {synthetic!r}")
+    return generate(int(match[1]), int(match[2]), fit=False)
+
+
+def stored(rows: Any, store: Any) -> tuple[Any, Tensor, str]:
+    """Queries from val or test where the store has one; else from the rows themselves."""
+    import torch
+
+    from actstore.sampling import generator
+    from actstore.tensors import borrow
+
+    held = next((name for name in ("val", "test") if name in store.splits and name != rows.name), rows.name)
+    chosen = generator(0, 0).choice(len(store[held]), min(QUERIES, len(store[held])), replace=False)
+    queries = borrow(store[held].take(chosen)).float()
+    if len(queries) < QUERIES:
+        queries = torch.cat([queries] * -(-QUERIES // len(queries)))[:QUERIES]
+    return rows, queries, f"{len(rows):,} x {rows.dim} rows of {rows.path}, queries from {held}"
+
+
+def generate(count: int, dim: int, fit: bool) -> tuple[Tensor, Tensor, str]:
+    """fp16 rows in memory, and queries drawn with them but not among them."""
+    import torch
+
+    from actstore.sources.synthetic import SyntheticSpec
+
+    wanted, free = count, available_memory()
+    if fit:  # rows, a turned copy of some coordinates, and room to work
+        count = min(count, int(0.6 * free / (dim * 3)))
+    note = "" if count == wanted else f" ({wanted:,} would not fit into {human_bytes(free)})"
+    click.echo(f"generating {count:,} x {dim} rows in memory{note}", err=True)
+    rows = torch.empty(count + QUERIES, dim, dtype=torch.float16)
+    source = SyntheticSpec(count + QUERIES, dim, shuffled=True).table().activations
+    done = 0
+    with progress("generate", count + QUERIES) as bar:
+        for block in source.blocks(0, count + QUERIES):
+            rows[done : done + len(block)] = torch.from_numpy(block)
+            done += len(block)
+            bar.update(len(block))
+    return rows[:count], rows[count:].float(), f"{count:,} x {dim} generated rows{note}"
+
+
+def make_parts(
+    rows: Any, queries: Tensor, categories: int, approximate: str, fp32: bool | None, device: Any
+) -> list[Part]:
+    from baselines import latency
+
+    count, dim = rows.shape
+    parts = [latency.head_part(categories, dim, device)]
+    if device.type == "cuda":
+        return [*parts, latency.gpu_part(rows)]
+    parts.append(latency.exact_part(rows))
+    with progress("bounded index", count) as bar:
+        parts.append(latency.bounded_part(rows, bar.update))
+    if approximate != "none":
+        with progress(f"{approximate} index", count) as bar:
+            parts.append(latency.approximate_part(rows, queries, approximate, bar.update))
+    needed, free = 4 * count * dim, available_memory()
+    if fp32 is None and needed > 0.8 * free:
+        click.echo(
+            f"no fp32 copy for faiss and torch: it takes {human_bytes(needed)}, {human_bytes(free)} are free", err=True
+        )
+    elif fp32 is not False:
+        click.echo(f"copying the rows to fp32, {human_bytes(needed)}", err=True)
+        parts += latency.flat_parts(rows)
+    return parts
+
+
+def available_memory() -> int:
+    """Bytes that can be had without swapping."""
+    info = Path("/proc/meminfo")
+    if info.exists():
+        line = next(line for line in info.read_text().splitlines() if line.startswith("MemAvailable"))
+        return int(line.split()[1]) * 1024
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
+
+
+def machine(device: Any) -> str:
+    import platform
+
+    import torch
+
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else f"{platform.machine()} CPU, no GPU used"

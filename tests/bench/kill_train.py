@@ -1,0 +1,64 @@
+"""`ppa train` killed at random moments and resumed: the weights against those of an uninterrupted run, bit by bit."""
+
+from __future__ import annotations
+
+import random
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from safetensors.torch import load_file
+
+from actstore.bench.measure import Result
+from tests.bench.common import OUT, actstore, report
+
+KILLS, EPOCHS, BATCHES = 12, 40, 10
+
+
+def train(store: Path, out: Path) -> list[str | Path]:
+    code = "from cli.ppa import main; main()"
+    settings = ["--epochs", str(EPOCHS), "--batches", str(BATCHES), "--checkpoint-seconds", "0"]
+    return [sys.executable, "-c", code, "train", "--phi", "phi2", "--store", store, "--out", out, *settings]
+
+
+def same(first: Path, second: Path) -> bool:
+    ours, theirs = (load_file(folder / "model.safetensors") for folder in (first, second))
+    return ours.keys() == theirs.keys() and all(bool((ours[name] == theirs[name]).all()) for name in ours)
+
+
+def main() -> None:
+    folder = OUT / "kill-train"
+    shutil.rmtree(folder, ignore_errors=True)
+    store = folder / "x.zarr"
+    actstore("synth", store, "--rows", "20000", "--dim", "256", "--classes", "100")
+    begin = time.perf_counter()
+    subprocess.run(train(store, folder / "whole"), check=True, capture_output=True)
+    whole = time.perf_counter() - begin
+    chance, kills, finished, identical = random.Random(0), 0, 0, 0
+    while kills < KILLS:
+        out = folder / f"killed-{finished}"
+        while True:
+            child = subprocess.Popen(train(store, out), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+            try:
+                child.wait(timeout=chance.uniform(0.3, 1) * whole)
+            except subprocess.TimeoutExpired:
+                child.kill()
+                child.wait()
+                kills += 1
+                continue
+            break
+        finished += 1
+        identical += same(folder / "whole", out)
+    report(
+        "kill_train",
+        [Result("kills", kills, ""), Result("resumed runs finished", finished, ""), Result("identical", identical, "")],
+        ["every resumed run ends with the weights of the uninterrupted one, bit for bit"],
+    )
+    assert identical == finished
+    shutil.rmtree(folder)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,65 @@
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from cli.ppa import main
+
+QUICK = ("--seconds", "0.01", "--backbone", "none", "--batch", "2", "--threads", "1")
+
+
+def run(*arguments: str | Path) -> Any:
+    return CliRunner().invoke(main, [str(argument) for argument in arguments])
+
+
+def test_generated_rows(tmp_path: Path) -> None:
+    chart, out = tmp_path / "bars.png", tmp_path / "bench.json"
+    done = run("bench-inference", "--synthetic", "2000x64", *QUICK, "--chart", chart, "--out", out)
+    assert done.exit_code == 0, done.output
+    for name in ("parametric classifier", "fp16 rows", "bounded", "approximate", "IndexFlatIP", "37.867", "45 GB"):
+        assert name in done.output
+    assert chart.exists()
+    assert {"name", "value", "unit", "peer", "peer_value", "ratio"} <= set(json.loads(out.read_text())[0])
+
+
+def test_the_store_at_hand(make_store: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    store = make_store(rows=1500, dim=32)
+    monkeypatch.setenv("ACTSTORE", str(store.path))
+    done = run("bench-inference", *QUICK, "--approximate", "none", "--no-fp32", "--json")
+    assert done.exit_code == 0, done.output
+    names = [one["name"] for one in json.loads(done.stdout)]
+    assert "exact NN, torch, fp16 rows, batch 2" in names
+    assert not any("faiss" in name for name in names)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--synthetic", "12"), "must be ROWSxDIM"),
+        (("--synthetic", "10x10", "--store", "x.zarr"), "exclude each other"),
+        (("--synthetic", "2000x16", "--device", "cuda"), "no CUDA device"),
+    ],
+)
+def test_bad_input(arguments: tuple[str, ...], message: str) -> None:
+    import torch
+
+    if "cuda" in arguments and torch.cuda.is_available():
+        pytest.skip("there is a GPU")
+    done = run("bench-inference", *QUICK, *arguments)
+    assert done.exit_code in (1, 2)
+    assert message in done.output
+    assert "Traceback" not in done.output
+
+
+def test_adaptation() -> None:
+    small = ("--dim", "16", "--categories", "5", "--base", "4", "--images", "1000")
+    done = run("bench-adapt", *small, "--backbone", "small", "--seconds", "0.01", "--threads", "1", "--json")
+    assert done.exit_code == 0, done.output
+    results = json.loads(done.stdout)
+    assert [one["peer_value"] for one in results] == [0.683, 6480, 6480]
+    assert all(one["value"] > 0 for one in results)
