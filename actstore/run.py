@@ -88,7 +88,7 @@ class Trainee(ABC):
 
 @dataclass(frozen=True)
 class RunOptions:
-    """What does not change the outcome. every: steps per line of the log, but `measure` may stop there too."""
+    """What does not change the outcome."""
 
     checkpoint_seconds: float = 30.0
     restart: bool = False
@@ -182,8 +182,10 @@ class _Loop:
             )
 
     def _save(self) -> None:
+        tensors = self._trainee.state()
+        self._refuse_divergence(largest(tensors))  # a figure is of before the update: weights may be worse than it
         text = {"identity": self._identity, "state": asdict(self._state)}
-        write_training(self._folder / CHECKPOINT, self._trainee.state(), text)
+        write_training(self._folder / CHECKPOINT, tensors, text)
 
     def _resume(self) -> _State:
         path = self._folder / CHECKPOINT
@@ -193,7 +195,8 @@ class _Loop:
         return _State(**written["state"])
 
     def _finish(self) -> Trained:
-        state = self._state
+        state, tensors = self._state, self._trainee.model()
+        self._refuse_divergence(largest(tensors))
         last = state.history[-1] if state.history else {}
         summary = {
             "steps": state.step,
@@ -204,9 +207,15 @@ class _Loop:
         write_log(self._folder / LOG, state.history)
         self._trainee.keep(self._folder)
         write_atomic(self._folder / READABLE, json.dumps(text, indent=1, ensure_ascii=False).encode())
-        write_training(self._folder / MODEL, self._trainee.model(), text)  # last: it says that all is there
+        write_training(self._folder / MODEL, tensors, text)  # last: it says that all is there
         (self._folder / CHECKPOINT).unlink(missing_ok=True)
         return read_model(self._folder / MODEL)
+
+
+def largest(tensors: Mapping[str, Tensor]) -> Figures:
+    """The largest magnitude in each tensor of floats; NaN or infinite where it holds such a value."""
+    floats = {name: one.detach() for name, one in tensors.items() if one.is_floating_point() and one.numel()}
+    return {name: float(torch.linalg.vector_norm(one, torch.inf)) for name, one in floats.items()}
 
 
 def optimiser_state(optimiser: torch.optim.Optimizer, module: nn.Module) -> Tensors:

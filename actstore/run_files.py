@@ -11,7 +11,7 @@ from typing import Any
 
 from torch import Tensor
 
-from actstore.errors import InvalidInputError
+from actstore.errors import DamagedError, InvalidInputError
 from actstore.files import write_atomic
 from actstore.tensorfile import read_tensors, write_tensors
 
@@ -54,7 +54,10 @@ def read_training(path: Path) -> tuple[Tensors, dict[str, Any]]:
 
 def read_model(path: Path) -> Trained:
     tensors, text = read_training(path)
-    return Trained(path.parent, tensors, text["identity"], text["steps"], text["seconds"], text["figures"])
+    try:
+        return Trained(path.parent, tensors, text["identity"], text["steps"], text["seconds"], text["figures"])
+    except KeyError as error:
+        raise DamagedError(f"{path} is no finished training: it says nothing of {error}; train it again") from None
 
 
 def write_log(path: Path, history: Sequence[Mapping[str, float]]) -> None:

@@ -144,6 +144,27 @@ class Split:
 
         return find_rows(self, classes=classes, path_glob=path_glob, rows=rows)
 
+    def search(
+        self,
+        vectors: Any,
+        k: int = 10,
+        *,
+        exact: bool = True,
+        method: str = "auto",
+        metric: str = "cosine",
+        device: str = "cpu",
+    ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+        """The k nearest rows of each of vectors (n, dim) -> scores (n, k) descending, rows (n, k).
+
+        Equal scores are ordered by row. exact=False, or a method such as "ivf", asks the index that
+        `actstore index` built; see search/__init__.py for the methods.
+        """
+        from actstore.search import search
+
+        if not exact and method == "auto":
+            method = "approximate"
+        return search(self, vectors, k, method=method, metric=metric, device=device)
+
     def statistics(self, progress: Any = None) -> ClassStatistics:
         """Count, mean and variance of every class, cached in the store under the hash of the content."""
         from actstore.statistics import class_statistics

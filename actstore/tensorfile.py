@@ -38,7 +38,7 @@ def read_tensors(path: Path, kind: str) -> tuple[dict[str, Tensor], dict[str, An
     except SafetensorError as error:
         # a pickle ends up here too: it is never opened as one, since opening a pickle can run what is in it
         raise DamagedError(f"{path} is damaged or no safetensors file ({error}); expected a {kind}") from error
-    about: dict[str, Any] = json.loads(text) if text is not None else {}
+    about = _parse(text)
     if about.get("kind") != kind:
         raise InvalidInputError(f"{path} must be a {kind}, got {_article(about.get('kind'))}")
     return tensors, about
@@ -47,6 +47,15 @@ def read_tensors(path: Path, kind: str) -> tuple[dict[str, Tensor], dict[str, An
 def below(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
     """The tensors whose names begin so, without that beginning."""
     return {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
+
+
+def _parse(text: str | None) -> dict[str, Any]:
+    """Empty where others wrote the file, or this library something else."""
+    try:
+        found = json.loads(text or "{}")
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 def _article(kind: Any) -> str:

@@ -80,12 +80,13 @@ def adapt(
     if (support is None) == (support_store is None):
         raise click.UsageError("examples come from --support DIR, or from --support-store STORE: give one of the two")
     learner = begin(phi, classifier, store, train_split)
+    network = learner.about.get("network", {})
     began = time.perf_counter()
     if support is not None:
-        examples = support_from_images(learner.about.get("network", {}), weights, support, device, on_error)
+        examples = support_from_images(network, weights, support, device, on_error)
     else:
         assert support_store is not None
-        examples = support_from_rows(support_store, support_split, classes, path_glob, rows)
+        examples = support_from_rows(network, support_store, support_split, classes, path_glob, rows)
     read = time.perf_counter()
     learn(learner, examples, phi, extend, aggregate, novel_bias)
     took = time.perf_counter() - read

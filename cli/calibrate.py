@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
     from actstore import Split
     from predictor.calibrate import Calibration
+    from predictor.checkpoint import TrainedPhi
+    from predictor.classifier import Classifier
 
 
 @click.command(
@@ -51,7 +53,7 @@ if TYPE_CHECKING:
 @json_option
 def calibrate(
     phi: Path | None, classifier: Path | None, novel_bias: float | None, aggregate: str | None,
-    store: Path | None,    train_split: str, shots: str, head: Path | None, tasks: int, seed: int, as_json: bool,
+    store: Path | None, train_split: str, shots: str, head: Path | None, tasks: int, seed: int, as_json: bool,
 ) -> None:  # fmt: skip
     """Fit the constant on the novel scores, which trades base for novel accuracy, without any novel category.
 
@@ -65,24 +67,27 @@ def calibrate(
         return
     if phi is None:
         raise click.UsageError("name the run to calibrate with --phi, or set a --classifier with --novel-bias")
+    if aggregate is not None:
+        raise click.UsageError("--aggregate belongs to --novel-bias; otherwise the better one is found")
+    counts = parse_numbers("--shots", shots)
     import actstore
     from predictor.calibrate import calibrate as fit
     from predictor.calibration_file import save_calibrations
     from predictor.checkpoint import load_phi
 
     trained = load_phi(phi)
+    opened = None if classifier is None else open_classifier(classifier, trained)
     rows = actstore.open(find_store(store))[train_split]
     trained.require_store(rows)
     say_means_are_computed(rows)
     weights = head_weights(head, trained.categories.base, rows)
     with progress("calibrate", tasks, "tasks") as bar:
-        counts = parse_numbers("--shots", shots)
         fits = fit(trained.phi, rows, trained.categories, counts, weights, tasks, seed, bar.update)
     folder = trained.path.parent
     save_calibrations(folder, fits)
     draw(folder, fits)
-    if classifier is not None:
-        set_fitted(classifier, fits)
+    if classifier is not None and opened is not None:
+        set_fitted(classifier, opened, fits)
     emit([one.to_json() for one in fits], as_json, lambda: describe(folder, fits))
 
 
@@ -102,27 +107,37 @@ def set_by_hand(path: Path, novel_bias: float, aggregate: str | None, as_json: b
     emit(result, as_json, lambda: f"{path}: novel bias {opened.novel_bias:g}, aggregate {opened.aggregate}")
 
 
-def set_fitted(path: Path, fits: list[Calibration]) -> None:
-    from predictor.calibrate import choose_for
-    from predictor.classifier_file import load_classifier, save_classifier
+def open_classifier(path: Path, trained: TrainedPhi) -> Classifier:
+    """The classifier to set, which must have the phi that is calibrated: scores of another differ in their scale."""
+    from actstore.errors import InvalidInputError
+    from predictor.classifier_file import load_classifier
 
     opened = load_classifier(path)
+    ours, theirs = trained.phi.state_dict(), opened.phi.state_dict()
+    if ours.keys() != theirs.keys() or any(not ours[name].equal(theirs[name]) for name in ours):
+        raise InvalidInputError(f"{path} was made with another phi than {trained.path}; calibrate that one")
+    return opened
+
+
+def set_fitted(path: Path, opened: Classifier, fits: list[Calibration]) -> None:
+    from predictor.calibrate import choose_for
+    from predictor.classifier_file import save_classifier
+
     chosen = choose_for(fits, opened.typical_shots())
     opened.calibrate(chosen.novel_bias, chosen.aggregate)
     save_classifier(path, opened)
 
 
 def draw(folder: Path, fits: list[Calibration]) -> None:
+    from predictor.calibration_file import FIGURE
     from predictor.figures import draw_trade_off
 
     curves = {f"{fit.shots} shots, {fit.aggregate}": (fit.curve["novel"], fit.curve["base"]) for fit in fits}
-    points = []
-    for name, wanted in (("no constant", None), ("calibrated", "fitted")):
-        fit = fits[0]
-        bias = 0.0 if wanted is None else fit.novel_bias
+    fit, points = fits[0], []
+    for name, bias in (("no constant", 0.0), ("calibrated", fit.novel_bias)):
         place = min(range(len(fit.curve["bias"])), key=lambda i: abs(fit.curve["bias"][i] - bias))
         points.append((f"{name}, {fit.shots} shots", fit.curve["novel"][place], fit.curve["base"][place]))
-    draw_trade_off(folder / "calibration.png", curves, points)
+    draw_trade_off(folder / FIGURE, curves, points)
 
 
 def describe(folder: Path, fits: list[Calibration]) -> str:

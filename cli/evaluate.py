@@ -14,6 +14,7 @@ from cli.recognition import (
     choose_categories,
     parse_numbers,
     require_test_split,
+    say_means_are_computed,
     seen_novel,
     split_file_option,
     store_option,
@@ -89,6 +90,7 @@ def evaluate(
     Means over draws with 95% confidence intervals. The paper's figures are of 1000-way ImageNet.
     """
     import actstore
+    from actstore.files import write_atomic
     from predictor.checkpoint import load_phi
     from predictor.evaluate import all_way_task
     from predictor.table import records, to_csv, to_markdown
@@ -102,6 +104,8 @@ def evaluate(
     trained = [load_phi(path) for path in phis]
     categories = agreed_categories(trained, split_file, train)
     task = all_way_task(train, test, categories)
+    if trained or methods != "nn":  # nearest neighbours alone need no means
+        say_means_are_computed(train)
     contestants = [
         *baselines(methods, task, categories, head, runs, seed),
         *predictors(trained, task, aggregate, novel_bias),
@@ -112,7 +116,7 @@ def evaluate(
     warning = seen_novel(train, categories)
     if out is not None:
         text = {".md": to_markdown, ".csv": to_csv}.get(out.suffix, lambda r, w: json.dumps(records(r, w), indent=1))
-        out.write_text(text(rows, warning) + "\n", "utf-8")
+        write_atomic(out, (text(rows, warning).rstrip("\n") + "\n").encode())
     emit(records(rows, warning), as_json, lambda: to_markdown(rows, warning))
 
 

@@ -8,12 +8,17 @@ from actstore import __version__
 from cli.adapt import adapt
 from cli.analysis import analyse
 from cli.baseline import baseline
+from cli.bench_adapt import bench_adapt
+from cli.bench_inference import bench_inference
 from cli.calibrate import calibrate
+from cli.demo import demo
 from cli.episodes import episodes
 from cli.evaluate import evaluate
+from cli.figures import figures
 from cli.group import Commands, example
 from cli.predict import categories, export, predict
 from cli.pretrain import pretrain
+from cli.report import report
 from cli.split import split
 from cli.train import train
 
@@ -36,5 +41,7 @@ def main(debug: bool) -> None:
 
 for command in (
     pretrain, split, train, calibrate, evaluate, episodes, baseline, adapt, predict, categories, export, analyse,
+    bench_inference, bench_adapt,
+    figures, report, demo,
 ):  # fmt: skip
     main.add_command(command)

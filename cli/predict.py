@@ -9,11 +9,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from cli.group import emit, example, json_option, table
-from cli.options import filter_options, open_split
+from cli.options import filter_options
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from predictor.classifier import Classifier
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -48,19 +46,19 @@ def predict(
     path_glob: str | None, rows: str | None, top: int, weights: Path | None, device: str, on_error: str, as_json: bool,
 ) -> None:  # fmt: skip
     """The most probable categories of IMAGES (files or folders), or of rows of a store."""
-    from cli.support import list_queries, read_images
+    from cli.support import list_queries, read_images, read_rows
     from predictor.classifier_file import load_classifier
 
     if bool(images) == (store is not None):
         raise click.UsageError("give images to classify, or rows of a store with --store: one of the two")
     learner = load_classifier(classifier)
+    network = learner.about.get("network", {})
     if store is not None:
-        names, activations = stored_rows(learner, store, split, classes, path_glob, rows)
+        opened, chosen, activations = read_rows(network, store, split, classes, path_glob, rows)
+        names = [opened.ids[int(row)] for row in chosen]
     else:
-        activations, items = read_images(
-            learner.about.get("network", {}), weights, list_queries(images), device, on_error
-        )
-        names = [item.id for item in items]
+        activations, items = read_images(network, weights, list_queries(images), device, on_error)
+        names = [item.path.as_posix() for item in items]
     found = learner.predict(activations, top)
     result = [
         {"image": name, "top": [{"category": category, "probability": share} for category, share in one]}
@@ -70,17 +68,6 @@ def predict(
         f"{name}\n" + "\n".join(f"  {share:6.1%}  {category}" for category, share in one)
         for name, one in zip(names, found, strict=True)
     ))  # fmt: skip
-
-
-def stored_rows(
-    learner: Classifier, store: Path, split: str | None, classes: tuple[str, ...], path_glob: str | None,
-    rows: str | None,
-) -> tuple[list[str], Tensor]:  # fmt: skip
-    from actstore.tensors import borrow
-
-    opened = open_split(store, split)
-    chosen = opened.query(classes=list(classes) or None, path_glob=path_glob, rows=rows)
-    return [opened.ids[int(row)] for row in chosen], borrow(opened.take(chosen)).float()
 
 
 @click.command(
@@ -98,15 +85,17 @@ def categories(action: str, names: tuple[str, ...], classifier: Path, as_json: b
     """List the categories of a classifier, remove added ones, or rename one (OLD NEW)."""
     from predictor.classifier_file import load_classifier, save_classifier
 
+    if action == "list" and names:
+        raise click.UsageError(f"list takes no names, got {' '.join(names)}")
+    if action == "remove" and not names:
+        raise click.UsageError("name the categories to remove")
+    if action == "rename" and len(names) != 2:
+        raise click.UsageError(f"rename takes the old name and the new one, got {len(names)} names")
     learner = load_classifier(classifier)
     if action == "remove":
-        if not names:
-            raise click.UsageError("name the categories to remove")
         for name in names:
             learner.remove(name)
     elif action == "rename":
-        if len(names) != 2:
-            raise click.UsageError(f"rename takes the old name and the new one, got {len(names)} names")
         learner.rename(*names)
     if action != "list":
         save_classifier(classifier, learner)

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from cli.group import emit, example, json_option
 from cli.recognition import SPLIT_FILE, seen_novel, store_option
+
+if TYPE_CHECKING:
+    from actstore.category_split import CategorySplit
 
 
 @click.command(
@@ -42,7 +46,7 @@ def split(
     By default the first 90% of the class names in alphabetical order are the base, as in the paper.
     """
     import actstore
-    from actstore.category_split import CategorySplit, alphabetical_split, read_split, seeded_split
+    from actstore.category_split import alphabetical_split, read_split, seeded_split
     from actstore.errors import InvalidInputError
     from actstore.files import write_atomic
 
@@ -50,6 +54,10 @@ def split(
     names = opened.classes
     if source is not None and seed is not None:
         raise click.UsageError("--from takes the classes of a file, --seed draws them; choose one")
+    if source is not None and validation_share:
+        raise click.UsageError("--from takes the classes of a file: name validation classes with --validate instead")
+    if novel_share + validation_share > 1:
+        raise click.UsageError(f"shares must be at most 1 together, got {novel_share:g} and {validation_share:g}")
     if source is not None:
         chosen = read_split(source)
         chosen.require_known(names)
@@ -61,7 +69,7 @@ def split(
         chosen = chosen.hold_out(chosen.base[len(chosen.base) - held :])
     chosen = chosen.hold_out(validate)
     text = json.dumps(chosen.to_json(), indent=1, ensure_ascii=False)
-    if out.exists() and not force and CategorySplit.from_json(json.loads(out.read_text("utf-8"))) != chosen:
+    if out.exists() and not force and read_split(out) != chosen:
         raise InvalidInputError(f"{out} exists and is another split; choose another --out, or --force to overwrite it")
     write_atomic(out, text.encode())
     warning = next((seen_novel(opened[name], chosen) for name in opened.splits), None)
@@ -70,10 +78,7 @@ def split(
     emit(result, as_json, lambda: "\n".join(filter(None, [describe(chosen, out), warning])))
 
 
-def describe(chosen: object, out: Path) -> str:
-    from actstore.category_split import CategorySplit
-
-    assert isinstance(chosen, CategorySplit)
+def describe(chosen: CategorySplit, out: Path) -> str:
     parts = [f"{len(chosen.base):,} base ({chosen.base[0]} … {chosen.base[-1]})", f"{len(chosen.novel):,} novel"]
     if chosen.validation:
         parts.append(f"{len(chosen.validation):,} validation")

@@ -11,8 +11,11 @@ import click
 from cli.options import open_split
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
     from torch import Tensor
 
+    from actstore import Split
     from actstore.sources.items import ImageItem
 
 
@@ -66,9 +69,9 @@ def read_images(
     from actstore.errors import InvalidInputError
 
     backbone = load_recorded(record, weights)
-    rows, positions, failures = activations_of(backbone, items, parse_device(device))
+    rows, positions, failures = activations_of(backbone, items, parse_device(device), record.get("views", 1))
     for position, reason in failures:
-        where = f"{items[position].path}: {reason}"
+        where = f"{items[position].path}: {reason.removeprefix(f'{items[position].id}: ')}"
         if on_error == "fail":
             raise InvalidInputError(f"{where} (--on-error skip leaves such images out)")
         click.echo(f"skipped {where}", err=True)
@@ -94,18 +97,38 @@ def support_from_images(
     return found
 
 
-def support_from_rows(
-    store: Path, split: str | None, classes: Sequence[str], path_glob: str | None, rows: str | None
-) -> dict[str, Tensor]:
-    """Labelled rows of a store, by class."""
+def read_rows(
+    record: Mapping[str, Any], store: Path, split: str | None, classes: Sequence[str], path_glob: str | None,
+    rows: str | None,
+) -> tuple[Split, NDArray[np.int64], Tensor]:  # fmt: skip
+    """The split, the rows that the filters choose, and their activations (n, dim). record: the network they must be of.
+
+    Where the store or the classifier does not say which network it is from, only the dim can tell them apart.
+    """
     from actstore.errors import InvalidInputError
     from actstore.tensors import borrow
 
     opened = open_split(store, split)
+    ours, theirs = record.get("weights_sha256"), opened.spec.provenance.get("weights_sha256")
+    if ours and theirs and ours != theirs:
+        raise InvalidInputError(
+            f"{store} holds activations of another network ({opened.spec.provenance.get('backbone')}) than the "
+            f"classifier's ({record.get('backbone')}); give rows of that one"
+        )
     chosen = opened.query(classes=list(classes) or None, path_glob=path_glob, rows=rows)
+    return opened, chosen, borrow(opened.take(chosen)).float()
+
+
+def support_from_rows(
+    record: Mapping[str, Any], store: Path, split: str | None, classes: Sequence[str], path_glob: str | None,
+    rows: str | None,
+) -> dict[str, Tensor]:  # fmt: skip
+    """Labelled rows of a store, by class."""
+    from actstore.errors import InvalidInputError
+
+    opened, chosen, values = read_rows(record, store, split, classes, path_glob, rows)
     labels = opened.labels[chosen]
     if not len(chosen) or (labels < 0).any():
         what = "no row" if not len(chosen) else "a row without a label"
         raise InvalidInputError(f"the support chosen from {opened.path} holds {what}; choose labelled rows")
-    values = borrow(opened.take(chosen)).float()
     return {opened.classes[label]: values[labels == label] for label in sorted(set(labels.tolist()))}

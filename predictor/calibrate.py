@@ -10,7 +10,7 @@ category it was never taught. Where the split has validation categories, those a
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any
 
@@ -24,7 +24,7 @@ from actstore.errors import InvalidInputError
 from actstore.sampling import draw_support, generator
 from actstore.split import Split
 from predictor.evaluate import class_means, rows_of, take_float
-from predictor.method import Aggregate, novel_scores
+from predictor.method import Aggregate, nearest_shots, novel_scores
 from predictor.outcome import BaseSide, Outcome, Queries
 from predictor.phi import Phi
 
@@ -150,6 +150,10 @@ class _StandInTask:
         base_rows, base_targets = rows_of(train, others, MOST_QUERIES)
         rows, targets = rows_of(train, stand_ins, MOST_QUERIES)
         unseen = ~np.isin(rows, self._rows)
+        if not unseen.any():
+            raise InvalidInputError(
+                f"{most_shots} shots leave no row of the stand-ins to measure on; calibrate with fewer --shots"
+            )
         activations = change(take_float(train, np.concatenate([base_rows, rows[unseen]])))
         self._queries = Queries(activations, torch.from_numpy(base_targets), torch.from_numpy(targets[unseen]))
         self._phi = phi
@@ -197,8 +201,8 @@ def choose_for(calibrations: Sequence[Calibration], shots: int) -> Calibration:
     """The one for this number of shots, or for the nearest that was fitted."""
     if not calibrations:
         raise InvalidInputError("nothing was calibrated; run `ppa calibrate` first")
-    nearest = min(calibrations, key=lambda one: (abs(one.shots - shots), one.shots))
-    return replace(nearest, shots=shots)
+    by_shots = {one.shots: one for one in calibrations}
+    return by_shots[nearest_shots(by_shots, shots)]
 
 
 def _describe(categories: CategorySplit, has_head: bool, tasks: int) -> str:

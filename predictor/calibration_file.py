@@ -10,13 +10,19 @@ from actstore.errors import DamagedError
 from actstore.files import write_atomic
 from predictor.calibrate import Calibration
 
-NAME = "calibration.json"
+NAME, FIGURE = "calibration.json", "calibration.png"
 
 
 def save_calibrations(folder: Path, calibrations: Sequence[Calibration]) -> Path:
     text = json.dumps([one.to_json() for one in calibrations], indent=1)
     write_atomic(folder / NAME, text.encode())
     return folder / NAME
+
+
+def forget_calibrations(folder: Path) -> None:
+    """Those of weights that were in this folder before: a constant fits the scores of one phi."""
+    for name in (NAME, FIGURE):
+        (folder / name).unlink(missing_ok=True)
 
 
 def load_calibrations(folder: Path) -> list[Calibration]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -50,9 +51,11 @@ class Classifier:
             raise InvalidInputError(
                 f"base parameters must be ({len(base)}, {phi.spec.dim}), got {tuple(base_parameters.shape)}"
             )
-        self.phi, self.base, self.base_parameters = phi, tuple(base), base_parameters
-        self.aggregate, self.novel_bias, self.about = aggregate, novel_bias, dict(about or {})
+        self.phi, self.base, self.base_parameters = phi, tuple(base), base_parameters.detach()
+        self.about = dict(about or {})
         self.support: dict[str, Tensor] = {}  # novel category -> its examples (n, dim)
+        self.aggregate: Aggregate = aggregate
+        self.calibrate(novel_bias, aggregate)
 
     @classmethod
     def from_means(cls, phi: Phi, base: Sequence[str], means: Tensor, **options: Any) -> Self:
@@ -74,7 +77,7 @@ class Classifier:
 
     def adapt_all(self, examples: Mapping[str, ArrayLike | Tensor], extend: bool = False) -> None:
         """Learn many categories at once; they may have different numbers of examples. All or none are added."""
-        parsed = {name: self._parse(name, given) for name, given in examples.items()}
+        parsed = {name: self._parse_examples(name, given) for name, given in examples.items()}
         for name in parsed:
             if name in self.base:
                 raise InvalidInputError(f"{name!r} is a base category already; give the new category another name")
@@ -100,6 +103,7 @@ class Classifier:
         self.support = {new if key == name else key: rows for key, rows in self.support.items()}
 
     @cached_property
+    @torch.no_grad()
     def rows(self) -> Rows:
         """Predicted anew after every change."""
         parts = [examples if self.aggregate == "max" else examples.mean(0, keepdim=True)
@@ -111,6 +115,7 @@ class Classifier:
         category = torch.repeat_interleave(torch.arange(len(counts)), counts)
         return Rows(torch.cat([self.base_parameters, novel]), bias, category)
 
+    @torch.no_grad()
     def scores(self, activations: ArrayLike | Tensor) -> Tensor:
         """(n, dim) -> (n, n_categories) before the softmax."""
         rows = self.rows
@@ -119,7 +124,7 @@ class Classifier:
         if len(rows.category) == len(self.categories):
             return scores
         best = scores.new_full((len(scores), len(self.categories)), -torch.inf)
-        return best.index_reduce_(1, rows.category, scores, "amax")
+        return best.scatter_reduce_(1, rows.category.expand_as(scores), scores, "amax")
 
     def predict(self, activations: ArrayLike | Tensor, top: int = 5) -> list[list[tuple[str, float]]]:
         """The most probable categories of each row of (n, dim), with their probabilities."""
@@ -141,6 +146,10 @@ class Classifier:
 
     def calibrate(self, novel_bias: float, aggregate: Aggregate | None = None) -> None:
         """Set the constant on the novel scores, and how several examples of a category are put together."""
+        if not math.isfinite(novel_bias):
+            raise InvalidInputError(f"the novel bias must be a finite number, got {novel_bias}")
+        if aggregate not in (None, "max", "mean"):
+            raise InvalidInputError(f"aggregate must be max or mean, got {aggregate!r}")
         self.novel_bias, self.aggregate = float(novel_bias), aggregate or self.aggregate
         self._forget_rows()
 
@@ -154,13 +163,25 @@ class Classifier:
             known = ", ".join(list(self.support)[:5]) or "none was added yet"
             raise InvalidInputError(f"no added category is named {name!r}; there are: {known}")
 
+    def _parse_examples(self, name: str, values: ArrayLike | Tensor) -> Tensor:
+        """Memory of its own: the caller may go on with theirs."""
+        if not isinstance(name, str) or not name:
+            raise InvalidInputError(f"a category needs a name, got {name!r}")
+        examples = self._parse(f"category {name!r}", values)
+        if not len(examples):
+            raise InvalidInputError(f"category {name!r} has no support; give at least one example")
+        return examples.clone()
+
     def _parse(self, what: str, values: ArrayLike | Tensor) -> Tensor:
-        tensor = values if isinstance(values, Tensor) else torch.from_numpy(np.array(values, np.float32))
-        tensor = tensor.float() if tensor.ndim != 1 else tensor.float()[None]
+        try:
+            with np.errstate(over="ignore"):  # an infinity is refused below
+                tensor = values if isinstance(values, Tensor) else torch.from_numpy(np.array(values, np.float32))
+        except (TypeError, ValueError) as error:
+            raise InvalidInputError(f"{what}: expected activations (n, {self.dim}), got no array: {error}") from None
+        tensor = tensor.detach().float()
+        tensor = tensor[None] if tensor.ndim == 1 else tensor
         if tensor.ndim != 2 or tensor.shape[1] != self.dim:
             raise InvalidInputError(f"{what}: expected activations (n, {self.dim}), got {tuple(tensor.shape)}")
-        if not len(tensor) and what != "queries":
-            raise InvalidInputError(f"category {what!r} has no support; give at least one example")
         if not torch.isfinite(tensor).all():
             raise InvalidInputError(f"{what}: activations must be finite, got a NaN or an infinity")
         return tensor

@@ -39,9 +39,7 @@ def load_classifier(path: Path) -> Classifier:
         )
         counts = [count for _, count in about["novel"]]
         examples = torch.split(tensors["support"], counts)
-    except (KeyError, TypeError, RuntimeError) as error:
+        classifier.adapt_all({name: rows for (name, _), rows in zip(about["novel"], examples, strict=True)})
+    except (KeyError, TypeError, ValueError, RuntimeError) as error:
         raise DamagedError(f"{path} is damaged: {error}; make it again with `ppa adapt`") from error
-    if about["novel"]:
-        names = [name for name, _ in about["novel"]]
-        classifier.adapt_all(dict(zip(names, examples, strict=True)))
     return classifier

@@ -27,6 +27,7 @@ def export_torch(classifier: Classifier, path: Path) -> None:
     """
     import io
 
+    _refuse_json(path)
     rows = classifier.rows
     state: dict[str, Tensor] = {"weight": rows.weight, "bias": rows.bias, "row_category": rows.category}
     if classifier.phi.scale is not None:
@@ -47,6 +48,7 @@ def export_onnx(classifier: Classifier, path: Path) -> float:
         import onnxruntime
     except ModuleNotFoundError as error:
         raise InvalidInputError(f"ONNX export needs {error.name}: pip install 'actstore[onnx]'") from None
+    _refuse_json(path)
     model = _build_graph(classifier)
     onnx.checker.check_model(model)
     data = model.SerializeToString()
@@ -72,13 +74,12 @@ def _build_graph(classifier: Classifier) -> Any:
         constants["query_scale"] = classifier.phi.scale.detach().numpy()
         constants["tiny"] = np.float32(1e-12)
         nodes += [
-            helper.make_node("ReduceL2", ["activations"], ["length"], axes=None, keepdims=1),
+            helper.make_node("ReduceL2", ["activations", "axis"], ["length"], keepdims=1),
             helper.make_node("Max", ["length", "tiny"], ["safe_length"]),
             helper.make_node("Div", ["activations", "safe_length"], ["direction"]),
             helper.make_node("Mul", ["direction", "query_scale"], ["queries"]),
         ]
         constants["axis"] = np.array([1], np.int64)
-        nodes[0].input.append("axis")
         queries = "queries"
     nodes.append(helper.make_node("Gemm", [queries, "weight", "bias"], ["row_scores"], transB=1))
     constants["rows_of_category"] = rows_of_category(rows, len(names))
@@ -112,6 +113,11 @@ def rows_of_category(rows: Rows, n_categories: int) -> NDArray[np.int64]:
     return table
 
 
+def _refuse_json(path: Path) -> None:
+    if path.suffix == ".json":
+        raise InvalidInputError(f"{path} is where the category names go; give the export another ending")
+
+
 def _write_names(classifier: Classifier, path: Path) -> None:
-    about = {"categories": list(classifier.categories), "dim": classifier.dim, **classifier.about}
+    about = {**classifier.about, "categories": list(classifier.categories), "dim": classifier.dim}
     write_atomic(path.with_suffix(".json"), json.dumps(about, indent=1, ensure_ascii=False).encode())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Literal
 
 import torch
@@ -57,9 +57,13 @@ class Calibrated(PredictedParameters):
         self.settings = dict(settings)
 
     def novel_scores(self, queries: Tensor, support: Support) -> Tensor:
-        nearest = min(self.settings, key=lambda shots: (abs(shots - support.shots), shots))
-        aggregate, bias = self.settings[nearest]
+        aggregate, bias = self.settings[nearest_shots(self.settings, support.shots)]
         return novel_scores(self.phi, queries, support.activations, aggregate) + bias
+
+
+def nearest_shots(fitted: Iterable[int], shots: int) -> int:
+    """This number of shots, or the nearest that was fitted; of two the lower."""
+    return min(fitted, key=lambda one: (abs(one - shots), one))
 
 
 def novel_scores(phi: Phi, queries: Tensor, examples: Tensor, aggregate: Aggregate) -> Tensor:

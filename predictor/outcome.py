@@ -14,6 +14,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from actstore.errors import InvalidInputError
+
 TOP = 5
 
 
@@ -45,6 +47,7 @@ class BaseSide:
     @classmethod
     def of(cls, base_scores: Tensor, queries: Queries) -> BaseSide:
         """base_scores: (n, n_base) of all queries."""
+        _refuse_nan(base_scores)
         count = len(queries.base_targets)
         true_score, rank = _true_score_and_rank(base_scores[:count], queries.base_targets)
         best = base_scores[count:].topk(min(TOP, base_scores.shape[1]), dim=1).values
@@ -55,6 +58,7 @@ class BaseSide:
 class Outcome:
     """Ranks of the true category among all (0 is right), and the bias at which each query's answer changes.
 
+    novel_rank counts no more than five base categories before it: exact below 5, and 5 or more where it should be.
     base_limit: (n_base_query,) a base query is right up to this bias, -inf where it never is. novel_limit:
     (n_novel_query,) a novel one is right above this bias, inf where it never is.
     """
@@ -67,6 +71,7 @@ class Outcome:
     @classmethod
     def of(cls, base: BaseSide, novel_scores: Tensor, queries: Queries) -> Outcome:
         """novel_scores: (n, n_novel) of all queries."""
+        _refuse_nan(novel_scores)
         count = len(base.rank)
         of_base, of_novel = novel_scores[:count], novel_scores[count:]
         base_rank = base.rank + (of_base > base.true_score[:, None]).sum(1)
@@ -130,6 +135,12 @@ METRICS = {
 
 def harmonic_mean(base: float, novel: float) -> float:
     return 2 * base * novel / (base + novel) if base + novel > 0 else 0.0
+
+
+def _refuse_nan(scores: Tensor) -> None:
+    """A NaN is neither above nor below another score: it would pass for the right answer."""
+    if scores.isnan().any():
+        raise InvalidInputError("a score is NaN, so nothing can be ranked; was the method trained without diverging?")
 
 
 def _true_score_and_rank(scores: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:

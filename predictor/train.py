@@ -18,8 +18,9 @@ from actstore.run import train as run
 from actstore.split import Split
 from actstore.stream import Batch, ClassBatches
 from actstore.tensorfile import below
+from predictor.calibration_file import forget_calibrations
 from predictor.config import TrainConfig
-from predictor.evaluate import AllWayTask, class_means, outcomes
+from predictor.evaluate import AllWayTask, class_means, outcomes, rows_of
 from predictor.figures import draw_training_curves
 from predictor.method import PredictedParameters
 from predictor.phi import Phi
@@ -159,13 +160,16 @@ class PhiTraining(Trainee):
 
     def keep(self, folder: Path) -> None:
         draw_training_curves(folder)
+        forget_calibrations(folder)
 
 
 def held_out_task(train: Split, test: Split, base: tuple[str, ...], novel: tuple[str, ...]) -> AllWayTask | None:
-    """None where the store has no test images or no examples of the novel categories."""
+    """None where there is no example or no test image of a novel category, or no test image of a base one."""
     known = set(train.classes) & set(test.classes)
     drawn = tuple(name for name in novel if name in known and len(train.query(classes=[name])))
     if not drawn or train.path == test.path:
+        return None
+    if not len(rows_of(test, base)[0]) or not len(rows_of(test, drawn)[0]):
         return None
     return AllWayTask(train, test, base, drawn, MONITOR_QUERIES)
 

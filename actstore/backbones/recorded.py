@@ -23,7 +23,8 @@ def network_of(split: Split) -> dict[str, Any]:
     source = next((one for one in reversed(split.committed.sources) if one.get("kind") == "images"), None)
     if source is None:
         return {}
-    return {key: source.get(key) for key in ("backbone", "weights", "weights_sha256", "layer", "transform")}
+    record = {key: source.get(key) for key in ("backbone", "weights", "weights_sha256", "layer", "transform")}
+    return record | {"views": source.get("views", 1)}
 
 
 def load_recorded(record: Mapping[str, Any], weights: Path | None = None) -> Backbone:
@@ -38,23 +39,28 @@ def load_recorded(record: Mapping[str, Any], weights: Path | None = None) -> Bac
         raise InvalidInputError(f"the weights of {record['backbone']} are not at {path}; say where with --weights")
     layers = () if record["layer"] == "activations" else (record["layer"],)
     backbone = load_backbone(record["backbone"], path, layers, random_weights=path is None)
+    if path is None and backbone.weights_sha256 != record["weights_sha256"]:
+        backbone = load_backbone(record["backbone"], None, layers)  # not drawn, so found in torch's cache
     if backbone.weights_sha256 != record["weights_sha256"]:
         raise InvalidInputError(
-            f"the weights in {path} are not those the activations were made with (sha256 "
-            f"{str(backbone.weights_sha256)[:12]}…, expected {str(record['weights_sha256'])[:12]}…)"
+            f"the weights of {record['backbone']} in {path or 'the cache of torch'} are not those the activations were "
+            f"made with (sha256 {str(backbone.weights_sha256)[:12]}…, expected {str(record['weights_sha256'])[:12]}…)"
         )
     backbone.transform = Transform.from_json(record["transform"])
     return backbone
 
 
 def activations_of(
-    backbone: Backbone, items: Sequence[Loadable], device: torch.device, batch_size: int = 32, workers: int = 0
+    backbone: Backbone, items: Sequence[Loadable], device: torch.device, views: int = 1, batch_size: int = 32
 ) -> tuple[Tensor, list[int], list[tuple[int, str]]]:
-    """(n, dim) of the readable images, their positions among the items, and (position, reason) of the others."""
+    """(n, dim) of the readable images, their positions among the items, and (position, reason) of the others.
+
+    views: of each image, averaged; as many as the store has.
+    """
     backbone.module.to(device).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     layer, dim = next(iter(backbone.layers.items()))
     rows, positions, failures = [torch.empty(0, dim)], [], []
-    for batch in decode_batches(items, backbone.transform, batch_size, workers=workers):
+    for batch in decode_batches(items, backbone.transform, batch_size, views=views):
         rows.append(forward(backbone, batch, device)[layer])
         positions += batch.positions
         failures += batch.failures

@@ -10,9 +10,11 @@ from cli.actstore.build import build
 from cli.actstore.export import export
 from cli.actstore.glyphs import glyphs
 from cli.actstore.imports import append, import_
+from cli.actstore.index import index
 from cli.actstore.info import info
 from cli.actstore.means import means
 from cli.actstore.query import query
+from cli.actstore.search import search
 from cli.actstore.synth import synth
 from cli.actstore.verify import verify
 from cli.group import Commands, example
@@ -36,5 +38,5 @@ def main(debug: bool) -> None:
     """
 
 
-for command in (build, glyphs, import_, append, info, verify, means, query, export, synth, bench):
+for command in (build, glyphs, import_, append, info, verify, means, query, search, index, export, synth, bench):
     main.add_command(command)

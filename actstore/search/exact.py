@@ -1,0 +1,96 @@
+"""Exact nearest neighbours on the CPU: a blocked matrix product, and a running threshold for the k best."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from actstore.search.queries import Metric, parse_k, parse_metric, parse_vectors, unit
+from actstore.search.ranking import Neighbours, Pairs, rank, rounding, stack
+from actstore.search.sieve import Candidates, padded
+from actstore.search.table import RowTable
+from actstore.search.workers import crew, spread
+
+if TYPE_CHECKING:
+    from actstore.split import Split
+
+_QUERIES = 1024  # in one pass over the rows
+_SCORES = 1 << 18  # values of a block of scores, 1 MiB: in the cache when they are looked at
+_BLOCKS_PER_WORKER = 4
+
+
+class ExactSearch:
+    """rows: a split, read block by block, or a (rows, dim) float16 or float32 tensor. May be shared by threads.
+
+    Memory beside the rows: 3 MiB per thread, and 4 bytes per row for their norms.
+    """
+
+    def __init__(self, rows: Split | Tensor | Any, metric: Metric = "cosine") -> None:
+        self.table = rows if isinstance(rows, RowTable) else RowTable(rows)
+        self.metric: Metric = parse_metric(metric)
+        self._buffers: dict[int, tuple[Tensor, Tensor]] = {}
+        self._lock = threading.Lock()
+
+    def search(self, vectors: Any, k: int = 10) -> Neighbours:
+        """(n, dim) -> scores (n, k) float32 descending, rows (n, k) int64; equal scores by lower row."""
+        queries = parse_vectors(vectors, self.table.dim, self.metric)
+        k = parse_k(k, len(self.table))
+        self.table.lengths()
+        with crew() as workers:
+            batches = [queries[start : start + _QUERIES] for start in range(0, len(queries), _QUERIES)]
+            return stack([rank(self.table, batch, self.candidates(batch, k, workers), k, self.metric)
+                          for batch in batches], k)  # fmt: skip
+
+    def candidates(self, queries: Tensor, k: int, workers: int) -> Pairs:
+        """Pairs that hold the k nearest of every query (n, dim), and what comes within rounding of them."""
+        table, count = self.table, len(queries)
+        longest = float(table.lengths().max()) if self.metric == "inner" else 1.0
+        found = Candidates(table, queries, k, rounding(table.dim) * longest, self.metric)
+        directions = unit(queries).T.contiguous()  # (dim, queries)
+        scales = None if self.metric == "inner" else table.scales()
+        step = self._block_rows(count, workers)
+
+        def score(part: int, worker: int) -> None:
+            start, stop = part * step, min(len(table), (part + 1) * step)
+            values, out = self._buffer(worker, padded(stop - start), count)
+            multiply(table.read(start, stop), directions, values, out[: stop - start])
+            if scales is not None:
+                out[: stop - start].mul_(scales[start:stop])
+            out[stop - start :] = -torch.inf
+            found.add(out, start)
+
+        with self._lock:
+            spread(score, -(-len(table) // step), workers)
+        return found.pairs()
+
+    def _buffer(self, worker: int, rows: int, count: int) -> tuple[Tensor, Tensor]:
+        """Of a worker, the same memory in every search: for converted rows, and for scores (rows, count)."""
+        values, scores = self._buffers.get(worker, (torch.empty(0), torch.empty(0)))
+        if scores.numel() < rows * count:
+            values, scores = torch.empty(self.table.piece_rows * self.table.dim), torch.empty(rows * count)
+            self._buffers[worker] = values, scores
+        return values, scores[: rows * count].view(rows, count)
+
+    def _block_rows(self, queries: int, workers: int) -> int:
+        """Rows between two looks at the scores: whole segments, and enough blocks for every thread."""
+        if self.table.block_rows is not None:
+            return self.table.block_rows
+        fitting = max(self.table.piece_rows, _SCORES // queries)
+        shared = -(-len(self.table) // (_BLOCKS_PER_WORKER * workers))
+        return padded(min(fitting, shared))
+
+
+def multiply(rows: Tensor, directions: Tensor, buffer: Tensor, out: Tensor) -> None:
+    """out (n, queries) = rows (n, dim) @ directions (dim, queries), converted to float32 piece by piece."""
+    count, dim = rows.shape
+    if rows.dtype == torch.float32:
+        torch.mm(rows, directions, out=out)
+        return
+    step = max(1, buffer.numel() // dim)
+    for start in range(0, count, step):
+        stop = min(count, start + step)
+        piece = buffer[: (stop - start) * dim].view(stop - start, dim).copy_(rows[start:stop])
+        torch.mm(piece, directions, out=out[start:stop])

@@ -1,0 +1,143 @@
+"""Building an approximate index block by block, and choosing its effort on queries it does not hold."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import faiss
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from actstore.errors import InvalidInputError
+from actstore.sampling import generator
+from actstore.search.approximate import ApproximateSearch, IndexSettings, parse_kind, structure
+from actstore.search.exact import ExactSearch
+from actstore.search.queries import parse_vectors, unit
+from actstore.search.rotation import fit_directions, rotate, sample_rows
+from actstore.search.table import RowTable
+
+if TYPE_CHECKING:
+    from actstore.split import Split
+
+_TRAINED_ON = 65_536  # rows at most
+_BLOCK = 8192
+_QUERIES = 256
+_STREAM = 201
+Progress = Callable[[int], None]
+
+
+def build_index(
+    rows: Split | Tensor | Any,
+    kind: str = "pq",
+    *,
+    dims: int | None = None,
+    lists: int | None = None,
+    refine: int | None = None,
+    recall: float = 0.95,
+    queries: Any = None,
+    seed: int = 0,
+    progress: Progress | None = None,
+) -> ApproximateSearch:
+    """The least effort whose recall of the nearest row reaches `recall` on held-out queries.
+
+    queries (n, dim): vectors that are not among the rows, such as another split's. Without them some rows are left
+    out of the index until the recall is measured. `progress` gets rows as they are added.
+    """
+    table = rows if isinstance(rows, RowTable) else RowTable(rows)
+    settings = _settings(parse_kind(kind), table, dims, lists, refine)
+    if not 0 < recall <= 1:
+        raise InvalidInputError(f"recall must be above 0 and at most 1, got {recall}")
+    held = () if queries is not None else _hold_out(table, seed)
+    probes = table.take(np.array(held, np.int64)).float() if queries is None else queries
+    settings = replace(settings, held_out=held)
+    directions = _directions(table, settings, seed)
+    inner = structure(settings)
+    faiss.omp_set_num_threads(torch.get_num_threads())
+    inner.train(rotate(sample_rows(table, max(_TRAINED_ON, 40 * settings.lists), seed), directions).numpy())
+    engine = ApproximateSearch(table, _with_rotation(inner, directions), settings)
+    first = len(table) - len(held)
+    _add(engine, directions, 0, first, progress)
+    engine.settings = _choose_effort(engine, probes, recall)
+    _add(engine, directions, first, len(table), progress)
+    return engine
+
+
+def _settings(kind: Any, table: RowTable, dims: int | None, lists: int | None, refine: int | None) -> IndexSettings:
+    if len(table) < 1000:
+        raise InvalidInputError(f"an approximate index needs 1,000 rows or more, got {len(table):,}; search exactly")
+    dims = dims or min(table.dim, 128 if table.dim > 512 else 64) // 2 * 2
+    if not 2 <= dims <= table.dim or dims % 2:
+        raise InvalidInputError(f"dims must be an even number from 2 to {table.dim}, got {dims}")
+    lists = lists or min(int(np.sqrt(len(table))), len(table) // 40)
+    if not 1 <= lists <= len(table) // 40:
+        raise InvalidInputError(f"lists must be 1 to {len(table) // 40:,}, a 40th of the rows, got {lists:,}")
+    refine = refine if refine is not None else 128 if kind == "pq" else 16
+    if refine < 1:
+        raise InvalidInputError(f"refine must be positive, got {refine}")
+    return IndexSettings(kind, dims, 0 if kind == "hnsw" else lists, 1, refine)
+
+
+def _directions(table: RowTable, settings: IndexSettings, seed: int) -> Tensor:
+    """(dims, dim) leading directions; for pq turned at random among themselves, so that each code has a fair share."""
+    directions = fit_directions(table, seed)[: settings.dims]
+    if settings.kind == "pq":
+        turn = generator(seed, 1, _STREAM).standard_normal((settings.dims, settings.dims))
+        directions = torch.from_numpy(np.linalg.qr(turn)[0]).float() @ directions
+    return directions.contiguous()
+
+
+def _hold_out(table: RowTable, seed: int) -> tuple[int, ...]:
+    chosen = generator(seed, 0, _STREAM).choice(len(table), min(_QUERIES, len(table) // 10), replace=False)
+    lengths = table.lengths().numpy()
+    return tuple(sorted(int(row) for row in chosen if lengths[row] > 0))
+
+
+def _with_rotation(inner: Any, directions: Tensor) -> Any:
+    transform = faiss.LinearTransform(directions.shape[1], len(directions), False)
+    faiss.copy_array_to_vector(directions.numpy().ravel(), transform.A)
+    transform.is_trained = True
+    return faiss.IndexPreTransform(transform, inner)  # which keeps both alive
+
+
+def _add(engine: ApproximateSearch, directions: Tensor, first: int, last: int, progress: Progress | None) -> None:
+    """The rows at positions first to last of the engine's order."""
+    inner = faiss.downcast_index(engine.index.index)
+    for start in range(first, last, _BLOCK):
+        rows = engine.order[start : min(last, start + _BLOCK)]
+        inner.add(rotate(unit(engine.table.take(rows).float()), directions).numpy())
+        engine.index.ntotal = inner.ntotal
+        if progress is not None:
+            progress(len(rows))
+
+
+def _choose_effort(engine: ApproximateSearch, probes: Any, wanted: float) -> IndexSettings:
+    """The first of 1, 2, 4, … (then halfway back) whose recall is high enough; the highest where none is."""
+    queries = parse_vectors(probes, engine.table.dim)[:_QUERIES]
+    truth = _nearest(engine, queries)
+    most = 2048 if engine.settings.kind == "hnsw" else engine.settings.lists
+    effort = 16 if engine.settings.kind == "hnsw" else 1
+    while (found := measure_recall(engine, queries, truth, effort)) < wanted and effort < most:
+        effort = min(most, 2 * effort)
+    between = effort * 3 // 4
+    if effort > 2 and (less := measure_recall(engine, queries, truth, between)) >= wanted:
+        effort, found = between, less
+    return replace(engine.settings, effort=effort, recall=found, queries=len(queries))
+
+
+def _nearest(engine: ApproximateSearch, queries: Tensor) -> NDArray[np.int64]:
+    """(n,) the nearest row of each query among those in the index, which the held-out rows are not."""
+    held = np.array(engine.settings.held_out, np.int64)
+    k = min(len(engine.table), len(held) + 1)
+    rows = ExactSearch(engine.table).search(queries, k)[1]
+    nearest: NDArray[np.int64] = rows[np.arange(len(rows)), (~np.isin(rows, held)).argmax(1)]
+    return nearest
+
+
+def measure_recall(engine: ApproximateSearch, queries: Tensor, truth: NDArray[np.int64], effort: int) -> float:
+    """Share of queries (n, dim) whose nearest row, truth (n,), the search finds."""
+    found = engine.search(queries, 1, effort)[1][:, 0]
+    return float((found == truth).mean())

@@ -1,0 +1,132 @@
+"""The order of neighbours, the same whatever engine found them.
+
+Engines find candidates with fast arithmetic and a margin for its rounding. Here every candidate's score is
+computed once more in float64, by additions in a fixed order, and rounded to float32; equal scores are ordered
+by row. So block sizes, threads, libraries and devices cannot change an answer.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from actstore.search.queries import Metric
+from actstore.search.table import RowTable
+
+_PIECE = 512  # pairs scored at a time: 16 MB of float64 at 2048 dimensions
+
+Neighbours = tuple[NDArray[np.float32], NDArray[np.int64]]  # scores (n, k) descending, rows (n, k)
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """Candidates: row rows[i] for query queries[i], with an engine's own score; all (n,).
+
+    Arrays and not tensors: most of them are small, and a call of numpy takes a tenth of one of torch.
+    """
+
+    rows: NDArray[np.int64]
+    queries: NDArray[np.int64]
+    scores: NDArray[np.float32]
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def pick(self, which: NDArray[np.bool_] | NDArray[np.int64]) -> Pairs:
+        return Pairs(self.rows[which], self.queries[which], self.scores[which])
+
+
+def join(parts: list[Pairs]) -> Pairs:
+    if len(parts) == 1:
+        return parts[0]
+    if not parts:
+        return Pairs(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.float32))
+    rows, queries = (np.concatenate([getattr(part, name) for part in parts]) for name in ("rows", "queries"))
+    return Pairs(rows, queries, np.concatenate([part.scores for part in parts]))
+
+
+def kth_best(pairs: Pairs, queries: int, k: int) -> NDArray[np.float32]:
+    """(queries,) the k-th highest score of each query; minus infinity where it has fewer pairs."""
+    order = np.lexsort((-pairs.scores, pairs.queries))
+    counts = np.bincount(pairs.queries, minlength=queries)
+    place = np.cumsum(counts) - counts + k - 1
+    kth = np.full(queries, -np.inf, np.float32)
+    enough = counts >= k
+    kth[enough] = pairs.scores[order[place[enough]]]
+    return kth
+
+
+def canonical_scores(table: RowTable, vectors: Tensor, pairs: Pairs, metric: Metric) -> NDArray[np.float32]:
+    """(n,) of the pairs, from the rows as they are stored; a row of zeros has cosine 0 with everything."""
+    exact = vectors.numpy().astype(np.float64)
+    lengths = np.sqrt(fold(exact * exact))
+    scores = np.empty(len(pairs), np.float32)
+    for start in range(0, len(pairs), _PIECE):
+        part = slice(start, start + _PIECE)
+        rows = table.take(pairs.rows[part]).double().numpy()  # (n, dim)
+        sums = np.empty((2 * len(rows), table.dim))
+        # float16 or 32 times float32 is exact in float64
+        np.multiply(rows, exact[pairs.queries[part]], out=sums[: len(rows)])
+        if metric == "inner":
+            scores[part] = fold(sums[: len(rows)])
+            continue
+        np.multiply(rows, rows, out=sums[len(rows) :])
+        dots, squares = fold(sums).reshape(2, -1)
+        both = np.sqrt(squares) * lengths[pairs.queries[part]]
+        scores[part] = np.divide(dots, both, out=np.zeros(len(rows)), where=both > 0)
+    return scores
+
+
+def fold(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """(n, dim) -> (n,) sums, halves added onto halves: no library decides in which order. Overwrites its input."""
+    width = values.shape[1]
+    while width > 1:
+        half = width // 2
+        values[:, :half] += values[:, width - half : width]
+        width -= half
+    return values[:, 0].copy()
+
+
+def rank(table: RowTable, vectors: Tensor, pairs: Pairs, k: int, metric: Metric) -> Neighbours:
+    """The k best pairs of every query, by score and then by row; each query must have at least k."""
+    best = order_pairs(canonical_scores(table, vectors, pairs, metric), pairs, k)
+    return best.scores.reshape(len(vectors), k), best.rows.reshape(len(vectors), k)
+
+
+def stack(parts: list[Neighbours], k: int) -> Neighbours:
+    """Answers to parts of the queries as one."""
+    scores = [np.empty((0, k), np.float32), *(scores for scores, _ in parts)]
+    return np.concatenate(scores), np.concatenate([np.empty((0, k), np.int64), *(rows for _, rows in parts)])
+
+
+def order_pairs(scores: NDArray[np.float32], pairs: Pairs, k: int) -> Pairs:
+    """The first k pairs of each query by (score descending, row), queries in order."""
+    order = np.lexsort((pairs.rows, -scores, pairs.queries))
+    owners = pairs.queries[order]
+    kept = order[np.arange(len(order)) - np.searchsorted(owners, owners) < k]
+    return Pairs(pairs.rows[kept], pairs.queries[kept], scores[kept])
+
+
+def thin_out(table: RowTable, directions: Tensor, pairs: Pairs, k: int) -> Pairs:
+    """Pairs that can be among the k best by cosine with the queries' directions (n, dim): a product in float32."""
+    scores = np.empty(len(pairs), np.float32)
+    for start in range(0, len(pairs), _PIECE):
+        part = slice(start, start + _PIECE)
+        owners = torch.from_numpy(pairs.queries[part])
+        products = table.take(pairs.rows[part]).float().mul_(directions.index_select(0, owners))
+        scores[part] = products.sum(1).numpy()
+    scores *= table.scales().numpy()[pairs.rows, 0]
+    scored = Pairs(pairs.rows, pairs.queries, scores)
+    bound = kth_best(scored, len(directions), k) - 2 * rounding(table.dim)
+    return scored.pick(scores >= bound[pairs.queries])
+
+
+def rounding(dim: int) -> float:
+    """How far a cosine computed in float32 can be from the canonical one: the worst case of a sum of dim products
+    in any order, of the norms and the query's direction, and of the last rounding to float32."""
+    full = torch.get_float32_matmul_precision() == "highest"  # else torch may multiply in bfloat16
+    return (2 * dim + 16) * 2.0 ** (-24 if full else -8)

@@ -1,0 +1,99 @@
+"""Which scores of a block can matter: maxima over segments of rows first, single scores only where needed."""
+
+from __future__ import annotations
+
+import threading
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from actstore.search.queries import Metric
+from actstore.search.ranking import Pairs, canonical_scores, join, kth_best, order_pairs
+from actstore.search.table import RowTable
+
+FINE, COARSE = 8, 64  # rows of a segment
+_LEAST = np.finfo(np.float32).min  # any score; what pads a block is below it
+_DENSE = 0.1  # share of coarse segments from which looking at every score is faster
+_MOST_PAIRS = 1 << 20  # candidates held before they are thinned out
+
+
+def padded(rows: int) -> int:
+    """Scores come in whole segments; what is beyond the last row is minus infinity."""
+    return -(-rows // COARSE) * COARSE
+
+
+def maxima(scores: Tensor, fine: Tensor | None = None, coarse: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    """(rows, queries) -> (rows / FINE, queries), (rows / COARSE, queries), into the tensors given."""
+    count = scores.shape[1]
+    fine = torch.amax(scores.view(-1, FINE, count), 1, out=fine)
+    return fine, torch.amax(fine.view(-1, COARSE // FINE, count), 1, out=coarse)
+
+
+def pairs_above(
+    scores: Tensor, fine: Tensor, coarse: Tensor, threshold: NDArray[np.float32], first_row: int = 0
+) -> Pairs:
+    """Pairs of (rows, queries) scores that reach the query's threshold (queries,)."""
+    place, owner = np.divmod(np.flatnonzero(coarse.numpy() >= threshold), coarse.shape[1])
+    if len(place) > _DENSE * coarse.numel():
+        place, owner = _reached(scores, threshold)
+        return Pairs(place + first_row, owner, scores.numpy()[place, owner])
+    found = np.empty(0, np.float32)
+    for level, size in ((fine, COARSE // FINE), (scores, FINE)):
+        places = (place * size)[:, None] + np.arange(size)  # (n, size)
+        values = level.numpy().ravel().take(places * scores.shape[1] + owner[:, None])
+        inside = np.flatnonzero(values >= threshold[owner, None])
+        place, owner, found = places.ravel()[inside], owner[inside // size], values.ravel()[inside]
+    return Pairs(place + first_row, owner, found)
+
+
+def _reached(scores: Tensor, threshold: NDArray[np.float32]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Rows and queries of (rows, queries) scores that reach the threshold; looked at eight by eight."""
+    flags = (scores >= torch.from_numpy(threshold)).view(-1)  # rows come in multiples of COARSE
+    words = np.flatnonzero(flags.view(torch.int64).numpy())
+    inside = np.flatnonzero(flags.numpy().reshape(-1, 8)[words])
+    return np.divmod(words[inside // 8] * 8 + inside % 8, scores.shape[1])
+
+
+class Candidates:
+    """Every pair that may be among the k best, and a threshold (queries,) that rises with what was seen.
+
+    margin: how far a score may be from the canonical one. Shared by threads.
+    """
+
+    def __init__(self, table: RowTable, vectors: Tensor, k: int, margin: float, metric: Metric) -> None:
+        self._table, self._vectors, self._k, self._margin, self._metric = table, vectors, k, margin, metric
+        self._best = torch.full((len(vectors), k), -torch.inf)  # lower bounds of the k best
+        self._threshold = np.full(len(vectors), _LEAST)
+        self._parts: list[Pairs] = []
+        self._held = 0
+        self._lock = threading.Lock()
+
+    def add(self, scores: Tensor, first_row: int) -> None:
+        """Scores (n, queries) of consecutive rows from first_row on, padded."""
+        fine, coarse = maxima(scores)
+        if not (coarse.numpy() >= self._threshold).any():
+            return
+        with self._lock:
+            # the k-th best of maxima over different rows is never above the k-th best of all rows
+            self._best = torch.cat([self._best, coarse.T], 1).topk(self._k, dim=1).values
+            self._threshold = np.maximum(self._best[:, -1].numpy() - np.float32(2 * self._margin), _LEAST)
+            found = pairs_above(scores, fine, coarse, self._threshold, first_row)
+            self._parts.append(found)
+            self._held += len(found)
+            if self._held > _MOST_PAIRS:
+                self._thin_out()
+
+    def pairs(self) -> Pairs:
+        """What is left with the final threshold: every one of the k best, and whatever ties with them."""
+        held = join(self._parts)
+        bound = kth_best(held, len(self._vectors), self._k) - np.float32(2 * self._margin)
+        return held.pick(held.scores >= bound[held.queries])
+
+    def _thin_out(self) -> None:
+        kept = self.pairs()
+        if len(kept) > _MOST_PAIRS // 2:  # thousands of near ties: only their canonical order can tell them apart
+            exact = canonical_scores(self._table, self._vectors, kept, self._metric)
+            kept = order_pairs(exact, kept, self._k)
+        self._parts, self._held = [kept], len(kept)

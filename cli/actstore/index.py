@@ -1,0 +1,100 @@
+"""`actstore index`."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import click
+
+from cli.group import emit, example, human_bytes, json_option
+from cli.options import open_split, split_option, store_argument
+from cli.progress import progress
+
+
+@click.command(
+    epilog=example(
+        "actstore index imagenet.zarr --kind bounded",
+        "actstore index imagenet.zarr --kind ivf --recall-queries val",
+        "actstore index imagenet.zarr --kind pq --dims 128 --lists 1024 --refine 200",
+    )
+)
+@store_argument
+@split_option
+@click.option(
+    "--kind",
+    type=click.Choice(["bounded", "ivf", "ivf-sq", "hnsw", "pq"]),
+    default="bounded",
+    show_default=True,
+    help="bounded stays exact; the others are faiss's approximate indexes.",
+)
+@click.option("--dims", type=click.IntRange(2), help="Leading principal coordinates that an approximate index keeps.")
+@click.option("--lists", type=click.IntRange(1), help="Cells of the inverted file.  [default: square root of the rows]")
+@click.option("--refine", type=click.IntRange(1), help="Rows per query that are scored again from the store.")
+@click.option(
+    "--recall", type=click.FloatRange(0, 1), default=0.95, show_default=True, help="Effort is raised to this."
+)
+@click.option("--recall-queries", help="Split whose rows measure the recall.  [default: rows held out of the index]")
+@click.option("--seed", type=click.IntRange(0), default=0, show_default=True)
+@json_option
+def index(
+    store: Path, split: str | None, kind: str, recall_queries: str | None, as_json: bool, **settings: Any
+) -> None:
+    """Build what makes searches of STORE faster, and keep it beside it, in STORE.search.
+
+    It belongs to the rows at hand: after an append it is refused until it is built again.
+    """
+    begin = time.perf_counter()
+    opened = open_split(store, split)
+    with progress(f"index {kind}", len(opened)) as bar:
+        if kind == "bounded":
+            result, text = _bounded(opened, bar.update)
+        else:
+            if recall_queries == opened.name:
+                raise click.UsageError(f"--recall-queries must be another split than {opened.name}, which is indexed")
+            held = None if recall_queries is None else _sample(store, recall_queries, settings["seed"])
+            result, text = _approximate(opened, kind, held, bar.update, settings)
+    seconds = time.perf_counter() - begin
+    result = {"store": str(store), "split": opened.name, "kind": kind, **result, "seconds": seconds}
+    emit(result, as_json, lambda: f"{store} {opened.name}: {kind} index, {text}; {seconds:.1f} s")
+
+
+def _sample(store: Path, split: str, seed: int) -> Any:
+    """Some rows of the split, spread over all of it."""
+    from actstore.sampling import generator
+
+    rows = open_split(store, split)
+    count = min(256, len(rows))
+    return rows.take(generator(seed, 0).choice(len(rows), count, replace=False))
+
+
+def _bounded(split: Any, report: Any) -> tuple[dict[str, Any], str]:
+    from actstore.search.bounded import BoundedSearch
+
+    engine = BoundedSearch.build(split, report)
+    widths = list(engine.levels.widths)
+    text = (
+        f"{' then '.join(map(str, widths))} of {split.dim} coordinates, {human_bytes(engine.nbytes)}"
+        if engine.prunes
+        else "which says that leading coordinates do not tell these rows apart: searches use all products"
+    )
+    return {"prunes": engine.prunes, "widths": widths, "bytes": engine.nbytes}, text
+
+
+def _approximate(
+    split: Any, kind: str, queries: Any, report: Any, settings: dict[str, Any]
+) -> tuple[dict[str, Any], str]:
+    from dataclasses import asdict
+
+    from actstore.search.indexing import build_index
+
+    engine = build_index(split, kind, queries=queries, progress=report, **settings)
+    path = engine.save()
+    made = engine.settings
+    facts = {**asdict(made), "held_out": len(made.held_out), "bytes": path.stat().st_size}
+    text = (
+        f"{made.dims} of {split.dim} coordinates, {human_bytes(path.stat().st_size)}, effort {made.effort}: it finds "
+        f"the nearest row of {made.recall:.1%} of {made.queries} held-out queries"
+    )
+    return facts, text

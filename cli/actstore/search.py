@@ -1,0 +1,101 @@
+"""`actstore search`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from cli.group import emit, example, json_option, table
+from cli.options import open_split, split_option, store_argument
+
+if TYPE_CHECKING:
+    from actstore import Split
+
+METHODS = ("auto", "exact", "bounded", "approximate", "ivf", "ivf-sq", "hnsw", "pq")
+
+
+@click.command(
+    epilog=example(
+        "actstore search imagenet.zarr --image cat.jpg -k 10",
+        "actstore search imagenet.zarr --row 17",
+        "actstore search imagenet.zarr --vector v.npy --method ivf --json",
+    )
+)
+@store_argument
+@split_option
+@click.option("--image", "images", multiple=True, type=click.Path(path_type=Path), help="An image file; repeatable.")
+@click.option("--row", type=click.IntRange(0), help="A row of the split; it is not listed among its own neighbours.")
+@click.option("--vector", type=click.Path(path_type=Path, dir_okay=False), help="A .npy of shape (dim,) or (n, dim).")
+@click.option("-k", type=click.IntRange(1), default=10, show_default=True, help="How many neighbours.")
+@click.option(
+    "--method",
+    type=click.Choice(METHODS),
+    default="auto",
+    show_default=True,
+    help="auto: exact, by the bounded index where there is one. Others than exact need `actstore index`.",
+)
+@click.option("--metric", type=click.Choice(["cosine", "inner"]), default="cosine", show_default=True)
+@click.option("--weights", type=click.Path(path_type=Path), help="The backbone's weights, for --image.")
+@click.option("--device", type=click.Choice(["cpu", "cuda", "auto"]), default="cpu", show_default=True)
+@json_option
+def search(
+    store: Path, split: str | None, images: tuple[Path, ...], row: int | None, vector: Path | None, k: int, method: str,
+    metric: str, weights: Path | None, device: str, as_json: bool,
+) -> None:  # fmt: skip
+    """The rows of STORE nearest to an image, a row or a vector, by cosine.
+
+    An image goes through the backbone that made the store; its weights must be the very same.
+    """
+    if (bool(images), row is not None, vector is not None).count(True) != 1:
+        raise click.UsageError("give one of --image, --row and --vector")
+    opened = open_split(store, split)
+    names, vectors = _queries(opened, images, row, vector, weights, device)
+    scores, rows = opened.search(vectors, k + (row is not None), method=method, metric=metric, device=device)
+    listed = [
+        entry
+        for number, name in enumerate(names)
+        for entry in _neighbours(opened, name, scores[number].tolist(), rows[number].tolist(), row, k)
+    ]
+    result = {"store": str(store), "split": opened.name, "method": method, "metric": metric, "neighbours": listed}
+    header = [*(["query"] if len(names) > 1 else []), "rank", "score", "row", "class", "id"]
+    emit(result, as_json, lambda: table(header, [[_shown(entry[key]) for key in header] for entry in listed]))
+
+
+def _queries(
+    split: Split, images: tuple[Path, ...], row: int | None, vector: Path | None, weights: Path | None, device: str
+) -> tuple[list[str], Any]:
+    """What each query is called, and the vectors (n, dim)."""
+    if images:
+        from actstore.search.images import embed_images
+
+        return [str(path) for path in images], embed_images(split, images, weights, device)
+    if row is not None:
+        return [f"row {row}"], split.take([row])
+    import numpy as np
+
+    from actstore.errors import InvalidInputError
+
+    assert vector is not None
+    try:
+        values = np.atleast_2d(np.load(vector, allow_pickle=False))
+    except (ValueError, EOFError) as error:
+        raise InvalidInputError(f"{vector} is not a .npy file of numbers: {error}") from error
+    return [f"{vector.name}[{number}]" for number in range(len(values))], values
+
+
+def _neighbours(
+    split: Split, query: str, scores: list[float], rows: list[int], itself: int | None, k: int
+) -> list[dict[str, Any]]:
+    found = [(score, row) for score, row in zip(scores, rows, strict=True) if row != itself][:k]
+    names = (*split.classes, None)  # label -1 picks the last: no class
+    return [
+        {"query": query, "rank": rank, "score": score, "row": row, "class": names[split.labels[row]],
+         "id": split.ids[row]}
+        for rank, (score, row) in enumerate(found, start=1)
+    ]  # fmt: skip
+
+
+def _shown(value: Any) -> Any:
+    return f"{value:.4f}" if isinstance(value, float) else "" if value is None else value

@@ -1,0 +1,120 @@
+"""`ppa demo`."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import shlex
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from cli.demo_steps import FULL, QUICK, Size, Step, plan_demo
+from cli.group import emit, example, json_option
+
+if TYPE_CHECKING:
+    from cli.demo_record import Record
+
+
+@click.command(
+    epilog=example("ppa demo", "ppa demo --quick", "ppa demo --out somewhere --json"),
+)
+@click.option("--quick", is_flag=True, help="Fewer categories, images and steps: about a minute.")
+@click.option(
+    "--out", type=click.Path(path_type=Path, file_okay=False), help="[default: demo-out, or demo-quick with --quick]"
+)
+@json_option
+def demo(quick: bool, out: Path | None, as_json: bool) -> None:
+    """Everything, on the embedded glyphs: backbone, store, phi, baselines, tables, figures and one HTML report.
+
+    Needs no download. Interrupted or repeated, it goes on where it was; steps that are up to date are skipped. What
+    is not up to date is made again, so keep nothing of your own in the files it writes.
+    """
+    folder = out or Path("demo-quick" if quick else "demo-out")
+    run = run_demo(folder, QUICK if quick else FULL)
+    emit(run, as_json, lambda: describe(run))
+
+
+def run_demo(folder: Path, size: Size) -> dict[str, Any]:
+    """All steps; their output goes to stderr, as it is the progress of this command."""
+    # threads that wait without spinning: on a busy machine spinning made the backbone's training ten times slower
+    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+    from cli.demo_record import Record
+
+    steps = plan_demo(folder, size, bench_options())
+    record = Record(folder / "steps.json")
+    began = time.monotonic()
+    ran = []
+    for number, step in enumerate(steps, 1):
+        head = f"[{number}/{len(steps)}] {step.title}"
+        if record.is_done(step):
+            click.echo(f"{head}: up to date", err=True)
+            continue
+        click.secho(head, err=True, bold=True)
+        click.echo(f"$ {shlex.join(step.words)}", err=True)
+        if perform(step, record):
+            ran.append(step.name)
+    return {
+        "folder": str(folder),
+        "report": str((folder / "report.html").resolve()),
+        "ran": ran,
+        "steps": len(steps),
+        "seconds": time.monotonic() - began,
+    }
+
+
+def perform(step: Step, record: Record) -> bool:
+    """Run a step and record it. False where an optional one failed, which is said."""
+    from actstore.errors import ActstoreError
+    from actstore.files import write_atomic
+
+    entry = record.begin(step)
+    began = time.monotonic()
+    shown = io.StringIO()
+    try:
+        with contextlib.redirect_stdout(shown if step.printed else sys.stderr):
+            call(step.words)
+        if step.printed:
+            write_atomic(step.printed, shown.getvalue().encode())
+    except (ActstoreError, click.ClickException) as error:
+        if not step.optional:
+            raise
+        record.forget(step)
+        text = error.format_message() if isinstance(error, click.ClickException) else str(error)
+        click.echo(f"left out: {text}", err=True)
+        return False
+    finally:
+        entry.seconds += time.monotonic() - began
+        record.save()
+    entry.done = True
+    record.save()
+    click.echo(f"  {entry.seconds:.1f} s\n", err=True)
+    return True
+
+
+def call(words: tuple[str, ...]) -> None:
+    """A command of `ppa` or `actstore` in this process, parsed as if it had been typed."""
+    from cli.actstore import main as actstore_main
+    from cli.ppa import main as ppa_main
+
+    tool, name, *arguments = words
+    command = {"ppa": ppa_main, "actstore": actstore_main}[tool].commands[name]
+    with command.make_context(f"{tool} {name}", list(arguments)) as context:
+        command.invoke(context)
+
+
+def bench_options() -> frozenset[str] | None:
+    """Of `ppa bench-inference`; None where there is no such command."""
+    from cli.ppa import main
+
+    command = main.commands.get("bench-inference")
+    return None if command is None else frozenset(option for one in command.params for option in one.opts)
+
+
+def describe(run: dict[str, Any]) -> str:
+    what = f"{len(run['ran'])} of {run['steps']} steps run, the others were up to date; " if run["ran"] else ""
+    return f"{what or 'everything was up to date; '}{run['seconds']:.0f} s\nreport: {run['report']}"

@@ -1,0 +1,56 @@
+"""`ppa report`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from cli.group import emit, example, human_bytes, json_option
+from cli.recognition import seen_novel
+
+
+@click.command(
+    epilog=example(
+        "ppa report --folder demo-out --out report.html",
+        "ppa report --folder . --title 'ImageNet, ResNet-50 of 900 classes'",
+    )
+)
+@click.option(
+    "--folder",
+    type=click.Path(path_type=Path, file_okay=False),
+    default=Path(),
+    show_default=True,
+    help="Of a run: *.zarr, runs/phi*, table.json, episodes.json, bench-inference.json and figures/.",
+)
+@click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="[default: FOLDER/report.html]")
+@click.option("--title", default="New categories from a few examples", show_default=True)
+@json_option
+def report(folder: Path, out: Path | None, title: str, as_json: bool) -> None:
+    """One self-contained HTML page of a run: tables beside the paper's, figures, class map, provenance, commands.
+
+    Draw the figures first, with `ppa figures --run-folder FOLDER`.
+    """
+    from predictor.report import write_report
+    from predictor.run_folder import find_run
+
+    found = find_run(folder)
+    if not found.phis and found.table is None:
+        raise click.UsageError(f"{folder} holds neither runs/phi* nor table.json; there is nothing to report")
+    target = out or folder / "report.html"
+    write_report(found, target, title, warning_of(found.store, found.phis))
+    size = target.stat().st_size
+    result = {"report": str(target), "bytes": size}
+    emit(result, as_json, lambda: f"{target}: {human_bytes(size)}, open it in a browser")
+
+
+def warning_of(store: Path | None, phis: tuple[Path, ...]) -> str | None:
+    """Where the backbone has seen a novel class."""
+    import actstore
+    from predictor.checkpoint import load_phi
+
+    if store is None or not phis:
+        return None
+    opened = actstore.open(store)
+    categories = load_phi(phis[0]).categories
+    return next((text for name in opened.splits if (text := seen_novel(opened[name], categories))), None)

@@ -1,0 +1,7 @@
+"""Pictures: one figure per file, each made from plain data. matplotlib is imported only when one is drawn."""
+
+from predictor.figures.style import save, save_both, tidy
+from predictor.figures.trade_off import draw_trade_off
+from predictor.figures.training import draw_training_curves
+
+__all__ = ["draw_trade_off", "draw_training_curves", "save", "save_both", "tidy"]

@@ -1,0 +1,55 @@
+"""What phi makes of the channels of an activation: Figure 5 of the paper."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from predictor.figures.style import GREY, LINES, family_style, new_figure, tidy
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+SHOWN = 256  # channels, as in the paper
+FLOOR = 1e-5  # below, the logarithm shows noise
+
+
+def draw_channels(weight: NDArray[Any], similarities: Mapping[str, NDArray[Any]]) -> Figure:
+    """weight: phi1's matrix (dim, dim); its upper left part is shown. similarities: name -> OS(k) for k = 1..dim."""
+    count = min(SHOWN, len(weight))
+    figure = new_figure(11.4 if similarities else 6, 5)
+    panels = figure.subplots(1, 2 if similarities else 1, squeeze=False)[0]
+    _draw_matrix(figure, panels[0], np.asarray(weight)[:count, :count])
+    panels[0].set_title(f"phi1, upper left {count} × {count} of {len(weight)} × {len(weight)}")
+    if similarities:
+        _draw_curves(panels[1], similarities)
+    return figure
+
+
+def _draw_matrix(figure: Figure, panel: Any, part: NDArray[Any]) -> None:
+    from matplotlib.colors import LogNorm
+
+    size = np.maximum(np.abs(part), FLOOR)
+    low = max(float(np.quantile(size, 0.02)), FLOOR)
+    image = panel.imshow(size, norm=LogNorm(low, max(float(size.max()), 10 * low)), cmap="cividis", rasterized=True)
+    figure.colorbar(image, ax=panel, shrink=0.85, label="|weight|, log scale")
+    panel.set_xlabel("channel of the activation")
+    panel.set_ylabel("channel of the parameters")
+
+
+def _draw_curves(panel: Any, similarities: Mapping[str, NDArray[Any]]) -> None:
+    for number, (name, curve) in enumerate(similarities.items()):
+        ks = np.arange(1, len(curve) + 1)
+        panel.plot(ks, curve, color=family_style(name)[0], linestyle=LINES[number], label=name, linewidth=1.6)
+    dim = len(next(iter(similarities.values())))
+    panel.plot([1, dim], [1 / dim, 1], color=GREY, linestyle=":", label="random order (k / dim)")
+    panel.set_xlabel("k channels of most impact")
+    panel.set_ylabel("share in common, OS(k)")
+    panel.set_ylim(0, 1.02)
+    panel.set_xlim(0, dim)
+    panel.set_title("Top-k similarity with w_large^pt")
+    panel.legend(frameon=False, loc="lower right")
+    tidy(panel)

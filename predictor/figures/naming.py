@@ -1,0 +1,18 @@
+"""How a category is called in a picture."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+
+GLYPH = re.compile(r"U\+([0-9A-F]{4,6})")
+
+
+def readable(name: str) -> str:
+    """The character itself for a category of the embedded glyphs, such as A for U+0041; other names as they are."""
+    found = GLYPH.fullmatch(name)
+    if found is None:
+        return name
+    character = chr(int(found[1], 16))
+    is_shown = unicodedata.category(character)[0] in "LNPS" and character not in "$^_{}\\"  # these mean mathematics
+    return character if is_shown else name

@@ -1,0 +1,85 @@
+"""`ppa` as a user runs it: a small store, a split and trained phis, made once and never written to."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import click.testing
+import numpy as np
+import pytest
+
+CLASSES = [f"c{number}" for number in range(10)]
+Run = Callable[..., click.testing.Result]
+
+
+def invoke(tool: Any, arguments: tuple[Any, ...], code: int) -> click.testing.Result:
+    """A run that ends as it should: on failure with one line that says why, and never with a traceback."""
+    result = click.testing.CliRunner().invoke(tool, [str(one) for one in arguments])
+    assert result.exception is None or isinstance(result.exception, SystemExit), repr(result.exception)
+    assert result.exit_code == code, result.output
+    assert "Traceback" not in result.output
+    if code:
+        errors = [line for line in result.stderr.splitlines() if line.startswith("Error: ")]
+        assert len(errors) == 1, result.stderr
+        assert result.stderr.splitlines()[-1] == errors[0]
+        assert result.stdout == ""
+    return result
+
+
+@pytest.fixture
+def ppa() -> Iterator[Run]:
+    """Run a command of `ppa` on one thread and expect this exit code."""
+    import torch
+
+    from cli.ppa import main
+
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield lambda *arguments, code=0: invoke(main, arguments, code)
+    torch.set_num_threads(threads)
+
+
+@pytest.fixture(scope="session")
+def make_activations() -> Callable[..., Any]:
+    """Rows (n, dim) around a centre per class, and labels."""
+
+    def make(per_class: int, seed: int, dim: int = 16) -> Any:
+        random, centres = np.random.default_rng(seed), 2 * np.random.default_rng(5).random((10, dim))
+        labels = np.repeat(np.arange(10), per_class)
+        rows = np.abs(centres[labels] + 0.5 * random.standard_normal((len(labels), dim)))
+        return rows.astype(np.float32), labels
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def world(tmp_path_factory: pytest.TempPathFactory, make_activations: Any) -> Path:
+    """x.zarr (train and val of ten classes), split.json (7 base, 3 novel), runs/phi1 and runs/phi2."""
+    import actstore
+    from cli.ppa import main
+
+    folder = tmp_path_factory.mktemp("world")
+    splits = {"train": make_activations(12, 0), "val": make_activations(4, 1)}
+    actstore.from_arrays(folder / "x.zarr", splits, classes=CLASSES)
+    invoke(main, ("split", "--store", folder / "x.zarr", "--novel-share", 0.3, "--out", folder / "split.json"), 0)
+    for phi in ("phi1", "phi2"):
+        invoke(
+            main,
+            ("train", "--phi", phi, "--store", folder / "x.zarr", "--split-file", folder / "split.json", "--lr", 0.05,
+             "--epochs", 2, "--batches", 10, "--out", folder / "runs" / phi), 0,
+        )  # fmt: skip
+    return folder
+
+
+@pytest.fixture
+def here(world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder of one's own with all that; its runs and split may be changed."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("ACTSTORE", raising=False)
+    (tmp_path / "x.zarr").symlink_to(world / "x.zarr")
+    shutil.copy(world / "split.json", tmp_path)
+    shutil.copytree(world / "runs", tmp_path / "runs")
+    return tmp_path

@@ -1,0 +1,124 @@
+"""`ppa demo`, `ppa figures` and `ppa report` as a user runs them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cli import demo
+from cli.demo_record import Record
+from cli.demo_steps import FULL, QUICK, Size, Step, plan_demo
+
+TINY = Size(20, 6, 2, epochs=2, batch_size=16, phi_epochs=1, triplet_steps=3, calibration_tasks=2, draws=2, tasks=5,
+            way=2, shots="1,2", batches=3)  # fmt: skip
+
+
+def test_a_tiny_demo_from_nothing_and_again(ppa: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(demo, "QUICK", TINY)
+    monkeypatch.setattr(demo, "bench_options", lambda: None)  # measured elsewhere, and slow
+    first = ppa("demo", "--quick", "--json")
+    made = json.loads(first.stdout)
+    assert len(made["ran"]) == made["steps"]
+    page = Path(made["report"]).read_text()
+    for text in ("ppa pretrain glyphs:20x6x2", "Nearest class mean", "data:image/png", "class-map-data", "Triplet"):
+        assert text in page, text
+    rows = json.loads((tmp_path / "demo-quick" / "table.json").read_text())
+    assert {row["shots"] for row in rows} == {"1", "2", "all"}
+    assert "[1/" in first.stderr
+    assert "$ actstore build" in first.stderr
+    again = ppa("demo", "--quick")
+    assert again.stdout.startswith("everything was up to date")
+    assert again.stderr.count("up to date") == made["steps"]
+
+    Path("demo-quick/table.json").unlink()
+    third = json.loads(ppa("demo", "--quick", "--json").stdout)
+    assert third["ran"][0] == "eval"
+    assert "pretrain" not in third["ran"]
+
+    drawn = json.loads(ppa("figures", "--run-folder", "demo-quick", "--out", "pictures", "--json").stdout)
+    assert "inference" in drawn["skipped"]
+    assert {"methods", "shots", "support", "class-maps", "channels", "training"} == set(drawn["figures"])
+
+
+def test_plans_are_of_the_sizes_promised() -> None:
+    assert (FULL.classes, QUICK.classes < 300) == (1000, True)
+    steps = plan_demo(Path("d"), FULL, frozenset({"--store", "--json"}))
+    names = [step.name for step in steps]
+    assert names == list(dict.fromkeys(names))
+    made = {path for step in steps for path in step.outputs}
+    for number, step in enumerate(steps):  # nothing is read before it is made
+        earlier = [path for before in steps[:number] for path in before.outputs]
+        for path in step.inputs:
+            assert any(path == one or one in path.parents for one in earlier), (step.name, path)
+    assert Path("d/report.html") in made
+    bench = next(step for step in steps if step.name == "bench-inference")
+    assert bench.words == ("ppa", "bench-inference", "--store", "d/glyphs.zarr", "--json")
+
+
+def step_of(folder: Path, *words: str) -> Step:
+    return Step("one", "a step", ("ppa", *words), (folder / "in",), (folder / "out",))
+
+
+def test_a_step_is_done_again_when_its_command_or_input_changed(tmp_path: Path) -> None:
+    (tmp_path / "in").write_text("1")
+    step = step_of(tmp_path, "x")
+    record = Record(tmp_path / "steps.json")
+    assert not record.is_done(step)
+    entry = record.begin(step)
+    (tmp_path / "out").write_text("made")
+    entry.done = True
+    record.save()
+    again = Record(tmp_path / "steps.json")
+    assert again.is_done(step)
+    assert not again.is_done(step_of(tmp_path, "y"))
+    (tmp_path / "in").write_text("2")
+    assert not again.is_done(step)
+    again.begin(step)
+    assert not (tmp_path / "out").exists()  # of other inputs
+
+
+def test_an_interrupted_step_keeps_what_it_made(tmp_path: Path) -> None:
+    (tmp_path / "in").write_text("1")
+    record = Record(tmp_path / "steps.json")
+    record.begin(step_of(tmp_path, "x")).seconds = 3
+    record.save()
+    (tmp_path / "out").write_text("half")
+    again = Record(tmp_path / "steps.json")
+    assert not again.is_done(step_of(tmp_path, "x"))
+    assert again.begin(step_of(tmp_path, "x")).seconds == 3
+    assert (tmp_path / "out").exists()
+
+
+def test_an_optional_step_that_fails_is_left_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    step = Step("one", "a step", ("ppa", "figures", "--run-folder", str(tmp_path / "no")), optional=True)
+    assert not demo.perform(step, Record(tmp_path / "steps.json"))
+    assert "left out: no folder" in capsys.readouterr().err
+
+
+def test_report_of_an_empty_folder_is_refused(ppa: Any, tmp_path: Path) -> None:
+    assert "nothing to report" in ppa("report", "--folder", tmp_path, code=2).stderr
+
+
+def test_a_backbone_that_saw_a_novel_class_is_told(ppa: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    ppa("split", "--help")
+    from cli.actstore import main as actstore_main
+    from tests.cli.conftest import invoke
+
+    images = "glyphs:12x4x2"
+    ppa("pretrain", images, "--epochs", 1, "--batch-size", 8, "--out", "net", "--workers", 0)
+    weights = "net/best.safetensors"
+    invoke(actstore_main, ("build", images, "x.zarr", "--backbone", "small", "--weights", weights), 0)
+    seen = json.loads(Path("x.zarr/zarr.json").read_text())["attributes"]["actstore"]["provenance"]["trained_classes"]
+    names = json.loads(ppa("split", "--store", "x.zarr", "--json").stdout)
+    assert names["novel"] == 1
+    other = sorted(seen)
+    Path("split.json").write_text(json.dumps({"base": other[:-1], "novel": other[-1:]}))
+    ppa("train", "--phi", "phi1", "--store", "x.zarr", "--epochs", 1, "--batches", 2)
+    ppa("report", "--folder", ".")
+    page = Path("report.html").read_text()
+    assert 'role="alert">WARNING: the backbone was trained on novel class' in page

@@ -1,0 +1,97 @@
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import actstore
+from predictor.classifier_file import load_classifier
+
+Run = Callable[..., Any]
+FAST = ("--tasks", 3, "--shots", "1,2")
+
+
+@pytest.fixture
+def classifier(here: Path, ppa: Run) -> Path:
+    """Two novel categories of 12 and 2 examples."""
+    ppa(
+        "adapt", "--phi", "runs/phi2", "--support-store", "x.zarr", "--class", "c8", "--class", "c9", "--rows", "96:110"
+    )
+    return here / "classifier.safetensors"
+
+
+def test_it_is_kept_beside_phi_with_a_figure(here: Path, ppa: Run) -> None:
+    fits = json.loads(ppa("calibrate", "--phi", "runs/phi2", *FAST, "--json").stdout)
+    assert [fit["shots"] for fit in fits] == [1, 2]
+    assert json.loads(Path("runs/phi2/calibration.json").read_text()) == fits
+    assert Path("runs/phi2/calibration.png").read_bytes().startswith(b"\x89PNG")
+    assert all(fit["harmonic_mean"] >= fit["uncalibrated"] for fit in fits)
+    shown = ppa("calibrate", "--phi", "runs/phi2/model.safetensors", *FAST)
+    assert "harmonic mean without" in shown.stdout
+    assert "fitted on 3 tasks of base categories as stand-ins, linear discriminants taken out" in shown.stdout
+
+
+def test_with_the_networks_own_classifier(here: Path, ppa: Run) -> None:
+    random = np.random.default_rng(0)
+    np.savez("head.npz", fc_weight=random.random((7, 16)), fc_bias=np.zeros(7))
+    (fit,) = json.loads(
+        ppa("calibrate", "--phi", "runs/phi1", "--head", "head.npz", "--tasks", 2, "--shots", 1, "--json").stdout
+    )
+    assert fit["fitted_on"] == "2 tasks of base categories as stand-ins, the classifier's rows taken out"
+
+
+def test_a_classifier_is_set_as_fitted_for_its_examples(here: Path, ppa: Run, classifier: Path) -> None:
+    assert load_classifier(classifier).typical_shots() == 12
+    fits = json.loads(ppa("calibrate", "--phi", "runs/phi2", *FAST, "--classifier", classifier, "--json").stdout)
+    found = load_classifier(classifier)
+    assert (found.novel_bias, found.aggregate) == (fits[1]["novel_bias"], fits[1]["aggregate"])  # the nearest: 2
+
+
+def test_by_hand(here: Path, ppa: Run, classifier: Path) -> None:
+    result = json.loads(
+        ppa("calibrate", "--classifier", classifier, "--novel-bias", -0.75, "--aggregate", "mean", "--json").stdout
+    )
+    assert (result["novel_bias"], result["aggregate"]) == (-0.75, "mean")
+    found = load_classifier(classifier)
+    assert (found.novel_bias, found.aggregate) == (-0.75, "mean")
+    assert "novel bias 2, aggregate mean" in ppa("calibrate", "--classifier", classifier, "--novel-bias", 2).stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        ([], 2, "name the run to calibrate with --phi"),
+        (["--novel-bias", 1], 2, "--novel-bias sets a classifier: give it with --classifier"),
+        (["--phi", "runs/phi2", "--aggregate", "mean"], 2, "--aggregate belongs to --novel-bias"),
+        (["--phi", "runs/phi2", "--shots", "1,x"], 2, "--shots must be numbers from 1 on with commas"),
+        (["--phi", "runs/phi2", "--shots", "0"], 2, "--shots must be numbers from 1 on with commas"),
+        (["--phi", "runs/phi2", "--shots", "13"], 1, "has 12 rows, too few for 13 shots"),
+        (["--phi", "runs/phi2", "--tasks", 0], 2, "is not in the range"),
+        (["--phi", "runs/absent"], 1, "no trained phi at runs/absent"),
+        (["--phi", "runs/phi2", "--store", "other.zarr"], 1, "was trained on another store"),
+        (["--phi", "runs/phi2", "--store", "narrow.zarr"], 1, "activations of dim 16, those of narrow.zarr have 8"),
+        (["--phi", "runs/phi2", "--head", "absent.npz"], 1, "no head file at absent.npz"),
+        (
+            ["--phi", "runs/phi1", "--classifier", "classifier.safetensors"],
+            1,
+            "was made with another phi than runs/phi1",
+        ),
+        (["--classifier", "absent", "--novel-bias", 1], 1, "no classifier at absent"),
+        (["--classifier", "classifier.safetensors", "--novel-bias", "nan"], 1, "must be a finite number, got nan"),
+        (["--classifier", "runs/phi2/model.safetensors", "--novel-bias", 1], 1, "must be a classifier, got a training"),
+    ],
+)
+def test_bad_input(
+    here: Path, ppa: Run, classifier: Path, make_activations: Any, arguments: list[Any], code: int, message: str
+) -> None:
+    names, before = [f"c{number}" for number in range(10)], classifier.read_bytes()
+    if "--store" in arguments:
+        actstore.from_arrays(Path("other.zarr"), {"train": make_activations(3, 9)}, classes=names)
+        actstore.from_arrays(Path("narrow.zarr"), {"train": make_activations(3, 9, dim=8)}, classes=names)
+    assert message in ppa("calibrate", "--tasks", 1, *arguments, code=code).stderr
+    assert not Path("runs/phi2/calibration.json").exists()
+    assert classifier.read_bytes() == before

@@ -1,0 +1,148 @@
+"""`ppa adapt` and `ppa predict` with images, through the network that made the store."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import actstore
+from predictor.classifier_file import load_classifier
+
+Run = Callable[..., Any]
+
+
+@pytest.fixture(scope="session")
+def gallery(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Glyphs of eight categories: six in a store built with random weights, two left over as support."""
+    from click.testing import CliRunner
+
+    from actstore.sources.glyphs import write_glyphs
+    from cli.actstore import main as store_tool
+    from cli.ppa import main
+
+    torch.set_num_threads(1)
+    folder = tmp_path_factory.mktemp("gallery")
+    write_glyphs(folder / "images", 8, 4, 0, size=40)
+    names = sorted(entry.name for entry in (folder / "images" / "train").iterdir())
+    for name in names[6:]:
+        shutil.move(folder / "images" / "train" / name, folder / "new" / name)
+    next((folder / "new" / names[7]).iterdir()).unlink()  # 4 examples of one, 3 of the other
+    for tool, arguments in (
+        (store_tool, ["build", folder / "images", folder / "g.zarr", "--backbone", "small", "--random-weights",
+                      "--workers", 0, "--dtype", "f4"]),
+        (main, ["train", "--phi", "phi1", "--store", folder / "g.zarr", "--epochs", 1, "--batches", 3,
+                "--out", folder / "runs" / "phi1"]),
+    ):  # fmt: skip
+        result = CliRunner().invoke(tool, [str(one) for one in arguments])
+        assert result.exit_code == 0, result.output
+    return folder
+
+
+@pytest.fixture
+def studio(gallery: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "g.zarr").symlink_to(gallery / "g.zarr")
+    shutil.copytree(gallery / "new", tmp_path / "new")
+    return gallery
+
+
+@pytest.fixture
+def adapt(studio: Path) -> tuple[Any, ...]:
+    return ("adapt", "--phi", studio / "runs" / "phi1", "--support", "new", "--device", "cpu")
+
+
+def test_folders_of_images_become_categories(studio: Path, ppa: Run, adapt: tuple[Any, ...]) -> None:
+    names = sorted(entry.name for entry in Path("new").iterdir())
+    said = json.loads(ppa(*adapt, "--json").stdout)
+    assert (said["learnt"], said["examples"], said["categories"]) == (names, 7, 7)  # the split took one of the six
+    found = load_classifier(Path("classifier.safetensors"))
+    assert [len(rows) for rows in found.support.values()] == [4, 3]
+    assert found.about["network"]["backbone"] == "small"
+
+
+def test_images_of_the_store_give_its_rows(studio: Path, ppa: Run, adapt: tuple[Any, ...]) -> None:
+    """The same network and transform as in `actstore build`: an image is scored like its stored row."""
+    ppa(*adapt)
+    train = actstore.open("g.zarr")["train"]
+    images = [studio / "images" / "train" / train.ids[row] for row in (0, 9, 20)]
+    found = json.loads(ppa("predict", *images, "--device", "cpu", "--json").stdout)
+    expected = load_classifier(Path("classifier.safetensors")).predict(train.to_torch([0, 9, 20]))
+    for one, image, line in zip(found, images, expected, strict=True):
+        assert one["image"] == image.as_posix()  # as it was given: two folders may hold files of one name
+        assert [each["category"] for each in one["top"]] == [name for name, _ in line]
+        np.testing.assert_allclose(
+            [each["probability"] for each in one["top"]], [share for _, share in line], atol=1e-4
+        )
+
+
+def test_a_support_image_is_recognised(studio: Path, ppa: Run, adapt: tuple[Any, ...]) -> None:
+    ppa(*adapt, "--novel-bias", 0.5)
+    found = json.loads(ppa("predict", "new", "--top", 1, "--device", "cpu", "--json").stdout)
+    assert len(found) == 7
+    for one in found:
+        folder, name = Path(one["image"]).parent.name, one["top"][0]["category"]
+        assert name == folder
+
+
+def test_an_empty_category_folder(studio: Path, ppa: Run, adapt: tuple[Any, ...]) -> None:
+    Path("new/okapi").mkdir()
+    Path("new/okapi/notes.txt").write_text("no image")
+    assert "category 'okapi' has no support: new/okapi holds no image" in ppa(*adapt, code=1).stderr
+    assert not Path("classifier.safetensors").exists()
+
+
+def test_a_support_image_that_cannot_be_read(studio: Path, ppa: Run, adapt: tuple[Any, ...]) -> None:
+    first, second = sorted(Path("new").iterdir())
+    (first / "broken.jpg").write_bytes(b"no image")
+    failed = ppa(*adapt, code=1).stderr
+    assert f"{first}/broken.jpg: not an image of a known kind" in failed
+    assert failed.count("broken.jpg") == 1
+    assert "(--on-error skip leaves such images out)" in failed
+    assert not Path("classifier.safetensors").exists()
+    skipped = ppa(*adapt, "--on-error", "skip")
+    assert f"skipped {first}/broken.jpg: " in skipped.stderr
+    assert "from 7 examples" in skipped.stdout
+    for image in second.iterdir():
+        image.write_bytes(b"")
+    message = f"category '{second.name}' has no support left: none of its images could be read"
+    assert message in ppa(*adapt, "--on-error", "skip", code=1).stderr
+    assert "the file is empty" in ppa("predict", second, code=1).stderr
+
+
+def test_a_name_that_is_a_base_category(studio: Path, ppa: Run, adapt: tuple[Any, ...]) -> None:
+    base = actstore.open("g.zarr").classes[0]
+    next(Path("new").iterdir()).rename(Path("new") / base)
+    assert "is a base category already; give the new category another name" in ppa(*adapt, code=1).stderr
+
+
+@pytest.mark.parametrize(
+    ("support", "message"),
+    [("flat", "has no folder of its own for each category"), ("absent", "no folder absent; expected absent/CATEGORY")],
+)
+def test_support_in_no_folders(studio: Path, ppa: Run, adapt: tuple[Any, ...], support: str, message: str) -> None:
+    Path("flat").mkdir()
+    assert message in ppa(*adapt, "--support", support, code=1).stderr
+
+
+def test_a_folder_without_images(studio: Path, ppa: Run, adapt: tuple[Any, ...]) -> None:
+    ppa(*adapt)
+    Path("empty").mkdir()
+    assert "empty holds no image (.jpg" in ppa("predict", "empty", code=1).stderr
+
+
+def test_weights_of_another_network(studio: Path, ppa: Run, adapt: tuple[Any, ...]) -> None:
+    from actstore.backbones.loading import load_backbone
+    from actstore.backbones.weights import save_weights
+
+    other = load_backbone("small", seed=9, random_weights=True)
+    save_weights(Path("other.safetensors"), other.module, "small")
+    refused = ppa(*adapt, "--weights", "other.safetensors", code=1).stderr
+    assert "other.safetensors are not those the activations were made with" in refused
+    assert "the weights of small are not at absent.pth" in ppa(*adapt, "--weights", "absent.pth", code=1).stderr

@@ -1,0 +1,143 @@
+"""Pictures from plain data: they are drawn, say what they must, and labels keep out of each other's way."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from matplotlib.figure import Figure
+from PIL import Image
+
+from predictor.figures import draw_training_curves, save_both
+from predictor.figures.accuracy_axis import ENDS, from_logit, logit, set_accuracy_axis
+from predictor.figures.channels import draw_channels
+from predictor.figures.inference import draw_inference
+from predictor.figures.label_placement import Box, place_labels
+from predictor.figures.methods import draw_methods
+from predictor.figures.naming import readable
+from predictor.figures.sheet import draw_sheet
+from predictor.figures.shots import draw_shots
+from predictor.figures.training import draw_runs, read_log
+from predictor.support_sheet import SheetRow
+
+
+def record(method: str, shots: str, few: float, large: float, share: str = "100%") -> dict[str, Any]:
+    both = 2 * few * large / (few + large)
+    return {"method": method, "shots": shots, "d_large": share, "top1_few": few, "top1_large": large,
+            "harmonic_mean": both, "top1_few_ci95": 0.5, "top1_large_ci95": 0.1, "harmonic_mean_ci95": 0.4}  # fmt: skip
+
+
+RECORDS = [
+    *(record("NN+Cosine", count, 1 + int(count), 70, share) for count in "123" for share in ("100%", "10%")),
+    *(record("phi2", count, 20 + int(count), 74) for count in "123"),
+    *(record("phi2, calibrated", count, 40 + int(count), 68) for count in "123"),
+    {**record("Oracle linear", "all", 100, 75), "top1_few_ci95": None},
+]
+
+
+def texts(figure: Figure) -> set[str]:
+    return {text.get_text() for text in figure.findobj(lambda one: hasattr(one, "get_text"))}
+
+
+def inside(figure: Figure, folder: Path) -> None:
+    """Both files are there, and nothing touches the picture's edge: it would be cut off."""
+    path = save_both(figure, folder, "x")
+    assert (folder / "x.svg").read_text().startswith("<?xml")
+    pixels = np.asarray(Image.open(path).convert("L"))
+    assert pixels.min() < 128
+    for edge in (pixels[0], pixels[-1], pixels[:, 0], pixels[:, -1]):
+        assert edge.min() > 200
+
+
+def test_methods_are_all_named(tmp_path: Path) -> None:
+    figure = draw_methods(RECORDS, "1")
+    assert {"NN+Cosine 100%", "NN+Cosine 10%", "phi2", "phi2, calibrated", "Oracle linear"} <= texts(figure)
+    inside(figure, tmp_path)
+
+
+def test_shots(tmp_path: Path) -> None:
+    figure = draw_shots(RECORDS)
+    assert "phi2, calibrated" in texts(figure)
+    inside(figure, tmp_path)
+
+
+def test_channels_with_and_without_a_head(random: np.random.Generator, tmp_path: Path) -> None:
+    weight = np.eye(60) + 0.01 * random.standard_normal((60, 60))
+    assert len(draw_channels(weight, {}).axes) == 2  # the matrix and its scale
+    figure = draw_channels(weight, {"phi1": np.linspace(0, 1, 60)})
+    assert "random order (k / dim)" in texts(figure)
+    inside(figure, tmp_path)
+
+
+def test_training_curves_of_one_run_and_of_several(tmp_path: Path) -> None:
+    (tmp_path / "log.csv").write_text("step,loss,base_top1,novel_top1,harmonic\n1,2,50,5,9\n2,1,52,6,11\n")
+    draw_training_curves(tmp_path)
+    assert (tmp_path / "curves.png").exists()
+    inside(draw_runs({"phi1": read_log(tmp_path), "phi2": read_log(tmp_path)}), tmp_path)
+    (tmp_path / "log.csv").write_text("step,loss\n1,2\n")
+    inside(draw_runs({"phi1": read_log(tmp_path)}), tmp_path)
+    assert read_log(tmp_path / "nowhere") == []
+
+
+def test_inference_has_a_panel_for_each_batch_and_names_ratios(tmp_path: Path) -> None:
+    results = [
+        {"name": f"{name}, batch {batch}", "value": value, "unit": "ms", "peer": peer, "peer_value": other,
+         "ratio": ratio}
+        for batch in (1, 32)
+        for name, value, peer, other, ratio in (("phi", 0.1, None, None, None), ("NN", 20.0, "phi", 0.1, 200.0))
+    ]  # fmt: skip
+    figure = draw_inference(results)
+    assert len(figure.axes) == 2
+    assert "20   200 × phi" in texts(figure)
+    inside(figure, tmp_path)
+
+
+def test_sheet(tmp_path: Path) -> None:
+    picture = np.full((32, 32, 3), 200, np.uint8)
+    rows = [SheetRow("U+0042", picture, [(picture, "a very long name of a category", 0.5)] * 3, picture,
+                     [("U+0042", 0.7), ("other", 0.2)])] * 2  # fmt: skip
+    figure = draw_sheet(rows, "phi2")
+    assert "✓ B  U+0042   70%" in texts(figure)
+    inside(figure, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [("U+0041", "A"), ("n01440764", "n01440764"), ("U+0024", "U+0024"), ("U+0300", "U+0300")],
+)
+def test_names(name: str, shown: str) -> None:
+    assert readable(name) == shown
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.lists(st.tuples(st.floats(50, 550), st.floats(50, 350)), min_size=1, max_size=10))
+def test_labels_do_not_overlap_where_there_is_room(points: list[tuple[float, float]]) -> None:
+    frame = Box(-400, -400, 1000, 800)
+    placed = place_labels(points, [(60.0, 12.0)] * len(points), frame)
+    boxes = [one.box for one in placed]
+    for place, box in enumerate(boxes):
+        assert box.outside(frame) == 0
+        assert all(box.overlap(other) == 0 for other in boxes[place + 1 :])
+
+
+def test_a_label_keeps_off_obstacles() -> None:
+    obstacle = Box(100, 90, 300, 110)
+    (placed,) = place_labels([(100, 100)], [(60, 12)], Box(0, 0, 400, 200), [obstacle])
+    assert placed.box.overlap(obstacle) == 0
+
+
+@given(st.floats(0.1, 99.9))
+def test_logit_scale_has_an_inverse(percent: float) -> None:
+    assert float(from_logit(logit(percent))) == pytest.approx(percent)
+
+
+def test_axis_is_linear_in_the_middle_and_clipped_at_the_ends() -> None:
+    axes = Figure().subplots()
+    assert set_accuracy_axis(axes, "x", [20, 80], "a") == [20, 80]
+    assert axes.get_xscale() == "linear"
+    assert set_accuracy_axis(axes, "y", [0, 50, 100], "b") == [ENDS[0], 50, ENDS[1]]
+    assert axes.get_ylabel() == "b, logit scale"

@@ -1,0 +1,89 @@
+from __future__ import annotations
+
+import csv
+import io
+from typing import Any
+
+import pytest
+
+from actstore.paper import all_way_figures, read_table
+from predictor.evaluate import Row
+from predictor.outcome import METRICS
+from predictor.table import CALIBRATED, records, to_csv, to_markdown
+
+
+def row(method: str = "phi2", shots: str = "1", share: str = "100%", width: float = 0.126, **others: Any) -> Row:
+    mean = {name: 10.004 + place for place, name in enumerate(METRICS)}
+    interval = dict.fromkeys(METRICS, width)
+    named = others.pop("paper_name", method)
+    return Row(method, share, shots, others.pop("finetuned", False), 20, mean, interval, named)
+
+
+WARNING = "WARNING: the backbone was trained on novel class 'tench'; these are no few-shot results"
+
+
+def test_a_record_has_the_papers_columns_and_figures() -> None:
+    (found,) = records([row()])
+    columns = [name for name in read_table("tables")[0] if name != "table"]
+    assert list(found)[: len(columns)] == columns
+    assert (found["method"], found["d_large"], found["shots"], found["finetuned"]) == ("phi2", "100%", "1", "N")
+    assert (found["top1_large"], found["top1_large_ci95"]) == (10.0, 0.13)
+    assert (found["paper_top1_large"], found["paper_top5_large"]) == (74.17, 91.79)
+    assert (found["paper_top1_few"], found["paper_top5_few"]) == (21.58, 45.82)
+    assert {"harmonic_mean", "joint", "delta", "ausuc", "draws"} <= set(found)
+    assert "warning" not in found
+
+
+@pytest.mark.parametrize(
+    ("method", "share", "shots", "top1_few"),
+    [
+        ("phi1", "100%", "1", 19.88),
+        ("phi2*", "100%", "3", 22.32),
+        ("NN+Cosine", "1%", "2", 15.14),
+        ("NN", "100%", "all", 52.46),
+        ("Linear", "100%", "all", 60.50),
+        ("phi2", "100%", "5", None),
+        ("phi2", "10%", "1", None),
+        ("phi2" + CALIBRATED, "100%", "1", None),
+    ],
+)
+def test_the_paper_beside_it(method: str, share: str, shots: str, top1_few: float | None) -> None:
+    assert records([row(method, shots, share)])[0]["paper_top1_few"] == top1_few
+    found = all_way_figures(method, share, shots)
+    assert (None if found is None else found["top1_few"]) == top1_few
+
+
+def test_a_method_may_answer_to_a_row_of_another_name() -> None:
+    (found,) = records([row("NN of mine", paper_name="NN+Cosine", finetuned=True)])
+    assert (found["method"], found["paper_top1_few"], found["finetuned"]) == ("NN of mine", 1.72, "Y")
+
+
+def test_markdown() -> None:
+    header, rule, first, second = to_markdown([row(), row("mine", width=float("nan"))]).splitlines()
+    assert header.count("|") == rule.count("|") == first.count("|") == second.count("|") == 12
+    cells = [cell.strip() for cell in first.split("|")[1:-1]]
+    assert cells[:5] == ["phi2", "100%", "1", "10.00 ± 0.13 / 11.00", "12.00 ± 0.13 / 13.00"]
+    assert cells[5:] == ["14.0", "15.0", "16.0", "17.0", "74.17 / 91.79", "21.58 / 45.82"]
+    assert "±" not in second  # a single draw has no interval
+    assert second.endswith("|  |  |")
+
+
+def test_csv_reads_back() -> None:
+    text = to_csv([row(), row("mine", width=float("nan"))])
+    found = list(csv.DictReader(io.StringIO(text)))
+    assert [line["method"] for line in found] == ["phi2", "mine"]
+    assert (float(found[0]["top1_few"]), found[0]["paper_top1_few"]) == (12.0, "21.58")
+    assert (found[1]["top1_few_ci95"], found[1]["paper_top1_few"]) == ("", "")
+    assert text.count("\n") == 3
+
+
+def test_the_warning_is_in_every_form() -> None:
+    assert [line["warning"] for line in records([row(), row()], WARNING)] == [WARNING] * 2
+    assert [line["warning"] for line in csv.DictReader(io.StringIO(to_csv([row()], WARNING)))] == [WARNING]
+    assert to_markdown([row()], WARNING).splitlines()[-1] == WARNING
+    assert "WARNING" not in to_markdown([row()]) + to_csv([row()])
+
+
+def test_the_papers_table_is_whole() -> None:
+    assert len(read_table("tables")) == 35
+    assert len({(line["method"], line["d_large"], line["shots"]) for line in read_table("tables")}) == 35
