@@ -81,7 +81,27 @@ def identity_layer(dim: int, bias: bool) -> nn.Linear:
 
 def unit(rows: Tensor) -> Tensor:
     """Rows (…, dim) of length 1; a row of zeros stays one."""
-    return torch.div(rows, torch.linalg.vector_norm(rows, dim=-1, keepdim=True).clamp_min(1e-12))
+    result: Tensor = _Unit.apply(rows)  # type: ignore[no-untyped-call]
+    return result
+
+
+class _Unit(torch.autograd.Function):
+    """rows / |rows| with its gradient (g - (g.u) u) / |rows| in three passes; composed of torch's functions it takes
+    eight, which is 2% of a step of phi1 at 900 x 2048."""
+
+    @staticmethod
+    def forward(ctx: Any, rows: Tensor) -> Tensor:
+        lengths = torch.linalg.vector_norm(rows, dim=-1, keepdim=True).clamp_min_(1e-12)
+        units = torch.div(rows, lengths)
+        ctx.save_for_backward(units, lengths)
+        return units
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> Tensor:
+        (gradient,) = gradients
+        units, lengths = ctx.saved_tensors
+        along = torch.linalg.vecdot(gradient, units)[..., None]
+        return torch.addcmul(gradient, units, along, value=-1).div_(lengths)
 
 
 def build_phi(spec: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Phi:

@@ -162,3 +162,8 @@ def test_for_a_linear_phi_the_mean_of_scores_is_the_score_of_the_mean(
     assert (gap > 5 * scores.std(0) / sets**0.5).any()  # no longer the same …
     cosine = torch.cosine_similarity(normalised.mean(0), phi(means))
     assert (cosine > 0.99).all()  # … but close
+
+
+def test_the_gradient_of_unit_rows_against_finite_differences() -> None:
+    rows = torch.randn(2, 3, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(0), requires_grad=True)
+    assert torch.autograd.gradcheck(unit, rows)
