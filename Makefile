@@ -6,8 +6,8 @@ READY := $(VENV)/.installed
 
 .PHONY: demo test check bench clean
 
-demo: $(READY)  ## a store from nothing: generate, inspect, means, query, verify
-	PATH="$(CURDIR)/$(BIN):$$PATH" bash examples/demo.sh
+demo: $(READY)  ## backbone, store, phi, baselines, tables, figures, report, on the embedded glyphs; repeated, it resumes
+	$(BIN)/ppa demo
 
 test: $(READY)  ## the test suite
 	$(BIN)/python -m pytest

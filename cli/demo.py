@@ -25,7 +25,9 @@ if TYPE_CHECKING:
 )
 @click.option("--quick", is_flag=True, help="Fewer categories, images and steps: about a minute.")
 @click.option(
-    "--out", type=click.Path(path_type=Path, file_okay=False), help="[default: demo-out, or demo-quick with --quick]"
+    "--out",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="[default: demo-out, or demo-out/quick]",
 )
 @json_option
 def demo(quick: bool, out: Path | None, as_json: bool) -> None:
@@ -34,7 +36,7 @@ def demo(quick: bool, out: Path | None, as_json: bool) -> None:
     Needs no download. Interrupted or repeated, it goes on where it was; steps that are up to date are skipped. What
     is not up to date is made again, so keep nothing of your own in the files it writes.
     """
-    folder = out or Path("demo-quick" if quick else "demo-out")
+    folder = out or (Path("demo-out/quick") if quick else Path("demo-out"))
     run = run_demo(folder, QUICK if quick else FULL)
     emit(run, as_json, lambda: describe(run))
 

@@ -14,7 +14,9 @@ class Size:
     """How large a demo is. epochs and batch_size: of the backbone. phi_epochs: of 250 steps. draws: of the support.
 
     Chosen by what a user can wait for, the backbone's accuracy on held-out images of its own classes, and where phi's
-    training loss is level; no novel category had a say.
+    training loss is nearly level; no novel category had a say. phi has the settings of the authors' code: on stand-in
+    tasks of base categories (as `ppa calibrate` makes them, 8 tasks, 1,000 steps) their p_mean of 0.3 gave a harmonic
+    mean of 79.4, calibrated 91.0, the paper's 0.9 gave 79.1 and 90.6; learning rates of 0.003 and 0.01 changed less.
     """
 
     classes: int
@@ -31,16 +33,21 @@ class Size:
     shots: str = "1,2,3"
     batches: int = BATCHES
     bench_seconds: float = 1.0
+    workers: int | None = None  # that draw; starting one takes seconds, which few images do not repay
+
+    @property
+    def worker_words(self) -> tuple[str, ...]:
+        return () if self.workers is None else ("--workers", str(self.workers))
 
     @property
     def images(self) -> str:
         return f"glyphs:{self.classes}x{self.per_class}x{self.val_per_class}"
 
 
-FULL = Size(1000, 30, 10, epochs=4, batch_size=128, phi_epochs=4, triplet_steps=500, calibration_tasks=5, draws=5,
+FULL = Size(1000, 30, 10, epochs=4, batch_size=128, phi_epochs=3, triplet_steps=500, calibration_tasks=5, draws=5,
             tasks=600)  # fmt: skip
 QUICK = Size(200, 20, 5, epochs=6, batch_size=32, phi_epochs=2, triplet_steps=300, calibration_tasks=5, draws=3,
-             tasks=200, bench_seconds=0.3)  # fmt: skip
+             tasks=200, bench_seconds=0.3, workers=0)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -70,11 +77,11 @@ def plan_demo(folder: Path, size: Size, bench_options: frozenset[str] | None = N
     steps = [
         Step("pretrain", f"train a backbone on the base categories of {size.images}", (
             "ppa", "pretrain", size.images, "--preset", "quick", "--epochs", str(size.epochs),
-            "--batch-size", str(size.batch_size), "--out", str(weights.parent),
+            "--batch-size", str(size.batch_size), "--out", str(weights.parent), *size.worker_words,
         ), (), (weights.parent,)),
         Step("build", "run it over all images and keep the activations", (
             "actstore", "build", size.images, str(store), "--backbone", "small", "--weights", str(weights),
-            "--batch-size", "128",
+            "--batch-size", "128", *size.worker_words,
         ), (weights,), (store,)),
         Step("means", "mean activation of every category", ("actstore", "means", str(store)), (store,)),
         Step("split", "which categories are base, which novel", (
@@ -112,7 +119,7 @@ def plan_demo(folder: Path, size: Size, bench_options: frozenset[str] | None = N
 def _trainings(size: Size, runs: list[Path], with_store: tuple[str, ...], inputs: tuple[Path, ...]) -> list[Step]:
     return [
         Step(run.name, f"train {run.name} for {size.phi_epochs * size.batches:,} steps", (
-            "ppa", "train", "--phi", run.name, *with_store, "--epochs", str(size.phi_epochs),
+            "ppa", "train", "--phi", run.name, "--preset", "code", *with_store, "--epochs", str(size.phi_epochs),
             *(("--batches", str(size.batches)) if size.batches != BATCHES else ()), "--out", str(run),
         ), inputs, (run,))
         for run in runs

@@ -12,7 +12,7 @@ from cli.episode_table import PAPER_NAMES, table_rows, write_table
 from cli.group import emit, example, json_option
 from cli.options import find_store
 from cli.progress import progress
-from cli.recognition import choose_categories, seen_novel, split_file_option
+from cli.recognition import choose_categories, parse_numbers, seen_novel, split_file_option
 
 if TYPE_CHECKING:
     from actstore import Split
@@ -68,7 +68,7 @@ def episodes(
     if learners and queries is None:
         queries = FEW_QUERIES
         click.echo(f"queries: {queries} of each category, as some learners score those of a task together", err=True)
-    sizes = [TaskSize(way, count, queries) for count in _numbers("--shots", shots)]
+    sizes = [TaskSize(way, count, queries) for count in parse_numbers("--shots", shots)]
     runs: list[Run] = []
     warning, backbone = None, None
     if store is not None or images is None:
@@ -191,16 +191,6 @@ def _image_runs(
         examples, method = learner.prepared(decoded[size])
         runs.append((examples, [method]))
     return runs
-
-
-def _numbers(option: str, text: str) -> list[int]:
-    try:
-        numbers = [int(part) for part in text.split(",")]
-    except ValueError:
-        numbers = []
-    if not numbers or min(numbers) < 1:
-        raise click.UsageError(f"{option} must be whole numbers from 1 on with commas, such as 1,5, got {text!r}")
-    return numbers
 
 
 def _text(rows: list[dict[str, Any]], sizes: Sequence[TaskSize], tasks: int, warning: str | None) -> str:

@@ -170,8 +170,9 @@ def predictors(
     found: list[Contestant] = []
     for one in trained:
         means = class_means(task.train, task.base)
-        plain = PredictedParameters(one.phi, means, "mean" if aggregate == "mean" else "max", novel_bias or 0.0)
-        found.append((plain, task))
+        bias = novel_bias or 0.0
+        name = LABELS[one.kind] + (", mean" if aggregate == "mean" else "") + (f", bias {bias:g}" if bias else "")
+        found.append((PredictedParameters(one.phi, means, "mean" if aggregate == "mean" else "max", bias, name), task))
         if novel_bias is None and (fits := load_calibrations(one.path.parent)):
             settings = {fit.shots: (fit.aggregate, fit.novel_bias) for fit in fits}
             found.append((Calibrated(one.phi, means, settings, LABELS[one.kind] + CALIBRATED), task))

@@ -96,5 +96,5 @@ def parse_numbers(option: str, text: str) -> list[int]:
     except ValueError:
         numbers = [0]
     if numbers[0] < 1:
-        raise click.UsageError(f"{option} must be numbers from 1 on with commas, such as 1,2,3, got {text!r}")
+        raise click.UsageError(f"{option} must be whole numbers from 1 on with commas, such as 1,2,3, got {text!r}")
     return numbers

@@ -8,7 +8,7 @@ from typing import Any
 
 from actstore.category_split import CategorySplit
 from actstore.errors import InvalidInputError
-from actstore.run_files import MODEL, read_model
+from actstore.run_files import CHECKPOINT, MODEL, read_model
 from actstore.split import Split
 from actstore.tensorfile import below
 from predictor.phi import LAYERS, Phi, build_phi
@@ -48,7 +48,8 @@ def load_phi(path: Path) -> TrainedPhi:
     """path: a folder of `ppa train`, or the model.safetensors in it."""
     file = path / MODEL if path.is_dir() else path
     if not file.exists():
-        raise InvalidInputError(f"no trained phi at {file}; train one with `ppa train --phi phi2 --out {path}`")
+        state = "its training is interrupted; go on" if (path / CHECKPOINT).exists() else "train one"
+        raise InvalidInputError(f"no trained phi at {file}; {state} with `ppa train --phi phi2 --out {path}`")
     found = read_model(file)
     if found.identity.get("method") not in LAYERS:
         raise InvalidInputError(f"{file} must hold a phi, got {found.identity.get('method')}")

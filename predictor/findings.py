@@ -10,6 +10,7 @@ from typing import Any, Literal
 Standing = Literal["ahead", "behind", "level"]
 OURS = "phi2"
 CALIBRATED = "phi2, calibrated"
+CHANCE = 0.5  # percent: five guesses among a thousand categories
 Record = Mapping[str, Any]
 
 
@@ -35,10 +36,16 @@ def describe_novel(records: Sequence[Record], shots: str = "1") -> list[Finding]
         standing = compare(ours, row, "top1_few")
         text = f"{_place(standing)} {name_of(row)}: {_figure(ours, 'top1_few')} against {_figure(row, 'top1_few')}"
         as_paper = None
+        if untaught(row):
+            note = "its novel top-5 is below chance, so it was not trained long enough for its figure to count"
+            found.append(Finding(f"{text}; {note}", standing, None))
+            continue
         theirs, paper = ours.get("paper_top1_few"), row.get("paper_top1_few")
         if theirs is not None and paper is not None:
             text += f" (paper: {theirs:.2f} against {paper:.2f})"
             as_paper = None if standing == "level" else (standing == "ahead") == (theirs > paper)
+        if standing == "behind" and "top1_large" in row:
+            text += f"; on base categories {_figure(ours, 'top1_large')} against {_figure(row, 'top1_large')}"
         found.append(Finding(text, standing, as_paper))
     return found
 
@@ -68,6 +75,11 @@ def compare(ours: Record, other: Record, key: str) -> Standing:
     if abs(difference) <= noise:
         return "level"
     return "ahead" if difference > 0 else "behind"
+
+
+def untaught(row: Record) -> bool:
+    """Whether a method that trains knows less of novel categories than a blind guess among a thousand would."""
+    return row.get("finetuned") == "Y" and float(row.get("top5_few", 100.0)) < CHANCE
 
 
 def name_of(row: Record) -> str:

@@ -31,7 +31,8 @@ class PredictedParameters(Separable):
         name: str | None = None,
     ) -> None:
         self.phi, self.aggregate, self.novel_bias = phi, aggregate, novel_bias
-        self.name = name or LABELS[phi.spec.kind]
+        self.paper_name = LABELS[phi.spec.kind]
+        self.name = name or self.paper_name
         self.base_parameters = phi(base_means)  # (n_base, dim)
 
     def base_scores(self, queries: Tensor) -> Tensor:
@@ -54,6 +55,7 @@ class Calibrated(PredictedParameters):
         self, phi: Phi, base_means: Tensor, settings: Mapping[int, tuple[Aggregate, float]], name: str
     ) -> None:
         super().__init__(phi, base_means, name=name)
+        self.paper_name = name  # the paper calibrates nothing
         self.settings = dict(settings)
 
     def novel_scores(self, queries: Tensor, support: Support) -> Tensor:

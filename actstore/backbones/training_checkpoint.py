@@ -129,7 +129,7 @@ def _difference(part: str, before: Any, now: Any) -> str:
 
 def _short(key: str, before: Any, now: Any) -> str:
     name = key.replace("_", " ")
-    if isinstance(now, list):
+    if isinstance(now, list) and all(isinstance(one, str) for one in now):  # class names
         known, fresh = set(before or ()), set(now)
         if len(known) != len(fresh):
             return f"{name} was {len(known):,} classes, is {len(fresh):,}"

@@ -23,7 +23,7 @@ from actstore.search.levels import Levels, Progress, build_levels, load_levels, 
 from actstore.search.queries import parse_k, parse_vectors, unit
 from actstore.search.ranking import Neighbours, Pairs, join, kth_best, rank, rounding, stack
 from actstore.search.rotation import rotate, storage_margin
-from actstore.search.sieve import COARSE, FINE, maxima, padded, pairs_above
+from actstore.search.sieve import COARSE, FINE, LEAST, maxima, padded, pairs_above
 from actstore.search.table import RowTable
 from actstore.search.workers import crew, spread
 
@@ -34,7 +34,7 @@ _QUERIES = 128  # in one pass
 _BOUNDS = 1 << 26  # bounds held at a time: 256 MiB
 _BLOCK_VALUES = 1 << 18  # converted or looked at while they are in the cache
 _COLLECTED = 1 << 16  # rows whose bounds are looked through at a time
-_GATHERED = 1024  # pairs or rows gathered at a time
+_GATHERED = 1024  # pairs whose rows are gathered at a time
 _MOST_TIES = 1 << 18  # pairs that rounding leaves, before the exact search with its thinning out is better
 _MOST_LEFT = 0.1  # of the pairs: with more, all products are no slower
 Take = Callable[[NDArray[np.int64]], Tensor]  # row numbers (n,) -> (n, width)
@@ -103,15 +103,15 @@ class _Pass:
     def __init__(self, engine: BoundedSearch, queries: Tensor, k: int, workers: int) -> None:
         self.engine, self.table, self.levels = engine, engine.table, engine.levels
         self.k, self.workers = k, workers
-        self.directions = unit(queries).T.contiguous()  # (dim, queries)
-        self.coefficients = _coefficients(self.levels, self.directions)
+        self.units = unit(queries)  # (queries, dim)
+        self.coefficients = _coefficients(self.levels, self.units)  # (width, queries) each
         dim, p = self.table.dim, len(self.levels.directions)
         self.margin = storage_margin(p, dim) + 2 * rounding(dim)
         self.best = torch.full((len(queries), k), -torch.inf)  # scores of rows seen, the k best
 
     def run(self) -> Pairs | None:
         """None where the bounds leave too many."""
-        span = padded(_BOUNDS // self.directions.shape[1])
+        span = padded(_BOUNDS // len(self.units))
         found = []
         for first in range(0, len(self.table), span):
             left = self._narrow(first, min(len(self.table), first + span))
@@ -119,7 +119,7 @@ class _Pass:
                 return None
             found.append(self._score(left))
         scored = join(found)
-        bound = kth_best(scored, self.directions.shape[1], self.k) - np.float32(2 * rounding(self.table.dim))
+        bound = kth_best(scored, len(self.units), self.k) - np.float32(2 * rounding(self.table.dim))
         nearest = scored.pick(scored.scores >= bound[scored.queries])
         return nearest if len(nearest) <= _MOST_TIES else None
 
@@ -132,7 +132,7 @@ class _Pass:
 
     def _bound(self, first: int, last: int) -> tuple[Tensor, Tensor, Tensor]:
         """Upper bounds (rows, queries) from the first level, and their maxima over segments of rows."""
-        count, rows = self.directions.shape[1], last - first
+        count, rows = len(self.units), last - first
         bounds = self.engine.bounds_buffer(padded(rows), count)
         bounds[rows:] = -torch.inf
         fine, coarse = torch.empty(padded(rows) // FINE, count), torch.empty(padded(rows) // COARSE, count)
@@ -151,25 +151,25 @@ class _Pass:
         return bounds, fine, coarse
 
     def _block_rows(self, rows: int) -> int:
-        fitting = _BLOCK_VALUES // self.directions.shape[1]
+        fitting = _BLOCK_VALUES // len(self.units)
         return padded(min(fitting, -(-rows // (2 * self.workers))))
 
     def _raise_threshold(self, bounds: Tensor, coarse: Tensor, first: int) -> None:
         """Score the rows with the highest bounds in full: nearly always the nearest are among them."""
-        count = self.directions.shape[1]
+        count = len(self.units)
         affordable = len(bounds) * self.levels.widths[0] // (20 * count * self.table.dim)  # 5% of the bounds' cost
         wanted = min(max(self.k + 4, min(4 * self.k + 32, affordable)), len(coarse))
         segments = coarse.T.topk(wanted, dim=1).indices  # (queries, wanted)
         inside = bounds.view(-1, COARSE, count)[segments, :, torch.arange(count)[:, None]]  # (queries, wanted, COARSE)
-        place = inside.view(count, -1).topk(wanted, dim=1).indices.numpy()
+        place = inside.view(count, -1).topk(wanted, dim=1).indices.numpy()  # each segment has a row: never padding
         rows = np.take_along_axis(segments.numpy(), place // COARSE, 1) * COARSE + place % COARSE + first
-        rows = np.minimum(rows, len(self.table) - 1)  # a span may end with padding
-        seeds = Pairs(rows.ravel(), np.repeat(np.arange(count), wanted), np.empty(0, np.float32))
-        scores = torch.from_numpy(self._score(seeds).scores).view(count, wanted)
+        values = self.table.take(rows.ravel()).float().view(count, wanted, -1)
+        scores = torch.bmm(values, self.units[:, :, None])[:, :, 0]  # (queries, wanted)
+        scores *= self.table.scales()[torch.from_numpy(rows), 0]
         self.best = torch.cat([self.best, scores], 1).topk(self.k, dim=1).values
 
     def _threshold(self) -> NDArray[np.float32]:
-        return self.best[:, -1].numpy() - np.float32(self.margin)
+        return np.maximum(self.best[:, -1].numpy() - np.float32(self.margin), LEAST)
 
     def _above(self, bounds: Tensor, fine: Tensor, coarse: Tensor, first: int) -> Pairs | None:
         """Pairs whose bound reaches the threshold, ordered by query; None where they are too many."""
@@ -195,40 +195,42 @@ class _Pass:
     def _bound_again(self, left: Pairs) -> Pairs:
         """Tighter bounds of single pairs, with the coordinates of the second level."""
         second = self.levels.second
-        more = self._gather(lambda rows: second.index_select(0, torch.from_numpy(rows)), self.coefficients[1], left)
+        columns = self.coefficients[1].T.contiguous()
+        more = self._gather(lambda rows: second.index_select(0, torch.from_numpy(rows)), columns, left)
         left = Pairs(left.rows, left.queries, left.scores + more)
         return left.pick(left.scores >= self._threshold()[left.queries])
 
     def _score(self, pairs: Pairs) -> Pairs:
         """With their scores in full."""
-        scores = self._gather(self.table.take, self.directions, pairs)
+        scores = self._gather(self.table.take, self.units, pairs)
         return Pairs(pairs.rows, pairs.queries, scores * self.table.scales().numpy()[pairs.rows, 0])
 
     def _gather(self, take: Take, coefficients: Tensor, pairs: Pairs) -> NDArray[np.float32]:
-        """(n,) products of each pair's row, as `take` gives it, with its query's column of (width, queries)."""
-        columns = coefficients.T.contiguous()
+        """(n,) products of each pair's row, as `take` gives it, with its query's coefficients (queries, width)."""
         edges = np.flatnonzero(np.diff(pairs.queries, prepend=-1, append=-1)).tolist()  # where a query begins
         out = torch.empty(len(pairs))
         shared = -(-len(pairs) // self.workers)
-        step = min(_GATHERED, max(shared, _BLOCK_VALUES // columns.shape[1], 1))  # little work is not worth a thread
-        buffers = [torch.empty(step, columns.shape[1]) for _ in range(self.workers)]
+        step = min(
+            _GATHERED, max(shared, _BLOCK_VALUES // coefficients.shape[1], 1)
+        )  # little work is not worth a thread
+        buffers = [torch.empty(step, coefficients.shape[1]) for _ in range(self.workers)]
 
         def multiply_pairs(part: int, worker: int) -> None:
             start, stop = part * step, min(len(pairs), (part + 1) * step)
             values = buffers[worker][: stop - start].copy_(take(pairs.rows[start:stop]))
             inside = edges[bisect_right(edges, start) : bisect_left(edges, stop)]
             for begin, end in pairwise([start, *inside, stop]):
-                column = columns[pairs.queries[begin]]
-                torch.mv(values[begin - start : end - start], column, out=out[begin:end])
+                own = coefficients[pairs.queries[begin]]
+                torch.mv(values[begin - start : end - start], own, out=out[begin:end])
 
         spread(multiply_pairs, -(-len(pairs) // step), self.workers)
         return out.numpy()
 
 
-def _coefficients(levels: Levels, directions: Tensor) -> list[Tensor]:
-    """What the values of each level are multiplied by: (width, queries) float32 per level."""
-    along = rotate(directions.T, levels.directions).numpy().T  # (p, queries)
-    p, dim = levels.widths[0] - 1, len(directions)
+def _coefficients(levels: Levels, units: Tensor) -> list[Tensor]:
+    """What the values of each level are multiplied by, of units (queries, dim): (width, queries) float32 per level."""
+    along = rotate(units, levels.directions).numpy().T  # (p, queries)
+    p, dim = levels.widths[0] - 1, units.shape[1]
     rests = [_query_rest(along[: width - 1], dim) for width in levels.widths]
     coefficients = [np.concatenate([along[:p], rests[0]])]
     if len(levels.widths) > 1:

@@ -14,7 +14,7 @@ from actstore.search.ranking import Pairs, canonical_scores, join, kth_best, ord
 from actstore.search.table import RowTable
 
 FINE, COARSE = 8, 64  # rows of a segment
-_LEAST = np.finfo(np.float32).min  # any score; what pads a block is below it
+LEAST = np.float32(np.finfo(np.float32).min)  # any score; what pads a block is below it
 _DENSE = 0.1  # share of coarse segments from which looking at every score is faster
 _MOST_PAIRS = 1 << 20  # candidates held before they are thinned out
 
@@ -65,7 +65,7 @@ class Candidates:
     def __init__(self, table: RowTable, vectors: Tensor, k: int, margin: float, metric: Metric) -> None:
         self._table, self._vectors, self._k, self._margin, self._metric = table, vectors, k, margin, metric
         self._best = torch.full((len(vectors), k), -torch.inf)  # lower bounds of the k best
-        self._threshold = np.full(len(vectors), _LEAST)
+        self._threshold = np.full(len(vectors), LEAST)
         self._parts: list[Pairs] = []
         self._held = 0
         self._lock = threading.Lock()
@@ -78,7 +78,7 @@ class Candidates:
         with self._lock:
             # the k-th best of maxima over different rows is never above the k-th best of all rows
             self._best = torch.cat([self._best, coarse.T], 1).topk(self._k, dim=1).values
-            self._threshold = np.maximum(self._best[:, -1].numpy() - np.float32(2 * self._margin), _LEAST)
+            self._threshold = np.maximum(self._best[:, -1].numpy() - np.float32(2 * self._margin), LEAST)
             found = pairs_above(scores, fine, coarse, self._threshold, first_row)
             self._parts.append(found)
             self._held += len(found)

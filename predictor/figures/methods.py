@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from predictor.figures.accuracy_axis import ENDS, set_accuracy_axis
+from predictor.figures.accuracy_axis import ENDS, from_logit, logit, set_accuracy_axis
 from predictor.figures.label_placement import Box, place_labels
 from predictor.figures.style import family_style, new_figure, tidy
 
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 LEVELS = (1, 5, 10, 20, 30, 40, 50, 60, 70, 80, 90, 95, 98)  # of the harmonic mean
+NAME_WIDTH = 30.0  # pixels of "H 90" at the 100 dpi of a figure before it is saved
 Point = tuple[float, float]
 
 
@@ -60,15 +61,24 @@ def _draw_point(axes: Any, row: Mapping[str, Any], x: float, y: float, bars: Seq
 def _draw_levels(axes: Any) -> list[Any]:
     """Thin lines of equal harmonic mean, and their names at the upper or left edge of the picture."""
     (left, right), (low, high) = axes.get_xlim(), axes.get_ylim()
-    named = []
+    named: list[Any] = []
+    last = -NAME_WIDTH
     for level in LEVELS:
-        novel = np.geomspace(level * 100 / (200 - level), 100, 4000)
-        base = level * novel / (2 * novel - level)  # from 100 down
-        inside = np.flatnonzero((novel > left) & (novel < right) & (base > low) & (base < high))
+        steep, flat = (np.linspace(logit(one), logit(other), 1000) for one, other in ((high, low), (left, right)))
+        steep, flat = (grid[grid > level / 2 + 1e-9] for grid in (from_logit(steep), from_logit(flat)))
+        base = np.concatenate([steep, level * flat / (2 * flat - level)])
+        novel = np.concatenate([level * steep / (2 * steep - level), flat])
+        order = np.lexsort((novel, -base))
+        novel, base = novel[order], base[order]
+        inside = np.flatnonzero((novel > left) & (novel < right) & (base >= low) & (base <= high))
         if not len(inside):
             continue
         axes.plot(novel[inside], base[inside], color="#bbbbbb", linewidth=0.7, zorder=1)
         end = inside[0]
+        place = axes.transData.transform((novel[end], base[end]))[0]
+        if place - last < NAME_WIDTH:
+            continue  # lines so near each other can be told by their neighbours' names
+        last = place
         named.append(axes.annotate(
             f"H {level}", (novel[end], base[end]), xytext=(3, -10), textcoords="offset points", fontsize=7.5,
             color="#888888",

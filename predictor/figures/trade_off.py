@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +14,12 @@ def draw_trade_off(path: Path, curves: Mapping[str, Sequence[Any]], points: Sequ
     """curves: name -> (novel accuracies, base accuracies) over all biases; points: (label, novel, base)."""
     figure = new_figure(6, 4.5)
     axes = figure.subplots()
-    styles = ("-", "--", ":", "-.")
-    for (name, (novel, base)), style, colour in zip(curves.items(), styles, (BLUE, ORANGE, GREEN, BLACK), strict=False):
+    lines = cycle(zip(("-", "--", ":", "-."), (BLUE, ORANGE, GREEN, BLACK), strict=True))
+    for (name, (novel, base)), (style, colour) in zip(curves.items(), lines, strict=False):
         axes.plot(novel, base, style, color=colour, label=name)
     for number, (label, novel, base) in enumerate(points):
         axes.plot([novel], [base], "osD^v"[number % 5], color=BLACK, markersize=7, label=label)
-    axes.set_xlabel("novel top-1 (%)")
+    axes.set_xlabel("top-1 on the categories learnt from examples (%)")
     axes.set_ylabel("base top-1 (%)")
     axes.set_xlim(left=0)
     axes.set_ylim(bottom=0)

@@ -23,7 +23,9 @@ def class_map_view(found: ClassMap) -> str:
     shown = (places - (low + high) / 2) * scale + SIDE / 2
     group_of = {member: number for number, group in enumerate(found.groups) for member in group}
     points = []
-    for place, (x, y) in enumerate(shown.tolist()):
+    order = sorted(range(len(shown)), key=lambda place: (place in group_of, place))  # groups lie on top
+    for place in order:
+        x, y = shown[place].tolist()
         kind = "novel" if place >= found.n_base else "base"
         colour = f' style="fill:{COLOURS[group_of[place]]}"' if place in group_of else ""
         points.append(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import platform
 import shlex
@@ -32,7 +33,7 @@ def store_facts(store: ActivationStore) -> str:
         ("backbone", known.get("backbone")),
         ("sha256 of its weights", known.get("weights_sha256")),
         ("layer", known.get("layer")),
-        ("transform", known.get("transform")),
+        ("transform", json.dumps(known["transform"]) if known.get("transform") else None),
         ("classes the backbone was trained on", None if trained is None else f"{len(trained):,}"),
     ])  # fmt: skip
 
@@ -57,9 +58,8 @@ def training_table(trained: Sequence[TrainedPhi], seconds: Sequence[float]) -> s
     rows = []
     for one, took in zip(trained, seconds, strict=True):
         config = one.identity["config"]
-        biases = "; ".join(
-            f"{fit.shots} shots {fit.novel_bias:+.2f} ({fit.aggregate})" for fit in load_calibrations(one.path.parent)
-        )
+        fits = load_calibrations(one.path.parent)
+        biases = "; ".join(f"{_shots(fit.shots)} {fit.novel_bias:+.2f} ({fit.aggregate})" for fit in fits)
         rows.append([
             one.path.parent.name, config["epochs"] * config["batches"], (f"{config['learning_rate']:g}",
             config["learning_rate"]), config["p_mean"], config["seed"], (f"{took:.0f} s", took), biases,
@@ -67,6 +67,10 @@ def training_table(trained: Sequence[TrainedPhi], seconds: Sequence[float]) -> s
     header = ["training", "steps", "learning rate", "p_mean", "seed", "time", "constant on the novel scores"]
     full = PRESETS["paper"].steps
     return table("trainings", header, rows) + paragraph(f"The paper trains phi for {full:,} steps.", "hint")
+
+
+def _shots(count: int) -> str:
+    return f"{count} shot{'s' * (count > 1)}"
 
 
 def training_command(one: TrainedPhi) -> str:

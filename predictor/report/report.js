@@ -53,7 +53,7 @@ function showMap(map, data) {
   const svg = map.querySelector("svg");
   const side = svg.viewBox.baseVal.width;
   const points = [...map.querySelectorAll("g[data-place]")];
-  const home = points.map((point) => point.getAttribute("transform"));
+  const home = points.map((point) => point.getAttribute("transform")); // in the order of the points
   const told = map.querySelector(".told");
   const pointers = new Map();
   const view = { x: 0, y: 0, size: side };
@@ -65,8 +65,8 @@ function showMap(map, data) {
     view.y = Math.min(side - view.size, Math.max(0, view.y));
     svg.setAttribute("viewBox", `${view.x} ${view.y} ${view.size} ${view.size}`);
     const unit = view.size / svg.clientWidth; // of the picture, per pixel on the screen
-    const scale = Math.min(1.6, Math.max(0.4, svg.clientWidth / 800)) * unit * (1.2 + 0.25 * Math.log2(side / view.size));
-    points.forEach((point, place) => point.setAttribute("transform", `${home[place]} scale(${scale.toFixed(4)})`));
+    const scale = Math.min(1.6, Math.max(0.75, svg.clientWidth / 800)) * unit * (0.9 + 0.3 * Math.log2(side / view.size));
+    points.forEach((point, row) => point.setAttribute("transform", `${home[row]} scale(${scale.toFixed(4)})`));
     map.classList.toggle("named", side / view.size >= NAMED_AT);
   }
 
@@ -128,7 +128,7 @@ function showMap(map, data) {
   });
   map.querySelector("input").addEventListener("input", (event) => {
     const wanted = event.target.value.trim().toLowerCase();
-    const found = points.filter((_, place) => wanted && data.names[place].toLowerCase().includes(wanted));
+    const found = points.filter((point) => wanted && data.names[point.dataset.place].toLowerCase().includes(wanted));
     for (const point of points) point.classList.toggle("found", found.includes(point));
     for (const point of found.slice(0, 50)) point.parentNode.append(point); // on top of the others
     if (found.length) tell(Number(found[0].dataset.place));

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -67,7 +68,8 @@ def test_unreadable_images_are_told_apart(images: Path, tmp_path: Path) -> None:
 def test_weights_from_a_file_that_may_move(images: Path, tmp_path: Path) -> None:
     first, second = (load_backbone("small", seed=seed, random_weights=True) for seed in (1, 2))
     file = tmp_path / "w.safetensors"
-    save_weights(file, first.module, "small", transform=first.transform)
+    transform = replace(first.transform, resize=36, mean=(0.1, 0.2, 0.3))
+    save_weights(file, first.module, "small", transform=transform)
     split = build_store(images, tmp_path / "x.zarr", file)
     record = network_of(split)
     assert load_recorded(record).weights_sha256 == first.weights_sha256
@@ -75,6 +77,8 @@ def test_weights_from_a_file_that_may_move(images: Path, tmp_path: Path) -> None
     with pytest.raises(InvalidInputError, match=r"the weights of small are not at .*w\.safetensors; say where with"):
         load_recorded(record)
     assert load_recorded(record, tmp_path / "moved.safetensors").weights_sha256 == first.weights_sha256
+    torch.save(first.module.state_dict(), tmp_path / "plain.pth")  # a file that says nothing of a transform
+    assert load_recorded(record, tmp_path / "plain.pth").transform == transform
     save_weights(file, second.module, "small")
     with pytest.raises(InvalidInputError, match=r"w\.safetensors are not those the activations were made with"):
         load_recorded(record)

@@ -81,7 +81,7 @@ def test_bounds_are_never_below_the_scores(random: np.random.Generator, monkeypa
         queries = torch.from_numpy(np.concatenate([values[:20], random.standard_normal((20, 64))]).astype(np.float32))
         queries = queries[(queries != 0).any(1)]
         exact = unit(torch.from_numpy(values)).double() @ unit(queries).double().T
-        first, second = bounded._coefficients(engine.levels, unit(queries).T.contiguous())
+        first, second = bounded._coefficients(engine.levels, unit(queries))
         bounds = engine.levels.first.double() @ first.double()
         margin = storage_margin(len(engine.levels.directions), 64)
         assert (bounds + margin >= exact).all()

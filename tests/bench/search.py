@@ -1,6 +1,7 @@
 """Searches beside their peers: exact, bounded and approximate, on real and on generated rows.
 
-python -m tests.bench.search [--rows 1200000] [--only exact,real,synthetic,isotropic,approximate] [--no-faiss]
+python -m tests.bench.search [--rows 1200000] [--only real,synthetic,isotropic,approximate,exact]
+    [--no-faiss] [--threads N]
 """
 
 from __future__ import annotations
@@ -48,6 +49,10 @@ def bare(rows: Tensor, queries: Tensor, k: int, block: int = BARE_BLOCK) -> Call
     return search
 
 
+def one_line(rows: Tensor, queries: Tensor, k: int) -> Tensor:
+    return (queries @ rows.float().T).topk(k, dim=1).indices
+
+
 def ratio(name: str, times: dict[str, float], ours: str, peer: str) -> Result:
     mine, theirs = times[ours] * 1e3 / BATCH, times[peer] * 1e3 / BATCH
     return Result(name, mine, "ms/query", peer, theirs, theirs / mine)
@@ -81,7 +86,7 @@ def exact(rows: int, rounds: int, with_faiss: bool) -> None:
     actions: dict[str, Callable[[], Any]] = {
         "exact, from the store": lambda: engine.search(queries, K),
         "bare torch, fp16 in memory": bare(held, queries, K),
-        "bare torch, 4096 rows at a time": bare(held, queries, K, 4096),
+        "bare torch, fp16, 4096 rows at a time": bare(held, queries, K, 4096),
     }
     in_memory = ExactSearch(held)
     actions["exact, tensor in memory"] = partial(in_memory.search, queries, K)
@@ -156,6 +161,9 @@ def _bounded(
             "bare torch, fp16 in memory": bare(held, queries, k, BARE_BLOCK * DIM // held.shape[1]),
             "our exact search": lambda k=k: engine.exact.search(queries, k),
         }
+        if held.nbytes < 1 << 30:  # one line, but a copy of all rows
+            actions["(queries @ rows.float().T).topk(k)"] = partial(one_line, held, queries, k)
+            actions["(queries @ fp32 rows.T).topk(k)"] = partial(one_line, held.float(), queries, k)
         times = alternate(actions, rounds if k == K else max(3, rounds // 3))
         results += [ratio(f"{what}, k = {k}", times, "bounded", peer) for peer in list(actions)[1:]]
         notes.append(f"k = {k}: {same(engine.search(queries, k), engine.exact.search(queries, k))} to exact")
@@ -206,7 +214,10 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--only", default="real,synthetic,isotropic,approximate,exact")
     parser.add_argument("--no-faiss", action="store_true", help="Leave out what needs an fp32 copy of the rows.")
+    parser.add_argument("--threads", type=int, help="By default those of torch: one per core.")
     options = parser.parse_args()
+    if options.threads:
+        torch.set_num_threads(options.threads)
     chosen = options.only.split(",")
     if "real" in chosen:
         real(4 * options.rounds)

@@ -6,14 +6,16 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
+import actstore
 from cli import demo
 from cli.demo_record import Record
 from cli.demo_steps import FULL, QUICK, Size, Step, plan_demo
 
-TINY = Size(20, 6, 2, epochs=2, batch_size=16, phi_epochs=1, triplet_steps=3, calibration_tasks=2, draws=2, tasks=5,
-            way=2, shots="1,2", batches=3)  # fmt: skip
+TINY = Size(20, 6, 2, epochs=1, batch_size=16, phi_epochs=1, triplet_steps=3, calibration_tasks=2, draws=1, tasks=5,
+            way=2, shots="1,2", batches=3, workers=0)  # fmt: skip
 
 
 def test_a_tiny_demo_from_nothing_and_again(ppa: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -26,7 +28,7 @@ def test_a_tiny_demo_from_nothing_and_again(ppa: Any, tmp_path: Path, monkeypatc
     page = Path(made["report"]).read_text()
     for text in ("ppa pretrain glyphs:20x6x2", "Nearest class mean", "data:image/png", "class-map-data", "Triplet"):
         assert text in page, text
-    rows = json.loads((tmp_path / "demo-quick" / "table.json").read_text())
+    rows = json.loads((tmp_path / "demo-out" / "quick" / "table.json").read_text())
     assert {row["shots"] for row in rows} == {"1", "2", "all"}
     assert "[1/" in first.stderr
     assert "$ actstore build" in first.stderr
@@ -34,14 +36,18 @@ def test_a_tiny_demo_from_nothing_and_again(ppa: Any, tmp_path: Path, monkeypatc
     assert again.stdout.startswith("everything was up to date")
     assert again.stderr.count("up to date") == made["steps"]
 
-    Path("demo-quick/table.json").unlink()
-    third = json.loads(ppa("demo", "--quick", "--json").stdout)
-    assert third["ran"][0] == "eval"
-    assert "pretrain" not in third["ran"]
+    Path("demo-out/quick/report.html").unlink()
+    assert json.loads(ppa("demo", "--quick", "--json").stdout)["ran"] == ["report"]
+    drawn = {path.stem for path in Path("demo-out/quick/figures").glob("*.png")}
+    assert drawn == {"methods", "shots", "support", "class-maps", "channels", "training"}
+    assert {path.stem for path in Path("demo-out/quick/figures").glob("*.svg")} == drawn
 
-    drawn = json.loads(ppa("figures", "--run-folder", "demo-quick", "--out", "pictures", "--json").stdout)
-    assert "inference" in drawn["skipped"]
-    assert {"methods", "shots", "support", "class-maps", "channels", "training"} == set(drawn["figures"])
+
+def test_figures_without_inputs_are_skipped_and_said(ppa: Any, tmp_path: Path) -> None:
+    found = json.loads(ppa("figures", "--run-folder", tmp_path, "--json").stdout)
+    assert found["figures"] == {}
+    assert found["skipped"]["inference"] == "no JSON of `ppa bench-inference`"
+    assert found["skipped"]["channels"] == "no run of `ppa train --phi phi1`"
 
 
 def test_plans_are_of_the_sizes_promised() -> None:
@@ -105,20 +111,11 @@ def test_report_of_an_empty_folder_is_refused(ppa: Any, tmp_path: Path) -> None:
 
 def test_a_backbone_that_saw_a_novel_class_is_told(ppa: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    ppa("split", "--help")
-    from cli.actstore import main as actstore_main
-    from tests.cli.conftest import invoke
-
-    images = "glyphs:12x4x2"
-    ppa("pretrain", images, "--epochs", 1, "--batch-size", 8, "--out", "net", "--workers", 0)
-    weights = "net/best.safetensors"
-    invoke(actstore_main, ("build", images, "x.zarr", "--backbone", "small", "--weights", weights), 0)
-    seen = json.loads(Path("x.zarr/zarr.json").read_text())["attributes"]["actstore"]["provenance"]["trained_classes"]
-    names = json.loads(ppa("split", "--store", "x.zarr", "--json").stdout)
-    assert names["novel"] == 1
-    other = sorted(seen)
-    Path("split.json").write_text(json.dumps({"base": other[:-1], "novel": other[-1:]}))
+    rows = np.random.default_rng(0).random((12, 8), np.float32)
+    labels = np.repeat(np.arange(4), 3)
+    provenance = {"trained_classes": ["a", "d"]}
+    actstore.from_arrays("x.zarr", {"train": (rows, labels)}, classes=list("abcd"), provenance=provenance)
+    Path("split.json").write_text(json.dumps({"base": ["a", "b", "c"], "novel": ["d"]}))
     ppa("train", "--phi", "phi1", "--store", "x.zarr", "--epochs", 1, "--batches", 2)
     ppa("report", "--folder", ".")
-    page = Path("report.html").read_text()
-    assert 'role="alert">WARNING: the backbone was trained on novel class' in page
+    assert 'role="alert">WARNING: the backbone was trained on novel class' in Path("report.html").read_text()

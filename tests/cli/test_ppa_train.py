@@ -49,7 +49,6 @@ def test_a_new_phi_does_not_inherit_a_calibration(here: Path, ppa: Run) -> None:
     assert not list(Path("runs/phi2").glob("calibration*"))
 
 
-@pytest.mark.xfail(reason="TypeError in training_checkpoint._short: decay is a list of lists", strict=True)
 def test_another_preset_in_the_same_folder_is_refused(here: Path, ppa: Run) -> None:
     ppa("train", "--phi", "phi1", *TINY, "--out", "new")
     assert "decay" in ppa("train", "--phi", "phi1", "--preset", "code", *TINY, "--out", "new", code=1).stderr

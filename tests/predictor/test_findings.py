@@ -44,3 +44,13 @@ def test_harmonic_mean_of_the_calibrated_phi2() -> None:
     assert "within noise of the best other (phi1, calibrated: 39.50 ± 1.00)" in text
     assert describe_harmonic([row("phi2", 20)]) is None
     assert describe_novel([row("NN+Cosine", 20)]) == []
+
+
+def test_a_method_that_learnt_nothing_does_not_count() -> None:
+    records = [
+        row("phi2", 20, paper_top1_few=21.58),
+        row("Learning like a Child", 0, finetuned="Y", top5_few=0.0, paper_top1_few=2.9),
+    ]
+    (found,) = describe_novel(records)
+    assert found.as_paper is None
+    assert "not trained long enough" in found.text

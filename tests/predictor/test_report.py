@@ -48,9 +48,9 @@ def folder(tmp_path: Path, make_rows: Any, categories: CategorySplit) -> Path:
     )
     rows = [record("phi2", "1", 9), record(f"NN {NASTY}", "1", 10), record("Triplet", "1", 8), record("phi2", "2", 30)]
     (tmp_path / "table.json").write_text(json.dumps(rows))
-    (tmp_path / "episodes.json").write_text(json.dumps(
-        [{"method": "phi2", "one_shot": 50.5, "one_shot_ci95": 1.0, "paper_one_shot": 54.53, "paper_one_shot_ci95": 0.4}]
-    ))  # fmt: skip
+    paper = {"paper_one_shot": 54.53, "paper_one_shot_ci95": 0.4}
+    episodes = [{"method": "phi2", "one_shot": 50.5, "one_shot_ci95": 1.0, **paper}]
+    (tmp_path / "episodes.json").write_text(json.dumps(episodes))
     (tmp_path / "bench-inference.json").write_text(json.dumps(
         [{"name": "NN", "value": 20.0, "unit": "ms", "peer": "phi", "peer_value": 0.1, "ratio": 200.0}]
     ))  # fmt: skip
@@ -110,7 +110,8 @@ def test_commands_are_those_that_were_run(folder: Path) -> None:
         "done": True,
         "seconds": 2.0,
     }
-    (folder / "steps.json").write_text(json.dumps({"version": "1", "steps": [step, {**step, "done": False, "command": "no"}]}))  # fmt: skip
+    steps = [step, {**step, "done": False, "command": "no"}]
+    (folder / "steps.json").write_text(json.dumps({"version": "1", "steps": steps}))
     page = make_page(find_run(folder), "x")
     assert "<pre><code>ppa train --phi phi2</code></pre>" in page
     assert "2.0 s" in page

@@ -1,0 +1,103 @@
+"""Every command and snippet of the README runs, in its order, on data small enough for a test."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from actstore.sources.glyphs import write_glyphs
+
+README = (Path(__file__).parents[1] / "README.md").read_text()
+# command -> options that make it short; they come last, so they replace what the README says
+SHORT = {
+    "ppa pretrain": "--epochs 1 --batch-size 16 --image-size 32 --workers 0 --lr 0.0001",
+    "ppa train": "--epochs 1 --batches 3",
+    "ppa calibrate": "--tasks 2 --shots 1,2",
+    "ppa eval": "--draws 2 --shots 1,2",
+    "ppa episodes": "--way 3 --tasks 4 --queries 1 --shots 1",
+    "ppa baseline triplet": "--steps 3",
+    "ppa baseline oracle": "--epochs 1",
+    "ppa baseline maml": "--steps 2 --way 2",
+    "ppa bench-inference": "--seconds 0.01 --backbone none --approximate none --no-fp32",
+    "ppa bench-adapt": "--seconds 0.01 --backbone none --dim 32",
+    "ppa demo": None,  # tests/cli/test_demo.py
+    "actstore build": "--workers 0",
+    "actstore synth": "--rows 300 --dim 64",
+    "actstore glyphs": "--classes 5 --per-class 2",
+    "actstore bench": "--rows 300",
+    "actstore index": "",
+}
+
+
+def sections() -> dict[str, str]:
+    parts = re.split(r"^## ", README, flags=re.MULTILINE)
+    return {part.splitlines()[0]: part for part in parts[1:]}
+
+
+def commands(text: str) -> list[str]:
+    blocks = re.findall(r"```bash\n(.*?)```", text, re.DOTALL)
+    lines = [line.split("  #")[0].split(" # ")[0].strip() for block in blocks for line in block.splitlines()]
+    return [line for line in lines if line.startswith(("actstore ", "ppa "))]
+
+
+def snippets(text: str) -> list[str]:
+    return re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+
+
+def run(line: str) -> None:
+    from cli.actstore import main as actstore_main
+    from cli.ppa import main as ppa_main
+
+    found = max((key for key in SHORT if line.startswith(key)), key=len, default=None)
+    short = "" if found is None else SHORT[found]
+    if short is None:
+        return
+    tool, *arguments = shlex.split(f"{line} {short}")
+    done = CliRunner().invoke({"actstore": actstore_main, "ppa": ppa_main}[tool], arguments)
+    assert done.exit_code == 0, f"{line}\n{done.output}"
+
+
+def test_images_to_tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_glyphs(tmp_path / "imagenet", 40, 5, 3, 0, 32)
+    novel = sorted(folder for folder in (tmp_path / "imagenet" / "val").iterdir())[-2:]
+    for folder, name in zip(novel, ("okapi", "quokka"), strict=True):
+        shutil.copytree(folder, tmp_path / "new-animals" / name)
+    shutil.copytree(novel[0], tmp_path / "photos")
+    text = sections()
+    wanted = [name for name in text if name not in ("Start", "Someone with features")]
+    lines = [line for name in wanted for line in commands(text[name])]
+    assert len(lines) > 15
+    for line in lines:
+        run(line)
+    rows = np.random.default_rng(0).random((3, 2048), np.float32)
+    scope = {"activations": rows, "queries": rows}
+    for code in snippets(text["Someone with 300 photos"]):
+        exec(code, scope)
+    assert "zebra finch" in scope["classifier"].categories  # type: ignore[attr-defined]
+
+
+def test_features_and_snippets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    random = np.random.default_rng(0)
+    activations, labels, names = random.random((300, 16), np.float32), random.integers(0, 2, 300), ["tench", "goldfish"]
+    for name, values in (("features", activations), ("labels", labels), ("more", activations[:9])):
+        np.save(f"{name}.npy", values)
+    Path("names.txt").write_text("tench\ngoldfish\n")
+    Path("more.txt").write_text("shark\n" * 9)
+    text = sections()
+    for line in commands(text["Someone with features"]):
+        run(line)
+    scope = {"activations": activations, "labels": labels, "names": names}
+    for code in snippets(text["Someone who only wants `take(rows)`"]):
+        exec(code, scope)
+
+
+def test_every_command_of_the_readme_is_in_a_section_that_runs() -> None:
+    assert set(commands(README)) == {line for part in sections().values() for line in commands(part)}
