@@ -64,7 +64,7 @@ class Child(Separable):
             slope[count:] -= wanted
             slope[:count] *= (1 - novel_share) / count
             slope[count:] *= novel_share / len(examples)
-            rate = config.rate(step, sample.mean_square)
+            rate = config.rate(step, sample.mean_square, n_novel + len(self._head.weight))
             weight -= rate * pushed.mul_(config.momentum).add_(slope.T @ inputs)
             bias -= rate * pushed_bias.mul_(config.momentum).add_(slope.sum(dim=0))
         return weight, bias

@@ -60,7 +60,7 @@ class FineTunedHead(Method):
             slope = torch.addmm(bias, inputs, weight.T).softmax(dim=1)  # of the loss by the logits
             slope[torch.arange(len(slope)), targets] -= 1
             slope *= importance[:, None]
-            rate = config.rate(step, sample.mean_square)
+            rate = config.rate(step, sample.mean_square, n_novel + n_base)
             weight -= rate * pushed.mul_(config.momentum).add_(slope.T @ inputs)
             bias -= rate * pushed_bias.mul_(config.momentum).add_(slope.sum(dim=0))
         return Head(weight, bias)

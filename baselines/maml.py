@@ -37,7 +37,7 @@ class Maml(MetaLearner):
         inner_rate: float = 0.1,
     ) -> None:
         super().__init__()
-        self.transform = image_transform(image_size)
+        self.transform, self.way = image_transform(image_size), way
         with seeded(seed):
             self.network = replace_all_batch_norm_modules_(Simple(way, width))
         self._order, self._steps, self._rate = order, inner_steps, inner_rate

@@ -14,6 +14,7 @@ from actstore.backbones.construction import seeded
 from actstore.backbones.simple import Simple
 from actstore.backbones.transform import Transform
 from actstore.episodes import Examples
+from actstore.errors import InvalidInputError
 from actstore.methods import EpisodeMethod
 from baselines.image_tasks import as_images, image_transform
 
@@ -21,10 +22,12 @@ EMBED_BATCH = 500
 
 
 class MetaLearner(nn.Module, ABC):
-    """A network that learns to learn. name: as in the paper's table."""
+    """A network that learns to learn. name: as in the paper's table. way: the only number of categories that it can
+    tell apart, where its classifier was trained for one."""
 
     name: ClassVar[str]
     transform: Transform
+    way: int | None = None
 
     @abstractmethod
     def scores(self, support: Tensor, queries: Tensor) -> Tensor:
@@ -33,6 +36,11 @@ class MetaLearner(nn.Module, ABC):
     def episode_scores(self, support: Tensor, queries: Tensor) -> Tensor:
         """Pixels (tasks, way, shots, s, s, 3) and (tasks, n, s, s, 3), uint8 -> (tasks, n, way) on the CPU."""
         device = next(self.parameters()).device
+        if self.way is not None and support.shape[1] != self.way:
+            raise InvalidInputError(
+                f"{self.name} was trained for {self.way}-way tasks and can do no other, got {support.shape[1]}-way; "
+                f"measure it with --way {self.way}, or train one for this"
+            )
         with torch.no_grad(), evaluating(self):
             shown, asked = (as_images(pixels, self.transform, device) for pixels in (support, queries))
             return self.scores(shown, asked).cpu()

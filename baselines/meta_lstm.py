@@ -36,7 +36,7 @@ class MetaLstm(MetaLearner):
         first_rate: float = 0.1,
     ) -> None:  # fmt: skip
         super().__init__()
-        self.transform = image_transform(image_size)
+        self.transform, self.way = image_transform(image_size), way
         with seeded(seed):
             network = replace_all_batch_norm_modules_(Simple(way, width))
             self.optimiser = LearntOptimiser(hidden, first_rate)

@@ -118,5 +118,8 @@ def bench_options() -> frozenset[str] | None:
 
 
 def describe(run: dict[str, Any]) -> str:
-    what = f"{len(run['ran'])} of {run['steps']} steps run, the others were up to date; " if run["ran"] else ""
-    return f"{what or 'everything was up to date; '}{run['seconds']:.0f} s\nreport: {run['report']}"
+    skipped = run["steps"] - len(run["ran"])
+    what = f"{len(run['ran'])} steps run" + (f", {skipped} were up to date or left out" if skipped else "")
+    if not run["ran"]:
+        what = "everything was up to date"
+    return f"{what}; {run['seconds']:.0f} s\nreport: {run['report']}"

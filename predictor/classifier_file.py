@@ -14,7 +14,7 @@ from predictor.phi import build_phi
 KIND = "classifier"
 
 
-def save_classifier(path: Path, classifier: Classifier) -> None:
+def save_classifier(path: Path | str, classifier: Classifier) -> None:
     tensors = {f"phi.{name}": tensor for name, tensor in classifier.phi.state_dict().items()}
     tensors["base_parameters"] = classifier.base_parameters
     examples = list(classifier.support.values())
@@ -27,11 +27,11 @@ def save_classifier(path: Path, classifier: Classifier) -> None:
         "novel_bias": classifier.novel_bias,
         "about": classifier.about,
     }
-    write_tensors(path, KIND, tensors, about)
+    write_tensors(Path(path), KIND, tensors, about)
 
 
-def load_classifier(path: Path) -> Classifier:
-    tensors, about = read_tensors(path, KIND)
+def load_classifier(path: Path | str) -> Classifier:
+    tensors, about = read_tensors(Path(path), KIND)
     try:
         phi = build_phi(about["phi"], below(tensors, "phi."))
         classifier = Classifier(

@@ -16,21 +16,21 @@ from actstore.sources.glyphs import write_glyphs
 README = (Path(__file__).parents[1] / "README.md").read_text()
 # command -> options that make it short; they come last, so they replace what the README says
 SHORT = {
-    "ppa pretrain": "--epochs 1 --batch-size 16 --image-size 32 --workers 0 --lr 0.0001",
+    "ppa pretrain": "--backbone small --epochs 1 --batch-size 16 --image-size 32 --workers 0 --lr 0.01",
     "ppa train": "--epochs 1 --batches 3",
     "ppa calibrate": "--tasks 2 --shots 1,2",
     "ppa eval": "--draws 2 --shots 1,2",
     "ppa episodes": "--way 3 --tasks 4 --queries 1 --shots 1",
     "ppa baseline triplet": "--steps 3",
     "ppa baseline oracle": "--epochs 1",
-    "ppa baseline maml": "--steps 2 --way 2",
+    "ppa baseline maml": "--steps 2 --way 3 --queries 2",
     "ppa bench-inference": "--seconds 0.01 --backbone none --approximate none --no-fp32",
     "ppa bench-adapt": "--seconds 0.01 --backbone none --dim 32",
     "ppa demo": None,  # tests/cli/test_demo.py
-    "actstore build": "--workers 0",
+    "actstore build": "--backbone small --workers 0",
     "actstore synth": "--rows 300 --dim 64",
     "actstore glyphs": "--classes 5 --per-class 2",
-    "actstore bench": "--rows 300",
+    "actstore bench": "--rows 1000",
     "actstore index": "",
 }
 
@@ -76,7 +76,7 @@ def test_images_to_tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     assert len(lines) > 15
     for line in lines:
         run(line)
-    rows = np.random.default_rng(0).random((3, 2048), np.float32)
+    rows = np.random.default_rng(0).random((3, 256), np.float32)
     scope = {"activations": rows, "queries": rows}
     for code in snippets(text["Someone with 300 photos"]):
         exec(code, scope)

@@ -75,7 +75,7 @@ def _settings(kind: Any, table: RowTable, dims: int | None, lists: int | None, r
     lists = lists or min(int(np.sqrt(len(table))), len(table) // 40)
     if not 1 <= lists <= len(table) // 40:
         raise InvalidInputError(f"lists must be 1 to {len(table) // 40:,}, a 40th of the rows, got {lists:,}")
-    refine = refine if refine is not None else 128 if kind == "pq" else 16
+    refine = refine if refine is not None else 128 if kind == "pq" else 8
     if refine < 1:
         raise InvalidInputError(f"refine must be positive, got {refine}")
     return IndexSettings(kind, dims, 0 if kind == "hnsw" else lists, 1, refine)

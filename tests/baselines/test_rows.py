@@ -44,7 +44,7 @@ def plain_sgd(
         few = functional.cross_entropy(logits(examples), targets)
         cosine = (1 + math.cos(math.pi * step / CONFIG.steps)) / 2
         length = float(sample.activations.square().sum(1).mean())
-        optimiser.param_groups[0]["lr"] = CONFIG.learning_rate / length * cosine
+        optimiser.param_groups[0]["lr"] = 6 * CONFIG.learning_rate / length * cosine
         optimiser.zero_grad()
         (4 / 6 * large + 2 / 6 * few).backward()
         optimiser.step()

@@ -126,3 +126,15 @@ def test_learners_are_trained_and_measured(tmp_path: Path, monkeypatch: pytest.M
     assert [row["method"] for row in rows if "one_shot" in row] == ["Matching Network", "MAML"]
     refused = run("baseline", "prototypical", *small, "--order", "first", code=2)
     assert "--order does not apply to the baseline prototypical" in refused.stderr
+
+
+def test_a_learner_of_another_way_is_refused() -> None:
+    import torch
+
+    from actstore.errors import InvalidInputError
+    from baselines.maml import Maml
+
+    learner = Maml(8, 4, 0, way=2)
+    pixels = torch.zeros(1, 3, 1, 8, 8, 3, dtype=torch.uint8)
+    with pytest.raises(InvalidInputError, match="trained for 2-way tasks and can do no other, got 3-way"):
+        learner.episode_scores(pixels, pixels[:, 0])
