@@ -20,4 +20,4 @@ ppa baseline oracle --split-file "$out/split.json" --out "$out/runs/oracle"
 phis=(--phi "$out/phi1" --phi "$out/phi2" --phi "$out/phi2star")
 ppa eval "${phis[@]}" --methods all --head "$head" --runs "$out/runs" --draws 20 --out "$out/all-way.md"
 ppa analyse --phi "$out/phi1" --head "$head"
-ppa episodes --split-file "$out/split.json" "${phis[@]}" --shots 1,5 --tasks 1000 --out "$out/five-way.md"
+ppa episodes --split-file "$out/split.json" "${phis[@]}" --shots 1,5 --tasks 2000 --out "$out/five-way.md"

@@ -133,10 +133,10 @@ def test_an_image_goes_through_the_backbone_of_the_store(tmp_path: Path, monkeyp
     missing = run("search", "photos.zarr", "--image", "none.png", code=1)
     assert "none.png" in missing.stderr
     weights = run("search", "photos.zarr", "--image", "photos/dog/1.png", "--weights", "none.pth", code=1)
-    assert "none.pth are not there" in weights.stderr
+    assert "are not at none.pth" in weights.stderr
     _save_other_weights("other.safetensors")
     refused = run("search", "photos.zarr", "--image", "photos/dog/1.png", "--weights", "other.safetensors", code=1)
-    assert "are not those of small" in refused.stderr
+    assert "are not those the activations were made with" in refused.stderr
 
 
 def _save_other_weights(path: str) -> None:
