@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 import actstore
-from cli.baseline import COMMON, TRAINERS, baseline
 from cli.group import Commands
+from cli.ppa.baseline import COMMON, TRAINERS, baseline
 
 
 @click.group(cls=Commands)

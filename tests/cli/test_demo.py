@@ -11,8 +11,8 @@ import pytest
 
 import actstore
 from cli import demo
-from cli.demo_record import Record
-from cli.demo_steps import FULL, QUICK, Size, Step, plan_demo
+from cli.ppa.demo_record import Record
+from cli.ppa.demo_steps import FULL, QUICK, Size, Step, plan_demo
 
 TINY = Size(20, 6, 2, epochs=1, batch_size=16, phi_epochs=1, triplet_steps=3, calibration_tasks=2, draws=1, tasks=5,
             way=2, shots="1,2", batches=3, workers=0)  # fmt: skip

@@ -12,7 +12,7 @@ import click.testing
 import pytest
 
 from cli.group import Commands
-from cli.pretrain import PRESETS, pretrain
+from cli.ppa.pretrain import PRESETS, pretrain
 
 
 @click.group(cls=Commands)

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from cli.group import emit, example, human_bytes, json_option
-from cli.recognition import seen_novel
+from cli.ppa.recognition import seen_novel
 
 
 @click.command(

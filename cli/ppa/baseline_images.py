@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from cli.baseline_request import Request, Trainer
+from cli.ppa.baseline_request import Request, Trainer
 from cli.progress import SplitBars
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from cli.baseline_request import Request, Trainer
+from cli.ppa.baseline_request import Request, Trainer
 from cli.progress import SplitBars
 
 if TYPE_CHECKING:

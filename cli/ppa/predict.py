@@ -46,7 +46,7 @@ def predict(
     path_glob: str | None, rows: str | None, top: int, weights: Path | None, device: str, on_error: str, as_json: bool,
 ) -> None:  # fmt: skip
     """The most probable categories of IMAGES (files or folders), or of rows of a store."""
-    from cli.support import list_queries, read_images, read_rows
+    from cli.ppa.support import list_queries, read_images, read_rows
     from predictor.classifier_file import load_classifier
 
     if bool(images) == (store is not None):

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from cli.group import emit, example, json_option
-from cli.progress import progress
-from cli.recognition import (
+from cli.ppa.recognition import (
     choose_categories,
     find_test_split,
     say_means_are_computed,
@@ -18,6 +17,7 @@ from cli.recognition import (
     split_file_option,
     store_option,
 )
+from cli.progress import progress
 
 if TYPE_CHECKING:
     from actstore.run import Trained

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 from click.core import ParameterSource
 
-from cli.baseline_activations import ACTIVATION_TRAINERS
-from cli.baseline_images import IMAGE_TRAINERS
-from cli.baseline_request import Request, Trainer
-from cli.baseline_tasks import TASK_TRAINERS, task_options
 from cli.group import emit, example, json_option
-from cli.recognition import split_file_option
+from cli.ppa.baseline_activations import ACTIVATION_TRAINERS
+from cli.ppa.baseline_images import IMAGE_TRAINERS
+from cli.ppa.baseline_request import Request, Trainer
+from cli.ppa.baseline_tasks import TASK_TRAINERS, task_options
+from cli.ppa.recognition import split_file_option
 
 if TYPE_CHECKING:
     from actstore.run import Trained

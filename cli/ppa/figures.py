@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from cli.group import emit, example, json_option
-from cli.recognition import find_test_split
+from cli.ppa.recognition import find_test_split
 
 if TYPE_CHECKING:
     from predictor.drawing import Drawn, Inputs

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from cli.demo_steps import Step
+from cli.ppa.demo_steps import Step
 
 
 @dataclass

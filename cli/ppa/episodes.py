@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from cli.episode_table import PAPER_NAMES, table_rows, write_table
 from cli.group import emit, example, json_option
 from cli.options import find_store
+from cli.ppa.episode_table import PAPER_NAMES, table_rows, write_table
+from cli.ppa.recognition import choose_categories, parse_numbers, seen_novel, split_file_option
 from cli.progress import progress
-from cli.recognition import choose_categories, parse_numbers, seen_novel, split_file_option
 
 if TYPE_CHECKING:
     from actstore import Split
@@ -194,7 +194,7 @@ def _image_runs(
 
 
 def _text(rows: list[dict[str, Any]], sizes: Sequence[TaskSize], tasks: int, warning: str | None) -> str:
-    from cli.episode_table import markdown
+    from cli.ppa.episode_table import markdown
 
     what = f"{sizes[0].way}-way accuracy in %, ± 95% confidence interval over {tasks:,} tasks"
     return "\n".join(filter(None, [markdown(rows, sizes), what, warning]))

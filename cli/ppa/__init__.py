@@ -5,22 +5,22 @@ from __future__ import annotations
 import click
 
 from actstore import __version__
-from cli.adapt import adapt
-from cli.analysis import analyse
-from cli.baseline import baseline
-from cli.bench_adapt import bench_adapt
-from cli.bench_inference import bench_inference
-from cli.calibrate import calibrate
-from cli.demo import demo
-from cli.episodes import episodes
-from cli.evaluate import evaluate
-from cli.figures import figures
 from cli.group import Commands, example
-from cli.predict import categories, export, predict
-from cli.pretrain import pretrain
-from cli.report import report
-from cli.split import split
-from cli.train import train
+from cli.ppa.adapt import adapt
+from cli.ppa.analysis import analyse
+from cli.ppa.baseline import baseline
+from cli.ppa.bench_adapt import bench_adapt
+from cli.ppa.bench_inference import bench_inference
+from cli.ppa.calibrate import calibrate
+from cli.ppa.demo import demo
+from cli.ppa.episodes import episodes
+from cli.ppa.evaluate import evaluate
+from cli.ppa.figures import figures
+from cli.ppa.predict import categories, export, predict
+from cli.ppa.pretrain import pretrain
+from cli.ppa.report import report
+from cli.ppa.split import split
+from cli.ppa.train import train
 
 
 @click.group(

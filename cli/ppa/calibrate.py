@@ -9,8 +9,8 @@ import click
 
 from cli.group import emit, example, json_option, table
 from cli.options import find_store
+from cli.ppa.recognition import parse_numbers, say_means_are_computed
 from cli.progress import progress
-from cli.recognition import parse_numbers, say_means_are_computed
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -10,7 +10,7 @@ import click
 
 from cli.group import emit, example, json_option
 from cli.options import filter_options, find_store
-from cli.recognition import say_means_are_computed
+from cli.ppa.recognition import say_means_are_computed
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -72,7 +72,7 @@ def adapt(
     Categories may have different numbers of examples. The classifier file holds everything `ppa predict` needs
     but the backbone's weights.
     """
-    from cli.support import support_from_images, support_from_rows
+    from cli.ppa.support import support_from_images, support_from_rows
     from predictor.classifier_file import save_classifier
 
     if (phi is None) == (classifier is None):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from cli.group import emit, example, json_option
-from cli.recognition import SPLIT_FILE, seen_novel, store_option
+from cli.ppa.recognition import SPLIT_FILE, seen_novel, store_option
 
 if TYPE_CHECKING:
     from actstore.category_split import CategorySplit

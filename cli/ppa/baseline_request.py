@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from cli.options import find_store
+from cli.ppa.recognition import choose_categories
 from cli.progress import progress
-from cli.recognition import choose_categories
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from cli.group import emit, example, json_option
-from cli.progress import progress
-from cli.recognition import (
+from cli.ppa.recognition import (
     choose_categories,
     parse_numbers,
     require_test_split,
@@ -19,6 +18,7 @@ from cli.recognition import (
     split_file_option,
     store_option,
 )
+from cli.progress import progress
 
 if TYPE_CHECKING:
     from actstore import Split

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from cli.demo_steps import FULL, QUICK, Size, Step, plan_demo
 from cli.group import emit, example, json_option
+from cli.ppa.demo_steps import FULL, QUICK, Size, Step, plan_demo
 
 if TYPE_CHECKING:
-    from cli.demo_record import Record
+    from cli.ppa.demo_record import Record
 
 
 @click.command(
@@ -45,7 +45,7 @@ def run_demo(folder: Path, size: Size) -> dict[str, Any]:
     """All steps; their output goes to stderr, as it is the progress of this command."""
     # threads that wait without spinning: on a busy machine spinning made the backbone's training ten times slower
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
-    from cli.demo_record import Record
+    from cli.ppa.demo_record import Record
 
     steps = plan_demo(folder, size, bench_options())
     record = Record(folder / "steps.json")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from cli.baseline_request import Request, Trainer
+from cli.ppa.baseline_request import Request, Trainer
 
 if TYPE_CHECKING:
     from actstore.run import Trained
