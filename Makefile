@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.installed
 
-.PHONY: demo test check bench clean
+.PHONY: demo test check bench results clean
 
 demo: $(READY)  ## backbone, store, phi, baselines, tables, figures, report, on the embedded glyphs; repeated, it resumes
 	$(BIN)/ppa demo
@@ -18,10 +18,13 @@ check: $(READY)  ## lint, types, tests
 	$(BIN)/mypy
 	$(BIN)/python -m pytest
 
-bench: $(READY)  ## the figures of the README; needs about 15 GB of disk and half an hour
+bench: $(READY)  ## the figures of the README; needs about 25 GB of disk and an hour
 	$(BIN)/python -m pip install -q -c constraints.txt -e '.[bench]'
-	for name in take imports means stream kill million build kill_build; do $(BIN)/python -m tests.bench.$$name || exit 1; done
+	for name in take imports means stream kill million build kill_build phi kill_train search meta meta_phi; do $(BIN)/python -m tests.bench.$$name || exit 1; done
 	$(BIN)/actstore bench --rows 200000 --chart bench-out/layouts.png
+
+results: $(READY)  ## the tables on mini-ImageNet's activations: make results DATA=folder
+	PATH="$(CURDIR)/$(BIN):$$PATH" bash examples/miniimagenet.sh $(DATA) results
 
 $(READY): pyproject.toml constraints.txt
 	@echo "setting up $(VENV) (a few minutes the first time: torch and faiss are large)"
@@ -33,4 +36,4 @@ $(READY): pyproject.toml constraints.txt
 	touch $@
 
 clean:
-	rm -rf $(VENV) bench-out demo-out build *.egg-info
+	rm -rf $(VENV) bench-out demo-out results build *.egg-info
