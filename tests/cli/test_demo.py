@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +11,10 @@ import numpy as np
 import pytest
 
 import actstore
-from cli import demo
 from cli.ppa.demo_record import Record
 from cli.ppa.demo_steps import FULL, QUICK, Size, Step, plan_demo
+
+demo = import_module("cli.ppa.demo")  # the package has the command of this name
 
 TINY = Size(20, 6, 2, epochs=1, batch_size=16, phi_epochs=1, triplet_steps=3, calibration_tasks=2, draws=1, tasks=5,
             way=2, shots="1,2", batches=3, workers=0)  # fmt: skip
