@@ -1,6 +1,6 @@
 """phi2 on a `simple` backbone, on the glyph tasks of tests.bench.meta: against the same network untrained.
 
-`python -m tests.bench.meta_phi --epochs 3`: pretraining, the store, phi2 and 600 5-way 1-shot tasks of 100 held-out
+`python -m tests.bench.meta_phi --epochs 2`: pretraining, the store, phi2 and 600 5-way 1-shot tasks of 100 held-out
 categories; all steps together count as its training.
 """
 
@@ -34,7 +34,7 @@ def accuracy(store: Path, *methods: Any) -> float:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--epochs", type=int, default=3, help="of pretraining")
+    parser.add_argument("--epochs", type=int, default=2, help="of pretraining")
     given = parser.parse_args()
     folder = OUT / "meta-phi"
     shutil.rmtree(folder, ignore_errors=True)
