@@ -36,6 +36,7 @@ _BLOCK_VALUES = 1 << 18  # converted or looked at while they are in the cache
 _COLLECTED = 1 << 16  # rows whose bounds are looked through at a time
 _GATHERED = 1024  # pairs whose rows are gathered at a time
 _MOST_TIES = 1 << 18  # pairs that rounding leaves, before the exact search with its thinning out is better
+_SHARED = 5e8  # multiplications; below, threads that start and stop cost more than they share: 15.8 ms for 11.5
 _MOST_LEFT = 0.1  # of the pairs: with more, all products are no slower
 Take = Callable[[NDArray[np.int64]], Tensor]  # row numbers (n,) -> (n, width)
 
@@ -84,7 +85,8 @@ class BoundedSearch:
 
     def _search(self, queries: Tensor, k: int, workers: int) -> Neighbours:
         with self._lock:
-            found = _Pass(self, queries, k, workers).run()
+            bounds = len(self.table) * self.levels.widths[0] * len(queries)  # multiplications of the first level
+            found = _Pass(self, queries, k, workers if bounds > _SHARED else 1).run()
         if found is None:
             self.fell_back += len(queries)
             found = self.exact.candidates(queries, k, workers)
