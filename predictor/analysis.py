@@ -63,7 +63,7 @@ def analyse(phi: Phi, head: Tensor | None) -> dict[str, Any]:
         "head_impact_mean": float(unit.mean()),
         "head_impact_std": float(unit.std()),
         "top_k_similarity": {k: float(similarity[k - 1]) for k in ks},
-        "random_similarity": {k: k / phi.spec.dim for k in ks},
+        "random_similarity": {k: float(random_similarity(phi.spec.dim)[k - 1]) for k in ks},
         "similarity_curve": similarity.tolist(),
     }
 

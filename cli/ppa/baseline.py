@@ -14,7 +14,7 @@ from cli.ppa.baseline_activations import ACTIVATION_TRAINERS
 from cli.ppa.baseline_images import IMAGE_TRAINERS
 from cli.ppa.baseline_request import Request, Trainer
 from cli.ppa.baseline_tasks import TASK_TRAINERS, task_options
-from cli.ppa.recognition import split_file_option
+from cli.ppa.recognition import run_options, split_file_option
 
 if TYPE_CHECKING:
     from actstore.run import Trained
@@ -67,15 +67,7 @@ def training_options(command: Command) -> Command:
 @split_file_option
 @click.option("--out", type=click.Path(path_type=Path, file_okay=False), help="[default: runs/NAME]")
 @click.option("--device", default="auto", show_default=True, help="auto, cpu, cuda or mps.")
-@click.option("--seed", type=click.IntRange(0), default=0, show_default=True)
-@click.option(
-    "--checkpoint-seconds",
-    type=click.FloatRange(0),
-    default=30,
-    show_default=True,
-    help="A kill loses at most this much.",
-)
-@click.option("--restart", is_flag=True, help="Discard what is in OUT instead of resuming it.")
+@run_options
 @json_option
 @click.pass_context
 def baseline(ctx: click.Context, /, name: str, out: Path | None, as_json: bool, **given: Any) -> None:

@@ -12,6 +12,7 @@ from cli.group import emit, example, json_option
 from cli.ppa.recognition import (
     choose_categories,
     find_test_split,
+    run_options,
     say_means_are_computed,
     seen_novel,
     split_file_option,
@@ -69,15 +70,7 @@ def setting_options(command: Command) -> Command:
     default=None,
     help="Hold the activations in memory.  [default: on a GPU, if they fill less than half of it]",
 )
-@click.option("--seed", type=click.IntRange(0), default=0, show_default=True)
-@click.option(
-    "--checkpoint-seconds",
-    type=click.FloatRange(0),
-    default=30,
-    show_default=True,
-    help="A kill loses at most this much.",
-)
-@click.option("--restart", is_flag=True, help="Discard what is in OUT instead of resuming it.")
+@run_options
 @json_option
 def train(
     phi: Any, preset: str, store: Path, train_split: str, test_split: str | None, split_file: Path | None,
