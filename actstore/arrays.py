@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,6 +11,7 @@ from numpy.typing import ArrayLike
 from actstore.creation import require_free
 from actstore.errors import InvalidInputError
 from actstore.importer import fill_split, open_or_create
+from actstore.places import Place, parse_place
 from actstore.sources.rows import ArrayRows, Table
 from actstore.spec import parse_split_name
 from actstore.store import ActivationStore
@@ -20,7 +20,7 @@ Arrays = tuple[ArrayLike, ArrayLike | None] | tuple[ArrayLike, ArrayLike | None,
 
 
 def from_arrays(
-    path: str | Path, splits: Mapping[str, Arrays], classes: Sequence[str] | None = None, **options: Any
+    path: str | Place, splits: Mapping[str, Arrays], classes: Sequence[str] | None = None, **options: Any
 ) -> ActivationStore:
     """A store from {split: (activations (n, dim), labels (n,)[, ids])}; options as for `create`.
 
@@ -30,8 +30,9 @@ def from_arrays(
     tables = {parse_split_name(name): _parse(name, given) for name, given in splits.items()}
     if not tables:
         raise InvalidInputError("from_arrays needs at least one split, such as {'train': (activations, labels)}")
-    require_free(Path(path))
-    store = open_or_create(Path(path), tables, classes, **options)
+    place = parse_place(path)
+    require_free(place)
+    store = open_or_create(place, tables, classes, **options)
     for name, table in tables.items():
         fill_split(store, name, table, source={"kind": "arrays"})
     return store

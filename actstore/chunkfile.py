@@ -5,12 +5,14 @@ This is what Zarr's codec pair `bytes` + `crc32c` produces, so every Zarr reader
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 import google_crc32c
 
-from actstore.files import Data, as_bytes, write_atomic
+from actstore.files import Data, as_bytes
+
+if TYPE_CHECKING:
+    from actstore.places import Place
 
 CRC_BYTES = 4
 
@@ -25,7 +27,7 @@ def extend_crc32c(crc: int, data: Data) -> int:
     return cast(int, google_crc32c.extend(crc, as_bytes(data)))
 
 
-def chunk_path(array: Path, chunk: int, ndim: int = 2) -> Path:
+def chunk_path(array: Place, chunk: int, ndim: int = 2) -> Place:
     """Where Zarr's default key encoding puts chunk number `chunk` along the first axis."""
     path = array / "c" / str(chunk)
     return path / "0" if ndim == 2 else path
@@ -34,8 +36,3 @@ def chunk_path(array: Path, chunk: int, ndim: int = 2) -> Path:
 def chunk_parts(values: Data, crc: int) -> tuple[Data, Data]:
     """What a chunk file is made of."""
     return values, crc.to_bytes(CRC_BYTES, "little")
-
-
-def write_chunk(path: Path, values: Data) -> int:
-    """Write a chunk file durably; returns its size."""
-    return write_atomic(path, *chunk_parts(values, crc32c(values)))

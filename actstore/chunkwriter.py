@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-import os
 from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from pathlib import Path
-from typing import Any, Protocol
+from dataclasses import replace
+from functools import reduce
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from actstore.chunkfile import chunk_parts, chunk_path, crc32c
+from actstore.chunkfile import chunk_path, crc32c, extend_crc32c
+from actstore.encoding import encode_chunk
 from actstore.errors import StorageError
-from actstore.files import AtomicFile, storage_errors, sync_directory
-from actstore.hierarchy import ACTIVATIONS, open_array, resize
-from actstore.ledger import Entry, LedgerFile
+from actstore.hierarchy import ACTIVATIONS
+from actstore.ledger import Entry, Ledger
 from actstore.pending import LabelsAndIds, Pending
+from actstore.places import Place, Storing, begin_write
 from actstore.spec import StoreSpec
 
 _BUFFERS = 3  # one being filled, one being written, one waiting
@@ -31,7 +32,7 @@ class ChunkWriter:
     enters the chunk in the ledger. Both keep the order of chunks.
     """
 
-    def __init__(self, split: Path, spec: StoreSpec, ledger: LedgerFile, pending: Pending) -> None:
+    def __init__(self, split: Place, spec: StoreSpec, ledger: Ledger, pending: Pending) -> None:
         self._array = split / ACTIVATIONS
         self._spec = spec
         self._ledger = ledger
@@ -78,17 +79,17 @@ class ChunkWriter:
             sidecar = self._pending.begin_chunk(chunk, rows)
             crc = crc32c(values)
             try:
-                file = begin_storing(self._array, self._spec, chunk, values, crc)
+                file, file_crc = begin_storing(self._array, self._spec, chunk, values, crc)
             except BaseException:
                 sidecar.abandon()
                 raise
-        return self._settling.submit(self._settle, sidecar, file, chunk, used, crc)
+        return self._settling.submit(self._settle, sidecar, file, Entry(chunk, used, crc, 0, file_crc))
 
-    def _settle(self, sidecar: AtomicFile, file: Storing, chunk: int, used: int, crc: int) -> None:
+    def _settle(self, sidecar: Storing, file: Storing, entry: Entry) -> None:
         try:
             with self._stopping_at_first_error():
                 sidecar.finish()
-                self._ledger.append(Entry(chunk, used, crc, file.finish(), file.file_crc))
+                self._ledger.append(replace(entry, stored=file.finish()))
         except BaseException:
             sidecar.abandon()
             file.abandon()
@@ -106,50 +107,11 @@ class ChunkWriter:
             raise
 
 
-class Storing(Protocol):
-    """A chunk on its way: `finish` makes it durable and returns the size of its file.
-
-    file_crc is the crc of a finished file that does not carry its own.
-    """
-
-    @property
-    def file_crc(self) -> int | None: ...
-
-    def finish(self) -> int: ...
-    def abandon(self) -> None: ...
-
-
-def begin_storing(array: Path, spec: StoreSpec, chunk: int, values: NDArray[Any], crc: int) -> Storing:
-    """Write one whole chunk: directly where it is raw, through Zarr where it is encoded."""
-    path = chunk_path(array, chunk)
-    return _RawChunk(path, values, crc) if spec.is_raw else _EncodedChunk(array, spec, chunk, values)
-
-
-class _RawChunk(AtomicFile):
-    file_crc = None
-
-    def __init__(self, path: Path, values: NDArray[Any], crc: int) -> None:
-        super().__init__(path, *chunk_parts(values, crc))
-
-
-class _EncodedChunk:
-    def __init__(self, array: Path, spec: StoreSpec, chunk: int, values: NDArray[Any]) -> None:
-        self._path = chunk_path(array, chunk)
-        self.file_crc: int | None = None
-        stop = (chunk + 1) * spec.chunk_rows
-        if open_array(array).shape[0] < stop:
-            resize(array, stop)  # Zarr writes inside of the shape only; the split's metadata has the true count
-        with storage_errors(self._path):
-            open_array(array, "r+")[stop - spec.chunk_rows : stop] = values
-
-    def finish(self) -> int:
-        with storage_errors(self._path):
-            with self._path.open("rb") as file:
-                os.fsync(file.fileno())
-                data = file.read()
-            sync_directory(self._path.parent)
-        self.file_crc = crc32c(data)
-        return len(data)
-
-    def abandon(self) -> None:
-        """The chunk stays as it is: nothing counts that the ledger does not name."""
+def begin_storing(
+    array: Place, spec: StoreSpec, chunk: int, values: NDArray[Any], crc: int
+) -> tuple[Storing, int | None]:
+    """Write one whole chunk. Returns it on its way, and the crc of its file where the file does not carry that of
+    its values."""
+    parts = encode_chunk(spec, values, crc)
+    file_crc = None if spec.is_raw else reduce(extend_crc32c, parts, 0)
+    return begin_write(chunk_path(array, chunk), *parts), file_crc

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 
@@ -13,18 +12,19 @@ from actstore.errors import DamagedError
 from actstore.flat import FlatAppender
 from actstore.hierarchy import ACTIVATIONS, resize, write_attributes
 from actstore.ids import offsets_of
-from actstore.ledger import Entry, LedgerFile, content_hash, read_ledger
+from actstore.ledger import Entry, Ledger, content_hash, read_ledger
 from actstore.pending import LabelsAndIds, Pending
+from actstore.places import Place
 from actstore.spec import KEY, Json, SplitSpec, StoreSpec
 
 
 def commit(
-    split: Path,
+    split: Place,
     spec: StoreSpec,
     before: SplitSpec,
     expected: int,
     pending: Pending,
-    ledger: LedgerFile,
+    ledger: Ledger,
     source: Mapping[str, Json],
 ) -> SplitSpec:
     """Make the `expected` rows, every one of which the ledger must name, part of the split."""
@@ -58,7 +58,7 @@ def _pending_rows(pending: Pending, entries: list[Entry], committed: int, chunk_
             yield pending.read(entry.chunk)
 
 
-def write_labels_and_ids(split: Path, before: SplitSpec, parts: Iterable[LabelsAndIds]) -> SplitSpec:
+def write_labels_and_ids(split: Place, before: SplitSpec, parts: Iterable[LabelsAndIds]) -> SplitSpec:
     """Append labels and ids after the committed ones; returns the spec with what describes them updated."""
     labels = FlatAppender(split, "labels", before.rows)
     offsets = FlatAppender(split, "path_offsets", before.rows + 1 if before.has_ids else 0)

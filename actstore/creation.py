@@ -11,12 +11,14 @@ from numpy.typing import NDArray
 from actstore.errors import InvalidInputError, NotAStoreError
 from actstore.hierarchy import create_store
 from actstore.incoming import plain_labels
-from actstore.spec import Codec, Dtype, Json, StoreSpec
+from actstore.objects import ObjectPath
+from actstore.places import Place, has_entries, parse_place
+from actstore.spec import Codec, Dtype, Json, StoreSpec, default_chunk_rows, remote_inner_rows
 from actstore.store import ActivationStore
 
 
 def create(
-    path: str | Path,
+    path: str | Place,
     *,
     classes: Sequence[str],
     dim: int,
@@ -29,28 +31,32 @@ def create(
     """An empty store at a path where there is nothing yet.
 
     chunk_rows defaults to about 32 MiB of rows. codec "raw" can be memory-mapped; "blosc" saves 8-10%
-    on fp16 activations and reads far slower at random. shard_inner_rows makes each chunk file a shard.
+    on fp16 activations and reads far slower at random. shard_inner_rows makes each chunk file a shard of pieces
+    of so many rows, each with a checksum of its own; in a bucket that is the default, 0 asks for none.
     """
-    place = Path(path)
+    place = parse_place(path)
     require_free(place)
+    if shard_inner_rows is None and codec == "raw" and isinstance(place, ObjectPath):
+        shard_inner_rows = remote_inner_rows(dim, dtype)
+        chunk_rows = -(-(chunk_rows or default_chunk_rows(dim, dtype)) // shard_inner_rows) * shard_inner_rows
     spec = StoreSpec(
         classes=tuple(classes),
         dim=dim,
         dtype=dtype,
         chunk_rows=chunk_rows or 0,
         codec=codec,
-        shard_inner_rows=shard_inner_rows,
+        shard_inner_rows=shard_inner_rows or None,
         provenance=dict(provenance or {}),
     )
     create_store(place, spec)
     return ActivationStore(place, spec)
 
 
-def require_free(path: Path) -> None:
-    if path.is_dir():
-        for left in path.glob("*.partial"):  # of a creation that was killed
+def require_free(path: Place) -> None:
+    if isinstance(path, Path) and path.is_dir():
+        for left in path.glob("*.part"):  # of a creation that was killed
             left.unlink()
-    if path.exists() and (not path.is_dir() or any(path.iterdir())):
+    if has_entries(path):
         raise NotAStoreError(f"{path} exists already; choose another path, or open it and use its writer")
 
 

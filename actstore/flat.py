@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from actstore.chunkfile import chunk_path, write_chunk
+from actstore.chunkfile import CRC_BYTES, chunk_path
 from actstore.hierarchy import FLAT_ARRAYS, resize
+from actstore.places import Place, read_file, write_chunk
 
 
 class FlatAppender:
@@ -18,7 +18,7 @@ class FlatAppender:
     Committed values never change their place, so a reader that knows the old length is not disturbed.
     """
 
-    def __init__(self, split: Path, name: str, length: int) -> None:
+    def __init__(self, split: Place, name: str, length: int) -> None:
         dtype, self._chunk = FLAT_ARRAYS[name]
         self._path = split / name
         self._buffer = np.zeros(self._chunk, np.dtype("<" + dtype))
@@ -26,7 +26,7 @@ class FlatAppender:
         self._number = length // self._chunk
         if self._filled:
             file = chunk_path(self._path, self._number, ndim=1)
-            self._buffer[: self._filled] = np.fromfile(file, self._buffer.dtype, self._filled)
+            self._buffer[: self._filled] = read_file(file)[:-CRC_BYTES].view(self._buffer.dtype)[: self._filled]
 
     def append(self, values: NDArray[Any]) -> None:
         while len(values):

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -12,15 +13,20 @@ import zarr
 from numpy.typing import NDArray
 from zarr.abc.codec import BytesBytesCodec
 from zarr.codecs import BloscCodec, BytesCodec, Crc32cCodec
+from zarr.core.buffer import Buffer, default_buffer_prototype
+from zarr.storage import MemoryStore, ObjectStore, StorePath
 
 from actstore.chunkfile import chunk_path
-from actstore.errors import DamagedError, NotAStoreError
-from actstore.files import storage_errors, write_atomic
+from actstore.encoding import decode_units
+from actstore.errors import DamagedError, LockedError, NotAStoreError, StorageError
+from actstore.objects import ObjectPath, Version, bucket_of
+from actstore.places import Place, place_errors, read_files, remove_tree, size_of, write_file
 from actstore.spec import KEY, Json, SplitSpec, StoreSpec
 
 ACTIVATIONS = "activations"
 LABEL_CHUNK = 65_536  # labels and id offsets: 256 and 512 KiB
 BYTE_CHUNK = 1 << 20
+Files = dict[str, Buffer]  # of a Zarr hierarchy in memory
 
 # name -> (dtype, chunk length): one value per row (labels, offsets) or one byte per id byte
 FLAT_ARRAYS: dict[str, tuple[str, int]] = {
@@ -30,32 +36,45 @@ FLAT_ARRAYS: dict[str, tuple[str, int]] = {
 }
 
 
-def create_store(path: Path, spec: StoreSpec) -> None:
-    with storage_errors(path):
-        zarr.create_group(path, zarr_format=3, attributes={KEY: spec.to_json()})
+def create_store(path: Place, spec: StoreSpec) -> None:
+    _create_group(path, {KEY: spec.to_json()})
 
 
-def create_split(path: Path, spec: StoreSpec, split: SplitSpec) -> None:
+def create_split(path: Place, spec: StoreSpec, split: SplitSpec) -> None:
     """An empty split: its arrays with no rows yet. The group comes last, so a split exists whole or not."""
-    with storage_errors(path):
-        ledger = path / ACTIVATIONS / "ledger.jsonl"
-        if ledger.exists() and ledger.stat().st_size:
-            raise DamagedError(f"{path} holds rows but has lost its zarr.json; restore that file from a backup")
-        if not (path / ACTIVATIONS / "zarr.json").exists():
-            _create_activations(path / ACTIVATIONS, spec)
-        for name, (dtype, chunk) in FLAT_ARRAYS.items():
-            create_raw_array(path / name, (0,), dtype, (chunk,))
-        zarr.create_group(path, zarr_format=3, attributes={KEY: split.to_json()})
+    ledger = path / ACTIVATIONS / "ledger.jsonl"
+    if ledger.exists() and size_of(ledger):
+        raise DamagedError(f"{path} holds rows but has lost its zarr.json; restore that file from a backup")
+    if not (path / ACTIVATIONS / "zarr.json").exists():
+        files: Files = {}
+        _create_activations(files, spec, 0)
+        _write_document(path / ACTIVATIONS, _document(files))
+    for name, (dtype, chunk) in FLAT_ARRAYS.items():
+        remove_tree(path / name)
+        create_raw_array(path / name, (0,), dtype, (chunk,))
+    _create_group(path, {KEY: split.to_json()})
 
 
-def _create_activations(path: Path, spec: StoreSpec) -> None:
+def _create_group(path: Place, attributes: Mapping[str, Json]) -> None:
+    files: Files = {}
+    zarr.create_group(MemoryStore(files), zarr_format=3, attributes=dict(attributes))
+    _write_document(path, _document(files))
+
+
+def _document(files: Files) -> dict[str, Json]:
+    """The metadata that Zarr has made in memory; it goes to its place in a write of our own, durable and whole."""
+    document: dict[str, Json] = json.loads(files["zarr.json"].to_bytes())
+    return document
+
+
+def _create_activations(files: Files, spec: StoreSpec, rows: int) -> zarr.Array[Any]:
     compressors: list[BytesBytesCodec] = [Crc32cCodec()]
     if spec.codec == "blosc":
         compressors = [BloscCodec(cname="zstd", clevel=3, shuffle="bitshuffle"), Crc32cCodec()]
     inner = spec.shard_inner_rows
-    zarr.create_array(
-        path,
-        shape=(0, spec.dim),
+    return zarr.create_array(
+        MemoryStore(files),
+        shape=(rows, spec.dim),
         dtype=spec.dtype,
         chunks=(inner or spec.chunk_rows, spec.dim),
         shards=(spec.chunk_rows, spec.dim) if inner else None,
@@ -69,15 +88,16 @@ def _create_activations(path: Path, spec: StoreSpec) -> None:
 
 
 def create_raw_array(
-    path: Path,
+    path: Place,
     shape: tuple[int, ...],
     dtype: str,
     chunks: tuple[int, ...],
     attributes: Mapping[str, Json] | None = None,
-) -> zarr.Array[Any]:
-    """An array whose chunk files are raw values and a crc32c."""
-    return zarr.create_array(
-        path,
+) -> None:
+    """The metadata of an array whose chunk files are raw values and a crc32c."""
+    files: Files = {}
+    zarr.create_array(
+        MemoryStore(files),
         shape=shape,
         dtype=dtype,
         chunks=chunks,
@@ -87,11 +107,11 @@ def create_raw_array(
         fill_value=float("nan") if dtype[0] == "f" else 0,
         attributes=dict(attributes or {}),
         zarr_format=3,
-        overwrite=True,
     )
+    _write_document(path, _document(files))
 
 
-def read_attributes(path: Path) -> dict[str, Json]:
+def read_attributes(path: Place) -> dict[str, Json]:
     """The attributes of a group or array, read straight from its zarr.json."""
     attributes = _read_document(path).get("attributes", {})
     if not isinstance(attributes, dict):
@@ -99,25 +119,39 @@ def read_attributes(path: Path) -> dict[str, Json]:
     return attributes
 
 
-def write_attributes(path: Path, attributes: Mapping[str, Json]) -> None:
+def write_attributes(path: Place, attributes: Mapping[str, Json]) -> None:
     """Replace the attributes of a group, durably; a reader sees the old or the new."""
     _write_document(path, {**_read_document(path), "attributes": dict(attributes)})
 
 
-def resize(path: Path, length: int) -> None:
+def change_attributes(path: Place, change: Callable[[dict[str, Json]], dict[str, Json]]) -> None:
+    """Read, change and write the attributes of a group; in a bucket again, where somebody else did so meanwhile."""
+    while True:
+        version = None if isinstance(path, Path) else (path / "zarr.json").read()[1]
+        document = _read_document(path)
+        changed = {**document, "attributes": change(document["attributes"])}
+        if changed == document:
+            return
+        with suppress(LockedError):
+            return _write_document(path, changed, version)
+
+
+def resize(path: Place, length: int) -> None:
     """Set the length of the first axis, durably; chunk files are left alone."""
     document = _read_document(path)
     if document["shape"][0] != length:
         _write_document(path, {**document, "shape": [length, *document["shape"][1:]]})
 
 
-def _read_document(path: Path) -> dict[str, Json]:
+def _read_document(path: Place) -> dict[str, Json]:
     try:
         document = json.loads((path / "zarr.json").read_bytes())
     except FileNotFoundError:
         raise NotAStoreError(f"{path} holds no zarr.json") from None
     except NotADirectoryError:
         raise NotAStoreError(f"{path} is a file; a store is a folder") from None
+    except StorageError:
+        raise
     except (ValueError, OSError) as error:
         raise NotAStoreError(f"{path / 'zarr.json'} is damaged: {error}") from error
     if not isinstance(document, dict):
@@ -125,31 +159,48 @@ def _read_document(path: Path) -> dict[str, Json]:
     return document
 
 
-def _write_document(path: Path, document: Mapping[str, Json]) -> None:
-    # Zarr's own writes are atomic, but not flushed to disk.
-    write_atomic(path / "zarr.json", json.dumps(document, indent=2, ensure_ascii=False).encode())
+def _write_document(path: Place, document: Mapping[str, Json], version: Version | None = None) -> None:
+    file, text = path / "zarr.json", json.dumps(document, indent=2, ensure_ascii=False).encode()
+    if isinstance(file, ObjectPath):
+        file.put(text, version)
+    else:  # Zarr's own writes are atomic, but not flushed to disk
+        write_file(file, text)
 
 
-def open_array(path: Path, mode: str = "r") -> zarr.Array[Any]:
+def open_array(path: Place) -> zarr.Array[Any]:
+    where = path if isinstance(path, Path) else StorePath(ObjectStore(bucket_of(path.root)), path.key)
     try:
-        return zarr.open_array(path, mode=mode)
+        with place_errors(path):
+            return zarr.open_array(where, mode="r")
+    except StorageError:
+        raise
     except (OSError, KeyError, ValueError, TypeError) as error:
         raise DamagedError(f"{path} is not a readable Zarr array: {error}") from error
 
 
-def read_flat(path: Path, stop: int) -> NDArray[Any]:
-    """The first `stop` values of a one-dimensional array, each chunk checked against its crc."""
-    array = open_array(path)
-    if array.shape[0] < stop:
-        raise DamagedError(f"{path} holds {array.shape[0]} values, expected {stop}; run `actstore verify`")
-    require_chunks(path, range(-(-stop // array.chunks[0])), ndim=1)
+def read_flat(path: Place, stop: int) -> NDArray[Any]:
+    """The first `stop` values of labels, id offsets or id bytes, each chunk checked against its crc."""
+    dtype, chunk = FLAT_ARRAYS[path.name]
     try:
-        return np.asarray(array[:stop])
-    except ValueError as error:
-        raise DamagedError(f"{path} has a corrupt chunk ({error}); run `actstore verify`") from error
+        length = _read_document(path)["shape"][0]
+    except (NotAStoreError, KeyError, IndexError, TypeError) as error:
+        raise DamagedError(f"{path} is not a readable Zarr array: {error}") from error
+    if length < stop:
+        raise DamagedError(f"{path} holds {length} values, expected {stop}; run `actstore verify`")
+    size = chunk * np.dtype(dtype).itemsize
+    out = np.empty(-(-stop // chunk) * chunk, "<" + dtype)
+    files = [chunk_path(path, number, ndim=1) for number in range(len(out) // chunk)]
+    for number, data in enumerate(read_files(files)):
+        if data is None:
+            raise DamagedError(f"chunk {files[number]} is missing; run `actstore verify`")
+        try:
+            out[number * chunk : (number + 1) * chunk] = decode_units(data, size).view("<" + dtype)
+        except ValueError as error:
+            raise DamagedError(f"{path} has a corrupt chunk ({error}); run `actstore verify`") from error
+    return out[:stop]
 
 
-def require_chunks(path: Path, chunks: Iterable[int], ndim: int) -> None:
+def require_chunks(path: Place, chunks: Iterable[int], ndim: int) -> None:
     """Zarr reads a missing chunk as its fill value; a store must not."""
     for chunk in chunks:
         file = chunk_path(path, chunk, ndim)
@@ -157,8 +208,16 @@ def require_chunks(path: Path, chunks: Iterable[int], ndim: int) -> None:
             raise DamagedError(f"chunk {file} is missing; run `actstore verify`")
 
 
-def remove_partial_files(path: Path) -> None:
-    """Drop what a killed zarr write leaves behind in a split (zarr writes to `*.partial`, then renames)."""
-    for file in path.glob("**/*.partial"):
-        if file.is_file():
-            file.unlink(missing_ok=True)
+def encode_compressed(spec: StoreSpec, values: NDArray[Any]) -> bytes:
+    """(chunk_rows, dim) values -> the bytes of their chunk file."""
+    files: Files = {}
+    _create_activations(files, spec, spec.chunk_rows)[...] = values
+    return files["c/0/0"].to_bytes()
+
+
+def decode_compressed(spec: StoreSpec, data: NDArray[np.uint8]) -> NDArray[Any]:
+    """The bytes of a chunk file -> (chunk_rows, dim)."""
+    files: Files = {}
+    array = _create_activations(files, spec, spec.chunk_rows)
+    files["c/0/0"] = default_buffer_prototype().buffer.from_bytes(data.tobytes())
+    return np.asarray(array[...])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +12,7 @@ from actstore.errors import InvalidInputError
 from actstore.hierarchy import ACTIVATIONS
 from actstore.incoming import plain_labels
 from actstore.ledger import LEDGER
+from actstore.places import Place, remove_tree, size_of
 from actstore.sources.files import as_text, open_tables, read_column
 from actstore.sources.rows import Table
 from actstore.spec import Json, default_chunk_rows
@@ -62,7 +62,7 @@ def read_request(request: ImportRequest) -> tuple[dict[str, Table], list[str] | 
 
 
 def import_file(
-    request: ImportRequest, store: Path, progress: Progress | None = None, restart: bool = False, **options: Any
+    request: ImportRequest, store: Place, progress: Progress | None = None, restart: bool = False, **options: Any
 ) -> ActivationStore:
     """Make or extend a store by the splits of a file; finished splits of the same file are left alone."""
     tables, classes = read_request(request)
@@ -72,7 +72,7 @@ def import_file(
     return target
 
 
-def append_file(request: ImportRequest, store: Path, progress: Progress | None = None, restart: bool = False) -> int:
+def append_file(request: ImportRequest, store: Place, progress: Progress | None = None, restart: bool = False) -> int:
     """Add the rows of a file to finished splits, new classes included; returns the rows added.
 
     A repeated append of the same unchanged file adds nothing.
@@ -150,7 +150,7 @@ def check_table(table: Table, split: str, dim: int) -> None:
 
 
 def open_or_create(
-    path: Path, tables: Mapping[str, Table], classes: Sequence[str] | None, **options: Any
+    path: Place, tables: Mapping[str, Table], classes: Sequence[str] | None, **options: Any
 ) -> ActivationStore:
     """The store at a path, or a new one shaped by the tables it will hold."""
     dims = {table.activations.shape[1] for table in tables.values()}
@@ -159,7 +159,7 @@ def open_or_create(
     for split, table in tables.items():
         check_table(table, split, *dims)
     if (path / "zarr.json").exists() and _holds_nothing(open(path)):
-        shutil.rmtree(path)  # what a refused first block leaves: another dtype or class list may come now
+        remove_tree(path)  # what a refused first block leaves: another dtype or class list may come now
     if (path / "zarr.json").exists():
         store = open(path)
         for table in tables.values():
@@ -176,7 +176,7 @@ def open_or_create(
 
 def _holds_nothing(store: ActivationStore) -> bool:
     ledgers = [store.path / name / ACTIVATIONS / LEDGER for name in store.splits]
-    return not any(ledger.exists() and ledger.stat().st_size for ledger in ledgers) and not any(
+    return not any(ledger.exists() and size_of(ledger) for ledger in ledgers) and not any(
         split.complete for split in store.splits.values()
     )
 

@@ -13,10 +13,12 @@ import weakref
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Self
+from typing import Protocol, Self
 
 from actstore.errors import DamagedError, LockedError
 from actstore.files import storage_errors, write_all
+from actstore.objects import ObjectPath, Version
+from actstore.places import Place
 
 LEDGER = "ledger.jsonl"
 
@@ -52,13 +54,16 @@ class Entry:
         return cls(data["chunk"], data["rows"], int(data["crc"], 16), data["bytes"], file_crc)
 
 
-def read_ledger(array: Path) -> tuple[list[Entry], int]:
+def read_ledger(array: Place) -> tuple[list[Entry], int]:
     """The newest entry of every chunk in order, and the length in bytes of the whole lines.
 
     A last line without its line break is a write that was killed: it does not count.
     """
     path = array / LEDGER
-    data = path.read_bytes() if path.exists() else b""
+    try:
+        data = path.read_bytes()
+    except FileNotFoundError:
+        data = b""
     whole = data[: data.rfind(b"\n") + 1]
     newest: dict[int, Entry] = {}
     for number, line in enumerate(whole.splitlines(), 1):
@@ -78,6 +83,19 @@ def content_hash(dtype: str, dim: int, entries: Iterable[Entry], labels_crc: int
     chunks = [[entry.rows, entry.crc] for entry in entries]
     text = json.dumps([dtype, dim, chunks, labels_crc, ids_crc], separators=(",", ":"))
     return "sha256:" + hashlib.sha256(text.encode()).hexdigest()
+
+
+class Ledger(Protocol):
+    """The ledger open for writing: as long as it can be appended to, nobody else writes to the split."""
+
+    def append(self, entry: Entry) -> None: ...
+    def truncate(self, length: int) -> None: ...
+    def size(self) -> int: ...
+    def close(self) -> None: ...
+
+
+def open_ledger(array: Place) -> Ledger:
+    return LedgerFile(array) if isinstance(array, Path) else LedgerObject(array)
 
 
 class LedgerFile:
@@ -115,3 +133,42 @@ class LedgerFile:
 
     def close(self) -> None:
         self._close()  # also releases the lock
+
+
+class LedgerObject:
+    """The ledger in a bucket, where nothing can be appended to or locked: it is written anew for each chunk, on
+    condition that nobody else has done so meanwhile. Of two writers the slower one is refused, and no lock stays
+    behind when one is killed."""
+
+    def __init__(self, array: ObjectPath) -> None:
+        self.path = array / LEDGER
+        self._data: bytes = b""
+        self._version: Version = {}  # none yet
+        try:
+            data, self._version = self.path.read()
+            self._data = bytes(data)
+        except FileNotFoundError:
+            pass
+
+    def append(self, entry: Entry) -> None:
+        self._replace(self._data + entry.line())
+
+    def truncate(self, length: int) -> None:
+        if length < len(self._data):
+            self._replace(self._data[:length])
+
+    def size(self) -> int:
+        return len(self._data)
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+    def _replace(self, data: bytes) -> None:
+        try:
+            version = self.path.put(data, self._version)
+        except LockedError:
+            # a put whose answer was lost is sent again by the client, and then meets what it has itself written
+            there, version = self.path.read()
+            if there != data:
+                raise
+        self._data, self._version = data, version

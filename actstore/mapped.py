@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from actstore.chunkfile import CRC_BYTES, chunk_path
+from actstore.chunkfile import CRC_BYTES
 from actstore.errors import DamagedError
 
 _MAP_FIXED = 0x10  # the same on Linux and macOS; Python's mmap does not name it
@@ -46,13 +46,15 @@ class MappedRows:
     """
 
     def __init__(self, array: Path, rows: int, dim: int, dtype: str, chunk_rows: int) -> None:
+        self._reserve(rows, dim, dtype, chunk_rows)
+        for chunk in range(-(-rows // chunk_rows)):
+            self._mapping.map(chunk, Path(array, "c", str(chunk), "0"))
+
+    def _reserve(self, rows: int, dim: int, dtype: str, chunk_rows: int) -> None:
         self.shape = (rows, dim)
         self.dtype = np.dtype("<" + dtype)
         self._row_bytes = dim * self.dtype.itemsize
-        chunk_bytes = chunk_rows * self._row_bytes
-        chunks = -(-rows // chunk_rows)
-        paths = [chunk_path(array, chunk) for chunk in range(chunks)]
-        self._mapping = _Mapping(paths, chunk_bytes)
+        self._mapping = Mapping(-(-rows // chunk_rows), chunk_rows * self._row_bytes)
         self._values = np.asarray(_Exposed(self._mapping, self.shape, self.dtype))
 
     def take(self, rows: NDArray[np.int64]) -> NDArray[Any]:
@@ -80,21 +82,28 @@ class MappedRows:
         _libc().madvise(self._mapping.address + first, length, _MADV_DONTNEED)
 
 
-class _Mapping:
-    """Owns the mapped addresses; unmapped when the last array over them is gone."""
+class Mapping:
+    """Addresses for `chunks` chunk files side by side; unmapped when the last array over them is gone.
 
-    def __init__(self, paths: list[Path], chunk_bytes: int) -> None:
-        self.address = _map_files(paths, chunk_bytes)
+    What no file was mapped over yet must not be touched.
+    """
+
+    def __init__(self, chunks: int, chunk_bytes: int) -> None:
+        self._bytes = chunk_bytes
+        self.address = _reserve(chunks * chunk_bytes)
         if self.address:
-            unmap = weakref.finalize(self, _libc().munmap, self.address, len(paths) * chunk_bytes)
+            unmap = weakref.finalize(self, _libc().munmap, self.address, chunks * chunk_bytes)
             unmap.atexit = False  # threads may still read while the interpreter ends
+
+    def map(self, chunk: int, path: Path) -> None:
+        _map_over(_libc(), path, self.address + chunk * self._bytes, self._bytes)
 
 
 class _Exposed:
     """What numpy needs to see memory as an array. The array keeps this, and so the mapping, alive; nothing here
     refers back to the array, for the garbage collector cannot see through one."""
 
-    def __init__(self, mapping: _Mapping, shape: tuple[int, int], dtype: np.dtype[Any]) -> None:
+    def __init__(self, mapping: Mapping, shape: tuple[int, int], dtype: np.dtype[Any]) -> None:
         self._mapping = mapping
         # numpy wants some valid address even for an array without rows
         address = mapping.address or ctypes.addressof(_NOWHERE)
@@ -109,20 +118,13 @@ class _Exposed:
 _NOWHERE = ctypes.c_char()
 
 
-def _map_files(paths: list[Path], chunk_bytes: int) -> int:
-    if not paths:
+def _reserve(total: int) -> int:
+    if not total:
         return 0
-    libc, total = _libc(), len(paths) * chunk_bytes
     reserve = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _MAP_NORESERVE
-    address = libc.mmap(None, total, _PROT_NONE, reserve, -1, 0)
+    address = _libc().mmap(None, total, _PROT_NONE, reserve, -1, 0)
     if address == _FAILED:
         raise OutOfMapsError(ctypes.get_errno(), f"cannot reserve {total} bytes of addresses")
-    try:
-        for position, path in enumerate(paths):
-            _map_over(libc, path, address + position * chunk_bytes, chunk_bytes)
-    except BaseException:
-        libc.munmap(address, total)
-        raise
     return int(address)
 
 

@@ -8,16 +8,15 @@ from __future__ import annotations
 
 import io
 import json
-import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from actstore.errors import IncompleteError
-from actstore.files import AtomicFile, storage_errors, write_atomic
+from actstore.objects import ObjectPath
+from actstore.places import Place, Storing, begin_write, read_file, remove_tree, write_file
 from actstore.spec import Json
 
 
@@ -30,25 +29,29 @@ class LabelsAndIds:
 
 
 class Pending:
-    def __init__(self, array: Path) -> None:
+    def __init__(self, array: Place) -> None:
         self.path = array / "pending"
 
     def exists(self) -> bool:
         return (self.path / "source.json").exists()
 
     def begin(self, source: Mapping[str, Json] | None) -> None:
-        write_atomic(self.path / "source.json", json.dumps(source, sort_keys=True).encode())
+        place, text = self.path / "source.json", json.dumps(source, sort_keys=True).encode()
+        if isinstance(place, ObjectPath):
+            place.put(text, condition={})  # of two builds that begin at once, one
+        else:
+            write_file(place, text)
 
     def require_source(self, source: Mapping[str, Json] | None) -> None:
         """A resumed build must bring what the interrupted one began with: rows are never mixed."""
         begun = json.loads((self.path / "source.json").read_bytes())
         if begun != json.loads(json.dumps(source)):
             raise IncompleteError(
-                f"{self.path.parents[1]} has an unfinished build from {describe(begun)}, this one is from "
+                f"{self.path.parent.parent} has an unfinished build from {describe(begun)}, this one is from "
                 f"{describe(source)}{_difference(begun, source)}; repeat the first, or discard it with --restart"
             )
 
-    def begin_chunk(self, chunk: int, rows: LabelsAndIds) -> AtomicFile:
+    def begin_chunk(self, chunk: int, rows: LabelsAndIds) -> Storing:
         """Labels and ids of a chunk, to be finished before its line in the ledger."""
         arrays = {"labels": rows.labels}
         if rows.ids is not None:
@@ -56,10 +59,10 @@ class Pending:
             arrays["bytes"] = np.frombuffer(b"".join(rows.ids), np.uint8)
         stream = io.BytesIO()
         np.savez(stream, **arrays)  # type: ignore[arg-type]
-        return AtomicFile(self._file(chunk), stream.getbuffer())
+        return begin_write(self._file(chunk), stream.getbuffer())
 
     def read(self, chunk: int) -> LabelsAndIds:
-        with np.load(self._file(chunk), allow_pickle=False) as arrays:
+        with np.load(io.BytesIO(read_file(self._file(chunk)).data), allow_pickle=False) as arrays:
             labels = arrays["labels"]
             if "lengths" not in arrays:
                 return LabelsAndIds(labels, None)
@@ -72,10 +75,9 @@ class Pending:
         return self._file(chunk).exists()
 
     def remove(self) -> None:
-        with storage_errors(self.path):
-            shutil.rmtree(self.path, ignore_errors=True)
+        remove_tree(self.path)
 
-    def _file(self, chunk: int) -> Path:
+    def _file(self, chunk: int) -> Place:
         return self.path / f"rows-{chunk}.npz"
 
 

@@ -1,17 +1,21 @@
-"""How the rows of a split are read: mapped where that is possible, through Zarr everywhere else."""
+"""How the rows of a split are read: mapped where that is possible, else by ranges of bytes, else through Zarr."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import suppress
-from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from actstore.cached import CachedRows
 from actstore.mapped import MappedRows, OutOfMapsError, can_map
+from actstore.objects import ObjectPath
+from actstore.places import Place
+from actstore.ranged import RangedRows
 from actstore.spec import StoreSpec
+from actstore.unmapped import ZarrRows
 
 
 class Rows(Protocol):
@@ -25,12 +29,16 @@ class Rows(Protocol):
     def release(self, start: int, stop: int) -> None: ...
 
 
-def open_rows(array: Path, spec: StoreSpec, rows: int, mapped: bool = True) -> Rows:
+def open_rows(array: Place, spec: StoreSpec, rows: int, mapped: bool = True) -> Rows:
     """`mapped=False` asks for the Zarr path, for comparison."""
     arguments = (array, rows, spec.dim, spec.dtype, spec.chunk_rows)
+    if isinstance(array, ObjectPath):
+        remote = RangedRows(array, spec, rows) if spec.codec == "raw" else ZarrRows(*arguments)
+        mappable = array.cache is not None and can_map(spec.chunk_bytes, -(-rows // spec.chunk_rows))
+        return CachedRows(remote, array, spec, rows) if mappable else remote
     if mapped and spec.is_raw and can_map(spec.chunk_bytes, -(-rows // spec.chunk_rows)):
         with suppress(OutOfMapsError):
-            return MappedRows(*arguments)
-    from actstore.unmapped import ZarrRows
-
+            return MappedRows(array, *arguments[1:])
+    if mapped and spec.codec == "raw":
+        return RangedRows(array, spec, rows)
     return ZarrRows(*arguments)

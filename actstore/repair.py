@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable, Iterator, Mapping
 from functools import reduce
 from pathlib import Path
@@ -13,12 +12,13 @@ from actstore.chunkfile import crc32c
 from actstore.chunkwriter import begin_storing
 from actstore.commit import describe_labels_and_ids, write_labels_and_ids
 from actstore.errors import ActstoreError, InvalidInputError
-from actstore.hierarchy import ACTIVATIONS, open_array, resize
+from actstore.hierarchy import ACTIVATIONS
 from actstore.ids import encode_ids
 from actstore.importer import ImportRequest, check_table, read_request
 from actstore.incoming import parse_labels
-from actstore.ledger import LedgerFile, read_ledger
+from actstore.ledger import open_ledger, read_ledger
 from actstore.pending import LabelsAndIds, describe
+from actstore.places import Place, remove_tree
 from actstore.reextract import reopen_images
 from actstore.sources.rows import Table
 from actstore.sources.synthetic import SyntheticSpec
@@ -35,7 +35,7 @@ def repair(store: ActivationStore, faults: list[Fault]) -> list[tuple[Fault, str
     for name, split in store.splits.items():
         mine = [fault for fault in faults if fault.split == name]
         if mine:
-            lock = LedgerFile(store.path / name / ACTIVATIONS)
+            lock = open_ledger(store.path / name / ACTIVATIONS)
             try:
                 outcomes += [(fault, _repair_one(store, name, split, fault)) for fault in mine]
             finally:
@@ -49,7 +49,7 @@ def _repair_one(store: ActivationStore, name: str, split: SplitSpec, fault: Faul
         if fault.kind == "non-finite":
             return "left: the rows were written like this; build the split again from a clean source"
         if fault.array in STATISTICS:
-            shutil.rmtree(path / fault.array)
+            remove_tree(path / fault.array)
             return "removed: statistics are computed again when asked for"
         if fault.array == ACTIVATIONS:
             _rewrite_chunk(store, path, split, fault.chunk)
@@ -62,7 +62,7 @@ def _repair_one(store: ActivationStore, name: str, split: SplitSpec, fault: Faul
     return "repaired from its source"
 
 
-def _rewrite_chunk(store: ActivationStore, path: Path, split: SplitSpec, chunk: int) -> None:
+def _rewrite_chunk(store: ActivationStore, path: Place, split: SplitSpec, chunk: int) -> None:
     spec = store.spec.of_split(split)
     entry = read_ledger(path / ACTIVATIONS)[0][chunk]
     values = np.zeros((spec.chunk_rows, spec.dim), "<" + spec.dtype)
@@ -75,12 +75,10 @@ def _rewrite_chunk(store: ActivationStore, path: Path, split: SplitSpec, chunk: 
     crc = crc32c(values)
     if crc != entry.crc or filled != entry.rows:
         raise InvalidInputError("its source now holds other rows than those once imported; build the split again")
-    shape = open_array(path / ACTIVATIONS).shape
-    begin_storing(path / ACTIVATIONS, spec, chunk, values, crc).finish()
-    resize(path / ACTIVATIONS, shape[0])  # writing an encoded last chunk makes room for all of it
+    begin_storing(path / ACTIVATIONS, spec, chunk, values, crc)[0].finish()
 
 
-def _rewrite_labels_and_ids(store: ActivationStore, path: Path, split: SplitSpec) -> None:
+def _rewrite_labels_and_ids(store: ActivationStore, path: Place, split: SplitSpec) -> None:
     label_of = {name: label for label, name in enumerate(store.classes)}
 
     parts = []

@@ -169,6 +169,14 @@ def default_chunk_rows(dim: int, dtype: Dtype, rows: int | None = None) -> int:
     return max(1, wanted // page_rows) * page_rows
 
 
+def remote_inner_rows(dim: int, dtype: Dtype) -> int:
+    """Rows of an inner chunk in a bucket: one, or as many short ones as make half a KiB.
+
+    A row is then fetched alone and checked; its share of crc and index is 20 bytes.
+    """
+    return max(1, 512 // (dim * int(dtype[1])))
+
+
 def parse_class_names(classes: Sequence[str]) -> tuple[str, ...]:
     """Distinct, non-empty, one-line class names."""
     _check(not isinstance(classes, str), f"classes must be a sequence of names, got the string {classes!r}")

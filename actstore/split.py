@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,6 +13,7 @@ from actstore.classes import ClassIndex
 from actstore.errors import InvalidInputError
 from actstore.hierarchy import ACTIVATIONS, read_flat
 from actstore.ids import Ids, RowNumbers
+from actstore.places import Place
 from actstore.reader import Rows, open_rows
 from actstore.rows import parse_rows
 from actstore.spec import SplitSpec, StoreSpec
@@ -31,7 +31,7 @@ class Split:
     """The committed rows of a split. Cheap to make, pickles to its path, safe to share between threads
     and with forked or spawned workers."""
 
-    def __init__(self, store: Path, name: str, spec: StoreSpec, split: SplitSpec, mapped: bool = True) -> None:
+    def __init__(self, store: Place, name: str, spec: StoreSpec, split: SplitSpec, mapped: bool = True) -> None:
         self.store_path = store
         self.name = name
         self.spec = spec
@@ -67,7 +67,7 @@ class Split:
         return self.committed.content
 
     @property
-    def path(self) -> Path:
+    def path(self) -> Place:
         return self.store_path / self.name
 
     @cached_property

@@ -3,30 +3,32 @@
 from __future__ import annotations
 
 import os
-import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from copy import copy
 from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import dask
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from actstore.chunkfile import chunk_path, write_chunk
+from actstore.chunkfile import chunk_path
+from actstore.cluster import Cluster, anywhere
 from actstore.errors import ActstoreError
 from actstore.hierarchy import create_raw_array, open_array, read_attributes, require_chunks
-from actstore.moments import Moments, Sums, add_sums, choose_pivot, merge_moments, sum_rows, to_moments
+from actstore.moments import Moments, Sums, add_sums, choose_pivot, merge_moments, no_sums, sum_rows, to_moments
+from actstore.places import Place, remove_tree, write_chunk
+from actstore.spans import SUMS_BYTES, Span, plan_spans
+from actstore.tensors import one_thread
 
 if TYPE_CHECKING:
     from actstore.split import Split
 
 NAMES = ("class_count", "class_mean", "class_var")
 _PIVOT_ROWS = 256
-_TASKS_PER_WORKER = 2  # few, since each has sums to zero and to add up
 _SUMS_BYTES = 1 << 30
 Progress = Callable[[int], None]
 
@@ -43,15 +45,16 @@ class ClassStatistics:
     variance: NDArray[np.float64]
 
 
-def class_statistics(split: Split, progress: Progress | None = None) -> ClassStatistics:
+def class_statistics(split: Split, progress: Progress | None = None, cluster: Cluster | None = None) -> ClassStatistics:
     """From the cache where it belongs to this very content, otherwise computed and cached.
 
     After an append only the new rows are read. `progress` is called with the number of rows done.
+    cluster: its workers sum the rows; the bytes are the same.
     """
     cached, rows = _load(split)
     if cached is not None and rows == len(split):
         return _dense(cached, len(split.classes), split.dim)
-    moments = _compute(split, rows, progress)
+    moments = _compute(split, rows, progress, cluster)
     if cached is not None:
         moments = merge_moments(cached, moments)
     statistics = _dense(moments, len(split.classes), split.dim)
@@ -65,32 +68,62 @@ def has_statistics(split: Split) -> bool:
     return cached is not None and covered == len(split)
 
 
-def _compute(split: Split, first: int, progress: Progress | None) -> Moments:
-    """Moments of the rows from `first` on: dask tasks that sum a span of chunks each, and one that adds up."""
+def _compute(split: Split, first: int, progress: Progress | None, cluster: Cluster | None) -> Moments:
+    """Moments of the rows from `first` on: tasks that sum a span of chunks each, added up in the order of rows."""
     sample = np.linspace(0, len(split) - 1, min(_PIVOT_ROWS, len(split))).astype(np.int64)
     pivot = choose_pivot(split.rows.take(sample))
-    present = len(np.unique(split.labels[first:]))
-    # A task holds up to 24 bytes per value of its classes' sums.
-    workers = max(1, min(os.cpu_count() or 1, _SUMS_BYTES // (24 * split.dim * max(1, present))))
-    spans = _spans(first, len(split), split.spec.chunk_rows, workers * _TASKS_PER_WORKER)
-    parts = [dask.delayed(_sum_span, pure=True)(split, a, b, pivot, progress) for a, b in spans]
+    spans = list(plan_spans(split.labels, first, split.spec.chunk_rows, split.dim, split.dtype.itemsize))
+    whole = no_sums(_present(split.labels[first:]), split.dim)
+    if cluster is None:
+        return to_moments(_sum_here(split, spans, pivot, whole, progress), pivot)
+    shared = copy(split)
+    shared.store_path = anywhere(split.store_path)
+    tasks = (_SumTask(shared, span, pivot) for span in spans)
+    # Added up here and not by a task: with its worker all that was summed so far would be lost.
+    for part, span in zip(cluster.map(f"sum-{split.name}", _sum_span, tasks), spans, strict=True):
+        with one_thread():
+            add_sums(whole, part)
+        if progress is not None:
+            progress(span.stop - span.start)
+    return to_moments(whole, pivot)
+
+
+def _sum_here(
+    split: Split, spans: Sequence[Span], pivot: NDArray[np.float32], whole: Sums, progress: Progress | None
+) -> Sums:
+    """A chain of dask tasks, so that a part is added and let go of as soon as those before it are there."""
+    sums = dask.delayed(whole, traverse=False)
+    for number, span in enumerate(spans):
+        task = _SumTask(split, span, pivot, progress)
+        part = dask.delayed(_sum_span)(task, dask_key_name=f"sum-{split.name}-{number}")
+        sums = dask.delayed(add_sums)(sums, part, dask_key_name=f"add-{split.name}-{number}")
+    # A task holds four more bytes per value and accumulator, and its part waits for those before it.
+    largest = (SUMS_BYTES + 8) * split.dim * max((span.classes for span in spans), default=1)
+    workers = max(1, min(os.cpu_count() or 1, _SUMS_BYTES // largest))
     # Each task on one thread: torch's own threads would only fight over the cores.
     with ThreadPoolExecutor(workers, initializer=torch.set_num_threads, initargs=(1,)) as pool:
-        (sums,) = dask.compute(dask.delayed(add_sums)(parts), scheduler="threads", pool=pool)
-    return to_moments(sums, pivot)
+        (found,) = dask.compute(sums, scheduler="threads", pool=pool)
+    return cast(Sums, found)
 
 
-def _spans(first: int, last: int, chunk_rows: int, count: int) -> list[tuple[int, int]]:
-    """At most `count` ranges of rows that begin and end at chunk borders wherever they can."""
-    chunks = -(-last // chunk_rows) - first // chunk_rows
-    step = max(1, -(-chunks // count)) * chunk_rows
-    edges = [first, *range((first // chunk_rows) * chunk_rows + step, last, step), last]
-    return list(pairwise(edges))
+@dataclass(frozen=True)
+class _SumTask:
+    split: Split
+    span: Span
+    pivot: NDArray[np.float32]
+    progress: Progress | None = None
 
 
-def _sum_span(split: Split, start: int, stop: int, pivot: NDArray[np.float32], progress: Progress | None) -> Sums:
+def _present(labels: NDArray[np.int32]) -> NDArray[np.int64]:
+    """The labels that occur, ascending; -1 is none."""
+    return np.flatnonzero(np.bincount(labels + 1)[1:])
+
+
+def _sum_span(task: _SumTask) -> Sums:
+    split, start, stop = task.split, task.span.start, task.span.stop
     working = torch.float32 if split.dtype == np.float16 else torch.float64
-    return sum_rows(_blocks(split, start, stop, progress), split.labels[start:stop], pivot, working)
+    with one_thread():
+        return sum_rows(_blocks(split, start, stop, task.progress), split.labels[start:stop], task.pivot, working)
 
 
 def _blocks(split: Split, start: int, stop: int, progress: Progress | None) -> Iterator[NDArray[Any]]:
@@ -119,27 +152,37 @@ def _load(split: Split) -> tuple[Moments | None, int]:
     return Moments(labels, kept, mean[labels], variance[labels] * kept[:, None]), rows
 
 
-def _read(path: Path) -> NDArray[Any]:
+def _read(path: Place) -> NDArray[Any]:
     array = open_array(path)
     require_chunks(path, [0] if array.size else [], array.ndim)
     return np.asarray(array[...])
 
 
 def _save(split: Split, statistics: ClassStatistics) -> None:
-    """Each array appears whole, with the hash it belongs to; on a read-only disk nothing is cached."""
+    """Each array appears with the hash it belongs to, or not at all; on a read-only disk nothing is cached."""
     columns = (statistics.count, statistics.mean, statistics.variance)
     for name, values in zip(NAMES, columns, strict=True):
-        fresh = split.path / f".{name}.{os.getpid()}"
         try:
-            chunks = tuple(max(1, length) for length in values.shape)
-            create_raw_array(fresh, values.shape, values.dtype.str[1:], chunks, {"content": split.content})
-            if values.size:
-                write_chunk(chunk_path(fresh, 0, values.ndim), values)
-            shutil.rmtree(split.path / name, ignore_errors=True)
-            fresh.rename(split.path / name)
+            _replace(split.path / name, values, split.content)
         except OSError:
-            shutil.rmtree(fresh, ignore_errors=True)
             return
+
+
+def _replace(place: Place, values: NDArray[Any], content: str) -> None:
+    fresh = place.parent / f".{place.name}.{os.getpid()}" if isinstance(place, Path) else place
+    remove_tree(fresh)
+    try:
+        # the chunk first: what a reader finds with a zarr.json is whole
+        if values.size:
+            write_chunk(chunk_path(fresh, 0, values.ndim), values)
+        chunks = tuple(max(1, length) for length in values.shape)
+        create_raw_array(fresh, values.shape, values.dtype.str[1:], chunks, {"content": content})
+        if isinstance(place, Path):
+            remove_tree(place)
+            Path(str(fresh)).rename(place)
+    except OSError:
+        remove_tree(fresh)
+        raise
 
 
 def _dense(moments: Moments, classes: int, dim: int) -> ClassStatistics:

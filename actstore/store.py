@@ -1,18 +1,20 @@
-"""A store on disk: its classes, its splits, and a writer for each."""
+"""A store on disk or in a bucket: its classes, its splits, and a writer for each."""
 
 from __future__ import annotations
 
 import fcntl
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
+from actstore.cache import DEFAULT_LIMIT, CacheSpec
 from actstore.errors import IncompleteError, InvalidInputError, LockedError, NotAStoreError
-from actstore.hierarchy import ACTIVATIONS, read_attributes, write_attributes
-from actstore.ledger import LedgerFile
+from actstore.hierarchy import ACTIVATIONS, change_attributes, read_attributes
+from actstore.ledger import open_ledger
 from actstore.pending import Pending
+from actstore.places import Place, children, has_entries, parse_place
 from actstore.spec import KEY, Json, SplitSpec, StoreSpec, default_chunk_rows, parse_split_name
 from actstore.split import Split
 from actstore.writer import SplitWriter
@@ -21,7 +23,7 @@ from actstore.writer import SplitWriter
 class ActivationStore:
     """`store["train"]` reads a split, `store.writer("train")` adds rows to it."""
 
-    def __init__(self, path: Path, spec: StoreSpec) -> None:
+    def __init__(self, path: Place, spec: StoreSpec) -> None:
         self.path = path
         self.spec = spec
 
@@ -37,7 +39,7 @@ class ActivationStore:
     def splits(self) -> dict[str, SplitSpec]:
         """What is committed of every split, by name."""
         found = {}
-        for entry in sorted(self.path.iterdir()):
+        for entry in children(self.path):
             if (entry / "zarr.json").exists():
                 attributes = read_attributes(entry)
                 if KEY in attributes:
@@ -85,9 +87,9 @@ class ActivationStore:
         """Finish the cleaning up of a build that was killed just after its commit."""
         array = self.path / split / ACTIVATIONS
         pending, committed = Pending(array), self.splits[split]
-        if pending.path.exists():
+        if has_entries(pending.path):
             with suppress(LockedError):  # then it is no leftover: somebody is writing
-                ledger = LedgerFile(array)
+                ledger = open_ledger(array)
                 try:
                     if committed.complete and ledger.size() == committed.ledger_bytes:
                         pending.remove()
@@ -96,38 +98,55 @@ class ActivationStore:
 
     def add_classes(self, names: Sequence[str]) -> None:
         """Append class names; labels of existing rows keep their meaning, also beside other processes that add some."""
-        with self._changing_metadata():
-            known = set(self.classes)
-            self.spec = self.spec.with_classes([*self.classes, *(name for name in names if name not in known)])
+
+        def extended(spec: StoreSpec) -> StoreSpec:
+            known = set(spec.classes)
+            return spec.with_classes([*spec.classes, *(name for name in names if name not in known)])
+
+        self._change(extended)
 
     def add_provenance(self, **facts: Json) -> None:
         """Record facts about where the rows come from, such as the backbone and its weights."""
-        with self._changing_metadata():
-            self.spec = replace(self.spec, provenance={**self.spec.provenance, **facts})
+        self._change(lambda spec: replace(spec, provenance={**spec.provenance, **facts}))
 
-    @contextmanager
-    def _changing_metadata(self) -> Iterator[None]:
+    def _change(self, change: Callable[[StoreSpec], StoreSpec]) -> None:
         """Read, change and write the store's metadata while no other process does."""
-        descriptor = os.open(self.path, os.O_RDONLY)
-        try:
-            with suppress(OSError):  # some network file systems cannot lock a folder
-                fcntl.flock(descriptor, fcntl.LOCK_EX)
-            self.spec = before = open(self.path).spec
-            yield
-            if self.spec != before:
-                write_attributes(self.path, {KEY: self.spec.to_json()})
-        finally:
-            os.close(descriptor)
+
+        def changed(attributes: dict[str, Json]) -> dict[str, Json]:
+            before = StoreSpec.from_json(attributes[KEY], str(self.path))
+            self.spec = change(before)
+            return attributes if self.spec == before else {**attributes, KEY: self.spec.to_json()}
+
+        with _locked_folder(self.path):
+            change_attributes(self.path, changed)
 
     def __repr__(self) -> str:
         rows = ", ".join(f"{name}: {split.rows}" for name, split in self.splits.items())
         return f"<ActivationStore {self.path} dim={self.dim} classes={len(self.classes)} rows={{{rows}}}>"
 
 
-def open(path: str | Path) -> ActivationStore:  # noqa: A001
-    """Open an existing store."""
-    place = Path(path)
-    if not place.exists():
+@contextmanager
+def _locked_folder(path: Place) -> Iterator[None]:
+    """Keep other processes of this machine out; objects in a bucket need no lock, their puts are conditional."""
+    if not isinstance(path, Path):
+        yield
+        return
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        with suppress(OSError):  # some network file systems cannot lock a folder
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def open(path: str | Place, cache: str | Path | None = None, cache_bytes: int = DEFAULT_LIMIT) -> ActivationStore:  # noqa: A001
+    """Open an existing store: a folder, or s3://BUCKET/NAME and the like.
+
+    cache: a folder where chunks of a remote store are kept, at most cache_bytes of them; they are mapped from then on.
+    """
+    place = parse_place(path, None if cache is None else CacheSpec(Path(cache), cache_bytes))
+    if isinstance(place, Path) and not place.exists():
         raise NotAStoreError(f"{place} does not exist; make one with `actstore import` or `actstore build`")
     attributes = read_attributes(place)
     if KEY not in attributes:

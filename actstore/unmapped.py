@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,10 +10,11 @@ from numpy.typing import NDArray
 
 from actstore.errors import DamagedError
 from actstore.hierarchy import open_array, require_chunks
+from actstore.places import Place
 
 
 class ZarrRows:
-    def __init__(self, array: Path, rows: int, dim: int, dtype: str, chunk_rows: int) -> None:
+    def __init__(self, array: Place, rows: int, dim: int, dtype: str, chunk_rows: int) -> None:
         self.shape = (rows, dim)
         self.dtype = np.dtype("<" + dtype)
         self._path = array

@@ -6,18 +6,21 @@ import os
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import reduce
 from itertools import pairwise, product
-from pathlib import Path
-from typing import Any, Literal
+from operator import truediv
+from typing import Literal
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from actstore.chunkfile import CRC_BYTES, chunk_path, crc32c
+from actstore.cluster import Cluster, anywhere
+from actstore.encoding import decode_chunk, decode_units
 from actstore.errors import ActstoreError
 from actstore.hierarchy import ACTIVATIONS, FLAT_ARRAYS, open_array, read_flat
 from actstore.ledger import LEDGER, Entry, content_hash, read_ledger
+from actstore.places import Place, children, has_entries, read_files, size_of
 from actstore.spec import SplitSpec, StoreSpec
 from actstore.statistics import NAMES as STATISTICS
 from actstore.store import ActivationStore
@@ -42,35 +45,48 @@ class Fault:
         return f"{self.kind}: {self.split}/{self.array}{chunk} ({self.detail})"
 
 
-def verify_store(store: ActivationStore, progress: Progress | None = None) -> list[Fault]:
-    """All faults of all splits; an empty list is a healthy store. `progress` gets rows as they are checked."""
+def verify_store(
+    store: ActivationStore, progress: Progress | None = None, cluster: Cluster | None = None
+) -> list[Fault]:
+    """All faults of all splits; an empty list is a healthy store. `progress` gets rows as they are checked.
+
+    cluster: its workers read the chunks of activations.
+    """
     faults = [
         fault
         for name, split in store.splits.items()
-        for fault in verify_split(store.path / name, store.spec.of_split(split), split, progress)
+        for fault in verify_split(store.path / name, store.spec.of_split(split), split, progress, cluster)
     ]
-    for ledger in sorted(store.path.glob(f"*/{ACTIVATIONS}/{LEDGER}")):
-        split_path = ledger.parents[1]
-        if ledger.stat().st_size and not (split_path / "zarr.json").exists():
-            faults.append(Fault(split_path.name, "zarr.json", -1, "metadata", f"{split_path / 'zarr.json'} is lost"))
-    return faults
+    return [*faults, *_lost_splits(store)]
 
 
-def verify_split(path: Path, spec: StoreSpec, split: SplitSpec, progress: Progress | None = None) -> list[Fault]:
+def _lost_splits(store: ActivationStore) -> Iterator[Fault]:
+    """Folders with rows but without the metadata that makes them a split."""
+    known = store.splits
+    for entry in children(store.path):
+        ledger = entry / ACTIVATIONS / LEDGER
+        if entry.name not in known and ledger.exists() and size_of(ledger):
+            yield Fault(entry.name, "zarr.json", -1, "metadata", f"{entry / 'zarr.json'} is lost")
+
+
+def verify_split(
+    path: Place, spec: StoreSpec, split: SplitSpec, progress: Progress | None = None, cluster: Cluster | None = None
+) -> list[Fault]:
     try:
         entries, _ = read_ledger(path / ACTIVATIONS)
     except ActstoreError as error:
         return [Fault(path.name, "ledger", -1, "metadata", str(error))]
     faults = list(_metadata_faults(path, spec, split, entries))
-
-    def check(entry: Entry) -> Fault | None:
-        fault = check_activations(path, spec, entry)
-        if progress is not None:
-            progress(entry.rows)
-        return fault
-
     with ThreadPoolExecutor(os.cpu_count(), initializer=torch.set_num_threads, initargs=(1,)) as pool:
-        faults += [fault for fault in pool.map(check, entries) if fault is not None]
+        if cluster is None:
+            checked = pool.map(_check, [_CheckTask(path, spec, entry) for entry in entries])
+        else:
+            tasks = (_CheckTask(anywhere(path), spec, entry) for entry in entries)
+            checked = cluster.map(f"verify-{path.name}", _check, tasks)
+        for fault, entry in zip(checked, entries, strict=True):
+            faults += [] if fault is None else [fault]
+            if progress is not None:
+                progress(entry.rows)
     for name in (*FLAT_ARRAYS, *STATISTICS):
         if (path / name).exists() or name in FLAT_ARRAYS:
             faults += _raw_array_faults(path, name)
@@ -79,7 +95,18 @@ def verify_split(path: Path, spec: StoreSpec, split: SplitSpec, progress: Progre
     return faults
 
 
-def _metadata_faults(path: Path, spec: StoreSpec, split: SplitSpec, entries: list[Entry]) -> Iterator[Fault]:
+@dataclass(frozen=True)
+class _CheckTask:
+    path: Place
+    spec: StoreSpec
+    entry: Entry
+
+
+def _check(task: _CheckTask) -> Fault | None:
+    return check_activations(task.path, task.spec, task.entry)
+
+
+def _metadata_faults(path: Place, spec: StoreSpec, split: SplitSpec, entries: list[Entry]) -> Iterator[Fault]:
     """What the split says of itself against what is there: rows, shapes, and the hash of the content."""
 
     def fault(array: str, detail: str) -> Fault:
@@ -94,13 +121,13 @@ def _metadata_faults(path: Path, spec: StoreSpec, split: SplitSpec, entries: lis
             yield fault(ACTIVATIONS, f"its shape is {shape}, expected ({split.rows}, {spec.dim})")
     except ActstoreError as error:
         yield fault(ACTIVATIONS, str(error))
-    if split.complete and not (path / ACTIVATIONS / "pending").exists():
+    if split.complete and not _is_growing(path):
         content = content_hash(spec.dtype, spec.dim, entries, split.labels_crc, split.ids_crc)
         if content != split.content or named != split.rows:
             yield fault("zarr.json", "rows or content hash of the split are not those of its ledger")
 
 
-def _column_faults(path: Path, split: SplitSpec) -> Iterator[Fault]:
+def _column_faults(path: Place, split: SplitSpec) -> Iterator[Fault]:
     """Labels and ids whose chunks are sound may still be other ones than those committed."""
     try:
         if crc32c(read_flat(path / "labels", split.rows).astype("<i4")) != split.labels_crc:
@@ -115,28 +142,28 @@ def _column_faults(path: Path, split: SplitSpec) -> Iterator[Fault]:
         yield Fault(path.name, "labels", -1, "metadata", str(error))
 
 
-def check_activations(path: Path, spec: StoreSpec, entry: Entry) -> Fault | None:
+def check_activations(path: Place, spec: StoreSpec, entry: Entry) -> Fault | None:
     """One chunk of activations against its own crc and the ledger's."""
     file = chunk_path(path / ACTIVATIONS, entry.chunk)
 
     def fault(kind: Kind, detail: str) -> Fault:
         return Fault(path.name, ACTIVATIONS, entry.chunk, kind, detail)
 
-    if not file.exists():
+    (data,) = read_files([file])
+    if data is None:
         return fault("missing", f"{file} does not exist")
-    size = file.stat().st_size
-    growing = (path / ACTIVATIONS / "pending").exists()  # an append may have extended the chunk already
-    if size != entry.stored and not (growing and not spec.is_raw):
-        kind: Kind = "truncated" if size < entry.stored else "corrupt"
-        return fault(kind, f"{size} bytes, expected {entry.stored}")
-    if entry.file_crc is not None and not growing and crc32c(file.read_bytes()) != entry.file_crc:
-        return fault("corrupt", f"the crc32c of its file is not the ledger's {entry.file_crc:08x}")
+    resized = len(data) != entry.stored
+    changed = resized or (entry.file_crc is not None and crc32c(data) != entry.file_crc)
+    if changed and (spec.is_raw or not _is_growing(path)):  # an append may have extended the chunk already
+        kind: Kind = "truncated" if len(data) < entry.stored else "corrupt"
+        what = f"{len(data)} bytes, expected {entry.stored}"
+        return fault(kind, what if resized else f"the crc32c of its file is not the ledger's {entry.file_crc:08x}")
     try:
-        values = _read_values(path / ACTIVATIONS, spec, entry.chunk)
+        values = decode_chunk(spec, data)
     except (ValueError, RuntimeError, OSError) as error:
         return fault("corrupt", str(error).splitlines()[0])
     crc = crc32c(values)
-    if crc != entry.crc and growing:
+    if crc != entry.crc and _is_growing(path):
         values = values.copy()
         values[entry.rows :] = 0
         crc = crc32c(values)
@@ -148,27 +175,12 @@ def check_activations(path: Path, spec: StoreSpec, entry: Entry) -> Fault | None
     return None
 
 
-def _read_values(array: Path, spec: StoreSpec, chunk: int) -> NDArray[Any]:
-    """(chunk_rows, dim), padding included."""
-    if spec.is_raw:
-        data = np.fromfile(chunk_path(array, chunk), np.uint8)
-        _require_own_crc(data)
-        return data[:-CRC_BYTES].view("<" + spec.dtype).reshape(spec.chunk_rows, spec.dim)
-    values = np.zeros((spec.chunk_rows, spec.dim), "<" + spec.dtype)
-    start = chunk * spec.chunk_rows
-    stored = np.asarray(open_array(array)[start : start + spec.chunk_rows])
-    values[: len(stored)] = stored  # the array may end before its last chunk does; padding is zero
-    return values
+def _is_growing(path: Place) -> bool:
+    """Whether an append is in flight."""
+    return has_entries(path / ACTIVATIONS / "pending")
 
 
-def _require_own_crc(data: NDArray[np.uint8]) -> None:
-    stored = int.from_bytes(data[-CRC_BYTES:].tobytes(), "little")
-    computed = crc32c(data[:-CRC_BYTES])
-    if stored != computed:
-        raise ValueError(f"crc32c is {computed:08x}, the chunk says {stored:08x}")
-
-
-def _raw_array_faults(path: Path, name: str) -> Iterator[Fault]:
+def _raw_array_faults(path: Place, name: str) -> Iterator[Fault]:
     """Faults of a small array of raw chunks, each checked against its own crc."""
     try:
         array = open_array(path / name)
@@ -177,17 +189,16 @@ def _raw_array_faults(path: Path, name: str) -> Iterator[Fault]:
         return
     expected = int(np.prod(array.chunks)) * array.dtype.itemsize + CRC_BYTES
     grid = [range(-(-length // chunk)) for length, chunk in zip(array.shape, array.chunks, strict=True)]
-    for index in product(*grid):
-        file = (path / name / "c").joinpath(*map(str, index))
-        if not file.exists():
+    indices = list(product(*grid))
+    files = [reduce(truediv, map(str, index), path / name / "c") for index in indices]
+    for index, file, data in zip(indices, files, read_files(files), strict=True):
+        if data is None:
             yield Fault(path.name, name, index[0], "missing", f"{file} does not exist")
-            continue
-        data = np.fromfile(file, np.uint8)
-        if len(data) != expected:
+        elif len(data) != expected:
             kind: Kind = "truncated" if len(data) < expected else "corrupt"
             yield Fault(path.name, name, index[0], kind, f"{len(data)} bytes, expected {expected}")
-            continue
-        try:
-            _require_own_crc(data)
-        except ValueError as error:
-            yield Fault(path.name, name, index[0], "corrupt", str(error))
+        else:
+            try:
+                decode_units(data, expected - CRC_BYTES)
+            except ValueError as error:
+                yield Fault(path.name, name, index[0], "corrupt", str(error))

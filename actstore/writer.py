@@ -6,9 +6,7 @@ ledger names counts after a crash; the split's own metadata changes last, in one
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterable, Iterator, Mapping
-from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
@@ -19,11 +17,12 @@ from actstore.chunkfile import chunk_path, crc32c
 from actstore.chunkwriter import ChunkWriter, begin_storing
 from actstore.commit import commit
 from actstore.errors import DamagedError, IncompleteError, InvalidInputError
-from actstore.hierarchy import ACTIVATIONS, create_split, read_attributes, read_flat, remove_partial_files
+from actstore.hierarchy import ACTIVATIONS, create_split, read_attributes, read_flat
 from actstore.ids import Ids
 from actstore.incoming import parse_activations, parse_ids, parse_labels, refused_row
-from actstore.ledger import LedgerFile, read_ledger
+from actstore.ledger import open_ledger, read_ledger
 from actstore.pending import LabelsAndIds, Pending
+from actstore.places import Place, has_entries, remove_tree
 from actstore.reader import open_rows
 from actstore.spec import KEY, Json, SplitSpec, StoreSpec
 from actstore.tensors import convert_into, first_non_finite_row
@@ -39,7 +38,7 @@ class SplitWriter:
 
     def __init__(
         self,
-        store: Path,
+        store: Place,
         spec: StoreSpec,
         name: str,
         source: Mapping[str, Json] | None = None,
@@ -49,7 +48,7 @@ class SplitWriter:
     ) -> None:
         self._split, self._source = store / name, source
         self._labels_of = {name: label for label, name in enumerate(spec.classes)}
-        self._ledger = LedgerFile(self._split / ACTIVATIONS)
+        self._ledger = open_ledger(self._split / ACTIVATIONS)
         self._closed = False
         try:
             self._pending = Pending(self._split / ACTIVATIONS)
@@ -146,10 +145,9 @@ class SplitWriter:
         return SplitSpec.from_json(read_attributes(self._split).get(KEY, {}), str(self._split))
 
     def _begin(self, resume: bool, restart: bool) -> None:
-        remove_partial_files(self._split)
         _, whole = read_ledger(self._split / ACTIVATIONS)
         self._ledger.truncate(whole)  # drop half a line
-        if self._pending.path.exists() and self.committed.ledger_bytes == whole and self.committed.complete:
+        if has_entries(self._pending.path) and self.committed.ledger_bytes == whole and self.committed.complete:
             self._pending.remove()  # killed between commit and cleaning up
         if self._pending.exists() and restart:
             self._discard()
@@ -171,13 +169,13 @@ class SplitWriter:
         """Back to what was committed: cut the last chunk, remove later ones, forget pending rows."""
         rows, chunk_rows = self.committed.rows, self._spec.chunk_rows
         for chunk in range(-(-rows // chunk_rows), len(read_ledger(self._split / ACTIVATIONS)[0]) + 2):
-            shutil.rmtree(chunk_path(self._split / ACTIVATIONS, chunk).parent, ignore_errors=True)
+            remove_tree(chunk_path(self._split / ACTIVATIONS, chunk).parent)
         if rows % chunk_rows:
             chunk = rows // chunk_rows
             values = np.zeros((chunk_rows, self._spec.dim), "<" + self._spec.dtype)
             kept = open_rows(self._split / ACTIVATIONS, self._spec, rows).read(chunk * chunk_rows, rows)
             values[: len(kept)] = kept
-            begin_storing(self._split / ACTIVATIONS, self._spec, chunk, values, crc32c(values)).finish()
+            begin_storing(self._split / ACTIVATIONS, self._spec, chunk, values, crc32c(values))[0].finish()
         self._ledger.truncate(self.committed.ledger_bytes)
         self._pending.remove()
 

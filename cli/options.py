@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -11,22 +11,63 @@ import click
 
 if TYPE_CHECKING:
     from actstore import ActivationStore, Split
+    from actstore.cache import CacheSpec
+    from actstore.places import Place
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 
+class StoreType(click.ParamType[Any]):
+    """A path, or a URL such as s3://BUCKET/NAME with the cache that --cache or $ACTSTORE_CACHE names."""
+
+    name = "store"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Place:
+        from actstore.places import parse_place
+
+        return parse_place(value, _cache({} if ctx is None else ctx.meta))
+
+
+STORE = StoreType()
+
+
+def _cache(given: Mapping[str, Any]) -> CacheSpec | None:
+    from actstore.cache import DEFAULT_LIMIT, CacheSpec, parse_size
+
+    folder = given.get("actstore.cache") or os.environ.get("ACTSTORE_CACHE")
+    size = given.get("actstore.cache_size") or os.environ.get("ACTSTORE_CACHE_SIZE")
+    return None if not folder else CacheSpec(Path(folder), DEFAULT_LIMIT if not size else parse_size(size))
+
+
+def cache_options(command: Command) -> Command:
+    """--cache and --cache-size, which a store given as a URL takes up."""
+
+    def remember(ctx: click.Context, param: click.Parameter, value: Any) -> None:
+        ctx.meta[f"actstore.{param.name}"] = value
+
+    for option in (
+        click.option("--cache-size", metavar="SIZE", is_eager=True, expose_value=False, callback=remember,
+                     help="What the cache may hold, such as 20G.  [default: $ACTSTORE_CACHE_SIZE, or 100G]"),
+        click.option("--cache", metavar="DIR", is_eager=True, expose_value=False, callback=remember,
+                     help="Keep chunks of a remote store here, and map them.  [default: $ACTSTORE_CACHE, or none]"),
+    ):  # fmt: skip
+        command = option(command)
+    return command
+
+
 def store_argument(command: Command) -> Command:
-    """STORE, by default $ACTSTORE or the one *.zarr in the current folder."""
-    return click.argument(
-        "store", required=False, type=click.Path(path_type=Path), callback=lambda _ctx, _param, value: find_store(value)
-    )(command)
+    """STORE, by default $ACTSTORE or the one *.zarr in the current folder; with --cache and --cache-size."""
+    argument = click.argument(
+        "store", required=False, type=STORE, callback=lambda _ctx, _param, value: find_store(value)
+    )
+    return argument(cache_options(command))
 
 
-def find_store(given: Path | None) -> Path:
+def find_store(given: Place | None) -> Place:
     if given is not None:
         return given
     if named := os.environ.get("ACTSTORE"):
-        return Path(named)
+        return STORE.convert(named, None, click.get_current_context(silent=True))
     here = sorted(Path().glob("*.zarr"))
     if len(here) == 1:
         return here[0]
@@ -69,7 +110,8 @@ def file_options(command: Command) -> Command:
 def layout_options(command: Command) -> Command:
     """How a new store is laid out on disk."""
     for option in (
-        click.option("--shard-inner-rows", type=click.IntRange(1), help="Make chunk files shards of this many rows."),
+        click.option("--shard-inner-rows", type=click.IntRange(0),
+                     help="Make chunk files shards of pieces of so many rows; 0: none.  [default: 0, remote: 1]"),
         click.option("--codec", type=click.Choice(["raw", "blosc"]), default="raw", show_default=True,
                      help="raw can be memory-mapped; blosc is a little smaller and much slower at random."),
         click.option("--chunk-rows", type=click.IntRange(1), help="Rows per chunk file.  [default: about 32 MiB]"),
@@ -80,7 +122,7 @@ def layout_options(command: Command) -> Command:
     return command
 
 
-def open_split(store: Path, split: str | None) -> Split:
+def open_split(store: Place, split: str | None) -> Split:
     import actstore
 
     opened = actstore.open(store)

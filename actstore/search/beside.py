@@ -21,6 +21,7 @@ from torch import Tensor
 
 from actstore.errors import DamagedError, InvalidInputError, StorageError
 from actstore.files import storage_errors, write_atomic
+from actstore.places import local_folder
 from actstore.spec import Json
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ _TYPES = {"F16": np.float16, "F32": np.float32}
 
 
 def folder(split: Split) -> Path:
-    return split.store_path.with_name(split.store_path.name + ".search") / split.name
+    return local_folder(split.store_path, "search") / split.name
 
 
 def publish(split: Split, name: str, suffix: str, settings: Mapping[str, Json], write: Callable[[Path], None]) -> Path:

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from cli.group import emit, example, human_bytes, json_option
-from cli.options import filter_options, open_split, split_option
+from cli.options import STORE, filter_options, open_split, split_option
 from cli.progress import progress
+
+if TYPE_CHECKING:
+    from actstore.places import Place
 
 
 @click.command(
@@ -18,13 +22,13 @@ from cli.progress import progress
         "actstore export imagenet.zarr some.safetensors --rows rows.npy",
     )
 )
-@click.argument("store", type=click.Path(path_type=Path))
+@click.argument("store", type=STORE)
 @click.argument("output", type=click.Path(path_type=Path))
 @split_option
 @filter_options
 @json_option
 def export(
-    store: Path, output: Path, split: str | None, classes: tuple[str, ...], path_glob: str | None, rows: str | None,
+    store: Place, output: Path, split: str | None, classes: tuple[str, ...], path_glob: str | None, rows: str | None,
     as_json: bool,
 ) -> None:  # fmt: skip
     """Write rows of STORE to OUTPUT: .npy .npz .parquet .csv .safetensors; all rows, or those of the filters."""

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from cli.group import emit, example, human_bytes, json_option
-from cli.options import file_options, layout_options
+from cli.options import STORE, file_options, layout_options
 from cli.progress import SplitBars
+
+if TYPE_CHECKING:
+    from actstore.places import Place
 
 ARRAY = click.argument("array_file", metavar="ARRAY", type=click.Path(path_type=Path))
 
@@ -24,11 +27,11 @@ ARRAY = click.argument("array_file", metavar="ARRAY", type=click.Path(path_type=
     ),
 )
 @ARRAY
-@click.argument("store", required=False, type=click.Path(path_type=Path))
+@click.argument("store", required=False, type=STORE)
 @file_options
 @layout_options
 @json_option
-def import_(array_file: Path, store: Path | None, restart: bool, as_json: bool, **given: Any) -> None:
+def import_(array_file: Path, store: Place | None, restart: bool, as_json: bool, **given: Any) -> None:
     """Make STORE from ARRAY (.npy .npz .h5 .parquet .safetensors), never loading it whole.
 
     STORE defaults to the name of ARRAY with .zarr. Interrupted, the same command resumes.
@@ -60,10 +63,10 @@ def import_(array_file: Path, store: Path | None, restart: bool, as_json: bool, 
     epilog=example("actstore append more.npy imagenet.zarr --labels more_labels.txt --split train"),
 )
 @ARRAY
-@click.argument("store", type=click.Path(path_type=Path))
+@click.argument("store", type=STORE)
 @file_options
 @json_option
-def append(array_file: Path, store: Path, restart: bool, as_json: bool, **given: Any) -> None:
+def append(array_file: Path, store: Place, restart: bool, as_json: bool, **given: Any) -> None:
     """Add the rows of ARRAY to a finished split; labels that are new names become new classes.
 
     Readers see the old rows until the new ones are all there. Repeated, it adds nothing.

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import time
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from cli.group import emit, example, human_bytes, json_option
 from cli.options import open_split, split_option, store_argument
 from cli.progress import progress
+
+if TYPE_CHECKING:
+    from actstore.places import Place
 
 
 @click.command(
@@ -39,7 +41,7 @@ from cli.progress import progress
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True)
 @json_option
 def index(
-    store: Path, split: str | None, kind: str, recall_queries: str | None, as_json: bool, **settings: Any
+    store: Place, split: str | None, kind: str, recall_queries: str | None, as_json: bool, **settings: Any
 ) -> None:
     """Build what makes searches of STORE faster, and keep it beside it, in STORE.search.
 
@@ -60,7 +62,7 @@ def index(
     emit(result, as_json, lambda: f"{store} {opened.name}: {kind} index, {text}; {seconds:.1f} s")
 
 
-def _sample(store: Path, split: str, seed: int) -> Any:
+def _sample(store: Place, split: str, seed: int) -> Any:
     """Some rows of the split, spread over all of it."""
     from actstore.sampling import generator
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from cli.group import emit, example, human_bytes, json_option, table
 from cli.options import store_argument
+
+if TYPE_CHECKING:
+    from actstore.places import Place
 
 
 @click.command(epilog=example("actstore info imagenet.zarr", "actstore info imagenet.zarr --classes --json"))
@@ -16,7 +18,7 @@ from cli.options import store_argument
 @click.option("--classes", "list_classes", is_flag=True, help="List every class with its number of rows.")
 @click.option("--skipped", "list_skipped", is_flag=True, help="List the files that a build left out, and why.")
 @json_option
-def info(store: Path, list_classes: bool, list_skipped: bool, as_json: bool) -> None:
+def info(store: Place, list_classes: bool, list_skipped: bool, as_json: bool) -> None:
     """Show size, classes, provenance, chunk layout, codec and completeness of STORE."""
     facts = describe(store)
     if list_classes:
@@ -24,16 +26,18 @@ def info(store: Path, list_classes: bool, list_skipped: bool, as_json: bool) -> 
     emit(facts, as_json, lambda: _text(facts, list_skipped))
 
 
-def describe(path: Path) -> dict[str, Any]:
+def describe(path: Place) -> dict[str, Any]:
     import actstore
     from actstore.mapped import can_map
+    from actstore.objects import ObjectPath
+    from actstore.places import tree_size
 
     store = actstore.open(path)
-    spec = store.spec
+    spec, remote = store.spec, isinstance(path, ObjectPath)
     splits = []
     for name, split in store.splits.items():
         own = spec.of_split(split)
-        size = sum(file.stat().st_size for file in (path / name).rglob("*") if file.is_file())
+        size = tree_size(path / name)
         splits.append(
             {
                 "split": name,
@@ -42,9 +46,9 @@ def describe(path: Path) -> dict[str, Any]:
                 "bytes": size,
                 "dim": own.dim,
                 "chunks": -(-split.rows // own.chunk_rows),
-                "mapped": own.is_raw and can_map(own.chunk_bytes, -(-split.rows // own.chunk_rows)),
+                "mapped": not remote and own.is_raw and can_map(own.chunk_bytes, -(-split.rows // own.chunk_rows)),
                 "ids": split.has_ids,
-                "means": (path / name / "class_mean").exists(),
+                "means": (path / name / "class_mean" / "zarr.json").exists(),
                 "content": split.content,
                 "sources": [dict(source) for source in split.sources],
             }
@@ -63,7 +67,7 @@ def describe(path: Path) -> dict[str, Any]:
     }
 
 
-def _class_rows(path: Path) -> dict[str, dict[str, int]]:
+def _class_rows(path: Place) -> dict[str, dict[str, int]]:
     import actstore
 
     store = actstore.open(path)

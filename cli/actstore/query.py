@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from cli.group import emit, example, json_option, table
 from cli.options import filter_options, open_split, split_option, store_argument
+
+if TYPE_CHECKING:
+    from actstore.places import Place
 
 
 @click.command(
@@ -24,7 +28,7 @@ from cli.options import filter_options, open_split, split_option, store_argument
 @click.option("--limit", default=20, show_default=True, help="How many rows to print; -1 for all.")
 @json_option
 def query(
-    store: Path, split: str | None, classes: tuple[str, ...], path_glob: str | None, rows: str | None,
+    store: Place, split: str | None, classes: tuple[str, ...], path_glob: str | None, rows: str | None,
     output: Path | None, limit: int, as_json: bool,
 ) -> None:  # fmt: skip
     """Find rows of STORE by class, id or range; every filter given must hold."""

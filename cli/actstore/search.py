@@ -12,6 +12,7 @@ from cli.options import open_split, split_option, store_argument
 
 if TYPE_CHECKING:
     from actstore import Split
+    from actstore.places import Place
 
 METHODS = ("auto", "exact", "bounded", "approximate", "ivf", "ivf-sq", "hnsw", "pq")
 
@@ -41,8 +42,8 @@ METHODS = ("auto", "exact", "bounded", "approximate", "ivf", "ivf-sq", "hnsw", "
 @click.option("--device", type=click.Choice(["cpu", "cuda", "auto"]), default="cpu", show_default=True)
 @json_option
 def search(
-    store: Path, split: str | None, images: tuple[Path, ...], row: int | None, vector: Path | None, k: int, method: str,
-    metric: str, weights: Path | None, device: str, as_json: bool,
+    store: Place, split: str | None, images: tuple[Path, ...], row: int | None, vector: Path | None, k: int,
+    method: str, metric: str, weights: Path | None, device: str, as_json: bool,
 ) -> None:  # fmt: skip
     """The rows of STORE nearest to an image, a row or a vector, by cosine.
 

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import time
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from cli.group import emit, example, human_bytes, json_option
-from cli.options import layout_options
+from cli.options import STORE, layout_options
 from cli.progress import SplitBars
+
+if TYPE_CHECKING:
+    from actstore.places import Place
 
 
 @click.command(epilog=example("actstore synth big.zarr --rows 1200000 --dim 2048 --classes 1000"))
-@click.argument("store", type=click.Path(path_type=Path))
+@click.argument("store", type=STORE)
 @click.option("--rows", type=click.IntRange(1), default=100_000, show_default=True)
 @click.option("--dim", type=click.IntRange(1), default=2048, show_default=True)
 @click.option("--classes", type=click.IntRange(1), default=1000, show_default=True)
@@ -25,8 +27,8 @@ from cli.progress import SplitBars
 @layout_options
 @json_option
 def synth(
-    store: Path, rows: int, dim: int, classes: int, seed: int, shuffled: bool, split: str, restart: bool, as_json: bool,
-    **layout: Any,
+    store: Place, rows: int, dim: int, classes: int, seed: int, shuffled: bool, split: str, restart: bool,
+    as_json: bool, **layout: Any,
 ) -> None:  # fmt: skip
     """Generate STORE: rows with the class structure, sparsity and spectrum of real ResNet-50 activations.
 

@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING
 import click
 
 from cli.group import emit, example, json_option
-from cli.options import filter_options, find_store
+from cli.options import STORE, filter_options, find_store
 from cli.ppa.recognition import say_means_are_computed
 
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from actstore.places import Place
     from predictor.classifier import Classifier
 
 
@@ -33,12 +34,12 @@ if TYPE_CHECKING:
 )
 @click.option(
     "--store",
-    type=click.Path(path_type=Path),
+    type=STORE,
     help="Of the base categories, with --phi.  [default: $ACTSTORE, or the one *.zarr here]",
 )
 @click.option("--split", "train_split", default="train", show_default=True, help="Of the base categories.")
 @click.option("--support", type=click.Path(path_type=Path, file_okay=False), help="DIR/CATEGORY/*.jpg, 1 to n of each.")
-@click.option("--support-store", type=click.Path(path_type=Path), help="Take labelled rows of a store instead.")
+@click.option("--support-store", type=STORE, help="Take labelled rows of a store instead.")
 @click.option("--support-split", help="Of --support-store.  [default: the only one, or train]")
 @filter_options
 @click.option("--extend", is_flag=True, help="Add examples to categories that exist.")
@@ -62,8 +63,8 @@ if TYPE_CHECKING:
 )
 @json_option
 def adapt(
-    phi: Path | None, classifier: Path | None, store: Path | None, train_split: str, support: Path | None,
-    support_store: Path | None, support_split: str | None, classes: tuple[str, ...], path_glob: str | None,
+    phi: Path | None, classifier: Path | None, store: Place | None, train_split: str, support: Path | None,
+    support_store: Place | None, support_split: str | None, classes: tuple[str, ...], path_glob: str | None,
     rows: str | None, extend: bool, aggregate: str | None, novel_bias: float | None, weights: Path | None,
     device: str, on_error: str, out: Path, as_json: bool,
 ) -> None:  # fmt: skip
@@ -104,7 +105,7 @@ def adapt(
     ))  # fmt: skip
 
 
-def begin(phi: Path | None, classifier: Path | None, store: Path | None, train_split: str) -> Classifier:
+def begin(phi: Path | None, classifier: Path | None, store: Place | None, train_split: str) -> Classifier:
     import actstore
     from actstore.backbones.recorded import network_of
     from predictor.checkpoint import load_phi

@@ -10,6 +10,7 @@ import click
 from click.core import ParameterSource
 
 from cli.group import emit, example, json_option
+from cli.options import STORE
 from cli.ppa.baseline_activations import ACTIVATION_TRAINERS
 from cli.ppa.baseline_images import IMAGE_TRAINERS
 from cli.ppa.baseline_request import Request, Trainer
@@ -43,7 +44,7 @@ def training_options(command: Command) -> Command:
         click.option("--split", "train_split", help="Of the store: D_large.  [default: train]"),
         click.option(
             "--store",
-            type=click.Path(path_type=Path),
+            type=STORE,
             help="The activation store.  [default: $ACTSTORE, or the one *.zarr in this folder]",
         ),
     ):

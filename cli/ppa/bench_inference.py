@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from cli.group import emit, example, human_bytes, json_option
+from cli.options import STORE
 from cli.progress import progress
 
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from actstore.places import Place
     from baselines.latency import Latency, Part
 
 PAPER_SIZE = (1_200_000, 2048)
@@ -31,7 +33,7 @@ QUERIES = 64
 )
 @click.option(
     "--store",
-    type=click.Path(path_type=Path),
+    type=STORE,
     help="Search its rows.  [default: $ACTSTORE, or the one *.zarr here; where there is none, generated rows]",
 )
 @click.option("--split", default="train", show_default=True)
@@ -66,7 +68,7 @@ QUERIES = 64
 @click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="Also write the JSON to a file.")
 @json_option
 def bench_inference(
-    store: Path | None, split: str, synthetic: str | None, batches: tuple[int, ...], categories: int, backbone: str,
+    store: Place | None, split: str, synthetic: str | None, batches: tuple[int, ...], categories: int, backbone: str,
     approximate: str, fp32: bool | None, seconds: float, threads: int | None, device: str, chart: Path | None,
     out: Path | None, as_json: bool,
 ) -> None:  # fmt: skip
@@ -107,7 +109,7 @@ def bench_inference(
     emit(results, as_json, lambda: f"{title}\n\n{to_markdown(latencies)}")
 
 
-def choose_rows(store: Path | None, split: str, synthetic: str | None) -> tuple[Any, Tensor, str]:
+def choose_rows(store: Place | None, split: str, synthetic: str | None) -> tuple[Any, Tensor, str]:
     """A split or a tensor to search, held-out queries, and a line that says what they are."""
     import actstore
     from cli.options import find_store

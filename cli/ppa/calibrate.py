@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from cli.group import emit, example, json_option, table
-from cli.options import find_store
+from cli.options import STORE, find_store
 from cli.ppa.recognition import parse_numbers, say_means_are_computed
 from cli.progress import progress
 
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from actstore import Split
+    from actstore.places import Place
     from predictor.calibrate import Calibration
     from predictor.checkpoint import TrainedPhi
     from predictor.classifier import Classifier
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
 @click.option("--aggregate", type=click.Choice(["max", "mean"]), help="With --novel-bias: how examples are combined.")
 @click.option(
     "--store",
-    type=click.Path(path_type=Path),
+    type=STORE,
     help="The activation store.  [default: $ACTSTORE, or the one *.zarr in this folder]",
 )
 @click.option("--split", "train_split", default="train", show_default=True)
@@ -53,7 +54,7 @@ if TYPE_CHECKING:
 @json_option
 def calibrate(
     phi: Path | None, classifier: Path | None, novel_bias: float | None, aggregate: str | None,
-    store: Path | None, train_split: str, shots: str, head: Path | None, tasks: int, seed: int, as_json: bool,
+    store: Place | None, train_split: str, shots: str, head: Path | None, tasks: int, seed: int, as_json: bool,
 ) -> None:  # fmt: skip
     """Fit the constant on the novel scores, which trades base for novel accuracy, without any novel category.
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from cli.group import emit, example, json_option
-from cli.options import find_store
+from cli.options import STORE, find_store
 from cli.ppa.episode_table import PAPER_NAMES, table_rows, write_table
 from cli.ppa.recognition import choose_categories, parse_numbers, seen_novel, split_file_option
 from cli.progress import progress
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from actstore import Split
     from actstore.episodes import EpisodeResult, Examples
     from actstore.methods import EpisodeMethod
+    from actstore.places import Place
     from actstore.tasks import TaskSize
 
 METHODS = ("nearest-neighbour", "class-mean", "imprinting", "fine-tuned")
@@ -33,7 +34,7 @@ Run = tuple["Examples", "list[EpisodeMethod]"]  # methods that read the same exa
         "ppa episodes --images mini.tar --split-file split.json --learner runs/maml --queries 15",
     )
 )
-@click.option("--store", type=click.Path(path_type=Path), help="The activation store.  [default: as elsewhere]")
+@click.option("--store", type=STORE, help="The activation store.  [default: as elsewhere]")
 @split_file_option
 @click.option("--split", "splits", help="Splits whose rows are pooled.  [default: all there are of train,val,test]")
 @click.option("--way", type=click.IntRange(2), default=5, show_default=True, help="Categories of a task.")
@@ -52,7 +53,7 @@ Run = tuple["Examples", "list[EpisodeMethod]"]  # methods that read the same exa
 @click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="Also write it: .md, .csv or .json.")
 @json_option
 def episodes(
-    store: Path | None, split_file: Path | None, splits: str | None, way: int, shots: str, tasks: int,
+    store: Place | None, split_file: Path | None, splits: str | None, way: int, shots: str, tasks: int,
     queries: int | None, methods: str, phis: tuple[Path, ...], images: str | None, learners: tuple[Path, ...],
     device: str, seed: int, out: Path | None, as_json: bool,
 ) -> None:  # fmt: skip
@@ -97,7 +98,7 @@ def _measure(runs: Sequence[Run], sizes: Sequence[TaskSize], tasks: int, seed: i
         ]
 
 
-def _open(path: Path, split_file: Path | None, named: str | None) -> tuple[list[Split], tuple[str, ...], str | None]:
+def _open(path: Place, split_file: Path | None, named: str | None) -> tuple[list[Split], tuple[str, ...], str | None]:
     """The splits whose rows are pooled, the novel categories, and a warning if the backbone has seen some."""
     import actstore
 

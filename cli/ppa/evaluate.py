@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from actstore import Split
     from actstore.category_split import CategorySplit
     from actstore.methods import Method
+    from actstore.places import Place
     from predictor.checkpoint import TrainedPhi
     from predictor.evaluate import AllWayTask, Row
 
@@ -81,7 +82,7 @@ UNTRAINED = "nn,class-mean"  # baselines that need neither training nor a classi
 @click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="Also write it: .md, .csv or .json.")
 @json_option
 def evaluate(
-    store: Path, phis: tuple[Path, ...], methods: str, head: Path | None, runs: Path, split_file: Path | None,
+    store: Place, phis: tuple[Path, ...], methods: str, head: Path | None, runs: Path, split_file: Path | None,
     train_split: str, test_split: str | None, shots: str, draws: int, aggregate: str, novel_bias: float | None,
     seed: int, out: Path | None, as_json: bool,
 ) -> None:  # fmt: skip

@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING
 import click
 
 from cli.group import emit, example, json_option
+from cli.options import STORE
 from cli.ppa.recognition import find_test_split
 
 if TYPE_CHECKING:
+    from actstore.places import Place
     from predictor.drawing import Drawn, Inputs
     from predictor.run_folder import RunFolder
 
@@ -30,7 +32,7 @@ if TYPE_CHECKING:
     help="Where the inputs that are not named are looked for: *.zarr, runs/phi*, table.json, bench-inference.json, "
     "backbone/best.safetensors.",
 )
-@click.option("--store", type=click.Path(path_type=Path), help="The activation store.")
+@click.option("--store", type=STORE, help="The activation store.")
 @click.option("--split", "train_split", default="train", show_default=True)
 @click.option("--test-split", help="Of the test images.  [default: val or test]")
 @click.option("--phi", "phis", multiple=True, type=click.Path(path_type=Path), help="A run of `ppa train`; repeatable.")
@@ -44,7 +46,7 @@ if TYPE_CHECKING:
 @click.option("--out", type=click.Path(path_type=Path, file_okay=False), help="[default: RUN_FOLDER/figures]")
 @json_option
 def figures(
-    run_folder: Path, store: Path | None, train_split: str, test_split: str | None, phis: tuple[Path, ...],
+    run_folder: Path, store: Place | None, train_split: str, test_split: str | None, phis: tuple[Path, ...],
     table: Path | None, head: Path | None, bench: Path | None, out: Path | None, as_json: bool,
 ) -> None:  # fmt: skip
     """Draw a run: methods, shots, support sheet, class maps, channels, training and inference; PNG and SVG.

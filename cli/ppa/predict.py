@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from cli.group import emit, example, json_option, table
-from cli.options import filter_options
+from cli.options import STORE, filter_options
 
 if TYPE_CHECKING:
+    from actstore.places import Place
     from predictor.classifier import Classifier
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -33,7 +34,7 @@ def classifier_option(command: Command) -> Command:
 )
 @click.argument("images", nargs=-1, type=click.Path(path_type=Path))
 @classifier_option
-@click.option("--store", type=click.Path(path_type=Path), help="Classify rows of a store instead of images.")
+@click.option("--store", type=STORE, help="Classify rows of a store instead of images.")
 @click.option("--split", help="Of --store.  [default: the only one, or train]")
 @filter_options
 @click.option("--top", type=click.IntRange(1), default=5, show_default=True)
@@ -42,7 +43,7 @@ def classifier_option(command: Command) -> Command:
 @click.option("--on-error", type=click.Choice(["fail", "skip"]), default="fail", show_default=True)
 @json_option
 def predict(
-    images: tuple[Path, ...], classifier: Path, store: Path | None, split: str | None, classes: tuple[str, ...],
+    images: tuple[Path, ...], classifier: Path, store: Place | None, split: str | None, classes: tuple[str, ...],
     path_glob: str | None, rows: str | None, top: int, weights: Path | None, device: str, on_error: str, as_json: bool,
 ) -> None:  # fmt: skip
     """The most probable categories of IMAGES (files or folders), or of rows of a store."""

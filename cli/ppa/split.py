@@ -13,6 +13,7 @@ from cli.ppa.recognition import SPLIT_FILE, seen_novel, store_option
 
 if TYPE_CHECKING:
     from actstore.category_split import CategorySplit
+    from actstore.places import Place
 
 
 @click.command(
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
 @click.option("--force", is_flag=True, help="Overwrite OUT.")
 @json_option
 def split(
-    store: Path, novel_share: float, validation_share: float, seed: int | None, source: Path | None,
+    store: Place, novel_share: float, validation_share: float, seed: int | None, source: Path | None,
     validate: tuple[str, ...], out: Path, force: bool, as_json: bool,
 ) -> None:  # fmt: skip
     """Choose the base (C_large) and novel (C_few) categories of a store, and keep them in a file.

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from actstore import Split
+    from actstore.places import Place
     from actstore.sources.items import ImageItem
 
 
@@ -98,7 +99,7 @@ def support_from_images(
 
 
 def read_rows(
-    record: Mapping[str, Any], store: Path, split: str | None, classes: Sequence[str], path_glob: str | None,
+    record: Mapping[str, Any], store: Place, split: str | None, classes: Sequence[str], path_glob: str | None,
     rows: str | None,
 ) -> tuple[Split, NDArray[np.int64], Tensor]:  # fmt: skip
     """The split, the rows that the filters choose, and their activations (n, dim). record: the network they must be of.
@@ -120,7 +121,7 @@ def read_rows(
 
 
 def support_from_rows(
-    record: Mapping[str, Any], store: Path, split: str | None, classes: Sequence[str], path_glob: str | None,
+    record: Mapping[str, Any], store: Place, split: str | None, classes: Sequence[str], path_glob: str | None,
     rows: str | None,
 ) -> dict[str, Tensor]:  # fmt: skip
     """Labelled rows of a store, by class."""

@@ -15,6 +15,7 @@ from torch.utils.data import DataLoader
 import actstore
 from actstore.errors import DamagedError, InvalidInputError, NotAStoreError, RowRangeError
 from actstore.mapped import MappedRows
+from actstore.ranged import RangedRows
 from actstore.unmapped import ZarrRows
 
 LAYOUTS: dict[str, dict[str, Any]] = {
@@ -124,7 +125,7 @@ def test_loader_workers_see_every_row_once(make_store: Any, layout: str, start: 
 
 def test_readers_are_chosen_by_layout(make_store: Any) -> None:
     assert isinstance(make_store(name="a.zarr")["train"].rows, MappedRows)
-    assert isinstance(make_store(name="b.zarr", chunk_rows=7)["train"].rows, ZarrRows)
+    assert isinstance(make_store(name="b.zarr", chunk_rows=7)["train"].rows, RangedRows)
     assert isinstance(make_store(name="c.zarr", codec="blosc")["train"].rows, ZarrRows)
 
 

@@ -88,8 +88,9 @@ def test_kinds_of_faults_are_told_apart(make_store: Any, layout: dict[str, Any])
 
 
 def test_non_finite_rows_are_named(make_store: Any) -> None:
-    from actstore.chunkfile import crc32c, write_chunk
+    from actstore.chunkfile import crc32c
     from actstore.ledger import Entry, LedgerFile
+    from actstore.places import write_chunk
 
     store = make_store()
     values = store.values[96:192].copy()

@@ -1,0 +1,284 @@
+"""Objects of a bucket, used like the files of a folder. The only module that imports obstore.
+
+An object appears whole or not at all, so a put needs no temporary name. Where two processes might write the
+same one, the put is conditional: on there being none yet, or on its being the version that was read.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+from functools import cache
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from actstore.errors import InvalidInputError, LockedError, StorageError
+from actstore.files import Data, as_bytes
+
+if TYPE_CHECKING:
+    from obstore.store import ObjectStore
+
+    from actstore.cache import CacheSpec
+
+SCHEMES = ("s3", "gs", "memory")
+_ADJACENT = 4096  # bytes between two ranges that are cheaper to fetch than another request
+_PART = 8 << 20  # bytes: a longer span is fetched in parts, side by side
+_UPLOADS, _DOWNLOADS = 4, 16  # at a time; one connection to S3 gives 50-100 MB/s
+_PATIENCE = timedelta(seconds=30)
+Version = dict[str, str]
+
+
+@dataclass(frozen=True)
+class ObjectPath:
+    """The name of an object, or of all that begin with it: root "s3://bucket", key "imagenet.zarr/train".
+
+    cache: where chunks that were read are kept on this machine; see cache.py.
+    """
+
+    root: str
+    key: str
+    cache: CacheSpec | None = field(default=None, compare=False)
+
+    @classmethod
+    def parse(cls, url: str, cache: CacheSpec | None = None) -> ObjectPath:
+        matched = re.fullmatch(r"([a-z0-9]+)://([^/]+)/*(.*?)/*", url)
+        if matched is None or matched[1] not in SCHEMES:
+            schemes = " or ".join(f"{scheme}://BUCKET/NAME" for scheme in SCHEMES[:2])
+            raise InvalidInputError(f"{url!r} is no place for a store; expected a path, {schemes}")
+        if find_spec("obstore") is None:
+            raise StorageError(f"{url} needs the obstore package: pip install 'actstore[remote]'")
+        return cls(f"{matched[1]}://{matched[2]}", matched[3], cache)
+
+    @property
+    def name(self) -> str:
+        return self.key.rpartition("/")[2]
+
+    @property
+    def parent(self) -> ObjectPath:
+        return replace(self, key=self.key.rpartition("/")[0])
+
+    @property
+    def bucket(self) -> str:
+        return self.root.partition("://")[2]
+
+    def __truediv__(self, part: str) -> ObjectPath:
+        return replace(self, key=f"{self.key}/{part}" if self.key else part)
+
+    def __str__(self) -> str:
+        return f"{self.root}/{self.key}"
+
+    def exists(self) -> bool:
+        """Whether there is an object of this very name."""
+        import obstore
+
+        try:
+            with object_errors(self):
+                obstore.head(bucket_of(self.root), self.key)
+        except FileNotFoundError:
+            return False
+        return True
+
+    def iterdir(self) -> Iterator[ObjectPath]:
+        """The folders and objects directly below."""
+        import obstore
+
+        with object_errors(self):
+            found = obstore.list_with_delimiter(bucket_of(self.root), self.key or None)
+        for key in (*found["common_prefixes"], *(entry["path"] for entry in found["objects"])):
+            yield replace(self, key=key)
+
+    def read_bytes(self) -> bytes:
+        return bytes(self.read()[0])
+
+    def read(self) -> tuple[memoryview, Version]:
+        """The whole object, and which version of it this is."""
+        import obstore
+
+        with object_errors(self):
+            result = obstore.get(bucket_of(self.root), self.key)
+            return memoryview(result.bytes()), _version(result.meta)
+
+    def size(self) -> int:
+        import obstore
+
+        with object_errors(self):
+            return obstore.head(bucket_of(self.root), self.key)["size"]
+
+    def read_ranges(self, starts: Sequence[int], stops: Sequence[int]) -> list[memoryview]:
+        """The bytes of each range, fetched side by side; ranges that all but touch share a request."""
+        import obstore
+
+        with object_errors(self):
+            found = obstore.get_ranges(bucket_of(self.root), self.key, starts=starts, ends=stops, coalesce=_ADJACENT)
+        return [memoryview(piece) for piece in found]
+
+    def read_span(self, start: int, stop: int) -> NDArray[np.uint8]:
+        """The bytes [start, stop), in parts side by side where they are many."""
+        import obstore
+
+        out = np.empty(stop - start, np.uint8)
+
+        def fetch(first: int) -> None:
+            last = min(first + _PART, stop)
+            with object_errors(self):
+                piece = obstore.get_range(bucket_of(self.root), self.key, start=first, end=last)
+            if len(piece) != last - first:
+                raise FileNotFoundError(f"{self} ends before byte {last}")
+            out[first - start : last - start] = np.frombuffer(memoryview(piece), np.uint8)
+
+        list(threads(_DOWNLOADS, "download").map(fetch, range(start, stop, _PART)))
+        return out
+
+    def put(self, data: Data, condition: Version | None = None) -> Version:
+        """Write an object. condition: the version it must have now, {} for none at all; else LockedError."""
+        import obstore
+
+        mode: Any = "overwrite" if condition is None else condition or "create"
+        with object_errors(self):
+            done = obstore.put(bucket_of(self.root), self.key, as_bytes(data).data, mode=mode, use_multipart=False)
+        return _version(done)
+
+    def unlink(self) -> None:
+        import obstore
+
+        with object_errors(self):
+            obstore.delete(bucket_of(self.root), self.key)
+
+    def tree_size(self) -> int:
+        """Bytes of every object below."""
+        import obstore
+
+        with object_errors(self):
+            return sum(entry["size"] for page in obstore.list(bucket_of(self.root), self.key) for entry in page)
+
+    def remove_tree(self) -> None:
+        """Every object whose name begins with this one's as a folder."""
+        import obstore
+
+        with object_errors(self):
+            bucket = bucket_of(self.root)
+            for page in obstore.list(bucket, self.key):
+                obstore.delete(bucket, [entry["path"] for entry in page])
+
+
+class Upload:
+    """An object on its way; `finish` waits until it is there. Several travel side by side."""
+
+    def __init__(self, path: ObjectPath, *parts: Data) -> None:
+        body = b"".join(as_bytes(part).data for part in parts)  # a copy: the caller's buffer is filled again meanwhile
+        self.size = len(body)
+        self._sent: Future[Version] = threads(_UPLOADS, "upload").submit(path.put, body)
+
+    def finish(self) -> int:
+        """There from here on. Returns the size."""
+        self._sent.result()
+        return self.size
+
+    def abandon(self) -> None:
+        """An object that nothing names does no harm, and is overwritten when its turn comes again."""
+        self._sent.cancel()
+
+
+def threads(count: int, name: str) -> ThreadPoolExecutor:
+    """Threads that wait for a bucket, kept for the next call; a forked process gets its own."""
+    return _threads(count, name, os.getpid())
+
+
+@cache
+def _threads(count: int, name: str, process: int) -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(count, thread_name_prefix=f"actstore-{name}")
+
+
+def _version(facts: Any) -> Version:
+    return {key: facts[key] for key in ("e_tag", "version") if facts.get(key)}
+
+
+def bucket_of(root: str) -> ObjectStore:
+    """The client of a bucket, one per process. A fork of a process that has used one would wait forever."""
+    global _user
+    if root.startswith("memory"):
+        return _connect(root)
+    if _user not in (None, os.getpid()):
+        raise StorageError(
+            f"{root} was opened before this process was forked from another, which object storage does not survive; "
+            "start workers with multiprocessing_context='spawn'"
+        )
+    _user = os.getpid()
+    return _connect(root)
+
+
+_user: int | None = None
+
+
+@cache
+def _connect(root: str) -> ObjectStore:
+    from obstore.store import GCSStore, MemoryStore, S3Store
+
+    scheme, _, bucket = root.partition("://")
+    if scheme == "memory":
+        return MemoryStore()
+    retry: Any = {"retry_timeout": _PATIENCE, "max_retries": 8}
+    if scheme == "gs":
+        return GCSStore(bucket, retry_config=retry, client_options={"connect_timeout": _PATIENCE / 3})
+    endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL", "")
+    options: Any = {"connect_timeout": _PATIENCE / 3, "allow_http": endpoint.startswith("http://")}
+    return S3Store(bucket, retry_config=retry, client_options=options, **_aws_profile())
+
+
+def _aws_profile() -> dict[str, Any]:
+    """obstore reads the environment and a machine's own role; a profile in ~/.aws needs boto3."""
+    if {"AWS_ACCESS_KEY_ID", "AWS_SKIP_SIGNATURE", "AWS_WEB_IDENTITY_TOKEN_FILE"} & set(os.environ):
+        return {}
+    try:
+        import boto3
+        from obstore.auth.boto3 import Boto3CredentialProvider
+    except ImportError:
+        return {}
+    session = boto3.Session()
+    return {"credential_provider": Boto3CredentialProvider(session)} if session.get_credentials() else {}
+
+
+@contextmanager
+def object_errors(path: ObjectPath) -> Iterator[None]:
+    """One line for what a bucket says; FileNotFoundError only where the bucket is there and the object is not."""
+    from obstore import exceptions
+
+    try:
+        yield
+    except StorageError:
+        raise
+    except FileNotFoundError as error:
+        if "NoSuchBucket" in str(error):
+            raise StorageError(f"{path}: there is no bucket {path.bucket!r}; create it, or check its name") from None
+        raise FileNotFoundError(f"{path} does not exist") from None
+    except (exceptions.PreconditionError, exceptions.AlreadyExistsError):
+        raise LockedError(f"another process has written {path} meanwhile; wait for it to end, or stop it") from None
+    except (exceptions.PermissionDeniedError, exceptions.UnauthenticatedError) as error:
+        raise StorageError(f"{path}: access denied{_code(error)}; {_credentials(path)}") from None
+    except (exceptions.BaseError, OSError) as error:
+        raise StorageError(f"cannot reach {path}: {_gist(error)}; {_credentials(path)}") from None
+
+
+def _credentials(path: ObjectPath) -> str:
+    if path.root.startswith("gs"):
+        return "check GOOGLE_APPLICATION_CREDENTIALS"
+    return "check AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_REGION and AWS_ENDPOINT_URL"
+
+
+def _code(error: Exception) -> str:
+    matched = re.search(r"<Code>(\w+)</Code>", str(error))
+    return f" ({matched[1]})" if matched else ""
+
+
+def _gist(error: Exception) -> str:
+    """The first line of what obstore says, without its account of retries and its XML."""
+    line = str(error).splitlines()[0].partition("<?xml")[0]
+    return re.sub(r" in [\d.]+m?s, after.*? - ", ": ", line).rstrip(": ") + _code(error)

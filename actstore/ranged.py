@@ -1,0 +1,105 @@
+"""Rows of uncompressed chunks by ranges of bytes: of objects in a bucket, and of shards on disk.
+
+A chunk is either its rows one after the other (raw), or a shard of inner chunks, each a few rows followed by
+their crc32c. An inner chunk is checked whenever it is read; of raw chunks only whole ones can be.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from actstore.chunkfile import CRC_BYTES, chunk_path
+from actstore.encoding import decode_units
+from actstore.errors import DamagedError
+from actstore.objects import ObjectPath, threads
+from actstore.places import Place, read_ranges, read_span
+from actstore.spec import StoreSpec
+
+_CHUNKS_AT_ONCE = 8  # whose ranges are asked for side by side, each with up to 10 requests
+
+
+class RangedRows:
+    """Random and sequential access to the rows of a split, fetching little more than what is asked for."""
+
+    def __init__(self, array: Place, spec: StoreSpec, rows: int) -> None:
+        self.shape = (rows, spec.dim)
+        self.dtype = np.dtype("<" + spec.dtype)
+        self._array, self._spec = array, spec
+        self._unit = spec.shard_inner_rows or 1  # rows that are read together
+        self._stride = self._unit * spec.row_bytes + (CRC_BYTES if spec.shard_inner_rows else 0)
+
+    def take(self, rows: NDArray[np.int64]) -> NDArray[Any]:
+        """(n,) row ids -> (n, dim)."""
+        out = np.empty((len(rows), self.shape[1]), self.dtype)
+        wanted, back = np.unique(rows, return_inverse=True)
+        chunks = wanted // self._spec.chunk_rows
+        edges = np.flatnonzero(np.diff(chunks, prepend=-1, append=-1))
+        parts = list(pairwise(edges.tolist()))
+        found = np.empty_like(out, shape=(len(wanted), self.shape[1]))
+
+        def fetch(part: tuple[int, int]) -> None:
+            a, b = part
+            self._take_from(int(chunks[a]), wanted[a:b] % self._spec.chunk_rows, found[a:b])
+
+        if isinstance(self._array, ObjectPath) and len(parts) > 1:
+            list(threads(_CHUNKS_AT_ONCE, "ranges").map(fetch, parts))
+        else:
+            list(map(fetch, parts))
+        np.take(found, back, axis=0, out=out)
+        return out
+
+    def pieces(self, rows: NDArray[np.int64]) -> Iterator[tuple[slice, NDArray[Any]]]:
+        """As `take`, in one piece: nothing stays mapped."""
+        yield slice(0, len(rows)), self.take(rows)
+
+    def read(self, start: int, stop: int) -> NDArray[Any]:
+        """(stop - start, dim)."""
+        out = np.empty((max(0, stop - start), self.shape[1]), self.dtype)
+        done = start
+        while done < stop:
+            chunk, first = divmod(done, self._spec.chunk_rows)
+            last = min(self._spec.chunk_rows, first + stop - done)
+            out[done - start : done - start + last - first] = self._read_from(chunk, first, last)
+            done += last - first
+        return out
+
+    def release(self, start: int, stop: int) -> None:
+        """Nothing is held."""
+
+    def _take_from(self, chunk: int, rows: NDArray[np.int64], out: NDArray[Any]) -> None:
+        """Some rows of a chunk, ascending -> out (n, dim)."""
+        units, at = np.unique(rows // self._unit, return_inverse=True)
+        starts = units * self._stride
+        path = chunk_path(self._array, chunk)
+        pieces = self._checked(path, lambda: read_ranges(path, starts.tolist(), (starts + self._stride).tolist()))
+        data = np.frombuffer(b"".join(pieces), np.uint8)
+        out[:] = self._rows_of(path, data)[at * self._unit + rows % self._unit]
+
+    def _read_from(self, chunk: int, first: int, last: int) -> NDArray[Any]:
+        """Rows first to last of a chunk -> (last - first, dim)."""
+        unit = first // self._unit
+        start, stop = unit * self._stride, -(-last // self._unit) * self._stride
+        path = chunk_path(self._array, chunk)
+        data = self._checked(path, lambda: read_span(path, start, stop))
+        offset = unit * self._unit
+        return self._rows_of(path, data)[first - offset : last - offset]
+
+    def _rows_of(self, path: Place, data: NDArray[np.uint8]) -> NDArray[Any]:
+        """Units of bytes, each checked where it carries a crc -> (units * unit rows, dim)."""
+        try:
+            if self._spec.shard_inner_rows:
+                data = decode_units(data, self._unit * self._spec.row_bytes)
+            return data.view(self.dtype).reshape(-1, self.shape[1])
+        except ValueError as error:
+            raise DamagedError(f"chunk {path} is corrupt ({error}); run `actstore verify`") from error
+
+    def _checked(self, path: Place, fetch: Any) -> Any:
+        try:
+            return fetch()
+        except (FileNotFoundError, ValueError) as error:  # ValueError: an empty file cannot be mapped
+            raise DamagedError(f"chunk {path} is missing or truncated; run `actstore verify`") from error
