@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 
 from actstore.chunkfile import chunk_path, crc32c, extend_crc32c
 from actstore.encoding import encode_chunk
-from actstore.errors import StorageError
 from actstore.hierarchy import ACTIVATIONS
 from actstore.ledger import Entry, Ledger
 from actstore.pending import LabelsAndIds, Pending
@@ -40,7 +39,7 @@ class ChunkWriter:
         self._free = [np.zeros((spec.chunk_rows, spec.dim), "<" + spec.dtype) for _ in range(_BUFFERS)]
         self._writing = ThreadPoolExecutor(max_workers=1, thread_name_prefix="actstore-write")
         self._settling = ThreadPoolExecutor(max_workers=1, thread_name_prefix="actstore-settle")
-        self._failed = False
+        self._failure: BaseException | None = None
         self._written: deque[tuple[Future[Future[None]], NDArray[Any]]] = deque()
         self._settled: deque[Future[None]] = deque()
 
@@ -76,10 +75,10 @@ class ChunkWriter:
 
     def _write(self, chunk: int, values: NDArray[Any], used: int, rows: LabelsAndIds) -> Future[None]:
         with self._stopping_at_first_error():
-            sidecar = self._pending.begin_chunk(chunk, rows)
+            sidecar = self._pending.begin_chunk(chunk, rows, self._ledger.require_own)
             crc = crc32c(values)
             try:
-                file, file_crc = begin_storing(self._array, self._spec, chunk, values, crc)
+                file, file_crc = begin_storing(self._array, self._spec, chunk, values, crc, self._ledger)
             except BaseException:
                 sidecar.abandon()
                 raise
@@ -98,20 +97,20 @@ class ChunkWriter:
     @contextmanager
     def _stopping_at_first_error(self) -> Iterator[None]:
         """The ledger must never name a chunk after one that is not there."""
-        if self._failed:
-            raise StorageError("not written, because an earlier chunk could not be")
+        if self._failure is not None:
+            raise self._failure
         try:
             yield
-        except BaseException:
-            self._failed = True
+        except BaseException as error:
+            self._failure = error
             raise
 
 
 def begin_storing(
-    array: Place, spec: StoreSpec, chunk: int, values: NDArray[Any], crc: int
+    array: Place, spec: StoreSpec, chunk: int, values: NDArray[Any], crc: int, ledger: Ledger
 ) -> tuple[Storing, int | None]:
     """Write one whole chunk. Returns it on its way, and the crc of its file where the file does not carry that of
     its values."""
     parts = encode_chunk(spec, values, crc)
     file_crc = None if spec.is_raw else reduce(extend_crc32c, parts, 0)
-    return begin_write(chunk_path(array, chunk), *parts), file_crc
+    return begin_write(chunk_path(array, chunk), *parts, guard=ledger.require_own), file_crc

@@ -32,6 +32,7 @@ def commit(
     rows = sum(entry.rows for entry in entries)
     if rows != expected:
         raise DamagedError(f"the ledger of {split} names {rows} rows, {expected} were written; build the split again")
+    ledger.settle()
     after = write_labels_and_ids(split, before, _pending_rows(pending, entries, before.rows, spec.chunk_rows))
     resize(split / ACTIVATIONS, rows)
     content = content_hash(spec.dtype, spec.dim, entries, after.labels_crc, after.ids_crc)

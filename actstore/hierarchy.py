@@ -19,8 +19,9 @@ from zarr.storage import MemoryStore, ObjectStore, StorePath
 from actstore.chunkfile import chunk_path
 from actstore.encoding import decode_units
 from actstore.errors import DamagedError, LockedError, NotAStoreError, StorageError
+from actstore.ledger import read_ledger
 from actstore.objects import ObjectPath, Version, bucket_of
-from actstore.places import Place, place_errors, read_files, remove_tree, size_of, write_file
+from actstore.places import Place, place_errors, read_files, remove_tree, write_file
 from actstore.spec import KEY, Json, SplitSpec, StoreSpec
 
 ACTIVATIONS = "activations"
@@ -42,8 +43,7 @@ def create_store(path: Place, spec: StoreSpec) -> None:
 
 def create_split(path: Place, spec: StoreSpec, split: SplitSpec) -> None:
     """An empty split: its arrays with no rows yet. The group comes last, so a split exists whole or not."""
-    ledger = path / ACTIVATIONS / "ledger.jsonl"
-    if ledger.exists() and size_of(ledger):
+    if read_ledger(path / ACTIVATIONS)[0]:
         raise DamagedError(f"{path} holds rows but has lost its zarr.json; restore that file from a backup")
     if not (path / ACTIVATIONS / "zarr.json").exists():
         files: Files = {}

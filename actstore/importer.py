@@ -11,8 +11,8 @@ from actstore.creation import class_names, create
 from actstore.errors import InvalidInputError
 from actstore.hierarchy import ACTIVATIONS
 from actstore.incoming import plain_labels
-from actstore.ledger import LEDGER
-from actstore.places import Place, remove_tree, size_of
+from actstore.ledger import read_ledger
+from actstore.places import Place, remove_tree
 from actstore.sources.files import as_text, open_tables, read_column
 from actstore.sources.rows import Table
 from actstore.spec import Json, default_chunk_rows
@@ -175,9 +175,9 @@ def open_or_create(
 
 
 def _holds_nothing(store: ActivationStore) -> bool:
-    ledgers = [store.path / name / ACTIVATIONS / LEDGER for name in store.splits]
-    return not any(ledger.exists() and size_of(ledger) for ledger in ledgers) and not any(
-        split.complete for split in store.splits.values()
+    splits = store.splits
+    return not any(split.complete for split in splits.values()) and not any(
+        read_ledger(store.path / name / ACTIVATIONS)[0] for name in splits
     )
 
 

@@ -9,8 +9,10 @@ import fcntl
 import hashlib
 import json
 import os
+import uuid
 import weakref
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, Self
@@ -90,6 +92,12 @@ class Ledger(Protocol):
 
     def append(self, entry: Entry) -> None: ...
     def truncate(self, length: int) -> None: ...
+    def require_own(self) -> None:
+        """LockedError where somebody else has begun to write."""
+
+    def settle(self) -> None:
+        """What was appended is final."""
+
     def size(self) -> int: ...
     def close(self) -> None: ...
 
@@ -128,6 +136,12 @@ class LedgerFile:
             os.ftruncate(self._descriptor, length)
             os.fsync(self._descriptor)
 
+    def require_own(self) -> None:
+        """The lock sees to it."""
+
+    def settle(self) -> None:
+        """Every line was flushed to disk."""
+
     def size(self) -> int:
         return os.fstat(self._descriptor).st_size
 
@@ -137,18 +151,21 @@ class LedgerFile:
 
 class LedgerObject:
     """The ledger in a bucket, where nothing can be appended to or locked: it is written anew for each chunk, on
-    condition that nobody else has done so meanwhile. Of two writers the slower one is refused, and no lock stays
-    behind when one is killed."""
+    condition that nobody else has done so meanwhile.
+
+    While it is open it ends in a token of its writer, without a line break, which no reader counts. Who opens it
+    next puts their own there, and the earlier writer is refused from then on: a killed one leaves no lock behind.
+    """
 
     def __init__(self, array: ObjectPath) -> None:
         self.path = array / LEDGER
-        self._data: bytes = b""
-        self._version: Version = {}  # none yet
-        try:
+        self._token = b"writing " + uuid.uuid4().hex.encode()
+        self._open = True
+        self._data, self._version = b"", Version()  # none yet
+        with suppress(FileNotFoundError):
             data, self._version = self.path.read()
-            self._data = bytes(data)
-        except FileNotFoundError:
-            pass
+            self._data = bytes(data)[: bytes(data).rfind(b"\n") + 1]
+        self._replace(self._data)
 
     def append(self, entry: Entry) -> None:
         self._replace(self._data + entry.line())
@@ -157,18 +174,32 @@ class LedgerObject:
         if length < len(self._data):
             self._replace(self._data[:length])
 
+    def require_own(self) -> None:
+        if not self._open or not self.path.read_bytes().endswith(self._token):
+            raise LockedError(f"another process has begun to write to {self.path.parent.parent}; this one stops")
+
+    def settle(self) -> None:
+        if self._open:
+            self._open = False
+            self._replace(self._data)
+
     def size(self) -> int:
         return len(self._data)
 
     def close(self) -> None:
-        """Nothing is held."""
+        with suppress(LockedError, OSError):  # a token that stays behind does no harm
+            self.settle()
 
     def _replace(self, data: bytes) -> None:
+        text = data + self._token if self._open else data
         try:
-            version = self.path.put(data, self._version)
+            version = self.path.put(text, self._version)
         except LockedError:
             # a put whose answer was lost is sent again by the client, and then meets what it has itself written
             there, version = self.path.read()
-            if there != data:
-                raise
+            if there != text:
+                self._open = False
+                raise LockedError(
+                    f"another process has begun to write to {self.path.parent.parent}; this one stops"
+                ) from None
         self._data, self._version = data, version

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
-from functools import cache
+from functools import cache, partial
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
@@ -34,6 +34,7 @@ _PART = 8 << 20  # bytes: a longer span is fetched in parts, side by side
 _UPLOADS, _DOWNLOADS = 4, 16  # at a time; one connection to S3 gives 50-100 MB/s
 _PATIENCE = timedelta(seconds=30)
 Version = dict[str, str]
+Guard = Callable[[], None]
 
 
 @dataclass(frozen=True)
@@ -172,10 +173,11 @@ class ObjectPath:
 class Upload:
     """An object on its way; `finish` waits until it is there. Several travel side by side."""
 
-    def __init__(self, path: ObjectPath, *parts: Data) -> None:
+    def __init__(self, path: ObjectPath, *parts: Data, guard: Guard | None = None) -> None:
         body = b"".join(as_bytes(part).data for part in parts)  # a copy: the caller's buffer is filled again meanwhile
         self.size = len(body)
-        self._sent: Future[Version] = threads(_UPLOADS, "upload").submit(path.put, body)
+        send = path.put if guard is None else partial(_put_guarded, path, guard=guard)
+        self._sent: Future[Any] = threads(_UPLOADS, "upload").submit(send, body)
 
     def finish(self) -> int:
         """There from here on. Returns the size."""
@@ -184,7 +186,26 @@ class Upload:
 
     def abandon(self) -> None:
         """An object that nothing names does no harm, and is overwritten when its turn comes again."""
-        self._sent.cancel()
+        if not self._sent.cancel():
+            wait([self._sent])
+
+
+def _put_guarded(path: ObjectPath, body: bytes, guard: Guard) -> None:
+    """Write an object that is new, or replace one when `guard` says that this is still ours to do.
+
+    The guard is asked between reading the old version and replacing that very version, so what a process that has
+    taken over writes in its stead is never overwritten.
+    """
+    condition: Version = {}
+    while True:
+        try:
+            path.put(body, condition)
+            return
+        except LockedError:
+            there, condition = path.read()
+            if there == body:  # left by a killed process, or a put that was sent twice
+                return
+            guard()
 
 
 def threads(count: int, name: str) -> ThreadPoolExecutor:
@@ -255,16 +276,22 @@ def object_errors(path: ObjectPath) -> Iterator[None]:
         yield
     except StorageError:
         raise
-    except FileNotFoundError as error:
-        if "NoSuchBucket" in str(error):
-            raise StorageError(f"{path}: there is no bucket {path.bucket!r}; create it, or check its name") from None
-        raise FileNotFoundError(f"{path} does not exist") from None
-    except (exceptions.PreconditionError, exceptions.AlreadyExistsError):
-        raise LockedError(f"another process has written {path} meanwhile; wait for it to end, or stop it") from None
-    except (exceptions.PermissionDeniedError, exceptions.UnauthenticatedError) as error:
-        raise StorageError(f"{path}: access denied{_code(error)}; {_credentials(path)}") from None
     except (exceptions.BaseError, OSError) as error:
-        raise StorageError(f"cannot reach {path}: {_gist(error)}; {_credentials(path)}") from None
+        raise _explained(path, error) from None
+
+
+def _explained(path: ObjectPath, error: Exception) -> Exception:
+    from obstore import exceptions
+
+    if "NoSuchBucket" in str(error):
+        return StorageError(f"{path}: there is no bucket {path.bucket!r}; create it, or check its name")
+    if isinstance(error, FileNotFoundError):
+        return FileNotFoundError(f"{path} does not exist")
+    if isinstance(error, (exceptions.PreconditionError, exceptions.AlreadyExistsError)):
+        return LockedError(f"another process has written {path} meanwhile; wait for it to end, or stop it")
+    if isinstance(error, (exceptions.PermissionDeniedError, exceptions.UnauthenticatedError)):
+        return StorageError(f"{path}: access denied{_code(error)}; {_credentials(path)}")
+    return StorageError(f"cannot reach {path}: {_gist(error)}; {_credentials(path)}")
 
 
 def _credentials(path: ObjectPath) -> str:
@@ -280,5 +307,5 @@ def _code(error: Exception) -> str:
 
 def _gist(error: Exception) -> str:
     """The first line of what obstore says, without its account of retries and its XML."""
-    line = str(error).splitlines()[0].partition("<?xml")[0]
+    line = str(error).splitlines()[0].partition("<?xml")[0].removeprefix("Generic S3 error: ")
     return re.sub(r" in [\d.]+m?s, after.*? - ", ": ", line).rstrip(": ") + _code(error)

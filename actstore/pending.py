@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from actstore.errors import IncompleteError
-from actstore.objects import ObjectPath
+from actstore.objects import Guard, ObjectPath
 from actstore.places import Place, Storing, begin_write, read_file, remove_tree, write_file
 from actstore.spec import Json
 
@@ -51,7 +51,7 @@ class Pending:
                 f"{describe(source)}{_difference(begun, source)}; repeat the first, or discard it with --restart"
             )
 
-    def begin_chunk(self, chunk: int, rows: LabelsAndIds) -> Storing:
+    def begin_chunk(self, chunk: int, rows: LabelsAndIds, guard: Guard) -> Storing:
         """Labels and ids of a chunk, to be finished before its line in the ledger."""
         arrays = {"labels": rows.labels}
         if rows.ids is not None:
@@ -59,7 +59,7 @@ class Pending:
             arrays["bytes"] = np.frombuffer(b"".join(rows.ids), np.uint8)
         stream = io.BytesIO()
         np.savez(stream, **arrays)  # type: ignore[arg-type]
-        return begin_write(self._file(chunk), stream.getbuffer())
+        return begin_write(self._file(chunk), stream.getbuffer(), guard=guard)
 
     def read(self, chunk: int) -> LabelsAndIds:
         with np.load(io.BytesIO(read_file(self._file(chunk)).data), allow_pickle=False) as arrays:

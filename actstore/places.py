@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from actstore.cache import CacheSpec
 from actstore.chunkfile import chunk_parts, crc32c
 from actstore.files import AtomicFile, Data, storage_errors
-from actstore.objects import ObjectPath, Upload, object_errors
+from actstore.objects import Guard, ObjectPath, Upload, object_errors
 
 Place = Path | ObjectPath
 _FILES_AT_ONCE = 8
@@ -37,9 +37,9 @@ def parse_place(given: str | Place, cache: CacheSpec | None = None) -> Place:
     return ObjectPath.parse(given, cache) if isinstance(given, str) and "://" in given else Path(given)
 
 
-def begin_write(place: Place, *parts: Data) -> Storing:
-    """Start to write a whole file; see AtomicFile and Upload."""
-    return AtomicFile(place, *parts) if isinstance(place, Path) else Upload(place, *parts)
+def begin_write(place: Place, *parts: Data, guard: Guard | None = None) -> Storing:
+    """Start to write a whole file; see AtomicFile and Upload, which asks the guard before it replaces an object."""
+    return AtomicFile(place, *parts) if isinstance(place, Path) else Upload(place, *parts, guard=guard)
 
 
 def write_file(place: Place, *parts: Data) -> int:

@@ -16,7 +16,7 @@ from actstore.hierarchy import ACTIVATIONS
 from actstore.ids import encode_ids
 from actstore.importer import ImportRequest, check_table, read_request
 from actstore.incoming import parse_labels
-from actstore.ledger import open_ledger, read_ledger
+from actstore.ledger import Ledger, open_ledger, read_ledger
 from actstore.pending import LabelsAndIds, describe
 from actstore.places import Place, remove_tree
 from actstore.reextract import reopen_images
@@ -37,13 +37,13 @@ def repair(store: ActivationStore, faults: list[Fault]) -> list[tuple[Fault, str
         if mine:
             lock = open_ledger(store.path / name / ACTIVATIONS)
             try:
-                outcomes += [(fault, _repair_one(store, name, split, fault)) for fault in mine]
+                outcomes += [(fault, _repair_one(store, name, split, fault, lock)) for fault in mine]
             finally:
                 lock.close()
     return outcomes
 
 
-def _repair_one(store: ActivationStore, name: str, split: SplitSpec, fault: Fault) -> str:
+def _repair_one(store: ActivationStore, name: str, split: SplitSpec, fault: Fault, lock: Ledger) -> str:
     path = store.path / name
     try:
         if fault.kind == "non-finite":
@@ -52,7 +52,7 @@ def _repair_one(store: ActivationStore, name: str, split: SplitSpec, fault: Faul
             remove_tree(path / fault.array)
             return "removed: statistics are computed again when asked for"
         if fault.array == ACTIVATIONS:
-            _rewrite_chunk(store, path, split, fault.chunk)
+            _rewrite_chunk(store, path, split, fault.chunk, lock)
         elif fault.kind == "metadata":
             return "left: no source can restore it"
         else:
@@ -62,7 +62,7 @@ def _repair_one(store: ActivationStore, name: str, split: SplitSpec, fault: Faul
     return "repaired from its source"
 
 
-def _rewrite_chunk(store: ActivationStore, path: Place, split: SplitSpec, chunk: int) -> None:
+def _rewrite_chunk(store: ActivationStore, path: Place, split: SplitSpec, chunk: int, lock: Ledger) -> None:
     spec = store.spec.of_split(split)
     entry = read_ledger(path / ACTIVATIONS)[0][chunk]
     values = np.zeros((spec.chunk_rows, spec.dim), "<" + spec.dtype)
@@ -75,7 +75,7 @@ def _rewrite_chunk(store: ActivationStore, path: Place, split: SplitSpec, chunk:
     crc = crc32c(values)
     if crc != entry.crc or filled != entry.rows:
         raise InvalidInputError("its source now holds other rows than those once imported; build the split again")
-    begin_storing(path / ACTIVATIONS, spec, chunk, values, crc)[0].finish()
+    begin_storing(path / ACTIVATIONS, spec, chunk, values, crc, lock)[0].finish()
 
 
 def _rewrite_labels_and_ids(store: ActivationStore, path: Place, split: SplitSpec) -> None:

@@ -12,9 +12,9 @@ from pathlib import Path
 from actstore.cache import DEFAULT_LIMIT, CacheSpec
 from actstore.errors import IncompleteError, InvalidInputError, LockedError, NotAStoreError
 from actstore.hierarchy import ACTIVATIONS, change_attributes, read_attributes
-from actstore.ledger import open_ledger
+from actstore.ledger import LEDGER, open_ledger
 from actstore.pending import Pending
-from actstore.places import Place, children, has_entries, parse_place
+from actstore.places import Place, children, has_entries, parse_place, size_of
 from actstore.spec import KEY, Json, SplitSpec, StoreSpec, default_chunk_rows, parse_split_name
 from actstore.split import Split
 from actstore.writer import SplitWriter
@@ -87,7 +87,8 @@ class ActivationStore:
         """Finish the cleaning up of a build that was killed just after its commit."""
         array = self.path / split / ACTIVATIONS
         pending, committed = Pending(array), self.splits[split]
-        if has_entries(pending.path):
+        # in a bucket a ledger that ends in a writer's token is longer: somebody may be writing
+        if has_entries(pending.path) and size_of(array / LEDGER) == committed.ledger_bytes:
             with suppress(LockedError):  # then it is no leftover: somebody is writing
                 ledger = open_ledger(array)
                 try:

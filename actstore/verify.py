@@ -19,8 +19,8 @@ from actstore.cluster import Cluster, anywhere
 from actstore.encoding import decode_chunk, decode_units
 from actstore.errors import ActstoreError
 from actstore.hierarchy import ACTIVATIONS, FLAT_ARRAYS, open_array, read_flat
-from actstore.ledger import LEDGER, Entry, content_hash, read_ledger
-from actstore.places import Place, children, has_entries, read_files, size_of
+from actstore.ledger import Entry, content_hash, read_ledger
+from actstore.places import Place, children, has_entries, read_files
 from actstore.spec import SplitSpec, StoreSpec
 from actstore.statistics import NAMES as STATISTICS
 from actstore.store import ActivationStore
@@ -64,8 +64,7 @@ def _lost_splits(store: ActivationStore) -> Iterator[Fault]:
     """Folders with rows but without the metadata that makes them a split."""
     known = store.splits
     for entry in children(store.path):
-        ledger = entry / ACTIVATIONS / LEDGER
-        if entry.name not in known and ledger.exists() and size_of(ledger):
+        if entry.name not in known and read_ledger(entry / ACTIVATIONS)[0]:
             yield Fault(entry.name, "zarr.json", -1, "metadata", f"{entry / 'zarr.json'} is lost")
 
 

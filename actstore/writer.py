@@ -175,7 +175,8 @@ class SplitWriter:
             values = np.zeros((chunk_rows, self._spec.dim), "<" + self._spec.dtype)
             kept = open_rows(self._split / ACTIVATIONS, self._spec, rows).read(chunk * chunk_rows, rows)
             values[: len(kept)] = kept
-            begin_storing(self._split / ACTIVATIONS, self._spec, chunk, values, crc32c(values))[0].finish()
+            array = self._split / ACTIVATIONS
+            begin_storing(array, self._spec, chunk, values, crc32c(values), self._ledger)[0].finish()
         self._ledger.truncate(self.committed.ledger_bytes)
         self._pending.remove()
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import actstore
+from tests.object_storage import S3Server, running_server
 
 REAL_DATA = Path(os.environ.get("ACTSTORE_DATA", Path(__file__).parents[2] / "shared" / "data"))
 
@@ -44,3 +45,10 @@ def real_activations() -> Path:
     if not path.exists():
         pytest.skip(f"no real data at {REAL_DATA}; set ACTSTORE_DATA")
     return path
+
+
+@pytest.fixture(scope="session")
+def s3() -> Iterator[S3Server]:
+    """An S3 server on loopback, for which the environment is set up."""
+    with running_server() as server:
+        yield server

@@ -1,0 +1,112 @@
+"""A real S3 server on loopback (moto's), and a proxy in front of it that counts what is fetched."""
+
+from __future__ import annotations
+
+import os
+import select
+import socket
+import subprocess
+import sys
+import threading
+import time
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+
+CREDENTIALS = {"AWS_ACCESS_KEY_ID": "tester", "AWS_SECRET_ACCESS_KEY": "secret", "AWS_REGION": "us-east-1"}
+
+
+class S3Server:
+    """moto's server in a process of its own."""
+
+    def __init__(self) -> None:
+        self.port = free_port()
+        command = [sys.executable, "-m", "moto.server", "-p", str(self.port)]
+        self._process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        self._await()
+
+    def _await(self) -> None:
+        for _ in range(300):
+            with suppress(OSError):
+                socket.create_connection(("127.0.0.1", self.port)).close()
+                return
+            if self._process.poll() is not None:
+                break
+            time.sleep(0.1)
+        raise RuntimeError("moto's server did not start")
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """What a client needs."""
+        return {**CREDENTIALS, "AWS_ENDPOINT_URL": f"http://127.0.0.1:{self.port}"}
+
+    def create_bucket(self, name: str) -> None:
+        self._send("PUT", name)
+
+    def require_credentials(self, required: bool) -> None:
+        """Whether requests must be signed by somebody the server knows: it knows nobody."""
+        self._send("POST", "moto-api/reset-auth", b"0" if required else b"inf")
+
+    def stop(self) -> None:
+        self._process.kill()
+        self._process.wait()
+
+    def _send(self, method: str, path: str, body: bytes = b"") -> None:
+        url = f"http://127.0.0.1:{self.port}/{path}"
+        headers = {"Content-Type": "application/octet-stream"}
+        with urllib.request.urlopen(urllib.request.Request(url, body or None, headers, method=method), timeout=30):
+            pass
+
+
+@contextmanager
+def running_server() -> Iterator[S3Server]:
+    """A server whose clients are configured by the environment of this process meanwhile."""
+    server = S3Server()
+    before = dict(os.environ)
+    os.environ.update(server.environment)
+    try:
+        yield server
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
+        server.stop()
+
+
+class CountingProxy:
+    """Passes connections on to a port and counts the bytes that come back."""
+
+    def __init__(self, target: int) -> None:
+        self._target = target
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port = self._listener.getsockname()[1]
+        self.fetched = 0
+        self._lock = threading.Lock()
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def close(self) -> None:
+        self._listener.close()
+
+    def _accept(self) -> None:
+        with suppress(OSError):
+            while True:
+                client, _ = self._listener.accept()
+                threading.Thread(target=self._pass, args=(client,), daemon=True).start()
+
+    def _pass(self, client: socket.socket) -> None:
+        """Both ways, until either side ends."""
+        with suppress(OSError), client, socket.create_connection(("127.0.0.1", self._target)) as server:
+            other = {client: server, server: client}
+            while True:
+                for source in select.select(list(other), [], [])[0]:
+                    if not (data := source.recv(1 << 16)):
+                        return
+                    if source is server:
+                        with self._lock:
+                            self.fetched += len(data)
+                    other[source].sendall(data)
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as one:
+        port: int = one.getsockname()[1]
+        return port
