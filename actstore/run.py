@@ -14,7 +14,11 @@ A method that needs training is a `Trainee`; `train` does the rest:
 The batch of a step must be a pure function of (seed, number): `actstore.sampling.generator`. Then a run that was
 killed and repeated ends bit for bit as one that was not. FOLDER holds model.safetensors (the tensors to keep, and
 the identity of the run in its metadata), model.json (the same identity and figures, for people), log.csv (a line
-per `every` steps), and checkpoint.safetensors until the run is finished.
+per `every` steps), and checkpoint.safetensors until the run is finished. SIGINT and SIGTERM end it after the step
+under way, with a checkpoint.
+
+Several processes may train one model (processes.py): all call `train`, their trainees end every step with the same
+weights and figures, and the first alone measures and writes.
 """
 
 from __future__ import annotations
@@ -24,27 +28,34 @@ import math
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from actstore.backbones.training_checkpoint import locked, refuse_other_training
 from actstore.errors import ActstoreError
 from actstore.files import write_atomic
+from actstore.interruption import Interruption, noted_signals
+from actstore.processes import Processes
 from actstore.run_files import (
     CHECKPOINT,
     LOG,
     MODEL,
     READABLE,
     Figures,
+    Kept,
     Tensors,
     Trained,
-    read_model,
+    optimiser_state,
     read_trained,
     read_training,
+    restore_optimiser,
+    share_kept,
+    to_trained,
     write_log,
     write_training,
 )  # fmt: skip
@@ -79,7 +90,8 @@ class Trainee(ABC):
     def model(self) -> Tensors: ...
 
     def measure(self) -> Figures:
-        """Figures of held-out data, after every `every` steps and after the last one."""
+        """Figures of held-out data, after every `every` steps and after the last one; of several processes only the
+        first is asked."""
         return {}
 
     def keep(self, folder: Path) -> None:  # noqa: B027 - few need it
@@ -110,21 +122,37 @@ def train(
     every: int = 100,
     options: RunOptions = RunOptions(),  # noqa: B008 - frozen
     report: Report | None = None,
+    processes: Processes = Processes(),  # noqa: B008 - frozen
 ) -> Trained:
     """Train, or go on with what is in the folder; a finished training of the same identity is only read.
 
     identity: all that decides the outcome, in parts that are mappings, such as {"config": {"lr": 0.1}, "split": {…}}.
     """
     identity = {**identity, "run": {"steps": steps, "every": every}}
-    with locked(folder):
-        if options.restart:
-            for name in (MODEL, READABLE, CHECKPOINT, LOG):
-                (folder / name).unlink(missing_ok=True)
-        if (folder / MODEL).exists():
-            done = read_model(folder / MODEL)
-            refuse_other_training(folder / MODEL, done.identity, identity)
-            return done
-        return _Loop(folder, identity, make(), steps, every, options, report).run()
+    with locked(folder) if processes.is_first else nullcontext():
+        kept = share_kept(processes, _kept(folder, identity, options) if processes.is_first else None)
+        if kept is None or "state" in kept[1]:
+            loop = _Loop(folder, identity, make(), steps, every, options, report, processes)
+            if kept is not None:
+                loop.resume(kept)
+            kept = share_kept(processes, loop.run())
+        assert kept is not None
+        return to_trained(folder / MODEL, *kept)
+
+
+def _kept(folder: Path, identity: Mapping[str, Any], options: RunOptions) -> Kept | None:
+    """The finished training in the folder, or its last checkpoint."""
+    if options.restart:
+        for name in (MODEL, READABLE, CHECKPOINT, LOG):
+            (folder / name).unlink(missing_ok=True)
+    path = next((path for path in (folder / MODEL, folder / CHECKPOINT) if path.exists()), None)
+    if path is None:
+        return None
+    kept = read_training(path)
+    if path.name == MODEL:
+        to_trained(path, *kept)  # refuses what is not whole
+    refuse_other_training(path, kept[1]["identity"], identity)
+    return kept
 
 
 class _Loop:
@@ -137,18 +165,29 @@ class _Loop:
         every: int,
         options: RunOptions,
         report: Report | None,
+        processes: Processes,
     ) -> None:
         self._folder, self._identity, self._trainee = folder, identity, trainee
         self._steps, self._every, self._options = steps, every, options
         self._report = report or (lambda done, total, figures: None)
+        self._processes = processes
         self._state = _State()
 
-    def run(self) -> Trained:
-        state, trainee = self._state, self._trainee
-        if (self._folder / CHECKPOINT).exists():
-            state = self._state = self._resume()
+    def resume(self, checkpoint: Kept) -> None:
+        tensors, written = checkpoint
+        self._trainee.restore(tensors)
+        self._state = _State(**written["state"])
+
+    def run(self) -> Kept | None:
+        """All steps; returns what the first process keeps."""
+        with noted_signals() as interruption:
+            self._learn(interruption)
+        return self._finish() if self._processes.is_first else None
+
+    def _learn(self, interruption: Interruption) -> None:
+        state, trainee, is_over = self._state, self._trainee, self._trainee.has_converged
         began, saved = time.monotonic() - state.seconds, time.monotonic()
-        while state.step < self._steps and not trainee.has_converged:
+        while state.step < self._steps and not is_over:
             figures = trainee.step(state.step)
             state.step += 1
             self._refuse_divergence(figures)  # before a checkpoint could keep it
@@ -158,19 +197,24 @@ class _Loop:
             if state.step % self._every == 0 or state.step == self._steps:
                 figures = self._end_line()
             self._report(state.step, self._steps, figures)
-            if time.monotonic() - saved >= self._options.checkpoint_seconds:
+            is_over, is_asked = self._processes.any(trainee.has_converged, interruption.is_asked)
+            if is_asked or time.monotonic() - saved >= self._options.checkpoint_seconds:
                 self._save()
                 saved = time.monotonic()
-        return self._finish()
+            if is_asked:
+                self._processes.wait()  # for the checkpoint: torchrun ends all as soon as one has ended
+                raise KeyboardInterrupt
 
     def _end_line(self) -> Figures:
         state = self._state
         count = (state.step - 1) % self._every + 1  # the last line may be of fewer steps
-        figures = {key: value / count for key, value in state.sums.items()} | self._trainee.measure()
-        self._refuse_divergence(figures)
-        state.history.append({"step": state.step, **figures, "seconds": state.seconds})
+        figures = {key: value / count for key, value in state.sums.items()}
         state.sums = {}
-        write_log(self._folder / LOG, state.history)
+        if self._processes.is_first:
+            figures |= self._trainee.measure()
+            self._refuse_divergence(figures)
+            state.history.append({"step": state.step, **figures, "seconds": state.seconds})
+            write_log(self._folder / LOG, state.history)
         return figures
 
     def _refuse_divergence(self, figures: Figures) -> None:
@@ -182,19 +226,14 @@ class _Loop:
             )
 
     def _save(self) -> None:
+        if not self._processes.is_first:
+            return
         tensors = self._trainee.state()
         self._refuse_divergence(largest(tensors))  # a figure is of before the update: weights may be worse than it
         text = {"identity": self._identity, "state": asdict(self._state)}
         write_training(self._folder / CHECKPOINT, tensors, text)
 
-    def _resume(self) -> _State:
-        path = self._folder / CHECKPOINT
-        tensors, written = read_training(path)
-        refuse_other_training(path, written["identity"], self._identity)
-        self._trainee.restore(tensors)
-        return _State(**written["state"])
-
-    def _finish(self) -> Trained:
+    def _finish(self) -> Kept:
         state, tensors = self._state, self._trainee.model()
         self._refuse_divergence(largest(tensors))
         last = state.history[-1] if state.history else {}
@@ -209,31 +248,10 @@ class _Loop:
         write_atomic(self._folder / READABLE, json.dumps(text, indent=1, ensure_ascii=False).encode())
         write_training(self._folder / MODEL, tensors, text)  # last: it says that all is there
         (self._folder / CHECKPOINT).unlink(missing_ok=True)
-        return read_model(self._folder / MODEL)
+        return read_training(self._folder / MODEL)
 
 
 def largest(tensors: Mapping[str, Tensor]) -> Figures:
     """The largest magnitude in each tensor of floats; NaN or infinite where it holds such a value."""
     floats = {name: one.detach() for name, one in tensors.items() if one.is_floating_point() and one.numel()}
     return {name: float(torch.linalg.vector_norm(one, torch.inf)) for name, one in floats.items()}
-
-
-def optimiser_state(optimiser: torch.optim.Optimizer, module: nn.Module) -> Tensors:
-    """Momenta and the like, named after their parameters: for `Trainee.state`."""
-    return {
-        f"optimiser.{key}.{name}": value
-        for name, parameter in module.named_parameters()
-        for key, value in optimiser.state.get(parameter, {}).items()
-        if isinstance(value, Tensor)
-    }
-
-
-def restore_optimiser(optimiser: torch.optim.Optimizer, module: nn.Module, tensors: Mapping[str, Tensor]) -> None:
-    """The inverse of `optimiser_state`; other tensors are left alone."""
-    for name, parameter in module.named_parameters():
-        for full, value in tensors.items():
-            _, _, rest = full.partition("optimiser.")
-            key, _, owner = rest.partition(".")
-            if owner == name:
-                like = torch.empty_like(parameter.detach()) if value.shape == parameter.shape else value.clone()
-                optimiser.state[parameter][key] = like.copy_(value)

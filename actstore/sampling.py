@@ -37,7 +37,7 @@ class BatchPlan:
         """The part of one of several processes; all parts in order make up the whole."""
         if not 0 <= rank < world_size:
             raise InvalidInputError(f"rank must be 0 to {world_size - 1}, got {rank}")
-        part = slice(len(self.labels) * rank // world_size, len(self.labels) * (rank + 1) // world_size)
+        part = share(len(self.labels), rank, world_size)
         return BatchPlan(
             self.step,
             self.labels[part],
@@ -46,6 +46,11 @@ class BatchPlan:
             self.statistic_rows[part],
             self.query_rows[part],
         )
+
+
+def share(length: int, rank: int, world_size: int) -> slice:
+    """The contiguous part of `length` things that belongs to one of several processes."""
+    return slice(length * rank // world_size, length * (rank + 1) // world_size)
 
 
 def generator(seed: int, step: int, stream: int = 0) -> np.random.Generator:

@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 
 from actstore.errors import InvalidInputError
-from actstore.sampling import BatchPlan, plan_batch
+from actstore.sampling import BatchPlan, plan_batch, share
 from actstore.tensors import borrow
 
 if TYPE_CHECKING:
@@ -39,7 +39,8 @@ class ClassBatches:
 
     classes: names or labels, by default every class with rows. resident: hold the split in memory (on
     the device); otherwise rows are read from the store and pages are given back, so that memory stays
-    small however large the store is.
+    small however large the store is. Of several processes each holds the means, and where resident the rows, of
+    its part of the classes alone.
     """
 
     def __init__(
@@ -69,8 +70,10 @@ class ClassBatches:
         self._start, self._stop = start_step, None if steps is None else start_step + steps
         self._rank, self._world_size, self._prefetch = rank, world_size, prefetch
         self._device = torch.device(device)
-        self._gather = _resident(split, self._device) if resident else _streamed(split, self._device)
-        self._means = torch.from_numpy(split.means()[self.labels]).to(self._device)  # (n_class, dim)
+        own = self.labels[share(len(self.labels), rank, world_size)]
+        kept = None if world_size == 1 else own
+        self._gather = _resident(split, self._device, kept) if resident else _streamed(split, self._device)
+        self._means = torch.from_numpy(split.means()[own]).to(self._device)  # (own classes, dim)
 
     def batch(self, step: int) -> Batch:
         plan = plan_batch(self._index, self.labels, self._seed, step, self._p_mean)
@@ -78,8 +81,7 @@ class ClassBatches:
         drawn = np.flatnonzero(~plan.use_mean)
         # one gather for both kinds of rows
         rows = self._gather(np.concatenate([plan.query_rows, plan.statistic_rows[drawn]]))
-        first = int(plan.targets[0]) if len(plan.targets) else 0  # a shard is a contiguous part of the batch
-        statistics = self._means[first : first + len(plan.targets)].clone()
+        statistics = self._means.clone()
         statistics[torch.from_numpy(drawn).to(self._device)] = rows[len(plan.labels) :]
         targets = torch.from_numpy(plan.targets).to(self._device)
         return Batch(step, statistics, rows[: len(plan.labels)], targets, plan)
@@ -106,11 +108,17 @@ def _streamed(split: Split, device: torch.device) -> Gather:
     return gather
 
 
-def _resident(split: Split, device: torch.device) -> Gather:
-    held = split.to_torch(device=str(device))
+def _resident(split: Split, device: torch.device, labels: NDArray[np.int64] | None) -> Gather:
+    """labels: the classes whose rows are held; None: all."""
+    own = None
+    if labels is not None:
+        index = split.class_index
+        own = np.sort(np.concatenate([*(index.rows(label) for label in labels.tolist()), np.empty(0, np.int64)]))
+    held = split.to_torch(own, device=str(device))
 
     def gather(rows: NDArray[np.int64]) -> torch.Tensor:
-        return held.index_select(0, torch.from_numpy(rows).to(device)).float()
+        places = rows if own is None else np.searchsorted(own, rows)
+        return held.index_select(0, torch.from_numpy(places).to(device)).float()
 
     return gather
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from actstore.errors import DamagedError, InvalidInputError
+from actstore.places import Place
 from actstore.run_files import MODEL
 
 FIGURES, CLASS_MAP = "figures", "class-map.json"
@@ -26,7 +27,7 @@ class RunFolder:
     """What was found, None or empty where it is not there."""
 
     folder: Path
-    store: Path | None = None
+    store: Place | None = None
     head: Path | None = None
     table: Path | None = None
     episodes: Path | None = None

@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch.nn.functional import cross_entropy
 
 from actstore.category_split import CategorySplit
 from actstore.device import parse_device
+from actstore.errors import InvalidInputError
+from actstore.processes import Processes, joined_processes
 from actstore.run import Figures, Report, RunOptions, Tensors, Trained, Trainee, optimiser_state, restore_optimiser
 from actstore.run import train as run
 from actstore.split import Split
@@ -22,6 +23,7 @@ from predictor.calibration_file import forget_calibrations
 from predictor.config import TrainConfig
 from predictor.evaluate import AllWayTask, class_means, outcomes, rows_of
 from predictor.figures import draw_training_curves
+from predictor.loss import category_loss
 from predictor.method import PredictedParameters
 from predictor.phi import Phi
 
@@ -53,20 +55,29 @@ def train_phi(
 
     test: where held-out accuracies of the log come from; on the validation categories where the split has some,
     else on the novel ones. Nothing is chosen by them.
+
+    Under torchrun every process calls this and takes its part of the categories: the outcome is that of one process
+    but for rounding, and only the first writes to `folder`.
     """
     categories.require_known(train.classes, ("base",))
-    device = parse_device(options.device)
-    resident = fits_device(train, device) if options.resident is None else options.resident
-    with few_threads(len(categories.base), train.dim):
-        return run(
-            folder,
-            identify(train, categories, config),
-            lambda: PhiTraining(train, test, categories, config, device, resident),
-            config.steps,
-            every=config.batches,
-            options=options.run,
-            report=report,
-        )
+    with joined_processes(parse_device(options.device)) as (processes, device):
+        n_base = len(categories.base)
+        if n_base < processes.count:
+            raise InvalidInputError(
+                f"{n_base} base categories cannot be shared by {processes.count} processes; start fewer"
+            )
+        resident = fits_device(train, device, processes.count) if options.resident is None else options.resident
+        with few_threads(-(-n_base // processes.count), train.dim):
+            return run(
+                folder,
+                identify(train, categories, config),
+                lambda: PhiTraining(train, test, categories, config, device, resident, processes),
+                config.steps,
+                every=config.batches,
+                options=options.run,
+                report=report,
+                processes=processes,
+            )
 
 
 def identify(train: Split, categories: CategorySplit, config: TrainConfig) -> dict[str, Any]:
@@ -81,7 +92,7 @@ def identify(train: Split, categories: CategorySplit, config: TrainConfig) -> di
 
 
 class PhiTraining(Trainee):
-    """phi, its optimiser, and the stream it learns from."""
+    """phi, its optimiser, and the stream it learns from: of several processes' streams, the part of this one."""
 
     def __init__(
         self,
@@ -91,9 +102,13 @@ class PhiTraining(Trainee):
         config: TrainConfig,
         device: torch.device,
         resident: bool = False,
+        processes: Processes = Processes(),  # noqa: B008 - frozen
     ) -> None:
+        if processes.is_first:
+            train.statistics()  # once, and not in the middle of a step
+        processes.wait()
         self._split, self._base, self._config = train, categories.base, config
-        self._device, self._resident = device, resident
+        self._device, self._resident, self._processes = device, resident, processes
         self.phi = Phi(config.spec(train.dim)).to(device)
         self._optimiser = torch.optim.SGD(
             self.phi.parameters(),
@@ -104,7 +119,8 @@ class PhiTraining(Trainee):
         )
         self._batches: Iterator[Batch] | None = None
         novel = categories.validation or categories.novel
-        self._task = None if test is None or not novel else held_out_task(train, test, categories.base, novel)
+        is_held_out = bool(novel) and processes.is_first
+        self._task = held_out_task(train, test, self._base, novel) if test is not None and is_held_out else None
 
     def step(self, number: int) -> Figures:
         if self._batches is None:
@@ -113,12 +129,15 @@ class PhiTraining(Trainee):
         for group in self._optimiser.param_groups:
             group["lr"] = self._config.rate(number)
         with torch.autocast(self._device.type, torch.bfloat16, enabled=self._device.type == "cuda"):
-            logits = self.phi.logits(self.phi(batch.statistics), batch.queries)  # (n_class, n_class)
-            loss = cross_entropy(logits.float(), batch.targets)
+            parameters = self._processes.gather(self.phi(batch.statistics), len(self._base))  # (n_class, dim)
+            loss = category_loss(self.phi.scale_queries(batch.queries), parameters, batch.targets)
         self._optimiser.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
+        for parameter in self.phi.parameters():
+            assert parameter.grad is not None
+            self._processes.sum(parameter.grad)
         self._optimiser.step()
-        return {"loss": loss.item()}
+        return {"loss": self._processes.sum(loss.detach()).item()}
 
     def _stream(self, first: int) -> ClassBatches:
         config = self._config
@@ -129,6 +148,8 @@ class PhiTraining(Trainee):
             start_step=first,
             steps=config.steps - first,
             p_mean=config.p_mean,
+            rank=self._processes.rank,
+            world_size=self._processes.count,
             resident=self._resident,
             device=self._device,
         )
@@ -174,12 +195,13 @@ def held_out_task(train: Split, test: Split, base: tuple[str, ...], novel: tuple
     return AllWayTask(train, test, base, drawn, MONITOR_QUERIES)
 
 
-def fits_device(split: Split, device: torch.device) -> bool:
-    """Whether a GPU can hold the split in half of its memory. On a CPU the mapped store is as fast as memory."""
+def fits_device(split: Split, device: torch.device, processes: int = 1) -> bool:
+    """Whether a GPU can hold its share of the split in half of its memory. On a CPU the mapped store is as fast
+    as memory."""
     if device.type != "cuda":
         return False
     free, _ = torch.cuda.mem_get_info(device)
-    return len(split) * split.spec.row_bytes < free // 2
+    return len(split) * split.spec.row_bytes // processes < free // 2
 
 
 @contextmanager

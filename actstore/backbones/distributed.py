@@ -1,11 +1,7 @@
-"""Several processes that train one network: what they share, and batch normalisation over all of them."""
+"""A network that several processes train: gradients averaged, batch normalisation over all of their images."""
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
 from inspect import signature
 from typing import Any
 
@@ -14,62 +10,23 @@ import torch.distributed
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from actstore.errors import InvalidInputError
+from actstore.processes import Processes
 
 
-@dataclass(frozen=True)
-class Processes:
-    """This process among `count`, as torchrun started them."""
-
-    rank: int = 0
-    count: int = 1
-
-    @property
-    def is_first(self) -> bool:
-        return self.rank == 0
-
-    def sum(self, values: Tensor) -> Tensor:
-        """Over all processes, in place."""
-        if self.count > 1:
-            torch.distributed.all_reduce(values)
-        return values
-
-    def wrap(self, network: nn.Module, device: torch.device) -> nn.Module:
-        """Averages gradients over the processes. Names in network.state_dict() stay as they are."""
-        if self.count == 1:
-            return network
-        if device.type == "cuda":
-            nn.SyncBatchNorm.convert_sync_batchnorm(network)  # type: ignore[no-untyped-call]  # in place
-        else:
-            synchronise_batch_norm(network)
-        # buffers are equal everywhere already; torch 2.13 gave the option another name
-        names = signature(DistributedDataParallel).parameters
-        option = "forward_sync_buffers" if "forward_sync_buffers" in names else "broadcast_buffers"
-        devices = [device.index] if device.type == "cuda" else None
-        options: dict[str, Any] = {"device_ids": devices, option: False}
-        return DistributedDataParallel(network, **options)
-
-
-@contextmanager
-def joined_processes(device: torch.device) -> Iterator[tuple[Processes, torch.device]]:
-    """Join those that torchrun started, if it did: gloo on the CPU, nccl on GPUs, one GPU each."""
-    count = int(os.environ.get("WORLD_SIZE", "1"))
-    if count == 1:
-        yield Processes(), device
-        return
-    if device.type == "mps":
-        raise InvalidInputError("several processes need --device cpu or cuda, got mps")
+def wrap(network: nn.Module, processes: Processes, device: torch.device) -> nn.Module:
+    """Averages gradients over the processes. Names in network.state_dict() stay as they are."""
+    if processes.count == 1:
+        return network
     if device.type == "cuda":
-        local = int(os.environ["LOCAL_RANK"])
-        if local >= torch.cuda.device_count():
-            raise InvalidInputError(f"{local + 1} processes on a machine with {torch.cuda.device_count()} GPUs")
-        device = torch.device("cuda", local)
-        torch.cuda.set_device(device)
-    torch.distributed.init_process_group("nccl" if device.type == "cuda" else "gloo")
-    try:
-        yield Processes(torch.distributed.get_rank(), count), device
-    finally:
-        torch.distributed.destroy_process_group()
+        nn.SyncBatchNorm.convert_sync_batchnorm(network)  # type: ignore[no-untyped-call]  # in place
+    else:
+        synchronise_batch_norm(network)
+    # buffers are equal everywhere already; torch 2.13 gave the option another name
+    names = signature(DistributedDataParallel).parameters
+    option = "forward_sync_buffers" if "forward_sync_buffers" in names else "broadcast_buffers"
+    devices = [device.index] if device.type == "cuda" else None
+    options: dict[str, Any] = {"device_ids": devices, option: False}
+    return DistributedDataParallel(network, **options)
 
 
 class _Sum(torch.autograd.Function):

@@ -13,7 +13,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from actstore.backbones.distributed import joined_processes
 from actstore.backbones.presets import TrainingConfig
 from actstore.backbones.training_batches import Batch, open_feed
 from actstore.backbones.training_checkpoint import READABLE, TENSORS, locked
@@ -23,6 +22,7 @@ from actstore.backbones.training_step import evaluate
 from actstore.category_split import CategorySplit
 from actstore.device import parse_device
 from actstore.errors import InvalidInputError
+from actstore.processes import joined_processes
 from actstore.sources.items import ImageSet, Loadable
 
 STEPS_PER_READING = 20  # on a GPU, where reading a loss waits for it to catch up

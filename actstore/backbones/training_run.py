@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from actstore.backbones.construction import build_network
-from actstore.backbones.distributed import Processes
+from actstore.backbones.distributed import wrap
 from actstore.backbones.presets import TrainingConfig
 from actstore.backbones.schedule import learning_rate
 from actstore.backbones.training_batches import Batch
@@ -22,6 +22,7 @@ from actstore.backbones.training_log import draw_curves, write_log
 from actstore.backbones.training_step import Machine, is_finite, make_optimiser, train_step
 from actstore.backbones.weights import save_weights
 from actstore.errors import ActstoreError
+from actstore.processes import Processes
 
 BEST, LAST, LOG, CURVES = "best.safetensors", "last.safetensors", "log.csv", "curves.png"
 _SECONDS_PER_DRAWING = 30.0
@@ -56,7 +57,7 @@ class Run:
         self.state = TrainingState()
         self._optimiser = make_optimiser(self.network, config)
         self._scaler = torch.amp.GradScaler("cuda", enabled=self.machine.is_mixed)
-        self._model = processes.wrap(self.network, device)
+        self._model = wrap(self.network, processes, device)
 
     def resume(self) -> None:
         """From the last checkpoint, if there is one."""

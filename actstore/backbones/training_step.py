@@ -9,10 +9,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from actstore.backbones.distributed import Processes
 from actstore.backbones.presets import TrainingConfig
 from actstore.backbones.training_batches import IGNORED, Batch, to_network
 from actstore.backbones.transform import Transform
+from actstore.processes import Processes
 
 
 @dataclass(frozen=True)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from cli.options import find_store
+from cli.options import STORE, cache_options, find_store
 
 if TYPE_CHECKING:
     from actstore import ActivationStore, Split
@@ -20,12 +21,13 @@ SPLIT_FILE = Path("split.json")
 
 def store_option(command: Command) -> Command:
     """--store, by default $ACTSTORE or the one *.zarr in the current folder."""
-    return click.option(
+    option = click.option(
         "--store",
-        type=click.Path(path_type=Path),
+        type=STORE,
         callback=lambda _ctx, _param, value: find_store(value),
         help="The activation store.  [default: $ACTSTORE, or the one *.zarr in this folder]",
-    )(command)
+    )
+    return option(cache_options(command))
 
 
 def split_file_option(command: Command) -> Command:
@@ -49,14 +51,25 @@ def run_options(command: Command) -> Command:
     return command
 
 
+def is_first() -> bool:
+    """Whether this process is the one that speaks, of those that torchrun started."""
+    return os.environ.get("RANK", "0") == "0"
+
+
+def note(text: str) -> None:
+    """On stderr, once."""
+    if is_first():
+        click.echo(text, err=True)
+
+
 def choose_categories(path: Path | None, names: Sequence[str]) -> CategorySplit:
     from actstore.category_split import alphabetical_split, read_split
 
     if path is None and SPLIT_FILE.is_file():
         path = SPLIT_FILE
-        click.echo(f"categories: {path} of this folder", err=True)
+        note(f"categories: {path} of this folder")
     if path is None:
-        click.echo("categories: the first 90% of the class names are the base (see `ppa split`)", err=True)
+        note("categories: the first 90% of the class names are the base (see `ppa split`)")
         return alphabetical_split(names)
     split = read_split(path)
     split.require_known(names)
@@ -97,8 +110,8 @@ def say_means_are_computed(train: Split) -> None:
     """A store without class means is no error: they are computed once, and kept."""
     from actstore.statistics import has_statistics
 
-    if not has_statistics(train):
-        click.echo(f"computing the class means of {train.path} (once)", err=True)
+    if is_first() and not has_statistics(train):
+        note(f"computing the class means of {train.path} (once)")
 
 
 def parse_numbers(option: str, text: str) -> list[int]:

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from cli.group import emit, example, human_bytes, json_option
 from cli.ppa.recognition import seen_novel
+
+if TYPE_CHECKING:
+    from actstore.places import Place
 
 
 @click.command(
@@ -44,7 +48,7 @@ def report(folder: Path, out: Path | None, title: str, as_json: bool) -> None:
     emit(result, as_json, lambda: f"{target}: {human_bytes(size)}, open it in a browser")
 
 
-def warning_of(store: Path | None, phis: tuple[Path, ...]) -> str | None:
+def warning_of(store: Place | None, phis: tuple[Path, ...]) -> str | None:
     """Where the backbone has seen a novel class."""
     import actstore
     from predictor.checkpoint import load_phi

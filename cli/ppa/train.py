@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -12,6 +13,7 @@ from cli.group import emit, example, json_option
 from cli.ppa.recognition import (
     choose_categories,
     find_test_split,
+    is_first,
     run_options,
     say_means_are_computed,
     seen_novel,
@@ -21,7 +23,10 @@ from cli.ppa.recognition import (
 from cli.progress import progress
 
 if TYPE_CHECKING:
-    from actstore.run import Trained
+    from actstore.places import Place
+    from actstore.run import Report, Trained
+    from predictor.config import TrainConfig
+    from predictor.train import TrainOptions
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -48,6 +53,7 @@ def setting_options(command: Command) -> Command:
         "ppa train --phi phi1",
         "ppa train --phi phi2 --store imagenet.zarr --split-file split.json --device cuda",
         "ppa train --phi phi2star --preset paper --epochs 80 --out runs/phi2star-short",
+        "torchrun --nproc-per-node 4 --no-python ppa train --phi phi2 --store imagenet21k.zarr",
     )
 )
 @click.option("--phi", type=click.Choice(["phi1", "phi2", "phi2star"]), default="phi2", show_default=True)
@@ -73,30 +79,56 @@ def setting_options(command: Command) -> Command:
 @run_options
 @json_option
 def train(
-    phi: Any, preset: str, store: Path, train_split: str, test_split: str | None, split_file: Path | None,
+    phi: Any, preset: str, store: Place, train_split: str, test_split: str | None, split_file: Path | None,
     out: Path | None, device: str, resident: bool | None, seed: int, checkpoint_seconds: float, restart: bool,
     as_json: bool, **settings: Any,
 ) -> None:  # fmt: skip
     """Train phi, which predicts a category's classifier parameters from its activations, on the base categories.
 
     Interrupted, the same command goes on and ends with the same weights, bit for bit. OUT holds the weights
-    (model.safetensors, model.json), log.csv and curves.png.
+    (model.safetensors, model.json), log.csv and curves.png. Under torchrun each process takes a part of the
+    categories; the outcome is that of one process but for rounding.
     """
-    import actstore
     from actstore.allocation import reuse_freed_memory
+    from actstore.processes import failing_once
     from actstore.run import RunOptions
     from predictor.config import choose_config
-    from predictor.train import TrainOptions, train_phi
+    from predictor.train import TrainOptions
 
     reuse_freed_memory()
-    config = choose_config(preset, phi, seed=seed, **settings)
+    folder = out or Path("runs") / (phi if preset == "paper" else f"{phi}-{preset}")
+    with failing_once():
+        config = choose_config(preset, phi, seed=seed, **settings)
+        options = TrainOptions(device, resident, RunOptions(checkpoint_seconds, restart))
+        result, text = run(store, train_split, test_split, split_file, folder, config, options)
+    if is_first():
+        emit({"folder": str(folder), "phi": phi, "preset": preset, **result}, as_json, lambda: text)
+
+
+def run(
+    store: Place, train_split: str, test_split: str | None, split_file: Path | None, folder: Path, config: TrainConfig,
+    options: TrainOptions,
+) -> tuple[dict[str, Any], str]:  # fmt: skip
+    """Train; returns the result for machines and for people."""
+    import actstore
+    from predictor.train import train_phi
+
     opened = actstore.open(store)
     rows = opened[train_split]
     categories = choose_categories(split_file, opened.classes)
     test = find_test_split(opened, train_split, test_split)
     say_means_are_computed(rows)
-    folder = out or Path("runs") / (phi if preset == "paper" else f"{phi}-{preset}")
-    with progress(f"train {phi}", config.steps, "steps") as bar:
+    with step_bar(config) if is_first() else nullcontext() as report:
+        trained = train_phi(rows, test, categories, config, folder, options, report)
+    warning = seen_novel(rows, categories)
+    result = {"steps": trained.steps, "seconds": trained.seconds, "base": len(categories.base),
+              "novel": len(categories.novel), **trained.figures, "warning": warning}  # fmt: skip
+    return result, "\n".join(filter(None, [summary(config.phi, folder, trained, test is None), warning]))
+
+
+@contextmanager
+def step_bar(config: TrainConfig) -> Iterator[Report]:
+    with progress(f"train {config.phi}", config.steps, "steps") as bar:
         shown, newest = 0, {}
 
         def report(done: int, total: int, figures: dict[str, float]) -> None:
@@ -106,13 +138,7 @@ def train(
             bar.update(done - shown)
             shown = done
 
-        options = TrainOptions(device, resident, RunOptions(checkpoint_seconds, restart))
-        trained = train_phi(rows, test, categories, config, folder, options, report)
-    warning = seen_novel(rows, categories)
-    result = {"folder": str(folder), "phi": phi, "preset": preset, "steps": trained.steps, "seconds": trained.seconds,
-              "base": len(categories.base), "novel": len(categories.novel), **trained.figures,
-              "warning": warning}  # fmt: skip
-    emit(result, as_json, lambda: "\n".join(filter(None, [summary(phi, folder, trained, test is None), warning])))
+        yield report
 
 
 def summary(phi: str, folder: Path, trained: Trained, untested: bool) -> str:

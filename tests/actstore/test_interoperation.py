@@ -10,6 +10,11 @@ import numpy as np
 import pytest
 import zarr
 
+from actstore.chunkfile import crc32c
+from actstore.encoding import decode_chunk, encode_chunk
+from actstore.hierarchy import encode_compressed
+from actstore.spec import StoreSpec
+
 LAYOUTS: list[dict[str, Any]] = [{}, {"codec": "blosc"}, {"shard_inner_rows": 12}, {"dtype": "f4"}]
 
 
@@ -40,6 +45,15 @@ def test_tensorstore(make_store: Any, layout: dict[str, Any]) -> None:
 
     np.testing.assert_array_equal(read("activations"), store.values)
     np.testing.assert_array_equal(read("labels"), store.labels)
+
+
+@pytest.mark.parametrize("inner", [1, 8, 96])
+def test_shards_are_those_that_zarr_writes(random: Any, inner: int) -> None:
+    spec = StoreSpec(("a",), 64, chunk_rows=96, shard_inner_rows=inner)
+    values = random.random((96, 64), dtype=np.float32).astype(np.float16)
+    ours = b"".join(bytes(part) for part in encode_chunk(spec, values, crc32c(values)))
+    assert ours == encode_compressed(spec, values)
+    np.testing.assert_array_equal(decode_chunk(spec, np.frombuffer(ours, np.uint8)), values)
 
 
 def test_a_lost_chunk_is_nan_to_other_readers(make_store: Any) -> None:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import csv
 import json
+import os
+import signal
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -110,6 +113,48 @@ def test_killed_and_repeated_it_ends_the_same(tmp_path: Path, stops: list[int]) 
     assert all(torch.equal(again.tensors[name], whole.tensors[name]) for name in whole.tensors)
     strip = [[{**line, "seconds": ""} for line in log(tmp_path / name)] for name in "ab"]
     assert strip[0] == strip[1]
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_stops_it_after_the_step_with_a_checkpoint(tmp_path: Path, number: signal.Signals) -> None:
+    def interrupt(done: int, total: int, figures: Figures) -> None:
+        if done == 4:
+            os.kill(os.getpid(), number)
+
+    handlers = [signal.getsignal(one) for one in (signal.SIGTERM, signal.SIGINT)]
+    with pytest.raises(KeyboardInterrupt):
+        train(tmp_path / "b", IDENTITY, Line, 7, 3, report=interrupt)
+    assert [signal.getsignal(one) for one in (signal.SIGTERM, signal.SIGINT)] == handlers
+    last = Line()
+    again = train(tmp_path / "b", IDENTITY, lambda: last, 7, 3)
+    assert last.numbers == [4, 5, 6]
+    whole = train(tmp_path / "a", IDENTITY, Line, 7, 3)
+    assert all(torch.equal(again.tensors[name], whole.tensors[name]) for name in whole.tensors)
+
+
+def test_a_second_signal_acts_at_once(tmp_path: Path) -> None:
+    def interrupt(done: int, total: int, figures: Figures) -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    with pytest.raises(KeyboardInterrupt):
+        train(tmp_path, IDENTITY, Line, 7, 3, report=interrupt)
+    assert not (tmp_path / "checkpoint.safetensors").exists()
+
+
+def test_signals_that_others_handle_are_left_to_them(tmp_path: Path) -> None:
+    heard = list[int]()
+    before = signal.signal(signal.SIGTERM, lambda number, frame: heard.append(number))
+    try:
+        train(tmp_path, IDENTITY, Line, 2, report=lambda *_: os.kill(os.getpid(), signal.SIGTERM))
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert heard == [signal.SIGTERM] * 2
+
+
+def test_a_training_on_another_thread_notes_no_signals(tmp_path: Path) -> None:
+    with ThreadPoolExecutor(1) as pool:
+        assert pool.submit(train, tmp_path, IDENTITY, Line, 2).result().steps == 2
 
 
 def test_checkpoints_are_written_now_and_then(tmp_path: Path) -> None:

@@ -110,6 +110,20 @@ def test_ranks_share_a_batch_of_chosen_classes(make_store: Any) -> None:
     assert whole.plan.labels.tolist() == [5, 2, 0]
 
 
+@pytest.mark.parametrize("sort", [True, False])
+def test_a_rank_holds_the_means_and_rows_of_its_classes_alone(make_store: Any, sort: bool) -> None:
+    train = make_store(sort=sort)["train"]
+    chosen = ["5", 2, "0", 6, 1]
+    whole = ClassBatches(train, classes=chosen, p_mean=0.5).batch(3)
+    parts = []
+    for rank in range(3):
+        stream = ClassBatches(train, classes=chosen, p_mean=0.5, rank=rank, world_size=3, resident=True)
+        parts.append(stream.batch(3))
+        assert len(stream._means) == len(parts[-1].targets) == [1, 2, 2][rank]
+    for name in ("queries", "statistics", "targets"):
+        assert torch.equal(torch.cat([getattr(part, name) for part in parts]), getattr(whole, name))
+
+
 def test_an_error_on_the_prefetch_thread_is_raised_to_the_trainer(make_store: Any) -> None:
     store = make_store()
     batches = ClassBatches(store["train"], steps=3)

@@ -253,14 +253,15 @@ GRADIENTS = """
 import sys, torch
 from torch.nn.functional import cross_entropy
 from actstore.backbones.construction import build_network
-from actstore.backbones.distributed import joined_processes
+from actstore.backbones.distributed import wrap
+from actstore.processes import joined_processes
 torch.set_num_threads(1)
 images = torch.randn(17, 3, 32, 32, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
 targets = torch.arange(17) % 9
 one, two = (build_network("small", 9).double().train() for _ in range(2))
 cross_entropy(one(images), targets).backward()
 with joined_processes(torch.device("cpu")) as (processes, device):
-    model = processes.wrap(two, device)
+    model = wrap(two, processes, device)
     part = slice(0, 8) if processes.rank == 0 else slice(8, 17)
     (cross_entropy(model(images[part]), targets[part], reduction="sum") * 2 / 17).backward()
 for (name, a), b in zip(one.named_parameters(), two.parameters(), strict=True):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from numpy.typing import NDArray
 import actstore
 from actstore.category_split import CategorySplit
 from actstore.errors import InvalidInputError
+from actstore.processes import Processes
 from actstore.run import DivergedError, RunOptions
 from actstore.run_files import read_training
 from actstore.stream import ClassBatches
@@ -242,6 +244,15 @@ def test_base_classes_must_be_there(
     )
     with pytest.raises(InvalidInputError, match="class 'c2' has no rows to sample"):
         train_phi(partial["train"], None, categories, SHORT, tmp_path / "b")
+
+
+def test_there_must_be_a_category_for_every_process(
+    store: actstore.ActivationStore, categories: CategorySplit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    device = torch.device("cpu")
+    monkeypatch.setattr("predictor.train.joined_processes", lambda _: nullcontext((Processes(0, 8), device)))
+    with pytest.raises(InvalidInputError, match="7 base categories cannot be shared by 8 processes; start fewer"):
+        train_phi(store["train"], None, categories, SHORT, tmp_path)
 
 
 def test_small_products_run_on_one_thread_and_the_number_comes_back() -> None:
