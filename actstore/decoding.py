@@ -6,8 +6,11 @@ the very same activation only inside of the same batch, and resumed builds must 
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from threading import Barrier
 
 import torch
 from torch import Tensor
@@ -71,6 +74,40 @@ def decode_batches(
         worker_init_fn=_use_one_thread,
         pin_memory=pin,
     )
+
+
+def decode_in_threads(
+    items: Sequence[Loadable], transform: Transform, size: int, threads: int, views: int = 1
+) -> Iterator[ImageBatch]:
+    """The same batches, all of them, where no child process may be started: in a worker of a cluster."""
+    batches = _Batches(items, transform, size, views)
+    ahead: deque[Future[ImageBatch]] = deque()
+    with _decoders(max(1, threads)) as pool:
+        for number in range(len(batches)):
+            ahead.append(pool.submit(batches.__getitem__, number))
+            if len(ahead) > max(1, threads):
+                yield ahead.popleft().result()
+        while ahead:
+            yield ahead.popleft().result()
+
+
+def _decoders(threads: int) -> ThreadPoolExecutor:
+    """Threads that leave torch's own threads to the network.
+
+    All have said so before this returns, and the caller's setting, which MKL takes for all threads, comes last.
+    """
+    before, ready = torch.get_num_threads(), Barrier(threads + 1)
+
+    def begin() -> None:
+        torch.set_num_threads(1)
+        ready.wait()
+
+    pool = ThreadPoolExecutor(threads, "decode", initializer=begin)
+    for _ in range(threads):
+        pool.submit(int)  # a thread starts with the first task that finds no idle one
+    ready.wait()
+    torch.set_num_threads(before)
+    return pool
 
 
 def _use_one_thread(worker: int) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -96,18 +96,19 @@ def choose_pivot(sample: NDArray[Any]) -> NDArray[np.float32]:
     return np.where(np.abs(mean) > 5 * wide.std(axis=0), mean, 0).astype(np.float32)
 
 
-def add_sums(parts: Sequence[Sums]) -> Sums:
-    """The sums over all rows of the parts."""
-    labels = np.unique(np.concatenate([part.labels for part in parts]))
-    shape = (len(labels), parts[0].total.shape[1])
-    count = np.zeros(len(labels), np.int64)
-    total, squares = torch.zeros(shape, dtype=torch.float64), torch.zeros(shape, dtype=torch.float64)
-    for part in parts:
-        at = np.searchsorted(labels, part.labels)
-        count[at] += part.count
-        total.index_add_(0, torch.from_numpy(at), part.total)
-        squares.index_add_(0, torch.from_numpy(at), part.squares)
-    return Sums(labels, count, total, squares)
+def no_sums(labels: NDArray[np.int64], dim: int) -> Sums:
+    """Of no rows, to add to."""
+    zeros = _Accumulator(len(labels), dim)
+    return Sums(labels, np.zeros(len(labels), np.int64), zeros.total, zeros.squares)
+
+
+def add_sums(whole: Sums, part: Sums) -> Sums:
+    """Add to `whole`, in place, a part whose labels are among its own."""
+    at = np.searchsorted(whole.labels, part.labels)
+    whole.count[at] += part.count
+    whole.total.index_add_(0, torch.from_numpy(at), part.total)
+    whole.squares.index_add_(0, torch.from_numpy(at), part.squares)
+    return whole
 
 
 def to_moments(sums: Sums, pivot: NDArray[np.float32]) -> Moments:

@@ -11,9 +11,10 @@ import torch
 from numpy.typing import NDArray
 
 from actstore.backbones.loading import Backbone, load_backbone
+from actstore.build_target import listing_hash
 from actstore.decoding import decode_batches
 from actstore.errors import InvalidInputError
-from actstore.extract import forward, listing_hash
+from actstore.extraction import forward
 from actstore.sources.items import Loadable
 from actstore.sources.rows import Table
 from actstore.sources.spoken import open_images

@@ -21,7 +21,9 @@ ALLOWED = {
 # library -> files that may import it, as prefixes of their path
 HOMES = {
     "zarr": ("actstore/hierarchy.py",),
-    "dask": ("actstore/statistics.py", "actstore/convert.py", "actstore/split.py"),
+    "dask": ("actstore/statistics.py", "actstore/convert.py", "actstore/split.py", "actstore/cluster.py"),
+    "distributed": ("actstore/cluster.py",),
+    "obstore": ("actstore/objects.py",),
     "faiss": ("actstore/search/",),
     "click": ("cli/",),
     "tqdm": ("cli/",),

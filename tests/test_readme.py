@@ -9,11 +9,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from click.testing import CliRunner
 
+from actstore.backbones.construction import build_network
 from actstore.sources.glyphs import write_glyphs
+from tests.object_storage import S3Server
 
 README = (Path(__file__).parents[1] / "README.md").read_text()
+MANY = "When one machine is not enough"
 # command -> options that make it short; they come last, so they replace what the README says
 SHORT = {
     "ppa pretrain": "--backbone small --epochs 1 --batch-size 16 --image-size 32 --workers 0 --lr 0.01",
@@ -71,7 +75,7 @@ def test_images_to_tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
         shutil.copytree(folder, tmp_path / "new-animals" / name)
     shutil.copytree(novel[0], tmp_path / "photos")
     text = sections()
-    wanted = [name for name in text if name not in ("Start", "Someone with features")]
+    wanted = [name for name in text if name not in ("Start", "Someone with features", MANY)]
     lines = [line for name in wanted for line in commands(text[name])]
     assert len(lines) > 15
     for line in lines:
@@ -97,6 +101,19 @@ def test_features_and_snippets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     scope = {"activations": activations, "labels": labels, "names": names}
     for code in snippets(text["Someone who only wants `take(rows)`"]):
         exec(code, scope)
+
+
+def test_clusters_and_buckets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, s3: S3Server) -> None:
+    monkeypatch.chdir(tmp_path)
+    s3.create_bucket("features")
+    write_glyphs(tmp_path / "imagenet", 4, 5, 3, 0, 32)
+    torch.save(build_network("small", 4).state_dict(), "resnet50.pth")
+    np.save("features.npy", np.random.default_rng(0).random((300, 16), np.float32))
+    np.save("labels.npy", np.arange(300) % 5)
+    lines = commands(sections()[MANY])
+    assert len(lines) == 6
+    for line in lines:
+        run(line)
 
 
 def test_every_command_of_the_readme_is_in_a_section_that_runs() -> None:

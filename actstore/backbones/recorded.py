@@ -13,7 +13,7 @@ from actstore.backbones.loading import Backbone, load_backbone
 from actstore.backbones.transform import Transform
 from actstore.decoding import decode_batches
 from actstore.errors import InvalidInputError
-from actstore.extract import forward
+from actstore.extraction import forward
 from actstore.sources.items import Loadable
 from actstore.split import Split
 

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from cli.cluster import chosen_cluster, cluster_options
 from cli.group import emit, example, json_option
-from cli.options import layout_options
+from cli.options import STORE, layout_options
 from cli.progress import SplitBars
+
+if TYPE_CHECKING:
+    from actstore.places import Place
 
 
 @click.command(
@@ -19,11 +23,12 @@ from cli.progress import SplitBars
         "actstore build photos/ photos.zarr --backbone small --weights out/best.safetensors",
         "actstore build imagenet/ --backbone mypackage.nets:make --layer blocks.3 --layer head",
         "actstore build mini.tar --backbone simple --weights out/best.safetensors --views 10",
+        "actstore build imagenet/ --weights resnet50-11ad3fa6.pth --scheduler tcp://10.0.0.1:8786",
         "actstore build glyphs:100x20x5 glyphs.zarr --backbone small --random-weights",
     )
 )
 @click.argument("images", metavar="IMAGES")
-@click.argument("store", required=False, type=click.Path(path_type=Path))
+@click.argument("store", required=False, type=STORE)
 @click.option(
     "--backbone",
     default="resnet50",
@@ -37,7 +42,11 @@ from cli.progress import SplitBars
 )
 @click.option("--device", default="auto", show_default=True, help="auto, cpu, cuda or mps.")
 @click.option("--batch-size", type=click.IntRange(1), default=32, show_default=True)
-@click.option("--workers", type=click.IntRange(0), help="Processes that decode.  [default: 1, or up to 8 with a GPU]")
+@click.option(
+    "--workers",
+    type=click.IntRange(0),
+    help="Processes that decode, or threads in each worker of a cluster.  [default: 1, or up to 8 with a GPU]",
+)
 @click.option(
     "--views",
     type=click.Choice(["1", "10"]),
@@ -56,11 +65,13 @@ from cli.progress import SplitBars
 @click.option("--synsets", type=click.Path(path_type=Path), help="WNIDs in the order of those labels.")
 @click.option("--restart", is_flag=True, help="Discard an interrupted build instead of resuming it.")
 @layout_options
+@cluster_options
 @json_option
 def build(
-    images: str, store: Path | None, backbone: str, weights: Path | None, random_weights: bool, layers: tuple[str, ...],
-    device: str, batch_size: int, workers: int | None, views: str, on_error: Any, ground_truth: Path | None,
-    synsets: Path | None, restart: bool, as_json: bool, **layout: Any,
+    images: str, store: Place | None, backbone: str, weights: Path | None, random_weights: bool,
+    layers: tuple[str, ...], device: str, batch_size: int, workers: int | None, views: str, on_error: Any,
+    ground_truth: Path | None, synsets: Path | None, restart: bool, scheduler: str | None, local_cluster: int | None,
+    as_json: bool, **layout: Any,
 ) -> None:  # fmt: skip
     """Run a backbone over IMAGES and write STORE (default: the name of IMAGES with .zarr).
 
@@ -69,7 +80,6 @@ def build(
     """
     from actstore.allocation import reuse_freed_memory
     from actstore.backbones.loading import load_backbone
-    from actstore.device import parse_device
     from actstore.extract import BuildOptions
     from actstore.extract import build as run
     from actstore.sources.spoken import open_images
@@ -77,16 +87,15 @@ def build(
     reuse_freed_memory()
     sets = open_images(images, ground_truth, synsets)
     chosen = load_backbone(backbone, weights, layers, random_weights=random_weights)
-    if workers is None:
-        workers = _default_workers(parse_device(device).type)
     path = None if weights is None else str(weights.resolve())
-    options = BuildOptions(device, batch_size, workers, on_error, restart, path, layout, int(views))
+    options = BuildOptions(device, batch_size, workers, on_error, restart, path, layout, int(views), random_weights)
     target = store or default_store(images)
     begin, bars = time.perf_counter(), SplitBars("build", "images")
-    try:
-        made = run(sets, images, target, chosen, options, bars)
-    finally:
-        bars.close()
+    with chosen_cluster(scheduler, local_cluster) as cluster:
+        try:
+            made = run(sets, images, target, chosen, options, bars, cluster)
+        finally:
+            bars.close()
     seconds = time.perf_counter() - begin
     rows = {name: split.rows for name, split in made.splits.items()}
     skipped = sum(len(source.get("skipped", [])) for split in made.splits.values() for source in split.sources)
@@ -106,9 +115,3 @@ def default_store(images: str) -> Path:
     """imagenet/ -> imagenet.zarr, mini.tar -> mini.zarr; glyphs:10x5x2 -> glyphs.zarr"""
     name = Path(images.split(":")[0]).resolve().name
     return Path(name.split(".tar")[0].removesuffix(".csv").removesuffix(".parquet") + ".zarr")
-
-
-def _default_workers(device: str) -> int:
-    import os
-
-    return 1 if device == "cpu" else min(8, os.cpu_count() or 1)

@@ -4,30 +4,47 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
+from cli.cluster import chosen_cluster, cluster_options
 from cli.group import emit, example, json_option
 from cli.options import open_split, split_option, store_argument
 from cli.progress import progress
 
+if TYPE_CHECKING:
+    from actstore.places import Place
 
-@click.command(epilog=example("actstore means imagenet.zarr", "actstore means imagenet.zarr --output means.npy"))
+
+@click.command(
+    epilog=example(
+        "actstore means imagenet.zarr",
+        "actstore means imagenet.zarr --output means.npy",
+        "actstore means imagenet.zarr --scheduler tcp://10.0.0.1:8786",
+    )
+)
 @store_argument
 @split_option
 @click.option("--output", "-o", type=click.Path(path_type=Path), help="Also write the (classes, dim) means as .npy.")
+@cluster_options
 @json_option
-def means(store: Path, split: str | None, output: Path | None, as_json: bool) -> None:
+def means(
+    store: Place, split: str | None, output: Path | None, scheduler: str | None, local_cluster: int | None,
+    as_json: bool,
+) -> None:  # fmt: skip
     """Count, mean and variance of every class, computed with dask and kept in STORE.
 
     Kept results are used while they belong to the content at hand; after an append only new rows are read.
     """
     import numpy as np
 
+    from actstore.statistics import class_statistics
+
     opened = open_split(store, split)
     begin = time.perf_counter()
-    with progress("means", len(opened)) as bar:
-        statistics = opened.statistics(progress=bar.update)
+    with chosen_cluster(scheduler, local_cluster) as cluster, progress("means", len(opened)) as bar:
+        statistics = class_statistics(opened, bar.update, cluster)
     seconds = time.perf_counter() - begin
     if output is not None:
         np.save(output, statistics.mean.astype(np.float32))

@@ -3,21 +3,28 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
+from cli.cluster import chosen_cluster, cluster_options
 from cli.group import emit, example, json_option
 from cli.options import store_argument
 from cli.progress import progress
+
+if TYPE_CHECKING:
+    from actstore.places import Place
 
 
 @click.command(epilog=example("actstore verify imagenet.zarr", "actstore verify imagenet.zarr --repair"))
 @store_argument
 @click.option("--repair", is_flag=True, help="Read bad chunks again from their source, and only those.")
+@cluster_options
 @json_option
 @click.pass_context
-def verify(ctx: click.Context, store: Path, repair: bool, as_json: bool) -> None:
+def verify(
+    ctx: click.Context, store: Place, repair: bool, scheduler: str | None, local_cluster: int | None, as_json: bool
+) -> None:
     """Check every chunk of STORE: missing, truncated, corrupt or non-finite.
 
     The exit code is 0 for a healthy store and 1 where a fault remains.
@@ -28,8 +35,8 @@ def verify(ctx: click.Context, store: Path, repair: bool, as_json: bool) -> None
 
     opened = actstore.open(store)
     rows = sum(split.rows for split in opened.splits.values())
-    with progress("verify", rows) as bar:
-        faults = verify_store(opened, bar.update)
+    with chosen_cluster(scheduler, local_cluster) as cluster, progress("verify", rows) as bar:
+        faults = verify_store(opened, bar.update, cluster)
     unfinished = [name for name, split in opened.splits.items() if not split.complete]
     outcomes = mend(opened, faults) if repair and faults else []
     remaining = verify_store(opened) if outcomes else faults

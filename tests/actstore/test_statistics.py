@@ -8,8 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import actstore
-from actstore import statistics
+from actstore import spans, statistics
 from actstore.moments import Moments, merge_moments, sum_rows, to_moments
+from actstore.spans import plan_spans
 
 
 def reference(values: np.ndarray, labels: np.ndarray, classes: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -52,29 +53,29 @@ def test_a_small_spread_far_from_zero_survives(tmp_path: Any, random: np.random.
 
 
 def counted(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
-    spans: list[tuple[int, int]] = []
+    done: list[tuple[int, int]] = []
     original = statistics._sum_span
 
-    def spy(split: Any, start: int, stop: int, *rest: Any) -> Any:
-        spans.append((start, stop))
-        return original(split, start, stop, *rest)
+    def spy(task: Any) -> Any:
+        done.append((task.span.start, task.span.stop))
+        return original(task)
 
     monkeypatch.setattr(statistics, "_sum_span", spy)
-    return spans
+    return done
 
 
 def test_cached_under_the_content_and_extended_on_append(make_store: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     store = make_store(rows=1000)
     store["train"].statistics()
-    spans = counted(monkeypatch)
+    done = counted(monkeypatch)
     assert_right(store["train"])
-    assert spans == []
+    assert done == []
     store.add_classes(["new"])
     with store.writer("train") as writer:
         writer.append(np.full((150, 64), 2.0), ["new"] * 75 + ["3"] * 75, [f"n/{row}" for row in range(150)])
     assert_right(store["train"])
-    assert min(spans)[0] == 1000
-    assert max(spans)[1] == 1150
+    assert min(done)[0] == 1000
+    assert max(done)[1] == 1150
 
 
 @pytest.mark.parametrize("name", ["class_count", "class_mean", "class_var"])
@@ -107,11 +108,30 @@ def test_moments_merge_as_if_they_were_one_set(cut: int, seed: int) -> None:
     np.testing.assert_allclose(merged.m2, whole.m2, rtol=1e-4, atol=1e-6)
 
 
-@given(first=st.integers(0, 500), more=st.integers(1, 500), chunk=st.integers(1, 60), count=st.integers(1, 9))
-def test_spans_cover_every_row_once(first: int, more: int, chunk: int, count: int) -> None:
-    spans = statistics._spans(first, first + more, chunk, count)
-    assert [row for a, b in spans for row in range(a, b)] == list(range(first, first + more))
-    assert len(spans) <= count + 1
+@given(first=st.integers(0, 500), more=st.integers(1, 500), chunk=st.integers(1, 60), seed=st.integers(0, 99))
+def test_spans_cover_every_row_once_and_are_larger_than_their_sums(
+    first: int, more: int, chunk: int, seed: int
+) -> None:
+    labels, dim = np.random.default_rng(seed).integers(-1, 4, first + more), 1 << 20  # 2 MiB a row
+    *most, last = plan_spans(labels, first, chunk, dim, 2)
+    assert [row for span in (*most, last) for row in range(span.start, span.stop)] == list(range(first, first + more))
+    for span in (*most, last):
+        assert span.classes == len(np.unique(labels[span.start : span.stop]))
+        assert span is last or (span.stop % chunk == 0 and span.stop - span.start >= max(32, 64 * span.classes))
+
+
+def test_means_do_not_depend_on_how_many_compute_them(make_store: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = make_store(rows=3000, chunk_rows=32)
+    monkeypatch.setattr(spans, "_LEAST_BYTES", 1)
+    monkeypatch.setattr(spans, "_RATIO", 0.1)
+    assert len(list(plan_spans(store.labels, 0, 32, 64, 2))) > 20
+    found = []
+    for cores in (1, 2, 7):
+        monkeypatch.setattr(statistics.os, "cpu_count", lambda cores=cores: cores)
+        found.append(statistics._compute(store["train"], 0, None, None))
+    for other in found[1:]:
+        np.testing.assert_array_equal(other.mean, found[0].mean)
+        np.testing.assert_array_equal(other.m2, found[0].m2)
 
 
 def test_a_read_only_store_still_gives_means(make_store: Any, monkeypatch: pytest.MonkeyPatch) -> None:
