@@ -6,11 +6,12 @@ the chunk, so a file is never taken for newer or older rows; after an append onl
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import os
 import re
-from collections.abc import Set
-from contextlib import suppress
+from collections.abc import Iterator, Set
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -72,19 +73,15 @@ class ChunkCache:
     def add(self, chunk: int, values: Data, crc: int) -> bool:
         """Keep a chunk whose values were checked against `crc`; False where there is no room for it."""
         path = self.paths[chunk]
-        if not self._make_room():
-            return False
-        # Several processes may fetch the same chunk: each writes under a name of its own.
-        partial = path.with_name(f"{path.name}.{os.getpid()}.part")
-        with storage_errors(path):
+        partial = path.with_name(path.name + ".part")
+        with storage_errors(path), _locked(self._spec.folder):
+            if not self._make_room():
+                return False
             path.parent.mkdir(parents=True, exist_ok=True)
-            try:
-                with partial.open("wb", buffering=0) as file:
-                    for part in chunk_parts(values, crc):
-                        write_all(file.fileno(), as_bytes(part).data)
-                partial.replace(path)
-            finally:
-                partial.unlink(missing_ok=True)
+            with partial.open("wb", buffering=0) as file:
+                for part in chunk_parts(values, crc):
+                    write_all(file.fileno(), as_bytes(part).data)
+            partial.replace(path)
         return True
 
     def _make_room(self) -> bool:
@@ -100,6 +97,18 @@ class ChunkCache:
                 path.unlink(missing_ok=True)
                 total -= size
         return total + self._bytes <= self._spec.limit
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """One thread of one process at a time may change what is in the folder, so that its bound holds."""
+    folder.mkdir(parents=True, exist_ok=True)
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def _files(folder: Path) -> list[tuple[float, int, Path]]:

@@ -50,9 +50,9 @@ class CachedRows(MappedRows):
                 out = np.empty((len(rows), self.shape[1]), self.dtype)
                 out[away] = self._remote.take(rows[away])
                 near = np.flatnonzero(self._here[chunks])
-                out[near] = self._values.take(rows[near], axis=0)
+                out[near] = super().take(rows[near])
                 return out
-        return self._values.take(rows, axis=0)
+        return super().take(rows)
 
     def read(self, start: int, stop: int) -> NDArray[Any]:
         """(stop - start, dim), read-only."""

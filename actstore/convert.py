@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from actstore.rows import parse_rows
 from actstore.tensors import borrow
@@ -18,11 +18,24 @@ if TYPE_CHECKING:
     from actstore.split import Split
 
 
+class _Copied:
+    """Blocks of rows in memory of their own: a task's view would keep the pages of the store mapped behind it."""
+
+    def __init__(self, split: Split) -> None:
+        self._split, self.shape, self.ndim, self.dtype = split, split.shape, 2, split.dtype
+
+    def __getitem__(self, key: tuple[slice, slice]) -> NDArray[Any]:
+        rows, features = key
+        values: NDArray[Any] = np.array(self._split[rows, features])
+        self._split.rows.release(*rows.indices(len(self._split))[:2])
+        return values
+
+
 def to_dask(split: Split) -> dask.array.Array:
     import dask.array
 
     return dask.array.from_array(
-        split,
+        _Copied(split),
         chunks=(split.spec.chunk_rows, split.dim),
         name=f"activations-{split.content[7:23]}",
         meta=np.empty((0, 0), split.dtype),
@@ -36,14 +49,15 @@ def to_torch(split: Split, rows: ArrayLike | None, dtype: Any, device: str) -> t
     count = len(split) if wanted is None else len(wanted)
     source_dtype = torch.float16 if split.dtype == np.float16 else torch.float32
     out = torch.empty((count, split.dim), dtype=dtype or source_dtype, device=device)
+    if wanted is not None:
+        for part, piece in split.rows.pieces(wanted):
+            out[part].copy_(borrow(piece))
+        return out
     step = split.spec.chunk_rows
     for start in range(0, count, step):
         stop = min(start + step, count)
-        if wanted is None:
-            out[start:stop].copy_(borrow(split.rows.read(start, stop)))
-            split.rows.release(start, stop)
-        else:
-            out[start:stop].copy_(borrow(split.rows.take(wanted[start:stop])))
+        out[start:stop].copy_(borrow(split.rows.read(start, stop)))
+        split.rows.release(start, stop)
     return out
 
 

@@ -51,3 +51,5 @@ class RowDataset(IterableDataset[tuple[torch.Tensor, torch.Tensor]]):
             rows = order[start : start + self._batch_size]
             labels = torch.from_numpy(self._split.labels[rows].astype(np.int64))
             yield borrow(self._split.rows.take(rows)), labels
+            if self._seed is None:  # in order, no row comes again
+                self._split.rows.release(int(rows[0]), int(rows[-1]) + 1)

@@ -75,7 +75,8 @@ def gather_classes(splits: Sequence[Split], names: Sequence[str]) -> Examples:
     first = 0
     with one_thread():
         for split, rows, _ in found:
-            values[first : first + len(rows)].copy_(borrow(split.take(rows)))
+            for part, piece in split.rows.pieces(rows):  # few pages of the store stay mapped
+                values[first + part.start : first + part.stop].copy_(borrow(piece))
             first += len(rows)
     return Examples(values, ClassIndex(names, labels), np.arange(len(names)))
 

@@ -46,11 +46,23 @@ class Ids(Sequence[str]):
 
 
 class RowNumbers(Ids):
-    """The ids of a split that was given none: the row numbers."""
+    """The ids of a split that was given none: the row numbers, which need no memory."""
 
     def __init__(self, rows: int) -> None:
-        names = [str(row).encode() for row in range(rows)]
-        super().__init__(np.frombuffer(b"".join(names), np.uint8), offsets_of(names))
+        self._rows = range(rows)
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    @overload
+    def __getitem__(self, row: int) -> str: ...
+    @overload
+    def __getitem__(self, row: slice) -> list[str]: ...
+    def __getitem__(self, row: int | slice) -> str | list[str]:
+        return [str(one) for one in self._rows[row]] if isinstance(row, slice) else str(self._rows[row])
+
+    def __iter__(self) -> Iterator[str]:
+        return map(str, self._rows)
 
 
 def encode_ids(ids: Iterable[str]) -> list[bytes]:

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from actstore.announcement import announce, is_worthwhile
 from actstore.chunkfile import CRC_BYTES
 from actstore.errors import DamagedError
 
@@ -56,9 +57,12 @@ class MappedRows:
         self._row_bytes = dim * self.dtype.itemsize
         self._mapping = Mapping(-(-rows // chunk_rows), chunk_rows * self._row_bytes)
         self._values = np.asarray(_Exposed(self._mapping, self.shape, self.dtype))
+        self._announces = is_worthwhile(rows * self._row_bytes)
 
     def take(self, rows: NDArray[np.int64]) -> NDArray[Any]:
         """(n,) row ids -> (n, dim)."""
+        if self._announces:
+            announce(self._mapping.address, self._row_bytes, rows)
         return self._values.take(rows, axis=0)
 
     def pieces(self, rows: NDArray[np.int64]) -> Iterator[tuple[slice, NDArray[Any]]]:

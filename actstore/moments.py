@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from actstore.tensors import pieces_as_float
 
+_MOVED = 1024  # classes at a time: copies of all 21,000 of ImageNet-21k would take half a gigabyte
 _FLUSH_ROWS = 1024  # float32 sums run over about this many rows of a class at most
 
 
@@ -81,9 +82,11 @@ class _Accumulator:
 
     def move_to(self, other: _Accumulator, classes: torch.Tensor) -> None:
         """Hand over the sums of some classes and start them again at zero."""
-        for mine, theirs in ((self.total, other.total), (self.squares, other.squares)):
-            theirs.index_add_(0, classes, mine.index_select(0, classes).double())
-            mine.index_fill_(0, classes, 0)
+        for start in range(0, len(classes), _MOVED):
+            some = classes[start : start + _MOVED]
+            for mine, theirs in ((self.total, other.total), (self.squares, other.squares)):
+                theirs.index_add_(0, some, mine.index_select(0, some).double())
+                mine.index_fill_(0, some, 0)
 
 
 def choose_pivot(sample: NDArray[Any]) -> NDArray[np.float32]:
@@ -112,10 +115,15 @@ def add_sums(whole: Sums, part: Sums) -> Sums:
 
 
 def to_moments(sums: Sums, pivot: NDArray[np.float32]) -> Moments:
-    count = torch.from_numpy(sums.count)[:, None]
-    shifted = sums.total / count
-    m2 = sums.squares.addcmul(sums.total, shifted, value=-1).clamp_(min=0)
-    return Moments(sums.labels, sums.count, shifted.add_(torch.from_numpy(pivot)).numpy(), m2.numpy())
+    """In the memory of the sums, which are gone afterwards."""
+    shift, counts = torch.from_numpy(pivot), torch.from_numpy(sums.count)[:, None]
+    for start in range(0, len(counts), _MOVED):
+        part = slice(start, start + _MOVED)
+        total, squares = sums.total[part], sums.squares[part]
+        shifted = total / counts[part]
+        squares.addcmul_(total, shifted, value=-1).clamp_(min=0)
+        torch.add(shifted, shift, out=total)
+    return Moments(sums.labels, sums.count, sums.total.numpy(), sums.squares.numpy())
 
 
 def merge_moments(a: Moments, b: Moments) -> Moments:

@@ -173,7 +173,9 @@ class Split:
 
     def means(self) -> NDArray[np.float32]:
         """(classes, dim) mean activation of every class; NaN for a class without rows."""
-        return self.statistics().mean.astype(np.float32)
+        from actstore.statistics import class_means
+
+        return class_means(self)
 
     def to_dask(self) -> dask.array.Array:
         """A lazy (rows, dim) dask array, one block per chunk."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from copy import copy
 from dataclasses import dataclass
 from pathlib import Path
@@ -51,12 +52,15 @@ def class_statistics(split: Split, progress: Progress | None = None, cluster: Cl
     After an append only the new rows are read. `progress` is called with the number of rows done.
     cluster: its workers sum the rows; the bytes are the same.
     """
-    cached, rows = _load(split)
-    if cached is not None and rows == len(split):
-        return _dense(cached, len(split.classes), split.dim)
+    rows = _covered(split)
+    cached = _load(split) if rows else None
+    if cached is not None and rows == len(split):  # classes may have been added since, without rows
+        whole = len(cached.count) == len(split.classes)
+        return cached if whole else _dense(_moments(cached), len(split.classes), split.dim)
+    rows = rows if cached is not None else 0
     moments = _compute(split, rows, progress, cluster)
     if cached is not None:
-        moments = merge_moments(cached, moments)
+        moments = merge_moments(_moments(cached), moments)
     statistics = _dense(moments, len(split.classes), split.dim)
     _save(split, statistics)
     return statistics
@@ -64,8 +68,17 @@ def class_statistics(split: Split, progress: Progress | None = None, cluster: Cl
 
 def has_statistics(split: Split) -> bool:
     """Whether they are cached for this very content, so that asking for them costs nothing."""
-    cached, covered = _load(split)
-    return cached is not None and covered == len(split)
+    return _covered(split) == len(split)
+
+
+def class_means(split: Split) -> NDArray[np.float32]:
+    """(classes, dim); the variances, as large again, are not read for it."""
+    if has_statistics(split):
+        with suppress(ActstoreError, ValueError):
+            kept = _read(split.path / "class_mean")
+            if len(kept) == len(split.classes):
+                return kept.astype(np.float32)
+    return class_statistics(split).mean.astype(np.float32)
 
 
 def _compute(split: Split, first: int, progress: Progress | None, cluster: Cluster | None) -> Moments:
@@ -137,19 +150,27 @@ def _blocks(split: Split, start: int, stop: int, progress: Progress | None) -> I
         start = edge
 
 
-def _load(split: Split) -> tuple[Moments | None, int]:
-    """Cached moments and how many rows they cover; they may lag behind by some appends."""
-    covered = {content: rows for rows, content in split.committed.history}
+def _covered(split: Split) -> int:
+    """How many rows the kept statistics are of; they may lag behind by some appends, and 0 is none."""
+    rows_of = {content: rows for rows, content in split.committed.history}
     try:
         contents = {read_attributes(split.path / name).get("content") for name in NAMES}
-        if len(contents) != 1 or (rows := covered.get(str(contents.pop()))) is None:
-            return None, 0
-        count, mean, variance = (_read(split.path / name) for name in NAMES)
-    except (ActstoreError, ValueError):  # absent or damaged: compute anew
-        return None, 0
-    labels = np.flatnonzero(count)
-    kept = count[labels]
-    return Moments(labels, kept, mean[labels], variance[labels] * kept[:, None]), rows
+    except (ActstoreError, ValueError):
+        return 0
+    return rows_of.get(str(contents.pop()), 0) if len(contents) == 1 else 0
+
+
+def _load(split: Split) -> ClassStatistics | None:
+    try:
+        return ClassStatistics(*(_read(split.path / name) for name in NAMES))
+    except (ActstoreError, ValueError):  # damaged: compute anew
+        return None
+
+
+def _moments(known: ClassStatistics) -> Moments:
+    labels = np.flatnonzero(known.count)
+    kept = known.count[labels]
+    return Moments(labels, kept, known.mean[labels], known.variance[labels] * kept[:, None])
 
 
 def _read(path: Place) -> NDArray[Any]:
@@ -186,9 +207,13 @@ def _replace(place: Place, values: NDArray[Any], content: str) -> None:
 
 
 def _dense(moments: Moments, classes: int, dim: int) -> ClassStatistics:
+    """In the memory of the moments, where every class has rows."""
+    spread = np.divide(moments.m2, moments.count[:, None], out=moments.m2)
+    if len(moments.labels) == classes:
+        return ClassStatistics(moments.count, moments.mean, spread)
     count = np.zeros(classes, np.int64)
     mean, variance = np.full((classes, dim), np.nan), np.full((classes, dim), np.nan)
     count[moments.labels] = moments.count
     mean[moments.labels] = moments.mean
-    variance[moments.labels] = moments.m2 / moments.count[:, None]
+    variance[moments.labels] = spread
     return ClassStatistics(count, mean, variance)

@@ -17,7 +17,6 @@ from actstore.errors import InvalidInputError
 from actstore.methods import Method, Separable, Support
 from actstore.sampling import draw_support, generator
 from actstore.split import Split
-from actstore.tensors import borrow
 from predictor.outcome import BaseSide, Outcome, Queries
 
 Progress = Callable[[int], None]  # draws done since the last call
@@ -177,7 +176,7 @@ def rows_of(split: Split, names: Sequence[str], most: int | None = None) -> tupl
 
 def take_float(split: Split, rows: NDArray[Any]) -> Tensor:
     """(n, dim) float32."""
-    return borrow(split.take(rows)).float()
+    return split.to_torch(rows, dtype=torch.float32)
 
 
 def class_means(split: Split, names: Sequence[str]) -> Tensor:

@@ -153,15 +153,15 @@ def test_rows_of_novel_categories_change_nothing(
 ) -> None:  # fmt: skip
     split, phi = held if validation else categories, make_phi()
     taken: list[int] = []
-    take = actstore.Split.take
+    to_torch = actstore.Split.to_torch
 
-    def watch(self: actstore.Split, rows: Any) -> Any:
+    def watch(self: actstore.Split, rows: Any, **options: Any) -> Any:
         taken.extend(np.asarray(rows).tolist())
-        return take(self, rows)
+        return to_torch(self, rows, **options)
 
     other = poisoned(store, tmp_path / "p.zarr", split.novel)
     expected = calibrate(phi, store["train"], split, [1, 2], tasks=3)
-    monkeypatch.setattr(actstore.Split, "take", watch)
+    monkeypatch.setattr(actstore.Split, "to_torch", watch)
     assert calibrate(phi, other, split, [1, 2], tasks=3) == expected
     read = {other.classes[label] for label in other.labels[taken]}
     assert read == {*split.base, *split.validation}
