@@ -10,7 +10,7 @@ import fcntl
 import hashlib
 import os
 import re
-from collections.abc import Iterator, Set
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -61,7 +61,7 @@ class ChunkCache:
                 file.seek(-CRC_BYTES, os.SEEK_END)
                 whole = file.tell() + CRC_BYTES == self._bytes
                 sound = whole and f"{int.from_bytes(file.read(), 'little'):08x}" == path.name.rpartition("-")[2]
-        except (FileNotFoundError, OSError):
+        except OSError:
             return False
         if not sound:
             path.unlink(missing_ok=True)
@@ -70,53 +70,68 @@ class ChunkCache:
             os.utime(path)  # used now: the last to go when room is needed
         return True
 
+    def has_room(self) -> bool:
+        """Whether a chunk more can be kept, if others are dropped for it."""
+        return self._droppable(_files(self._spec.folder)) is not None
+
     def add(self, chunk: int, values: Data, crc: int) -> bool:
         """Keep a chunk whose values were checked against `crc`; False where there is no room for it."""
         path = self.paths[chunk]
         partial = path.with_name(path.name + ".part")
         with storage_errors(path), _locked(self._spec.folder):
-            if not self._make_room():
+            dropped = self._droppable(_files(self._spec.folder))
+            if dropped is None:
                 return False
+            for old in dropped:
+                old.unlink(missing_ok=True)
             path.parent.mkdir(parents=True, exist_ok=True)
-            with partial.open("wb", buffering=0) as file:
-                for part in chunk_parts(values, crc):
-                    write_all(file.fileno(), as_bytes(part).data)
-            partial.replace(path)
+            try:
+                with partial.open("wb", buffering=0) as file:
+                    for part in chunk_parts(values, crc):
+                        write_all(file.fileno(), as_bytes(part).data)
+                    os.fsync(file.fileno())
+                partial.replace(path)
+            except OSError:
+                partial.unlink(missing_ok=True)
+                raise
         return True
 
-    def _make_room(self) -> bool:
-        """Drop the least recently used chunks that are not of this split; those of this one stay, for a store
-        larger than the cache would otherwise push out what it needs next."""
-        files = _files(self._spec.folder)
-        total = sum(size for _, size, _ in files)
-        keep: Set[Path] = set(self.paths)
+    def _droppable(self, files: list[tuple[float, int, Path]]) -> list[Path] | None:
+        """What has to go for one chunk more, least recently used first; None where that does not suffice.
+
+        Chunks of this split stay: a store larger than the cache would otherwise push out what it needs next.
+        """
+        total, keep, dropped = sum(size for _, size, _ in files), set(self.paths), []
         for _, size, path in sorted(files):
             if total + self._bytes <= self._spec.limit:
                 break
             if path not in keep:
-                path.unlink(missing_ok=True)
+                dropped.append(path)
                 total -= size
-        return total + self._bytes <= self._spec.limit
+        return dropped if total + self._bytes <= self._spec.limit else None
 
 
 @contextmanager
 def _locked(folder: Path) -> Iterator[None]:
     """One thread of one process at a time may change what is in the folder, so that its bound holds."""
     folder.mkdir(parents=True, exist_ok=True)
-    descriptor = os.open(folder, os.O_RDONLY)
+    descriptor = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT, 0o644)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        with suppress(OSError):  # some network file systems cannot lock
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
         yield
     finally:
         os.close(descriptor)
 
 
 def _files(folder: Path) -> list[tuple[float, int, Path]]:
-    """(last used, bytes, path) of every cached chunk."""
+    """(last used, bytes, path) of every cached chunk, and of nothing else that may lie in the folder."""
     found = []
-    for store in folder.glob("*-????????????"):
-        for path in store.glob("*/*"):
-            with suppress(FileNotFoundError):
-                facts = path.stat()
-                found.append((facts.st_mtime, facts.st_size, path))
+    for store in folder.glob("*/"):
+        if re.fullmatch(r".*-[0-9a-f]{12}", store.name):
+            for path in store.glob("*/*"):
+                if re.fullmatch(r"[0-9]+-[0-9a-f]{8}(\.part)?", path.name):
+                    with suppress(FileNotFoundError):
+                        facts = path.stat()
+                        found.append((facts.st_mtime, facts.st_size, path))
     return found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import warnings
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -13,9 +14,9 @@ from numpy.typing import NDArray
 from actstore.cache import ChunkCache
 from actstore.chunkfile import chunk_path, crc32c
 from actstore.encoding import decode_chunk
-from actstore.errors import DamagedError
+from actstore.errors import DamagedError, StorageError
 from actstore.ledger import read_ledger
-from actstore.mapped import MappedRows
+from actstore.mapped import MappedRows, OutOfMapsError
 from actstore.objects import ObjectPath
 from actstore.places import read_span, size_of
 from actstore.ranged import RangedRows
@@ -31,11 +32,13 @@ class CachedRows(MappedRows):
     def __init__(self, remote: RangedRows | ZarrRows, array: ObjectPath, spec: StoreSpec, rows: int) -> None:
         assert array.cache is not None
         self._remote, self._array, self._spec = remote, array, spec
-        entries, _ = read_ledger(array)
-        self._crcs = [entry.crc for entry in entries][: -(-rows // spec.chunk_rows)]
-        split = array.parent
-        self._cache = ChunkCache(array.cache, str(split.parent), split.name, self._crcs, spec.chunk_bytes)
-        self._here = np.zeros(len(self._crcs), bool)  # mapped
+        needed, split = -(-rows // spec.chunk_rows), array.parent
+        self._entries = read_ledger(array)[0][:needed]
+        if len(self._entries) < needed:
+            raise DamagedError(f"the ledger of {split} names {len(self._entries)} chunks, expected {needed}")
+        crcs = [entry.crc for entry in self._entries]
+        self._cache = ChunkCache(array.cache, str(split.parent), split.name, crcs, spec.chunk_bytes)
+        self._here = np.zeros(needed, bool)  # mapped
         self._full = False
         self._lock = threading.Lock()
         self._reserve(rows, spec.dim, spec.dtype, spec.chunk_rows)
@@ -75,25 +78,54 @@ class CachedRows(MappedRows):
                 list(pool.map(self._bring_one, wanted))
 
     def _bring_one(self, chunk: int) -> None:
-        if self._cache.has(chunk) or self._fetch(chunk):
-            with self._lock:
+        try:
+            here = self._cache.has(chunk) or self._fetch(chunk)
+        except CacheError as error:
+            here = self._go_without(error)
+        if not here:
+            return
+        with self._lock:
+            try:
                 if not self._here[chunk]:
                     self._mapping.map(chunk, self._cache.paths[chunk])
                     self._here[chunk] = True
+            except (OutOfMapsError, DamagedError) as error:  # another process may have needed the room just now
+                self._go_without(error)
+
+    def _go_without(self, error: Exception) -> bool:
+        """A cache is a help, not a need."""
+        if not self._full:
+            self._full = True
+            warnings.warn(f"chunks are no longer cached, rows come from the bucket: {error}", stacklevel=2)
+        return False
 
     def _fetch(self, chunk: int) -> bool:
-        if self._full:
+        if self._full or not self._cache.has_room():
+            self._full = True
             return False
+        entry = self._entries[chunk]
+        values = self._read_whole(chunk)
+        if crc32c(values) != entry.crc:
+            values = values.copy()
+            values[entry.rows :] = 0  # an append may have extended the chunk since its ledger was read
+            if crc32c(values) != entry.crc:
+                path = chunk_path(self._array, chunk)
+                raise DamagedError(f"chunk {path} is not the one its ledger names; run `actstore verify`")
+        try:
+            return self._cache.add(chunk, values, entry.crc)
+        except StorageError as error:
+            raise CacheError(str(error)) from error
+
+    def _read_whole(self, chunk: int) -> NDArray[Any]:
+        """(chunk_rows, dim), each piece checked against its own crc."""
         path = chunk_path(self._array, chunk)
         try:
-            values = decode_chunk(self._spec, read_span(path, 0, size_of(path)))
-            sound = crc32c(values) == self._crcs[chunk]
+            return decode_chunk(self._spec, read_span(path, 0, size_of(path)))
         except FileNotFoundError:
             raise DamagedError(f"chunk {path} is missing; run `actstore verify`") from None
         except (ValueError, RuntimeError) as error:
             raise DamagedError(f"chunk {path} is corrupt ({error}); run `actstore verify`") from error
-        if not sound:
-            raise DamagedError(f"chunk {path} is not the one its ledger names; run `actstore verify`")
-        kept = self._cache.add(chunk, values, self._crcs[chunk])
-        self._full = self._full or not kept
-        return kept
+
+
+class CacheError(StorageError):
+    """The cache cannot take a chunk: its disk is full, say."""

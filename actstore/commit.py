@@ -13,6 +13,7 @@ from actstore.flat import FlatAppender
 from actstore.hierarchy import ACTIVATIONS, resize, write_attributes
 from actstore.ids import offsets_of
 from actstore.ledger import Entry, Ledger, content_hash, read_ledger
+from actstore.objects import Guard
 from actstore.pending import LabelsAndIds, Pending
 from actstore.places import Place
 from actstore.spec import KEY, Json, SplitSpec, StoreSpec
@@ -32,8 +33,12 @@ def commit(
     rows = sum(entry.rows for entry in entries)
     if rows != expected:
         raise DamagedError(f"the ledger of {split} names {rows} rows, {expected} were written; build the split again")
-    ledger.settle()
-    after = write_labels_and_ids(split, before, _pending_rows(pending, entries, before.rows, spec.chunk_rows))
+    parts = _pending_rows(pending, entries, before.rows, spec.chunk_rows)
+    try:
+        after = write_labels_and_ids(split, before, parts, ledger.require_own)
+    except FileNotFoundError as error:
+        ledger.require_own()  # if it is not, they went with the build that another process has begun
+        raise DamagedError(f"{error}, so the build cannot be finished; discard it with --restart") from error
     resize(split / ACTIVATIONS, rows)
     content = content_hash(spec.dtype, spec.dim, entries, after.labels_crc, after.ids_crc)
     sources = before.sources
@@ -48,8 +53,10 @@ def commit(
         history=(*before.history, (rows, content)) if content != before.content else before.history,
         sources=sources,
     )
-    write_attributes(split, {KEY: after.to_json()})
+    write_attributes(split, {KEY: after.to_json()}, guard=ledger.require_own)
+    ledger.require_own()  # the next build may have begun
     pending.remove()
+    ledger.settle()
     return after
 
 
@@ -59,11 +66,11 @@ def _pending_rows(pending: Pending, entries: list[Entry], committed: int, chunk_
             yield pending.read(entry.chunk)
 
 
-def write_labels_and_ids(split: Place, before: SplitSpec, parts: Iterable[LabelsAndIds]) -> SplitSpec:
+def write_labels_and_ids(split: Place, before: SplitSpec, parts: Iterable[LabelsAndIds], guard: Guard) -> SplitSpec:
     """Append labels and ids after the committed ones; returns the spec with what describes them updated."""
-    labels = FlatAppender(split, "labels", before.rows)
-    offsets = FlatAppender(split, "path_offsets", before.rows + 1 if before.has_ids else 0)
-    data = FlatAppender(split, "path_bytes", before.id_bytes)
+    labels = FlatAppender(split, "labels", before.rows, guard)
+    offsets = FlatAppender(split, "path_offsets", before.rows + 1 if before.has_ids else 0, guard)
+    data = FlatAppender(split, "path_bytes", before.id_bytes, guard)
     state = before
     for part in parts:
         labels.append(part.labels)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from math import lcm
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +39,10 @@ def create(
     require_free(place)
     if shard_inner_rows is None and codec == "raw" and isinstance(place, ObjectPath):
         shard_inner_rows = remote_inner_rows(dim, dtype)
-        chunk_rows = -(-(chunk_rows or default_chunk_rows(dim, dtype)) // shard_inner_rows) * shard_inner_rows
+        # whole pieces, and whole memory pages so that a cache can map chunks
+        chunk_rows, page_rows = chunk_rows or default_chunk_rows(dim, dtype), default_chunk_rows(dim, dtype, rows=1)
+        unit = shard_inner_rows if chunk_rows % page_rows else lcm(shard_inner_rows, page_rows)
+        chunk_rows = -(-chunk_rows // unit) * unit
     spec = StoreSpec(
         classes=tuple(classes),
         dim=dim,

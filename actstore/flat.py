@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from actstore.chunkfile import CRC_BYTES, chunk_path
 from actstore.hierarchy import FLAT_ARRAYS, resize
+from actstore.objects import Guard
 from actstore.places import Place, read_file, write_chunk
 
 
@@ -18,9 +19,9 @@ class FlatAppender:
     Committed values never change their place, so a reader that knows the old length is not disturbed.
     """
 
-    def __init__(self, split: Place, name: str, length: int) -> None:
+    def __init__(self, split: Place, name: str, length: int, guard: Guard | None = None) -> None:
         dtype, self._chunk = FLAT_ARRAYS[name]
-        self._path = split / name
+        self._path, self._guard = split / name, guard
         self._buffer = np.zeros(self._chunk, np.dtype("<" + dtype))
         self._filled = length % self._chunk
         self._number = length // self._chunk
@@ -48,4 +49,4 @@ class FlatAppender:
 
     def _flush(self) -> None:
         self._buffer[self._filled :] = 0
-        write_chunk(chunk_path(self._path, self._number, ndim=1), self._buffer)
+        write_chunk(chunk_path(self._path, self._number, ndim=1), self._buffer, self._guard)

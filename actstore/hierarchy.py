@@ -20,7 +20,7 @@ from actstore.chunkfile import chunk_path
 from actstore.encoding import decode_units
 from actstore.errors import DamagedError, LockedError, NotAStoreError, StorageError
 from actstore.ledger import read_ledger
-from actstore.objects import ObjectPath, Version, bucket_of
+from actstore.objects import Guard, ObjectPath, Version, bucket_of
 from actstore.places import Place, place_errors, read_files, remove_tree, write_file
 from actstore.spec import KEY, Json, SplitSpec, StoreSpec
 
@@ -58,7 +58,7 @@ def create_split(path: Place, spec: StoreSpec, split: SplitSpec) -> None:
 def _create_group(path: Place, attributes: Mapping[str, Json]) -> None:
     files: Files = {}
     zarr.create_group(MemoryStore(files), zarr_format=3, attributes=dict(attributes))
-    _write_document(path, _document(files))
+    _write_document(path, _document(files), version={})
 
 
 def _document(files: Files) -> dict[str, Json]:
@@ -119,16 +119,21 @@ def read_attributes(path: Place) -> dict[str, Json]:
     return attributes
 
 
-def write_attributes(path: Place, attributes: Mapping[str, Json]) -> None:
-    """Replace the attributes of a group, durably; a reader sees the old or the new."""
-    _write_document(path, {**_read_document(path), "attributes": dict(attributes)})
+def write_attributes(path: Place, attributes: Mapping[str, Json], guard: Guard | None = None) -> None:
+    """Replace the attributes of a group, durably; a reader sees the old or the new.
+
+    guard: asked whether this is still ours to do; in a bucket, what was written since then is not replaced.
+    """
+    document, version = _read_version(path)
+    if guard is not None:
+        guard()
+    _write_document(path, {**document, "attributes": dict(attributes)}, version)
 
 
 def change_attributes(path: Place, change: Callable[[dict[str, Json]], dict[str, Json]]) -> None:
     """Read, change and write the attributes of a group; in a bucket again, where somebody else did so meanwhile."""
     while True:
-        version = None if isinstance(path, Path) else (path / "zarr.json").read()[1]
-        document = _read_document(path)
+        document, version = _read_version(path)
         changed = {**document, "attributes": change(document["attributes"])}
         if changed == document:
             return
@@ -144,8 +149,18 @@ def resize(path: Place, length: int) -> None:
 
 
 def _read_document(path: Place) -> dict[str, Json]:
+    return _read_version(path)[0]
+
+
+def _read_version(path: Place) -> tuple[dict[str, Json], Version | None]:
+    """The zarr.json of a group or array; of an object also which version it is."""
+    file, version = path / "zarr.json", None
     try:
-        document = json.loads((path / "zarr.json").read_bytes())
+        if isinstance(file, ObjectPath):
+            data, version = file.read()
+            document = json.loads(bytes(data))
+        else:
+            document = json.loads(file.read_bytes())
     except FileNotFoundError:
         raise NotAStoreError(f"{path} holds no zarr.json") from None
     except NotADirectoryError:
@@ -153,16 +168,16 @@ def _read_document(path: Place) -> dict[str, Json]:
     except StorageError:
         raise
     except (ValueError, OSError) as error:
-        raise NotAStoreError(f"{path / 'zarr.json'} is damaged: {error}") from error
+        raise NotAStoreError(f"{file} is damaged: {error}") from error
     if not isinstance(document, dict):
-        raise NotAStoreError(f"{path / 'zarr.json'} is damaged: expected an object, got {document!r}")
-    return document
+        raise NotAStoreError(f"{file} is damaged: expected an object, got {document!r}")
+    return document, version
 
 
 def _write_document(path: Place, document: Mapping[str, Json], version: Version | None = None) -> None:
     file, text = path / "zarr.json", json.dumps(document, indent=2, ensure_ascii=False).encode()
     if isinstance(file, ObjectPath):
-        file.put(text, version)
+        file.put(text, version) if version != {} else file.create(text)
     else:  # Zarr's own writes are atomic, but not flushed to disk
         write_file(file, text)
 

@@ -161,10 +161,8 @@ class LedgerObject:
         self.path = array / LEDGER
         self._token = b"writing " + uuid.uuid4().hex.encode()
         self._open = True
-        self._data, self._version = b"", Version()  # none yet
-        with suppress(FileNotFoundError):
-            data, self._version = self.path.read()
-            self._data = bytes(data)[: bytes(data).rfind(b"\n") + 1]
+        data, self._version = self._read()
+        self._data = data[: data.rfind(b"\n") + 1]
         self._replace(self._data)
 
     def append(self, entry: Entry) -> None:
@@ -175,7 +173,7 @@ class LedgerObject:
             self._replace(self._data[:length])
 
     def require_own(self) -> None:
-        if not self._open or not self.path.read_bytes().endswith(self._token):
+        if not self._open or not self._read()[0].endswith(self._token):
             raise LockedError(f"another process has begun to write to {self.path.parent.parent}; this one stops")
 
     def settle(self) -> None:
@@ -194,12 +192,31 @@ class LedgerObject:
         text = data + self._token if self._open else data
         try:
             version = self.path.put(text, self._version)
-        except LockedError:
+        except (LockedError, FileNotFoundError):
             # a put whose answer was lost is sent again by the client, and then meets what it has itself written
-            there, version = self.path.read()
+            there, version = self._read()
             if there != text:
                 self._open = False
                 raise LockedError(
                     f"another process has begun to write to {self.path.parent.parent}; this one stops"
                 ) from None
         self._data, self._version = data, version
+
+    def _read(self) -> tuple[bytes, Version]:
+        """What is there now, and its version: none where there is nothing yet."""
+        try:
+            data, version = self.path.read()
+        except FileNotFoundError:
+            return b"", {}
+        return bytes(data), version
+
+
+def has_writer(array: Place) -> bool:
+    """Whether a ledger in a bucket ends in a token: somebody writes there, or was killed."""
+    if isinstance(array, Path):
+        return False  # the lock tells
+    try:
+        data = (array / LEDGER).read_bytes()
+    except FileNotFoundError:
+        return False
+    return bool(data) and not data.endswith(b"\n")

@@ -94,6 +94,8 @@ def choose_pivot(sample: NDArray[Any]) -> NDArray[np.float32]:
 
     Without the shift their variance would drown in rounding; for others a shift would only add rounding.
     """
+    if not len(sample):
+        return np.zeros(sample.shape[1], np.float32)
     wide = sample.astype(np.float64)
     mean = wide.mean(axis=0)
     return np.where(np.abs(mean) > 5 * wide.std(axis=0), mean, 0).astype(np.float32)

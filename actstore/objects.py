@@ -54,6 +54,8 @@ class ObjectPath:
         if matched is None or matched[1] not in SCHEMES:
             schemes = " or ".join(f"{scheme}://BUCKET/NAME" for scheme in SCHEMES[:2])
             raise InvalidInputError(f"{url!r} is no place for a store; expected a path, {schemes}")
+        if {"", ".", ".."} & set(matched[3].split("/")) and matched[3]:
+            raise InvalidInputError(f"{url!r} has an empty part, '.' or '..' in its name; give the plain name")
         if find_spec("obstore") is None:
             raise StorageError(f"{url} needs the obstore package: pip install 'actstore[remote]'")
         return cls(f"{matched[1]}://{matched[2]}", matched[3], cache)
@@ -146,6 +148,14 @@ class ObjectPath:
         with object_errors(self):
             done = obstore.put(bucket_of(self.root), self.key, as_bytes(data).data, mode=mode, use_multipart=False)
         return _version(done)
+
+    def create(self, data: Data) -> None:
+        """Write an object that does not exist yet; LockedError where there is another."""
+        try:
+            self.put(data, condition={})
+        except LockedError:
+            if self.read()[0] != as_bytes(data).data:  # else a put whose answer was lost was sent again
+                raise
 
     def unlink(self) -> None:
         import obstore

@@ -38,7 +38,7 @@ class Pending:
     def begin(self, source: Mapping[str, Json] | None) -> None:
         place, text = self.path / "source.json", json.dumps(source, sort_keys=True).encode()
         if isinstance(place, ObjectPath):
-            place.put(text, condition={})  # of two builds that begin at once, one
+            place.create(text)  # of two builds that begin at once, one
         else:
             write_file(place, text)
 
@@ -50,6 +50,11 @@ class Pending:
                 f"{self.path.parent.parent} has an unfinished build from {describe(begun)}, this one is from "
                 f"{describe(source)}{_difference(begun, source)}; repeat the first, or discard it with --restart"
             )
+
+    def was_of(self, source: Mapping[str, Json]) -> bool:
+        """Whether these are the remains of the build that this committed source describes."""
+        begun = json.loads((self.path / "source.json").read_bytes()) if self.exists() else None
+        return isinstance(begun, dict) and all(source.get(key) == value for key, value in begun.items())
 
     def begin_chunk(self, chunk: int, rows: LabelsAndIds, guard: Guard) -> Storing:
         """Labels and ids of a chunk, to be finished before its line in the ledger."""

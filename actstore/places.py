@@ -8,6 +8,7 @@ import shutil
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -33,8 +34,13 @@ class Storing(Protocol):
 def parse_place(given: str | Place, cache: CacheSpec | None = None) -> Place:
     """A path, or the URL of a place in a bucket. A cache serves the latter alone."""
     if isinstance(given, ObjectPath):
-        return given
+        return given if cache is None else replace(given, cache=cache)
     return ObjectPath.parse(given, cache) if isinstance(given, str) and "://" in given else Path(given)
+
+
+def uncached(place: Place) -> Place:
+    """For writers, who need what is in the bucket now."""
+    return place if isinstance(place, Path) else replace(place, cache=None)
 
 
 def begin_write(place: Place, *parts: Data, guard: Guard | None = None) -> Storing:
@@ -42,14 +48,14 @@ def begin_write(place: Place, *parts: Data, guard: Guard | None = None) -> Stori
     return AtomicFile(place, *parts) if isinstance(place, Path) else Upload(place, *parts, guard=guard)
 
 
-def write_file(place: Place, *parts: Data) -> int:
+def write_file(place: Place, *parts: Data, guard: Guard | None = None) -> int:
     """Write a file so that it is there whole, durably, or not at all. Returns the bytes written."""
-    return begin_write(place, *parts).finish()
+    return begin_write(place, *parts, guard=guard).finish()
 
 
-def write_chunk(place: Place, values: Data) -> int:
+def write_chunk(place: Place, values: Data, guard: Guard | None = None) -> int:
     """Write a raw chunk file durably; returns its size."""
-    return write_file(place, *chunk_parts(values, crc32c(values)))
+    return write_file(place, *chunk_parts(values, crc32c(values)), guard=guard)
 
 
 def size_of(place: Place) -> int:

@@ -85,15 +85,20 @@ class RangedRows:
         unit = first // self._unit
         start, stop = unit * self._stride, -(-last // self._unit) * self._stride
         path = chunk_path(self._array, chunk)
+        if not self._spec.shard_inner_rows and last - first == self._spec.chunk_rows:
+            data = self._checked(path, lambda: read_span(path, 0, self._spec.chunk_bytes + CRC_BYTES))
+            return self._rows_of(path, data, self._spec.chunk_bytes)
         data = self._checked(path, lambda: read_span(path, start, stop))
         offset = unit * self._unit
         return self._rows_of(path, data)[first - offset : last - offset]
 
-    def _rows_of(self, path: Place, data: NDArray[np.uint8]) -> NDArray[Any]:
-        """Units of bytes, each checked where it carries a crc -> (units * unit rows, dim)."""
+    def _rows_of(self, path: Place, data: NDArray[np.uint8], checked: int = 0) -> NDArray[Any]:
+        """Units of bytes -> (units * unit rows, dim). checked: bytes of a unit that is followed by a crc."""
+        if self._spec.shard_inner_rows:
+            checked = self._unit * self._spec.row_bytes
         try:
-            if self._spec.shard_inner_rows:
-                data = decode_units(data, self._unit * self._spec.row_bytes)
+            if checked:
+                data = decode_units(data, checked)
             return data.view(self.dtype).reshape(-1, self.shape[1])
         except ValueError as error:
             raise DamagedError(f"chunk {path} is corrupt ({error}); run `actstore verify`") from error

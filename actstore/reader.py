@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any, Protocol
@@ -34,8 +35,12 @@ def open_rows(array: Place, spec: StoreSpec, rows: int, mapped: bool = True) -> 
     arguments = (array, rows, spec.dim, spec.dtype, spec.chunk_rows)
     if isinstance(array, ObjectPath):
         remote = RangedRows(array, spec, rows) if spec.codec == "raw" else ZarrRows(*arguments)
-        mappable = array.cache is not None and can_map(spec.chunk_bytes, -(-rows // spec.chunk_rows))
-        return CachedRows(remote, array, spec, rows) if mappable else remote
+        if array.cache is not None and can_map(spec.chunk_bytes, -(-rows // spec.chunk_rows)):
+            with suppress(OutOfMapsError):
+                return CachedRows(remote, array, spec, rows)
+        elif array.cache is not None:
+            warnings.warn(f"chunks of {array} are no whole memory pages, so they are not cached", stacklevel=2)
+        return remote
     if mapped and spec.is_raw and can_map(spec.chunk_bytes, -(-rows // spec.chunk_rows)):
         with suppress(OutOfMapsError):
             return MappedRows(array, *arguments[1:])

@@ -11,12 +11,12 @@ import numpy as np
 from actstore.chunkfile import crc32c
 from actstore.chunkwriter import begin_storing
 from actstore.commit import describe_labels_and_ids, write_labels_and_ids
-from actstore.errors import ActstoreError, InvalidInputError
+from actstore.errors import ActstoreError, InvalidInputError, LockedError
 from actstore.hierarchy import ACTIVATIONS
 from actstore.ids import encode_ids
 from actstore.importer import ImportRequest, check_table, read_request
 from actstore.incoming import parse_labels
-from actstore.ledger import Ledger, open_ledger, read_ledger
+from actstore.ledger import Ledger, has_writer, open_ledger, read_ledger
 from actstore.pending import LabelsAndIds, describe
 from actstore.places import Place, remove_tree
 from actstore.reextract import reopen_images
@@ -35,6 +35,9 @@ def repair(store: ActivationStore, faults: list[Fault]) -> list[tuple[Fault, str
     for name, split in store.splits.items():
         mine = [fault for fault in faults if fault.split == name]
         if mine:
+            if has_writer(store.path / name / ACTIVATIONS):
+                where = store.path / name
+                raise LockedError(f"{where} is being written to, or was when its writer was killed; finish that first")
             lock = open_ledger(store.path / name / ACTIVATIONS)
             try:
                 outcomes += [(fault, _repair_one(store, name, split, fault, lock)) for fault in mine]
@@ -56,7 +59,7 @@ def _repair_one(store: ActivationStore, name: str, split: SplitSpec, fault: Faul
         elif fault.kind == "metadata":
             return "left: no source can restore it"
         else:
-            _rewrite_labels_and_ids(store, path, split)
+            _rewrite_labels_and_ids(store, path, split, lock)
     except (ActstoreError, OSError, ValueError) as error:
         return f"left: {error}"
     return "repaired from its source"
@@ -78,7 +81,7 @@ def _rewrite_chunk(store: ActivationStore, path: Place, split: SplitSpec, chunk:
     begin_storing(path / ACTIVATIONS, spec, chunk, values, crc, lock)[0].finish()
 
 
-def _rewrite_labels_and_ids(store: ActivationStore, path: Place, split: SplitSpec) -> None:
+def _rewrite_labels_and_ids(store: ActivationStore, path: Place, split: SplitSpec, lock: Ledger) -> None:
     label_of = {name: label for label, name in enumerate(store.classes)}
 
     parts = []
@@ -89,7 +92,7 @@ def _rewrite_labels_and_ids(store: ActivationStore, path: Place, split: SplitSpe
     found = reduce(describe_labels_and_ids, parts, SplitSpec())
     if (found.labels_crc, found.ids_crc) != (split.labels_crc, split.ids_crc):
         raise InvalidInputError("its source now holds other labels or ids than those once imported")
-    write_labels_and_ids(path, SplitSpec(), parts)
+    write_labels_and_ids(path, SplitSpec(), parts, lock.require_own)
 
 
 def _tables(split: SplitSpec, start: int, stop: int) -> Iterator[tuple[Table, int, int]]:

@@ -16,12 +16,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from actstore.chunkfile import chunk_path
+from actstore.chunkfile import chunk_path, crc32c
 from actstore.cluster import Cluster, anywhere
 from actstore.errors import ActstoreError
 from actstore.hierarchy import create_raw_array, open_array, read_attributes, require_chunks
 from actstore.moments import Moments, Sums, add_sums, choose_pivot, merge_moments, no_sums, sum_rows, to_moments
-from actstore.places import Place, remove_tree, write_chunk
+from actstore.places import Place, place_errors, remove_tree, write_chunk
 from actstore.spans import SUMS_BYTES, Span, plan_spans
 from actstore.tensors import one_thread
 
@@ -174,9 +174,14 @@ def _moments(known: ClassStatistics) -> Moments:
 
 
 def _read(path: Place) -> NDArray[Any]:
+    """A kept array. In a bucket its chunk and its metadata are written one after the other: the crc joins them."""
     array = open_array(path)
     require_chunks(path, [0] if array.size else [], array.ndim)
-    return np.asarray(array[...])
+    with place_errors(path):
+        values = np.asarray(array[...])
+    if array.attrs.get("crc", crc32c(values)) != crc32c(values):
+        raise ValueError(f"{path} is not the array that its metadata describes")
+    return values
 
 
 def _save(split: Split, statistics: ClassStatistics) -> None:
@@ -197,10 +202,10 @@ def _replace(place: Place, values: NDArray[Any], content: str) -> None:
         if values.size:
             write_chunk(chunk_path(fresh, 0, values.ndim), values)
         chunks = tuple(max(1, length) for length in values.shape)
-        create_raw_array(fresh, values.shape, values.dtype.str[1:], chunks, {"content": content})
+        create_raw_array(fresh, values.shape, values.dtype.str[1:], chunks, {"content": content, "crc": crc32c(values)})
         if isinstance(place, Path):
             remove_tree(place)
-            Path(str(fresh)).rename(place)
+            Path(place.parent, fresh.name).rename(place)
     except OSError:
         remove_tree(fresh)
         raise

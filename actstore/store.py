@@ -12,9 +12,9 @@ from pathlib import Path
 from actstore.cache import DEFAULT_LIMIT, CacheSpec
 from actstore.errors import IncompleteError, InvalidInputError, LockedError, NotAStoreError
 from actstore.hierarchy import ACTIVATIONS, change_attributes, read_attributes
-from actstore.ledger import LEDGER, open_ledger
+from actstore.ledger import has_writer, open_ledger
 from actstore.pending import Pending
-from actstore.places import Place, children, has_entries, parse_place, size_of
+from actstore.places import Place, children, has_entries, parse_place, uncached
 from actstore.spec import KEY, Json, SplitSpec, StoreSpec, default_chunk_rows, parse_split_name
 from actstore.split import Split
 from actstore.writer import SplitWriter
@@ -85,17 +85,17 @@ class ActivationStore:
 
     def remove_leftovers(self, split: str) -> None:
         """Finish the cleaning up of a build that was killed just after its commit."""
-        array = self.path / split / ACTIVATIONS
+        array = uncached(self.path) / split / ACTIVATIONS
         pending, committed = Pending(array), self.splits[split]
-        # in a bucket a ledger that ends in a writer's token is longer: somebody may be writing
-        if has_entries(pending.path) and size_of(array / LEDGER) == committed.ledger_bytes:
-            with suppress(LockedError):  # then it is no leftover: somebody is writing
-                ledger = open_ledger(array)
-                try:
-                    if committed.complete and ledger.size() == committed.ledger_bytes:
-                        pending.remove()
-                finally:
-                    ledger.close()
+        if not has_entries(pending.path) or (has_writer(array) and not pending.was_of(committed.sources[-1])):
+            return  # in a bucket: an append may be under way
+        with suppress(LockedError):  # then it is no leftover: somebody is writing
+            ledger = open_ledger(array)
+            try:
+                if committed.complete and ledger.size() == committed.ledger_bytes:
+                    pending.remove()
+            finally:
+                ledger.close()
 
     def add_classes(self, names: Sequence[str]) -> None:
         """Append class names; labels of existing rows keep their meaning, also beside other processes that add some."""

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from actstore.errors import DamagedError
+from actstore.errors import DamagedError, StorageError
 from actstore.hierarchy import open_array, require_chunks
-from actstore.places import Place
+from actstore.places import Place, place_errors
 
 
 class ZarrRows:
@@ -44,6 +44,9 @@ class ZarrRows:
 
     def _read(self, selection: tuple[Any, slice]) -> NDArray[Any]:
         try:
-            return np.asarray(self._array.oindex[selection])
+            with place_errors(self._path):
+                return np.asarray(self._array.oindex[selection])
+        except StorageError:
+            raise
         except (ValueError, RuntimeError, OSError) as error:
             raise DamagedError(f"a chunk of {self._path} is corrupt ({error}); run `actstore verify`") from error

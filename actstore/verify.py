@@ -87,7 +87,7 @@ def verify_split(
             if progress is not None:
                 progress(entry.rows)
     for name in (*FLAT_ARRAYS, *STATISTICS):
-        if (path / name).exists() or name in FLAT_ARRAYS:
+        if name in FLAT_ARRAYS or has_entries(path / name):
             faults += _raw_array_faults(path, name)
     if not any(fault.array in FLAT_ARRAYS for fault in faults):
         faults += _column_faults(path, split)

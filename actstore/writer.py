@@ -22,7 +22,7 @@ from actstore.ids import Ids
 from actstore.incoming import parse_activations, parse_ids, parse_labels, refused_row
 from actstore.ledger import open_ledger, read_ledger
 from actstore.pending import LabelsAndIds, Pending
-from actstore.places import Place, has_entries, remove_tree
+from actstore.places import Place, has_entries, remove_tree, uncached
 from actstore.reader import open_rows
 from actstore.spec import KEY, Json, SplitSpec, StoreSpec
 from actstore.tensors import convert_into, first_non_finite_row
@@ -46,7 +46,7 @@ class SplitWriter:
         restart: bool = False,
         new: SplitSpec | None = None,
     ) -> None:
-        self._split, self._source = store / name, source
+        self._split, self._source = uncached(store) / name, source
         self._labels_of = {name: label for label, name in enumerate(spec.classes)}
         self._ledger = open_ledger(self._split / ACTIVATIONS)
         self._closed = False

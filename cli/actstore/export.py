@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from cli.group import emit, example, human_bytes, json_option
-from cli.options import STORE, filter_options, open_split, split_option
+from cli.options import STORE, cache_options, filter_options, open_split, split_option
 from cli.progress import progress
 
 if TYPE_CHECKING:
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 )
 @click.argument("store", type=STORE)
 @click.argument("output", type=click.Path(path_type=Path))
+@cache_options
 @split_option
 @filter_options
 @json_option
@@ -34,6 +35,8 @@ def export(
     """Write rows of STORE to OUTPUT: .npy .npz .parquet .csv .safetensors; all rows, or those of the filters."""
     from actstore.export import export as write
 
+    if ":/" in str(output):
+        raise click.UsageError(f"OUTPUT is a file on this machine, got {output}")
     opened = open_split(store, split)
     chosen = (
         opened.query(classes or None, path_glob, rows) if classes or path_glob is not None or rows is not None else None

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from cli.group import emit, example, json_option
-from cli.options import STORE, filter_options, find_store
+from cli.options import STORE, cache_options, filter_options, find_store
 from cli.ppa.recognition import say_means_are_computed
 
 if TYPE_CHECKING:
@@ -61,6 +61,7 @@ if TYPE_CHECKING:
 @click.option(
     "--out", type=click.Path(path_type=Path, dir_okay=False), default=Path("classifier.safetensors"), show_default=True
 )
+@cache_options
 @json_option
 def adapt(
     phi: Path | None, classifier: Path | None, store: Place | None, train_split: str, support: Path | None,

@@ -10,7 +10,7 @@ import click
 from click.core import ParameterSource
 
 from cli.group import emit, example, json_option
-from cli.options import STORE
+from cli.options import STORE, cache_options
 from cli.ppa.baseline_activations import ACTIVATION_TRAINERS
 from cli.ppa.baseline_images import IMAGE_TRAINERS
 from cli.ppa.baseline_request import Request, Trainer
@@ -49,7 +49,7 @@ def training_options(command: Command) -> Command:
         ),
     ):
         command = option(command)
-    return command
+    return cache_options(command)
 
 
 @click.command(

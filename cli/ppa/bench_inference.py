@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from cli.group import emit, example, human_bytes, json_option
-from cli.options import STORE
+from cli.options import STORE, cache_options
 from cli.progress import progress
 
 if TYPE_CHECKING:
@@ -66,6 +66,7 @@ QUERIES = 64
 @click.option("--device", default="cpu", show_default=True, help="cpu or cuda.")
 @click.option("--chart", type=click.Path(path_type=Path, dir_okay=False), help="Also draw bars, .png or .svg.")
 @click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="Also write the JSON to a file.")
+@cache_options
 @json_option
 def bench_inference(
     store: Place | None, split: str, synthetic: str | None, batches: tuple[int, ...], categories: int, backbone: str,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from cli.group import emit, example, json_option, table
-from cli.options import STORE, find_store
+from cli.options import STORE, cache_options, find_store
 from cli.ppa.recognition import parse_numbers, say_means_are_computed
 from cli.progress import progress
 
@@ -51,6 +51,7 @@ if TYPE_CHECKING:
 )
 @click.option("--tasks", type=click.IntRange(1), default=20, show_default=True)
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True)
+@cache_options
 @json_option
 def calibrate(
     phi: Path | None, classifier: Path | None, novel_bias: float | None, aggregate: str | None,

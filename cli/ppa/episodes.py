@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from cli.group import emit, example, json_option
-from cli.options import STORE, find_store
+from cli.options import STORE, cache_options, find_store
 from cli.ppa.episode_table import PAPER_NAMES, table_rows, write_table
 from cli.ppa.recognition import choose_categories, parse_numbers, seen_novel, split_file_option
 from cli.progress import progress
@@ -51,6 +51,7 @@ Run = tuple["Examples", "list[EpisodeMethod]"]  # methods that read the same exa
 @click.option("--device", default="auto", show_default=True, help="Of the learners: auto, cpu, cuda or mps.")
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True)
 @click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="Also write it: .md, .csv or .json.")
+@cache_options
 @json_option
 def episodes(
     store: Place | None, split_file: Path | None, splits: str | None, way: int, shots: str, tasks: int,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from cli.group import emit, example, json_option
-from cli.options import STORE
+from cli.options import STORE, cache_options
 from cli.ppa.recognition import find_test_split
 
 if TYPE_CHECKING:
@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     "--bench", type=click.Path(path_type=Path, dir_okay=False), help="What `ppa bench-inference --json` printed."
 )
 @click.option("--out", type=click.Path(path_type=Path, file_okay=False), help="[default: RUN_FOLDER/figures]")
+@cache_options
 @json_option
 def figures(
     run_folder: Path, store: Place | None, train_split: str, test_split: str | None, phis: tuple[Path, ...],

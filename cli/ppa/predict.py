@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from cli.group import emit, example, json_option, table
-from cli.options import STORE, filter_options
+from cli.options import STORE, cache_options, filter_options
 
 if TYPE_CHECKING:
     from actstore.places import Place
@@ -35,6 +35,7 @@ def classifier_option(command: Command) -> Command:
 @click.argument("images", nargs=-1, type=click.Path(path_type=Path))
 @classifier_option
 @click.option("--store", type=STORE, help="Classify rows of a store instead of images.")
+@cache_options
 @click.option("--split", help="Of --store.  [default: the only one, or train]")
 @filter_options
 @click.option("--top", type=click.IntRange(1), default=5, show_default=True)

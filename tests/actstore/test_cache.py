@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from actstore.objects import ObjectPath
 from tests.object_storage import CountingProxy, S3Server
 
 CHUNK = 96 * 64 * 2 + 4  # bytes of a cached chunk
+_numbers = count()
 
 
 @pytest.fixture
@@ -33,7 +35,7 @@ def make(name: str, rows: Any) -> str:
 
 
 def held(folder: Path) -> list[Path]:
-    return [path for path in folder.rglob("*") if path.is_file()]
+    return [path for path in folder.rglob("*") if path.is_file() and path.name != ".lock"]
 
 
 def test_only_what_is_touched_is_kept(rows: Any, tmp_path: Path) -> None:
@@ -120,6 +122,46 @@ def test_rows_fetch_little_and_warm_ones_nothing(s3: S3Server, tmp_path: Path, r
     finally:
         objects._connect.cache_clear()
         proxy.close()
+
+
+def test_what_else_lies_in_the_folder_is_left_alone(rows: Any, tmp_path: Path) -> None:
+    strange = tmp_path / "my-experiments1" / "run1" / "weights.pt"
+    strange.parent.mkdir(parents=True)
+    strange.write_bytes(bytes(100))
+    train = actstore.open(make("strangers", rows), cache=tmp_path, cache_bytes=2 * CHUNK)["train"]
+    np.testing.assert_array_equal(train.take(np.arange(960)), rows)
+    assert strange.exists()
+    assert len(held(tmp_path)) == 3
+
+
+def test_a_cache_too_small_for_a_chunk_drops_nothing(rows: Any, tmp_path: Path) -> None:
+    actstore.open(make("large", rows), cache=tmp_path)["train"].take([0])
+    train = actstore.open(make("small", rows), cache=tmp_path, cache_bytes=CHUNK // 2)["train"]
+    np.testing.assert_array_equal(train.take([0]), rows[:1])
+    assert len(held(tmp_path)) == 1
+
+
+def test_a_cache_that_cannot_be_written_is_done_without(rows: Any, tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"")
+    train = actstore.open(make("useless", rows), cache=tmp_path / "file")["train"]
+    with pytest.warns(UserWarning, match="no longer cached"):
+        np.testing.assert_array_equal(train.take([5, 700]), rows[[5, 700]])
+    np.testing.assert_array_equal(train.take([300]), rows[[300]])
+
+
+def test_chunks_that_cannot_be_mapped_are_not_cached(rows: Any, tmp_path: Path) -> None:
+    place = "memory://cache/odd"
+    actstore.from_arrays(place, {"train": (rows, np.zeros(960, int))}, chunk_rows=100)
+    with pytest.warns(UserWarning, match="no whole memory pages"):
+        np.testing.assert_array_equal(actstore.open(place, cache=tmp_path)["train"].take([5]), rows[[5]])
+
+
+@given(st.integers(1, 3000), st.sampled_from(["f2", "f4"]))
+def test_chunks_of_a_new_store_can_be_mapped(dim: int, dtype: Any) -> None:
+    spec = actstore.create(f"memory://cache/{dim}-{dtype}-{next(_numbers)}", classes=["a"], dim=dim, dtype=dtype).spec
+    assert spec.chunk_bytes % 4096 == 0
+    assert spec.shard_inner_rows
+    assert spec.chunk_rows % spec.shard_inner_rows == 0
 
 
 @given(st.integers(0, 1 << 40))

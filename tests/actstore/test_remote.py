@@ -11,12 +11,16 @@ import pytest
 from numpy.typing import NDArray
 
 import actstore
+from actstore import commit, creation
 from actstore.cached import CachedRows
+from actstore.chunkfile import crc32c
+from actstore.chunkwriter import begin_storing
 from actstore.errors import DamagedError, IncompleteError, InvalidInputError, LockedError, NotAStoreError, StorageError
 from actstore.objects import ObjectPath
 from actstore.ranged import RangedRows
+from actstore.repair import repair
 from actstore.stream import ClassBatches
-from actstore.verify import verify_store
+from actstore.verify import Fault, verify_store
 
 LAYOUTS: dict[str, dict[str, Any]] = {
     "single rows": {},
@@ -93,6 +97,72 @@ def test_appended_rows_follow(place: str, rows: Any, tmp_path: Path) -> None:
     np.testing.assert_array_equal(after[950:], np.concatenate([rows[950:], rows[:50]]))
     np.testing.assert_allclose(after.means()[7], rows[:50].astype(np.float64).mean(0), rtol=1e-6)
     assert verify_store(store) == []
+
+
+def test_an_append_in_flight_disturbs_no_cold_cache(place: str, rows: Any, tmp_path: Path) -> None:
+    store = make(place, rows)
+    before = actstore.open(place, cache=tmp_path)["train"]
+    before.take([0])  # the ledger is read, the last chunk is not
+    with actstore.open(place, cache=tmp_path / "writer").writer("train", source={"kind": "test"}) as writer:
+        writer.append(rows[:8], LABELS[:8], IDS[:8])
+        buffer, array = writer._buffer, ObjectPath.parse(place) / "train/activations"
+        buffer[writer._filled :] = 0
+        begin_storing(array, store.spec, 10, buffer, crc32c(buffer), writer._ledger)[0].finish()  # longer now
+        np.testing.assert_array_equal(before.take([999]), rows[[999]])
+    np.testing.assert_array_equal(store["train"][990:], np.concatenate([rows[990:], rows[:8]]))
+
+
+def test_a_commit_that_was_overtaken_changes_nothing(place: str, rows: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = make(place, rows)
+    slow = store.writer("train", source={"kind": "slow"})
+    slow.append(rows[:200], LABELS[:200], IDS[:200])
+    write = commit.write_labels_and_ids
+
+    def overtaken(*arguments: Any) -> Any:
+        monkeypatch.setattr(commit, "write_labels_and_ids", write)
+        with store.writer("train", source={"kind": "fast"}, restart=True) as fast:
+            fast.append(rows[:50], LABELS[:50], IDS[:50])
+        return write(*arguments)
+
+    monkeypatch.setattr(commit, "write_labels_and_ids", overtaken)
+    with pytest.raises(LockedError):
+        slow.commit()
+    slow.close()
+    assert len(store["train"]) == 1050
+    np.testing.assert_array_equal(store["train"][1000:], rows[:50])
+
+
+def test_of_two_creations_at_once_one_is_refused(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(creation, "require_free", lambda path: None)  # both have looked, and found nothing
+    actstore.create(place, classes=["a"], dim=64)
+    actstore.create(place, classes=["a"], dim=64)  # the same again, as when an answer is lost
+    with pytest.raises(LockedError):
+        actstore.create(place, classes=["z"], dim=32)
+    assert actstore.open(place).dim == 64
+
+
+def test_kept_means_are_checked(place: str, rows: Any) -> None:
+    store = make(place, rows)
+    means = store["train"].means()
+    chunk = ObjectPath.parse(place) / "train/class_mean/c/0/0"
+    data = bytearray(chunk.read_bytes())
+    data[5] ^= 1
+    chunk.put(bytes(data))
+    assert [fault.array for fault in verify_store(store)] == ["class_mean"]
+    np.testing.assert_array_equal(store["train"].means(), means)  # computed anew
+    other = (np.frombuffer(bytes(data[:-4]), "<f8") + 1).tobytes()
+    chunk.put(other + crc32c(other).to_bytes(4, "little"))  # sound in itself, but of other metadata
+    np.testing.assert_array_equal(store["train"].means(), means)
+
+
+def test_a_live_writer_is_not_repaired_away(place: str, rows: Any) -> None:
+    store = make(place, rows)
+    with store.writer("train", source={"kind": "test"}) as writer:
+        fault = Fault("train", "labels", 0, "corrupt", "")
+        with pytest.raises(LockedError, match="finish that first"):
+            repair(store, [fault])
+        writer.append(rows[:5], LABELS[:5], IDS[:5])
+    assert len(store["train"]) == 1005
 
 
 def test_an_interrupted_build_resumes(place: str, rows: Any) -> None:
@@ -207,9 +277,12 @@ def test_a_bucket_that_vanished(s3: Any, rows: Any) -> None:
         actstore.open("s3://gone/x.zarr")
 
 
-def test_a_place_that_is_none() -> None:
-    with pytest.raises(InvalidInputError, match="s3://BUCKET/NAME"):
-        actstore.open("ftp://host/x.zarr")
+@pytest.mark.parametrize(
+    ("place", "said"), [("ftp://host/x.zarr", "s3://BUCKET/NAME"), ("s3://b/a//x.zarr", "plain name")]
+)
+def test_a_place_that_is_none(place: str, said: str) -> None:
+    with pytest.raises(InvalidInputError, match=said):
+        actstore.open(place)
 
 
 def test_a_forked_process_is_told_to_spawn(s3: Any, rows: Any) -> None:
