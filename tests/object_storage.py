@@ -12,6 +12,12 @@ import time
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+import actstore
 
 CREDENTIALS = {"AWS_ACCESS_KEY_ID": "tester", "AWS_SECRET_ACCESS_KEY": "secret", "AWS_REGION": "us-east-1"}
 
@@ -110,3 +116,12 @@ def free_port() -> int:
     with socket.create_server(("127.0.0.1", 0)) as one:
         port: int = one.getsockname()[1]
         return port
+
+
+LABELS = np.arange(1000) % 7
+IDS = [f"c{row % 7}/{row}.jpg" for row in range(1000)]
+
+
+def store_at(place: str, rows: NDArray[np.float16], **options: Any) -> actstore.ActivationStore:
+    """A store of 1000 rows in chunks of 96."""
+    return actstore.from_arrays(place, {"train": (rows, LABELS, IDS)}, chunk_rows=96, **options)
