@@ -17,10 +17,10 @@ from pathlib import Path
 
 from actstore.chunkfile import CRC_BYTES, chunk_parts
 from actstore.errors import InvalidInputError
-from actstore.files import Data, as_bytes, storage_errors, write_all
+from actstore.files import Data, storage_errors, write_atomic
 
 DEFAULT_LIMIT = 100 << 30
-_UNITS = {"": 1, "K": 10, "M": 20, "G": 30, "T": 40}
+_UNITS = {"": 0, "K": 10, "M": 20, "G": 30, "T": 40}  # powers of two
 
 
 @dataclass(frozen=True)
@@ -41,8 +41,7 @@ def parse_size(text: str) -> int:
     matched = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([KMGT]?)i?B?\s*", text, re.IGNORECASE)
     if matched is None:
         raise InvalidInputError(f"a size is a number of bytes such as 20G or 500M, got {text!r}")
-    unit = matched[2].upper()
-    return int(float(matched[1]) * (1 << _UNITS[unit] if unit else 1))
+    return int(float(matched[1]) * (1 << _UNITS[matched[2].upper()]))
 
 
 class ChunkCache:
@@ -77,23 +76,13 @@ class ChunkCache:
     def add(self, chunk: int, values: Data, crc: int) -> bool:
         """Keep a chunk whose values were checked against `crc`; False where there is no room for it."""
         path = self.paths[chunk]
-        partial = path.with_name(path.name + ".part")
         with storage_errors(path), _locked(self._spec.folder):
             dropped = self._droppable(_files(self._spec.folder))
             if dropped is None:
                 return False
             for old in dropped:
                 old.unlink(missing_ok=True)
-            path.parent.mkdir(parents=True, exist_ok=True)
-            try:
-                with partial.open("wb", buffering=0) as file:
-                    for part in chunk_parts(values, crc):
-                        write_all(file.fileno(), as_bytes(part).data)
-                    os.fsync(file.fileno())
-                partial.replace(path)
-            except OSError:
-                partial.unlink(missing_ok=True)
-                raise
+            write_atomic(path, *chunk_parts(values, crc))
         return True
 
     def _droppable(self, files: list[tuple[float, int, Path]]) -> list[Path] | None:

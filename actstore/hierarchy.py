@@ -16,12 +16,13 @@ from zarr.codecs import BloscCodec, BytesCodec, Crc32cCodec
 from zarr.core.buffer import Buffer, default_buffer_prototype
 from zarr.storage import MemoryStore, ObjectStore, StorePath
 
+from actstore.buckets import bucket_of
 from actstore.chunkfile import chunk_path
 from actstore.encoding import decode_units
 from actstore.errors import DamagedError, LockedError, NotAStoreError, StorageError
 from actstore.ledger import read_ledger
-from actstore.objects import Guard, ObjectPath, Version, bucket_of
-from actstore.places import Place, place_errors, read_files, remove_tree, write_file
+from actstore.objects import Guard, ObjectPath, Version
+from actstore.places import Place, read_files, reading_errors, remove_tree, write_file
 from actstore.spec import KEY, Json, SplitSpec, StoreSpec
 
 ACTIVATIONS = "activations"
@@ -185,7 +186,7 @@ def _write_document(path: Place, document: Mapping[str, Json], version: Version 
 def open_array(path: Place) -> zarr.Array[Any]:
     where = path if isinstance(path, Path) else StorePath(ObjectStore(bucket_of(path.root)), path.key)
     try:
-        with place_errors(path):
+        with reading_errors(path):
             return zarr.open_array(where, mode="r")
     except StorageError:
         raise

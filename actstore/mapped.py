@@ -31,7 +31,7 @@ _FAILED = ctypes.c_void_p(-1).value
 
 
 class OutOfMapsError(OSError):
-    """The kernel gives no more maps or addresses to this process; rows can still be read through Zarr."""
+    """The kernel gives no more maps or addresses to this process; rows can still be read without."""
 
 
 def can_map(chunk_bytes: int, chunks: int) -> bool:

@@ -7,7 +7,7 @@ import os
 import shutil
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
@@ -15,10 +15,11 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from actstore.buckets import object_errors
 from actstore.cache import CacheSpec
 from actstore.chunkfile import chunk_parts, crc32c
 from actstore.files import AtomicFile, Data, storage_errors
-from actstore.objects import Guard, ObjectPath, Upload, object_errors
+from actstore.objects import Guard, ObjectPath, Upload
 
 Place = Path | ObjectPath
 _FILES_AT_ONCE = 8
@@ -92,11 +93,9 @@ def read_files(places: Sequence[Place]) -> Iterator[NDArray[np.uint8] | None]:
             yield from pool.map(read, places)
 
 
-@contextmanager
-def place_errors(place: Place) -> Iterator[None]:
-    """What a disk or a bucket says, in one line."""
-    with storage_errors(place) if isinstance(place, Path) else object_errors(place):
-        yield
+def reading_errors(place: Place) -> AbstractContextManager[None]:
+    """Around a read by another library: what a bucket says, in one line. A disk's errors stay as they are."""
+    return nullcontext() if isinstance(place, Path) else object_errors(place)
 
 
 def read_span(place: Place, start: int, stop: int) -> NDArray[np.uint8]:

@@ -21,7 +21,7 @@ from actstore.cluster import Cluster, anywhere
 from actstore.errors import ActstoreError
 from actstore.hierarchy import create_raw_array, open_array, read_attributes, require_chunks
 from actstore.moments import Moments, Sums, add_sums, choose_pivot, merge_moments, no_sums, sum_rows, to_moments
-from actstore.places import Place, place_errors, remove_tree, write_chunk
+from actstore.places import Place, reading_errors, remove_tree, write_chunk
 from actstore.spans import SUMS_BYTES, Span, plan_spans
 from actstore.tensors import one_thread
 
@@ -177,7 +177,7 @@ def _read(path: Place) -> NDArray[Any]:
     """A kept array. In a bucket its chunk and its metadata are written one after the other: the crc joins them."""
     array = open_array(path)
     require_chunks(path, [0] if array.size else [], array.ndim)
-    with place_errors(path):
+    with reading_errors(path):
         values = np.asarray(array[...])
     if array.attrs.get("crc", crc32c(values)) != crc32c(values):
         raise ValueError(f"{path} is not the array that its metadata describes")

@@ -1,4 +1,4 @@
-"""Rows through Zarr: for compressed, sharded or oddly sized chunks. Same answers as mapped.py, slower."""
+"""Rows through Zarr: for compressed chunks, and for comparison. Same answers as the other readers, slower."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from actstore.errors import DamagedError, StorageError
 from actstore.hierarchy import open_array, require_chunks
-from actstore.places import Place, place_errors
+from actstore.places import Place, reading_errors
 
 
 class ZarrRows:
@@ -44,7 +44,7 @@ class ZarrRows:
 
     def _read(self, selection: tuple[Any, slice]) -> NDArray[Any]:
         try:
-            with place_errors(self._path):
+            with reading_errors(self._path):
                 return np.asarray(self._array.oindex[selection])
         except StorageError:
             raise

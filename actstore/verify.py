@@ -76,16 +76,13 @@ def verify_split(
     except ActstoreError as error:
         return [Fault(path.name, "ledger", -1, "metadata", str(error))]
     faults = list(_metadata_faults(path, spec, split, entries))
-    with ThreadPoolExecutor(os.cpu_count(), initializer=torch.set_num_threads, initargs=(1,)) as pool:
-        if cluster is None:
-            checked = pool.map(_check, [_CheckTask(path, spec, entry) for entry in entries])
-        else:
-            tasks = (_CheckTask(anywhere(path), spec, entry) for entry in entries)
-            checked = cluster.map(f"verify-{path.name}", _check, tasks)
-        for fault, entry in zip(checked, entries, strict=True):
-            faults += [] if fault is None else [fault]
-            if progress is not None:
-                progress(entry.rows)
+    where = path if cluster is None else anywhere(path)
+    tasks = [_CheckTask(where, spec, entry) for entry in entries]
+    checked = _checked_here(tasks) if cluster is None else cluster.map(f"verify-{path.name}", _check, tasks)
+    for fault, entry in zip(checked, entries, strict=True):
+        faults += [] if fault is None else [fault]
+        if progress is not None:
+            progress(entry.rows)
     for name in (*FLAT_ARRAYS, *STATISTICS):
         if name in FLAT_ARRAYS or has_entries(path / name):
             faults += _raw_array_faults(path, name)
@@ -99,6 +96,11 @@ class _CheckTask:
     path: Place
     spec: StoreSpec
     entry: Entry
+
+
+def _checked_here(tasks: list[_CheckTask]) -> Iterator[Fault | None]:
+    with ThreadPoolExecutor(os.cpu_count(), initializer=torch.set_num_threads, initargs=(1,)) as pool:
+        yield from pool.map(_check, tasks)
 
 
 def _check(task: _CheckTask) -> Fault | None:

@@ -23,7 +23,7 @@ HOMES = {
     "zarr": ("actstore/hierarchy.py",),
     "dask": ("actstore/statistics.py", "actstore/convert.py", "actstore/split.py", "actstore/cluster.py"),
     "distributed": ("actstore/cluster.py",),
-    "obstore": ("actstore/objects.py",),
+    "obstore": ("actstore/buckets.py", "actstore/objects.py"),
     "faiss": ("actstore/search/",),
     "click": ("cli/",),
     "tqdm": ("cli/",),

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import actstore
-from actstore import objects
+from actstore import buckets
 from actstore.cache import CacheSpec, ChunkCache, parse_size
 from actstore.errors import InvalidInputError
 from actstore.objects import ObjectPath
@@ -106,7 +106,7 @@ def test_rows_fetch_little_and_warm_ones_nothing(s3: S3Server, tmp_path: Path, r
     actstore.from_arrays(place, {"train": (rows, np.zeros(len(rows), int))}, chunk_rows=4096)
     proxy = CountingProxy(s3.port)
     monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{proxy.port}")
-    objects._connect.cache_clear()  # so that the client goes through the proxy
+    buckets._connect.cache_clear()  # so that the client goes through the proxy
     try:
         train = actstore.open(place)["train"]
         wanted = random.choice(20_000, 900, replace=False)
@@ -120,7 +120,7 @@ def test_rows_fetch_little_and_warm_ones_nothing(s3: S3Server, tmp_path: Path, r
         np.testing.assert_array_equal(cached.take(wanted), rows[wanted])
         assert proxy.fetched == 0
     finally:
-        objects._connect.cache_clear()
+        buckets._connect.cache_clear()
         proxy.close()
 
 

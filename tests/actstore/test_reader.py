@@ -213,3 +213,10 @@ def test_mappings_go_when_their_arrays_are_gone(make_store: Any) -> None:
     assert maps.read_text().count(str(store.path)) == 11  # the last one, kept alive by its view
     del view
     assert str(store.path) not in maps.read_text()
+
+
+def test_an_array_that_was_lost_is_said_to_be_unreadable(make_store: Any) -> None:
+    store = make_store(codec="blosc")
+    (store.path / "train/activations/zarr.json").unlink()
+    with pytest.raises(DamagedError, match="not a readable Zarr array"):
+        store["train"].take([1])

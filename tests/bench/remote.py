@@ -17,7 +17,7 @@ import click
 import numpy as np
 
 import actstore
-from actstore import objects
+from actstore import buckets
 from actstore.bench.measure import Result
 from actstore.objects import ObjectPath
 from actstore.verify import verify_store
@@ -129,12 +129,12 @@ def bytes_of_take(server: S3Server, place: str, rows: int) -> int:
     proxy = CountingProxy(server.port)
     before = os.environ["AWS_ENDPOINT_URL"]
     os.environ["AWS_ENDPOINT_URL"] = f"http://127.0.0.1:{proxy.port}"
-    objects._connect.cache_clear()  # a new client, through the proxy
+    buckets._connect.cache_clear()  # a new client, through the proxy
     train = actstore.open(place)["train"]
     proxy.fetched = 0
     train.take(np.random.default_rng(3).choice(rows, TAKE, replace=False))
     os.environ["AWS_ENDPOINT_URL"] = before
-    objects._connect.cache_clear()
+    buckets._connect.cache_clear()
     fetched = proxy.fetched
     proxy.close()
     return fetched
