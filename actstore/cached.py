@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -41,7 +41,7 @@ class CachedRows(MappedRows):
         self._here = np.zeros(needed, bool)  # mapped
         self._full = False
         self._lock = threading.Lock()
-        self._reserve(rows, spec.dim, spec.dtype, spec.chunk_rows)
+        self._reserve(array, rows, spec.dim, spec.dtype, spec.chunk_rows)
 
     def take(self, rows: NDArray[np.int64]) -> NDArray[Any]:
         """(n,) row ids -> (n, dim)."""
@@ -65,6 +65,28 @@ class CachedRows(MappedRows):
             if not self._here[chunks].all():
                 return self._remote.read(start, stop)
         return super().read(start, stop)
+
+    def scan(self, start: int, stop: int, step: int) -> Iterator[NDArray[Any]]:
+        for chunk, first, last in self.checks.parts(start, stop):
+            self._bring(np.array([chunk]))
+            scan = super().scan if self._here[chunk] else self._remote.scan
+            yield from scan(first, last, step)
+
+    def check(self, chunks: Iterable[int]) -> None:
+        for chunk in chunks:
+            self._bring(np.array([chunk]))
+            if self._here[chunk]:
+                super().check([chunk])
+            else:
+                self._remote.check([chunk])
+
+    def _compare(self, chunk: int, crc: int) -> None:
+        try:
+            super()._compare(chunk, crc)
+        except DamagedError as error:
+            path = self._cache.paths[chunk]
+            path.unlink(missing_ok=True)
+            raise DamagedError(f"{path} in the cache was damaged, and is removed; run the command again") from error
 
     def pieces(self, rows: NDArray[np.int64]) -> Iterator[tuple[slice, NDArray[Any]]]:
         self._bring(np.unique(rows // self._spec.chunk_rows))  # side by side, not piece by piece

@@ -11,7 +11,9 @@ from typing import Any, Self
 
 import numpy as np
 
-from actstore.errors import InvalidInputError
+from actstore.checksum import FIELD, sealed, unsealed
+from actstore.errors import DamagedError, InvalidInputError
+from actstore.files import write_atomic
 
 PARTS = ("base", "novel", "validation")
 
@@ -113,9 +115,21 @@ def read_split(path: Path) -> CategorySplit:
     except (OSError, ValueError) as error:
         raise InvalidInputError(f"{path} must be a JSON file of class names: {error}") from error
     try:
+        data = unsealed(data) if isinstance(data, Mapping) else data
+    except ValueError as error:
+        raise DamagedError(
+            f"{path} is damaged, or was edited ({error}); make it again with `ppa split`, or take its line "
+            f"{FIELD!r} out if its names are as you want them"
+        ) from error
+    try:
         return CategorySplit.from_json(data)
     except InvalidInputError as error:
         raise InvalidInputError(f"{path}: {error}") from None
+
+
+def write_split(path: Path, split: CategorySplit) -> None:
+    """A JSON file that `read_split` reads back."""
+    write_atomic(path, json.dumps(sealed(split.to_json()), indent=1, ensure_ascii=False).encode())
 
 
 def _distinct(names: Iterable[str]) -> tuple[str, ...]:

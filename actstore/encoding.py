@@ -34,8 +34,15 @@ def decode_chunk(spec: StoreSpec, data: NDArray[np.uint8]) -> NDArray[Any]:
 
         return decode_compressed(spec, data)
     inner = spec.shard_inner_rows or spec.chunk_rows
+    require_size(data, spec.chunk_rows // inner * (inner * spec.row_bytes + CRC_BYTES), exactly=spec.is_raw)
     units = data[: spec.chunk_rows // inner * (inner * spec.row_bytes + CRC_BYTES)]
     return decode_units(units, inner * spec.row_bytes).view("<" + spec.dtype).reshape(spec.chunk_rows, spec.dim)
+
+
+def require_size(data: NDArray[np.uint8], expected: int, exactly: bool = True) -> None:
+    """A chunk cut short is said to be so. exactly: nothing follows either."""
+    if len(data) < expected or (exactly and len(data) > expected):
+        raise ValueError(f"it has {len(data)} bytes, expected {expected}")
 
 
 def decode_units(data: NDArray[np.uint8], size: int) -> NDArray[np.uint8]:

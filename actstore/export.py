@@ -44,6 +44,7 @@ class Selection:
         for start in range(0, len(self.rows), _BLOCK_ROWS):
             rows = self.rows[start : start + _BLOCK_ROWS]
             values = np.empty((len(rows), self.split.dim), self.split.dtype)
+            self.split.rows.check(np.unique(rows // self.split.spec.chunk_rows).tolist())
             for part, piece in self.split.rows.pieces(rows):
                 values[part] = piece
             yield rows, values

@@ -14,11 +14,13 @@ from numpy.typing import NDArray
 from zarr.abc.codec import BytesBytesCodec
 from zarr.codecs import BloscCodec, BytesCodec, Crc32cCodec
 from zarr.core.buffer import Buffer, default_buffer_prototype
+from zarr.core.metadata import ArrayV3Metadata
 from zarr.storage import MemoryStore, ObjectStore, StorePath
 
 from actstore.buckets import bucket_of
-from actstore.chunkfile import chunk_path
-from actstore.encoding import decode_units
+from actstore.checksum import FIELD, document_checksum
+from actstore.chunkfile import CRC_BYTES, chunk_path
+from actstore.encoding import decode_units, require_size
 from actstore.errors import DamagedError, LockedError, NotAStoreError, StorageError
 from actstore.ledger import read_ledger
 from actstore.objects import Guard, ObjectPath, Version
@@ -96,6 +98,12 @@ def create_raw_array(
     attributes: Mapping[str, Json] | None = None,
 ) -> None:
     """The metadata of an array whose chunk files are raw values and a crc32c."""
+    _write_document(path, _raw_document(shape, dtype, chunks, attributes))
+
+
+def _raw_document(
+    shape: tuple[int, ...], dtype: str, chunks: tuple[int, ...], attributes: Mapping[str, Json] | None = None
+) -> dict[str, Json]:
     files: Files = {}
     zarr.create_array(
         MemoryStore(files),
@@ -109,7 +117,41 @@ def create_raw_array(
         attributes=dict(attributes or {}),
         zarr_format=3,
     )
-    _write_document(path, _document(files))
+    return _document(files)
+
+
+def expected_document(name: str, spec: StoreSpec, split: SplitSpec) -> dict[str, Json]:
+    """The metadata that an array of this split must have: it follows from the store's own."""
+    if name == ACTIVATIONS:
+        files: Files = {}
+        _create_activations(files, spec, split.rows)
+        return _document(files)
+    dtype, chunk = FLAT_ARRAYS[name]
+    offsets = split.rows + 1 if split.has_ids else 0
+    length = {"labels": split.rows, "path_offsets": offsets, "path_bytes": split.id_bytes}[name]
+    return _raw_document((length,), dtype, (chunk,))
+
+
+def metadata_difference(path: Place, expected: Mapping[str, Json], growing: bool) -> str | None:
+    """What an array's zarr.json says otherwise than expected. growing: it may be longer already."""
+    document = _read_document(path)
+    if "dimension_names" not in document:  # earlier versions named them of activations alone
+        expected = {key: value for key, value in expected.items() if key != "dimension_names"}
+    try:
+        found, wanted = (ArrayV3Metadata.from_dict(dict(one)).to_dict() for one in (document, expected))
+    except (KeyError, ValueError, TypeError, AttributeError, NotImplementedError) as error:
+        return f"{path / 'zarr.json'} cannot be read: {type(error).__name__} {error}".splitlines()[0]
+    if growing and found["shape"][0] > wanted["shape"][0]:  # type: ignore[index,operator,call-overload]
+        found["shape"] = wanted["shape"]
+    for key, value in wanted.items():
+        if key != "attributes" and json.dumps(found.get(key), default=str) != json.dumps(value, default=str):
+            return f"{path / 'zarr.json'} says {key} {found.get(key)}, expected {value}"
+    return None
+
+
+def write_metadata(path: Place, document: Mapping[str, Json]) -> None:
+    """Replace the zarr.json of an array."""
+    _write_document(path, document)
 
 
 def read_attributes(path: Place) -> dict[str, Json]:
@@ -172,11 +214,33 @@ def _read_version(path: Place) -> tuple[dict[str, Json], Version | None]:
         raise NotAStoreError(f"{file} is damaged: {error}") from error
     if not isinstance(document, dict):
         raise NotAStoreError(f"{file} is damaged: expected an object, got {document!r}")
-    return document, version
+    return _unsealed(document, file), version
+
+
+def _unsealed(document: dict[str, Json], file: Place) -> dict[str, Json]:
+    """Without the checksum among its attributes, which covers all but a copy that other tools may have put in."""
+    attributes = document.get("attributes")
+    if not isinstance(attributes, dict) or FIELD not in attributes:
+        return document
+    plain = {**document, "attributes": {key: value for key, value in attributes.items() if key != FIELD}}
+    found = document_checksum({key: value for key, value in plain.items() if key != "consolidated_metadata"})
+    if found != attributes[FIELD]:
+        raise DamagedError(
+            f"{file} is damaged: its checksum is {found}, it says {attributes[FIELD]}; "
+            "try `actstore verify STORE --repair`"
+        )
+    return plain
+
+
+def seal_document(document: Mapping[str, Json]) -> bytes:
+    """The text of a zarr.json. Its checksum is that of the same text without the line of the checksum."""
+    covered = {key: value for key, value in document.items() if key != "consolidated_metadata"}
+    attributes = {**document.get("attributes", {}), FIELD: document_checksum(covered)}
+    return json.dumps({**document, "attributes": attributes}, indent=2, ensure_ascii=False).encode()
 
 
 def _write_document(path: Place, document: Mapping[str, Json], version: Version | None = None) -> None:
-    file, text = path / "zarr.json", json.dumps(document, indent=2, ensure_ascii=False).encode()
+    file, text = path / "zarr.json", seal_document({"attributes": {}, **document})
     if isinstance(file, ObjectPath):
         file.put(text, version) if version != {} else file.create(text)
     else:  # Zarr's own writes are atomic, but not flushed to disk
@@ -210,9 +274,10 @@ def read_flat(path: Place, stop: int) -> NDArray[Any]:
         if data is None:
             raise DamagedError(f"chunk {files[number]} is missing; run `actstore verify`")
         try:
+            require_size(data, size + CRC_BYTES)
             out[number * chunk : (number + 1) * chunk] = decode_units(data, size).view("<" + dtype)
         except ValueError as error:
-            raise DamagedError(f"{path} has a corrupt chunk ({error}); run `actstore verify`") from error
+            raise DamagedError(f"chunk {files[number]} is corrupt ({error}); run `actstore verify`") from error
     return out[:stop]
 
 

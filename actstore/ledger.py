@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, Self
 
+from actstore.checksum import sealed, unsealed
 from actstore.errors import DamagedError, LockedError
 from actstore.files import storage_errors, write_all
 from actstore.objects import ObjectPath, Version
@@ -47,11 +48,11 @@ class Entry:
         }
         if self.file_crc is not None:
             data["file_crc"] = f"{self.file_crc:08x}"
-        return json.dumps(data).encode() + b"\n"
+        return json.dumps(sealed(data)).encode() + b"\n"
 
     @classmethod
     def parse(cls, line: bytes) -> Self:
-        data = json.loads(line)
+        data = unsealed(json.loads(line))
         file_crc = int(data["file_crc"], 16) if "file_crc" in data else None
         return cls(data["chunk"], data["rows"], int(data["crc"], 16), data["bytes"], file_crc)
 
@@ -61,22 +62,28 @@ def read_ledger(array: Place) -> tuple[list[Entry], int]:
 
     A last line without its line break is a write that was killed: it does not count.
     """
+    lines, length = read_lines(array)
+    newest = {entry.chunk: entry for entry in lines}
+    entries = [newest[chunk] for chunk in sorted(newest)]
+    if [entry.chunk for entry in entries] != list(range(len(entries))):
+        raise DamagedError(f"{array / LEDGER} skips a chunk: found {sorted(newest)[:5]}…")
+    return entries, length
+
+
+def read_lines(array: Place) -> tuple[list[Entry], int]:
+    """Every whole line, older states of a chunk included, and their length in bytes."""
     path = array / LEDGER
     try:
         data = path.read_bytes()
     except FileNotFoundError:
         data = b""
     whole = data[: data.rfind(b"\n") + 1]
-    newest: dict[int, Entry] = {}
-    for number, line in enumerate(whole.splitlines(), 1):
+    entries = []
+    for number, line in enumerate(whole.split(b"\n")[:-1], 1):
         try:
-            entry = Entry.parse(line)
-        except (ValueError, KeyError, TypeError) as error:
+            entries.append(Entry.parse(line))
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise DamagedError(f"{path} line {number} is damaged ({error})") from error
-        newest[entry.chunk] = entry
-    entries = [newest[chunk] for chunk in sorted(newest)]
-    if [entry.chunk for entry in entries] != list(range(len(entries))):
-        raise DamagedError(f"{path} skips a chunk: found {sorted(newest)[:5]}…")
     return entries, len(whole)
 
 

@@ -11,7 +11,7 @@ import mmap
 import os
 import sys
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,13 +19,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from actstore.announcement import announce, is_worthwhile
-from actstore.chunkfile import CRC_BYTES
+from actstore.checked import ChunkChecks
+from actstore.chunkfile import CRC_BYTES, extend_crc32c
 from actstore.errors import DamagedError
+from actstore.places import Place
 
 _MAP_FIXED = 0x10  # the same on Linux and macOS; Python's mmap does not name it
 _MAP_NORESERVE = getattr(mmap, "MAP_NORESERVE", 0)
 _MADV_DONTNEED = 4
 _PROT_NONE = 0
+_CHECKED_BYTES = 1 << 20
 _PIECE = 256  # rows: at most 512 MiB of mapped pages at a time
 _FAILED = ctypes.c_void_p(-1).value
 
@@ -46,17 +49,23 @@ class MappedRows:
     whenever it needs memory; `release` hands them back at once.
     """
 
+    decoded_rows: int | None = None
+
     def __init__(self, array: Path, rows: int, dim: int, dtype: str, chunk_rows: int) -> None:
-        self._reserve(rows, dim, dtype, chunk_rows)
+        self._reserve(array, rows, dim, dtype, chunk_rows)
         for chunk in range(-(-rows // chunk_rows)):
             self._mapping.map(chunk, Path(array, "c", str(chunk), "0"))
 
-    def _reserve(self, rows: int, dim: int, dtype: str, chunk_rows: int) -> None:
+    def _reserve(self, array: Place, rows: int, dim: int, dtype: str, chunk_rows: int) -> None:
         self.shape = (rows, dim)
+        self.checks = ChunkChecks(array, rows, chunk_rows)
         self.dtype = np.dtype("<" + dtype)
         self._row_bytes = dim * self.dtype.itemsize
         self._mapping = Mapping(-(-rows // chunk_rows), chunk_rows * self._row_bytes)
-        self._values = np.asarray(_Exposed(self._mapping, self.shape, self.dtype))
+        # with the padding of the last chunk, which its checksum covers
+        padded = (-(-rows // chunk_rows) * chunk_rows, dim)
+        self._whole = np.asarray(_Exposed(self._mapping, padded, self.dtype))
+        self._values = self._whole[:rows]
         self._announces = is_worthwhile(rows * self._row_bytes)
 
     def take(self, rows: NDArray[np.int64]) -> NDArray[Any]:
@@ -76,6 +85,44 @@ class MappedRows:
         """(stop - start, dim), a read-only view."""
         view: NDArray[Any] = self._values[start:stop]
         return view
+
+    def scan(self, start: int, stop: int, step: int) -> Iterator[NDArray[Any]]:
+        """Rows in order, at most `step` at a time. A checksum is taken of each piece just before it is handed out, so
+        that memory is read once for both; each chunk is compared with the ledger when its last piece has passed."""
+        crc = 0
+        for first in range(start, stop, step):
+            last = min(stop, first + step)
+            for chunk, begin, end in self.checks.parts(first, last):
+                if self.checks.is_done(chunk):
+                    continue
+                if begin == start:
+                    crc = self._crc(chunk * self.checks.chunk_rows, begin)
+                elif begin % self.checks.chunk_rows == 0:
+                    crc = 0
+                crc = self._crc(begin, end, crc)
+                if end == stop:
+                    crc = self._crc(end, (chunk + 1) * self.checks.chunk_rows, crc)
+                if end == stop or end % self.checks.chunk_rows == 0:
+                    self._compare(chunk, crc)
+            yield self._values[first:last]
+
+    def check(self, chunks: Iterable[int]) -> None:
+        """Compare chunks with the ledger, those that were not yet; DamagedError names the first that differs."""
+        size = self.checks.chunk_rows
+        for chunk in chunks:
+            if not self.checks.is_done(chunk):
+                self._compare(chunk, self._crc(chunk * size, (chunk + 1) * size))
+
+    def _crc(self, start: int, stop: int, crc: int = 0) -> int:
+        """Extended by rows, padding included; a few at a time, since other Python threads wait meanwhile."""
+        step = max(1, _CHECKED_BYTES // self._row_bytes)
+        for first in range(start, stop, step):
+            crc = extend_crc32c(crc, self._whole[first : min(stop, first + step)].view(np.uint8))
+        return crc
+
+    def _compare(self, chunk: int, crc: int) -> None:
+        size = self.checks.chunk_rows
+        self.checks.compare(chunk, crc, self._whole[chunk * size : (chunk + 1) * size])
 
     def release(self, start: int, stop: int) -> None:
         """Unmap the pages of these rows from this process; views stay valid and fault back in."""

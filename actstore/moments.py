@@ -54,15 +54,14 @@ def sum_rows(
     near = _Accumulator(len(present), len(pivot), working)
     far = _Accumulator(len(present), len(pivot))
     done = flushed = 0
-    for block in blocks:
-        for piece in pieces_as_float(block, working):
-            near.add(index[done : done + len(piece)], piece.sub_(shift))
-            done += len(piece)
-            touched = np.flatnonzero(np.bincount(local[flushed:done]))
-            # Long enough that moving sums costs less than adding rows, short enough for float32.
-            if done == len(labels) or done - flushed >= max(_FLUSH_ROWS, 16 * len(touched)):
-                near.move_to(far, torch.from_numpy(touched))
-                flushed = done
+    for piece in pieces_as_float(blocks, working):
+        near.add(index[done : done + len(piece)], piece.sub_(shift))
+        done += len(piece)
+        touched = np.flatnonzero(np.bincount(local[flushed:done]))
+        # Long enough that moving sums costs less than adding rows, short enough for float32.
+        if done == len(labels) or done - flushed >= max(_FLUSH_ROWS, 16 * len(touched)):
+            near.move_to(far, torch.from_numpy(touched))
+            flushed = done
     first = int(np.searchsorted(present, 0))  # -1, unlabelled, comes before all classes
     count = np.bincount(local, minlength=len(present)).astype(np.int64)
     return Sums(present[first:].astype(np.int64), count[first:], far.total[first:], far.squares[first:])

@@ -6,18 +6,19 @@ their crc32c. An inner chunk is checked whenever it is read; of raw chunks only 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from actstore.checked import scan_chunks
 from actstore.chunkfile import CRC_BYTES, chunk_path
 from actstore.encoding import decode_units
 from actstore.errors import DamagedError
 from actstore.objects import ObjectPath, threads
-from actstore.places import Place, read_ranges, read_span
+from actstore.places import Place, read_ranges, read_span, size_of
 from actstore.spec import StoreSpec
 
 _CHUNKS_AT_ONCE = 8  # whose ranges are asked for side by side, each with up to 10 requests
@@ -30,6 +31,11 @@ class RangedRows:
         self.shape = (rows, spec.dim)
         self.dtype = np.dtype("<" + spec.dtype)
         self._array, self._spec = array, spec
+        inner = spec.shard_inner_rows
+        index = 16 * (spec.chunk_rows // inner) + CRC_BYTES if inner else 0  # where each inner chunk lies
+        self._file_bytes = spec.chunk_bytes + CRC_BYTES * (spec.chunk_rows // (inner or spec.chunk_rows)) + index
+        self.decoded_rows: int | None = spec.chunk_rows
+        self._checked_chunks = np.zeros(-(-rows // spec.chunk_rows), bool)
         self._unit = spec.shard_inner_rows or 1  # rows that are read together
         self._stride = self._unit * spec.row_bytes + (CRC_BYTES if spec.shard_inner_rows else 0)
 
@@ -68,6 +74,18 @@ class RangedRows:
             done += last - first
         return out
 
+    def scan(self, start: int, stop: int, step: int) -> Iterator[NDArray[Any]]:
+        return scan_chunks(self, self._spec.chunk_rows, start, stop, step)
+
+    def check(self, chunks: Iterable[int]) -> None:
+        """Inner chunks are checked whenever they are read; of others the whole is read, once."""
+        if self._spec.shard_inner_rows:
+            return
+        for chunk in chunks:
+            if not self._checked_chunks[chunk]:
+                self._read_whole(chunk)
+                self._checked_chunks[chunk] = True
+
     def release(self, start: int, stop: int) -> None:
         """Nothing is held."""
 
@@ -78,6 +96,8 @@ class RangedRows:
         path = chunk_path(self._array, chunk)
         pieces = self._checked(path, lambda: read_ranges(path, starts.tolist(), (starts + self._stride).tolist()))
         data = np.frombuffer(b"".join(pieces), np.uint8)
+        if len(data) != len(units) * self._stride:
+            raise DamagedError(f"chunk {path} is {self._what_is_wrong(path)}; run `actstore verify`")
         out[:] = self._rows_of(path, data)[at * self._unit + rows % self._unit]
 
     def _read_from(self, chunk: int, first: int, last: int) -> NDArray[Any]:
@@ -85,12 +105,18 @@ class RangedRows:
         unit = first // self._unit
         start, stop = unit * self._stride, -(-last // self._unit) * self._stride
         path = chunk_path(self._array, chunk)
-        if not self._spec.shard_inner_rows and last - first == self._spec.chunk_rows:
-            data = self._checked(path, lambda: read_span(path, 0, self._spec.chunk_bytes + CRC_BYTES))
-            return self._rows_of(path, data, self._spec.chunk_bytes)
+        used = min(self._spec.chunk_rows, self.shape[0] - chunk * self._spec.chunk_rows)
+        if not self._spec.shard_inner_rows and last - first == used:
+            return self._read_whole(chunk)[:used]
         data = self._checked(path, lambda: read_span(path, start, stop))
         offset = unit * self._unit
         return self._rows_of(path, data)[first - offset : last - offset]
+
+    def _read_whole(self, chunk: int) -> NDArray[Any]:
+        """(chunk_rows, dim) of a raw chunk, against its own crc."""
+        path = chunk_path(self._array, chunk)
+        data = self._checked(path, lambda: read_span(path, 0, self._spec.chunk_bytes + CRC_BYTES))
+        return self._rows_of(path, data, self._spec.chunk_bytes)
 
     def _rows_of(self, path: Place, data: NDArray[np.uint8], checked: int = 0) -> NDArray[Any]:
         """Units of bytes -> (units * unit rows, dim). checked: bytes of a unit that is followed by a crc."""
@@ -107,4 +133,10 @@ class RangedRows:
         try:
             return fetch()
         except (FileNotFoundError, ValueError) as error:  # ValueError: an empty file cannot be mapped
-            raise DamagedError(f"chunk {path} is missing or truncated; run `actstore verify`") from error
+            raise DamagedError(f"chunk {path} is {self._what_is_wrong(path)}; run `actstore verify`") from error
+
+    def _what_is_wrong(self, path: Place) -> str:
+        try:
+            return f"truncated: {size_of(path)} bytes, expected {self._file_bytes}"
+        except FileNotFoundError:
+            return "missing"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from typing import Any, Protocol
 
@@ -23,11 +23,18 @@ class Rows(Protocol):
     """Random and sequential access to (rows, dim) values."""
 
     shape: tuple[int, int]
+    decoded_rows: int | None  # that are decoded together; None: any range is as good as another
 
     def take(self, rows: NDArray[np.int64]) -> NDArray[Any]: ...
     def pieces(self, rows: NDArray[np.int64]) -> Iterator[tuple[slice, NDArray[Any]]]: ...
     def read(self, start: int, stop: int) -> NDArray[Any]: ...
     def release(self, start: int, stop: int) -> None: ...
+    def scan(self, start: int, stop: int, step: int) -> Iterator[NDArray[Any]]:
+        """Rows in order, at most `step` at a time, for passes over whole chunks: each is checked on the way, and what
+        is wrong with a chunk may be raised after its first rows were handed out."""
+
+    def check(self, chunks: Iterable[int]) -> None:
+        """Refuse damaged chunks; one that was found sound is not looked at again."""
 
 
 def open_rows(array: Place, spec: StoreSpec, rows: int, mapped: bool = True) -> Rows:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from actstore.checked import CheckedRows
 from actstore.classes import ClassIndex
 from actstore.errors import InvalidInputError
 from actstore.hierarchy import ACTIVATIONS, read_flat
@@ -31,12 +32,21 @@ class Split:
     """The committed rows of a split. Cheap to make, pickles to its path, safe to share between threads
     and with forked or spawned workers."""
 
-    def __init__(self, store: Place, name: str, spec: StoreSpec, split: SplitSpec, mapped: bool = True) -> None:
+    def __init__(
+        self,
+        store: Place,
+        name: str,
+        spec: StoreSpec,
+        split: SplitSpec,
+        mapped: bool = True,
+        checked: bool = False,
+    ) -> None:
         self.store_path = store
         self.name = name
         self.spec = spec
         self.committed = split
         self.mapped = mapped
+        self.checked = checked
 
     def __len__(self) -> int:
         return self.committed.rows
@@ -73,7 +83,8 @@ class Split:
     @cached_property
     def rows(self) -> Rows:
         """The reader underneath: mapped chunks, or Zarr."""
-        return open_rows(self.path / ACTIVATIONS, self.spec, len(self), self.mapped)
+        rows = open_rows(self.path / ACTIVATIONS, self.spec, len(self), self.mapped)
+        return CheckedRows(rows, self.spec.chunk_rows) if self.checked else rows
 
     @cached_property
     def labels(self) -> NDArray[np.int32]:
@@ -202,7 +213,7 @@ class Split:
         return RowDataset(self, batch_size, seed=seed, **options)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"arguments": (self.store_path, self.name, self.spec, self.committed, self.mapped)}
+        return {"arguments": (self.store_path, self.name, self.spec, self.committed, self.mapped, self.checked)}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__init__(*state["arguments"])  # type: ignore[misc]

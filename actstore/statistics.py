@@ -23,7 +23,7 @@ from actstore.hierarchy import create_raw_array, open_array, read_attributes, re
 from actstore.moments import Moments, Sums, add_sums, choose_pivot, merge_moments, no_sums, sum_rows, to_moments
 from actstore.places import Place, reading_errors, remove_tree, write_chunk
 from actstore.spans import SUMS_BYTES, Span, plan_spans
-from actstore.tensors import one_thread
+from actstore.tensors import PIECE_ROWS, one_thread
 
 if TYPE_CHECKING:
     from actstore.split import Split
@@ -143,7 +143,7 @@ def _blocks(split: Split, start: int, stop: int, progress: Progress | None) -> I
     chunk_rows = split.spec.chunk_rows
     while start < stop:
         edge = min(stop, (start // chunk_rows + 1) * chunk_rows)
-        yield split.rows.read(start, edge)
+        yield from split.rows.scan(start, edge, PIECE_ROWS)
         split.rows.release(start, edge)
         if progress is not None:
             progress(edge - start)

@@ -23,9 +23,10 @@ from actstore.writer import SplitWriter
 class ActivationStore:
     """`store["train"]` reads a split, `store.writer("train")` adds rows to it."""
 
-    def __init__(self, path: Place, spec: StoreSpec) -> None:
+    def __init__(self, path: Place, spec: StoreSpec, checked: bool = False) -> None:
         self.path = path
         self.spec = spec
+        self.checked = checked
 
     @property
     def classes(self) -> tuple[str, ...]:
@@ -55,7 +56,7 @@ class ActivationStore:
             raise IncompleteError(
                 f"split {name!r} of {self.path} is not complete; repeat the command that builds it, it resumes"
             )
-        return Split(self.path, name, self.spec.of_split(splits[name]), splits[name])
+        return Split(self.path, name, self.spec.of_split(splits[name]), splits[name], checked=self.checked)
 
     def __contains__(self, name: str) -> bool:
         return name in self.splits
@@ -141,10 +142,17 @@ def _locked_folder(path: Place) -> Iterator[None]:
         os.close(descriptor)
 
 
-def open(path: str | Place, cache: str | Path | None = None, cache_bytes: int = DEFAULT_LIMIT) -> ActivationStore:  # noqa: A001
+def open(  # noqa: A001
+    path: str | Place,
+    cache: str | Path | None = None,
+    cache_bytes: int = DEFAULT_LIMIT,
+    checked: bool = False,
+) -> ActivationStore:
     """Open an existing store: a folder, or s3://BUCKET/NAME and the like.
 
     cache: a folder where chunks of a remote store are kept, at most cache_bytes of them; they are mapped from then on.
+    checked: compare every chunk with its checksum before rows are first taken from it. Passes over all rows (means,
+    export, indexes, the first exact search) always do; of `take` it costs the reading of whole chunks.
     """
     place = parse_place(path, None if cache is None else CacheSpec(Path(cache), cache_bytes))
     if isinstance(place, Path) and not place.exists():
@@ -152,4 +160,4 @@ def open(path: str | Place, cache: str | Path | None = None, cache_bytes: int = 
     attributes = read_attributes(place)
     if KEY not in attributes:
         raise NotAStoreError(f"{place} is Zarr, but not an activation store (no '{KEY}' attribute)")
-    return ActivationStore(place, StoreSpec.from_json(attributes[KEY], str(place)))
+    return ActivationStore(place, StoreSpec.from_json(attributes[KEY], str(place)), checked)

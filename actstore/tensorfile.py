@@ -9,6 +9,7 @@ from typing import Any
 
 from torch import Tensor
 
+from actstore.checksum import BLANK, FIELD, require_header, seal_header
 from actstore.errors import DamagedError, InvalidInputError
 from actstore.files import write_atomic
 
@@ -17,31 +18,53 @@ _KEY = "actstore"
 
 def write_tensors(path: Path, kind: str, tensors: Mapping[str, Tensor], about: Mapping[str, Any]) -> None:
     """One file for both, so that tensors and description can never be of different moments."""
-    from safetensors.torch import save
-
-    text = json.dumps({"kind": kind, **about}, ensure_ascii=False)
-    plain = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
-    write_atomic(path, save(plain, {_KEY: text}))
+    save_tensors(path, tensors, {_KEY: json.dumps({"kind": kind, **about}, ensure_ascii=False)})
 
 
 def read_tensors(path: Path, kind: str) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """Tensors and description of a file that `write_tensors` wrote as this kind."""
-    from safetensors import SafetensorError, safe_open
-    from safetensors.torch import load_file
-
     if not path.is_file():
         raise InvalidInputError(f"no {kind} at {path}")
-    try:
-        with safe_open(path, "pt") as file:
-            text = (file.metadata() or {}).get(_KEY)
-        tensors = load_file(path)
-    except SafetensorError as error:
-        # a pickle ends up here too: it is never opened as one, since opening a pickle can run what is in it
-        raise DamagedError(f"{path} is damaged or no safetensors file ({error}); expected a {kind}") from error
-    about = _parse(text)
+    tensors, metadata = load_tensors(path, f"expected a {kind}")
+    about = _parse(metadata.get(_KEY))
     if about.get("kind") != kind:
         raise InvalidInputError(f"{path} must be a {kind}, got {_article(about.get('kind'))}")
     return tensors, about
+
+
+def save_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) -> None:
+    """A safetensors file with a checksum of all of it in its metadata."""
+    from safetensors.torch import save
+
+    plain = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+    write_atomic(path, seal_header(save(plain, {**metadata, FIELD: BLANK})))
+
+
+def load_tensors(path: Path, remedy: str) -> tuple[dict[str, Tensor], dict[str, str]]:
+    """Tensors and metadata of any safetensors file; refused where it is damaged or holds a NaN or an infinity.
+
+    remedy: what a message ends with.
+    """
+    from safetensors import SafetensorError, safe_open
+    from safetensors.torch import load_file
+
+    require_header(path, remedy)
+    try:
+        with safe_open(path, "pt") as file:
+            metadata = dict(file.metadata() or {})
+        tensors = load_file(path)
+    except SafetensorError as error:
+        # a pickle ends up here too: it is never opened as one, since opening a pickle can run what is in it
+        raise DamagedError(f"{path} is damaged or no safetensors file ({error}); {remedy}") from error
+    metadata.pop(FIELD, None)
+    require_finite(path, tensors, remedy)
+    return tensors, metadata
+
+
+def require_finite(path: Path, tensors: Mapping[str, Tensor], remedy: str) -> None:
+    for name, tensor in tensors.items():
+        if tensor.is_floating_point() and not bool(tensor.isfinite().all()):
+            raise DamagedError(f"{path} is damaged: {name} holds a NaN or an infinity; {remedy}")
 
 
 def below(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:

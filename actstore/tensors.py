@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -59,15 +59,16 @@ def convert_into(out: NDArray[Any], values: NDArray[Any]) -> None:
             out[...] = values
 
 
-def pieces_as_float(values: NDArray[Any], dtype: torch.dtype) -> Iterator[torch.Tensor]:
-    """(n, dim) of that type over pieces of the rows; the tensor is reused by the next piece."""
-    source = borrow(values)
-    buffer = torch.empty((min(PIECE_ROWS, len(values)), values.shape[1]), dtype=dtype)
-    for start in range(0, len(values), PIECE_ROWS):
-        piece = source[start : start + PIECE_ROWS]
-        converted = buffer[: len(piece)]
-        converted.copy_(piece)
-        yield converted
+def pieces_as_float(blocks: Iterable[NDArray[Any]], dtype: torch.dtype) -> Iterator[torch.Tensor]:
+    """(n, dim) of that type over pieces of blocks of rows; the tensor is reused by the next piece."""
+    buffer = torch.empty((0, 0), dtype=dtype)
+    for values in blocks:
+        source = borrow(values)
+        if len(buffer) < min(PIECE_ROWS, len(values)):
+            buffer = torch.empty((min(PIECE_ROWS, len(values)), values.shape[1]), dtype=dtype)
+        for start in range(0, len(values), PIECE_ROWS):
+            piece = source[start : start + PIECE_ROWS]
+            yield buffer[: len(piece)].copy_(piece)
 
 
 def first_non_finite_row(values: NDArray[Any]) -> int | None:

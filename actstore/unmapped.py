@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from actstore.checked import scan_chunks
 from actstore.errors import DamagedError, StorageError
 from actstore.hierarchy import open_array, require_chunks
 from actstore.places import Place, reading_errors
@@ -19,6 +20,7 @@ class ZarrRows:
         self.dtype = np.dtype("<" + dtype)
         self._path = array
         self._chunk_rows = chunk_rows
+        self.decoded_rows: int | None = chunk_rows
         self._array = open_array(array)
 
     def take(self, rows: NDArray[np.int64]) -> NDArray[Any]:
@@ -38,6 +40,12 @@ class ZarrRows:
             return np.empty((0, self.shape[1]), self.dtype)
         require_chunks(self._path, range(start // self._chunk_rows, (stop - 1) // self._chunk_rows + 1), ndim=2)
         return self._read((slice(start, stop), slice(None)))
+
+    def scan(self, start: int, stop: int, step: int) -> Iterator[NDArray[Any]]:
+        return scan_chunks(self, self._chunk_rows, start, stop, step)
+
+    def check(self, chunks: Iterable[int]) -> None:
+        """Zarr checks the crc of what it decodes."""
 
     def release(self, start: int, stop: int) -> None:
         """Nothing is held."""

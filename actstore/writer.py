@@ -173,7 +173,7 @@ class SplitWriter:
         if rows % chunk_rows:
             chunk = rows // chunk_rows
             values = np.zeros((chunk_rows, self._spec.dim), "<" + self._spec.dtype)
-            kept = open_rows(self._split / ACTIVATIONS, self._spec, rows).read(chunk * chunk_rows, rows)
+            kept = self._sound_rows(chunk, rows)
             values[: len(kept)] = kept
             array = self._split / ACTIVATIONS
             begin_storing(array, self._spec, chunk, values, crc32c(values), self._ledger)[0].finish()
@@ -196,8 +196,13 @@ class SplitWriter:
         self._buffer = self._chunks.buffer()
         if self._filled:
             start = self._chunk * self._spec.chunk_rows
-            rows = open_rows(self._split / ACTIVATIONS, self._spec, start + self._filled)
-            self._buffer[: self._filled] = rows.read(start, start + self._filled)
+            self._buffer[: self._filled] = self._sound_rows(self._chunk, start + self._filled)
+
+    def _sound_rows(self, chunk: int, stop: int) -> NDArray[Any]:
+        """Rows of a chunk that is to be written again: damage must not get a checksum of its own."""
+        rows = open_rows(self._split / ACTIVATIONS, self._spec, stop)
+        rows.check([chunk])
+        return rows.read(chunk * self._spec.chunk_rows, stop)
 
     def _fill(self, values: NDArray[Any], labels: NDArray[np.int32], ids: list[bytes] | None, offset: int) -> int:
         target = self._buffer[self._filled : self._filled + len(values)]

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Sequence
 from pathlib import Path
 
+from actstore.checksum import sealed, unsealed
 from actstore.errors import DamagedError
 from actstore.files import write_atomic
 from predictor.calibrate import Calibration
@@ -14,7 +16,7 @@ NAME, FIGURE = "calibration.json", "calibration.png"
 
 
 def save_calibrations(folder: Path, calibrations: Sequence[Calibration]) -> Path:
-    text = json.dumps([one.to_json() for one in calibrations], indent=1)
+    text = json.dumps(sealed({"calibrations": [one.to_json() for one in calibrations]}), indent=1)
     write_atomic(folder / NAME, text.encode())
     return folder / NAME
 
@@ -31,6 +33,11 @@ def load_calibrations(folder: Path) -> list[Calibration]:
     if not path.exists():
         return []
     try:
-        return [Calibration(**one) for one in json.loads(path.read_text("utf-8"))]
-    except (ValueError, TypeError) as error:
-        raise DamagedError(f"{path} is damaged: {error}; make it again with `ppa calibrate`") from error
+        found = json.loads(path.read_text("utf-8"))
+        listed = found if isinstance(found, list) else unsealed(found)["calibrations"]  # a list: before checksums
+        calibrations = [Calibration(**one) for one in listed]
+        if not calibrations or not all(math.isfinite(one.novel_bias) for one in calibrations):
+            raise ValueError("expected at least one calibration, with a finite bias")
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise DamagedError(f"{path} is damaged ({error}); make it again with `ppa calibrate`") from error
+    return calibrations

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from actstore.backbones.weights import read_weights
 from actstore.errors import InvalidInputError
-from actstore.files import write_atomic
+from actstore.tensorfile import save_tensors
 
 NAMES = (("fc.weight", "fc.bias"), ("weight", "bias"))  # a network's file, or a file of the head alone
 
@@ -62,10 +62,8 @@ def read_head(path: Path) -> Head:
 
 def write_head(path: Path, head: Head) -> None:
     """A .safetensors file that `read_head` reads back."""
-    from safetensors.torch import save
-
-    metadata = None if head.classes is None else {"classes": json.dumps(list(head.classes), ensure_ascii=False)}
-    write_atomic(path, save({"weight": head.weight.contiguous(), "bias": head.bias.contiguous()}, metadata))
+    metadata = {} if head.classes is None else {"classes": json.dumps(list(head.classes), ensure_ascii=False)}
+    save_tensors(path, {"weight": head.weight, "bias": head.bias}, metadata)
 
 
 def head_for(head: Head, base: Sequence[str], dim: int) -> Head:

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from actstore.errors import DamagedError, InvalidInputError, LockedError
 from actstore.files import storage_errors, write_atomic
+from actstore.tensorfile import load_tensors, save_tensors
 
 TENSORS, READABLE = "checkpoint.safetensors", "checkpoint.json"
 _MODEL, _MOMENTUM = "model.", "momentum."
@@ -61,15 +62,12 @@ def save_checkpoint(
     folder: Path, identity: Mapping[str, Any], state: TrainingState, network: nn.Module, optimiser: torch.optim.SGD
 ) -> None:
     """The tensors' file also carries the state, so that the two can never be of different steps."""
-    from safetensors.torch import save
-
     tensors = {_MODEL + name: tensor for name, tensor in network.state_dict().items()}
     for name, parameter in network.named_parameters():
         if (buffer := optimiser.state[parameter].get("momentum_buffer")) is not None:
             tensors[_MOMENTUM + name] = buffer
     text = json.dumps({"identity": identity, "state": asdict(state)}, ensure_ascii=False)
-    plain = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
-    write_atomic(folder / TENSORS, save(plain, {"training": text}))
+    save_tensors(folder / TENSORS, tensors, {"training": text})
     write_atomic(folder / READABLE, json.dumps(json.loads(text), indent=1, ensure_ascii=False).encode())
 
 
@@ -91,14 +89,10 @@ def load_checkpoint(
 
 
 def _read(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    from safetensors import SafetensorError, safe_open
-    from safetensors.torch import load_file
-
+    tensors, metadata = load_tensors(path, "use --restart")
     try:
-        tensors = load_file(path)
-        with safe_open(path, "pt") as file:
-            written: dict[str, Any] = json.loads(file.metadata()["training"])
-    except (SafetensorError, KeyError, TypeError, ValueError) as error:
+        written: dict[str, Any] = json.loads(metadata["training"])
+    except (KeyError, TypeError, ValueError) as error:
         raise DamagedError(f"{path} is damaged or no checkpoint of `ppa pretrain` ({error}); use --restart") from error
     return tensors, written
 

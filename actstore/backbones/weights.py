@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from actstore.backbones.transform import Transform
 from actstore.errors import InvalidInputError
-from actstore.files import write_atomic
+from actstore.tensorfile import load_tensors, require_finite, save_tensors
 
 WRAPPERS = ("state_dict", "model")  # keys under which training scripts keep the weights
 PREFIXES = ("module.", "_orig_mod.")  # left by DataParallel and torch.compile
@@ -42,7 +42,9 @@ def read_weights(path: Path) -> Weights:
     if path.suffix == ".safetensors":
         return _read_safetensors(path)
     if path.suffix in (".pth", ".pt"):
-        return Weights(path, _unwrap(_load_pickle(path), path))
+        tensors = _unwrap(_load_pickle(path), path)
+        require_finite(path, tensors, "get the file again")
+        return Weights(path, tensors)
     raise InvalidInputError(f"weights must be a .pth, .pt or .safetensors file, got {path}")
 
 
@@ -54,27 +56,16 @@ def save_weights(
     transform: Transform | None = None,
 ) -> None:
     """A .safetensors file that `load_backbone` reads back with its class names and transform."""
-    from safetensors.torch import save
-
     metadata = {"backbone": json.dumps(backbone)}
     if classes is not None:
         metadata["classes"] = json.dumps(list(classes))
     if transform is not None:
         metadata["transform"] = json.dumps(transform.to_json())
-    tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in module.state_dict().items()}
-    write_atomic(path, save(tensors, metadata))
+    save_tensors(path, module.state_dict(), metadata)
 
 
 def _read_safetensors(path: Path) -> Weights:
-    from safetensors import SafetensorError, safe_open
-    from safetensors.torch import load_file
-
-    try:
-        tensors = load_file(path)
-        with safe_open(path, "pt") as file:
-            metadata: dict[str, str] = file.metadata() or {}
-    except SafetensorError as error:
-        raise InvalidInputError(f"{path} is damaged or no safetensors file: {error}") from error
+    tensors, metadata = load_tensors(path, "get the file again, or train it again")
     transform = _parse(metadata, "transform", dict, path)
     classes = _parse(metadata, "classes", list, path)
     return Weights(

@@ -19,6 +19,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
+from actstore.checksum import file_checksum, sealed, unsealed
 from actstore.errors import DamagedError, InvalidInputError, StorageError
 from actstore.files import storage_errors, write_atomic
 from actstore.places import local_folder
@@ -47,8 +48,8 @@ def publish(split: Split, name: str, suffix: str, settings: Mapping[str, Json], 
             partial.replace(target)
         finally:
             partial.unlink(missing_ok=True)
-        document = {"file": target.name, "bytes": target.stat().st_size, **description}
-        write_atomic(folder(split) / f"{name}.json", json.dumps(document, indent=2).encode())
+        document = {"file": target.name, "bytes": target.stat().st_size, "crc": file_checksum(target), **description}
+        write_atomic(folder(split) / f"{name}.json", json.dumps(sealed(document), indent=2).encode())
         for old in folder(split).glob(f"{name}.*{suffix}"):
             if old != target:
                 old.unlink(missing_ok=True)
@@ -58,19 +59,19 @@ def publish(split: Split, name: str, suffix: str, settings: Mapping[str, Json], 
 def find(split: Split, name: str) -> tuple[Path, dict[str, Json]] | None:
     """The data file and settings of what was published for this very content; None where there is nothing.
 
-    What belongs to other content, or has lost its data, is refused by name.
+    What belongs to other content, or is not what was written, is refused by name.
     """
     note = folder(split) / f"{name}.json"
     rebuild = f"rebuild it with `actstore index {split.store_path} --split {split.name} --kind {name}`"
     try:
-        document = json.loads(note.read_bytes())
+        document = unsealed(json.loads(note.read_bytes()))
         content, settings, data = document["content"], document["settings"], note.with_name(document["file"])
         complete = data.stat().st_size == document["bytes"]
     except FileNotFoundError:
         if note.exists():
             raise DamagedError(f"{note} names a file that is gone; {rebuild}") from None
         return None
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise DamagedError(f"{note} is damaged ({error}); {rebuild}") from error
     if content != split.content:
         raise InvalidInputError(
@@ -79,6 +80,8 @@ def find(split: Split, name: str) -> tuple[Path, dict[str, Json]] | None:
         )
     if not complete:
         raise DamagedError(f"{data} is truncated; {rebuild}")
+    if (found := document.get("crc")) is not None and found != file_checksum(data):
+        raise DamagedError(f"{data} is damaged: its checksum is not the one in {note.name}; {rebuild}")
     return data, settings
 
 

@@ -51,6 +51,7 @@ def build_index(
     settings = _settings(parse_kind(kind), table, dims, lists, refine)
     if not 0 < recall <= 1:
         raise InvalidInputError(f"recall must be above 0 and at most 1, got {recall}")
+    table.check()
     held = () if queries is not None else _hold_out(table, seed)
     probes = table.take(np.array(held, np.int64)).float() if queries is None else queries
     settings = replace(settings, held_out=held)

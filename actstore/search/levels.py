@@ -49,6 +49,7 @@ class Levels:
 
 def build_levels(table: RowTable, progress: Progress | None = None) -> Levels:
     """Fitted, decided on and filled; kept beside the store where the table is a split."""
+    table.check()
     directions = fit_directions(table)
     narrowing = measure_narrowing(table, directions)
     widths = choose_widths(narrowing, len(table), table.dim)

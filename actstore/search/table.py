@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,7 +12,6 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from actstore.errors import InvalidInputError
-from actstore.mapped import MappedRows
 from actstore.search.beside import load_cached, save_cached
 from actstore.search.workers import crew, spread
 from actstore.tensors import borrow
@@ -51,9 +51,7 @@ class RowTable:
     @property
     def block_rows(self) -> int | None:
         """Where rows are decoded chunk by chunk, the rows of a chunk; None: any block is as good."""
-        if self.split is None or isinstance(self.split.rows, MappedRows):
-            return None
-        return self.split.spec.chunk_rows
+        return None if self.split is None else self.split.rows.decoded_rows
 
     def read(self, start: int, stop: int) -> Tensor:
         """(stop - start, dim) in the stored type; not to be written to."""
@@ -66,6 +64,18 @@ class RowTable:
         if self.split is None:
             return self._held.index_select(0, torch.from_numpy(rows))
         return torch.from_numpy(self.split.rows.take(rows))
+
+    def check(self) -> None:
+        """Refuse damaged chunks of the split before a long work begins."""
+        if self.split is not None:
+            self.split.rows.check(range(-(-len(self) // self.split.spec.chunk_rows)))
+
+    def _scan(self, start: int, stop: int) -> Iterator[Tensor]:
+        """Rows start to stop in order, `piece_rows` at a time, chunks checked."""
+        if self.split is None:
+            edges = range(start, stop, self.piece_rows)
+            return (self._held[first : min(stop, first + self.piece_rows)] for first in edges)
+        return map(borrow, self.split.rows.scan(start, stop, self.piece_rows))
 
     def lengths(self) -> Tensor:
         """(rows,) float32 norms: computed once, and kept beside the store under the hash of its content."""
@@ -84,14 +94,14 @@ class RowTable:
 
     def _measure(self) -> Tensor:
         norms = torch.empty(len(self))
-        step = self.block_rows or 8192
+        chunk_rows = 1 if self.split is None else self.split.spec.chunk_rows
+        step = max(1, 8192 // chunk_rows) * chunk_rows  # whole chunks, which are checked on the way
 
         def measure(part: int, worker: int) -> None:
-            block = self.read(part * step, min(len(self), (part + 1) * step))
-            for start in range(0, len(block), self.piece_rows):
-                piece = block[start : start + self.piece_rows]
-                exact = torch.linalg.vector_norm(piece, dim=1, dtype=torch.float64)
-                norms[part * step + start : part * step + start + len(piece)] = exact
+            done = part * step
+            for piece in self._scan(done, min(len(self), done + step)):
+                norms[done : done + len(piece)] = torch.linalg.vector_norm(piece, dim=1, dtype=torch.float64)
+                done += len(piece)
 
         with crew() as workers:
             spread(measure, -(-len(self) // step), workers)

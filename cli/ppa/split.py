@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -47,9 +46,8 @@ def split(
     By default the first 90% of the class names in alphabetical order are the base, as in the paper.
     """
     import actstore
-    from actstore.category_split import alphabetical_split, read_split, seeded_split
+    from actstore.category_split import alphabetical_split, read_split, seeded_split, write_split
     from actstore.errors import InvalidInputError
-    from actstore.files import write_atomic
 
     opened = actstore.open(store)
     names = opened.classes
@@ -69,10 +67,9 @@ def split(
         held = round(len(names) * validation_share)
         chosen = chosen.hold_out(chosen.base[len(chosen.base) - held :])
     chosen = chosen.hold_out(validate)
-    text = json.dumps(chosen.to_json(), indent=1, ensure_ascii=False)
     if out.exists() and not force and read_split(out) != chosen:
         raise InvalidInputError(f"{out} exists and is another split; choose another --out, or --force to overwrite it")
-    write_atomic(out, text.encode())
+    write_split(out, chosen)
     warning = next((seen_novel(opened[name], chosen) for name in opened.splits), None)
     result = {"file": str(out), "base": len(chosen.base), "novel": len(chosen.novel),
               "validation": len(chosen.validation), "warning": warning}  # fmt: skip
