@@ -39,6 +39,16 @@ def unsealed(document: Mapping[str, Any]) -> dict[str, Any]:
     return plain
 
 
+def require_sound_copy(path: Path) -> None:
+    """A JSON file that repeats for people what another file says: damaged, it must not mislead them."""
+    try:
+        unsealed(json.loads(path.read_bytes()))
+    except FileNotFoundError:
+        return
+    except (ValueError, AttributeError) as error:
+        raise DamagedError(f"{path} is damaged ({error}); remove it: it only repeats what lies beside it") from error
+
+
 def file_checksum(path: Path) -> str:
     """crc32c of all bytes of a file; hex."""
     crc = 0
@@ -48,12 +58,23 @@ def file_checksum(path: Path) -> str:
     return f"{crc:08x}"
 
 
-def seal_header(data: bytes) -> bytes:
-    """A safetensors file in memory whose metadata holds the field, blank: with the checksum of the whole file there."""
-    found = _field(data)
-    if found is None:
-        raise ValueError(f"the metadata must hold {FIELD!r}: {BLANK!r}")
-    return data[: found.start(1)] + f"{crc32c(data):08x}".encode() + data[found.end(1) :]
+def seal_header(data: bytes, metadata: Mapping[str, str]) -> tuple[bytes, memoryview]:
+    """A safetensors file in memory -> its beginning with the metadata and a checksum of the whole file, and the rest.
+
+    The library writes metadata in an order that changes from run to run; here equal content gives equal files.
+    """
+    size = int.from_bytes(data[:8], "little")
+    tensors, rest = json.loads(data[8 : 8 + size]), memoryview(data)[8 + size :]
+    header = {"__metadata__": {**metadata, FIELD: BLANK}, **tensors}
+    text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
+    text += b" " * (-len(text) % 8)  # data begins at a multiple of eight bytes
+    head = len(text).to_bytes(8, "little") + text
+    crc = f"{extend_crc32c(crc32c(head), rest):08x}".encode()
+    return head.replace(_line(BLANK), _line(crc.decode()), 1), rest
+
+
+def _line(value: str) -> bytes:
+    return f'"{FIELD}":"{value}"'.encode()
 
 
 def require_header(path: Path, remedy: str) -> None:

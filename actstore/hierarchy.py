@@ -41,7 +41,7 @@ FLAT_ARRAYS: dict[str, tuple[str, int]] = {
 
 
 def create_store(path: Place, spec: StoreSpec) -> None:
-    _create_group(path, {KEY: spec.to_json()})
+    create_group(path, {KEY: spec.to_json()})
 
 
 def create_split(path: Place, spec: StoreSpec, split: SplitSpec) -> None:
@@ -55,13 +55,13 @@ def create_split(path: Place, spec: StoreSpec, split: SplitSpec) -> None:
     for name, (dtype, chunk) in FLAT_ARRAYS.items():
         remove_tree(path / name)
         create_raw_array(path / name, (0,), dtype, (chunk,))
-    _create_group(path, {KEY: split.to_json()})
+    create_group(path, {KEY: split.to_json()})
 
 
-def _create_group(path: Place, attributes: Mapping[str, Json]) -> None:
+def create_group(path: Place, attributes: Mapping[str, Json], replace: bool = False) -> None:
     files: Files = {}
     zarr.create_group(MemoryStore(files), zarr_format=3, attributes=dict(attributes))
-    _write_document(path, _document(files), version={})
+    _write_document(path, _document(files), version=None if replace else {})
 
 
 def _document(files: Files) -> dict[str, Json]:
@@ -141,12 +141,31 @@ def metadata_difference(path: Place, expected: Mapping[str, Json], growing: bool
         found, wanted = (ArrayV3Metadata.from_dict(dict(one)).to_dict() for one in (document, expected))
     except (KeyError, ValueError, TypeError, AttributeError, NotImplementedError) as error:
         return f"{path / 'zarr.json'} cannot be read: {type(error).__name__} {error}".splitlines()[0]
-    if growing and found["shape"][0] > wanted["shape"][0]:  # type: ignore[index,operator,call-overload]
+    if growing and found["shape"][0] > wanted["shape"][0]:  # type: ignore[index,operator]
         found["shape"] = wanted["shape"]
     for key, value in wanted.items():
         if key != "attributes" and json.dumps(found.get(key), default=str) != json.dumps(value, default=str):
             return f"{path / 'zarr.json'} says {key} {found.get(key)}, expected {value}"
     return None
+
+
+def parse_document(text: bytes) -> bytes | None:
+    """A zarr.json with its checksum, from the text without it; None where that is no JSON object."""
+    try:
+        document = json.loads(text)
+    except ValueError:
+        return None
+    return seal_document(document) if isinstance(document, dict) else None
+
+
+def flat_length(path: Place) -> int:
+    return int(_read_document(path)["shape"][0])
+
+
+def read_grid(path: Place) -> tuple[int, int]:
+    """Rows of a chunk file and the dim of activations, as their own metadata has them."""
+    rows, dim = _read_document(path)["chunk_grid"]["configuration"]["chunk_shape"]
+    return int(rows), int(dim)
 
 
 def write_metadata(path: Place, document: Mapping[str, Json]) -> None:

@@ -12,7 +12,7 @@ from actstore.chunkfile import crc32c
 from actstore.chunkwriter import begin_storing
 from actstore.commit import describe_labels_and_ids, write_labels_and_ids
 from actstore.errors import ActstoreError, InvalidInputError, LockedError
-from actstore.hierarchy import ACTIVATIONS
+from actstore.hierarchy import ACTIVATIONS, FLAT_ARRAYS, expected_document, write_metadata
 from actstore.ids import encode_ids
 from actstore.importer import ImportRequest, check_table, read_request
 from actstore.incoming import parse_labels
@@ -20,19 +20,21 @@ from actstore.ledger import Ledger, has_writer, open_ledger, read_ledger
 from actstore.pending import LabelsAndIds, describe
 from actstore.places import Place, remove_tree
 from actstore.reextract import reopen_images
+from actstore.search.beside import remove
 from actstore.sources.rows import Table
 from actstore.sources.synthetic import SyntheticSpec
 from actstore.spec import Json, SplitSpec
+from actstore.split import Split
 from actstore.statistics import NAMES as STATISTICS
 from actstore.store import ActivationStore
 from actstore.tensors import convert_into
-from actstore.verify import Fault
+from actstore.verify import BESIDE, Fault, readable_splits
 
 
 def repair(store: ActivationStore, faults: list[Fault]) -> list[tuple[Fault, str]]:
     """Repair each fault; returns (fault, what was done or why it could not be)."""
     outcomes = []
-    for name, split in store.splits.items():
+    for name, split in readable_splits(store)[0].items():
         mine = [fault for fault in faults if fault.split == name]
         if mine:
             if has_writer(store.path / name / ACTIVATIONS):
@@ -54,10 +56,16 @@ def _repair_one(store: ActivationStore, name: str, split: SplitSpec, fault: Faul
         if fault.array in STATISTICS:
             remove_tree(path / fault.array)
             return "removed: statistics are computed again when asked for"
+        if fault.array.startswith(BESIDE):
+            remove(Split(store.path, name, store.spec, split), fault.array.removeprefix(BESIDE))
+            return "removed: norms are computed again when asked for; build an index again with `actstore index`"
+        if fault.kind == "metadata" and fault.array in (ACTIVATIONS, *FLAT_ARRAYS):
+            write_metadata(path / fault.array, expected_document(fault.array, store.spec.of_split(split), split))
+            return "repaired from the metadata of its split"
+        if fault.kind == "metadata":
+            return "left: no source can restore it"
         if fault.array == ACTIVATIONS:
             _rewrite_chunk(store, path, split, fault.chunk, lock)
-        elif fault.kind == "metadata":
-            return "left: no source can restore it"
         else:
             _rewrite_labels_and_ids(store, path, split, lock)
     except (ActstoreError, OSError, ValueError) as error:

@@ -37,6 +37,7 @@ import torch
 from torch import Tensor
 
 from actstore.backbones.training_checkpoint import locked, refuse_other_training
+from actstore.checksum import sealed
 from actstore.errors import ActstoreError
 from actstore.files import write_atomic
 from actstore.interruption import Interruption, noted_signals
@@ -245,7 +246,7 @@ class _Loop:
         text = {"identity": self._identity, **summary}
         write_log(self._folder / LOG, state.history)
         self._trainee.keep(self._folder)
-        write_atomic(self._folder / READABLE, json.dumps(text, indent=1, ensure_ascii=False).encode())
+        write_atomic(self._folder / READABLE, json.dumps(sealed(text), indent=1, ensure_ascii=False).encode())
         write_training(self._folder / MODEL, tensors, text)  # last: it says that all is there
         (self._folder / CHECKPOINT).unlink(missing_ok=True)
         return read_training(self._folder / MODEL)

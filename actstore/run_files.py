@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from actstore.checksum import require_sound_copy
 from actstore.errors import DamagedError, InvalidInputError
 from actstore.files import write_atomic
 from actstore.processes import Processes
@@ -57,6 +58,7 @@ def read_training(path: Path) -> Kept:
 
 
 def read_model(path: Path) -> Trained:
+    require_sound_copy(path.with_name(READABLE))
     return to_trained(path, *read_training(path))
 
 

@@ -159,5 +159,5 @@ def open(  # noqa: A001
         raise NotAStoreError(f"{place} does not exist; make one with `actstore import` or `actstore build`")
     attributes = read_attributes(place)
     if KEY not in attributes:
-        raise NotAStoreError(f"{place} is Zarr, but not an activation store (no '{KEY}' attribute)")
+        raise NotAStoreError(f"{place / 'zarr.json'} is Zarr, but not an activation store (no '{KEY}' attribute)")
     return ActivationStore(place, StoreSpec.from_json(attributes[KEY], str(place)), checked)

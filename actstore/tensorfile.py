@@ -9,7 +9,7 @@ from typing import Any
 
 from torch import Tensor
 
-from actstore.checksum import BLANK, FIELD, require_header, seal_header
+from actstore.checksum import FIELD, require_header, seal_header
 from actstore.errors import DamagedError, InvalidInputError
 from actstore.files import write_atomic
 
@@ -37,7 +37,7 @@ def save_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[st
     from safetensors.torch import save
 
     plain = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
-    write_atomic(path, seal_header(save(plain, {**metadata, FIELD: BLANK})))
+    write_atomic(path, *seal_header(save(plain), metadata))
 
 
 def load_tensors(path: Path, remedy: str) -> tuple[dict[str, Tensor], dict[str, str]]:

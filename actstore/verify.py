@@ -17,17 +17,29 @@ import torch
 from actstore.chunkfile import CRC_BYTES, chunk_path, crc32c
 from actstore.cluster import Cluster, anywhere
 from actstore.encoding import decode_chunk, decode_units
-from actstore.errors import ActstoreError
-from actstore.hierarchy import ACTIVATIONS, FLAT_ARRAYS, open_array, read_flat
-from actstore.ledger import Entry, content_hash, read_ledger
+from actstore.errors import ActstoreError, DamagedError
+from actstore.hierarchy import (
+    ACTIVATIONS,
+    FLAT_ARRAYS,
+    expected_document,
+    metadata_difference,
+    open_array,
+    read_attributes,
+    read_flat,
+)
+from actstore.ledger import LEDGER, Entry, content_hash, read_ledger
 from actstore.places import Place, children, has_entries, read_files
-from actstore.spec import SplitSpec, StoreSpec
+from actstore.search.beside import damaged
+from actstore.spec import KEY, SplitSpec, StoreSpec
+from actstore.split import Split
 from actstore.statistics import NAMES as STATISTICS
 from actstore.store import ActivationStore
 from actstore.tensors import first_non_finite_row
 
 Kind = Literal["missing", "truncated", "corrupt", "non-finite", "metadata"]
 Progress = Callable[[int], None]
+BESIDE = "search/"  # what a fault's array begins with where it lies beside the store
+GROUP = "zarr.json"  # a fault's array where the metadata of the split itself is wrong
 
 
 @dataclass(frozen=True)
@@ -39,10 +51,12 @@ class Fault:
     chunk: int
     kind: Kind
     detail: str
+    file: str = ""
 
     def __str__(self) -> str:
         chunk = f" chunk {self.chunk}" if self.chunk >= 0 else ""
-        return f"{self.kind}: {self.split}/{self.array}{chunk} ({self.detail})"
+        file = f"; {self.file}" if self.file not in self.detail else ""
+        return f"{self.kind}: {self.split}/{self.array}{chunk} ({self.detail}{file})"
 
 
 def verify_store(
@@ -52,20 +66,38 @@ def verify_store(
 
     cluster: its workers read the chunks of activations.
     """
-    faults = [
-        fault
-        for name, split in store.splits.items()
-        for fault in verify_split(store.path / name, store.spec.of_split(split), split, progress, cluster)
-    ]
+    splits, faults = readable_splits(store)
+    for name, split in splits.items():
+        spec = store.spec.of_split(split)
+        faults += verify_split(store.path / name, spec, split, progress, cluster)
+        faults += [
+            Fault(name, f"{BESIDE}{kept}", -1, "corrupt", said)
+            for kept, said in damaged(Split(store.path, name, spec, split))
+        ]
     return [*faults, *_lost_splits(store)]
+
+
+def readable_splits(store: ActivationStore) -> tuple[dict[str, SplitSpec], list[Fault]]:
+    """The splits whose metadata can be read, and a fault for each of the others."""
+    found, faults = {}, []
+    for entry in children(store.path):
+        try:
+            if not (entry / "zarr.json").exists():
+                continue
+            if KEY in (attributes := read_attributes(entry)):
+                found[entry.name] = SplitSpec.from_json(attributes[KEY], str(entry))
+            elif has_entries(entry / ACTIVATIONS):
+                raise DamagedError(f"{entry / 'zarr.json'} holds no {KEY!r} attribute")
+        except ActstoreError as error:
+            faults.append(Fault(entry.name, GROUP, -1, "metadata", str(error), str(entry / "zarr.json")))
+    return found, faults
 
 
 def _lost_splits(store: ActivationStore) -> Iterator[Fault]:
     """Folders with rows but without the metadata that makes them a split."""
-    known = store.splits
     for entry in children(store.path):
-        if entry.name not in known and read_ledger(entry / ACTIVATIONS)[0]:
-            yield Fault(entry.name, "zarr.json", -1, "metadata", f"{entry / 'zarr.json'} is lost")
+        if not (entry / "zarr.json").exists() and has_entries(entry / ACTIVATIONS):
+            yield Fault(entry.name, GROUP, -1, "metadata", f"{entry / 'zarr.json'} is lost")
 
 
 def verify_split(
@@ -74,7 +106,7 @@ def verify_split(
     try:
         entries, _ = read_ledger(path / ACTIVATIONS)
     except ActstoreError as error:
-        return [Fault(path.name, "ledger", -1, "metadata", str(error))]
+        return [Fault(path.name, "ledger", -1, "metadata", str(error), str(path / ACTIVATIONS / LEDGER))]
     faults = list(_metadata_faults(path, spec, split, entries))
     where = path if cluster is None else anywhere(path)
     tasks = [_CheckTask(where, spec, entry) for entry in entries]
@@ -83,8 +115,9 @@ def verify_split(
         faults += [] if fault is None else [fault]
         if progress is not None:
             progress(entry.rows)
+    unreadable = {fault.array for fault in faults}
     for name in (*FLAT_ARRAYS, *STATISTICS):
-        if name in FLAT_ARRAYS or has_entries(path / name):
+        if (name in FLAT_ARRAYS and name not in unreadable) or (name in STATISTICS and has_entries(path / name)):
             faults += _raw_array_faults(path, name)
     if not any(fault.array in FLAT_ARRAYS for fault in faults):
         faults += _column_faults(path, split)
@@ -110,35 +143,40 @@ def _check(task: _CheckTask) -> Fault | None:
 def _metadata_faults(path: Place, spec: StoreSpec, split: SplitSpec, entries: list[Entry]) -> Iterator[Fault]:
     """What the split says of itself against what is there: rows, shapes, and the hash of the content."""
 
-    def fault(array: str, detail: str) -> Fault:
-        return Fault(path.name, array, -1, "metadata", detail)
+    def fault(array: str, detail: str, file: Place) -> Fault:
+        return Fault(path.name, array, -1, "metadata", detail, str(file))
 
     named = sum(entry.rows for entry in entries)
     if named < split.rows:
-        yield fault("ledger", f"it names {named} rows, the split has {split.rows}")
-    try:
-        shape = open_array(path / ACTIVATIONS).shape
-        if shape[0] < split.rows or shape[1:] != (spec.dim,):
-            yield fault(ACTIVATIONS, f"its shape is {shape}, expected ({split.rows}, {spec.dim})")
-    except ActstoreError as error:
-        yield fault(ACTIVATIONS, str(error))
+        yield fault("ledger", f"it names {named} rows, the split has {split.rows}", path / ACTIVATIONS / LEDGER)
+    for name in (ACTIVATIONS, *FLAT_ARRAYS):
+        try:
+            expected = expected_document(name, spec, split)
+            difference = metadata_difference(path / name, expected, not split.complete or _is_growing(path))
+        except ActstoreError as error:
+            difference = str(error)
+        if difference is not None:
+            yield fault(name, difference, path / name / "zarr.json")
     if split.complete and not _is_growing(path):
         content = content_hash(spec.dtype, spec.dim, entries, split.labels_crc, split.ids_crc)
         if content != split.content or named != split.rows:
-            yield fault("zarr.json", "rows or content hash of the split are not those of its ledger")
+            said = f"rows or content hash of the split are not those of its {LEDGER}"
+            yield fault(GROUP, said, path / "zarr.json")
 
 
 def _column_faults(path: Place, split: SplitSpec) -> Iterator[Fault]:
     """Labels and ids whose chunks are sound may still be other ones than those committed."""
     try:
         if crc32c(read_flat(path / "labels", split.rows).astype("<i4")) != split.labels_crc:
-            yield Fault(path.name, "labels", 0, "corrupt", "the labels are not those committed")
+            file = str(path / "labels")
+            yield Fault(path.name, "labels", 0, "corrupt", "the labels are not those committed", file)
         if split.has_ids:
             offsets = read_flat(path / "path_offsets", split.rows + 1)
             data = read_flat(path / "path_bytes", split.id_bytes).tobytes()
             lines = b"".join(data[a:b] + b"\n" for a, b in pairwise(offsets.tolist()))
             if crc32c(lines) != split.ids_crc:
-                yield Fault(path.name, "path_bytes", 0, "corrupt", "the ids are not those committed")
+                file = str(path / "path_bytes")
+                yield Fault(path.name, "path_bytes", 0, "corrupt", "the ids are not those committed", file)
     except ActstoreError as error:
         yield Fault(path.name, "labels", -1, "metadata", str(error))
 
@@ -148,7 +186,7 @@ def check_activations(path: Place, spec: StoreSpec, entry: Entry) -> Fault | Non
     file = chunk_path(path / ACTIVATIONS, entry.chunk)
 
     def fault(kind: Kind, detail: str) -> Fault:
-        return Fault(path.name, ACTIVATIONS, entry.chunk, kind, detail)
+        return Fault(path.name, ACTIVATIONS, entry.chunk, kind, detail, str(file))
 
     (data,) = read_files([file])
     if data is None:
@@ -184,9 +222,10 @@ def _is_growing(path: Place) -> bool:
 def _raw_array_faults(path: Place, name: str) -> Iterator[Fault]:
     """Faults of a small array of raw chunks, each checked against its own crc."""
     try:
+        read_attributes(path / name)  # compares its checksum
         array = open_array(path / name)
     except ActstoreError as error:
-        yield Fault(path.name, name, -1, "metadata", str(error))
+        yield Fault(path.name, name, -1, "metadata", str(error), str(path / name / "zarr.json"))
         return
     expected = int(np.prod(array.chunks)) * array.dtype.itemsize + CRC_BYTES
     grid = [range(-(-length // chunk)) for length, chunk in zip(array.shape, array.chunks, strict=True)]
@@ -197,9 +236,9 @@ def _raw_array_faults(path: Place, name: str) -> Iterator[Fault]:
             yield Fault(path.name, name, index[0], "missing", f"{file} does not exist")
         elif len(data) != expected:
             kind: Kind = "truncated" if len(data) < expected else "corrupt"
-            yield Fault(path.name, name, index[0], kind, f"{len(data)} bytes, expected {expected}")
+            yield Fault(path.name, name, index[0], kind, f"{len(data)} bytes, expected {expected}", str(file))
         else:
             try:
                 decode_units(data, expected - CRC_BYTES)
             except ValueError as error:
-                yield Fault(path.name, name, index[0], "corrupt", str(error))
+                yield Fault(path.name, name, index[0], "corrupt", str(error), str(file))

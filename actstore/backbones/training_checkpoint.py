@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from actstore.checksum import require_sound_copy, sealed
 from actstore.errors import DamagedError, InvalidInputError, LockedError
 from actstore.files import storage_errors, write_atomic
 from actstore.tensorfile import load_tensors, save_tensors
@@ -68,7 +69,7 @@ def save_checkpoint(
             tensors[_MOMENTUM + name] = buffer
     text = json.dumps({"identity": identity, "state": asdict(state)}, ensure_ascii=False)
     save_tensors(folder / TENSORS, tensors, {"training": text})
-    write_atomic(folder / READABLE, json.dumps(json.loads(text), indent=1, ensure_ascii=False).encode())
+    write_atomic(folder / READABLE, json.dumps(sealed(json.loads(text)), indent=1, ensure_ascii=False).encode())
 
 
 def load_checkpoint(
@@ -78,6 +79,7 @@ def load_checkpoint(
     path = folder / TENSORS
     if not path.exists():
         return None
+    require_sound_copy(folder / READABLE)
     tensors, written = _read(path)
     refuse_other_training(path, written["identity"], identity)
     network.load_state_dict(_below(tensors, _MODEL))  # copies into place: memory formats and devices stay

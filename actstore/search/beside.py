@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -83,6 +83,23 @@ def find(split: Split, name: str) -> tuple[Path, dict[str, Json]] | None:
     if (found := document.get("crc")) is not None and found != file_checksum(data):
         raise DamagedError(f"{data} is damaged: its checksum is not the one in {note.name}; {rebuild}")
     return data, settings
+
+
+def damaged(split: Split) -> Iterator[tuple[str, str]]:
+    """(name, what is wrong) of all that is kept beside a split and is not what was written; what is merely of other
+    rows is no damage."""
+    for note in sorted(folder(split).glob("*.json")):
+        try:
+            find(split, note.stem)
+        except InvalidInputError:
+            pass
+        except DamagedError as error:
+            yield note.stem, str(error)
+
+
+def remove(split: Split, name: str) -> None:
+    for file in folder(split).glob(f"{name}.*"):
+        file.unlink(missing_ok=True)
 
 
 def load_tensors(path: Path) -> dict[str, Tensor]:

@@ -18,37 +18,43 @@ if TYPE_CHECKING:
 
 @click.command(epilog=example("actstore verify imagenet.zarr", "actstore verify imagenet.zarr --repair"))
 @store_argument
-@click.option("--repair", is_flag=True, help="Read bad chunks again from their source, and only those.")
+@click.option("--repair", is_flag=True, help="Restore damaged metadata; read bad chunks again from their source.")
 @cluster_options
 @json_option
 @click.pass_context
 def verify(
     ctx: click.Context, store: Place, repair: bool, scheduler: str | None, local_cluster: int | None, as_json: bool
 ) -> None:
-    """Check every chunk of STORE: missing, truncated, corrupt or non-finite.
+    """Check every chunk of STORE: missing, truncated, corrupt or non-finite; also its metadata, and the norms and
+    indexes kept beside it.
 
     The exit code is 0 for a healthy store and 1 where a fault remains.
     """
     import actstore
     from actstore.repair import repair as mend
-    from actstore.verify import verify_store
+    from actstore.restoration import restore_groups
+    from actstore.verify import readable_splits, verify_store
 
+    restored = restore_groups(store) if repair else []
     opened = actstore.open(store)
-    rows = sum(split.rows for split in opened.splits.values())
+    splits, _ = readable_splits(opened)
+    rows = sum(split.rows for split in splits.values())
     with chosen_cluster(scheduler, local_cluster) as cluster, progress("verify", rows) as bar:
         faults = verify_store(opened, bar.update, cluster)
-    unfinished = [name for name, split in opened.splits.items() if not split.complete]
+    unfinished = [name for name, split in splits.items() if not split.complete]
     outcomes = mend(opened, faults) if repair and faults else []
     remaining = verify_store(opened) if outcomes else faults
     result = {
         "store": str(store),
         "rows": rows,
         "faults": [asdict(fault) for fault in faults],
+        "restored": [{"file": file, "outcome": outcome} for file, outcome in restored],
         "repairs": [{**asdict(fault), "outcome": outcome} for fault, outcome in outcomes],
         "remaining": len(remaining),
         "incomplete": unfinished,
     }
-    lines = [str(fault) for fault in faults] if not outcomes else [f"{fault}: {said}" for fault, said in outcomes]
+    lines = [f"{file}: {said}" for file, said in restored]
+    lines += [str(fault) for fault in faults] if not outcomes else [f"{fault}: {said}" for fault, said in outcomes]
     lines += [f"incomplete: {name} (repeat the command that builds it)" for name in unfinished]
     healthy = f"{store}: {rows:,} rows, every chunk is whole"
     faulty = f"{store}: {len(remaining)} faults remain" + ("" if repair else "; try --repair")

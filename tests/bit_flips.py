@@ -1,0 +1,175 @@
+"""One of every kind of file that the tools write, small, and how each is used or verified."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+import actstore
+from actstore.backbones.construction import build_network
+from actstore.backbones.head import Head, read_head, write_head
+from actstore.backbones.loading import load_backbone
+from actstore.backbones.recorded import load_recorded
+from actstore.backbones.training_checkpoint import TrainingState, load_checkpoint, save_checkpoint
+from actstore.backbones.weights import save_weights
+from actstore.category_split import CategorySplit, read_split, write_split
+from actstore.errors import DamagedError
+from actstore.hierarchy import ACTIVATIONS, FLAT_ARRAYS, open_array
+from actstore.run_files import CHECKPOINT, read_training, write_training
+from actstore.search.indexing import build_index
+from actstore.search.levels import build_levels
+from actstore.search.table import RowTable
+from actstore.statistics import NAMES
+from actstore.verify import verify_store
+from predictor.calibrate import Calibration
+from predictor.calibration_file import load_calibrations, save_calibrations
+from predictor.checkpoint import load_phi
+from predictor.classifier import Classifier
+from predictor.classifier_file import load_classifier, save_classifier
+from predictor.config import TrainConfig
+from predictor.phi import Phi, PhiSpec
+from predictor.train import TrainOptions, train_phi
+
+DIM, ROWS, CLASSES = 16, 1300, 5
+
+
+@dataclass(frozen=True)
+class Kind:
+    """Files of one kind. use: reads them as the tools do, and returns what was read in a form to be compared."""
+
+    name: str
+    files: tuple[Path, ...]
+    use: Callable[[], Any]
+
+
+def make_kinds(folder: Path) -> list[Kind]:
+    """All of them, in a folder of their own."""
+    return [*_store_kinds(folder), *_run_kinds(folder), *_network_kinds(folder)]
+
+
+def _store_kinds(folder: Path) -> Iterator[Kind]:
+    place = folder / "x.zarr"
+    random = np.random.default_rng(0)
+    labels = random.integers(0, CLASSES, ROWS)
+    values = random.random((ROWS, DIM), dtype=np.float32) + labels[:, None]
+    rows = {"train": (values, labels, [f"c{label}/{row}.jpg" for row, label in enumerate(labels)])}
+    store = actstore.from_arrays(place, rows, classes=[f"c{n}" for n in range(CLASSES)], chunk_rows=512)
+    train = store["train"]
+    train.statistics()
+    train.search(values[:2], 3)
+    build_levels(RowTable(train))
+    for kind in ("ivf", "ivf-sq", "hnsw", "pq"):
+        build_index(train, kind, lists=None if kind == "hnsw" else 4, recall=0.5).save()
+    split = place / "train"
+    found = {
+        "chunk": split.glob("activations/c/*/*"),
+        "ledger": [split / "activations/ledger.jsonl"],
+        "labels": split.glob("labels/c/*"),
+        "ids": split.glob("path_*/c/*"),
+        "metadata of the store": [place / "zarr.json"],
+        "metadata of a split": [split / "zarr.json"],
+        "metadata of arrays": split.glob("*/zarr.json"),
+        "means": [file for name in NAMES for file in split.glob(f"{name}/c/**/*") if file.is_file()],
+        **{
+            f"index {kind}": (folder / "x.zarr.search/train").glob(f"{kind}.*")
+            for kind in ("norms", "bounded", "ivf", "ivf-sq", "hnsw", "pq")
+        },
+    }
+    for name, files in found.items():
+        yield Kind(name, tuple(sorted(files)), lambda: _verified(place))
+
+
+def _verified(place: Path) -> Any:
+    """What a store holds, if verify finds nothing."""
+    store = actstore.open(place)
+    if faults := verify_store(store):
+        raise DamagedError("\n".join(map(str, faults)))
+    train = store["train"]
+    arrays = {name: open_array(train.path / name) for name in (ACTIVATIONS, *FLAT_ARRAYS, *NAMES)}
+    shapes = {name: (one.shape, one.dtype, one.chunks, str(one.fill_value)) for name, one in arrays.items()}
+    statistics = [np.asarray(arrays[name][...]).tobytes() for name in NAMES]
+    scores, found = train.search(train.take([3, 700]).astype(np.float32), 5)
+    kept = (train.take(np.arange(len(train))).tobytes(), train.labels.tobytes(), list(train.ids))
+    return store.spec, store.splits, shapes, statistics, scores.tolist(), found.tolist(), kept
+
+
+def _run_kinds(folder: Path) -> Iterator[Kind]:
+    run, split = folder / "run", folder / "split.json"
+    categories = CategorySplit(("c0", "c1", "c2", "c3"), ("c4",))
+    write_split(split, categories)
+    train = actstore.open(folder / "x.zarr")["train"]
+    train_phi(train, None, categories, TrainConfig(epochs=1, batches=2), run, TrainOptions("cpu"))
+    save_calibrations(run, [Calibration(1, "max", 0.25, 50.0, 40.0, "stand-ins", {"biases": [0.0, 1.0]})])
+    classifier = Classifier.from_means(Phi(PhiSpec("phi1", DIM)).eval(), ("a", "b"), torch.rand(2, DIM))
+    classifier.adapt_all({"c": torch.rand(2, DIM)})
+    save_classifier(folder / "classifier.safetensors", classifier)
+    state = {"identity": {"method": "x"}, "state": {"step": 3, "seconds": 0.5}}
+    write_training(folder / CHECKPOINT, {"w": torch.rand(4, 4)}, state)
+
+    def phi() -> Any:
+        found = load_phi(run)
+        return _plain(found.phi.state_dict()), found.identity, found.categories
+
+    def scores() -> Any:
+        found = load_classifier(folder / "classifier.safetensors")
+        return found.scores(torch.ones(1, DIM)).tolist(), found.categories, found.about, found.novel_bias
+
+    def checkpoint() -> Any:
+        tensors, text = read_training(folder / CHECKPOINT)
+        return _plain(tensors), text
+
+    yield Kind("phi", (run / "model.safetensors", run / "model.json"), phi)
+    yield Kind("calibration", (run / "calibration.json",), lambda: load_calibrations(run))
+    yield Kind("classifier", (folder / "classifier.safetensors",), scores)
+    yield Kind("checkpoint of a training", (folder / CHECKPOINT,), checkpoint)
+    yield Kind("category split", (split,), lambda: read_split(split))
+
+
+def _network_kinds(folder: Path) -> Iterator[Kind]:
+    weights, head, out = folder / "weights.safetensors", folder / "head.safetensors", folder / "pretrain"
+    plain = folder / "weights.pt"
+    network = build_network("small", 2)
+    save_weights(weights, network, "small", ("a", "b"))
+    torch.save(network.state_dict(), plain)
+    backbone = load_backbone("small", weights)
+    record = {
+        "backbone": "small",
+        "weights_sha256": backbone.weights_sha256,
+        "layer": "activations",
+        "transform": backbone.transform.to_json(),
+    }
+    write_head(head, Head(torch.rand(3, DIM), torch.rand(3), ("a", "b", "c")))
+    small = torch.nn.Linear(4, 2)
+    optimiser = torch.optim.SGD(small.parameters(), 0.1, 0.9)
+    small(torch.ones(1, 4)).sum().backward()
+    optimiser.step()
+    out.mkdir()
+    save_checkpoint(out, {"config": {}}, TrainingState(epoch=1, step=2, loss_sum=0.5), small, optimiser)
+
+    def recorded(path: Path) -> Callable[[], Any]:
+        return lambda: load_recorded({**record, "weights": str(path)}).weights_sha256
+
+    def rows() -> Any:
+        found = read_head(head)
+        return found.weight.tolist(), found.bias.tolist(), found.classes
+
+    def resumed() -> Any:
+        fresh = torch.nn.Linear(4, 2)
+        own = torch.optim.SGD(fresh.parameters(), 0.1, 0.9)
+        state = load_checkpoint(out, {"config": {}}, fresh, own)
+        momenta = {str(number): one["momentum_buffer"] for number, one in enumerate(own.state.values())}
+        return state, _plain(fresh.state_dict()), _plain(momenta)
+
+    yield Kind("backbone weights", (weights,), recorded(weights))
+    yield Kind("backbone weights with a recorded hash", (plain,), recorded(plain))
+    yield Kind("head", (head,), rows)
+    yield Kind("checkpoint of a backbone", (out / "checkpoint.safetensors", out / "checkpoint.json"), resumed)
+
+
+def _plain(tensors: dict[str, torch.Tensor]) -> dict[str, Any]:
+    return {name: tensor.tolist() for name, tensor in tensors.items()}
