@@ -31,6 +31,10 @@ class ChunkChecks:
     def is_done(self, chunk: int) -> bool:
         return bool(self._done[chunk])
 
+    def found_sound(self, chunks: slice) -> None:
+        """Somebody else has compared them."""
+        self._done[chunks] = True
+
     def parts(self, start: int, stop: int) -> Iterator[tuple[int, int, int]]:
         """A range of rows, chunk by chunk: (chunk, first row, row after the last)."""
         while start < stop:

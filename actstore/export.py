@@ -41,6 +41,25 @@ class Selection:
 
     def blocks(self) -> Iterator[tuple[NDArray[np.int64], NDArray[Any]]]:
         """(row numbers (n,), activations (n, dim))."""
+        for rows, values in self._in_order() if self._is_range() else self._by_number():
+            yield rows, values
+            if self._progress is not None:
+                self._progress(len(rows))
+
+    def _is_range(self) -> bool:
+        return len(self.rows) > 0 and bool((np.diff(self.rows) == 1).all())
+
+    def _in_order(self) -> Iterator[tuple[NDArray[np.int64], NDArray[Any]]]:
+        """As they lie in the store, which needs no copy."""
+        start, stop = int(self.rows[0]), int(self.rows[-1]) + 1
+        done = start
+        for values in self.split.rows.scan(start, stop, _BLOCK_ROWS):
+            self.split.rows.release(start, done)  # those before: their checksum was taken by now
+            start, done = done, done + len(values)
+            yield np.arange(start, done), values
+        self.split.rows.release(start, done)
+
+    def _by_number(self) -> Iterator[tuple[NDArray[np.int64], NDArray[Any]]]:
         for start in range(0, len(self.rows), _BLOCK_ROWS):
             rows = self.rows[start : start + _BLOCK_ROWS]
             values = np.empty((len(rows), self.split.dim), self.split.dtype)
@@ -48,8 +67,6 @@ class Selection:
             for part, piece in self.split.rows.pieces(rows):
                 values[part] = piece
             yield rows, values
-            if self._progress is not None:
-                self._progress(len(rows))
 
 
 def export(split: Split, path: Path, rows: Any = None, progress: Progress | None = None) -> list[Path]:
