@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from actstore.checked import scan_chunks
+from actstore.chunkfile import chunk_path
 from actstore.errors import DamagedError, StorageError
 from actstore.hierarchy import open_array, require_chunks
 from actstore.places import Place, reading_errors
@@ -29,7 +30,7 @@ class ZarrRows:
             return np.empty((0, self.shape[1]), self.dtype)
         wanted, back = np.unique(rows, return_inverse=True)
         require_chunks(self._path, np.unique(wanted // self._chunk_rows).tolist(), ndim=2)
-        return self._read((wanted, slice(None)))[back]
+        return self._read(wanted)[back]
 
     def pieces(self, rows: NDArray[np.int64]) -> Iterator[tuple[slice, NDArray[Any]]]:
         """As `take`, in one piece: chunks are decoded once, and nothing stays mapped."""
@@ -39,7 +40,7 @@ class ZarrRows:
         if stop <= start:
             return np.empty((0, self.shape[1]), self.dtype)
         require_chunks(self._path, range(start // self._chunk_rows, (stop - 1) // self._chunk_rows + 1), ndim=2)
-        return self._read((slice(start, stop), slice(None)))
+        return self._read(slice(start, stop))
 
     def scan(self, start: int, stop: int, step: int) -> Iterator[NDArray[Any]]:
         return scan_chunks(self, self._chunk_rows, start, stop, step)
@@ -50,11 +51,21 @@ class ZarrRows:
     def release(self, start: int, stop: int) -> None:
         """Nothing is held."""
 
-    def _read(self, selection: tuple[Any, slice]) -> NDArray[Any]:
+    def _read(self, rows: Any) -> NDArray[Any]:
         try:
             with reading_errors(self._path):
-                return np.asarray(self._array.oindex[selection])
+                return np.asarray(self._array.oindex[(rows, slice(None))])
         except StorageError:
             raise
         except (ValueError, RuntimeError, OSError) as error:
-            raise DamagedError(f"a chunk of {self._path} is corrupt ({error}); run `actstore verify`") from error
+            raise DamagedError(f"{self._blame(rows)} is corrupt ({error}); run `actstore verify`") from error
+
+    def _blame(self, rows: Any) -> str:
+        """The first of the chunks of some rows that cannot be decoded by itself."""
+        touched = range(rows.start, rows.stop) if isinstance(rows, slice) else rows
+        for chunk in np.unique(np.asarray(touched) // self._chunk_rows).tolist():
+            try:
+                self._array[chunk * self._chunk_rows]
+            except (ValueError, RuntimeError, OSError):
+                return f"chunk {chunk_path(self._path, chunk)}"
+        return f"a chunk of {self._path}"
