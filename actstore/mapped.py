@@ -87,7 +87,7 @@ class MappedRows:
         return view
 
     def scan(self, start: int, stop: int, step: int) -> Iterator[NDArray[Any]]:
-        """Rows in order, at most `step` at a time. That of a piece is checked when the next is asked for: what was
+        """Rows in order, at most `step` at a time. A piece is checked when the next is asked for: what was
         used just now is still in the cache, so memory is read once for both (20 GB/s, against 12 if taken before).
         Each chunk is compared with the ledger after its last piece."""
         crc = 0

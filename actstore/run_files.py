@@ -54,7 +54,7 @@ def write_training(path: Path, tensors: Mapping[str, Tensor], text: Mapping[str,
 
 
 def read_training(path: Path) -> Kept:
-    return read_tensors(path, KIND)
+    return read_tensors(path, KIND, "train it again with --restart")
 
 
 def read_model(path: Path) -> Trained:

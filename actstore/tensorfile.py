@@ -21,11 +21,11 @@ def write_tensors(path: Path, kind: str, tensors: Mapping[str, Tensor], about: M
     save_tensors(path, tensors, {_KEY: json.dumps({"kind": kind, **about}, ensure_ascii=False)})
 
 
-def read_tensors(path: Path, kind: str) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """Tensors and description of a file that `write_tensors` wrote as this kind."""
+def read_tensors(path: Path, kind: str, remedy: str = "make it again") -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """Tensors and description of a file that `write_tensors` wrote as this kind. remedy: if it is damaged."""
     if not path.is_file():
         raise InvalidInputError(f"no {kind} at {path}")
-    tensors, metadata = load_tensors(path, f"expected a {kind}")
+    tensors, metadata = load_tensors(path, f"expected a {kind}; {remedy}")
     about = _parse(metadata.get(_KEY))
     if about.get("kind") != kind:
         raise InvalidInputError(f"{path} must be a {kind}, got {_article(about.get('kind'))}")

@@ -12,6 +12,7 @@ from predictor.classifier import Classifier
 from predictor.phi import build_phi
 
 KIND = "classifier"
+_REMEDY = "make it again with `ppa adapt`"
 
 
 def save_classifier(path: Path | str, classifier: Classifier) -> None:
@@ -31,7 +32,7 @@ def save_classifier(path: Path | str, classifier: Classifier) -> None:
 
 
 def load_classifier(path: Path | str) -> Classifier:
-    tensors, about = read_tensors(Path(path), KIND)
+    tensors, about = read_tensors(Path(path), KIND, _REMEDY)
     try:
         phi = build_phi(about["phi"], below(tensors, "phi."))
         classifier = Classifier(
@@ -41,5 +42,5 @@ def load_classifier(path: Path | str) -> Classifier:
         examples = torch.split(tensors["support"], counts)
         classifier.adapt_all({name: rows for (name, _), rows in zip(about["novel"], examples, strict=True)})
     except (KeyError, TypeError, ValueError, RuntimeError) as error:
-        raise DamagedError(f"{path} is damaged: {error}; make it again with `ppa adapt`") from error
+        raise DamagedError(f"{path} is damaged: {error}; {_REMEDY}") from error
     return classifier
