@@ -36,6 +36,16 @@ FLAT_ARRAYS: dict[str, tuple[str, int]] = {
     "path_offsets": ("i8", LABEL_CHUNK),
     "path_bytes": ("u1", BYTE_CHUNK),
 }
+# name -> what its axes are called: equal names have equal lengths, so that xarray opens a split as one data set
+DIMENSIONS: dict[str, tuple[str, ...]] = {
+    ACTIVATIONS: ("row", "feature"),
+    "labels": ("row",),
+    "path_offsets": ("id_bound",),
+    "path_bytes": ("id_byte",),
+    "class_count": ("class",),
+    "class_mean": ("class", "feature"),
+    "class_var": ("class", "feature"),
+}
 
 
 def create_store(path: Place, spec: StoreSpec) -> None:
@@ -52,7 +62,7 @@ def create_split(path: Place, spec: StoreSpec, split: SplitSpec) -> None:
         _write_document(path / ACTIVATIONS, _document(files))
     for name, (dtype, chunk) in FLAT_ARRAYS.items():
         remove_tree(path / name)
-        create_raw_array(path / name, (0,), dtype, (chunk,))
+        create_raw_array(path / name, name, (0,), dtype, (chunk,))
     _create_group(path, {KEY: split.to_json()})
 
 
@@ -83,19 +93,20 @@ def _create_activations(files: Files, spec: StoreSpec, rows: int) -> zarr.Array[
         serializer=BytesCodec(endian="little"),
         compressors=compressors,
         fill_value=float("nan"),  # a reader that ignores a lost chunk sees NaN, never plausible zeros
-        dimension_names=("row", "feature"),
+        dimension_names=DIMENSIONS[ACTIVATIONS],
         zarr_format=3,
     )
 
 
 def create_raw_array(
     path: Place,
+    name: str,
     shape: tuple[int, ...],
     dtype: str,
     chunks: tuple[int, ...],
     attributes: Mapping[str, Json] | None = None,
 ) -> None:
-    """The metadata of an array whose chunk files are raw values and a crc32c."""
+    """The metadata of the array of that name, whose chunk files are raw values and a crc32c. path: where it is now."""
     files: Files = {}
     zarr.create_array(
         MemoryStore(files),
@@ -107,6 +118,7 @@ def create_raw_array(
         compressors=[Crc32cCodec()],
         fill_value=float("nan") if dtype[0] == "f" else 0,
         attributes=dict(attributes or {}),
+        dimension_names=DIMENSIONS[name],
         zarr_format=3,
     )
     _write_document(path, _document(files))
