@@ -68,7 +68,9 @@ def find_store(given: Place | None) -> Place:
         return given
     if named := os.environ.get("ACTSTORE"):
         return STORE.convert(named, None, click.get_current_context(silent=True))
-    here = sorted(Path().glob("*.zarr"))
+    from actstore.places import stores_in
+
+    here = stores_in(Path())
     if len(here) == 1:
         return here[0]
     found = f"{len(here)} are here" if here else "none is here"
