@@ -14,6 +14,7 @@ from actstore.incoming import plain_labels
 from actstore.ledger import read_ledger
 from actstore.places import Place, remove_tree
 from actstore.sources.files import as_text, open_tables, read_column
+from actstore.sources.rounding import Rounding, natural_dtype
 from actstore.sources.rows import Table
 from actstore.spec import Json, default_chunk_rows
 from actstore.store import ActivationStore, open
@@ -62,23 +63,39 @@ def read_request(request: ImportRequest) -> tuple[dict[str, Table], list[str] | 
 
 
 def import_file(
-    request: ImportRequest, store: Place, progress: Progress | None = None, restart: bool = False, **options: Any
+    request: ImportRequest,
+    store: Place,
+    progress: Progress | None = None,
+    restart: bool = False,
+    rounding: Rounding | None = None,
+    **options: Any,
 ) -> ActivationStore:
-    """Make or extend a store by the splits of a file; finished splits of the same file are left alone."""
+    """Make or extend a store by the splits of a file; finished splits of the same file are left alone.
+
+    A new store takes the type of the rows, see `natural_dtype`. rounding: is told what the store's type cost.
+    """
     tables, classes = read_request(request)
     target = open_or_create(store, tables, classes, provenance={"source": str(request.path)}, **options)
+    tables = tables if rounding is None else rounding.watch(tables, target.spec.dtype)
     for split, table in tables.items():
         fill_new_split(target, split, table, request.source(split), progress, restart)
     return target
 
 
-def append_file(request: ImportRequest, store: Place, progress: Progress | None = None, restart: bool = False) -> int:
+def append_file(
+    request: ImportRequest,
+    store: Place,
+    progress: Progress | None = None,
+    restart: bool = False,
+    rounding: Rounding | None = None,
+) -> int:
     """Add the rows of a file to finished splits, new classes included; returns the rows added.
 
     A repeated append of the same unchanged file adds nothing.
     """
     target, added = open(store), 0
     tables, classes = read_request(request)
+    tables = tables if rounding is None else rounding.watch(tables, target.spec.dtype)
     for split, table in tables.items():
         before = target[split].committed
         check_table(table, split, target[split].dim)
@@ -167,7 +184,7 @@ def open_or_create(
         return store
     names = class_names([table.labels for table in tables.values()]) if classes is None else classes
     (dim,) = dims
-    dtype = options.setdefault("dtype", "f2")
+    dtype = options["dtype"] = options.get("dtype") or natural_dtype(tables)
     if not options.get("chunk_rows"):
         longest = max(table.activations.shape[0] for table in tables.values())
         options["chunk_rows"] = default_chunk_rows(dim, dtype, longest)
