@@ -18,6 +18,7 @@ from actstore.sources.rounding import Rounding, natural_dtype
 from actstore.sources.rows import Table
 from actstore.spec import Json, default_chunk_rows
 from actstore.store import ActivationStore, open
+from actstore.writer import SplitWriter
 
 Progress = Callable[[str, int, int], None]  # split, rows done, rows in all
 
@@ -139,22 +140,26 @@ def fill_split(
     restart: bool = False,
 ) -> None:
     """Append every row of a table that is not yet on disk, and commit."""
-    rows = table.activations
     done = store.splits.get(split)
     check_table(table, split, store.dim if done is None else store.spec.of_split(done).dim)
     with store.writer(split, source=source, restart=restart) as writer:
-        base = writer.committed.rows
-        position = writer.position - base
-        for block in rows.blocks(position, rows.shape[0]):
-            part = slice(position, position + len(block))
-            writer.append(
-                block,
-                None if table.labels is None else table.labels[part],
-                None if table.ids is None else table.ids[part],
-            )
-            position = part.stop
-            if progress is not None:
-                progress(split, position, rows.shape[0])
+        append_rest(writer, split, table, progress)
+
+
+def append_rest(writer: SplitWriter, split: str, table: Table, progress: Progress | None) -> None:
+    """The rows of a table from where the writer stands, block by block."""
+    rows = table.activations
+    position = writer.position - writer.committed.rows
+    for block in rows.blocks(position, rows.shape[0]):
+        part = slice(position, position + len(block))
+        writer.append(
+            block,
+            None if table.labels is None else table.labels[part],
+            None if table.ids is None else table.ids[part],
+        )
+        position = part.stop
+        if progress is not None:
+            progress(split, position, rows.shape[0])
 
 
 def check_table(table: Table, split: str, dim: int) -> None:
