@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from actstore.creation import require_free
-from actstore.errors import InvalidInputError
+from actstore.errors import InvalidInputError, LockedError
 from actstore.importer import fill_split, open_or_create
-from actstore.places import Place, parse_place
+from actstore.places import Place, parse_place, remove_tree
 from actstore.sources.rows import ArrayRows, Table
 from actstore.spec import parse_split_name
 from actstore.store import ActivationStore
@@ -24,7 +25,8 @@ def from_arrays(
 ) -> ActivationStore:
     """A store from {split: (activations (n, dim), labels (n,)[, ids])}; options as for `create`.
 
-    Memory maps are read block by block. Without `classes`, class names are the labels themselves:
+    Rows keep their type: fp16 as f2, anything else as f4, which rounds float64; dtype="f2" halves fp32. Memory maps are
+    read block by block. A failure leaves nothing behind. Without `classes`, class names are the labels themselves:
     the distinct strings, or the numbers up to the largest.
     """
     tables = {parse_split_name(name): _parse(name, given) for name, given in splits.items()}
@@ -32,9 +34,18 @@ def from_arrays(
         raise InvalidInputError("from_arrays needs at least one split, such as {'train': (activations, labels)}")
     place = parse_place(path)
     require_free(place)
+    existed = isinstance(place, Path) and place.exists()
     store = open_or_create(place, tables, classes, **options)
-    for name, table in tables.items():
-        fill_split(store, name, table, source={"kind": "arrays"})
+    try:
+        for name, table in tables.items():
+            fill_split(store, name, table, source={"kind": "arrays"})
+    except LockedError:  # somebody else writes there: it is not ours to remove
+        raise
+    except BaseException:
+        remove_tree(place)
+        if existed and isinstance(place, Path):
+            place.mkdir()  # it was there before, and empty
+        raise
     return store
 
 

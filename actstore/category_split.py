@@ -109,7 +109,7 @@ def seeded_split(
 def read_split(path: Path) -> CategorySplit:
     """A JSON file as `to_json` gives it, or as mini-ImageNet's split is published."""
     try:
-        data = json.loads(path.read_text("utf-8"))
+        data = json.loads(path.read_text("utf-8-sig"))
     except FileNotFoundError:
         raise InvalidInputError(f"no split file at {path}") from None
     except (OSError, ValueError) as error:

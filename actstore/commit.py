@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -26,9 +26,9 @@ def commit(
     expected: int,
     pending: Pending,
     ledger: Ledger,
-    source: Mapping[str, Json],
+    sources: Sequence[Mapping[str, Json]],
 ) -> SplitSpec:
-    """Make the `expected` rows, every one of which the ledger must name, part of the split."""
+    """Make the `expected` rows, every one of which the ledger must name, part of the split; sources: of all of them."""
     entries, _ = read_ledger(split / ACTIVATIONS)
     rows = sum(entry.rows for entry in entries)
     if rows != expected:
@@ -41,9 +41,6 @@ def commit(
         raise DamagedError(f"{error}, so the build cannot be finished; discard it with --restart") from error
     resize(split / ACTIVATIONS, rows)
     content = content_hash(spec.dtype, spec.dim, entries, after.labels_crc, after.ids_crc)
-    sources = before.sources
-    if rows > before.rows or not before.complete:
-        sources = (*sources, {**source, "rows": [before.rows, rows]})
     after = replace(
         after,
         rows=rows,
@@ -51,7 +48,7 @@ def commit(
         content=content,
         ledger_bytes=ledger.size(),
         history=(*before.history, (rows, content)) if content != before.content else before.history,
-        sources=sources,
+        sources=tuple(sources) if rows > before.rows or not before.complete else before.sources,
     )
     write_attributes(split, {KEY: after.to_json()}, guard=ledger.require_own)
     ledger.require_own()  # the next build may have begun

@@ -19,6 +19,12 @@ class RowRangeError(InvalidInputError, IndexError):
     """A row id outside of the split."""
 
 
+class MissingSplitError(InvalidInputError, KeyError):
+    """A split that the store does not have."""
+
+    __str__ = Exception.__str__  # KeyError's would put the line into quotation marks
+
+
 class IncompleteError(ActstoreError):
     """A split whose build has not finished, or that does not match what a resumed build brings."""
 

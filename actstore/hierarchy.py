@@ -38,6 +38,16 @@ FLAT_ARRAYS: dict[str, tuple[str, int]] = {
     "path_offsets": ("i8", LABEL_CHUNK),
     "path_bytes": ("u1", BYTE_CHUNK),
 }
+# name -> what its axes are called: equal names have equal lengths, so that xarray opens a split as one data set
+DIMENSIONS: dict[str, tuple[str, ...]] = {
+    ACTIVATIONS: ("row", "feature"),
+    "labels": ("row",),
+    "path_offsets": ("id_bound",),
+    "path_bytes": ("id_byte",),
+    "class_count": ("class",),
+    "class_mean": ("class", "feature"),
+    "class_var": ("class", "feature"),
+}
 
 
 def create_store(path: Place, spec: StoreSpec) -> None:
@@ -54,7 +64,7 @@ def create_split(path: Place, spec: StoreSpec, split: SplitSpec) -> None:
         _write_document(path / ACTIVATIONS, _document(files))
     for name, (dtype, chunk) in FLAT_ARRAYS.items():
         remove_tree(path / name)
-        create_raw_array(path / name, (0,), dtype, (chunk,))
+        create_raw_array(path / name, name, (0,), dtype, (chunk,))
     create_group(path, {KEY: split.to_json()})
 
 
@@ -85,24 +95,29 @@ def _create_activations(files: Files, spec: StoreSpec, rows: int) -> zarr.Array[
         serializer=BytesCodec(endian="little"),
         compressors=compressors,
         fill_value=float("nan"),  # a reader that ignores a lost chunk sees NaN, never plausible zeros
-        dimension_names=("row", "feature"),
+        dimension_names=DIMENSIONS[ACTIVATIONS],
         zarr_format=3,
     )
 
 
 def create_raw_array(
     path: Place,
+    name: str,
     shape: tuple[int, ...],
     dtype: str,
     chunks: tuple[int, ...],
     attributes: Mapping[str, Json] | None = None,
 ) -> None:
-    """The metadata of an array whose chunk files are raw values and a crc32c."""
-    _write_document(path, _raw_document(shape, dtype, chunks, attributes))
+    """The metadata of the array of that name, whose chunk files are raw values and a crc32c. path: where it is now."""
+    _write_document(path, _raw_document(name, shape, dtype, chunks, attributes))
 
 
 def _raw_document(
-    shape: tuple[int, ...], dtype: str, chunks: tuple[int, ...], attributes: Mapping[str, Json] | None = None
+    name: str,
+    shape: tuple[int, ...],
+    dtype: str,
+    chunks: tuple[int, ...],
+    attributes: Mapping[str, Json] | None = None,
 ) -> dict[str, Json]:
     files: Files = {}
     zarr.create_array(
@@ -115,6 +130,7 @@ def _raw_document(
         compressors=[Crc32cCodec()],
         fill_value=float("nan") if dtype[0] == "f" else 0,
         attributes=dict(attributes or {}),
+        dimension_names=DIMENSIONS[name],
         zarr_format=3,
     )
     return _document(files)
@@ -129,7 +145,7 @@ def expected_document(name: str, spec: StoreSpec, split: SplitSpec) -> dict[str,
     dtype, chunk = FLAT_ARRAYS[name]
     offsets = split.rows + 1 if split.has_ids else 0
     length = {"labels": split.rows, "path_offsets": offsets, "path_bytes": split.id_bytes}[name]
-    return _raw_document((length,), dtype, (chunk,))
+    return _raw_document(name, (length,), dtype, (chunk,))
 
 
 def metadata_difference(path: Place, expected: Mapping[str, Json], growing: bool) -> str | None:

@@ -14,9 +14,11 @@ from actstore.incoming import plain_labels
 from actstore.ledger import read_ledger
 from actstore.places import Place, remove_tree
 from actstore.sources.files import as_text, open_tables, read_column
+from actstore.sources.rounding import Rounding, natural_dtype
 from actstore.sources.rows import Table
 from actstore.spec import Json, default_chunk_rows
 from actstore.store import ActivationStore, open
+from actstore.writer import SplitWriter
 
 Progress = Callable[[str, int, int], None]  # split, rows done, rows in all
 
@@ -62,23 +64,39 @@ def read_request(request: ImportRequest) -> tuple[dict[str, Table], list[str] | 
 
 
 def import_file(
-    request: ImportRequest, store: Place, progress: Progress | None = None, restart: bool = False, **options: Any
+    request: ImportRequest,
+    store: Place,
+    progress: Progress | None = None,
+    restart: bool = False,
+    rounding: Rounding | None = None,
+    **options: Any,
 ) -> ActivationStore:
-    """Make or extend a store by the splits of a file; finished splits of the same file are left alone."""
+    """Make or extend a store by the splits of a file; finished splits of the same file are left alone.
+
+    A new store takes the type of the rows, see `natural_dtype`. rounding: is told what the store's type cost.
+    """
     tables, classes = read_request(request)
     target = open_or_create(store, tables, classes, provenance={"source": str(request.path)}, **options)
+    tables = tables if rounding is None else rounding.watch(tables, target.spec.dtype)
     for split, table in tables.items():
         fill_new_split(target, split, table, request.source(split), progress, restart)
     return target
 
 
-def append_file(request: ImportRequest, store: Place, progress: Progress | None = None, restart: bool = False) -> int:
+def append_file(
+    request: ImportRequest,
+    store: Place,
+    progress: Progress | None = None,
+    restart: bool = False,
+    rounding: Rounding | None = None,
+) -> int:
     """Add the rows of a file to finished splits, new classes included; returns the rows added.
 
     A repeated append of the same unchanged file adds nothing.
     """
     target, added = open(store), 0
     tables, classes = read_request(request)
+    tables = tables if rounding is None else rounding.watch(tables, target.spec.dtype)
     for split, table in tables.items():
         before = target[split].committed
         check_table(table, split, target[split].dim)
@@ -122,22 +140,26 @@ def fill_split(
     restart: bool = False,
 ) -> None:
     """Append every row of a table that is not yet on disk, and commit."""
-    rows = table.activations
     done = store.splits.get(split)
     check_table(table, split, store.dim if done is None else store.spec.of_split(done).dim)
     with store.writer(split, source=source, restart=restart) as writer:
-        base = writer.committed.rows
-        position = writer.position - base
-        for block in rows.blocks(position, rows.shape[0]):
-            part = slice(position, position + len(block))
-            writer.append(
-                block,
-                None if table.labels is None else table.labels[part],
-                None if table.ids is None else table.ids[part],
-            )
-            position = part.stop
-            if progress is not None:
-                progress(split, position, rows.shape[0])
+        append_rest(writer, split, table, progress)
+
+
+def append_rest(writer: SplitWriter, split: str, table: Table, progress: Progress | None) -> None:
+    """The rows of a table from where the writer stands, block by block."""
+    rows = table.activations
+    position = writer.position - writer.committed.rows
+    for block in rows.blocks(position, rows.shape[0]):
+        part = slice(position, position + len(block))
+        writer.append(
+            block,
+            None if table.labels is None else table.labels[part],
+            None if table.ids is None else table.ids[part],
+        )
+        position = part.stop
+        if progress is not None:
+            progress(split, position, rows.shape[0])
 
 
 def check_table(table: Table, split: str, dim: int) -> None:
@@ -167,7 +189,7 @@ def open_or_create(
         return store
     names = class_names([table.labels for table in tables.values()]) if classes is None else classes
     (dim,) = dims
-    dtype = options.setdefault("dtype", "f2")
+    dtype = options["dtype"] = options.get("dtype") or natural_dtype(tables)
     if not options.get("chunk_rows"):
         longest = max(table.activations.shape[0] for table in tables.values())
         options["chunk_rows"] = default_chunk_rows(dim, dtype, longest)

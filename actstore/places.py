@@ -20,6 +20,7 @@ from actstore.cache import CacheSpec
 from actstore.chunkfile import chunk_parts, crc32c
 from actstore.files import AtomicFile, Data, storage_errors
 from actstore.objects import Guard, ObjectPath, Upload
+from actstore.stray import is_stray
 
 Place = Path | ObjectPath
 _FILES_AT_ONCE = 8
@@ -126,16 +127,26 @@ def remove_tree(place: Place) -> None:
 
 
 def children(folder: Place) -> list[Place]:
-    """What lies directly in a folder, by name, but for its own metadata."""
-    found: list[Place] = list(folder.iterdir())
-    return sorted((entry for entry in found if entry.name != "zarr.json"), key=lambda entry: entry.name)
+    """The folders directly in a folder, by name; stray ones are passed over, and so are files."""
+    found: list[Place] = [entry for entry in folder.iterdir() if not is_stray(entry.name)]
+    return sorted((entry for entry in found if not _is_file(entry)), key=lambda entry: entry.name)
+
+
+def _is_file(entry: Place) -> bool:
+    # in a bucket a listing gives folders and objects alike; only the store's own metadata is an object at its top
+    return entry.name == "zarr.json" if isinstance(entry, ObjectPath) else not entry.is_dir()
+
+
+def stores_in(folder: Path) -> list[Path]:
+    """The *.zarr of a folder, by name; macOS leaves a `._x.zarr` beside an x.zarr that it copies."""
+    return sorted(path for path in folder.glob("*.zarr") if not is_stray(path.name))
 
 
 def has_entries(place: Place) -> bool:
-    """Whether anything lies at or below a place."""
+    """Whether anything lies at or below a place, stray files aside."""
     if isinstance(place, Path) and not place.is_dir():
         return place.exists()
-    return next(iter(place.iterdir()), None) is not None
+    return any(not is_stray(entry.name) for entry in place.iterdir())
 
 
 def local_folder(place: Place, what: str) -> Path:

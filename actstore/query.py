@@ -60,7 +60,11 @@ def _read_row_file(path: Path) -> NDArray[Any]:
     if not path.exists():
         raise InvalidInputError(f"no such row file: {path}; give a file of row numbers, or a range such as 0:100")
     try:
-        return np.load(path, allow_pickle=False) if path.suffix == ".npy" else np.array(path.read_text().split(), int)
+        return (
+            np.load(path, allow_pickle=False)
+            if path.suffix == ".npy"
+            else np.array(path.read_text("utf-8-sig").split(), int)
+        )
     except (ValueError, OverflowError, EOFError, OSError) as error:
         raise InvalidInputError(f"{path} is not a list of row numbers: {error}") from error
 

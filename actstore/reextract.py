@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from actstore.backbones.loading import Backbone, load_backbone
+from actstore.backbones.loading import Backbone
+from actstore.backbones.recorded import load_recorded, recorded_network
 from actstore.build_target import listing_hash
 from actstore.decoding import decode_batches
 from actstore.errors import InvalidInputError
@@ -26,13 +26,7 @@ def reopen_images(source: Mapping[str, Json]) -> Table:
     images = open_images(source["path"]).get(source["split"])
     if images is None or listing_hash(images) != source["listing"]:
         raise InvalidInputError(f"the images in {source['path']} are no longer those the split was built from")
-    weights = source.get("weights")
-    layers = () if source["layer"] == "activations" else (source["layer"],)
-    backbone = load_backbone(
-        source["backbone"], None if weights is None else Path(weights), layers, random_weights=weights is None
-    )
-    if backbone.weights_sha256 != source["weights_sha256"]:
-        raise InvalidInputError(f"the weights in {weights} are no longer those the split was built with")
+    backbone = load_recorded(recorded_network(source))
     skipped = {name for name, _ in source["skipped"]}
     kept = [position for position, item in enumerate(images.items) if item.id not in skipped]
     rows = ExtractedRows(images.items, kept, backbone, source["layer"], source["batch_size"], source.get("views", 1))

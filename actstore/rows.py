@@ -11,11 +11,7 @@ from actstore.errors import InvalidInputError, RowRangeError
 
 
 def parse_rows(rows: ArrayLike, count: int) -> NDArray[np.int64]:
-    """Integers of 0..count-1 in any order, or a boolean mask of length `count`.
-
-    Negative ids are refused: search backends return -1 for «no neighbour», and it must not become
-    the last row by accident.
-    """
+    """Integers in any order, negative ones counted from the end as numpy does, or a boolean mask of length `count`."""
     given: NDArray[Any] = np.asarray(rows)
     if given.dtype == bool:
         if given.shape != (count,):
@@ -29,6 +25,8 @@ def parse_rows(rows: ArrayLike, count: int) -> NDArray[np.int64]:
         )
     parsed = np.ascontiguousarray(given, dtype=np.int64)
     low, high = int(parsed.min()), int(parsed.max())
-    if low < 0 or high >= count:
-        raise RowRangeError(f"row {low if low < 0 else high} is out of range: the split has rows 0 to {count - 1}")
-    return parsed
+    if low < -count or high >= count:
+        wrong = high if high >= count else low
+        have = f"rows 0 to {count - 1}, or -{count} to -1 from the end" if count else "no rows"
+        raise RowRangeError(f"row {wrong} is out of range: the split has {have}")
+    return np.where(parsed < 0, parsed + count, parsed) if low < 0 else parsed

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from actstore.checked import CheckedRows
 from actstore.classes import ClassIndex
-from actstore.errors import InvalidInputError
+from actstore.errors import InvalidInputError, RowRangeError
 from actstore.hierarchy import ACTIVATIONS, read_flat
 from actstore.ids import Ids, RowNumbers
 from actstore.places import Place
@@ -110,14 +110,19 @@ class Split:
         return self.rows.take(parse_rows(rows, len(self)))
 
     def __getitem__(self, key: Any) -> NDArray[Any]:
-        """`split[7]` (dim,), `split[10:20]` (10, dim), `split[[3, 1]]` (2, dim); a second index picks features."""
-        if isinstance(key, tuple):
-            first, *rest = key
-            return self[first][(slice(None), *rest)] if not _is_int(first) else self[first][tuple(rest)]
+        """`split[7]` (dim,), `split[10:20]` (10, dim), `split[[3, -1]]` (2, dim), `split[...]` all; as numpy does.
+
+        A second index picks features.
+        """
+        if key is Ellipsis or isinstance(key, tuple):
+            rows, features = _two_keys(key)
+            values = self[rows]
+            if _is_int(rows):
+                return values[features]  # type: ignore[no-any-return]
+            both = not any(isinstance(one, slice) or _is_int(one) for one in (rows, features))
+            return values[np.arange(len(values)) if both else slice(None), features]  # two lists go in pairs
         if _is_int(key):
-            if not -len(self) <= key < len(self):
-                parse_rows([key], len(self))  # raises the usual error
-            row: NDArray[Any] = self.take([key % len(self)])[0]
+            row: NDArray[Any] = self.take([key])[0]
             return row
         if isinstance(key, slice):
             start, stop, step = key.indices(len(self))
@@ -125,6 +130,11 @@ class Split:
                 return self.rows.read(start, max(start, stop))
             return self.take(np.arange(start, stop, step))
         return self.take(key)
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
+        """`numpy.asarray(split)`: all rows, a view of the mapped ones where that is possible."""
+        values = self.rows.read(0, len(self))
+        return np.array(values, dtype) if copy else np.asarray(values, dtype)
 
     def of_class(self, name: str | int) -> NDArray[Any]:
         """All rows of a class -> (n, dim)."""
@@ -220,6 +230,18 @@ class Split:
 
     def __repr__(self) -> str:
         return f"<Split {self.path} rows={len(self)} dim={self.dim} {self.dtype} classes={len(self.classes)}>"
+
+
+def _two_keys(key: Any) -> tuple[Any, Any]:
+    """What a tuple or an ellipsis asks of the two axes."""
+    parts = list(key) if isinstance(key, tuple) else [key]
+    place = next((place for place, part in enumerate(parts) if part is Ellipsis), None)
+    if place is not None:
+        parts[place : place + 1] = [slice(None)] * (3 - len(parts))
+    parts += [slice(None)] * (2 - len(parts))
+    if len(parts) != 2 or any(part is None or part is Ellipsis for part in parts):
+        raise RowRangeError(f"a split has two axes, rows and features, which {key!r} does not index")
+    return parts[0], parts[1]
 
 
 def _is_int(key: Any) -> bool:

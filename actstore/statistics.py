@@ -202,7 +202,8 @@ def _replace(place: Place, values: NDArray[Any], content: str) -> None:
         if values.size:
             write_chunk(chunk_path(fresh, 0, values.ndim), values)
         chunks = tuple(max(1, length) for length in values.shape)
-        create_raw_array(fresh, values.shape, values.dtype.str[1:], chunks, {"content": content, "crc": crc32c(values)})
+        facts = {"content": content, "crc": crc32c(values)}
+        create_raw_array(fresh, place.name, values.shape, values.dtype.str[1:], chunks, facts)
         if isinstance(place, Path):
             remove_tree(place)
             Path(place.parent, fresh.name).rename(place)

@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from actstore.cache import DEFAULT_LIMIT, CacheSpec
-from actstore.errors import IncompleteError, InvalidInputError, LockedError, NotAStoreError
+from actstore.errors import IncompleteError, LockedError, MissingSplitError, NotAStoreError
 from actstore.hierarchy import ACTIVATIONS, change_attributes, read_attributes
 from actstore.ledger import has_writer, open_ledger
 from actstore.pending import Pending
@@ -20,8 +20,8 @@ from actstore.split import Split
 from actstore.writer import SplitWriter
 
 
-class ActivationStore:
-    """`store["train"]` reads a split, `store.writer("train")` adds rows to it."""
+class ActivationStore(Mapping[str, Split]):
+    """`store["train"]` reads a split, `store.writer("train")` adds rows to it; `list(store)` names the splits."""
 
     def __init__(self, path: Place, spec: StoreSpec, checked: bool = False) -> None:
         self.path = path
@@ -51,15 +51,26 @@ class ActivationStore:
         splits = self.splits
         if name not in splits:
             have = ", ".join(splits) or "none yet"
-            raise InvalidInputError(f"{self.path} has no split {name!r}; it has: {have}")
+            raise MissingSplitError(f"{self.path} has no split {name!r}; it has: {have}")
         if not splits[name].complete:
             raise IncompleteError(
                 f"split {name!r} of {self.path} is not complete; repeat the command that builds it, it resumes"
             )
         return Split(self.path, name, self.spec.of_split(splits[name]), splits[name], checked=self.checked)
 
-    def __contains__(self, name: str) -> bool:
+    def __contains__(self, name: object) -> bool:
         return name in self.splits
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.splits)
+
+    def __len__(self) -> int:
+        return len(self.splits)
+
+    def __bool__(self) -> bool:
+        return True  # also one that has no split yet
+
+    __eq__, __hash__ = object.__eq__, object.__hash__  # two stores are equal where they are one object
 
     def writer(
         self,

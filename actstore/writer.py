@@ -6,7 +6,7 @@ ledger names counts after a crash; the split's own metadata changes last, in one
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self
 
@@ -103,16 +103,18 @@ class SplitWriter:
                 yield from (name.decode() for name in self._pending.read(chunk).ids or ())
         yield from (name.decode() for name in self._ids or ())
 
-    def commit(self, **facts: Json) -> SplitSpec:
+    def commit(self, sources: Sequence[Mapping[str, Json]] | None = None, **facts: Json) -> SplitSpec:
         """Finish: write the last chunk, merge labels and ids, say so in the metadata.
 
         facts: what became known about the source only now, such as the files that were skipped.
+        sources: of all rows so far, each with its range; those of a split that was copied are still its own.
         """
         if self._filled > self._durable:
             self._submit()
         self._chunks.drain()
-        source = {**(self._source or {"kind": "program"}), **facts}
-        committed = commit(self._split, self._spec, self.committed, self.position, self._pending, self._ledger, source)
+        begun = {**(self._source or {"kind": "program"}), **facts, "rows": [self.committed.rows, self.position]}
+        listed = (*self.committed.sources, begun) if sources is None else tuple(sources)
+        committed = commit(self._split, self._spec, self.committed, self.position, self._pending, self._ledger, listed)
         self.close()
         return committed
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import click
@@ -39,6 +39,16 @@ def json_option(command: Command) -> Command:
 def emit(result: Any, as_json: bool, text: Callable[[], str]) -> None:
     """The result on stdout: JSON for machines, text for people."""
     click.echo(json.dumps(result, indent=2, ensure_ascii=False) if as_json else text())
+
+
+def warn_of_classes(lacking: Mapping[str, Sequence[str]]) -> None:
+    """A line on stderr for every split with classes that train lacks."""
+    for split, names in lacking.items():
+        named = ", ".join(repr(name) for name in names[:5]) + (
+            f" and {len(names) - 5:,} more" if len(names) > 5 else ""
+        )
+        what = "a class" if len(names) == 1 else f"{len(names):,} classes"
+        click.echo(f"WARNING: {split} has {what} that train lacks: {named}", err=True)
 
 
 def example(*lines: str) -> str:

@@ -68,7 +68,9 @@ def find_store(given: Place | None) -> Place:
         return given
     if named := os.environ.get("ACTSTORE"):
         return STORE.convert(named, None, click.get_current_context(silent=True))
-    here = sorted(Path().glob("*.zarr"))
+    from actstore.places import stores_in
+
+    here = stores_in(Path())
     if len(here) == 1:
         return here[0]
     found = f"{len(here)} are here" if here else "none is here"
@@ -108,15 +110,24 @@ def file_options(command: Command) -> Command:
 
 
 def layout_options(command: Command) -> Command:
-    """How a new store is laid out on disk."""
+    """How a new store is laid out on disk: fp16, unless told otherwise."""
+    return _layout_options(command, "f2", "fp16 or fp32 on disk.")
+
+
+def import_layout_options(command: Command) -> Command:
+    """As layout_options, but rows keep the type they come in."""
+    return _layout_options(command, None, "fp16 or fp32 on disk.  [default: as it comes, f2 for fp16, else f4]")
+
+
+def _layout_options(command: Command, dtype: str | None, help_: str) -> Command:
     for option in (
         click.option("--shard-inner-rows", type=click.IntRange(0),
                      help="Make chunk files shards of pieces of so many rows; 0: none.  [default: 0, remote: 1]"),
         click.option("--codec", type=click.Choice(["raw", "blosc"]), default="raw", show_default=True,
                      help="raw can be memory-mapped; blosc is a little smaller and much slower at random."),
         click.option("--chunk-rows", type=click.IntRange(1), help="Rows per chunk file.  [default: about 32 MiB]"),
-        click.option("--dtype", type=click.Choice(["f2", "f4"]), default="f2", show_default=True,
-                     help="fp16 or fp32 on disk."),
+        click.option("--dtype", type=click.Choice(["f2", "f4"]), default=dtype, show_default=dtype is not None,
+                     help=help_),
     ):  # fmt: skip
         command = option(command)
     return command

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from actstore.errors import DamagedError, InvalidInputError
-from actstore.places import Place
+from actstore.places import Place, stores_in
 from actstore.run_files import MODEL
 
 FIGURES, CLASS_MAP = "figures", "class-map.json"
@@ -44,7 +44,7 @@ def find_run(folder: Path) -> RunFolder:
     """Look for the parts of a run in a folder."""
     if not folder.is_dir():
         raise InvalidInputError(f"no folder {folder}; expected one with runs of `ppa train` and tables of `ppa eval`")
-    stores = sorted(folder.glob("*.zarr"))
+    stores = stores_in(folder)
     runs = {path.parent for pattern in ("phi*", "runs/phi*") for path in folder.glob(f"{pattern}/{MODEL}")}
     order = {name: place for place, name in enumerate(KINDS)}
     return RunFolder(

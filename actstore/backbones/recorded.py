@@ -23,6 +23,11 @@ def network_of(split: Split) -> dict[str, Any]:
     source = next((one for one in reversed(split.committed.sources) if one.get("kind") == "images"), None)
     if source is None:
         return {}
+    return recorded_network(source)
+
+
+def recorded_network(source: Mapping[str, Any]) -> dict[str, Any]:
+    """The network that a build recorded in its split's source."""
     record = {key: source.get(key) for key in ("backbone", "weights", "weights_sha256", "layer", "transform")}
     return record | {"views": source.get("views", 1)}
 

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import pickle
-import re
-import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,11 +15,10 @@ from torch import Tensor, nn
 from actstore.backbones.transform import Transform
 from actstore.errors import InvalidInputError
 from actstore.tensorfile import load_tensors, require_finite, save_tensors
+from actstore.torchfile import read_torch_file
 
 WRAPPERS = ("state_dict", "model")  # keys under which training scripts keep the weights
 PREFIXES = ("module.", "_orig_mod.")  # left by DataParallel and torch.compile
-# Whatever a file that is no checkpoint makes torch.load stumble over.
-DAMAGE = (RuntimeError, EOFError, ValueError, KeyError, IndexError, TypeError, AttributeError, AssertionError)
 
 
 @dataclass(frozen=True)
@@ -42,7 +38,8 @@ def read_weights(path: Path) -> Weights:
     if path.suffix == ".safetensors":
         return _read_safetensors(path)
     if path.suffix in (".pth", ".pt"):
-        tensors = _unwrap(_load_pickle(path), path)
+        advice = "save it again with torch.save(model.state_dict(), FILE) or as .safetensors"
+        tensors = _unwrap(read_torch_file(path, advice), path)
         require_finite(path, tensors, "get the file again")
         return Weights(path, tensors)
     raise InvalidInputError(f"weights must be a .pth, .pt or .safetensors file, got {path}")
@@ -89,22 +86,6 @@ def _parse(metadata: Mapping[str, str], key: str, kind: type, path: Path) -> Any
             f"metadata {key!r} of {path} must be a JSON {kind.__name__}, got {metadata[key][:80]!r}"
         )
     return value
-
-
-def _load_pickle(path: Path) -> Any:
-    advice = "save it again with torch.save(model.state_dict(), FILE) or as .safetensors"
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", UserWarning)  # about the pickle's protocol; what matters is raised
-            return torch.load(path, map_location="cpu", weights_only=True)
-    except pickle.UnpicklingError as error:
-        found = re.search(r"GLOBAL (\w+\.[\w.]+)", str(error))
-        what = f"the object {found[1]!r}" if found else "something else, or is damaged"
-        raise InvalidInputError(f"{path} must hold tensors only, but holds {what}; {advice}") from error
-    except DAMAGE as error:
-        raise InvalidInputError(
-            f"{path} is damaged or no file of torch.save ({type(error).__name__}); {advice}"
-        ) from error
 
 
 def _unwrap(contents: Any, path: Path) -> dict[str, Tensor]:

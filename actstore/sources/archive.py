@@ -15,10 +15,11 @@ from actstore.sources.items import (
     Skipped,
     has_image_ending,
     id_fault,
-    is_clutter,
     printable,
     read_bytes,
 )
+from actstore.sources.tiny_imagenet import ANNOTATIONS
+from actstore.stray import has_stray
 
 _SIDE_FILES = (".cls", ".json")  # WebDataset: the label of key.jpg in key.cls, or in key.json
 _JSON_LABELS = ("label", "cls", "class")
@@ -26,10 +27,14 @@ _JSON_LABELS = ("label", "cls", "class")
 
 @dataclass
 class TarIndex:
-    """Images of an archive by path, without labels; side: the .cls and .json files by path."""
+    """Images of an archive by path, without labels; side: the .cls and .json files by path.
+
+    annotations: Tiny-ImageNet's labels, by path.
+    """
 
     images: list[ImageItem] = field(default_factory=list)
     side: dict[str, ImageItem] = field(default_factory=dict)
+    annotations: dict[str, ImageItem] = field(default_factory=dict)
     skipped: Skipped = field(default_factory=list)
     folders: set[str] = field(default_factory=set)  # those with an entry of their own
 
@@ -54,7 +59,7 @@ def _add_members(index: TarIndex, path: Path, start: int, stop: int, prefix: str
     for member in _members(path, start):
         inside = posixpath.normpath(member.name).lstrip("/")
         name, target = prefix + inside, posixpath.normpath(member.linkname)
-        if any(is_clutter(part) for part in name.split("/") if part not in {".", ".."}):
+        if has_stray(part for part in name.split("/") if part not in {".", ".."}):
             continue
         if member.isdir():
             index.folders.add(name)
@@ -85,6 +90,8 @@ def _add_file(index: TarIndex, item: ImageItem) -> None:
     ending = posixpath.splitext(item.id)[1].lower()
     if fault := id_fault(item.id):
         index.skipped.append((printable(item.id), fault))
+    elif posixpath.basename(item.id) == ANNOTATIONS:
+        index.annotations[item.id] = item
     elif ending in _SIDE_FILES:
         index.side[item.id] = item
     elif has_image_ending(item.id):
@@ -112,7 +119,7 @@ def label_by_side_files(index: TarIndex) -> tuple[list[ImageItem], Skipped]:
 
 def _label_in(side: ImageItem) -> str | None:
     try:
-        text = read_bytes(side).decode().strip()
+        text = read_bytes(side).decode("utf-8-sig").strip()
         if side.id.endswith(".cls"):
             return text or None
         facts = json.loads(text)

@@ -17,9 +17,10 @@ from actstore.errors import InvalidInputError
 from actstore.ids import Ids
 from actstore.sources.containers import HdfRows, ParquetRows, SafetensorsRows
 from actstore.sources.npy import member_headers, npy_rows, npz_rows, open_member
-from actstore.sources.rows import RowSource, Table
+from actstore.sources.rows import ArrayRows, RowSource, Table
+from actstore.sources.wide import WideCsv, WideParquet, WideRows, WideTable
 
-ENDINGS = (".npy", ".npz", ".h5", ".hdf5", ".parquet", ".safetensors")
+ENDINGS = (".npy", ".npz", ".h5", ".hdf5", ".parquet", ".csv", ".safetensors", ".pt", ".pth")
 
 
 @dataclass(frozen=True)
@@ -69,11 +70,21 @@ def read_column(path: Path, what: str) -> NDArray[Any]:
         if path.suffix == ".npy":
             return np.atleast_1d(np.load(path, allow_pickle=False))
         # not splitlines: an id may hold one of the rarer line separators of Unicode
-        lines = path.read_text(encoding="utf-8").removesuffix("\n").replace("\r\n", "\n").split("\n")
+        lines = path.read_text(encoding="utf-8-sig").removesuffix("\n").replace("\r\n", "\n").split("\n")
+        _refuse_blank(path, what, lines)
         numeric = what == "labels" and all(re.fullmatch(r"\s*-?[0-9]+\s*", line) for line in lines)
         return np.array([int(line) for line in lines], np.int64) if numeric else np.array(lines, dtype=object)
     except (ValueError, OverflowError, EOFError, OSError) as error:
         raise InvalidInputError(f"{path} is not a list of {what}: {error}") from error
+
+
+def _refuse_blank(path: Path, what: str, lines: Sequence[str]) -> None:
+    blank = next((number for number, line in enumerate(lines, 1) if not line.strip()), None)
+    if blank is not None:
+        none = "; -1 among numbers stands for no label" if what == "labels" else ""
+        raise InvalidInputError(
+            f"line {blank} of {path} is blank; expected {what}, one per line{none}; fill it in or remove it"
+        )
 
 
 def _choose(path: Path, file: ArrayFile, array: str | None, split: str | None) -> dict[str, str]:
@@ -109,6 +120,10 @@ def _open(path: Path) -> ArrayFile:
             return ArrayFile(shapes, lambda name: npz_rows(path, name), lambda name: _load_member(path, name))
         if path.suffix == ".parquet":
             return _open_parquet(path)
+        if path.suffix == ".csv":
+            return _open_wide(WideCsv(path))
+        if path.suffix in (".pt", ".pth"):
+            return _open_torch(path)
         return _open_safetensors(path) if path.suffix == ".safetensors" else _open_hdf(path)
     except (OSError, EOFError, TypeError, zipfile.BadZipFile) as error:
         raise InvalidInputError(f"{path} cannot be read as {path.suffix}: {error}") from error
@@ -162,6 +177,27 @@ def _open_safetensors(path: Path) -> ArrayFile:
     return ArrayFile({**shapes, **columns}, lambda name: SafetensorsRows(path, name), values)
 
 
+def _open_wide(table: WideTable) -> ArrayFile:
+    return ArrayFile(table.shapes(), lambda _: WideRows(table), table.values)
+
+
+def _open_torch(path: Path) -> ArrayFile:
+    from actstore.sources.torch_tensors import TensorRows, as_array, read_tensor_file
+
+    found = read_tensor_file(path)
+
+    def values(name: str) -> NDArray[Any]:
+        one = found[name]
+        return one if isinstance(one, np.ndarray) else as_array(one)
+
+    def rows(name: str) -> RowSource:
+        one = found[name]
+        return ArrayRows(one) if isinstance(one, np.ndarray) else TensorRows(one)
+
+    shapes = {name: tuple(one.shape) for name, one in found.items()}
+    return ArrayFile(shapes, rows, values)
+
+
 def _open_parquet(path: Path) -> ArrayFile:
     import pyarrow.parquet
     import pyarrow.types
@@ -173,6 +209,8 @@ def _open_parquet(path: Path) -> ArrayFile:
         raise InvalidInputError(f"{path} cannot be read as .parquet: {error}") from error
     is_list = (pyarrow.types.is_list, pyarrow.types.is_large_list, pyarrow.types.is_fixed_size_list)
     nested = {field.name for field in schema if any(test(field.type) for test in is_list)}
+    if not nested:
+        return _open_wide(WideParquet(path, schema, count))
     classes = (schema.metadata or {}).get(b"classes")
     shapes = {field.name: (count, 0) if field.name in nested else (count,) for field in schema}
 

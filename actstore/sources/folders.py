@@ -7,8 +7,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from actstore.errors import InvalidInputError
-from actstore.sources.items import Found, ImageItem, Skipped, has_image_ending, id_fault, is_clutter, printable
+from actstore.sources.items import Found, ImageItem, Skipped, has_image_ending, id_fault, printable
 from actstore.sources.tar_folders import list_class_tar
+from actstore.sources.tiny_imagenet import ANNOTATIONS, is_flat, label_flat
+from actstore.stray import is_stray
 
 
 def list_folder(folder: Path) -> Found:
@@ -27,16 +29,28 @@ def list_folder(folder: Path) -> Found:
         found, left_out = _class_folder(folder, entry.name) if is_folder(entry) else list_class_tar(Path(entry.path))
         items += found
         skipped += left_out
+    annotations = folder / ANNOTATIONS
+    if is_flat(items) and annotations.is_file():
+        items, unknown = label_flat(items, _read(annotations), str(annotations))
+        skipped += unknown
     if items:
         return items, skipped + [(printable(entry.name), "not in a class folder") for entry in loose]
     loose_items, left_out = _loose_images(folder, loose)
     return loose_items, skipped + left_out
 
 
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise InvalidInputError(f"{path} cannot be read: {error.strerror or error}") from None
+
+
 def sorted_entries(folder: Path) -> list[os.DirEntry[str]]:
+    """What lies in a folder, by name, but for stray files and folders."""
     try:
         with os.scandir(folder) as entries:
-            return sorted((entry for entry in entries if not is_clutter(entry.name)), key=lambda entry: entry.name)
+            return sorted((entry for entry in entries if not is_stray(entry.name)), key=lambda entry: entry.name)
     except OSError as error:
         raise InvalidInputError(f"folder {folder} cannot be listed: {error.strerror or error}") from None
 

@@ -12,13 +12,14 @@ from actstore.sources.items import SPLITS, Found, ImageItem, ImageSet, Loadable,
 from actstore.sources.listing import ENDINGS as LIST_ENDINGS
 from actstore.sources.listing import list_file
 from actstore.sources.tar_folders import list_tar, list_tar_splits
+from actstore.sources.tiny_imagenet import without_labels
 
 __all__ = ["ImageItem", "ImageSet", "Loadable", "find_images", "read_bytes"]
 
 _ILSVRC_TARS = {"ILSVRC2012_img_train": "train", "ILSVRC2012_img_val": "val"}
 _KAGGLE_IMAGES = Path("ILSVRC") / "Data" / "CLS-LOC"
 EXPECTED = (
-    "expected CLASS/*.jpg, train/CLASS/*.jpg and val/CLASS/*.jpg, ILSVRC's folders or tars, "
+    "expected CLASS/*.jpg, train/CLASS/*.jpg and val/CLASS/*.jpg, ILSVRC's or Tiny-ImageNet's own layout, "
     "a .tar of class folders, or a .csv or .parquet with columns path,label"
 )
 
@@ -46,6 +47,7 @@ def find_images(
             folders = [root / name for name, meaning in SPLITS.items() if meaning == split]
             items, unknown = label_validation(items, [*places, *folders], ground_truth, synsets)
             skipped = [*skipped, *unknown]
+        items = without_labels(split, items, found["train"][0] if "train" in found else ())
         sets[split] = image_set(items, skipped)
     _refuse_nothing(root, sets)
     return {split: images for split, images in sets.items() if images.items or images.skipped}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import unicodedata
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Generic, Protocol, TypeVar
@@ -96,11 +96,6 @@ def has_image_ending(name: str) -> bool:
     return name.lower().endswith(ENDINGS)
 
 
-def is_clutter(name: str) -> bool:
-    """Files that systems leave behind: ignored without a word."""
-    return name.startswith(".") or name.lower() in {"thumbs.db", "desktop.ini", "__macosx"}
-
-
 def id_fault(name: str) -> str | None:
     """Why a name cannot be an id; None if it can."""
     if name and name.isprintable() and ".." not in name:  # nearly always: millions of names pass here
@@ -127,6 +122,16 @@ def image_set(items: Sequence[ImageItem], skipped: Skipped) -> ImageSet[ImageIte
     _refuse_doubles("class", classes)
     _refuse_doubles("image id", (item.id for item in items))
     return ImageSet(items, classes, skipped)
+
+
+def classes_train_lacks(classes: Mapping[str, Iterable[str]]) -> dict[str, list[str]]:
+    """Split -> its classes that the split `train` does not have, sorted; splits without any are left out.
+
+    classes: those of every split. Nothing is lacking where there is no train, or none of its images has a label.
+    """
+    known = set(classes.get("train", ()))
+    found = {split: sorted(set(names) - known) for split, names in classes.items()}
+    return {split: names for split, names in found.items() if names and known}
 
 
 def _refuse_doubles(what: str, names: Iterable[str]) -> None:

@@ -6,7 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from actstore.sources.archive import TarIndex, index_tar, label_by_side_files
-from actstore.sources.items import SPLITS, Found, id_fault, printable
+from actstore.sources.items import SPLITS, Found, id_fault, printable, read_bytes
+from actstore.sources.tiny_imagenet import ANNOTATIONS, is_flat, label_flat
 
 
 def list_tar(path: Path) -> Found:
@@ -63,6 +64,7 @@ def _below(index: TarIndex, prefix: str) -> TarIndex:
     return TarIndex(
         [replace(item, id=item.id[start:]) for item in index.images if item.id.startswith(prefix)],
         {name[start:]: side for name, side in index.side.items() if name.startswith(prefix)},
+        {name[start:]: one for name, one in index.annotations.items() if name.startswith(prefix)},
         [(name[start:], reason) for name, reason in index.skipped if name.startswith(prefix)],
         {name[start:] for name in index.folders if name.startswith(prefix)},
     )
@@ -83,5 +85,9 @@ def _labelled(index: TarIndex) -> Found:
             items.append(replace(item, label=labels.setdefault(first, first)))
         else:
             skipped.append((item.id, "not in a class folder"))
+    if is_flat(items) and ANNOTATIONS in index.annotations:
+        file = index.annotations[ANNOTATIONS]
+        items, unknown = label_flat(items, read_bytes(file), f"{ANNOTATIONS} of {file.source}")
+        skipped += unknown
     empty = sorted(name for name in index.folders if name not in labels and name not in ("", ".") and "/" not in name)
     return items, [*skipped, *((printable(name), "empty class folder") for name in empty)]

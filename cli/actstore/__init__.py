@@ -14,6 +14,7 @@ from cli.actstore.index import index
 from cli.actstore.info import info
 from cli.actstore.means import means
 from cli.actstore.query import query
+from cli.actstore.rechunk import rechunk
 from cli.actstore.search import search
 from cli.actstore.synth import synth
 from cli.actstore.verify import verify
@@ -38,5 +39,7 @@ def main(debug: bool) -> None:
     """
 
 
-for command in (build, glyphs, import_, append, info, verify, means, query, search, index, export, synth, bench):
+for command in (
+    build, glyphs, import_, append, rechunk, info, verify, means, query, search, index, export, synth, bench,
+):  # fmt: skip
     main.add_command(command)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from cli.cluster import chosen_cluster, cluster_options
-from cli.group import emit, example, json_option
+from cli.group import emit, example, json_option, warn_of_classes
 from cli.options import STORE, layout_options
 from cli.progress import SplitBars
 
@@ -75,17 +75,20 @@ def build(
 ) -> None:  # fmt: skip
     """Run a backbone over IMAGES and write STORE (default: the name of IMAGES with .zarr).
 
-    IMAGES: class folders, with or without train/ and val/; ILSVRC's own layout; a .tar of class folders;
-    a .csv or .parquet of path,label; or glyphs:CLASSESxTRAINxVAL. Interrupted, the same command resumes.
+    IMAGES: class folders, with or without train/ and val/; ILSVRC's or Tiny-ImageNet's own layout; a .tar of class
+    folders; a .csv or .parquet of path,label; or glyphs:CLASSESxTRAINxVAL. Interrupted, the same command resumes.
     """
     from actstore.allocation import reuse_freed_memory
     from actstore.backbones.loading import load_backbone
     from actstore.extract import BuildOptions
     from actstore.extract import build as run
+    from actstore.sources.items import classes_train_lacks
     from actstore.sources.spoken import open_images
 
     reuse_freed_memory()
     sets = open_images(images, ground_truth, synsets)
+    lacking = classes_train_lacks({name: one.classes for name, one in sets.items()})
+    warn_of_classes(lacking)
     chosen = load_backbone(backbone, weights, layers, random_weights=random_weights)
     path = None if weights is None else str(weights.resolve())
     options = BuildOptions(device, batch_size, workers, on_error, restart, path, layout, int(views), random_weights)
@@ -101,7 +104,7 @@ def build(
     skipped = sum(len(source.get("skipped", [])) for split in made.splits.values() for source in split.sources)
     emit(
         {"store": str(target), "rows": rows, "dim": made.dim, "classes": len(made.classes), "skipped": skipped,
-         "seconds": seconds},
+         "classes_train_lacks": lacking, "seconds": seconds},
         as_json,
         lambda: (
             f"{target}: {', '.join(f'{name} {count:,} rows' for name, count in rows.items())}, dim {made.dim}, "

@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from cli.group import emit, example, human_bytes, json_option
-from cli.options import STORE, file_options, layout_options
+from cli.group import emit, example, human_bytes, json_option, warn_of_classes
+from cli.options import STORE, file_options, import_layout_options
 from cli.progress import SplitBars
 
 if TYPE_CHECKING:
+    from actstore import ActivationStore
     from actstore.places import Place
+    from actstore.sources.rounding import Rounding
 
 ARRAY = click.argument("array_file", metavar="ARRAY", type=click.Path(path_type=Path))
 
@@ -29,32 +31,39 @@ ARRAY = click.argument("array_file", metavar="ARRAY", type=click.Path(path_type=
 @ARRAY
 @click.argument("store", required=False, type=STORE)
 @file_options
-@layout_options
+@import_layout_options
 @json_option
 def import_(array_file: Path, store: Place | None, restart: bool, as_json: bool, **given: Any) -> None:
-    """Make STORE from ARRAY (.npy .npz .h5 .parquet .safetensors), never loading it whole.
+    """Make STORE from ARRAY (.npy .npz .h5 .parquet .csv .safetensors .pt), never loading it whole.
 
-    STORE defaults to the name of ARRAY with .zarr. Interrupted, the same command resumes.
+    Tables may have a column of lists, or a column per feature. Rows keep their type: fp16 as f2, anything else as f4;
+    `--dtype f2` halves fp32. STORE defaults to the name of ARRAY with .zarr. Interrupted, the same command resumes.
     """
     from actstore.importer import import_file
+    from actstore.sources.rounding import Rounding
 
     target = store or Path(f"{array_file.stem}.zarr")
     layout = {key: given.pop(key) for key in ("dtype", "chunk_rows", "codec", "shard_inner_rows")}
-    begin, bars = time.perf_counter(), SplitBars("import")
+    begin, bars, rounding = time.perf_counter(), SplitBars("import"), Rounding()
     try:
-        made = import_file(_request(array_file, given), target, bars, restart, **layout)
+        made = import_file(_request(array_file, given), target, bars, restart, rounding, **layout)
     finally:
         bars.close()
     seconds = time.perf_counter() - begin
     rows = {name: split.rows for name, split in made.splits.items()}
     size = sum(rows.values()) * made.spec.row_bytes
-    result = {"store": str(target), "rows": rows, "dim": made.dim, "classes": len(made.classes), "seconds": seconds}
+    unlabelled, lacking = _labels_of(made)
+    warn_of_classes(lacking)
+    result = {
+        "store": str(target), "rows": rows, "dim": made.dim, "classes": len(made.classes), "dtype": made.spec.dtype,
+        "rounding": rounding.largest, "unlabelled": unlabelled, "classes_train_lacks": lacking, "seconds": seconds,
+    }  # fmt: skip
     emit(
         result,
         as_json,
         lambda: (
-            f"{target}: {_counts(rows)}, dim {made.dim}, {len(made.classes)} classes, "
-            f"{human_bytes(size)} in {seconds:.1f} s"
+            f"{target}: {_counts(rows)}, dim {made.dim}, {len(made.classes)} classes, {made.spec.dtype}, "
+            f"{human_bytes(size)} in {seconds:.1f} s{_rounded(rounding, made.spec.dtype)}{_without(unlabelled, rows)}"
         ),
     )
 
@@ -72,16 +81,21 @@ def append(array_file: Path, store: Place, restart: bool, as_json: bool, **given
     Readers see the old rows until the new ones are all there. Repeated, it adds nothing.
     """
     from actstore.importer import append_file
+    from actstore.sources.rounding import Rounding
 
-    bars = SplitBars("append")
+    bars, rounding = SplitBars("append"), Rounding()
     try:
-        added = append_file(_request(array_file, given), store, bars, restart)
+        added = append_file(_request(array_file, given), store, bars, restart, rounding)
     finally:
         bars.close()
     emit(
-        {"store": str(store), "rows_added": added},
+        {"store": str(store), "rows_added": added, "rounding": rounding.largest},
         as_json,
-        lambda: f"{store}: {added:,} rows added" if added else f"{store}: these rows are there already, nothing added",
+        lambda: (
+            f"{store}: {added:,} rows added{_rounded(rounding, 'the type of the store')}"
+            if added
+            else f"{store}: these rows are there already, nothing added"
+        ),
     )
 
 
@@ -89,6 +103,32 @@ def _request(array_file: Path, given: dict[str, Any]) -> Any:
     from actstore.importer import ImportRequest
 
     return ImportRequest(array_file, **given)
+
+
+def _labels_of(store: ActivationStore) -> tuple[dict[str, int], dict[str, list[str]]]:
+    """Rows without a label of every split, and the classes that only splits other than train have."""
+    from actstore.sources.items import classes_train_lacks
+
+    complete = [name for name, split in store.splits.items() if split.complete]
+    counts = {name: store[name].class_index.counts for name in complete}
+    unlabelled = {name: len(store[name]) - int(count.sum()) for name, count in counts.items()}
+    present = {name: [store.classes[label] for label in count.nonzero()[0]] for name, count in counts.items()}
+    return unlabelled, classes_train_lacks(present)
+
+
+def _rounded(rounding: Rounding, dtype: str) -> str:
+    """What the type on disk cost, where it could cost anything."""
+    if rounding.largest is None:
+        return ""
+    if rounding.largest == 0:
+        return f"; {dtype} holds every value exactly"
+    return f"; rounding to {dtype} moved no value by more than {rounding.largest:.2g} of the largest in its row"
+
+
+def _without(unlabelled: dict[str, int], rows: dict[str, int]) -> str:
+    """Said where some rows have a label and others none."""
+    some = [f"{count:,} of {name}" for name, count in unlabelled.items() if 0 < count < rows[name]]
+    return f"; without a label: {', '.join(some)}" if some else ""
 
 
 def _counts(rows: dict[str, int]) -> str:

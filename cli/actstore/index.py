@@ -31,9 +31,17 @@ if TYPE_CHECKING:
     show_default=True,
     help="bounded stays exact; the others are faiss's approximate indexes.",
 )
-@click.option("--dims", type=click.IntRange(2), help="Leading principal coordinates that an approximate index keeps.")
+@click.option(
+    "--dims",
+    type=click.IntRange(2),
+    help="Leading principal coordinates that an approximate index keeps.  [default: an eighth, at least 64]",
+)
 @click.option("--lists", type=click.IntRange(1), help="Cells of the inverted file.  [default: square root of the rows]")
-@click.option("--refine", type=click.IntRange(1), help="Rows per query that are scored again from the store.")
+@click.option(
+    "--refine",
+    type=click.IntRange(1),
+    help="Rows per query that are scored again from the store.  [default: 128 for pq, else 8]",
+)
 @click.option(
     "--recall", type=click.FloatRange(0, 1), default=0.95, show_default=True, help="Effort is raised to this."
 )

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from cli.group import emit, example, json_option
+from cli.ppa.recognition import choose_categories, is_first, split_file_option
 from cli.progress import Bar, progress
 
 if TYPE_CHECKING:
@@ -55,11 +56,7 @@ def setting_options(command: Command) -> Command:
 )
 @click.argument("images")
 @click.option("--preset", type=click.Choice(PRESETS), default="quick", show_default=True)
-@click.option(
-    "--split-file",
-    type=click.Path(path_type=Path, dir_okay=False),
-    help="JSON with lists base and novel.  [default: the first 90% of the classes are the base]",
-)
+@split_file_option
 @click.option("--out", type=click.Path(path_type=Path, file_okay=False), default=Path("pretrained"), show_default=True)
 @setting_options
 @click.option("--device", type=click.Choice(["auto", "cpu", "cuda", "mps"]), default="auto", show_default=True)
@@ -89,21 +86,19 @@ def pretrain(
     from actstore.allocation import reuse_freed_memory
     from actstore.backbones.presets import choose_preset
     from actstore.backbones.training import RunOptions, train_backbone
-    from actstore.category_split import alphabetical_split, read_split
     from actstore.sources.spoken import open_images
 
     reuse_freed_memory()
     config = choose_preset(preset, seed=seed, **settings)
-    split = None if split_file is None else read_split(split_file)
     sets = open_images(images)
     names = sorted({name for one in sets.values() for name in one.classes})
-    split = split or alphabetical_split(names)
+    split = choose_categories(split_file, names, ["base"])  # images of novel classes need not be there yet
     workers = min(8, os.cpu_count() or 1) if workers is None else workers
-    is_first = os.environ.get("RANK", "0") == "0"  # of those that torchrun started
-    with training_bars(is_first) as report:
+    speaks = is_first()
+    with training_bars(speaks) as report:
         options = RunOptions(device, workers, checkpoint_seconds, restart)
         result = train_backbone(sets, split, config, out, options, report)
-    if is_first:
+    if speaks:
         emit({"preset": preset, **result.to_json()}, as_json, lambda: summary(result))
 
 
@@ -118,9 +113,9 @@ def summary(result: TrainingResult) -> str:
 
 
 @contextmanager
-def training_bars(is_first: bool) -> Iterator[Callable[[Progress], None] | None]:
+def training_bars(speaks: bool) -> Iterator[Callable[[Progress], None] | None]:
     """A bar per stage, with loss and images/s; only one of several processes shows it."""
-    if not is_first:
+    if not speaks:
         yield None
         return
     bars = _Bars()

@@ -62,8 +62,9 @@ def note(text: str) -> None:
         click.echo(text, err=True)
 
 
-def choose_categories(path: Path | None, names: Sequence[str]) -> CategorySplit:
-    from actstore.category_split import alphabetical_split, read_split
+def choose_categories(path: Path | None, names: Sequence[str], parts: Sequence[str] | None = None) -> CategorySplit:
+    """parts: those whose every class must be among the names; all of them by default."""
+    from actstore.category_split import PARTS, alphabetical_split, read_split
 
     if path is None and SPLIT_FILE.is_file():
         path = SPLIT_FILE
@@ -72,7 +73,7 @@ def choose_categories(path: Path | None, names: Sequence[str]) -> CategorySplit:
         note("categories: the first 90% of the class names are the base (see `ppa split`)")
         return alphabetical_split(names)
     split = read_split(path)
-    split.require_known(names)
+    split.require_known(names, PARTS if parts is None else parts)
     return split
 
 

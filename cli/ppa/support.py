@@ -23,10 +23,11 @@ if TYPE_CHECKING:
 def list_support(root: Path) -> dict[str, list[ImageItem]]:
     """Category -> its images, from ROOT/CATEGORY/*.jpg; a category without one is an error."""
     from actstore.errors import InvalidInputError
+    from actstore.sources.folders import is_folder, sorted_entries
 
     if not root.is_dir():
         raise InvalidInputError(f"no folder {root}; expected {root}/CATEGORY/*.jpg")
-    folders = sorted(entry for entry in root.iterdir() if entry.is_dir() and not entry.name.startswith("."))
+    folders = [Path(entry.path) for entry in sorted_entries(root) if is_folder(entry)]
     if not folders:
         raise InvalidInputError(f"{root} has no folder of its own for each category; expected {root}/CATEGORY/*.jpg")
     found = {folder.name: list_images(folder) for folder in folders}
@@ -36,24 +37,27 @@ def list_support(root: Path) -> dict[str, list[ImageItem]]:
 
 
 def list_images(folder: Path) -> list[ImageItem]:
-    from actstore.sources.items import ENDINGS, ImageItem
+    from actstore.sources.folders import sorted_entries
+    from actstore.sources.items import ImageItem, has_image_ending
 
-    names = sorted(file.name for file in folder.iterdir() if file.suffix.lower() in ENDINGS)
+    names = [entry.name for entry in sorted_entries(folder) if has_image_ending(entry.name)]
     return [ImageItem(name, folder.name, str(folder)) for name in names]
 
 
 def list_queries(paths: Sequence[Path]) -> list[ImageItem]:
     """Files as they are, and of a folder the images in it and below."""
     from actstore.errors import InvalidInputError
-    from actstore.sources.items import ENDINGS, ImageItem
+    from actstore.sources.items import ENDINGS, ImageItem, has_image_ending
+    from actstore.stray import has_stray
 
     found = []
     for path in paths:
         if path.is_dir():
-            inside = sorted(file for file in path.rglob("*") if file.suffix.lower() in ENDINGS)
-            if not inside:
+            inside = sorted(file.relative_to(path) for file in path.rglob("*") if has_image_ending(file.name))
+            names = [name.as_posix() for name in inside if not has_stray(name.parts)]
+            if not names:
                 raise InvalidInputError(f"{path} holds no image ({', '.join(ENDINGS)})")
-            found += [ImageItem(file.relative_to(path).as_posix(), None, str(path)) for file in inside]
+            found += [ImageItem(name, None, str(path)) for name in names]
         elif path.is_file():
             found.append(ImageItem(path.name, None, str(path.parent)))
         else:

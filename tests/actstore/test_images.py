@@ -21,6 +21,7 @@ from actstore.errors import InvalidInputError, StorageError
 from actstore.ids import encode_ids
 from actstore.sources.decode import UnreadableImageError
 from actstore.sources.images import ImageItem, ImageSet, find_images, read_bytes
+from actstore.sources.items import classes_train_lacks
 
 KIT_FOX, TENCH, GOLDFISH = "n02119789", "n01440764", "n01443537"
 
@@ -502,3 +503,66 @@ def test_files_that_are_no_lists(tmp_path: Path, name: str) -> None:
     (tmp_path / name).write_bytes(b"\xff\xfe\x00junk" * 10)
     with pytest.raises(InvalidInputError, match="is not a"):
         find_images(tmp_path / name)
+
+
+# ---- Tiny-ImageNet
+
+
+def tiny_imagenet(root: Path) -> Path:
+    write(root, f"train/{TENCH}/images/{TENCH}_0.JPEG", f"train/{GOLDFISH}/images/{GOLDFISH}_0.JPEG",
+          *(f"val/images/val_{number}.JPEG" for number in range(3)), "test/images/test_0.JPEG")  # fmt: skip
+    (root / f"train/{TENCH}/{TENCH}_boxes.txt").write_text(f"{TENCH}_0.JPEG\t0\t10\t63\t58\n")
+    (root / "val/val_annotations.txt").write_bytes(
+        f"\ufeffval_0.JPEG\t{GOLDFISH}\t0\t32\t44\t62\r\nval_1.JPEG\t{TENCH}\t52\t55\t57\t59\r\n\r\n".encode()
+    )
+    (root / "wnids.txt").write_text(f"{TENCH}\n{GOLDFISH}\n")
+    return root
+
+
+@pytest.mark.parametrize("how", ["folder", "tar", "split tars"])
+def test_tiny_imagenet_as_it_is_published(tmp_path: Path, how: str) -> None:
+    root = tiny_imagenet(tmp_path / "tiny")
+    if how == "tar":
+        with tarfile.open(tmp_path / "tiny.tar", "w") as tar:
+            tar.add(root, "tiny-imagenet-200")
+        root = tmp_path / "tiny.tar"
+    elif how == "split tars":
+        for split in ("train", "val", "test"):
+            with tarfile.open(tmp_path / f"{split}.tar", "w") as tar:
+                for entry in sorted((root / split).iterdir()):
+                    tar.add(entry, entry.name)
+        root = tmp_path
+        (tmp_path / "tiny").rename(tmp_path.parent / f"{tmp_path.name}-tiny")
+    found = find_images(root)
+    assert list(found) == ["train", "val", "test"]
+    assert [one.classes for one in found.values()] == [[TENCH, GOLDFISH], [TENCH, GOLDFISH], []]
+    assert listed(found["val"]) == [("images/val_0.JPEG", GOLDFISH), ("images/val_1.JPEG", TENCH)]
+    assert found["val"].skipped == [("images/val_2.JPEG", "val_annotations.txt has no label for it")]
+    assert listed(found["test"]) == [("images/test_0.JPEG", None)]
+    assert read_bytes(found["val"].items[0]) == picture("val/images/val_0.JPEG")
+
+
+def test_tiny_imagenet_without_or_with_wrong_annotations(tmp_path: Path) -> None:
+    root = tiny_imagenet(tmp_path)
+    annotations = root / "val/val_annotations.txt"
+    for text, message in (
+        ("val_0.JPEG n01\n", "line 1 of .*val_annotations.txt is 'val_0.JPEG n01'; expected a file name, a tab"),
+        ("other.JPEG\tn01\n", "labels none of the 3 images, such as images/val_0.JPEG"),
+    ):
+        annotations.write_text(text)
+        with pytest.raises(InvalidInputError, match=message):
+            find_images(root)
+    annotations.unlink()
+    with pytest.raises(InvalidInputError, match="which is no class of train: expected val_annotations"):
+        find_images(root)
+
+
+def test_a_class_called_images_is_a_class(tmp_path: Path) -> None:
+    found = find_images(write(tmp_path, "train/images/1.jpg", "train/b/1.jpg", "val/images/2.jpg"))
+    assert listed(found["val"]) == [("images/2.jpg", "images")]
+    assert only(write(tmp_path / "one", "images/1.jpg")).classes == ["images"]
+
+
+def test_classes_that_train_lacks() -> None:
+    assert classes_train_lacks({"train": ["a", "b"], "val": ["b", "z", "c"], "test": ["a"]}) == {"val": ["c", "z"]}
+    assert classes_train_lacks({"val": ["a"]}) == classes_train_lacks({"train": [], "val": ["a"]}) == {}

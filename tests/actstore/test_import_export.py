@@ -47,7 +47,7 @@ def save(path: Path) -> Path:
 @pytest.mark.parametrize("ending", [*ENDINGS, ".h5"])
 def test_every_format_imports(tmp_path: Path, labels: Path, ending: str) -> None:
     store = import_file(ImportRequest(save(tmp_path / f"x{ending}"), labels=labels), tmp_path / "x.zarr")
-    np.testing.assert_array_equal(store["train"][:], VALUES.astype(np.float16))
+    np.testing.assert_array_equal(store["train"][:], VALUES)
     np.testing.assert_array_equal(store["train"].labels, LABELS)
     assert store.classes == ("0", "1", "2", "3", "4")
 
@@ -123,7 +123,7 @@ def test_a_resume_from_a_changed_file_is_refused(tmp_path: Path, monkeypatch: py
     with pytest.raises(IncompleteError, match="they differ in mtime_ns"):
         import_file(ImportRequest(tmp_path / "x.npy"), tmp_path / "x.zarr")
     store = import_file(ImportRequest(tmp_path / "x.npy"), tmp_path / "x.zarr", restart=True)
-    np.testing.assert_array_equal(store["train"][:], VALUES.astype(np.float16))
+    np.testing.assert_array_equal(store["train"][:], VALUES)
 
 
 def test_append_adds_rows_and_classes_once(tmp_path: Path, labels: Path) -> None:
@@ -176,8 +176,7 @@ def test_bad_arrays(tmp_path: Path, labels: Path) -> None:
         with pytest.raises(InvalidInputError, match=message):
             import_file(ImportRequest(tmp_path / "x.npy", **more), tmp_path / "x.zarr")
 
-    refused("two-dimensional C-ordered array, got shape", np.ones(5))
-    refused("got Fortran order", np.asfortranarray(VALUES))
+    refused("two-dimensional array, got shape", np.ones(5))
     refused("Python objects, which are never unpickled", np.array([[{}]], dtype=object))
     refused("has 4 rows but 300 labels", VALUES[:4], labels=labels)
     np.save(tmp_path / "x.npy", VALUES)
@@ -233,7 +232,7 @@ def test_bytes_ids_object_labels_reversed_and_empty_input(tmp_path: Path) -> Non
     assert store["train"].ids[7] == "i7"
     numbers = actstore.from_arrays(tmp_path / "y.zarr", {"train": (VALUES[::-1], LABELS.astype(object))})
     np.testing.assert_array_equal(numbers["train"].labels, LABELS)
-    np.testing.assert_array_equal(numbers["train"][:], VALUES[::-1].astype(np.float16))
+    np.testing.assert_array_equal(numbers["train"][:], VALUES[::-1])
     np.save(tmp_path / "none.npy", VALUES[:0])
     for _ in range(2):
         assert len(import_file(ImportRequest(tmp_path / "none.npy"), tmp_path / "z.zarr")["train"]) == 0
@@ -256,7 +255,7 @@ def test_unlabelled_rows_and_class_order_survive_parquet(tmp_path: Path) -> None
 def test_a_first_import_that_was_refused_may_come_with_another_dtype(tmp_path: Path) -> None:
     np.save(tmp_path / "x.npy", VALUES * 1e6)
     with pytest.raises(InvalidInputError, match="use dtype f4"):
-        import_file(ImportRequest(tmp_path / "x.npy"), tmp_path / "x.zarr")
+        import_file(ImportRequest(tmp_path / "x.npy"), tmp_path / "x.zarr", dtype="f2")
     store = import_file(ImportRequest(tmp_path / "x.npy"), tmp_path / "x.zarr", dtype="f4")
     assert store["train"].dtype == np.float32
 

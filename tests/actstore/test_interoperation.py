@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import json
+import os
+import shutil
+import subprocess
 import warnings
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import zarr
 
+import actstore
 from actstore.chunkfile import crc32c
 from actstore.encoding import decode_chunk, encode_chunk
 from actstore.hierarchy import encode_compressed
@@ -45,6 +51,86 @@ def test_tensorstore(make_store: Any, layout: dict[str, Any]) -> None:
 
     np.testing.assert_array_equal(read("activations"), store.values)
     np.testing.assert_array_equal(read("labels"), store.labels)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS, ids=str)
+def test_xarray_opens_a_split_as_one_data_set(make_store: Any, layout: dict[str, Any]) -> None:
+    xarray = pytest.importorskip("xarray")
+    store = make_store(**layout)
+    store["train"].statistics()
+    found = xarray.open_zarr(store.path, group="train", consolidated=False)
+    np.testing.assert_array_equal(found["activations"], store.values)
+    np.testing.assert_array_equal(found["labels"], store.labels)
+    assert dict(found.sizes) == {
+        "row": 1000, "feature": 64, "class": 7, "id_bound": 1001, "id_byte": sum(map(len, store.ids)),
+    }  # fmt: skip
+    of_three = found["activations"].isel(row=found["labels"].values == 3)
+    np.testing.assert_allclose(of_three.mean("row", dtype=float), found["class_mean"][3], rtol=1e-6)
+
+
+def test_every_array_names_its_dimensions_also_after_an_append(make_store: Any) -> None:
+    store = make_store()
+    with store.writer("train") as writer:
+        writer.append(store.values[:5], store.labels[:5], store.ids[:5])
+    store["train"].statistics()
+    group = zarr.open_group(store.path, mode="r")["train"]
+    named = {name: array.metadata.dimension_names for name, array in group.arrays()}
+    assert len(named) == 7
+    assert all(len(names) == group[name].ndim for name, names in named.items())
+
+
+def test_a_store_of_an_earlier_release_can_be_appended_to(make_store: Any) -> None:
+    store = make_store()
+    for name in ("labels", "path_offsets", "path_bytes"):
+        file = store.path / "train" / name / "zarr.json"
+        document = json.loads(file.read_text())
+        del document["dimension_names"]
+        file.write_text(json.dumps(document))
+    with actstore.open(store.path).writer("train") as writer:
+        writer.append(store.values[:5], store.labels[:5], store.ids[:5])
+    again = actstore.open(store.path)["train"]
+    np.testing.assert_array_equal(again[-5:], store.values[:5])
+    assert list(again.ids) == [*store.ids, *store.ids[:5]]
+
+
+def node_modules() -> Path | None:
+    """Where the npm package zarrita lies, if anywhere: $ACTSTORE_NODE_MODULES, this folder's, or the global ones."""
+    if shutil.which("node") is None:
+        return None
+    named = os.environ.get("ACTSTORE_NODE_MODULES")
+    places = [Path(named)] if named else [Path(__file__).parents[2] / "node_modules"]
+    if not named and shutil.which("npm"):
+        places.append(Path(subprocess.run(["npm", "root", "-g"], capture_output=True, text=True).stdout.strip()))
+    return next((place for place in places if (place / "zarrita").is_dir()), None)
+
+
+def test_zarrita(make_store: Any, tmp_path: Path) -> None:
+    modules = node_modules()
+    if modules is None:
+        pytest.skip("node with zarrita is not here; `npm install zarrita`, then set ACTSTORE_NODE_MODULES")
+    store = make_store(dtype="f4")  # node has fp16 arrays from version 24 on
+    (tmp_path / "node_modules").symlink_to(modules.resolve())
+    (tmp_path / "read.mjs").write_text(
+        """
+        import * as zarr from "zarrita";
+        import FileSystemStore from "@zarrita/storage/fs";
+        const root = zarr.root(new FileSystemStore(process.argv[2])), found = {};
+        for (const name of ["activations", "labels", "path_offsets", "path_bytes"]) {
+            const array = await zarr.open.v3(root.resolve("train/" + name), {kind: "array"});
+            const {data, shape} = await zarr.get(array);
+            found[name] = {shape, dimensions: array.dimensionNames, values: Array.from(data, Number)};
+        }
+        console.log(JSON.stringify(found));
+        """
+    )
+    ran = subprocess.run(["node", "read.mjs", store.path], cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    assert ran.returncode == 0, ran.stderr
+    found = json.loads(ran.stdout)
+    assert found["activations"]["dimensions"] == ["row", "feature"]
+    np.testing.assert_array_equal(np.reshape(found["activations"]["values"], (1000, 64)), store.values)
+    np.testing.assert_array_equal(found["labels"]["values"], store.labels)
+    offsets, data = found["path_offsets"]["values"], bytes(found["path_bytes"]["values"])
+    assert [data[a:b].decode() for a, b in pairwise(offsets)] == store.ids
 
 
 @pytest.mark.parametrize("inner", [1, 8, 96])

@@ -46,7 +46,11 @@ def test_rows_labels_and_ids_come_back(store: Any) -> None:
     assert train.shape == (530, 64)
 
 
-@pytest.mark.parametrize("key", [5, -1, slice(3, 200), slice(500, 10, -7), slice(9, 3), [4, 2, 2], (slice(0, 9), 3)])
+@pytest.mark.parametrize("key", [
+    5, -1, slice(3, 200), slice(500, 10, -7), slice(9, 3), [4, 2, 2], [-1], [3, -530, -2], ..., (..., 5), (7, ...),
+    (4, ..., 3), (slice(0, 9), 3), (slice(0, 9), [3, 1]), ([4, -1], 2), ([4, -1], slice(5)), ([4, -1, 0], [3, 3, -1]),
+    (..., slice(2)), (),
+])  # fmt: skip
 def test_indexing_follows_numpy(store: Any, key: Any) -> None:
     np.testing.assert_array_equal(store["train"][key], store.values[key])
 
@@ -152,7 +156,7 @@ def test_a_truncated_chunk_is_refused_before_it_is_mapped(make_store: Any) -> No
     ("rows", "message"),
     [
         ([1000], "row 1000 is out of range: the split has rows 0 to 999"),
-        ([0, -1], "row -1 is out of range"),
+        ([0, -1001], "row -1001 is out of range: the split has rows 0 to 999, or -1000 to -1 from the end"),
         ([[1, 2]], "one-dimensional"),
         ([1.5], "list of integers"),
         ([True, False], "mask must have shape"),
@@ -161,6 +165,32 @@ def test_a_truncated_chunk_is_refused_before_it_is_mapped(make_store: Any) -> No
 def test_bad_rows(make_store: Any, rows: Any, message: str) -> None:
     with pytest.raises(InvalidInputError, match=message):
         make_store()["train"].take(rows)
+
+
+def test_negative_rows_count_from_the_end(make_store: Any) -> None:
+    store = make_store()
+    np.testing.assert_array_equal(store["train"].take([-1, 0, -1000]), store.values[[-1, 0, -1000]])
+    np.testing.assert_array_equal(np.asarray(store["train"]), store.values)
+    assert np.asarray(store["train"], dtype="f8").dtype == np.float64
+    for key in ((1, 2, 3), (..., ...), None, (None, 1)):
+        with pytest.raises((IndexError, ValueError)):
+            store["train"][key]
+
+
+def test_a_store_is_a_mapping_of_its_splits(make_store: Any) -> None:
+    store = make_store()
+    assert (list(store), len(store), "train" in store, list(store.keys())) == (["train"], 1, True, ["train"])
+    assert {name: split.shape for name, split in store.items()} == {"train": (1000, 64)}
+    assert store.get("nothing") is None
+    with pytest.raises(KeyError) as caught:
+        store["nothing"]
+    assert isinstance(caught.value, InvalidInputError)
+    assert str(caught.value).endswith("has no split 'nothing'; it has: train")
+    assert store != actstore.open(store.path)
+    assert len({store, actstore.open(store.path)}) == 2
+    empty = actstore.create(store.path.with_name("empty.zarr"), classes=[], dim=3)
+    assert empty
+    assert list(empty) == []
 
 
 def test_row_errors_are_index_errors_too(make_store: Any) -> None:

@@ -16,8 +16,10 @@ from actstore.backbones.recorded import activations_of, load_recorded, network_o
 from actstore.backbones.weights import save_weights
 from actstore.errors import InvalidInputError
 from actstore.extract import BuildOptions, build
+from actstore.repair import repair
 from actstore.sources.items import ImageItem
 from actstore.sources.spoken import open_images
+from actstore.verify import verify_store
 
 CPU = torch.device("cpu")
 
@@ -95,6 +97,23 @@ def test_weights_that_torch_keeps(images: Path, tmp_path: Path, monkeypatch: pyt
     assert load_recorded(record).weights_sha256 == published.weights_sha256
     with pytest.raises(InvalidInputError, match="of small in the cache of torch are not those"):
         load_recorded(record | {"weights_sha256": "0" * 64})
+
+
+def test_a_store_built_with_weights_that_torch_keeps_is_repaired(
+    images: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "cached.pth"
+    torch.save(load_backbone("small", seed=5, random_weights=True).module.state_dict(), file)
+    monkeypatch.setattr(loading, "find_published", lambda name, built: file)
+    options = BuildOptions("cpu", workers=0)
+    store = build(open_images(str(images)), str(images), tmp_path / "x.zarr", load_backbone("small"), options)
+    before = store["train"].take(np.arange(12))
+    chunk = tmp_path / "x.zarr/train/activations/c/0/0"
+    data = bytearray(chunk.read_bytes())
+    data[5] ^= 1
+    chunk.write_bytes(data)
+    assert [said for _, said in repair(store, verify_store(store))] == ["repaired from its source"]
+    np.testing.assert_array_equal(store["train"].take(np.arange(12)), before)
 
 
 def test_imported_rows_name_no_network(tmp_path: Path) -> None:

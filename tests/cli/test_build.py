@@ -42,6 +42,17 @@ def test_a_folder_of_photos_becomes_a_store(photos: Path) -> None:
     assert "6 rows" in run("build", "photos/", *SMALL).stdout  # repeated: nothing to do
 
 
+def test_a_class_that_only_val_has_is_named(photos: Path) -> None:
+    photos.rename("train")
+    for name in ("cat", "yak"):
+        Path("set/val", name).mkdir(parents=True)
+        Image.new("RGB", (50, 60)).save(f"set/val/{name}/0.jpg")
+    Path("train").rename("set/train")
+    done = run("build", "set", *SMALL, "--json")
+    assert json.loads(done.stdout)["classes_train_lacks"] == {"val": ["yak"]}
+    assert "WARNING: val has a class that train lacks: 'yak'" in done.stderr.splitlines()
+
+
 ERRORS: dict[str, tuple[list[str], int, str]] = {
     "no images": (["build", "nowhere", *SMALL], 1, "no such file or folder: nowhere"),
     "no weights": (["build", "photos", "--backbone", "simple"], 1, "--weights FILE"),

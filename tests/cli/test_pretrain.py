@@ -56,7 +56,8 @@ def test_train_on_the_embedded_glyphs(tmp_path: Path, monkeypatch: pytest.Monkey
     assert "Traceback" not in refused.stderr
 
 
-def test_a_folder_with_a_split_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("named", [("--split-file", "split.json"), ()], ids=["named", "found"])
+def test_a_folder_with_a_split_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, named: tuple[str, ...]) -> None:
     from actstore.sources.glyphs import write_glyphs
 
     monkeypatch.chdir(tmp_path)
@@ -64,7 +65,9 @@ def test_a_folder_with_a_split_file(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     names = sorted(folder.name for folder in Path("images/train").iterdir())
     Path("split.json").write_text(json.dumps({"base": names[2:], "novel": names[:2]}))
     settings = ("--backbone", "simple", "--image-size", 24, "--augment", "crop", "--no-in-memory", "--jitter", 0.2)
-    result = json.loads(run("images", *TINY, *settings, "--split-file", "split.json", "--json").stdout)
+    done = run("images", *TINY, *settings, *named, "--json")
+    assert ("categories: split.json of this folder" in done.stderr) == (not named)
+    result = json.loads(done.stdout)
     assert (result["backbone"], result["classes"], result["train_images"]) == ("simple", 2, 18)
     assert result["held_out"] == "10% of train"
     config = json.loads(Path("pretrained/checkpoint.json").read_text())["identity"]["config"]
