@@ -12,6 +12,7 @@ from actstore.errors import InvalidInputError
 from actstore.hierarchy import ACTIVATIONS
 from actstore.incoming import plain_labels
 from actstore.ledger import read_ledger
+from actstore.pending import Pending
 from actstore.places import Place, remove_tree
 from actstore.sources.files import as_text, open_tables, read_column
 from actstore.sources.rows import Table
@@ -176,8 +177,9 @@ def open_or_create(
 
 def _holds_nothing(store: ActivationStore) -> bool:
     splits = store.splits
+    arrays = [store.path / name / ACTIVATIONS for name in splits]
     return not any(split.complete for split in splits.values()) and not any(
-        read_ledger(store.path / name / ACTIVATIONS)[0] for name in splits
+        read_ledger(array)[0] or Pending(array).has_kept(0) for array in arrays
     )
 
 

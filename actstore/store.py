@@ -92,7 +92,7 @@ class ActivationStore:
         with suppress(LockedError):  # then it is no leftover: somebody is writing
             ledger = open_ledger(array)
             try:
-                if committed.complete and ledger.size() == committed.ledger_bytes:
+                if pending.is_left_over(committed, ledger.size()):
                     pending.remove()
             finally:
                 ledger.close()
