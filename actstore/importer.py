@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from actstore.errors import InvalidInputError
 from actstore.hierarchy import ACTIVATIONS
 from actstore.incoming import plain_labels
 from actstore.ledger import read_ledger
+from actstore.origins import CONTENT, FileContent, find_source
 from actstore.pending import Pending
 from actstore.places import Place, remove_tree
 from actstore.sources.files import as_text, open_tables, read_column
@@ -69,26 +71,30 @@ def import_file(
     tables, classes = read_request(request)
     target = open_or_create(store, tables, classes, provenance={"source": str(request.path)}, **options)
     for split, table in tables.items():
-        fill_new_split(target, split, table, request.source(split), progress, restart)
+        source = request.source(split)
+        fill_new_split(target, split, table, source, progress, restart, FileContent(source))
     return target
 
 
-def append_file(request: ImportRequest, store: Place, progress: Progress | None = None, restart: bool = False) -> int:
+def append_file(
+    request: ImportRequest, store: Place, progress: Progress | None = None, restart: bool = False, again: bool = False
+) -> int:
     """Add the rows of a file to finished splits, new classes included; returns the rows added.
 
-    A repeated append of the same unchanged file adds nothing.
+    A file that was added before adds nothing, unless `again` says that its rows are wanted once more.
     """
     target, added = open(store), 0
     tables, classes = read_request(request)
     for split, table in tables.items():
         before = target[split].committed
         check_table(table, split, target[split].dim)
-        _add_classes(target, table, classes)
         source = request.source(split)
-        if _same_source(before.sources[-1:], source):
+        content = FileContent(source)
+        if not again and find_source(before.sources, source, content) is not None:
             target.remove_leftovers(split)
         else:
-            fill_split(target, split, table, source, progress, restart)
+            _add_classes(target, table, classes)
+            fill_split(target, split, table, source, progress, restart, content)
             added += len(target[split]) - before.rows
     return added
 
@@ -100,12 +106,13 @@ def fill_new_split(
     source: Mapping[str, Json],
     progress: Progress | None = None,
     restart: bool = False,
+    content: FileContent | None = None,
 ) -> None:
     """Fill a split that is new or unfinished; one that this very source has filled is left alone."""
     done = store.splits.get(split)
     if done is None or not done.complete:
-        fill_split(store, split, table, source, progress, restart)
-    elif not _same_source(done.sources[-1:], source):
+        fill_split(store, split, table, source, progress, restart, content)
+    elif find_source(done.sources, source, content) is None:
         raise InvalidInputError(
             f"{store.path} has a finished split {split!r} of another origin; add rows with `actstore append`, "
             "or choose another --split or store"
@@ -121,12 +128,16 @@ def fill_split(
     source: Mapping[str, Json],
     progress: Progress | None = None,
     restart: bool = False,
+    content: FileContent | None = None,
 ) -> None:
     """Append every row of a table that is not yet on disk, and commit."""
     rows = table.activations
     done = store.splits.get(split)
     check_table(table, split, store.dim if done is None else store.spec.of_split(done).dim)
-    with store.writer(split, source=source, restart=restart) as writer:
+    with store.writer(split, source=source, restart=restart) as writer, ExitStack() as stack:
+        if content is not None:
+            content.begin()
+            stack.callback(content.stop)
         base = writer.committed.rows
         position = writer.position - base
         for block in rows.blocks(position, rows.shape[0]):
@@ -139,6 +150,7 @@ def fill_split(
             position = part.stop
             if progress is not None:
                 progress(split, position, rows.shape[0])
+        writer.commit(**({} if content is None else {CONTENT: content()}))
 
 
 def check_table(table: Table, split: str, dim: int) -> None:
@@ -195,10 +207,6 @@ def _add_classes(store: ActivationStore, table: Table, classes: Sequence[str] | 
         store.add_classes(classes)
     elif table.labels is not None and plain_labels(table.labels).dtype.kind in "UO":
         store.add_classes(class_names([table.labels]))
-
-
-def _same_source(committed: Sequence[Mapping[str, Json]], source: Mapping[str, Json]) -> bool:
-    return bool(committed) and {k: v for k, v in committed[0].items() if k != "rows"} == dict(source)
 
 
 def _fingerprint(path: Path) -> dict[str, Json]:
