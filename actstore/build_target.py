@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from actstore.backbones.loading import Backbone
@@ -62,11 +63,12 @@ def layer_split(split: str, layer: str, layers: Sequence[str]) -> str:
 
 
 def is_finished(store: ActivationStore, split: str, origin: Mapping[str, Json]) -> bool:
+    """Whether these images were built into the split, before or after whatever else was added to it."""
     done = store.splits.get(split)
     if done is None or not done.complete:
         return False
-    before = done.sources[-1]
-    changed = sorted(key for key in {*origin, "views"} if before.get(key) != origin.get(key))
+    built = [source for source in done.sources if source.get("kind") == "images"] or done.sources
+    changed = min((_differences(source, origin) for source in built), key=len)
     if changed:
         raise InvalidInputError(
             f"{store.path} has a finished split {split!r} of another build (differs in {', '.join(changed)}); "
@@ -74,6 +76,15 @@ def is_finished(store: ActivationStore, split: str, origin: Mapping[str, Json]) 
         )
     store.remove_leftovers(split)
     return True
+
+
+def _differences(before: Mapping[str, Json], origin: Mapping[str, Json]) -> list[str]:
+    """A folder that was moved is the same one: its listing tells, and that nothing lies where it was."""
+    keys = {*origin, "views"}
+    was, is_now = Path(before.get("path", "")), Path(origin["path"])
+    if is_now.exists() and (was.resolve() == is_now.resolve() or not was.exists()):
+        keys.discard("path")
+    return sorted(key for key in keys if before.get(key) != origin.get(key))
 
 
 def origin_of(

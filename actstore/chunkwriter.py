@@ -63,6 +63,11 @@ class ChunkWriter:
         while self._settled:
             self._settled.popleft().result()
 
+    @property
+    def is_sound(self) -> bool:
+        """Whether no write has failed so far."""
+        return self._failure is None
+
     def close(self) -> None:
         """Wait for what is queued; errors were raised by `drain`, or belong to a build that stops anyway."""
         self._writing.shutdown(wait=True)
@@ -89,6 +94,7 @@ class ChunkWriter:
             with self._stopping_at_first_error():
                 sidecar.finish()
                 self._ledger.append(replace(entry, stored=file.finish()))
+                self._pending.forget_kept(entry.chunk * self._spec.chunk_rows + entry.rows)
         except BaseException:
             sidecar.abandon()
             file.abandon()

@@ -31,7 +31,7 @@ from actstore.extraction import ExtractedBatch, Wanted, count_decoders, move_to,
 from actstore.sources.items import ImageItem, Loadable
 from actstore.tensors import convert_into, first_non_finite_row
 
-TASK_ITEMS = 1024  # a moment's work for a GPU and 4 MiB of 2048 fp16 values: little to lose with a worker
+TASK_ITEMS = 256  # 1 MiB of 2048 fp16 values, 20 s of a slow CPU: little to lose with a worker, or with the client
 _ONE_AT_A_TIME = threading.Lock()  # a worker of several threads still has one backbone and one device
 
 

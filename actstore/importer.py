@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,8 @@ from actstore.errors import InvalidInputError
 from actstore.hierarchy import ACTIVATIONS
 from actstore.incoming import plain_labels
 from actstore.ledger import read_ledger
+from actstore.origins import CONTENT, FileContent, find_source
+from actstore.pending import Pending
 from actstore.places import Place, remove_tree
 from actstore.sources.files import as_text, open_tables, read_column
 from actstore.sources.rounding import Rounding, natural_dtype
@@ -79,7 +82,8 @@ def import_file(
     target = open_or_create(store, tables, classes, provenance={"source": str(request.path)}, **options)
     tables = tables if rounding is None else rounding.watch(tables, target.spec.dtype)
     for split, table in tables.items():
-        fill_new_split(target, split, table, request.source(split), progress, restart)
+        source = request.source(split)
+        fill_new_split(target, split, table, source, progress, restart, FileContent(source))
     return target
 
 
@@ -89,10 +93,11 @@ def append_file(
     progress: Progress | None = None,
     restart: bool = False,
     rounding: Rounding | None = None,
+    again: bool = False,
 ) -> int:
     """Add the rows of a file to finished splits, new classes included; returns the rows added.
 
-    A repeated append of the same unchanged file adds nothing.
+    A file that was added before adds nothing, unless `again` says that its rows are wanted once more.
     """
     target, added = open(store), 0
     tables, classes = read_request(request)
@@ -100,12 +105,13 @@ def append_file(
     for split, table in tables.items():
         before = target[split].committed
         check_table(table, split, target[split].dim)
-        _add_classes(target, table, classes)
         source = request.source(split)
-        if _same_source(before.sources[-1:], source):
+        content = FileContent(source)
+        if not again and find_source(before.sources, source, content) is not None:
             target.remove_leftovers(split)
         else:
-            fill_split(target, split, table, source, progress, restart)
+            _add_classes(target, table, classes)
+            fill_split(target, split, table, source, progress, restart, content)
             added += len(target[split]) - before.rows
     return added
 
@@ -117,12 +123,13 @@ def fill_new_split(
     source: Mapping[str, Json],
     progress: Progress | None = None,
     restart: bool = False,
+    content: FileContent | None = None,
 ) -> None:
     """Fill a split that is new or unfinished; one that this very source has filled is left alone."""
     done = store.splits.get(split)
     if done is None or not done.complete:
-        fill_split(store, split, table, source, progress, restart)
-    elif not _same_source(done.sources[-1:], source):
+        fill_split(store, split, table, source, progress, restart, content)
+    elif find_source(done.sources, source, content) is None:
         raise InvalidInputError(
             f"{store.path} has a finished split {split!r} of another origin; add rows with `actstore append`, "
             "or choose another --split or store"
@@ -138,12 +145,17 @@ def fill_split(
     source: Mapping[str, Json],
     progress: Progress | None = None,
     restart: bool = False,
+    content: FileContent | None = None,
 ) -> None:
     """Append every row of a table that is not yet on disk, and commit."""
     done = store.splits.get(split)
     check_table(table, split, store.dim if done is None else store.spec.of_split(done).dim)
-    with store.writer(split, source=source, restart=restart) as writer:
+    with store.writer(split, source=source, restart=restart) as writer, ExitStack() as stack:
+        if content is not None:
+            content.begin()
+            stack.callback(content.stop)
         append_rest(writer, split, table, progress)
+        writer.commit(**({} if content is None else {CONTENT: content()}))
 
 
 def append_rest(writer: SplitWriter, split: str, table: Table, progress: Progress | None) -> None:
@@ -198,8 +210,9 @@ def open_or_create(
 
 def _holds_nothing(store: ActivationStore) -> bool:
     splits = store.splits
+    arrays = [store.path / name / ACTIVATIONS for name in splits]
     return not any(split.complete for split in splits.values()) and not any(
-        read_ledger(store.path / name / ACTIVATIONS)[0] for name in splits
+        read_ledger(array)[0] or Pending(array).has_kept(0) for array in arrays
     )
 
 
@@ -215,10 +228,6 @@ def _add_classes(store: ActivationStore, table: Table, classes: Sequence[str] | 
         store.add_classes(classes)
     elif table.labels is not None and plain_labels(table.labels).dtype.kind in "UO":
         store.add_classes(class_names([table.labels]))
-
-
-def _same_source(committed: Sequence[Mapping[str, Json]], source: Mapping[str, Json]) -> bool:
-    return bool(committed) and {k: v for k, v in committed[0].items() if k != "rows"} == dict(source)
 
 
 def _fingerprint(path: Path) -> dict[str, Json]:

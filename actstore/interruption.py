@@ -1,4 +1,5 @@
-"""Ctrl-C and SIGTERM while a training runs: noted, so that it can stop between two steps."""
+"""Ctrl-C and SIGTERM: noted while a training runs, so that it can stop between two steps; both an interrupt while
+rows are written."""
 
 from __future__ import annotations
 
@@ -40,3 +41,24 @@ def noted_signals() -> Iterator[Interruption]:
         yield interruption
     finally:
         restore()
+
+
+@contextmanager
+def terminated_as_interrupted() -> Iterator[None]:
+    """SIGTERM raises KeyboardInterrupt, as Ctrl-C does, so that what is under way can be kept; a second one acts at
+    once. As above, whoever handles or ignores it goes on to do so."""
+    number = signal.SIGTERM
+    is_main = threading.current_thread() is threading.main_thread()
+    if not is_main or signal.getsignal(number) is not _DEFAULTS[number]:
+        yield
+        return
+
+    def interrupt(number: int, frame: Any) -> None:
+        signal.signal(number, _DEFAULTS[signal.SIGTERM])
+        raise KeyboardInterrupt
+
+    signal.signal(number, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(number, _DEFAULTS[number])

@@ -103,7 +103,7 @@ class Trainee(ABC):
 class RunOptions:
     """What does not change the outcome."""
 
-    checkpoint_seconds: float = 30.0
+    checkpoint_seconds: float = 15.0
     restart: bool = False
 
 

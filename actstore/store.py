@@ -12,7 +12,7 @@ from pathlib import Path
 from actstore.cache import DEFAULT_LIMIT, CacheSpec
 from actstore.errors import IncompleteError, LockedError, MissingSplitError, NotAStoreError
 from actstore.hierarchy import ACTIVATIONS, change_attributes, read_attributes
-from actstore.ledger import has_writer, open_ledger
+from actstore.ledger import has_writer, open_ledger, read_ledger
 from actstore.pending import Pending
 from actstore.places import Place, children, has_entries, parse_place, uncached
 from actstore.spec import KEY, Json, SplitSpec, StoreSpec, default_chunk_rows, parse_split_name
@@ -95,6 +95,13 @@ class ActivationStore(Mapping[str, Split]):
             new = SplitSpec(dim=dim, chunk_rows=chunk_rows)
         return SplitWriter(self.path, self.spec, parse_split_name(split), source, resume, restart, new)
 
+    def unfinished_rows(self, split: str) -> int:
+        """Rows of a build or append that was interrupted, or is under way: durable, but not committed."""
+        array, committed = uncached(self.path) / split / ACTIVATIONS, self.splits[split]
+        spec, durable = self.spec.of_split(committed), sum(entry.rows for entry in read_ledger(array)[0])
+        kept = sum(len(piece.values) for piece in Pending(array).kept(durable, spec.dim, spec.dtype))
+        return max(0, durable + kept - committed.rows)
+
     def remove_leftovers(self, split: str) -> None:
         """Finish the cleaning up of a build that was killed just after its commit."""
         array = uncached(self.path) / split / ACTIVATIONS
@@ -104,7 +111,7 @@ class ActivationStore(Mapping[str, Split]):
         with suppress(LockedError):  # then it is no leftover: somebody is writing
             ledger = open_ledger(array)
             try:
-                if committed.complete and ledger.size() == committed.ledger_bytes:
+                if pending.is_left_over(committed, ledger.size()):
                     pending.remove()
             finally:
                 ledger.close()

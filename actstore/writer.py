@@ -1,12 +1,16 @@
 """Rows into a split: blocks of any size in, whole chunks out, resumable at every moment.
 
-A chunk's labels and ids go to disk first, then its rows, then its line in the ledger. Only what the
-ledger names counts after a crash; the split's own metadata changes last, in one rename.
+A chunk's labels and ids go to disk first, then its rows, then its line in the ledger; the split's own metadata
+changes last, in one rename. After a crash the chunks that the ledger names count, and then the rows of the chunk
+under way that were kept beside it: at most 20 s old ones are not, see keeping.py.
 """
 
 from __future__ import annotations
 
+import threading
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, suppress
 from types import TracebackType
 from typing import Any, Self
 
@@ -16,12 +20,14 @@ from numpy.typing import ArrayLike, NDArray
 from actstore.chunkfile import chunk_path, crc32c
 from actstore.chunkwriter import ChunkWriter, begin_storing
 from actstore.commit import commit
-from actstore.errors import DamagedError, IncompleteError, InvalidInputError
+from actstore.errors import ActstoreError, DamagedError, IncompleteError, InvalidInputError
 from actstore.hierarchy import ACTIVATIONS, create_split, read_attributes, read_flat
 from actstore.ids import Ids
 from actstore.incoming import parse_activations, parse_ids, parse_labels, refused_row
+from actstore.interruption import terminated_as_interrupted
+from actstore.keeping import Keeper
 from actstore.ledger import open_ledger, read_ledger
-from actstore.pending import LabelsAndIds, Pending
+from actstore.pending import LabelsAndIds, OpenRows, Pending
 from actstore.places import Place, has_entries, remove_tree, uncached
 from actstore.reader import open_rows
 from actstore.spec import KEY, Json, SplitSpec, StoreSpec
@@ -33,7 +39,8 @@ _CHECK_ROWS = 1024
 class SplitWriter:
     """Appends rows to one split. As a context manager it commits at the end, and not on an error.
 
-    `position` is the row that comes next: after an interrupted build it is where the source has to go on.
+    `position` is the row that comes next: after an interrupted build it is where the source has to go on. Rows are
+    durable 20 s after they were appended, and at once by `flush`, `close`, and an interrupt of the `with` block.
     """
 
     def __init__(
@@ -50,13 +57,16 @@ class SplitWriter:
         self._labels_of = {name: label for label, name in enumerate(spec.classes)}
         self._ledger = open_ledger(self._split / ACTIVATIONS)
         self._closed = False
+        self._signals = ExitStack()
+        self._keeper = Keeper(self._keep)
+        self._changing, self._writing = threading.Lock(), threading.Lock()  # the open chunk; a piece of it
         try:
             self._pending = Pending(self._split / ACTIVATIONS)
             self.committed = self._open_split(spec, new or SplitSpec())
             self._spec = spec = spec.of_split(self.committed)
-            self._begin(resume, restart)
+            kept = self._begin(resume, restart)
             self._chunks = ChunkWriter(self._split, spec, self._ledger, self._pending)
-            self._load_open_chunk()
+            self._load_open_chunk(kept)
         except BaseException:
             self._ledger.close()
             raise
@@ -71,6 +81,7 @@ class SplitWriter:
 
         Labels default to -1, unlabelled. A block is taken whole or refused whole.
         """
+        self._require_open()
         values = parse_activations(activations, self._spec.dim)
         numbers = parse_labels(labels, len(values), self._labels_of, self.position)
         names = self._parse_ids(ids, len(values))
@@ -80,9 +91,18 @@ class SplitWriter:
         while done < len(values):
             part = slice(done, done + self._spec.chunk_rows - self._filled)
             done += self._fill(values[part], numbers[part], names[part] if names is not None else None, done)
+        if self._filled:
+            self._keeper.rows_came()
+
+    def flush(self) -> None:
+        """Make every row so far durable now; they wait to be committed, or resumed."""
+        self._require_open()
+        self._keep()
+        self._chunks.drain()
 
     def last_id(self) -> str | None:
-        """The id of the newest row that is on disk: where a source that skips items has to go on."""
+        """The id of the newest row: where a source that skips items has to go on."""
+        self._chunks.drain()
         if self._ids:
             return self._ids[-1].decode()
         entries, _ = read_ledger(self._split / ACTIVATIONS)
@@ -109,9 +129,12 @@ class SplitWriter:
         facts: what became known about the source only now, such as the files that were skipped.
         sources: of all rows so far, each with its range; those of a split that was copied are still its own.
         """
+        self._require_open()
+        self._keeper.stop()
         if self._filled > self._durable:
             self._submit()
         self._chunks.drain()
+        self._kept = self.position  # the ledger names all of them
         begun = {**(self._source or {"kind": "program"}), **facts, "rows": [self.committed.rows, self.position]}
         listed = (*self.committed.sources, begun) if sources is None else tuple(sources)
         committed = commit(self._split, self._spec, self.committed, self.position, self._pending, self._ledger, listed)
@@ -119,13 +142,11 @@ class SplitWriter:
         return committed
 
     def close(self) -> None:
-        """Let go of the split without committing; what is durable waits to be resumed."""
-        if not self._closed:
-            self._closed = True
-            self._chunks.close()
-            self._ledger.close()
+        """Let go of the split without committing; all rows so far wait to be resumed."""
+        self._close(keep=True)
 
     def __enter__(self) -> Self:
+        self._signals.enter_context(terminated_as_interrupted())
         return self
 
     def __exit__(
@@ -135,7 +156,48 @@ class SplitWriter:
             if kind is None and not self._closed:
                 self.commit()
         finally:
-            self.close()
+            with suppress(ActstoreError, OSError):  # what stopped the block is raised, not what follows from it
+                # rows before a refused one are kept by their age alone: a source that is mended begins anew
+                self._close(keep=not isinstance(error, InvalidInputError))
+
+    def _close(self, keep: bool) -> None:
+        if self._closed:
+            return
+        self._closed = True
+        with ExitStack() as stack:
+            for last in (self._signals.close, self._ledger.close, self._chunks.close, self._keeper.stop):
+                stack.callback(last)
+            if keep and self._chunks.is_sound:
+                self._keep()
+
+    def _require_open(self) -> None:
+        if self._closed:
+            raise InvalidInputError(
+                f"this writer of {self._split} is closed; open another with store.writer({self._split.name!r})"
+            )
+        if self._keeper.failure is not None:
+            raise self._keeper.failure
+
+    def _keep(self) -> None:
+        """Make the rows of the open chunk durable, those that are not."""
+        with self._writing:
+            with self._changing:
+                began, piece = time.monotonic(), self._open_rows()
+            if len(piece.values):
+                self._pending.keep(piece, self._ledger.require_own)
+            with self._changing:
+                self._kept = max(self._kept, piece.end)
+                self._keeper.since = None if self._kept >= self.position else began
+
+    def _open_rows(self) -> OpenRows:
+        """A copy of the rows of the open chunk that are not durable."""
+        start = self._chunk * self._spec.chunk_rows
+        first = max(self._kept, start + self._durable)
+        values = self._buffer[first - start : self._filled].copy()
+        before = max(self.committed.rows, start)  # labels and ids are those after it
+        part = slice(first - before, self.position - before)
+        labels = np.concatenate([np.empty(0, np.int32), *self._labels])[part]
+        return OpenRows(first, values, LabelsAndIds(labels, None if self._ids is None else self._ids[part]))
 
     def _committed_ids(self) -> Ids:
         offsets = read_flat(self._split / "path_offsets", self.committed.rows + 1)
@@ -146,26 +208,31 @@ class SplitWriter:
             create_split(self._split, spec.of_split(new), new)
         return SplitSpec.from_json(read_attributes(self._split).get(KEY, {}), str(self._split))
 
-    def _begin(self, resume: bool, restart: bool) -> None:
+    def _begin(self, resume: bool, restart: bool) -> list[OpenRows]:
+        """Find out where to go on; returns the rows of the open chunk that were kept."""
         _, whole = read_ledger(self._split / ACTIVATIONS)
         self._ledger.truncate(whole)  # drop half a line
-        if has_entries(self._pending.path) and self.committed.ledger_bytes == whole and self.committed.complete:
+        if has_entries(self._pending.path) and self._pending.is_left_over(self.committed, whole):
             self._pending.remove()  # killed between commit and cleaning up
         if self._pending.exists() and restart:
             self._discard()
         elif self._pending.exists():
             self._pending.require_source(self._source)
         if not self._pending.exists():
+            self._pending.remove_kept()
             self._pending.begin(self._source)
         durable = sum(entry.rows for entry in read_ledger(self._split / ACTIVATIONS)[0])
         if durable < self.committed.rows:
             raise DamagedError(f"the ledger of {self._split} names {durable} rows, expected {self.committed.rows}")
-        if durable > self.committed.rows and self._source is None and not resume:
+        kept = list(self._pending.kept(durable, self._spec.dim, self._spec.dtype))
+        end = kept[-1].end if kept else durable
+        if end > self.committed.rows and self._source is None and not resume:
             raise IncompleteError(
-                f"{self._split} holds {durable - self.committed.rows} rows of an interrupted build; go on with row "
-                f"{durable} and resume=True, or drop them with restart=True"
+                f"{self._split} holds {end - self.committed.rows} rows of an interrupted build; go on with row "
+                f"{end} and resume=True, or drop them with restart=True"
             )
         self._start(durable)
+        return kept
 
     def _discard(self) -> None:
         """Back to what was committed: cut the last chunk, remove later ones, forget pending rows."""
@@ -184,7 +251,8 @@ class SplitWriter:
 
     def _start(self, durable: int) -> None:
         self._chunk, self._filled = divmod(durable, self._spec.chunk_rows)
-        self._durable = self._filled  # rows of the open chunk that are on disk already
+        self._durable = self._filled  # rows of the open chunk that are in its file already
+        self._kept = durable  # rows of the split that are durable, in a file or beside the ledger
         self._labels: list[NDArray[np.int32]] = []
         self._ids: list[bytes] | None = None
         self._has_ids: bool | None = None if durable == 0 else self.committed.has_ids
@@ -194,11 +262,14 @@ class SplitWriter:
             if self._filled:
                 self._labels, self._ids = [last.labels], last.ids
 
-    def _load_open_chunk(self) -> None:
+    def _load_open_chunk(self, kept: list[OpenRows]) -> None:
         self._buffer = self._chunks.buffer()
         if self._filled:
             start = self._chunk * self._spec.chunk_rows
             self._buffer[: self._filled] = self._sound_rows(self._chunk, start + self._filled)
+        for piece in kept:
+            self._fill(piece.values, piece.rows.labels, piece.rows.ids, 0)
+            self._kept = piece.end
 
     def _sound_rows(self, chunk: int, stop: int) -> NDArray[Any]:
         """Rows of a chunk that is to be written again: damage must not get a checksum of its own."""
@@ -214,17 +285,20 @@ class SplitWriter:
             raise refused_row(
                 values[bad], f"row {self.position + bad} (row {offset + bad} of this block)", self._spec.dtype
             )
-        self._labels.append(labels)
-        self._has_ids = ids is not None
-        if ids is not None:
-            self._ids = [] if self._ids is None else self._ids
-            self._ids.extend(ids)
-        self._filled += len(values)
+        with self._changing:
+            self._has_ids = ids is not None
+            self._labels.append(labels)
+            if ids is not None:
+                self._ids = [] if self._ids is None else self._ids
+                self._ids.extend(ids)
+            self._filled += len(values)  # last: an interrupt may come before
         if self._filled == self._spec.chunk_rows:
             self._submit()
-            self._buffer = self._chunks.buffer()
-            self._chunk, self._filled, self._durable = self._chunk + 1, 0, 0
-            self._labels, self._ids = [], None
+            buffer = self._chunks.buffer()
+            with self._changing:
+                self._chunk, self._filled, self._durable = self._chunk + 1, 0, 0
+                self._buffer, self._labels, self._ids = buffer, [], None
+                self._keeper.since = None
         return len(values)
 
     def _check(self, values: NDArray[Any]) -> None:

@@ -11,6 +11,7 @@ import click
 from actstore.errors import ActstoreError
 
 Command = TypeVar("Command", bound=Callable[..., Any])
+_RESUMING = {"build", "import", "append", "synth", "glyphs", "pretrain", "train", "baseline", "demo"}
 
 
 class Commands(click.Group):
@@ -29,7 +30,8 @@ class Commands(click.Group):
             what = str(error) or "it does not fit into memory"
             raise click.ClickException(f"{type(error).__name__}: {what} (--debug shows where)") from error
         except KeyboardInterrupt:
-            raise click.ClickException("interrupted; repeat the same command to go on where it stopped") from None
+            then = "go on where it stopped" if ctx.invoked_subcommand in _RESUMING else "start again"
+            raise click.ClickException(f"interrupted; repeat the same command to {then}") from None
 
 
 def json_option(command: Command) -> Command:

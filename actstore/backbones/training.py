@@ -34,7 +34,7 @@ class RunOptions:
 
     device: str = "auto"
     workers: int = 0
-    checkpoint_seconds: float = 60.0
+    checkpoint_seconds: float = 15.0
     restart: bool = False
 
 

@@ -74,18 +74,20 @@ def import_(array_file: Path, store: Place | None, restart: bool, as_json: bool,
 @ARRAY
 @click.argument("store", type=STORE)
 @file_options
+@click.option("--again", is_flag=True, help="Add the rows though a file with the same content was added before.")
 @json_option
-def append(array_file: Path, store: Place, restart: bool, as_json: bool, **given: Any) -> None:
+def append(array_file: Path, store: Place, restart: bool, again: bool, as_json: bool, **given: Any) -> None:
     """Add the rows of ARRAY to a finished split; labels that are new names become new classes.
 
-    Readers see the old rows until the new ones are all there. Repeated, it adds nothing.
+    Readers see the old rows until the new ones are all there. A file whose content was added before, under whatever
+    name, adds nothing.
     """
     from actstore.importer import append_file
     from actstore.sources.rounding import Rounding
 
     bars, rounding = SplitBars("append"), Rounding()
     try:
-        added = append_file(_request(array_file, given), store, bars, restart, rounding)
+        added = append_file(_request(array_file, given), store, bars, restart, rounding, again)
     finally:
         bars.close()
     emit(
@@ -94,7 +96,7 @@ def append(array_file: Path, store: Place, restart: bool, as_json: bool, **given
         lambda: (
             f"{store}: {added:,} rows added{_rounded(rounding, 'the type of the store')}"
             if added
-            else f"{store}: these rows are there already, nothing added"
+            else f"{store}: these rows are there already, nothing added (--again adds them once more)"
         ),
     )
 

@@ -43,6 +43,7 @@ def describe(path: Place) -> dict[str, Any]:
                 "split": name,
                 "rows": split.rows,
                 "complete": split.complete,
+                "unfinished_rows": store.unfinished_rows(name),
                 "bytes": size,
                 "dim": own.dim,
                 "chunks": -(-split.rows // own.chunk_rows),
@@ -102,6 +103,11 @@ def _text(facts: dict[str, Any], list_skipped: bool) -> str:
     ]  # fmt: skip
     lines += [f"{key}: {_brief(value)}" for key, value in facts["provenance"].items() if value is not None]
     for split in facts["splits"]:
+        if split["unfinished_rows"]:
+            lines.append(
+                f"{split['split']}: {split['unfinished_rows']:,} rows of an unfinished build are kept; repeat its "
+                "command to go on"
+            )
         skipped = [one for source in split["sources"] for one in source.get("skipped", [])]
         if skipped:
             lines.append(f"{split['split']}: {len(skipped)} files skipped" + ("" if list_skipped else " (--skipped)"))

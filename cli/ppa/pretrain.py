@@ -65,9 +65,9 @@ def setting_options(command: Command) -> Command:
 @click.option(
     "--checkpoint-seconds",
     type=click.FloatRange(0),
-    default=60,
+    default=15,
     show_default=True,
-    help="A kill loses at most this much.",
+    help="A kill loses at most this much, and a step.",
 )
 @click.option("--restart", is_flag=True, help="Discard what is in OUT instead of resuming it.")
 @json_option

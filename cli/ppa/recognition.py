@@ -43,8 +43,8 @@ def run_options(command: Command) -> Command:
     """What every resumable training takes: --seed, --checkpoint-seconds, --restart."""
     for option in (
         click.option("--restart", is_flag=True, help="Discard what is in OUT instead of resuming it."),
-        click.option("--checkpoint-seconds", type=click.FloatRange(0), default=30, show_default=True,
-                     help="A kill loses at most this much."),
+        click.option("--checkpoint-seconds", type=click.FloatRange(0), default=15, show_default=True,
+                     help="A kill loses at most this much, and a step."),
         click.option("--seed", type=click.IntRange(0), default=0, show_default=True),
     ):  # fmt: skip
         command = option(command)

@@ -313,6 +313,6 @@ def test_other_versions_and_workers_that_die_of_a_task_are_named() -> None:
 def test_tasks_are_whole_batches_and_workers_find_their_gpu() -> None:
     assert extraction_task.task_ranges(0, 10, 4, 8) == [(0, 8), (8, 10)]
     assert extraction_task.task_ranges(9, 22, 4, 3) == [(8, 12), (12, 16), (16, 20), (20, 22)]
-    assert extraction_task.task_ranges(0, 3000, 32, 8192) == [(0, 1024), (1024, 2048), (2048, 3000)]
+    assert extraction_task.task_ranges(0, 700, 32, 8192) == [(0, 256), (256, 512), (512, 700)]
     names = ("0", "5", "gpu-3", "node7-0", "tcp://10.0.0.3:40123", "w")
     assert [extraction_task.gpu_of(name, 4) for name in names] == [0, 1, 3, 0, 0, 0]

@@ -199,3 +199,25 @@ def test_killed_builds_resume_to_the_same_bytes(folder: Path) -> None:
     assert files(killed) == files(whole)
     ids = list(actstore.open(killed)["train"].ids)
     assert len(ids) == len(set(ids)) == 26
+
+
+def test_an_interrupted_build_goes_on_within_its_first_chunk(folder: Path, backbone: Backbone) -> None:
+    """A chunk may hold all images; what came before Ctrl-C is not computed again, unreadable ones or not."""
+    (folder / "train/bee/0.png").write_bytes(b"broken")
+    whole, target, seen = folder.parent / "whole.zarr", folder.parent / "x.zarr", list[int]()
+    sets, options = open_images(str(folder)), BuildOptions("cpu", 4, 0)
+    build(sets, str(folder), whole, backbone, options)
+
+    def stop(split: str, done: int, total: int) -> None:
+        seen.append(done)
+        if done in (12, 20):
+            raise KeyboardInterrupt
+
+    for _ in range(2):
+        with pytest.raises(KeyboardInterrupt):
+            build(sets, str(folder), target, backbone, options, stop)
+    assert actstore.open(target).unfinished_rows("train") == 19
+    store = build(sets, str(folder), target, backbone, options, stop)
+    assert store.unfinished_rows("train") == 0
+    assert seen[:6] == [4, 8, 12, 16, 20, 24]
+    assert files(target) == files(whole)

@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import csv
 import json
+import os
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -279,3 +281,79 @@ def test_what_a_kill_after_the_commit_leaves_is_removed(tmp_path: Path) -> None:
         (leftover / name).write_text("null")
         import_file(request, tmp_path / "x.zarr")
         assert not leftover.exists()
+
+
+def test_a_file_is_known_again_by_its_content(tmp_path: Path) -> None:
+    """A, B, A: touched, renamed or moved, a file that was added before adds nothing."""
+    store, first, second = tmp_path / "x.zarr", save(tmp_path / "a.npy"), tmp_path / "b.npy"
+    np.save(second, VALUES[::-1])  # as long as the first
+    import_file(ImportRequest(first), store)
+    assert append_file(ImportRequest(second), store) == len(VALUES)
+    os.utime(first, (1, 1))
+    assert append_file(ImportRequest(first), store) == 0
+    moved = first.rename(tmp_path / "elsewhere.npy")
+    assert append_file(ImportRequest(moved), store) == 0
+    assert append_file(ImportRequest(second), store) == 0
+    import_file(ImportRequest(moved), store)  # finished already, from this very content
+    assert len(actstore.open(store)["train"]) == 2 * len(VALUES)
+    assert append_file(ImportRequest(moved), store, again=True) == len(VALUES)
+    np.save(second, VALUES * 2)
+    assert append_file(ImportRequest(second), store) == len(VALUES)
+
+
+def test_other_labels_or_another_array_are_another_source(tmp_path: Path, labels: Path) -> None:
+    store, file = tmp_path / "x.zarr", tmp_path / "two.npz"
+    np.savez(file, one=VALUES, two=VALUES)
+    import_file(ImportRequest(file, array="one", split="train", labels=labels), store)
+    assert append_file(ImportRequest(file, array="two", split="train", labels=labels), store) == len(VALUES)
+    assert append_file(ImportRequest(file, array="one", split="train", labels=labels), store) == 0
+    other = tmp_path / "other.npy"
+    np.save(other, np.load(labels)[::-1] if labels.suffix == ".npy" else np.zeros(len(VALUES), int))
+    assert append_file(ImportRequest(file, array="one", split="train", labels=other), store) == len(VALUES)
+
+
+def test_sources_of_older_stores_are_compared_as_before(tmp_path: Path) -> None:
+    from actstore.hierarchy import change_attributes
+    from actstore.spec import KEY
+
+    store, file = tmp_path / "x.zarr", save(tmp_path / "a.npy")
+    import_file(ImportRequest(file), store)
+
+    def without_content(attributes: Any) -> Any:
+        attributes = json.loads(json.dumps(attributes))
+        (source,) = attributes[KEY]["sources"]
+        assert source.pop("content").startswith("sha256:")
+        return attributes
+
+    change_attributes(store / "train", without_content)
+    assert append_file(ImportRequest(file), store) == 0
+    os.utime(file, (1, 1))
+    assert append_file(ImportRequest(file), store) == len(VALUES)
+    assert append_file(ImportRequest(file), store) == 0
+
+
+def test_what_was_appended_does_not_hide_a_build(tmp_path: Path) -> None:
+    from actstore.backbones.loading import load_backbone
+    from actstore.extract import BuildOptions, build
+    from actstore.sources.glyphs import write_glyphs
+    from actstore.sources.spoken import open_images
+
+    folder, store = tmp_path / "photos", tmp_path / "x.zarr"
+    write_glyphs(folder, 2, 3, 0)
+    backbone = load_backbone("small", random_weights=True)
+
+    def build_from(images: Path) -> int:
+        made = build(open_images(str(images)), str(images), store, backbone, BuildOptions("cpu", 4, 0))
+        return len(made["train"])
+
+    rows = build_from(folder)
+    np.save(tmp_path / "more.npy", np.ones((2, backbone.layers["activations"])))
+    (tmp_path / "ids.txt").write_text("m0\nm1\n")
+    append_file(ImportRequest(tmp_path / "more.npy", split="train", ids=tmp_path / "ids.txt"), store)
+    assert build_from(folder) == rows + 2
+    assert build_from(folder.rename(tmp_path / "moved")) == rows + 2
+    shutil.copytree(tmp_path / "moved", folder)
+    with pytest.raises(InvalidInputError, match="of another build"):
+        (folder / "train" / "new").mkdir(parents=True)
+        (folder / "train" / "new" / "x.png").write_bytes(b"")
+        build_from(folder)
