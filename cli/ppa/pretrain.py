@@ -93,18 +93,34 @@ def pretrain(
     from actstore.sources.spoken import open_images
 
     reuse_freed_memory()
+    is_first = os.environ.get("RANK", "0") == "0"  # of those that torchrun started
+    if is_first:
+        claim_backbone(out, split_file)
     config = choose_preset(preset, seed=seed, **settings)
     split = None if split_file is None else read_split(split_file)
     sets = open_images(images)
     names = sorted({name for one in sets.values() for name in one.classes})
     split = split or alphabetical_split(names)
     workers = min(8, os.cpu_count() or 1) if workers is None else workers
-    is_first = os.environ.get("RANK", "0") == "0"  # of those that torchrun started
     with training_bars(is_first) as report:
         options = RunOptions(device, workers, checkpoint_seconds, restart)
         result = train_backbone(sets, split, config, out, options, report)
     if is_first:
         emit({"preset": preset, **result.to_json()}, as_json, lambda: summary(result))
+
+
+def claim_backbone(out: Path, split_file: Path | None) -> None:
+    """OUT may hold an earlier training, and nothing of others under the names of its files."""
+    from actstore.backbones.training_checkpoint import READABLE, TENSORS
+    from actstore.backbones.training_run import BEST, CURVES, LAST, LOG
+    from cli import filekinds as kinds
+    from cli.outputs import claim_folder
+
+    names = [
+        (BEST, kinds.WEIGHTS), (LAST, kinds.WEIGHTS), (LOG, kinds.LOG), (CURVES, kinds.FIGURE),
+        (TENSORS, kinds.BACKBONE_CHECKPOINT), (READABLE, kinds.ABOUT_TRAINING),
+    ]  # fmt: skip
+    claim_folder(out, names, [split_file])
 
 
 def summary(result: TrainingResult) -> str:

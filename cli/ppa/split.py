@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 @click.option("--from", "source", type=click.Path(path_type=Path, dir_okay=False), help="A split file to start from.")
 @click.option("--validate", multiple=True, metavar="CLASS", help="Make this base class a validation class; repeatable.")
 @click.option("--out", type=click.Path(path_type=Path, dir_okay=False), default=SPLIT_FILE, show_default=True)
-@click.option("--force", is_flag=True, help="Overwrite OUT.")
+@click.option("--force", is_flag=True, help="Replace another split at OUT.")
 @json_option
 def split(
     store: Place, novel_share: float, validation_share: float, seed: int | None, source: Path | None,
@@ -48,8 +48,9 @@ def split(
     """
     import actstore
     from actstore.category_split import alphabetical_split, read_split, seeded_split
-    from actstore.errors import InvalidInputError
     from actstore.files import write_atomic
+    from cli.filekinds import SPLIT
+    from cli.outputs import claim
 
     opened = actstore.open(store)
     names = opened.classes
@@ -70,8 +71,9 @@ def split(
         chosen = chosen.hold_out(chosen.base[len(chosen.base) - held :])
     chosen = chosen.hold_out(validate)
     text = json.dumps(chosen.to_json(), indent=1, ensure_ascii=False)
-    if out.exists() and not force and read_split(out) != chosen:
-        raise InvalidInputError(f"{out} exists and is another split; choose another --out, or --force to overwrite it")
+    same = SPLIT.matches(out) and read_split(out) == chosen
+    claim((out, SPLIT), inputs=[source], force=force or same,
+          advice="it is another split; choose another --out, or replace it with --force")  # fmt: skip
     write_atomic(out, text.encode())
     warning = next((seen_novel(opened[name], chosen) for name in opened.splits), None)
     result = {"file": str(out), "base": len(chosen.base), "novel": len(chosen.novel),
