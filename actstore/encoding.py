@@ -34,12 +34,17 @@ def decode_chunk(spec: StoreSpec, data: NDArray[np.uint8]) -> NDArray[Any]:
 
         return decode_compressed(spec, data)
     inner = spec.shard_inner_rows or spec.chunk_rows
-    units = data[: spec.chunk_rows // inner * (inner * spec.row_bytes + CRC_BYTES)]
+    whole = spec.chunk_rows // inner * (inner * spec.row_bytes + CRC_BYTES)
+    if len(data) < whole:
+        raise ValueError(f"it has {len(data):,} bytes, expected {whole:,}: it is truncated")
+    units = data[:whole]
     return decode_units(units, inner * spec.row_bytes).view("<" + spec.dtype).reshape(spec.chunk_rows, spec.dim)
 
 
 def decode_units(data: NDArray[np.uint8], size: int) -> NDArray[np.uint8]:
     """Pieces of `size` bytes, each followed by its crc32c, which is checked -> the pieces alone, joined."""
+    if len(data) % (size + CRC_BYTES) or not len(data):
+        raise ValueError(f"it has {len(data):,} bytes, which is no multiple of {size + CRC_BYTES:,}: it is truncated")
     units = data.reshape(-1, size + CRC_BYTES)
     stored = np.ascontiguousarray(units[:, size:]).view("<u4")[:, 0].tolist()
     for number, unit in enumerate(units):
