@@ -11,7 +11,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from actstore.errors import InvalidInputError
+from actstore.errors import InvalidInputError, spoken
 
 PARTS = ("base", "novel", "validation")
 
@@ -110,8 +110,8 @@ def read_split(path: Path) -> CategorySplit:
         data = json.loads(path.read_text("utf-8"))
     except FileNotFoundError:
         raise InvalidInputError(f"no split file at {path}") from None
-    except (OSError, ValueError) as error:
-        raise InvalidInputError(f"{path} must be a JSON file of class names: {error}") from error
+    except (OSError, ValueError, RecursionError) as error:
+        raise InvalidInputError(f"{path} must be a JSON file of class names: {spoken(error)}") from error
     try:
         return CategorySplit.from_json(data)
     except InvalidInputError as error:

@@ -131,7 +131,9 @@ def create_tensors(path: Path, shapes: Mapping[str, tuple[str, tuple[int, ...]]]
         file.write(len(text).to_bytes(8, "little") + text)
         file.truncate(8 + len(text) + end)
         file.flush()
-        if hasattr(os, "posix_fallocate"):  # a full disk is an error here; later, in the mapped file, it would be a kill
+        if hasattr(
+            os, "posix_fallocate"
+        ):  # a full disk is an error here; later, in the mapped file, it would be a kill
             os.posix_fallocate(file.fileno(), 0, 8 + len(text) + end)
     made: dict[str, NDArray[Any]] = {}
     for name, (kind, shape) in shapes.items():

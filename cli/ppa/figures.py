@@ -74,7 +74,7 @@ def figures(
     )
     if all(one.path is None for one in drawn):
         raise InvalidInputError(
-            f"nothing to draw in {run_folder}: {'; '.join(f'{one.name}: {one.why}' for one in drawn)}"
+            f"nothing of {run_folder} could be drawn: {'; '.join(f'{one.name}: {one.why}' for one in drawn)}"
         )
     result = {
         "folder": str(folder),

@@ -58,7 +58,7 @@ def split(
         raise click.UsageError("--from takes the classes of a file, --seed draws them; choose one")
     if source is not None and validation_share:
         raise click.UsageError("--from takes the classes of a file: name validation classes with --validate instead")
-    if novel_share + validation_share > 1:
+    if not novel_share + validation_share <= 1:  # nor NaN
         raise click.UsageError(f"shares must be at most 1 together, got {novel_share:g} and {validation_share:g}")
     if source is not None:
         chosen = read_split(source)
