@@ -52,10 +52,10 @@ def search(
     if (bool(images), row is not None, vector is not None).count(True) != 1:
         raise click.UsageError("give one of --image, --row and --vector")
     opened = open_split(store, split)
+    names, vectors = _queries(opened, images, row, vector, weights, device)
     others = len(opened) - (row is not None)
     if k > others:
         raise click.UsageError(f"-k is {k:,}, but only {others:,} rows are there to be found; ask for fewer")
-    names, vectors = _queries(opened, images, row, vector, weights, device)
     scores, rows = opened.search(vectors, k + (row is not None), method=method, metric=metric, device=device)
     listed = [
         entry
