@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 @click.pass_context
 def index(
     ctx: click.Context,
+    /,
     store: Place,
     split: str | None,
     kind: str,

@@ -48,7 +48,7 @@ def write_report(run: RunFolder, out: Path, title: str, warning: str | None = No
 
 def make_page(run: RunFolder, title: str, warning: str | None = None) -> str:
     trained = [load_phi(path) for path in run.phis]
-    records: list[Record] = read_records(run.table) if run.table else []
+    records: Sequence[Record] = read_records(run.table) if run.table else []
     steps: list[Record] = read_json(run.steps, dict)["steps"] if run.steps else []
     warnings = dict.fromkeys(filter(None, [warning, *(row.get("warning") for row in records)]))
     content = [
