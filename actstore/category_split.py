@@ -12,7 +12,7 @@ from typing import Any, Self
 import numpy as np
 
 from actstore.checksum import FIELD, sealed, unsealed
-from actstore.errors import DamagedError, InvalidInputError
+from actstore.errors import DamagedError, InvalidInputError, spoken
 from actstore.files import write_atomic
 
 PARTS = ("base", "novel", "validation")
@@ -112,8 +112,8 @@ def read_split(path: Path) -> CategorySplit:
         data = json.loads(path.read_text("utf-8-sig"))
     except FileNotFoundError:
         raise InvalidInputError(f"no split file at {path}") from None
-    except (OSError, ValueError) as error:
-        raise InvalidInputError(f"{path} must be a JSON file of class names: {error}") from error
+    except (OSError, ValueError, RecursionError) as error:
+        raise InvalidInputError(f"{path} must be a JSON file of class names: {spoken(error)}") from error
     try:
         data = unsealed(data) if isinstance(data, Mapping) else data
     except ValueError as error:

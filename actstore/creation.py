@@ -58,10 +58,9 @@ def create(
 
 def require_free(path: Place) -> None:
     if isinstance(path, Path) and path.is_dir():
-        for left in path.glob("*.part"):  # of a creation that was killed
-            left.unlink()
+        (path / "zarr.json.part").unlink(missing_ok=True)  # of a creation that was killed
     if has_entries(path):
-        raise NotAStoreError(f"{path} exists already; choose another path, or open it and use its writer")
+        raise NotAStoreError(f"{path} exists already; choose another path")
 
 
 def class_names(labels: Sequence[NDArray[Any] | None]) -> list[str]:

@@ -34,19 +34,23 @@ def decode_chunk(spec: StoreSpec, data: NDArray[np.uint8]) -> NDArray[Any]:
 
         return decode_compressed(spec, data)
     inner = spec.shard_inner_rows or spec.chunk_rows
-    require_size(data, spec.chunk_rows // inner * (inner * spec.row_bytes + CRC_BYTES), exactly=spec.is_raw)
-    units = data[: spec.chunk_rows // inner * (inner * spec.row_bytes + CRC_BYTES)]
+    whole = spec.chunk_rows // inner * (inner * spec.row_bytes + CRC_BYTES)
+    require_size(data, whole, exactly=spec.is_raw)
+    units = data[:whole]
     return decode_units(units, inner * spec.row_bytes).view("<" + spec.dtype).reshape(spec.chunk_rows, spec.dim)
 
 
 def require_size(data: NDArray[np.uint8], expected: int, exactly: bool = True) -> None:
     """A chunk cut short is said to be so. exactly: nothing follows either."""
     if len(data) < expected or (exactly and len(data) > expected):
-        raise ValueError(f"it has {len(data)} bytes, expected {expected}")
+        cut = ": it is truncated" if len(data) < expected else ""
+        raise ValueError(f"it has {len(data):,} bytes, expected {expected:,}{cut}")
 
 
 def decode_units(data: NDArray[np.uint8], size: int) -> NDArray[np.uint8]:
     """Pieces of `size` bytes, each followed by its crc32c, which is checked -> the pieces alone, joined."""
+    if len(data) % (size + CRC_BYTES) or not len(data):
+        raise ValueError(f"it has {len(data):,} bytes, which is no multiple of {size + CRC_BYTES:,}: it is truncated")
     units = data.reshape(-1, size + CRC_BYTES)
     stored = np.ascontiguousarray(units[:, size:]).view("<u4")[:, 0].tolist()
     for number, unit in enumerate(units):

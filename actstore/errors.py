@@ -39,3 +39,12 @@ class LockedError(ActstoreError):
 
 class StorageError(ActstoreError, OSError):
     """The disk refused: full, read-only or gone."""
+
+
+def spoken(error: BaseException) -> str:
+    """What another library or the system says, in one line and without the file's name, which ours begin with."""
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
+    if isinstance(error, UnicodeDecodeError):
+        return f"it is not UTF-8 text (byte {error.start})"
+    return str(error).strip().partition("\n")[0] or type(error).__name__

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from actstore.errors import InvalidInputError
-from actstore.files import as_bytes, storage_errors
+from actstore.files import as_bytes, npy_bytes, storage_errors, write_atomic
 from actstore.ids import offsets_of
 from actstore.rows import parse_rows
 from actstore.split import Split
@@ -81,6 +81,7 @@ def export(split: Split, path: Path, rows: Any = None, progress: Progress | None
     partial = path.with_name(path.name + ".part")
     with storage_errors(path):
         try:
+            path.parent.mkdir(parents=True, exist_ok=True)
             with partial.open("wb") as stream:
                 beside = writer(selection, stream, path)
             partial.replace(path)
@@ -91,10 +92,15 @@ def export(split: Split, path: Path, rows: Any = None, progress: Progress | None
 
 def _write_npy(selection: Selection, stream: IO[bytes], path: Path) -> list[Path]:
     _stream_npy(selection, stream)
-    labels, ids = path.with_suffix(".labels.npy"), path.with_suffix(".ids.txt")
-    np.save(labels, selection.labels)
-    ids.write_text("".join(f"{name}\n" for name in selection.ids), encoding="utf-8")
+    labels, ids = beside_npy(path)
+    write_atomic(labels, npy_bytes(selection.labels))
+    write_atomic(ids, "".join(f"{name}\n" for name in selection.ids).encode())
     return [labels, ids]
+
+
+def beside_npy(path: Path) -> tuple[Path, Path]:
+    """Where the labels and ids of rows in a .npy go."""
+    return path.with_suffix(".labels.npy"), path.with_suffix(".ids.txt")
 
 
 def _stream_npy(selection: Selection, stream: IO[bytes]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import io
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -93,6 +94,13 @@ class AtomicFile:
 def write_atomic(path: Path, *parts: Data) -> int:
     """Write, flush, rename. Returns the bytes written."""
     return AtomicFile(path, *parts).finish()
+
+
+def npy_bytes(values: NDArray[Any]) -> bytes:
+    """An array as the content of a .npy file."""
+    out = io.BytesIO()
+    np.save(out, values, allow_pickle=False)
+    return out.getvalue()
 
 
 def write_all(descriptor: int, data: memoryview) -> int:

@@ -298,7 +298,9 @@ def read_flat(path: Place, stop: int) -> NDArray[Any]:
     dtype, chunk = FLAT_ARRAYS[path.name]
     try:
         length = _read_document(path)["shape"][0]
-    except (NotAStoreError, KeyError, IndexError, TypeError) as error:
+    except NotAStoreError as error:
+        raise DamagedError(f"{error}; run `actstore verify`") from error
+    except (KeyError, IndexError, TypeError) as error:
         raise DamagedError(f"{path} is not a readable Zarr array: {error}") from error
     if length < stop:
         raise DamagedError(f"{path} holds {length} values, expected {stop}; run `actstore verify`")

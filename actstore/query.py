@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from actstore.errors import InvalidInputError
+from actstore.errors import InvalidInputError, spoken
 from actstore.rows import parse_rows
+from actstore.sources.npy import load_npy
 
 if TYPE_CHECKING:
     from actstore.split import Split
@@ -59,14 +60,12 @@ def _parse_range(text: str | Path, count: int) -> NDArray[np.int64]:
 def _read_row_file(path: Path) -> NDArray[Any]:
     if not path.exists():
         raise InvalidInputError(f"no such row file: {path}; give a file of row numbers, or a range such as 0:100")
+    if path.suffix == ".npy":
+        return load_npy(path, "an array of row numbers")
     try:
-        return (
-            np.load(path, allow_pickle=False)
-            if path.suffix == ".npy"
-            else np.array(path.read_text("utf-8-sig").split(), int)
-        )
-    except (ValueError, OverflowError, EOFError, OSError) as error:
-        raise InvalidInputError(f"{path} is not a list of row numbers: {error}") from error
+        return np.array(path.read_text("utf-8-sig").split(), int)
+    except (ValueError, OverflowError, OSError) as error:
+        raise InvalidInputError(f"{path} is not a list of row numbers: {spoken(error)}") from error
 
 
 def _mask(rows: NDArray[np.int64], count: int) -> NDArray[np.bool_]:

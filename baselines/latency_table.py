@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from actstore.bench.measure import Result
+from actstore.files import write_atomic
 from actstore.paper import read_table
 from baselines.latency import Latency
 
@@ -106,4 +108,6 @@ def draw(latencies: Sequence[Latency], path: Path, title: str) -> None:
         axes.set_xlabel("ms per image, without the backbone")
         axes.set_title(f"batch {batch}", fontsize=10)
         axes.spines[["top", "right"]].set_visible(False)
-    figure.savefig(path, dpi=120)
+    image = io.BytesIO()
+    figure.savefig(image, format=path.suffix.removeprefix("."), dpi=120)
+    write_atomic(path, image.getvalue())

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import errno
+import io
 import json
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -17,6 +20,12 @@ _RESUMING = {"build", "import", "append", "synth", "glyphs", "pretrain", "train"
 class Commands(click.Group):
     """A group that turns errors raised on purpose into one line and exit code 1."""
 
+    def main(self, *arguments: Any, **options: Any) -> Any:
+        for stream in (sys.stdout, sys.stderr):  # a class name that the terminal cannot show is no reason to fail
+            if isinstance(stream, io.TextIOWrapper):
+                stream.reconfigure(errors="backslashreplace")
+        return super().main(*arguments, **options)
+
     def invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
@@ -27,11 +36,19 @@ class Commands(click.Group):
         except (OSError, MemoryError, EOFError, OverflowError) as error:
             if ctx.params.get("debug"):
                 raise
-            what = str(error) or "it does not fit into memory"
-            raise click.ClickException(f"{type(error).__name__}: {what} (--debug shows where)") from error
+            raise click.ClickException(f"{_plainly(error)} (--debug shows where)") from error
         except KeyboardInterrupt:
             then = "go on where it stopped" if ctx.invoked_subcommand in _RESUMING else "start again"
             raise click.ClickException(f"interrupted; repeat the same command to {then}") from None
+
+
+def _plainly(error: BaseException) -> str:
+    if isinstance(error, MemoryError):
+        return f"it does not fit into memory: {error}" if str(error) else "it does not fit into memory"
+    if not isinstance(error, OSError) or not error.strerror:
+        return f"{type(error).__name__}: {error}"
+    advice = "; free some space and run the same command again" if error.errno == errno.ENOSPC else ""
+    return f"{error.filename}: {error.strerror}{advice}" if error.filename else f"{error.strerror}{advice}"
 
 
 def json_option(command: Command) -> Command:
@@ -40,7 +57,9 @@ def json_option(command: Command) -> Command:
 
 def emit(result: Any, as_json: bool, text: Callable[[], str]) -> None:
     """The result on stdout: JSON for machines, text for people."""
-    click.echo(json.dumps(result, indent=2, ensure_ascii=False) if as_json else text())
+    # escapes of JSON where the terminal knows few letters: a backslash of any other kind would not be JSON
+    is_unicode = (getattr(sys.stdout, "encoding", None) or "").lower().startswith("utf")
+    click.echo(json.dumps(result, indent=2, ensure_ascii=not is_unicode) if as_json else text())
 
 
 def warn_of_classes(lacking: Mapping[str, Sequence[str]]) -> None:

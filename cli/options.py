@@ -94,6 +94,18 @@ def filter_options(command: Command) -> Command:
     return command
 
 
+def chart_option(command: Command) -> Command:
+    """--chart FILE, a picture of the figures."""
+
+    def parse(_ctx: click.Context, _param: click.Parameter, value: Path | None) -> Path | None:
+        if value is not None and value.suffix not in (".png", ".svg"):
+            raise click.UsageError(f"--chart must end in .png or .svg, got {value}")
+        return value
+
+    path = click.Path(path_type=Path, dir_okay=False)
+    return click.option("--chart", type=path, callback=parse, help="Also draw bars, .png or .svg.")(command)
+
+
 def file_options(command: Command) -> Command:
     """What belongs to an array file."""
     path = click.Path(path_type=Path, dir_okay=False)

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Protocol
+
+LINE_SECONDS = 20.0
 
 
 class Bar(Protocol):
@@ -17,21 +20,35 @@ class Bar(Protocol):
 @contextmanager
 def progress(what: str, total: int, unit: str = "rows") -> Iterator[Bar]:
     """A bar with rate and time left; `update` may be called from several threads."""
+    if not sys.stderr.isatty():
+        yield _Lines(what, total, unit)
+        return
     from tqdm import tqdm
 
-    live = sys.stderr.isatty()
-    bar = tqdm(
-        total=total,
-        desc=what,
-        unit=f" {unit}",
-        unit_scale=True,
-        mininterval=0.2 if live else 20,
-        file=sys.stderr,
-        leave=live,
-        dynamic_ncols=live,
-    )
+    bar = tqdm(total=total, desc=what, unit=f" {unit}", unit_scale=True, mininterval=0.2, dynamic_ncols=True)
     with _Locked(bar) as locked:
         yield locked
+
+
+class _Lines:
+    """A whole line now and then, for a log: none at all where the work is soon done."""
+
+    def __init__(self, what: str, total: int, unit: str) -> None:
+        self._what, self._total, self._unit, self._lock = what, total, unit, threading.Lock()
+        self._done, self._note, self._began = 0.0, "", time.monotonic()
+        self._next = self._began + LINE_SECONDS
+
+    def update(self, n: float | None = 1) -> None:
+        with self._lock:
+            self._done += n or 0
+            if (now := time.monotonic()) >= self._next:
+                self._next = now + LINE_SECONDS
+                rate = self._done / (now - self._began)
+                of = f" of {self._total:,}" if self._total else ""
+                print(f"{self._what}: {self._done:,.0f}{of} {self._unit}, {rate:,.3g}/s{self._note}", file=sys.stderr)
+
+    def set_postfix_str(self, s: str = "", refresh: bool = True) -> None:
+        self._note = f", {s}" if s else ""
 
 
 class _Locked:

@@ -28,7 +28,7 @@ def save_classifier(path: Path | str, classifier: Classifier) -> None:
         "novel_bias": classifier.novel_bias,
         "about": classifier.about,
     }
-    write_tensors(Path(path), KIND, tensors, about)
+    write_tensors(Path(path).resolve(), KIND, tensors, about)  # a link stays one, and what it leads to changes
 
 
 def load_classifier(path: Path | str) -> Classifier:

@@ -25,7 +25,7 @@ from predictor.figures.shots import draw_shots
 from predictor.figures.style import save_both
 from predictor.figures.training import draw_runs, read_log
 from predictor.method import LABELS
-from predictor.run_folder import CLASS_MAP, read_json
+from predictor.run_folder import CLASS_MAP, read_records
 from predictor.support_sheet import images_of, make_sheet
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ class Inputs:
     def records(self) -> list[dict[str, Any]]:
         if self.table is None:
             raise MissingInputError("no table of `ppa eval --out table.json`")
-        rows: list[dict[str, Any]] = read_json(self.table, list)
+        rows = read_records(self.table)
         if not rows or "top1_few" not in rows[0]:
             raise InvalidInputError(f"{self.table} must be a table that `ppa eval --out` wrote")
         return rows
@@ -154,7 +154,7 @@ def _shots(inputs: Inputs, out: Path) -> Figure:
 def _inference(inputs: Inputs, out: Path) -> Figure:
     if inputs.bench is None:
         raise MissingInputError("no JSON of `ppa bench-inference`")
-    results = [one for one in read_json(inputs.bench, list) if one.get("value") is not None]
+    results = [one for one in read_records(inputs.bench) if one.get("value") is not None]
     if not results:
         raise MissingInputError(f"{inputs.bench} holds no measurement")
     return draw_inference(results)

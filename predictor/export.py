@@ -27,7 +27,7 @@ def export_torch(classifier: Classifier, path: Path) -> None:
     """
     import io
 
-    _refuse_json(path)
+    names_file(path)  # refused before the work, where it is the export itself
     rows = classifier.rows
     state: dict[str, Tensor] = {"weight": rows.weight, "bias": rows.bias, "row_category": rows.category}
     if classifier.phi.scale is not None:
@@ -48,7 +48,7 @@ def export_onnx(classifier: Classifier, path: Path) -> float:
         import onnxruntime
     except ModuleNotFoundError as error:
         raise InvalidInputError(f"ONNX export needs {error.name}: pip install 'actstore[onnx]'") from None
-    _refuse_json(path)
+    names_file(path)  # refused before the work, where it is the export itself
     model = _build_graph(classifier)
     onnx.checker.check_model(model)
     data = model.SerializeToString()
@@ -113,11 +113,13 @@ def rows_of_category(rows: Rows, n_categories: int) -> NDArray[np.int64]:
     return table
 
 
-def _refuse_json(path: Path) -> None:
+def names_file(path: Path) -> Path:
+    """Where the category names of an export go."""
     if path.suffix == ".json":
         raise InvalidInputError(f"{path} is where the category names go; give the export another ending")
+    return path.with_suffix(".json")
 
 
 def _write_names(classifier: Classifier, path: Path) -> None:
     about = {**classifier.about, "categories": list(classifier.categories), "dim": classifier.dim}
-    write_atomic(path.with_suffix(".json"), json.dumps(about, indent=1, ensure_ascii=False).encode())
+    write_atomic(names_file(path), json.dumps(about, indent=1, ensure_ascii=False).encode())

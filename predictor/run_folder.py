@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from actstore.errors import DamagedError, InvalidInputError
+from actstore.errors import DamagedError, InvalidInputError, spoken
 from actstore.places import Place, stores_in
 from actstore.run_files import MODEL
 
@@ -65,10 +65,18 @@ def read_json(path: Path, kind: type) -> Any:
         found = json.loads(path.read_text("utf-8"))
     except FileNotFoundError:
         raise InvalidInputError(f"no file {path}") from None
-    except (OSError, ValueError) as error:
-        raise DamagedError(f"{path} must be a JSON file: {error}") from error
+    except (OSError, ValueError, RecursionError) as error:
+        raise DamagedError(f"{path} must be a JSON file: {spoken(error)}") from error
     if not isinstance(found, kind):
         raise DamagedError(f"{path} must hold a JSON {kind.__name__}, got {type(found).__name__}")
+    return found
+
+
+def read_records(path: Path) -> list[dict[str, Any]]:
+    """The rows of a table, or the figures of a benchmark."""
+    found: list[Any] = read_json(path, list)
+    if wrong := [one for one in found if not isinstance(one, dict)]:
+        raise DamagedError(f"{path} must hold a JSON list of objects, got {wrong[0]!r:.80} in it")
     return found
 
 

@@ -140,7 +140,7 @@ def _from_factory(module_name: str, attribute: str) -> Construction:
     factory = getattr(_import_beside_user(module_name, name), attribute, None)
     if not callable(factory):
         raise InvalidInputError(f"backbone {name}: {module_name} has no callable {attribute!r}")
-    network = factory if isinstance(factory, nn.Module) else factory()
+    network = factory if isinstance(factory, nn.Module) else _call(factory, name)
     if not isinstance(network, nn.Module):
         raise InvalidInputError(f"backbone {name} must return a torch.nn.Module, got {type(network).__name__}")
     return Construction(
@@ -151,6 +151,16 @@ def _from_factory(module_name: str, attribute: str) -> Construction:
     )
 
 
+def _call(factory: Callable[[], Any], name: str) -> Any:
+    try:
+        return factory()
+    except Exception as error:  # a user's code may raise anything
+        what = f"{type(error).__name__}: {error}".partition("\n")[0]
+        raise InvalidInputError(
+            f"backbone {name} must make a network when it is called, it failed with {what}"
+        ) from error
+
+
 def _import_beside_user(module_name: str, name: str) -> Any:
     """Import, also from the current folder: an installed command does not have that on its path."""
     folder = str(Path.cwd())
@@ -158,8 +168,9 @@ def _import_beside_user(module_name: str, name: str) -> Any:
         sys.path.append(folder)  # last, so that it hides nothing
     try:
         return importlib.import_module(module_name)
-    except ImportError as error:
-        raise InvalidInputError(f"backbone {name}: cannot import {module_name} ({error})") from error
+    except Exception as error:  # a user's code may raise anything
+        what = f"{type(error).__name__}: {error}".partition("\n")[0]
+        raise InvalidInputError(f"backbone {name}: cannot import {module_name} ({what})") from error
 
 
 def _own_transform(factory: Any, network: nn.Module, name: str) -> Transform:

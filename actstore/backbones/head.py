@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import zipfile
+import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -91,16 +93,17 @@ def _read_npz(path: Path) -> Head:
     if not path.is_file():
         raise InvalidInputError(f"no head file at {path}")
     try:
-        with np.load(path, allow_pickle=False) as file:  # reads only the arrays it is asked for
+        # reads only the arrays it is asked for; numpy would not close what is no archive
+        with path.open("rb") as stream, np.load(stream, allow_pickle=False) as file:
             if missing := [name for name in ("fc_weight", "fc_bias") if name not in file.files]:
                 raise InvalidInputError(f"{path} has no array {missing[0]!r}; it has {', '.join(file.files)}")
             weight, bias = (torch.from_numpy(file[name].astype(np.float32)) for name in ("fc_weight", "fc_bias"))
             names = [str(name) for name in file["classes"]] if "classes" in file.files else None
             base = file["base"].tolist() if "base" in file.files else None
-    except (OSError, ValueError) as error:
-        if isinstance(error, InvalidInputError):
-            raise
-        raise InvalidInputError(f"{path} is damaged or no .npz file: {error}") from error
+    except InvalidInputError:
+        raise
+    except (OSError, ValueError, EOFError, TypeError, AttributeError, zipfile.BadZipFile, zlib.error) as error:
+        raise InvalidInputError(f"{path} is damaged or no .npz file of numbers") from error
     if names is not None and base is not None:
         if any(not 0 <= place < len(names) for place in base):
             raise InvalidInputError(f"`base` of {path} must be places in its {len(names)} classes")

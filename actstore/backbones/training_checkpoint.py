@@ -125,13 +125,18 @@ def _difference(part: str, before: Any, now: Any) -> str:
 
 def _short(key: str, before: Any, now: Any) -> str:
     name = key.replace("_", " ")
-    if isinstance(now, list) and all(isinstance(one, str) for one in now):  # class names
+    if _are_names(now) and _are_names(before or []):
         known, fresh = set(before or ()), set(now)
         if len(known) != len(fresh):
             return f"{name} was {len(known):,} classes, is {len(fresh):,}"
         other = min(fresh - known, default=None)
         return f"{name} is in another order" if other is None else f"{name} has {other!r}, which it did not"
     return f"{name} was {before}, is {now}"
+
+
+def _are_names(value: Any) -> bool:
+    """Class names; other lists, such as the widths of phi's layers, are told as they are."""
+    return isinstance(value, list) and bool(value) and all(isinstance(one, str) for one in value)
 
 
 @contextmanager

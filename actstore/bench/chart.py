@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Sequence
 from pathlib import Path
 
 from actstore.bench.measure import Result
+from actstore.files import write_atomic
 
 OURS, OTHERS = "#0072b2", "#bbbbbb"  # Okabe-Ito blue against grey: safe for colour-blind readers
 
@@ -27,7 +29,9 @@ def draw_bars(results: Sequence[Result], path: Path, title: str) -> None:
         axes.margins(x=0.25)
         axes.set_title(f"{panel} ({mine[0].unit}, higher is better)", fontsize=10)
         axes.spines[["top", "right"]].set_visible(False)
-    figure.savefig(path, dpi=120)
+    image = io.BytesIO()
+    figure.savefig(image, format=path.suffix.removeprefix("."), dpi=120)
+    write_atomic(path, image.getvalue())
 
 
 def _short(value: float) -> str:

@@ -101,17 +101,28 @@ class ApproximateSearch:
 
     def _search(self, queries: Tensor, k: int, effort: int, workers: int) -> Neighbours:
         directions = unit(queries)
-        proposed = self.propose(directions, max(k, self.settings.refine), effort, workers)
-        missing = (proposed >= 0).sum(1) < k
-        if missing.any():
-            raise InvalidInputError(
-                f"the {self.settings.kind} index visits fewer than k = {k} rows for query {int(missing.argmax())}; "
-                f"raise the effort above {effort}, or search exactly"
-            )
+        proposed = self._propose_enough(directions, k, effort, workers)
         owner, place = np.nonzero(proposed >= 0)
         rows = self.order[proposed[owner, place]]
         pairs = thin_out(self.table, directions, Pairs(rows, owner, np.empty(0, np.float32)), k)
         return rank(self.table, queries, pairs, k, "cosine")
+
+    def _propose_enough(self, directions: Tensor, k: int, effort: int, workers: int) -> NDArray[np.int64]:
+        """At least k positions for each query: cells may be empty or small, then more of them are visited."""
+        count = max(k, self.settings.refine)
+        proposed = self.propose(directions, count, effort, workers)
+        while (missing := np.flatnonzero((proposed >= 0).sum(1) < k)).size and effort < self.most_effort:
+            effort = min(self.most_effort, 2 * effort)
+            proposed[missing] = self.propose(directions[missing], count, effort, workers)
+        if missing.size:
+            raise InvalidInputError(
+                f"the {self.settings.kind} index finds fewer than {k} rows for query {missing[0]}; search exactly"
+            )
+        return proposed
+
+    @property
+    def most_effort(self) -> int:
+        return max(2048, len(self.table)) if self.settings.kind == "hnsw" else self.settings.lists
 
     def propose(self, directions: Tensor, count: int, effort: int, workers: int) -> NDArray[np.int64]:
         """(n, dim) unit vectors -> (n, count) positions in the index, -1 where it found fewer."""

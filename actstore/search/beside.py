@@ -6,10 +6,12 @@ the split, so nothing is ever used with other rows than those it was made of; it
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
+import os
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +22,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from actstore.checksum import file_checksum, sealed, unsealed
-from actstore.errors import DamagedError, InvalidInputError, StorageError
+from actstore.errors import DamagedError, InvalidInputError, StorageError, spoken
 from actstore.files import storage_errors, write_atomic
 from actstore.places import local_folder
 from actstore.spec import Json
@@ -44,7 +46,8 @@ def publish(split: Split, name: str, suffix: str, settings: Mapping[str, Json], 
     with storage_errors(target):
         target.parent.mkdir(parents=True, exist_ok=True)
         try:
-            write(partial)
+            with _disk_errors():
+                write(partial)
             partial.replace(target)
         finally:
             partial.unlink(missing_ok=True)
@@ -54,6 +57,16 @@ def publish(split: Split, name: str, suffix: str, settings: Mapping[str, Json], 
             if old != target:
                 old.unlink(missing_ok=True)
     return target
+
+
+@contextmanager
+def _disk_errors() -> Iterator[None]:
+    """What safetensors and faiss raise where the disk refuses, as the error of the system that it is."""
+    try:
+        yield
+    except (SafetensorError, RuntimeError) as error:
+        is_full = os.strerror(errno.ENOSPC) in str(error)
+        raise OSError(errno.ENOSPC if is_full else errno.EIO, spoken(error)) from error
 
 
 def find(split: Split, name: str) -> tuple[Path, dict[str, Json]] | None:
@@ -137,6 +150,11 @@ def create_tensors(path: Path, shapes: Mapping[str, tuple[str, tuple[int, ...]]]
     with path.open("wb") as file:
         file.write(len(text).to_bytes(8, "little") + text)
         file.truncate(8 + len(text) + end)
+        file.flush()
+        if hasattr(
+            os, "posix_fallocate"
+        ):  # a full disk is an error here; later, in the mapped file, it would be a kill
+            os.posix_fallocate(file.fileno(), 0, 8 + len(text) + end)
     made: dict[str, NDArray[Any]] = {}
     for name, (kind, shape) in shapes.items():
         offset = 8 + len(text) + header[name]["data_offsets"][0]

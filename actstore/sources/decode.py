@@ -60,7 +60,7 @@ def _decode(data: bytes, at_least: int | None) -> Image.Image:
 
 
 def _too_large(pixels: int) -> str:
-    return f"{pixels:,} pixels, more than {Image.MAX_IMAGE_PIXELS:,} are refused (PIL.Image.MAX_IMAGE_PIXELS)"
+    return f"{pixels:,} pixels, more than {Image.MAX_IMAGE_PIXELS:,} are refused"
 
 
 def _pixels_in(message: str) -> int:

@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from actstore.errors import InvalidInputError
+from actstore.errors import InvalidInputError, spoken
 from actstore.ids import Ids
 from actstore.sources.containers import HdfRows, ParquetRows, SafetensorsRows
-from actstore.sources.npy import member_headers, npy_rows, npz_rows, open_member
+from actstore.sources.npy import load_npy, member_headers, npy_rows, npz_rows, open_member
 from actstore.sources.rows import ArrayRows, RowSource, Table
 from actstore.sources.wide import WideCsv, WideParquet, WideRows, WideTable
 
@@ -66,16 +66,16 @@ def read_column(path: Path, what: str) -> NDArray[Any]:
     """Labels or ids in a file of their own: .npy, or text with one value per line."""
     if not path.exists():
         raise InvalidInputError(f"no such {what} file: {path}")
+    if path.suffix == ".npy":
+        return np.atleast_1d(load_npy(path, f"a list of {what}"))
     try:
-        if path.suffix == ".npy":
-            return np.atleast_1d(np.load(path, allow_pickle=False))
         # not splitlines: an id may hold one of the rarer line separators of Unicode
         lines = path.read_text(encoding="utf-8-sig").removesuffix("\n").replace("\r\n", "\n").split("\n")
         _refuse_blank(path, what, lines)
         numeric = what == "labels" and all(re.fullmatch(r"\s*-?[0-9]+\s*", line) for line in lines)
         return np.array([int(line) for line in lines], np.int64) if numeric else np.array(lines, dtype=object)
-    except (ValueError, OverflowError, EOFError, OSError) as error:
-        raise InvalidInputError(f"{path} is not a list of {what}: {error}") from error
+    except (ValueError, OverflowError, OSError) as error:
+        raise InvalidInputError(f"{path} is not a list of {what}: {spoken(error)}") from error
 
 
 def _refuse_blank(path: Path, what: str, lines: Sequence[str]) -> None:
@@ -126,7 +126,7 @@ def _open(path: Path) -> ArrayFile:
             return _open_torch(path)
         return _open_safetensors(path) if path.suffix == ".safetensors" else _open_hdf(path)
     except (OSError, EOFError, TypeError, zipfile.BadZipFile) as error:
-        raise InvalidInputError(f"{path} cannot be read as {path.suffix}: {error}") from error
+        raise InvalidInputError(f"{path} cannot be read as {path.suffix}: {spoken(error)}") from error
 
 
 def _no_values(name: str) -> NDArray[Any]:

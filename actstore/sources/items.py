@@ -82,7 +82,8 @@ def read_bytes(item: ImageItem) -> bytes:
             data = file.read(item.size)
     except OSError as error:
         if error.errno in _THIS_FILE_ONLY:
-            raise UnreadableImageError(f"{item.id}: {item.path} cannot be read: {error.strerror}") from None
+            where = "" if item.offset < 0 else f"{item.path} "  # the id of a file is its name already
+            raise UnreadableImageError(f"{item.id}: {where}cannot be read: {error.strerror}") from None
         # a failing disk must stop a build, not thin it out
         raise StorageError(f"cannot read {item.path}: {error.strerror or error}") from error
     if len(data) != item.size:

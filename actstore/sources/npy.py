@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import zipfile
+import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO, Any, NamedTuple
@@ -14,6 +16,7 @@ from numpy.typing import NDArray
 from actstore.errors import InvalidInputError
 from actstore.sources.rows import ArrayRows, RowSource, block_rows
 
+ENDS_EARLY = "ends early: it is shorter than its header says; copy it again"
 Opener = Callable[[], IO[bytes]]
 
 
@@ -41,6 +44,18 @@ class NpyRows:
                 _read_exactly(stream, block.reshape(-1).view(np.uint8).data, self._name)
                 yield block
                 start += len(block)
+
+
+def load_npy(path: Path, what: str) -> NDArray[Any]:
+    """The whole of a small .npy file, which is never opened as a pickle. what: the user's word for it."""
+    if not path.is_file():
+        raise InvalidInputError(f"{path} is {'a folder' if path.is_dir() else 'not there'}; expected {what}")
+    with path.open("rb") as stream:
+        shape, _, dtype = read_header(stream, str(path))
+        if path.stat().st_size - stream.tell() < math.prod(shape) * dtype.itemsize:
+            raise InvalidInputError(f"{path} {ENDS_EARLY}")
+        stream.seek(0)
+        return np.lib.format.read_array(stream, allow_pickle=False)
 
 
 def npy_rows(path: Path) -> RowSource:
@@ -110,8 +125,8 @@ def read_header(stream: IO[bytes], name: str) -> tuple[tuple[int, ...], bool, np
         version = npy_format.read_magic(stream)
         read = npy_format.read_array_header_1_0 if version == (1, 0) else npy_format.read_array_header_2_0
         shape, fortran, dtype = read(stream)
-    except (ValueError, EOFError) as error:
-        raise InvalidInputError(f"{name} is not a numpy array file: {error}") from error
+    except (ValueError, EOFError, OSError, zipfile.BadZipFile, zlib.error) as error:
+        raise InvalidInputError(f"{name} is not a numpy array file, or damaged") from error
     if dtype.hasobject:
         raise InvalidInputError(f"{name} holds Python objects, which are never unpickled; save plain numbers or text")
     return shape, fortran, dtype
@@ -127,4 +142,4 @@ def _read_exactly(stream: IO[bytes], target: memoryview, name: str) -> None:
 
 
 def _cut_short(name: str) -> str:
-    return f"{name} ends early: it is shorter than its header says; copy it again"
+    return f"{name} {ENDS_EARLY}"

@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from cli.group import emit, example, json_option, table
+from cli.options import chart_option
 
 
 @click.command(epilog=example("actstore bench", "actstore bench --dir /mnt/fast --rows 200000 --chart bench.png"))
@@ -23,7 +24,7 @@ from cli.group import emit, example, json_option, table
 @click.option("--batch", type=click.IntRange(1), default=900, show_default=True, help="Random rows per take.")
 @click.option("--rounds", type=click.IntRange(1), default=9, show_default=True)
 @click.option("--peers/--no-peers", default=True, help="Also measure zarr-python, tensorstore, Lance and h5py.")
-@click.option("--chart", type=click.Path(path_type=Path), help="Write a bar chart (.png or .svg).")
+@chart_option
 @json_option
 def bench(
     folder: Path, rows: int, dim: int, batch: int, rounds: int, peers: bool, chart: Path | None, as_json: bool
@@ -34,7 +35,10 @@ def bench(
     """
     from actstore.bench.chart import draw_bars
     from actstore.bench.layouts import bench_layouts
+    from cli.filekinds import FIGURE
+    from cli.outputs import claim
 
+    claim((chart, FIGURE))
     results = bench_layouts(folder, rows, dim, batch, rounds, peers, lambda text: click.echo(text, err=True))
     title = f"{rows:,} x {dim} fp16, {os.cpu_count()} cores, page cache warm"
     if chart is not None:

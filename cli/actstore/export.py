@@ -13,6 +13,7 @@ from cli.progress import progress
 
 if TYPE_CHECKING:
     from actstore.places import Place
+    from cli.outputs import Claimed
 
 
 @click.command(
@@ -32,12 +33,17 @@ def export(
     store: Place, output: Path, split: str | None, classes: tuple[str, ...], path_glob: str | None, rows: str | None,
     as_json: bool,
 ) -> None:  # fmt: skip
-    """Write rows of STORE to OUTPUT: .npy .npz .parquet .csv .safetensors; all rows, or those of the filters."""
+    """Write rows of STORE to OUTPUT: .npy .npz .parquet .csv .safetensors; all rows, or those of the filters.
+
+    An older export is replaced; any other file is not.
+    """
     from actstore.export import export as write
+    from cli.outputs import claim, sources_of
 
     if ":/" in str(output):
         raise click.UsageError(f"OUTPUT is a file on this machine, got {output}")
     opened = open_split(store, split)
+    claim(*written(output, opened.dim), inputs=[*sources_of(opened), *([Path(rows)] if rows else [])])
     chosen = (
         opened.query(classes or None, path_glob, rows) if classes or path_glob is not None or rows is not None else None
     )
@@ -50,3 +56,14 @@ def export(
         as_json,
         lambda: f"{count:,} rows, {human_bytes(size)}: {', '.join(str(file) for file in files)}",
     )
+
+
+def written(output: Path, dim: int) -> list[Claimed]:
+    """The files that an export leaves; what ends otherwise is refused by the export itself."""
+    from actstore.export import beside_npy
+    from cli.filekinds import EXPORTS, LABELS_ARRAY, exported_array, exported_ids
+
+    if output.suffix == ".npy":
+        labels, ids = beside_npy(output)
+        return [(output, exported_array(dim)), (labels, LABELS_ARRAY), (ids, exported_ids(output))]
+    return [(output, EXPORTS[output.suffix])] if output.suffix in EXPORTS else []

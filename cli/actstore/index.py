@@ -48,12 +48,21 @@ if TYPE_CHECKING:
 @click.option("--recall-queries", help="Split whose rows measure the recall.  [default: rows held out of the index]")
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True)
 @json_option
+@click.pass_context
 def index(
-    store: Place, split: str | None, kind: str, recall_queries: str | None, as_json: bool, **settings: Any
+    ctx: click.Context,
+    /,
+    store: Place,
+    split: str | None,
+    kind: str,
+    recall_queries: str | None,
+    as_json: bool,
+    **settings: Any,
 ) -> None:
     """Build what makes searches of STORE faster, and keep it beside it, in STORE.search.
 
-    It belongs to the rows at hand: after an append it is refused until it is built again.
+    It belongs to the rows at hand: after an append it is refused until it is built again. The exit code is 1
+    where an approximate index misses --recall; it is kept all the same.
     """
     begin = time.perf_counter()
     opened = open_split(store, split)
@@ -68,6 +77,14 @@ def index(
     seconds = time.perf_counter() - begin
     result = {"store": str(store), "split": opened.name, "kind": kind, **result, "seconds": seconds}
     emit(result, as_json, lambda: f"{store} {opened.name}: {kind} index, {text}; {seconds:.1f} s")
+    if result.get("recall_reached") is False:
+        asked = f"{settings['recall']:.1%} were asked for"
+        click.echo(
+            f"WARNING: the {kind} index finds the nearest row of {result['recall']:.1%} of the queries only, {asked}; "
+            "it is kept and can be used. More --dims or --refine, another --kind, or --kind bounded finds more",
+            err=True,
+        )
+        ctx.exit(1)
 
 
 def _sample(store: Place, split: str, seed: int) -> Any:
@@ -102,7 +119,8 @@ def _approximate(
     engine = build_index(split, kind, queries=queries, progress=report, **settings)
     path = engine.save()
     made = engine.settings
-    facts = {**asdict(made), "held_out": len(made.held_out), "bytes": path.stat().st_size}
+    reached = made.recall >= settings["recall"]
+    facts = {**asdict(made), "recall_reached": reached, "held_out": len(made.held_out), "bytes": path.stat().st_size}
     text = (
         f"{made.dims} of {split.dim} coordinates, {human_bytes(path.stat().st_size)}, effort {made.effort}: it finds "
         f"the nearest row of {made.recall:.1%} of {made.queries} held-out queries"

@@ -37,17 +37,19 @@ def means(
 
     Kept results are used while they belong to the content at hand; after an append only new rows are read.
     """
-    import numpy as np
-
+    from actstore.files import npy_bytes, write_atomic
     from actstore.statistics import class_statistics
+    from cli.filekinds import means_array
+    from cli.outputs import claim, sources_of
 
     opened = open_split(store, split)
+    claim((output, means_array(len(opened.classes), opened.dim)), inputs=sources_of(opened))
     begin = time.perf_counter()
     with chosen_cluster(scheduler, local_cluster) as cluster, progress("means", len(opened)) as bar:
         statistics = class_statistics(opened, bar.update, cluster)
     seconds = time.perf_counter() - begin
     if output is not None:
-        np.save(output, statistics.mean.astype(np.float32))
+        write_atomic(output, npy_bytes(statistics.mean.astype("f4")))
     filled = statistics.count[statistics.count > 0]
     result = {
         "store": str(store),

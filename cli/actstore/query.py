@@ -32,15 +32,18 @@ def query(
     output: Path | None, limit: int, as_json: bool,
 ) -> None:  # fmt: skip
     """Find rows of STORE by class, id or range; every filter given must hold."""
-    import numpy as np
+    from actstore.files import npy_bytes, write_atomic
+    from cli.filekinds import ROW_ARRAY, ROWS
+    from cli.outputs import claim, sources_of
 
     opened = open_split(store, split)
+    if output is not None:
+        read = [*sources_of(opened), *([Path(rows)] if rows else [])]
+        claim((output, ROW_ARRAY if output.suffix == ".npy" else ROWS), inputs=read)
     found = opened.query(classes or None, path_glob, rows)
     if output is not None:
-        if output.suffix == ".npy":
-            np.save(output, found)
-        else:
-            output.write_text("".join(f"{row}\n" for row in found.tolist()))
+        text = "".join(f"{row}\n" for row in found.tolist()).encode()
+        write_atomic(output, npy_bytes(found) if output.suffix == ".npy" else text)
     shown = found if limit < 0 else found[:limit]
     names = (*opened.classes, "")  # label -1 picks the last: no class
     listed = [[row, names[opened.labels[row]], opened.ids[row]] for row in shown.tolist()]

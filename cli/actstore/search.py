@@ -53,6 +53,9 @@ def search(
         raise click.UsageError("give one of --image, --row and --vector")
     opened = open_split(store, split)
     names, vectors = _queries(opened, images, row, vector, weights, device)
+    others = len(opened) - (row is not None)
+    if k > others:
+        raise click.UsageError(f"-k is {k:,}, but only {others:,} rows are there to be found; ask for fewer")
     scores, rows = opened.search(vectors, k + (row is not None), method=method, metric=metric, device=device)
     listed = [
         entry
@@ -76,13 +79,10 @@ def _queries(
         return [f"row {row}"], split.take([row])
     import numpy as np
 
-    from actstore.errors import InvalidInputError
+    from actstore.sources.npy import load_npy
 
     assert vector is not None
-    try:
-        values = np.atleast_2d(np.load(vector, allow_pickle=False))
-    except (ValueError, EOFError) as error:
-        raise InvalidInputError(f"{vector} is not a .npy file of numbers: {error}") from error
+    values = np.atleast_2d(load_npy(vector, "a .npy file of numbers"))
     return [f"{vector.name}[{number}]" for number in range(len(values))], values
 
 

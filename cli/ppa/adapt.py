@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,6 +11,7 @@ import click
 
 from cli.group import emit, example, json_option
 from cli.options import STORE, cache_options, filter_options, find_store
+from cli.ppa.predict import DEFAULT
 from cli.ppa.recognition import say_means_are_computed
 
 if TYPE_CHECKING:
@@ -30,7 +32,7 @@ if TYPE_CHECKING:
 @click.option(
     "--classifier",
     type=click.Path(path_type=Path, dir_okay=False),
-    help="Start from a classifier that `ppa adapt` wrote.",
+    help="Add to a classifier that `ppa adapt` wrote; without --out this very file is changed.",
 )
 @click.option(
     "--store",
@@ -59,15 +61,18 @@ if TYPE_CHECKING:
     help="What to do with an image that cannot be read.",
 )
 @click.option(
-    "--out", type=click.Path(path_type=Path, dir_okay=False), default=Path("classifier.safetensors"), show_default=True
+    "--out",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="[default: classifier.safetensors, or the file of --classifier]",
 )
+@click.option("--force", is_flag=True, help="Replace the classifier at OUT, with all that it has learnt.")
 @cache_options
 @json_option
 def adapt(
     phi: Path | None, classifier: Path | None, store: Place | None, train_split: str, support: Path | None,
     support_store: Place | None, support_split: str | None, classes: tuple[str, ...], path_glob: str | None,
     rows: str | None, extend: bool, aggregate: str | None, novel_bias: float | None, weights: Path | None,
-    device: str, on_error: str, out: Path, as_json: bool,
+    device: str, on_error: str, out: Path | None, force: bool, as_json: bool,
 ) -> None:  # fmt: skip
     """Learn new categories from a few examples each, with no training, and write a classifier.
 
@@ -81,6 +86,7 @@ def adapt(
         raise click.UsageError("start from --phi RUN, or from --classifier FILE: give one of the two")
     if (support is None) == (support_store is None):
         raise click.UsageError("examples come from --support DIR, or from --support-store STORE: give one of the two")
+    target = choose_output(out, phi, classifier, force)
     learner = begin(phi, classifier, store, train_split)
     network = learner.about.get("network", {})
     began = time.perf_counter()
@@ -92,18 +98,32 @@ def adapt(
     read = time.perf_counter()
     learn(learner, examples, phi, extend, aggregate, novel_bias)
     took = time.perf_counter() - read
-    save_classifier(out, learner)
+    save_classifier(target, learner)
     count = sum(len(one) for one in examples.values())
     result = {
-        "classifier": str(out), "categories": len(learner.categories), "learnt": list(examples), "examples": count,
+        "classifier": str(target), "categories": len(learner.categories), "learnt": list(examples), "examples": count,
         "aggregate": learner.aggregate, "novel_bias": learner.novel_bias,
         "support_seconds": read - began, "adapt_milliseconds": 1e3 * took,
     }  # fmt: skip
     emit(result, as_json, lambda: (
-        f"{out}: learnt {len(examples):,} categories from {count:,} examples in {1e3 * took:.1f} ms "
+        f"{target}: learnt {len(examples):,} categories from {count:,} examples in {1e3 * took:.1f} ms "
         f"(reading them took {read - began:.2f} s); {len(learner.categories):,} categories, "
         f"{learner.aggregate} of the examples, novel bias {learner.novel_bias:g}"
     ))  # fmt: skip
+
+
+def choose_output(out: Path | None, phi: Path | None, classifier: Path | None, force: bool) -> Path:
+    """Where the classifier goes: --classifier alone names what is read and changed in place."""
+    from cli.filekinds import CLASSIFIER
+    from cli.outputs import claim
+
+    if classifier is not None and (out is None or os.path.realpath(out) == os.path.realpath(classifier)):
+        return classifier
+    target = out or DEFAULT
+    add = "" if classifier is not None else f"add to it with --classifier {target} in place of --phi, "
+    advice = f"{add}choose another --out, or replace it with --force"
+    claim((target, CLASSIFIER), inputs=[phi, classifier], force=force, advice=advice)
+    return target
 
 
 def begin(phi: Path | None, classifier: Path | None, store: Place | None, train_split: str) -> Classifier:

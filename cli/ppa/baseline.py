@@ -15,7 +15,7 @@ from cli.ppa.baseline_activations import ACTIVATION_TRAINERS
 from cli.ppa.baseline_images import IMAGE_TRAINERS
 from cli.ppa.baseline_request import Request, Trainer
 from cli.ppa.baseline_tasks import TASK_TRAINERS, task_options
-from cli.ppa.recognition import run_options, split_file_option
+from cli.ppa.recognition import claim_run, run_options, split_file_option
 
 if TYPE_CHECKING:
     from actstore.run import Trained
@@ -93,6 +93,7 @@ def baseline(ctx: click.Context, /, name: str, out: Path | None, as_json: bool, 
             spoken = next(parameter.opts[0] for parameter in ctx.command.params if parameter.name == option)
             raise click.UsageError(f"{spoken} does not apply to the baseline {name}")
     folder = out or Path("runs") / name
+    claim_run(folder, given["split_file"], given["weights"])
     request = Request(name, folder, given)
     try:
         trained = trainer.train(request)

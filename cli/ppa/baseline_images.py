@@ -84,7 +84,7 @@ def _extract(request: Request, sets: Sets) -> None:
         click.echo("no split beside train: there are no queries to extract", err=True)
         return
     store, weights = request.folder / STORE, request.folder / WEIGHTS
-    if request.given["restart"] and store.exists():
+    if request.given["restart"] and (store / "zarr.json").exists():
         shutil.rmtree(store)
     backbone = load_backbone(request.given["backbone"], weights)
     workers, path = request.given["workers"] or 0, str(weights.resolve())

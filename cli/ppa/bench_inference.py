@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from cli.group import emit, example, human_bytes, json_option
-from cli.options import STORE, cache_options
+from cli.options import STORE, cache_options, chart_option
 from cli.progress import progress
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ QUERIES = 64
 )
 @click.option("--threads", type=click.IntRange(1), help="[default: as many as there are cores]")
 @click.option("--device", default="cpu", show_default=True, help="cpu or cuda.")
-@click.option("--chart", type=click.Path(path_type=Path, dir_okay=False), help="Also draw bars, .png or .svg.")
+@chart_option
 @click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="Also write the JSON to a file.")
 @cache_options
 @json_option
@@ -84,9 +84,13 @@ def bench_inference(
 
     from actstore.backbones.construction import construct
     from actstore.device import parse_device
+    from actstore.files import write_atomic
     from baselines.latency import Stopwatch, backbone_part
     from baselines.latency_table import draw, to_markdown, to_results
+    from cli.filekinds import BENCH, FIGURE
+    from cli.outputs import claim
 
+    claim((chart, FIGURE), (out, BENCH), inputs=[store])
     place = parse_device(device)
     torch.set_num_threads(threads or os.cpu_count() or 1)
     rows, queries, what = choose_rows(store, split, synthetic)
@@ -106,7 +110,7 @@ def bench_inference(
         draw(latencies, chart, title)
     results = to_results(latencies)
     if out is not None:
-        out.write_text(json.dumps(results, indent=1) + "\n")
+        write_atomic(out, (json.dumps(results, indent=1) + "\n").encode())
     emit(results, as_json, lambda: f"{title}\n\n{to_markdown(latencies)}")
 
 

@@ -51,11 +51,13 @@ if TYPE_CHECKING:
 )
 @click.option("--tasks", type=click.IntRange(1), default=20, show_default=True)
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True)
+@click.option("--force", is_flag=True, help="Replace a calibration that is there.")
 @cache_options
 @json_option
 def calibrate(
     phi: Path | None, classifier: Path | None, novel_bias: float | None, aggregate: str | None,
-    store: Place | None, train_split: str, shots: str, head: Path | None, tasks: int, seed: int, as_json: bool,
+    store: Place | None, train_split: str, shots: str, head: Path | None, tasks: int, seed: int, force: bool,
+    as_json: bool,
 ) -> None:  # fmt: skip
     """Fit the constant on the novel scores, which trades base for novel accuracy, without any novel category.
 
@@ -73,11 +75,17 @@ def calibrate(
         raise click.UsageError("--aggregate belongs to --novel-bias; otherwise the better one is found")
     counts = parse_numbers("--shots", shots)
     import actstore
+    from cli.filekinds import CALIBRATION
+    from cli.filekinds import FIGURE as DRAWN
+    from cli.outputs import claim
     from predictor.calibrate import calibrate as fit
-    from predictor.calibration_file import save_calibrations
+    from predictor.calibration_file import FIGURE, NAME, save_calibrations
     from predictor.checkpoint import load_phi
 
     trained = load_phi(phi)
+    folder = trained.path.parent
+    claim((folder / NAME, CALIBRATION), (folder / FIGURE, DRAWN), inputs=[head], force=force,
+          advice="replace it with --force")  # fmt: skip
     opened = None if classifier is None else open_classifier(classifier, trained)
     rows = actstore.open(find_store(store))[train_split]
     trained.require_store(rows)
@@ -85,7 +93,6 @@ def calibrate(
     weights = head_weights(head, trained.categories.base, rows)
     with progress("calibrate", tasks, "tasks") as bar:
         fits = fit(trained.phi, rows, trained.categories, counts, weights, tasks, seed, bar.update)
-    folder = trained.path.parent
     save_calibrations(folder, fits)
     draw(folder, fits)
     if classifier is not None and opened is not None:

@@ -45,9 +45,12 @@ def run_demo(folder: Path, size: Size) -> dict[str, Any]:
     """All steps; their output goes to stderr, as it is the progress of this command."""
     # threads that wait without spinning: on a busy machine spinning made the backbone's training ten times slower
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+    from cli.filekinds import STEPS
+    from cli.outputs import claim
     from cli.ppa.demo_record import Record
 
     steps = plan_demo(folder, size, bench_options())
+    claim((folder / "steps.json", STEPS))
     record = Record(folder / "steps.json")
     began = time.monotonic()
     ran = []
@@ -73,7 +76,10 @@ def perform(step: Step, record: Record) -> bool:
     """Run a step and record it. False where an optional one failed, which is said."""
     from actstore.errors import ActstoreError
     from actstore.files import write_atomic
+    from cli.filekinds import BENCH
+    from cli.outputs import claim
 
+    claim((step.printed, BENCH))
     entry = record.begin(step)
     began = time.monotonic()
     shown = io.StringIO()

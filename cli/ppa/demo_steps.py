@@ -130,7 +130,7 @@ def _calibrations(size: Size, runs: list[Path], store: Path, weights: Path) -> l
     return [
         Step(f"calibrate-{run.name}", f"fit the constant on {run.name}'s novel scores, on base categories alone", (
             "ppa", "calibrate", "--phi", str(run), "--store", str(store), "--head", str(weights),
-            "--shots", size.shots, "--tasks", str(size.calibration_tasks),
+            "--shots", size.shots, "--tasks", str(size.calibration_tasks), "--force",
         ), (store, weights, run / "model.safetensors"), (run / "calibration.json",))
         for run in runs
     ]  # fmt: skip

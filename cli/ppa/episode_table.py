@@ -9,8 +9,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import click
-
 if TYPE_CHECKING:
     from actstore.episodes import EpisodeResult
     from actstore.tasks import TaskSize
@@ -77,10 +75,8 @@ def write_table(path: Path, rows: Sequence[Row], sizes: Sequence[TaskSize]) -> N
         text = markdown(rows, sizes) + "\n"
     elif path.suffix == ".json":
         text = json.dumps(rows, indent=2, ensure_ascii=False) + "\n"
-    elif path.suffix == ".csv":
-        text = _csv(rows)
     else:
-        raise click.UsageError(f"--out must end in .md, .csv or .json, got {path}")
+        text = _csv(rows)
     write_atomic(path, text.encode())
 
 

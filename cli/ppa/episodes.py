@@ -64,12 +64,18 @@ def episodes(
     95% confidence interval.
     """
     from actstore.tasks import TaskSize
+    from cli.filekinds import TABLES
+    from cli.outputs import claim
 
     if learners and images is None:
         raise click.UsageError("--learner reads images: say where they are with --images")
     if learners and queries is None:
         queries = FEW_QUERIES
         click.echo(f"queries: {queries} of each category, as some learners score those of a task together", err=True)
+    if out is not None and out.suffix not in TABLES:
+        raise click.UsageError(f"--out must end in .md, .csv or .json, got {out}")
+    if out is not None:
+        claim((out, TABLES[out.suffix]), inputs=[store, split_file, *phis, *learners])
     sizes = [TaskSize(way, count, queries) for count in parse_numbers("--shots", shots)]
     runs: list[Run] = []
     warning, backbone = None, None

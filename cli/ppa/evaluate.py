@@ -92,13 +92,17 @@ def evaluate(
     """
     import actstore
     from actstore.files import write_atomic
+    from cli.filekinds import TABLES
+    from cli.outputs import claim
     from predictor.checkpoint import load_phi
     from predictor.evaluate import all_way_task
     from predictor.table import records, to_csv, to_markdown
 
     counts = parse_numbers("--shots", shots)
-    if out is not None and out.suffix not in (".md", ".csv", ".json"):
+    if out is not None and out.suffix not in TABLES:
         raise click.UsageError(f"--out must end in .md, .csv or .json, got {out}")
+    if out is not None:
+        claim((out, TABLES[out.suffix]), inputs=[store, head, split_file, *phis])
     opened = actstore.open(store)
     train = opened[train_split]
     test = require_test_split(opened, train_split, test_split)

@@ -56,16 +56,26 @@ def figures(
     """
     from dataclasses import replace
 
-    from predictor.drawing import draw_all
-    from predictor.run_folder import find_run
+    from actstore.errors import InvalidInputError
+    from cli.filekinds import CLASS_MAP as MAP
+    from cli.filekinds import FIGURE
+    from cli.outputs import claim_folder
+    from predictor.drawing import FIGURES, draw_all
+    from predictor.run_folder import CLASS_MAP, find_run
 
     found = find_run(run_folder)
     named = {"store": store, "table": table, "head": head, "bench": bench, "phis": phis or None}
     found = replace(found, **{key: value for key, value in named.items() if value is not None})  # type: ignore[arg-type]
     folder = out or found.figures
+    drawings = [(name + ending, FIGURE) for name in FIGURES for ending in (".png", ".svg")]
+    claim_folder(folder, [*drawings, (CLASS_MAP, MAP)], inputs=[table, head, bench])
     drawn = draw_all(
         open_inputs(found, train_split, test_split), folder, lambda name: click.echo(f"drawing {name}", err=True)
     )
+    if all(one.path is None for one in drawn):
+        raise InvalidInputError(
+            f"nothing of {run_folder} could be drawn: {'; '.join(f'{one.name}: {one.why}' for one in drawn)}"
+        )
     result = {
         "folder": str(folder),
         "figures": {one.name: str(one.path) for one in drawn if one.path is not None},

@@ -131,12 +131,20 @@ def describe(path: Path, learner: Classifier, counts: dict[str, int]) -> str:
 )
 @json_option
 def export(classifier: Path, torch_file: Path | None, onnx_file: Path | None, as_json: bool) -> None:
-    """Write a classifier for use without this library. Category names go into a .json beside it."""
+    """Write a classifier for use without this library. Category names go into a .json beside it.
+
+    Older exports are replaced; a file of any other kind is not.
+    """
+    from cli.filekinds import NAMES, ONNX, TORCH
+    from cli.outputs import claim
     from predictor.classifier_file import load_classifier
-    from predictor.export import export_onnx, export_torch
+    from predictor.export import export_onnx, export_torch, names_file
 
     if torch_file is None and onnx_file is None:
         raise click.UsageError("say what to write: --torch FILE, --onnx FILE, or both")
+    beside = {names_file(path) for path in (torch_file, onnx_file) if path is not None}  # both may share it
+    names = [(path, NAMES) for path in sorted(beside)]
+    claim((torch_file, TORCH), (onnx_file, ONNX), *names, inputs=[classifier])
     learner = load_classifier(classifier)
     result: dict[str, Any] = {"rows": len(learner.rows.weight), "categories": len(learner.categories)}
     if torch_file is not None:

@@ -89,17 +89,33 @@ def pretrain(
     from actstore.sources.spoken import open_images
 
     reuse_freed_memory()
+    speaks = is_first()
+    if speaks:
+        claim_backbone(out, split_file)
     config = choose_preset(preset, seed=seed, **settings)
     sets = open_images(images)
     names = sorted({name for one in sets.values() for name in one.classes})
     split = choose_categories(split_file, names, ["base"])  # images of novel classes need not be there yet
     workers = min(8, os.cpu_count() or 1) if workers is None else workers
-    speaks = is_first()
     with training_bars(speaks) as report:
         options = RunOptions(device, workers, checkpoint_seconds, restart)
         result = train_backbone(sets, split, config, out, options, report)
     if speaks:
         emit({"preset": preset, **result.to_json()}, as_json, lambda: summary(result))
+
+
+def claim_backbone(out: Path, split_file: Path | None) -> None:
+    """OUT may hold an earlier training, and nothing of others under the names of its files."""
+    from actstore.backbones.training_checkpoint import READABLE, TENSORS
+    from actstore.backbones.training_run import BEST, CURVES, LAST, LOG
+    from cli import filekinds as kinds
+    from cli.outputs import claim_folder
+
+    names = [
+        (BEST, kinds.WEIGHTS), (LAST, kinds.WEIGHTS), (LOG, kinds.LOG), (CURVES, kinds.FIGURE),
+        (TENSORS, kinds.BACKBONE_CHECKPOINT), (READABLE, kinds.ABOUT_TRAINING),
+    ]  # fmt: skip
+    claim_folder(out, names, [split_file])
 
 
 def summary(result: TrainingResult) -> str:

@@ -51,6 +51,24 @@ def run_options(command: Command) -> Command:
     return command
 
 
+def claim_run(folder: Path, *inputs: Path | None) -> None:
+    """What trainings leave in a folder they may replace there, and nothing of others that has such a name."""
+    from dataclasses import replace
+
+    from actstore.run_files import CHECKPOINT, LOG, MODEL, READABLE
+    from cli import filekinds as kinds
+    from cli.outputs import claim_folder
+    from predictor.calibration_file import FIGURE, NAME
+
+    names = [
+        (MODEL, kinds.TRAINING), (CHECKPOINT, kinds.TRAINING), (READABLE, kinds.ABOUT_TRAINING), (LOG, kinds.LOG),
+        ("curves.png", kinds.FIGURE), ("head.safetensors", kinds.HEAD), ("weights.safetensors", kinds.WEIGHTS),
+        (NAME, replace(kinds.CALIBRATION, is_work=False)), (FIGURE, kinds.FIGURE),  # of the weights before
+    ]  # fmt: skip
+    if is_first():
+        claim_folder(folder, names, inputs)
+
+
 def is_first() -> bool:
     """Whether this process is the one that speaks, of those that torchrun started."""
     return os.environ.get("RANK", "0") == "0"

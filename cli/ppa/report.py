@@ -35,6 +35,8 @@ def report(folder: Path, out: Path | None, title: str, as_json: bool) -> None:
 
     Draw the figures first, with `ppa figures --run-folder FOLDER`.
     """
+    from cli.filekinds import REPORT
+    from cli.outputs import claim
     from predictor.report import write_report
     from predictor.run_folder import find_run
 
@@ -42,6 +44,7 @@ def report(folder: Path, out: Path | None, title: str, as_json: bool) -> None:
     if not found.phis and found.table is None:
         raise click.UsageError(f"{folder} holds neither runs/phi* nor table.json; there is nothing to report")
     target = out or folder / "report.html"
+    claim((target, REPORT))
     write_report(found, target, title, warning_of(found.store, found.phis))
     size = target.stat().st_size
     result = {"report": str(target), "bytes": size}

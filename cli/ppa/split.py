@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 @click.option("--from", "source", type=click.Path(path_type=Path, dir_okay=False), help="A split file to start from.")
 @click.option("--validate", multiple=True, metavar="CLASS", help="Make this base class a validation class; repeatable.")
 @click.option("--out", type=click.Path(path_type=Path, dir_okay=False), default=SPLIT_FILE, show_default=True)
-@click.option("--force", is_flag=True, help="Overwrite OUT.")
+@click.option("--force", is_flag=True, help="Replace another split at OUT.")
 @json_option
 def split(
     store: Place, novel_share: float, validation_share: float, seed: int | None, source: Path | None,
@@ -47,7 +47,8 @@ def split(
     """
     import actstore
     from actstore.category_split import alphabetical_split, read_split, seeded_split, write_split
-    from actstore.errors import InvalidInputError
+    from cli.filekinds import SPLIT
+    from cli.outputs import claim
 
     opened = actstore.open(store)
     names = opened.classes
@@ -55,7 +56,7 @@ def split(
         raise click.UsageError("--from takes the classes of a file, --seed draws them; choose one")
     if source is not None and validation_share:
         raise click.UsageError("--from takes the classes of a file: name validation classes with --validate instead")
-    if novel_share + validation_share > 1:
+    if not novel_share + validation_share <= 1:  # nor NaN
         raise click.UsageError(f"shares must be at most 1 together, got {novel_share:g} and {validation_share:g}")
     if source is not None:
         chosen = read_split(source)
@@ -67,8 +68,9 @@ def split(
         held = round(len(names) * validation_share)
         chosen = chosen.hold_out(chosen.base[len(chosen.base) - held :])
     chosen = chosen.hold_out(validate)
-    if out.exists() and not force and read_split(out) != chosen:
-        raise InvalidInputError(f"{out} exists and is another split; choose another --out, or --force to overwrite it")
+    same = SPLIT.matches(out) and read_split(out) == chosen
+    claim((out, SPLIT), inputs=[source], force=force or same,
+          advice="it is another split; choose another --out, or replace it with --force")  # fmt: skip
     write_split(out, chosen)
     warning = next((seen_novel(opened[name], chosen) for name in opened.splits), None)
     result = {"file": str(out), "base": len(chosen.base), "novel": len(chosen.novel),

@@ -12,6 +12,7 @@ import click
 from cli.group import emit, example, json_option
 from cli.ppa.recognition import (
     choose_categories,
+    claim_run,
     find_test_split,
     is_first,
     run_options,
@@ -98,6 +99,7 @@ def train(
     reuse_freed_memory()
     folder = out or Path("runs") / (phi if preset == "paper" else f"{phi}-{preset}")
     with failing_once():
+        claim_run(folder, split_file)
         config = choose_config(preset, phi, seed=seed, **settings)
         options = TrainOptions(device, resident, RunOptions(checkpoint_seconds, restart))
         result, text = run(store, train_split, test_split, split_file, folder, config, options)

@@ -25,7 +25,7 @@ from predictor.report.provenance import (
     training_table,
 )
 from predictor.report.tables import all_way_table, episode_table, inference_table, paper_efficiency, shots_filter
-from predictor.run_folder import CLASS_MAP, RunFolder, read_json
+from predictor.run_folder import CLASS_MAP, RunFolder, read_json, read_records
 
 Record = Mapping[str, Any]
 METRICS = (
@@ -48,7 +48,7 @@ def write_report(run: RunFolder, out: Path, title: str, warning: str | None = No
 
 def make_page(run: RunFolder, title: str, warning: str | None = None) -> str:
     trained = [load_phi(path) for path in run.phis]
-    records: list[Record] = read_json(run.table, list) if run.table else []
+    records: Sequence[Record] = read_records(run.table) if run.table else []
     steps: list[Record] = read_json(run.steps, dict)["steps"] if run.steps else []
     warnings = dict.fromkeys(filter(None, [warning, *(row.get("warning") for row in records)]))
     content = [
@@ -128,7 +128,7 @@ def _all_way(records: Sequence[Record]) -> list[str]:
 def _episodes(run: RunFolder) -> list[str]:
     if run.episodes is None:
         return []
-    rows = read_json(run.episodes, list)
+    rows = read_records(run.episodes)
     note = "Mean accuracy in percent, ± 95% confidence over tasks. The paper's figures are of mini-ImageNet, 5-way."
     return [episode_table(rows), paragraph(note, "hint")]
 
@@ -137,7 +137,7 @@ def _inference(run: RunFolder) -> list[str]:
     if run.bench is None:
         return []
     note = "The paper's times are of a ResNet-50; beside another backbone they say nothing about speed."
-    return [inference_table(read_json(run.bench, list)), paper_efficiency(), paragraph(note, "hint")]
+    return [inference_table(read_records(run.bench)), paper_efficiency(), paragraph(note, "hint")]
 
 
 def _figures(run: RunFolder) -> list[str]:

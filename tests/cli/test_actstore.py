@@ -95,7 +95,7 @@ ERRORS: dict[str, tuple[list[str], int, str]] = {
     "no file": (["import", "missing.npy"], 1, "no such file: missing.npy"),
     "finished": (["import", "other.npy", "features.zarr"], 1, "finished split 'train' of another origin"),
     "empty rows": (["export", "features.zarr", "out.npy", "--rows", ""], 1, "rows is empty"),
-    "no folder": (["query", "features.zarr", "-o", "nodir/x.npy"], 1, "FileNotFoundError"),
+    "a file as a folder": (["query", "features.zarr", "-o", "other.npy/x.npy"], 1, "other.npy is no folder"),
     "rows folder": (["query", "features.zarr", "--rows", "."], 1, "not a list of row numbers"),
     "empty labels": (["import", "other.npy", "o.zarr", "--labels", "empty.npy"], 1, "not a list of labels"),
     "long number": (["import", "other.npy", "o.zarr", "--labels", "long.txt"], 1, "not a list of labels"),

@@ -17,6 +17,7 @@ from predictor.classifier_file import load_classifier
 
 Run = Callable[..., Any]
 CLASSES = [f"c{number}" for number in range(10)]
+NEW = ("--out", "other.safetensors")
 ROWS = ("--support-store", "x.zarr", "--rows", "85:110")  # 11 of c7, 12 of c8, 2 of c9
 
 
@@ -140,16 +141,24 @@ def test_rows_of_another_network_are_refused(here: Path, ppa: Run, learnt: Path,
         (["adapt", *ROWS], 2, "start from --phi RUN, or from --classifier FILE: give one of the two"),
         (["adapt", "--phi", "runs/phi2", "--classifier", "c.safetensors", *ROWS], 2, "give one of the two"),
         (["adapt", "--phi", "runs/phi2"], 2, "examples come from --support DIR, or from --support-store STORE"),
-        (["adapt", "--phi", "runs/phi2", "--support-store", "x.zarr", "--class", "c1"], 1, "'c1' is a base category"),
-        (["adapt", "--phi", "runs/phi2", "--support-store", "x.zarr", "--class", "emu"], 1, "no class is named 'emu'"),
-        (["adapt", "--phi", "runs/phi2", "--support-store", "x.zarr", "--rows", "5:5"], 1, "holds no row"),
         (
-            ["adapt", "--phi", "runs/phi2", "--store", "x.zarr", "--support-store", "narrow.zarr"],
+            ["adapt", *NEW, "--phi", "runs/phi2", "--support-store", "x.zarr", "--class", "c1"],
+            1,
+            "'c1' is a base category",
+        ),
+        (
+            ["adapt", *NEW, "--phi", "runs/phi2", "--support-store", "x.zarr", "--class", "emu"],
+            1,
+            "no class is named 'emu'",
+        ),
+        (["adapt", *NEW, "--phi", "runs/phi2", "--support-store", "x.zarr", "--rows", "5:5"], 1, "holds no row"),
+        (
+            ["adapt", *NEW, "--phi", "runs/phi2", "--store", "x.zarr", "--support-store", "narrow.zarr"],
             1,
             "expected activations (n, 16), got (1, 8)",
         ),
-        (["adapt", "--phi", "runs/phi2", "--store", "narrow.zarr", *ROWS], 1, "have 8; train a phi for them"),
-        (["adapt", "--phi", "runs/phi2", *ROWS, "--novel-bias", "inf"], 1, "must be a finite number, got inf"),
+        (["adapt", *NEW, "--phi", "runs/phi2", "--store", "narrow.zarr", *ROWS], 1, "have 8; train a phi for them"),
+        (["adapt", *NEW, "--phi", "runs/phi2", *ROWS, "--novel-bias", "inf"], 1, "must be a finite number, got inf"),
         (["adapt", "--classifier", "absent", *ROWS], 1, "no classifier at absent"),
         (["adapt", "--classifier", "runs/phi2/model.safetensors", *ROWS], 1, "must be a classifier, got a training"),
         (["predict"], 2, "give images to classify, or rows of a store with --store: one of the two"),

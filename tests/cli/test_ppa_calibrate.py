@@ -30,7 +30,9 @@ def test_it_is_kept_beside_phi_with_a_figure(here: Path, ppa: Run) -> None:
     assert json.loads(Path("runs/phi2/calibration.json").read_text()) == fits
     assert Path("runs/phi2/calibration.png").read_bytes().startswith(b"\x89PNG")
     assert all(fit["harmonic_mean"] >= fit["uncalibrated"] for fit in fits)
-    shown = ppa("calibrate", "--phi", "runs/phi2/model.safetensors", *FAST)
+    again = ppa("calibrate", "--phi", "runs/phi2", *FAST, code=1).stderr
+    assert "runs/phi2/calibration.json exists; replace it with --force" in again
+    shown = ppa("calibrate", "--phi", "runs/phi2/model.safetensors", *FAST, "--force")
     assert "harmonic mean without" in shown.stdout
     assert "fitted on 3 tasks of base categories as stand-ins, linear discriminants taken out" in shown.stdout
 

@@ -48,14 +48,17 @@ def test_from_a_file_with_some_held_out(here: Path, ppa: Run) -> None:
 
 def test_another_split_is_not_overwritten(here: Path, ppa: Run) -> None:
     before = read("split.json")
-    assert "split.json exists and is another split" in ppa("split", "--seed", 3, code=1).stderr
+    assert (
+        "split.json exists; it is another split; choose another --out, or replace it with --force"
+        in ppa("split", "--seed", 3, code=1).stderr
+    )
     assert read("split.json") == before
     ppa("split", "--novel-share", 0.3)  # the same again is fine
     ppa("split", "--seed", 3, "--force")
     assert read("split.json") != before
     Path("split.json").write_text("{ not json")
-    assert "split.json must be a JSON file of class names" in ppa("split", code=1).stderr
-    ppa("split", "--force")
+    assert "split.json exists and is not a split of `ppa split`" in ppa("split", "--force", code=1).stderr
+    assert Path("split.json").read_text() == "{ not json"
 
 
 @pytest.mark.parametrize(
@@ -98,7 +101,7 @@ def test_a_backbone_that_saw_a_novel_class(tmp_path: Path, monkeypatch: pytest.M
         writer.append(np.ones((3, 4), np.float32), np.arange(3))
     warned = ppa("split", "--novel-share", 0.34)
     assert "WARNING: the backbone was trained on novel class 'c'" in warned.stdout
-    fine = json.loads(ppa("split", "--from", "split.json", "--validate", "b", "--force", "--json").stdout)
+    fine = json.loads(ppa("split", "--from", "split.json", "--validate", "b", "--out", "new.json", "--json").stdout)
     assert "novel class 'c'" in fine["warning"]
     Path("fine.json").write_text(json.dumps({"base": ["a", "c"], "novel": ["b"]}))
     assert json.loads(ppa("split", "--from", "fine.json", "--force", "--json").stdout)["warning"] is None

@@ -78,9 +78,9 @@ ERRORS: dict[str, tuple[list[str], int, str]] = {
     "no query": (["search", "x.zarr"], 2, "one of --image, --row and --vector"),
     "two queries": (["search", "x.zarr", "--row", "1", "--vector", "v.npy"], 2, "one of --image"),
     "row": (["search", "x.zarr", "--row", "5000"], 1, "row 5000 is out of range"),
-    "k": (["search", "x.zarr", "--row", "1", "-k", "5000"], 1, "only 1,200 rows"),
+    "k": (["search", "x.zarr", "--row", "1", "-k", "1200"], 2, "-k is 1,200, but only 1,199 rows"),
     "no such file": (["search", "x.zarr", "--vector", "none.npy"], 1, "none.npy"),
-    "no numbers": (["search", "x.zarr", "--vector", "x.txt"], 1, "not a .npy file"),
+    "no numbers": (["search", "x.zarr", "--vector", "x.txt"], 1, "x.txt is not a numpy array file"),
     "zero": (["search", "x.zarr", "--vector", "zero.npy"], 1, "query 0 is a zero vector"),
     "NaN": (["search", "x.zarr", "--vector", "nan.npy"], 1, "query 0 holds a NaN"),
     "dim": (["search", "x.zarr", "--vector", "short.npy"], 1, "shape (n, 32)"),
@@ -108,7 +108,7 @@ def test_errors_are_one_clear_line(store: Path, case: str) -> None:
 
 
 def test_the_index_of_older_rows_is_refused(store: Path) -> None:
-    run("index", store, "--kind", "ivf", "--dims", 16)
+    run("index", store, "--kind", "ivf", "--dims", 16, "--recall", 0.5)
     run("append", "v.npy", store, code=1)  # one axis only
     np.save("more.npy", np.ones((1, 32), np.float16))
     run("append", "more.npy", store, "--split", "train")

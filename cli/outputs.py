@@ -1,0 +1,84 @@
+"""What a command may write to: one rule for all of them.
+
+An existing file is replaced only if it is of the kind that the command writes (filekinds.py: its content says so, not
+its name); where such a file took the user's work, only with --force. What a command reads it never writes to, also
+through a link, and no two of its outputs are one file. All of this is checked before the work begins.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from actstore.errors import InvalidInputError
+
+if TYPE_CHECKING:
+    from actstore import Split
+    from cli.filekinds import Kind
+
+Claimed = tuple[Path | None, "Kind"]
+FORCE = "choose another name, or replace it with --force"
+
+
+def claim(*outputs: Claimed, inputs: Iterable[Any] = (), force: bool = False, advice: str = FORCE) -> None:
+    """Refuse outputs that would destroy something. None stands for what was not asked for, on either side.
+
+    inputs: paths; what is no path, such as a URL, is passed over. advice: what to do instead of --force.
+    """
+    wanted = [(path, kind) for path, kind in outputs if path is not None]
+    read = [path for path in inputs if isinstance(path, Path)]
+    for place, (path, kind) in enumerate(wanted):
+        _require_place(path)
+        if any(_is_same(path, other) for other in read):
+            raise InvalidInputError(f"{path} is read by this command, which cannot write to it; choose another name")
+        if any(_is_same(path, other) for other, _ in wanted[:place]):
+            raise InvalidInputError(f"{path} is asked for twice; each output needs a name of its own")
+        _require_kind(path, kind)
+        if kind.is_work and path.exists() and not force:
+            raise InvalidInputError(f"{path} exists; {advice}")
+
+
+def claim_folder(folder: Path, kinds: Sequence[tuple[str, Kind]], inputs: Iterable[Any] = ()) -> None:
+    """The same for the files that a command leaves in a folder of its own."""
+    if folder.exists() and not folder.is_dir():
+        raise InvalidInputError(f"{folder} must be a folder, but it is a file; choose another name")
+    claim(*((folder / name, kind) for name, kind in kinds), inputs=inputs)
+
+
+def sources_of(split: Split) -> list[Path]:
+    """The store and the files its rows came from, which no export of it may replace."""
+    named = [source[key] for source in split.committed.sources for key in ("labels", "ids", "classes") if key in source]
+    found = [one.get("path") for one in [*split.committed.sources, *named]]
+    return [Path(path) for path in [split.store_path, *found] if isinstance(path, str | Path)]
+
+
+def _require_place(path: Path) -> None:
+    """A file can be there: its folder exists or can be made, and it lies in no store."""
+    if path.is_dir():
+        raise InvalidInputError(f"{path} is a folder; expected the name of a file to write")
+    if path.exists() and not path.is_file():
+        raise InvalidInputError(f"{path} is no plain file; expected the name of a file to write")
+    real = Path(os.path.realpath(path))
+    above = next(folder for folder in real.parents if os.path.lexists(folder))
+    if not above.is_dir():
+        raise InvalidInputError(f"{path} cannot be written: {above} is no folder")
+    if store := next((folder for folder in real.parents if (folder / "zarr.json").exists()), None):
+        raise InvalidInputError(f"{path} lies inside of {store}, where only the store's own files belong")
+
+
+def _require_kind(path: Path, kind: Kind) -> None:
+    if path.is_symlink() and not path.exists():
+        raise InvalidInputError(f"{path} is a link that leads nowhere; choose another name")
+    if path.exists() and not kind.matches(path):
+        raise InvalidInputError(
+            f"{path} exists and is not {kind.name}, as this command writes; choose another name, or move it away"
+        )
+
+
+def _is_same(one: Path, other: Path) -> bool:
+    """By what they lead to: links and different spellings of a path do not hide it."""
+    if one.exists() and other.exists():
+        return one.samefile(other)
+    return os.path.realpath(one) == os.path.realpath(other)

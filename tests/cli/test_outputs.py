@@ -1,0 +1,150 @@
+"""What a command may write to: its own kind of file, work only with --force, and never what it reads."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import actstore
+from actstore.errors import InvalidInputError
+from actstore.files import npy_bytes
+from cli import filekinds
+from cli.filekinds import Kind
+from cli.outputs import claim, sources_of
+from predictor.classifier_file import load_classifier
+from tests.cli.conftest import invoke
+
+Run = Callable[..., Any]
+NEW = ("--store", "x.zarr", "--support-store", "x.zarr", "--class")
+TEXT = Kind("a text", lambda path: path.read_bytes().startswith(b"text"))
+WORK = Kind("a text", TEXT.test, is_work=True)
+
+
+def run(*arguments: Any) -> Any:
+    from cli.actstore import main
+
+    return invoke(main, arguments, 0)
+
+
+def test_a_file_of_the_kind_is_replaced_and_work_only_by_force(tmp_path: Path) -> None:
+    old, new, other = tmp_path / "old", tmp_path / "new", tmp_path / "other"
+    old.write_text("text")
+    other.write_text("no such thing")
+    claim((old, TEXT), (new, TEXT), (None, TEXT), (new.with_name("deep") / "new", TEXT))
+    claim((old, WORK), (new, WORK), force=True)
+    with pytest.raises(InvalidInputError, match="old exists; choose another name, or replace it with --force"):
+        claim((old, WORK))
+    for force in (False, True):
+        with pytest.raises(InvalidInputError, match="other exists and is not a text, as this command writes"):
+            claim((other, WORK), force=force)
+
+
+def test_what_is_read_is_never_written_through_any_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("a").write_text("text")
+    Path("soft").symlink_to("a")
+    os.link("a", "hard")
+    Path("folder").mkdir()
+    for name in ("a", "soft", "hard", "folder/../a", str(Path("a").resolve())):
+        with pytest.raises(InvalidInputError, match="is read by this command"):
+            claim((Path(name), TEXT), inputs=[None, "s3://bucket/a", Path("a")], force=True)
+    with pytest.raises(InvalidInputError, match="is asked for twice"):
+        claim((Path("new"), TEXT), (Path("folder/../new"), TEXT))
+    with pytest.raises(InvalidInputError, match="is asked for twice"):
+        claim((Path("a"), TEXT), (Path("hard"), TEXT))
+
+
+def test_a_file_of_no_content_or_of_nobody_is_of_no_kind(tmp_path: Path) -> None:
+    empty, noise = tmp_path / "empty", tmp_path / "noise"
+    empty.touch()
+    noise.write_bytes(np.random.default_rng(0).bytes(5000))
+    kinds = [kind for kind in vars(filekinds).values() if isinstance(kind, Kind)]
+    kinds += [*filekinds.EXPORTS.values(), *filekinds.TABLES.values(), filekinds.exported_array(16)]
+    assert len(kinds) > 20
+    for kind in kinds:
+        assert not kind.matches(empty)
+        assert not kind.matches(noise)
+        assert not kind.matches(tmp_path)
+
+
+def test_adapt_from_a_classifier_changes_that_very_file(here: Path, ppa: Run) -> None:
+    ppa("adapt", "--phi", "runs/phi2", *NEW, "c7", "--out", "mine.safetensors")
+    Path("link").symlink_to("mine.safetensors")
+    Path("classifier.safetensors").write_text("of somebody else")
+    said = json.loads(ppa("adapt", "--classifier", "mine.safetensors", *NEW[2:], "c8", "--json").stdout)
+    assert said["classifier"] == "mine.safetensors"
+    ppa("adapt", "--classifier", "link", *NEW[2:], "c9", "--out", "mine.safetensors")
+    assert set(load_classifier("mine.safetensors").support) == {"c7", "c8", "c9"}
+    ppa("categories", "remove", "c7", "--classifier", "link")
+    assert Path("link").is_symlink()
+    assert set(load_classifier("mine.safetensors").support) == {"c8", "c9"}
+    assert Path("classifier.safetensors").read_text() == "of somebody else"
+
+
+def test_adapt_from_phi_replaces_a_classifier_only_by_force(here: Path, ppa: Run) -> None:
+    ppa("adapt", "--phi", "runs/phi2", *NEW, "c7")
+    refused = ppa("adapt", "--phi", "runs/phi2", *NEW, "c8", code=1).stderr
+    for option in ("--force", "--out", "--classifier classifier.safetensors"):
+        assert option in refused
+    ppa("adapt", "--phi", "runs/phi2", *NEW, "c8", "--force")
+    assert set(load_classifier("classifier.safetensors").support) == {"c8"}
+
+
+def test_exports_tables_and_figures_are_made_again(here: Path, ppa: Run) -> None:
+    """Every kind is recognised in what its command wrote: the second time is as the first."""
+    ppa("adapt", "--phi", "runs/phi2", *NEW, "c7")
+    commands: list[tuple[str, ...]] = [
+        ("export", "--onnx", "c.onnx", "--torch", "c.pt"),
+        *(("eval", "--methods", "nn", "--draws", "1", "--shots", "1", "--out", f"t.{kind}") for kind in ("md", "csv")),
+        ("eval", "--phi", "runs/phi2", "--methods", "nn", "--draws", "1", "--shots", "1,2", "--out", "table.json"),
+        ("episodes", "--way", "2", "--tasks", "2", "--methods", "class-mean", "--out", "episodes.json"),
+        ("episodes", "--way", "2", "--tasks", "2", "--methods", "class-mean", "--out", "e.csv"),
+        ("figures", "--run-folder", "."),
+        ("report", "--folder", "."),
+        ("calibrate", "--phi", "runs/phi1", "--tasks", "2", "--shots", "1", "--force"),
+        ("train", "--phi", "phi1", "--epochs", "1", "--batches", "2", "--out", "runs/phi1", "--restart"),
+        ("baseline", "oracle", "--epochs", "1", "--out", "runs/oracle", "--restart"),
+    ]
+    for command in commands:
+        ppa(*command)
+        ppa(*command)
+
+
+@pytest.mark.parametrize("ending", ["npy", "npz", "csv", "parquet", "safetensors"])
+def test_an_export_is_made_again_but_not_over_what_it_came_from(here: Path, ending: str) -> None:
+    run("export", "x.zarr", f"rows.{ending}", "--rows", "0:5")
+    run("export", "x.zarr", f"rows.{ending}", "--rows", "0:7")
+    run("import", f"rows.{ending}", "again.zarr") if ending != "csv" else None
+    if ending != "csv":
+        with pytest.raises(InvalidInputError, match="is read by this command"):
+            claim((Path(f"rows.{ending}"), TEXT), inputs=sources_of(actstore.open("again.zarr")["train"]))
+
+
+def test_row_numbers_and_means_are_made_again(here: Path) -> None:
+    for _ in range(2):
+        run("query", "x.zarr", "--class", "c1", "-o", "deep/rows.npy")
+        run("query", "x.zarr", "--class", "c1", "-o", "deep/rows.txt")
+        run("means", "x.zarr", "-o", "deep/means.npy")
+    assert np.load("deep/rows.npy").tolist() == list(range(12, 24))
+    assert Path("deep/rows.txt").read_text() == "".join(f"{row}\n" for row in range(12, 24))
+    assert np.load("deep/means.npy").shape == (10, 16)
+    assert np.load(io.BytesIO(npy_bytes(np.arange(3)))).tolist() == [0, 1, 2]
+
+
+def test_a_folder_of_downloads_keeps_its_parts(here: Path) -> None:
+    """`.part` is what browsers call an unfinished download too."""
+    Path("downloads").mkdir()
+    Path("downloads/film.part").write_text("half of it")
+    shutil.copy("split.json", "downloads")
+    from cli.actstore import main
+
+    invoke(main, ("synth", "downloads", "--rows", 4, "--dim", 4, "--classes", 2), 1)
+    assert Path("downloads/film.part").read_text() == "half of it"
