@@ -94,7 +94,7 @@ def base_side(method: Method, task: AllWayTask) -> BaseSide | None:
 class Row:
     """A line of the table: means over draws with the half-width of their 95% confidence interval.
 
-    paper_name: the row of the paper's table to print beside it.
+    paper_name: the row of the paper's table to print beside it. key, variant: as in `Method`.
     """
 
     method: str
@@ -105,6 +105,8 @@ class Row:
     mean: dict[str, float]
     interval: dict[str, float]
     paper_name: str
+    key: str
+    variant: str
 
 
 def evaluate(
@@ -127,8 +129,8 @@ def evaluate(
         mean = {name: float(np.mean([one[name] for one in measured])) for name in measured[0]}
         interval = {name: half_width([one[name] for one in measured]) for name in measured[0]}
         label = str(count) if method.uses_support else "all"
-        named = method.paper_name or method.name
-        rows.append(Row(method.name, method.share, label, method.finetuned, len(measured), mean, interval, named))
+        known = (method.paper_name or method.name, method.key or method.name, method.variant)
+        rows.append(Row(method.name, method.share, label, method.finetuned, len(measured), mean, interval, *known))
     return rows
 
 

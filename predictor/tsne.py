@@ -29,5 +29,6 @@ def tsne(points: NDArray[Any], steps: int = STEPS) -> NDArray[np.float64]:
     has_axes = points.shape[1] > 1 and bool(np.ptp(points, axis=0).any())  # equal points have no principal axis
     model = TSNE(perplexity=perplexity, max_iter=steps, init="pca" if has_axes else "random", random_state=0)
     with threadpool_limits(1):  # several threads add in any order, and the map would differ from run to run
-        places: NDArray[np.float64] = model.fit_transform(np.asarray(points, np.float64)).astype(np.float64)
-    return places - places.mean(0)
+        places = np.asarray(model.fit_transform(np.asarray(points, np.float64)), np.float64)
+    centred: NDArray[np.float64] = places - places.mean(0)
+    return centred
