@@ -25,6 +25,13 @@ HOMES = {
     "distributed": ("actstore/cluster.py",),
     "obstore": ("actstore/buckets.py", "actstore/objects.py"),
     "faiss": ("actstore/search/",),
+    # fonts for glyphs; every picture else is of predictor/figures
+    "matplotlib": (
+        "predictor/figures/",
+        "predictor/drawing.py",
+        "actstore/sources/glyph_drawing.py",
+        "actstore/backbones/training_log.py",
+    ),
     "sklearn": ("predictor/tsne.py",),
     "scipy": ("predictor/evaluate.py",),
     "click": ("cli/",),

@@ -85,7 +85,7 @@ def bench_inference(
     from actstore.backbones.construction import construct
     from actstore.device import parse_device
     from baselines.latency import Stopwatch, backbone_part
-    from baselines.latency_table import draw, to_markdown, to_results
+    from baselines.latency_table import to_markdown, to_results
 
     place = parse_device(device)
     torch.set_num_threads(threads or os.cpu_count() or 1)
@@ -102,9 +102,12 @@ def bench_inference(
         click.echo(f"measuring at batch {batch}", err=True)
         latencies += watch.measure(parts, batch, lambda part: images if part.kind == "backbone" else queries)
     title = f"{what}; {torch.get_num_threads()} threads, {machine(place)}"
-    if chart is not None:
-        draw(latencies, chart, title)
     results = to_results(latencies)
+    if chart is not None:
+        from predictor.figures.inference import draw_inference
+        from predictor.figures.style import save
+
+        save(draw_inference(results, title), chart)
     if out is not None:
         out.write_text(json.dumps(results, indent=1) + "\n")
     emit(results, as_json, lambda: f"{title}\n\n{to_markdown(latencies)}")
