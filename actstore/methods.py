@@ -34,13 +34,17 @@ class Support:
 class Method(ABC):
     """A recogniser of base and novel categories.
 
-    paper_name: the row of the paper's table that it answers to, where its own name says more. share: how much of
-    D_large is in use. finetuned: whether adapting to the novel categories trains anything. uses_support: False
-    where the scores are the same for every draw. only_draw: (shots, number) of the single draw that a method was
-    trained for, where it cannot be asked about others.
+    key: a short word that tables keep, by which figures know the method; without one they know it by its name.
+    variant: what was chosen for it, where the same method is measured in several ways. paper_name: the row of the
+    paper's table that it answers to, where its own name says more. share: how much of D_large is in use. finetuned:
+    whether adapting to the novel categories trains anything. uses_support: False where the scores are the same for
+    every draw. only_draw: (shots, number) of the single draw that a method was trained for, where it cannot be asked
+    about others.
     """
 
     name: str
+    key: str = ""
+    variant: str = ""
     share: str = "100%"
     finetuned: bool = False
     uses_support: bool = True

@@ -6,7 +6,7 @@ epoch of fine-tuning or of Learning like a Child on four.
 
 from __future__ import annotations
 
-import time
+import statistics
 from collections.abc import Callable
 from typing import Any
 
@@ -14,17 +14,16 @@ import torch
 from torch import nn
 from torch.nn import functional
 
+from actstore.bench.measure import seconds
+
 
 def seconds_per_epoch(step: Callable[[], Any], images_per_step: int, images: int, budget: float) -> tuple[float, int]:
     """An epoch's seconds from the median of the steps that fit into the budget, and how many those were."""
     step()  # warm-up
     taken: list[float] = []
     while not taken or sum(taken) < budget:
-        begin = time.perf_counter()
-        step()
-        taken.append(time.perf_counter() - begin)
-    median = sorted(taken)[len(taken) // 2]
-    return median * images / images_per_step, len(taken)
+        taken.append(seconds(step))
+    return statistics.median(taken) * images / images_per_step, len(taken)
 
 
 def fine_tuning_step(module: nn.Module, images: torch.Tensor, device: torch.device) -> Callable[[], None]:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 class Child(Separable):
     """Base scores are the classifier's; novel rows start at 0."""
 
+    key = "child"
     name = "Learning like a Child"
     finetuned = True
 

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 class ClassMean(Separable):
     """A category's score is the cosine of the query with the mean of the category's activations."""
 
+    key = "class-mean"
     name = "Nearest class mean"
 
     def __init__(self, train: Split, base: Sequence[str]) -> None:

@@ -139,6 +139,7 @@ class FineTuned(Method):
     draw: the only one that it can be asked about.
     """
 
+    key = METHOD
     name = "Fine-Tuned network (images)"
     paper_name = "Fine-Tuned ResNet"
     finetuned = True

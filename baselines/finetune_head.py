@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 class FineTunedHead(Method):
     """Base rows start as the classifier's, novel rows at 0; all are trained."""
 
+    key = "finetune"
     name = "Fine-Tuned fc (activations)"
     paper_name = "Fine-Tuned ResNet"
     finetuned = True

@@ -25,13 +25,14 @@ class Imprint(Separable):
     """Cosine with unit rows: of the classifier where one is given (else imprinted like the novel ones), and the
     normalised means of the novel categories' unit activations."""
 
-    name = "Imprinting"
+    key, name = "imprint", "Imprinting"
 
     def __init__(self, train: Split, base: Sequence[str], head: Head | None = None) -> None:
         if head is not None:
             self._base = unit(head_for(head, base, train.dim).weight)  # (n_base, dim)
         else:
-            self._base, self.name = imprint_rows(train, base), "Imprinting (base rows too)"
+            self._base = imprint_rows(train, base)
+            self.key, self.name = "imprint-base-rows", "Imprinting (base rows too)"
 
     def base_scores(self, queries: Tensor) -> Tensor:
         return unit(queries) @ self._base.to(queries).T

@@ -6,7 +6,6 @@ The "Efficiency Analysis" of Qiao, Liu, Shen and Yuille, CVPR 2018: 6.83 ms per 
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,6 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from actstore.bench.measure import seconds
 from actstore.search import BoundedSearch, ExactSearch
 from actstore.search.flat import FlatSearch
 from actstore.search.indexing import build_index
@@ -69,11 +69,12 @@ class Stopwatch:
         return [_summary(part, batch, times[part.name]) for part in parts]
 
     def _once(self, part: Part, inputs: Tensor) -> float:
-        begin = time.perf_counter()
-        part.run(inputs)
-        if self.device.type == "cuda":
-            torch.cuda.synchronize(self.device)
-        return time.perf_counter() - begin
+        def run() -> None:
+            part.run(inputs)
+            if self.device.type == "cuda":
+                torch.cuda.synchronize(self.device)
+
+        return seconds(run)
 
 
 def _summary(part: Part, batch: int, taken: list[float]) -> Latency:

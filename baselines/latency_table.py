@@ -1,21 +1,15 @@
-"""The inference comparison as a table, as JSON and as a bar chart, beside the paper's figures."""
+"""The inference comparison as a table and as JSON, beside the paper's figures."""
 
 from __future__ import annotations
 
-import io
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from actstore.bench.measure import Result
-from actstore.files import write_atomic
 from actstore.paper import read_table
 from baselines.latency import Latency
 
 PAPER_BATCH = 32
-PARAMETRIC, NEAREST = "#0072b2", "#d55e00"  # Okabe-Ito
 
 
 def paper_figures() -> dict[str, float]:
@@ -46,12 +40,10 @@ def to_results(latencies: Sequence[Latency]) -> list[dict[str, Any]]:
         (head, fast), *searches = totals(latencies, batch)
         in_paper = batch == PAPER_BATCH
         peer = ("paper, Tesla K40M", paper["parametric"], fast / paper["parametric"]) if in_paper else (None,) * 3
-        found.append(Result(f"image to category, {head.part.name}, batch {batch}", fast, "ms/image", *peer).to_json())
-        found += [
-            Result(f"image to category, {one.part.name}, batch {batch}", slow, "ms/image", "parametric", fast,
-                   slow / fast).to_json()
-            for one, slow in searches
-        ]  # fmt: skip
+        whole = [(head, fast, peer), *((one, slow, ("parametric", fast, slow / fast)) for one, slow in searches)]
+        for one, total, beside in whole:
+            name = f"image to category, {one.part.name}, batch {batch}"
+            found.append(Result(name, total, "ms/image", *beside).to_json() | {"kind": one.part.kind})
     return found
 
 
@@ -78,36 +70,3 @@ def to_markdown(latencies: Sequence[Latency]) -> str:
         f"| paper, NN (Tesla K40M) | 32 | | | {paper['memory'] / 1e9:.0f} GB | | {paper['nn']:.3f} | {ratio:.2f} |",
     ]
     return "\n".join(lines)
-
-
-def draw(latencies: Sequence[Latency], path: Path, title: str) -> None:
-    """Classifier and searches alone, on a log scale; what the backbone takes before them is a line."""
-    from matplotlib.figure import Figure
-    from matplotlib.ticker import LogLocator, NullFormatter
-
-    batches = list(dict.fromkeys(one.batch for one in latencies))
-    alone = [one for one in latencies if one.part.kind != "backbone"]
-    figure = Figure(figsize=(12, 1.6 + 0.42 * len(alone) / len(batches)), layout="constrained")
-    figure.suptitle(title, fontsize=11)
-    lowest = 10 ** np.floor(np.log10(min(one.median for one in alone)))
-    for axes, batch in zip(figure.subplots(1, len(batches), squeeze=False, sharey=True)[0], batches, strict=True):
-        mine = [one for one in alone if one.batch == batch][::-1]
-        colours = [PARAMETRIC if one.part.kind == "head" else NEAREST for one in mine]
-        bars = axes.barh([one.part.name for one in mine], [one.median for one in mine], color=colours)
-        axes.bar_label(bars, [f"{one.median:,.3g}" for one in mine], padding=3, fontsize=9)
-        axes.set_xscale("log")
-        axes.set_xlim(lowest, 6 * max(one.median for one in alone))
-        axes.xaxis.set_major_locator(LogLocator())
-        axes.xaxis.set_minor_formatter(NullFormatter())
-        for one in latencies:
-            if one.batch == batch and one.part.kind == "backbone":
-                axes.axvline(
-                    one.median, color="#555555", linestyle="--", linewidth=1, zorder=0, label=f"{one.part.name} alone"
-                )
-                axes.legend(loc="upper right", frameon=False, fontsize=9)
-        axes.set_xlabel("ms per image, without the backbone")
-        axes.set_title(f"batch {batch}", fontsize=10)
-        axes.spines[["top", "right"]].set_visible(False)
-    image = io.BytesIO()
-    figure.savefig(image, format=path.suffix.removeprefix("."), dpi=120)
-    write_atomic(path, image.getvalue())

@@ -42,8 +42,9 @@ class NearestNeighbour(Separable):
         embed: Callable[[Tensor], Tensor] | None = None,
         name: str = "NN+Cosine",
         paper_name: str | None = None,
+        key: str = "nn",
     ) -> None:
-        self.name, self.paper_name, self.share = name, paper_name, f"{share:.0%}"
+        self.key, self.name, self.paper_name, self.share = key, name, paper_name, f"{share:.0%}"
         self._train, self._embed = train, embed
         self._held: tuple[Tensor, int, Tensor] | None = None
         index = train.class_index

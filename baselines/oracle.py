@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 class NearestOracle(Method):
     """Nearest neighbour with cosine over all rows of base and novel categories."""
 
-    name, paper_name = "Oracle NN", "NN"
+    key, name, paper_name = "oracle-nn", "Oracle NN", "NN"
     uses_support = False
 
     def __init__(self, train: Split, split: CategorySplit) -> None:
@@ -37,7 +37,7 @@ class NearestOracle(Method):
 class LinearOracle(Method):
     """A linear classifier that was trained on all rows of base and novel categories."""
 
-    name, paper_name = "Oracle linear", "Linear"
+    key, name, paper_name = "oracle-linear", "Oracle linear", "Linear"
     finetuned = True
     uses_support = False
 

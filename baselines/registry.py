@@ -83,12 +83,9 @@ def _nearest(setting: Setting) -> list[Entry]:
 
 def _triplet(setting: Setting) -> list[Entry]:
     embed = trained_embedding(setting.trained(TRIPLET))
+    name, base = "Triplet (activations)", setting.split.base
     return [
-        Entry(
-            NearestNeighbour(
-                setting.train, setting.split.base, share, setting.seed, embed, "Triplet (activations)", "Triplet"
-            )
-        )
+        Entry(NearestNeighbour(setting.train, base, share, setting.seed, embed, name, "Triplet", TRIPLET))
         for share in SHARES
     ]
 
@@ -100,9 +97,9 @@ def _triplet_images(setting: Setting) -> list[Entry]:
     read_trained(folder, TRIPLET_IMAGES, f"ppa baseline {TRIPLET_IMAGES} --images … --out {folder}")
     train = actstore.open(folder / STORE)[setting.train.name]
     _require_same_rows(setting.train, train)
-    name = "Triplet (images)"
+    name, base = "Triplet (images)", setting.split.base
     return [
-        Entry(NearestNeighbour(train, setting.split.base, share, setting.seed, None, name, "Triplet"), folder / STORE)
+        Entry(NearestNeighbour(train, base, share, setting.seed, None, name, "Triplet", TRIPLET_IMAGES), folder / STORE)
         for share in SHARES
     ]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from actstore.errors import DamagedError, InvalidInputError
 from actstore.files import write_atomic
 from predictor.class_groups import nearest_rows, shared_neighbours, similar_groups, unit_rows
-from predictor.tsne import TsneConfig, tsne
+from predictor.tsne import STEPS, tsne
 
 GROUPS, GROUP_SIZE = 5, 8
 NEIGHBOURS = 10  # compared between the two sides
@@ -63,8 +63,7 @@ def make_class_map(
     with_parameters: Sequence[int],
     parameters: NDArray[Any],
     parameters_are: str,
-    config: TsneConfig = TsneConfig(),  # noqa: B008 - frozen
-    progress: Callable[[int], None] | None = None,
+    steps: int = STEPS,
 ) -> ClassMap:
     """means: (n, dim) of the names; parameters: (m, dim) of the categories at the positions with_parameters.
 
@@ -76,8 +75,8 @@ def make_class_map(
             f"a class map needs a mean for each of {len(names)} names and parameters for each of {len(chosen)}, "
             f"got {means.shape[0]} and {parameters.shape[0]}"
         )
-    left = tsne(unit_rows(means), config, progress)
-    right = turned_to(tsne(unit_rows(parameters), config, progress), left[chosen])
+    left = tsne(unit_rows(means), steps)
+    right = turned_to(tsne(unit_rows(parameters), steps), left[chosen])
     size = min(GROUP_SIZE, max(2, len(chosen) // (2 * GROUPS)))
     groups = similar_groups(means[chosen], GROUPS, size)
     return ClassMap(

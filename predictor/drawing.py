@@ -24,7 +24,7 @@ from predictor.figures.sheet import draw_sheet
 from predictor.figures.shots import draw_shots
 from predictor.figures.style import save_both
 from predictor.figures.training import draw_runs, read_log
-from predictor.method import LABELS
+from predictor.method_key import CALIBRATED, LABELS
 from predictor.run_folder import CLASS_MAP, read_records
 from predictor.support_sheet import images_of, make_sheet
 
@@ -128,13 +128,12 @@ def _channels(inputs: Inputs, out: Path) -> Figure:
     for one in inputs.trained if head is not None else []:
         assert head is not None
         layer = one.phi.layers[0].get_parameter("weight")
-        name = LABELS[one.kind] + ("" if one.kind == "phi1" else ", first layer")
-        similarities.setdefault(name, top_k_similarity(impact(layer), impact(head)))
+        similarities.setdefault(one.kind, top_k_similarity(impact(layer), impact(head)))
     return draw_channels(weight.numpy(), similarities)
 
 
 def _training(inputs: Inputs, out: Path) -> Figure:
-    logs = {LABELS.get(path.name, path.name): lines for path in inputs.phis if (lines := read_log(path))}
+    logs = {path.name: lines for path in inputs.phis if (lines := read_log(path))}
     if not logs:
         raise MissingInputError("no run of `ppa train` with a log")
     return draw_runs(logs)
@@ -167,7 +166,7 @@ def _sheet(inputs: Inputs, out: Path) -> Figure:
     if images_of(train) is None or images_of(inputs.test) is None:
         raise MissingInputError("the store's rows were imported, its images are not known")
     calibrations = load_calibrations(trained.path.parent)
-    how = LABELS[trained.kind] + (", calibrated" if calibrations else "")
+    how = LABELS[trained.kind] + (f", {CALIBRATED}" if calibrations else "")
     return draw_sheet(make_sheet(trained, train, inputs.test, calibrations), how)
 
 

@@ -94,7 +94,7 @@ def base_side(method: Method, task: AllWayTask) -> BaseSide | None:
 class Row:
     """A line of the table: means over draws with the half-width of their 95% confidence interval.
 
-    paper_name: the row of the paper's table to print beside it.
+    paper_name: the row of the paper's table to print beside it. key, variant: as in `Method`.
     """
 
     method: str
@@ -105,6 +105,8 @@ class Row:
     mean: dict[str, float]
     interval: dict[str, float]
     paper_name: str
+    key: str
+    variant: str
 
 
 def evaluate(
@@ -127,8 +129,8 @@ def evaluate(
         mean = {name: float(np.mean([one[name] for one in measured])) for name in measured[0]}
         interval = {name: half_width([one[name] for one in measured]) for name in measured[0]}
         label = str(count) if method.uses_support else "all"
-        named = method.paper_name or method.name
-        rows.append(Row(method.name, method.share, label, method.finetuned, len(measured), mean, interval, named))
+        known = (method.paper_name or method.name, method.key or method.name, method.variant)
+        rows.append(Row(method.name, method.share, label, method.finetuned, len(measured), mean, interval, *known))
     return rows
 
 
@@ -144,22 +146,11 @@ def plan_draws(method: Method, shots: Sequence[int], draws: int) -> dict[int, ra
 
 def half_width(values: Sequence[float]) -> float:
     """Of the 95% confidence interval of the mean, by Student's t; NaN for a single value."""
+    from scipy.special import stdtrit
+
     if len(values) < 2:
         return float("nan")
-    return student_t(len(values) - 1) * float(np.std(values, ddof=1)) / float(np.sqrt(len(values)))
-
-
-def student_t(freedom: int) -> float:
-    """97.5% quantile of Student's t: exact for 1 and 2 degrees of freedom, then Fisher's expansion about the
-    normal quantile, within 0.004 at 3 degrees and 0.0005 from 5 on."""
-    if freedom <= 2:
-        return {1: 12.7062, 2: 4.3027}[freedom]
-    z, n = 1.959964, freedom
-    first = (z**3 + z) / 4
-    second = (5 * z**5 + 16 * z**3 + 3 * z) / 96
-    third = (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384
-    fourth = (79 * z**9 + 776 * z**7 + 1482 * z**5 - 1920 * z**3 - 945 * z) / 92160
-    return z + first / n + second / n**2 + third / n**3 + fourth / n**4
+    return float(stdtrit(len(values) - 1, 0.975) * np.std(values, ddof=1) / np.sqrt(len(values)))
 
 
 def rows_of(split: Split, names: Sequence[str], most: int | None = None) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from math import hypot
 from typing import Any, Literal
 
+from predictor.method_key import CALIBRATED, MethodKey, key_of
+
 Standing = Literal["ahead", "behind", "level"]
 OURS = "phi2"
-CALIBRATED = "phi2, calibrated"
 CHANCE = 0.5  # percent: five guesses among a thousand categories
 Record = Mapping[str, Any]
 
@@ -18,6 +19,7 @@ Record = Mapping[str, Any]
 class Finding:
     """standing: of phi2 against the method. as_paper: None where the paper has no such row, or noise decides."""
 
+    method: MethodKey
     text: str
     standing: Standing
     as_paper: bool | None
@@ -25,8 +27,8 @@ class Finding:
 
 def describe_novel(records: Sequence[Record], shots: str = "1") -> list[Finding]:
     """phi2 beside every other method without a calibrated constant, by top-1 on novel categories."""
-    rows = [row for row in records if row["shots"] == shots and "calibrated" not in row["method"]]
-    ours = next((row for row in rows if row["method"] == OURS), None)
+    rows = [row for row in records if row["shots"] == shots and not key_of(row).is_calibrated]
+    ours = next((row for row in rows if _is_ours(row, "")), None)
     if ours is None:
         return []
     found = []
@@ -38,7 +40,7 @@ def describe_novel(records: Sequence[Record], shots: str = "1") -> list[Finding]
         as_paper = None
         if untaught(row):
             note = "its novel top-5 is below chance, so it was not trained long enough for its figure to count"
-            found.append(Finding(f"{text}; {note}", standing, None))
+            found.append(Finding(key_of(row), f"{text}; {note}", standing, None))
             continue
         theirs, paper = ours.get("paper_top1_few"), row.get("paper_top1_few")
         if theirs is not None and paper is not None:
@@ -46,14 +48,14 @@ def describe_novel(records: Sequence[Record], shots: str = "1") -> list[Finding]
             as_paper = None if standing == "level" else (standing == "ahead") == (theirs > paper)
         if standing == "behind" and "top1_large" in row:
             text += f"; on base categories {_figure(ours, 'top1_large')} against {_figure(row, 'top1_large')}"
-        found.append(Finding(text, standing, as_paper))
+        found.append(Finding(key_of(row), text, standing, as_paper))
     return found
 
 
 def describe_harmonic(records: Sequence[Record], shots: str = "1") -> str | None:
     """Where the calibrated phi2 stands by harmonic mean among methods that were shown these few examples."""
     rows = [row for row in records if row["shots"] == shots]
-    ours = next((row for row in rows if row["method"] == CALIBRATED), None)
+    ours = next((row for row in rows if _is_ours(row, CALIBRATED)), None)
     if ours is None:
         return None
     others = [row for row in rows if row is not ours]
@@ -83,8 +85,13 @@ def untaught(row: Record) -> bool:
 
 
 def name_of(row: Record) -> str:
-    share = f" with {row['d_large']} of D_large" if row["method"].startswith(("NN", "Triplet")) else ""
+    share = f" with {row['d_large']} of D_large" if key_of(row).is_by_share else ""
     return f"{row['method']}{share}"
+
+
+def _is_ours(row: Record, variant: str) -> bool:
+    method = key_of(row)
+    return method.key == OURS and method.variant == variant
 
 
 def _place(standing: Standing) -> str:

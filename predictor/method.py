@@ -9,17 +9,17 @@ import torch
 from torch import Tensor
 
 from actstore.methods import Separable, Support
+from predictor.method_key import CALIBRATED, LABELS
 from predictor.phi import Phi
 
 Aggregate = Literal["max", "mean"]
-LABELS = {"phi1": "phi1", "phi2": "phi2", "phi2star": "phi2*"}  # as the paper's table names them
 
 
 class PredictedParameters(Separable):
     """phi(mean) for every base category; for a novel one phi of each example, and the highest score counts.
 
     base_means: (n_base, dim). aggregate `mean`: phi(mean of the examples) instead, as the authors' 5-shot code
-    does. novel_bias: added to every novel score.
+    does. novel_bias: added to every novel score. variant: a word for such choices, which its name then has too.
     """
 
     def __init__(
@@ -28,11 +28,11 @@ class PredictedParameters(Separable):
         base_means: Tensor,
         aggregate: Aggregate = "max",
         novel_bias: float = 0.0,
-        name: str | None = None,
+        variant: str = "",
     ) -> None:
         self.phi, self.aggregate, self.novel_bias = phi, aggregate, novel_bias
-        self.paper_name = LABELS[phi.spec.kind]
-        self.name = name or self.paper_name
+        self.key, self.variant, self.paper_name = phi.spec.kind, variant, LABELS[phi.spec.kind]
+        self.name = ", ".join(filter(None, (self.paper_name, variant)))
         self.base_parameters = phi(base_means)  # (n_base, dim)
 
     def base_scores(self, queries: Tensor) -> Tensor:
@@ -51,11 +51,9 @@ class PredictedParameters(Separable):
 class Calibrated(PredictedParameters):
     """With the aggregate and the bias that calibration found, by number of shots."""
 
-    def __init__(
-        self, phi: Phi, base_means: Tensor, settings: Mapping[int, tuple[Aggregate, float]], name: str
-    ) -> None:
-        super().__init__(phi, base_means, name=name)
-        self.paper_name = name  # the paper calibrates nothing
+    def __init__(self, phi: Phi, base_means: Tensor, settings: Mapping[int, tuple[Aggregate, float]]) -> None:
+        super().__init__(phi, base_means, variant=CALIBRATED)
+        self.paper_name = self.name  # the paper calibrates nothing
         self.settings = dict(settings)
 
     def novel_scores(self, queries: Tensor, support: Support) -> Tensor:

@@ -12,7 +12,6 @@ from predictor.evaluate import Row
 
 PERCENT = ("top1_large", "top5_large", "top1_few", "top5_few")
 FURTHER = ("harmonic_mean", "joint", "delta", "ausuc")
-CALIBRATED = ", calibrated"
 
 
 def records(rows: Sequence[Row], warning: str | None = None) -> list[dict[str, Any]]:
@@ -28,6 +27,8 @@ def records(rows: Sequence[Row], warning: str | None = None) -> list[dict[str, A
             **{name: round(row.mean[name], 2) for name in (*PERCENT, *FURTHER)},
             **{f"{name}_ci95": _rounded(row.interval[name]) for name in (*PERCENT, *FURTHER)},
             "draws": row.draws,
+            "key": row.key,
+            "variant": row.variant,
             **{f"paper_{name}": paper.get(name) for name in PERCENT},
         }
         if warning:

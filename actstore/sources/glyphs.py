@@ -21,13 +21,8 @@ from PIL import Image
 
 from actstore.errors import InvalidInputError
 from actstore.files import storage_errors
-from actstore.sources.glyph_choice import choose_characters
 from actstore.sources.glyph_drawing import draw
 from actstore.sources.items import ImageSet
-
-__all__ = [
-    "GlyphItem", "GlyphSet", "choose_characters", "class_name", "glyph_categories", "glyph_image", "write_glyphs",
-]  # fmt: skip
 
 FIRST_VALIDATION_SAMPLE = 1_000_000  # validation never shares a drawing with training, however many those are
 _SIZES = (8, 512)

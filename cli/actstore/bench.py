@@ -33,7 +33,6 @@ def bench(
 
     Everything is written to a temporary folder and removed. Ratios are against a numpy memmap of the same bytes.
     """
-    from actstore.bench.chart import draw_bars
     from actstore.bench.layouts import bench_layouts
     from cli.filekinds import FIGURE
     from cli.outputs import claim
@@ -42,7 +41,10 @@ def bench(
     results = bench_layouts(folder, rows, dim, batch, rounds, peers, lambda text: click.echo(text, err=True))
     title = f"{rows:,} x {dim} fp16, {os.cpu_count()} cores, page cache warm"
     if chart is not None:
-        draw_bars(results, chart, title)
+        from predictor.figures.contenders import draw_contenders
+        from predictor.figures.style import save
+
+        save(draw_contenders(results, title), chart)
     lines = [[r.name, f"{r.value:,.3g}", r.unit, f"{r.ratio:.3g}x"] for r in results]
     header = ["measurement", "value", "unit", "against numpy memmap"]
     emit([result.to_json() for result in results], as_json, lambda: f"{title}\n\n{table(header, lines)}")

@@ -86,7 +86,7 @@ def bench_inference(
     from actstore.device import parse_device
     from actstore.files import write_atomic
     from baselines.latency import Stopwatch, backbone_part
-    from baselines.latency_table import draw, to_markdown, to_results
+    from baselines.latency_table import to_markdown, to_results
     from cli.filekinds import BENCH, FIGURE
     from cli.outputs import claim
 
@@ -106,9 +106,12 @@ def bench_inference(
         click.echo(f"measuring at batch {batch}", err=True)
         latencies += watch.measure(parts, batch, lambda part: images if part.kind == "backbone" else queries)
     title = f"{what}; {torch.get_num_threads()} threads, {machine(place)}"
-    if chart is not None:
-        draw(latencies, chart, title)
     results = to_results(latencies)
+    if chart is not None:
+        from predictor.figures.inference import draw_inference
+        from predictor.figures.style import save
+
+        save(draw_inference(results, title), chart)
     if out is not None:
         write_atomic(out, (json.dumps(results, indent=1) + "\n").encode())
     emit(results, as_json, lambda: f"{title}\n\n{to_markdown(latencies)}")

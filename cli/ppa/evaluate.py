@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from actstore.places import Place
     from predictor.checkpoint import TrainedPhi
     from predictor.evaluate import AllWayTask, Row
+    from predictor.method import Aggregate
 
     Contestant = tuple[Method, AllWayTask]
 
@@ -169,18 +170,18 @@ def predictors(
     """Every phi as it is, and once more with its calibration where there is one."""
     from predictor.calibration_file import load_calibrations
     from predictor.evaluate import class_means
-    from predictor.method import LABELS, Calibrated, PredictedParameters
-    from predictor.table import CALIBRATED
+    from predictor.method import Calibrated, PredictedParameters
 
     found: list[Contestant] = []
     for one in trained:
         means = class_means(task.train, task.base)
         bias = novel_bias or 0.0
-        name = LABELS[one.kind] + (", mean" if aggregate == "mean" else "") + (f", bias {bias:g}" if bias else "")
-        found.append((PredictedParameters(one.phi, means, "mean" if aggregate == "mean" else "max", bias, name), task))
+        variant = ", ".join(["mean"] * (aggregate == "mean") + [f"bias {bias:g}"] * bool(bias))
+        way: Aggregate = "mean" if aggregate == "mean" else "max"
+        found.append((PredictedParameters(one.phi, means, way, bias, variant), task))
         if novel_bias is None and (fits := load_calibrations(one.path.parent)):
             settings = {fit.shots: (fit.aggregate, fit.novel_bias) for fit in fits}
-            found.append((Calibrated(one.phi, means, settings, LABELS[one.kind] + CALIBRATED), task))
+            found.append((Calibrated(one.phi, means, settings), task))
     return found
 
 

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from predictor.figures.style import GREY, LINES, family_style, new_figure, tidy
+from predictor.method_key import LABELS
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -18,7 +19,7 @@ FLOOR = 1e-5  # below, the logarithm shows noise
 
 
 def draw_channels(weight: NDArray[Any], similarities: Mapping[str, NDArray[Any]]) -> Figure:
-    """weight: phi1's matrix (dim, dim); its upper left part is shown. similarities: name -> OS(k) for k = 1..dim."""
+    """weight: phi1's matrix (dim, dim); its upper left part is shown. similarities: phi -> OS(k) for k = 1..dim."""
     count = min(SHOWN, len(weight))
     figure = new_figure(11.4 if similarities else 6, 5)
     panels = figure.subplots(1, 2 if similarities else 1, squeeze=False)[0]
@@ -41,9 +42,10 @@ def _draw_matrix(figure: Figure, panel: Any, part: NDArray[Any]) -> None:
 
 
 def _draw_curves(panel: Any, similarities: Mapping[str, NDArray[Any]]) -> None:
-    for number, (name, curve) in enumerate(similarities.items()):
+    for number, (kind, curve) in enumerate(similarities.items()):
         ks = np.arange(1, len(curve) + 1)
-        panel.plot(ks, curve, color=family_style(name)[0], linestyle=LINES[number], label=name, linewidth=1.6)
+        name = LABELS[kind] + ("" if kind == "phi1" else ", first layer")
+        panel.plot(ks, curve, color=family_style(kind)[0], linestyle=LINES[number], label=name, linewidth=1.6)
     dim = len(next(iter(similarities.values())))
     panel.plot([1, dim], [1 / dim, 1], color=GREY, linestyle=":", label="random order (k / dim)")
     panel.set_xlabel("k channels of most impact")

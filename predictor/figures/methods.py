@@ -9,7 +9,9 @@ import numpy as np
 
 from predictor.figures.accuracy_axis import ENDS, from_logit, logit, set_accuracy_axis
 from predictor.figures.label_placement import Box, place_labels
+from predictor.figures.naming import short_name
 from predictor.figures.style import family_style, new_figure, tidy
+from predictor.method_key import key_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -40,18 +42,14 @@ def draw_methods(records: Sequence[Mapping[str, Any]], shots: str) -> Figure:
     number = len({row["method"] for row in rows})
     axes.set_title(f"Base against novel accuracy of {number} methods, all-way, {shots} shot{'s' * (shots != '1')}")
     tidy(axes)
-    _label(figure, axes, [_name(row) for row in rows], list(zip(novel, base, strict=True)), bars, named)
+    _label(figure, axes, [short_name(row) for row in rows], list(zip(novel, base, strict=True)), bars, named)
     return figure
 
 
-def _name(row: Mapping[str, Any]) -> str:
-    share = f" {row['d_large']}" if row["method"].startswith(("NN", "Triplet")) else ""
-    return str(row["method"]).replace(" (activations)", "") + share
-
-
 def _draw_point(axes: Any, row: Mapping[str, Any], x: float, y: float, bars: Sequence[tuple[Point, Point]]) -> None:
-    colour, marker = family_style(row["method"])
-    is_filled = "calibrated" in row["method"] or "phi" not in row["method"]
+    method = key_of(row)
+    colour, marker = family_style(method.key)
+    is_filled = method.is_calibrated or not method.is_phi
     for ends in bars:
         xs, ys = np.clip(np.array(ends), *ENDS).T
         axes.plot(xs, ys, color=colour, linewidth=1, zorder=3)

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from predictor.figures.accuracy_axis import ENDS, set_accuracy_axis
+from predictor.figures.naming import short_name
 from predictor.figures.style import family_style, new_figure, tidy
+from predictor.method_key import MethodKey, key_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -19,18 +21,20 @@ PANELS = (
     ("harmonic_mean", "harmonic mean of both (%)"),
 )
 
+DASHED = ("child", "imprint-base-rows", "oracle-linear")  # told from another method of the same colour
+
 
 def draw_shots(records: Sequence[Mapping[str, Any]]) -> Figure:
     """records: rows of the table as `predictor.table.records` gives them. Methods that take no support are level."""
     counts = sorted({int(row["shots"]) for row in records if row["shots"] != "all"})
-    lines: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
+    lines: dict[MethodKey, list[Mapping[str, Any]]] = {}
     for row in records:
-        lines.setdefault((row["method"], row["d_large"]), []).append(row)
+        lines.setdefault(key_of(row), []).append(row)
     figure = new_figure(12.6, 5.6)
     panels = figure.subplots(1, len(PANELS))
     for panel, (key, label) in zip(panels, PANELS, strict=True):
-        for (method, share), rows in lines.items():
-            _plot(panel, method, share, rows, key)
+        for method, rows in lines.items():
+            _plot(panel, method, rows, key)
         panel.set_xlabel("examples of each novel category")
         set_accuracy_axis(panel, "y", [float(row[key]) for row in records], label)
         panel.set_xticks(counts)
@@ -41,17 +45,13 @@ def draw_shots(records: Sequence[Mapping[str, Any]]) -> Figure:
     return figure
 
 
-def _plot(panel: Any, method: str, share: str, rows: Sequence[Mapping[str, Any]], key: str) -> None:
-    colour, marker = family_style(method)
-    is_calibrated = "calibrated" in method
-    style = {"100%": "-", "10%": "--"}.get(share, ":")
-    if "(base rows too)" in method or "Child" in method:
-        style = "--"
-    name = method.replace(" (activations)", "") + (f" {share}" if method.startswith(("NN", "Triplet")) else "")
+def _plot(panel: Any, method: MethodKey, rows: Sequence[Mapping[str, Any]], key: str) -> None:
+    colour, marker = family_style(method.key)
+    style = "--" if method.key in DASHED else {"100%": "-", "10%": "--"}.get(method.share, ":")
+    name = short_name(rows[0])
     if rows[0]["shots"] == "all":
-        panel.axhline(
-            rows[0][key], color=colour, linestyle="--" if "linear" in method else ":", linewidth=1, label=name
-        )
+        level = "--" if method.key in DASHED else ":"
+        panel.axhline(rows[0][key], color=colour, linestyle=level, linewidth=1, label=name)
         return
     ordered = sorted(rows, key=lambda row: int(row["shots"]))
     values = np.array([float(row[key]) for row in ordered])
@@ -59,6 +59,6 @@ def _plot(panel: Any, method: str, share: str, rows: Sequence[Mapping[str, Any]]
     drawn, low, high = (np.clip(one, *ENDS) for one in (values, values - widths, values + widths))
     panel.errorbar(
         [int(row["shots"]) for row in ordered], drawn, yerr=[drawn - low, high - drawn], color=colour, marker=marker,
-        mfc=colour if is_calibrated or "phi" not in method else "white", linestyle=style,
-        linewidth=2 if is_calibrated else 1.3, markersize=6, label=name, capsize=2, elinewidth=0.8,
+        mfc=colour if method.is_calibrated or not method.is_phi else "white", linestyle=style,
+        linewidth=2 if method.is_calibrated else 1.3, markersize=6, label=name, capsize=2, elinewidth=0.8,
     )  # fmt: skip

@@ -16,19 +16,21 @@ SKY, PINK, YELLOW = "#56b4e9", "#cc79a7", "#e69f00"
 COLOURS = (BLUE, ORANGE, GREEN, PINK, YELLOW, SKY, BLACK)  # of groups
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 LINES = ("-", "--", ":", "-.", (0, (5, 1, 1, 1, 1, 1)), (0, (1, 3)), (0, (8, 3)))
-FAMILIES = (  # the start of a method's name, its colour and marker
-    ("phi2*", SKY, "v"),
-    ("phi2", ORANGE, "o"),
-    ("phi1", PINK, "s"),
-    ("NN+", BLUE, "^"),
-    ("Triplet", GREEN, "D"),
-    ("Fine-Tuned", YELLOW, "P"),
-    ("Learning like a Child", YELLOW, "d"),
-    ("Oracle NN", BLACK, "x"),
-    ("Oracle", BLACK, "+"),
-    ("Imprinting (", GREY, "*"),
-    ("Imprinting", GREY, "<"),
-)
+FAMILIES = {  # colour and marker by a method's key
+    "phi2star": (SKY, "v"),
+    "phi2": (ORANGE, "o"),
+    "phi1": (PINK, "s"),
+    "nn": (BLUE, "^"),
+    "triplet": (GREEN, "D"),
+    "triplet-images": (GREEN, "D"),
+    "finetune": (YELLOW, "P"),
+    "finetune-images": (YELLOW, "P"),
+    "child": (YELLOW, "d"),
+    "oracle-nn": (BLACK, "x"),
+    "oracle-linear": (BLACK, "+"),
+    "imprint-base-rows": (GREY, "*"),
+    "imprint": (GREY, "<"),
+}
 DPI = 130
 
 
@@ -66,9 +68,6 @@ def save_both(figure: Figure, folder: Path, name: str) -> Path:
     return folder / f"{name}.png"
 
 
-def family_style(method: str) -> tuple[str, str]:
-    """Colour and marker of a method of the all-way table, the same in every figure."""
-    for part, colour, marker in FAMILIES:
-        if method.startswith(part):
-            return colour, marker
-    return GREY, "H"
+def family_style(key: str) -> tuple[str, str]:
+    """Colour and marker of a method by its key, the same in every figure."""
+    return FAMILIES.get(key, (GREY, "H"))

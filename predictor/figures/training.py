@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from actstore.run_files import LOG
 from predictor.figures.style import BLACK, BLUE, GREEN, LINES, ORANGE, family_style, new_figure, save, tidy
+from predictor.method_key import LABELS
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -44,7 +45,7 @@ def draw_training_curves(folder: Path) -> None:
 
 
 def draw_runs(logs: Mapping[str, Lines]) -> Figure:
-    """Name -> log: the loss, and held-out base and novel accuracy, one line per run."""
+    """Name or kind of phi -> log: the loss, and held-out base and novel accuracy, one line per run."""
     measured = all("base_top1" in lines[0] for lines in logs.values())
     columns = [("loss", "training loss")]
     if measured:
@@ -67,7 +68,7 @@ def _plot(panel: Any, lines: Lines, key: str, number: int, name: str) -> None:
     marker = "o" if len(lines) <= 30 else None
     panel.plot(
         [line["step"] for line in lines], [line[key] for line in lines],
-        linestyle=LINES[number % len(LINES)], color=family_style(name)[0], label=name, marker=marker,
+        linestyle=LINES[number % len(LINES)], color=family_style(name)[0], label=LABELS.get(name, name), marker=marker,
         markersize=3,
     )  # fmt: skip
 

@@ -94,15 +94,15 @@ def _findings(records: Sequence[Record]) -> list[str]:
     shots = min(counts, key=int)
     found = describe_novel(records, shots)
     harmonic = describe_harmonic(records, shots)
-    other = [one.text for one in found if one.as_paper is False]
+    other = [one for one in found if one.as_paper is False]
     content = [paragraph(f"On novel categories with {shots} example{'s' * (shots != '1')} each, phi2 (no constant) is")]
     content.append(_finding_list(found))
     if harmonic:
         content.append(paragraph(harmonic))
     if other:
         content.append(paragraph("Here the order is not the paper's:", "plain"))
-        content.append(listing([f"phi2 is {one}" for one in other]))
-        if any("1% of D_large" in one for one in other):
+        content.append(listing([f"phi2 is {one.text}" for one in other]))
+        if any(one.method.is_by_share and one.method.share == "1%" for one in other):
             content.append(paragraph(FEW_ROWS))
     elif any(one.as_paper for one in found):
         content.append(paragraph("No order differs from the paper's beyond noise."))

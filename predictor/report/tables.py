@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from actstore.paper import read_table
+from predictor.method_key import key_of
 from predictor.report.html import Cell, table
 
 Record = Mapping[str, Any]
@@ -22,7 +23,7 @@ def all_way_table(records: Sequence[Record]) -> str:
             row["top5_large"], _with_interval(row, "top1_few"), row["top5_few"], _with_interval(row, "harmonic_mean"),
             row["joint"], row["delta"], row["ausuc"], row.get("paper_top1_large"), row.get("paper_top1_few"),
         ])  # fmt: skip
-        marks.append({"data-shots": row["shots"], "class": "ours" if row["method"].startswith("phi") else "other"})
+        marks.append({"data-shots": row["shots"], "class": "ours" if key_of(row).is_phi else "other"})
     return table("all-way", ALL_WAY, rows, marks)
 
 

@@ -15,15 +15,11 @@ import pytest
 from click.testing import CliRunner
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from PIL import features
 
 from actstore.errors import InvalidInputError, StorageError
-from actstore.sources.glyph_choice import TIERS, choose_characters, smallest_differences
 from actstore.sources.glyph_drawing import FACES, face_file, ink
 from actstore.sources.glyphs import GlyphSet, class_name, glyph_categories, glyph_image, write_glyphs
 from actstore.sources.images import find_images
-
-CHOSEN_WITH_FREETYPE = "2.14.3"  # the shipped list was made with it; another may place a few characters elsewhere
 
 
 def test_twelve_faces_ship_with_matplotlib() -> None:
@@ -38,21 +34,6 @@ def test_two_thousand_distinct_categories_in_all_faces() -> None:
     assert all(ink(character, face, 24) is not None for character in characters[::20] for face in FACES)
     assert len(set("AΑА") & set(characters)) == 1  # Latin, Greek, Cyrillic
     assert len(set("oOоОοΟ") & set(characters[:1000])) <= 1
-
-
-def test_the_first_thousand_differ_as_much_as_they_should(random: np.random.Generator) -> None:
-    some = [glyph_categories()[i] for i in random.choice(1000, 200, replace=False)]
-    difference = smallest_differences(some)
-    np.testing.assert_array_equal(difference, difference.T)
-    assert difference[~np.eye(200, dtype=bool)].min() >= TIERS[0]
-
-
-@pytest.mark.slow
-def test_the_shipped_list_is_what_is_chosen() -> None:
-    chosen, shipped = choose_characters(), glyph_categories()
-    if features.version("freetype2") == CHOSEN_WITH_FREETYPE:
-        assert chosen == shipped
-    assert len(set(chosen[:1000]) & set(shipped[:1000])) > 950
 
 
 def test_names_sort_by_code_point() -> None:

@@ -64,6 +64,7 @@ def test_calibrated_rows_beside_the_others(here: Path, ppa: Run) -> None:
     arguments = ("eval", "--phi", "runs/phi2", "--methods", "none", *FAST, "--json")
     plain, calibrated, *_ = json.loads(ppa(*arguments).stdout)
     assert (plain["method"], calibrated["method"]) == ("phi2", "phi2, calibrated")
+    assert (calibrated["key"], calibrated["variant"]) == ("phi2", "calibrated")
     assert calibrated["top1_large"] <= plain["top1_large"]
     assert calibrated["ausuc"] == plain["ausuc"]  # the area does not depend on the constant
     (fit,) = json.loads(Path("runs/phi2/calibration.json").read_text())
@@ -76,8 +77,10 @@ def test_the_mean_of_the_examples(here: Path, ppa: Run) -> None:
     arguments = ("eval", "--phi", "runs/phi2", "--methods", "none", *FAST, "--json")
     most, mean = (json.loads(ppa(*arguments, "--aggregate", way).stdout) for way in ("max", "mean"))
     assert [row["method"] for row in (most[0], mean[0])] == ["phi2", "phi2, mean"]
-    assert most[0] == mean[0] | {"method": "phi2"}  # of one example
-    assert most[1] != mean[1] | {"method": "phi2"}
+    assert [(row["key"], row["variant"]) for row in (most[0], mean[0])] == [("phi2", ""), ("phi2", "mean")]
+    plain = {"method": "phi2", "variant": ""}
+    assert most[0] == mean[0] | plain  # of one example
+    assert most[1] != mean[1] | plain
 
 
 def test_baselines_without_any_phi(here: Path, ppa: Run) -> None:

@@ -10,9 +10,8 @@ import pytest
 from actstore.errors import DamagedError, InvalidInputError
 from predictor.class_groups import nearest_rows, shared_neighbours, similar_groups
 from predictor.class_map import ClassMap, make_class_map, turned_to
-from predictor.tsne import TsneConfig
 
-SHORT = TsneConfig(steps=60, early=20)
+SHORT = 250  # steps of t-SNE
 
 
 def test_groups_are_disjoint_tight_and_of_the_size_asked_for(random: np.random.Generator) -> None:

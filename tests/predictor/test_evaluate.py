@@ -13,7 +13,7 @@ import actstore
 from actstore.category_split import CategorySplit
 from actstore.errors import InvalidInputError
 from actstore.methods import Method, Separable, Support
-from predictor.evaluate import AllWayTask, all_way_task, class_means, evaluate, half_width, rows_of, student_t
+from predictor.evaluate import AllWayTask, all_way_task, class_means, evaluate, half_width, rows_of
 from predictor.method import PredictedParameters
 from predictor.outcome import METRICS, harmonic_mean
 from predictor.phi import Phi
@@ -134,10 +134,11 @@ def test_a_method_of_a_single_draw_is_asked_about_no_other(task: AllWayTask, met
 
 
 @pytest.mark.parametrize(
-    ("freedom", "quantile"), [(1, 12.7062), (2, 4.3027), (5, 2.5706), (10, 2.2281), (19, 2.0930), (100, 1.9840)]
+    ("count", "quantile"), [(2, 12.70620), (3, 4.30265), (4, 3.18245), (6, 2.57058), (20, 2.09302), (101, 1.98397)]
 )
-def test_students_t(freedom: int, quantile: float) -> None:
-    assert student_t(freedom) == pytest.approx(quantile, abs=4e-4)
+def test_the_interval_is_students(count: int, quantile: float) -> None:
+    values = np.arange(count, dtype=float)
+    assert half_width(values.tolist()) == pytest.approx(quantile * values.std(ddof=1) / count**0.5, rel=1e-5)
 
 
 def test_the_interval_of_known_values() -> None:

@@ -12,9 +12,11 @@ from hypothesis import strategies as st
 from matplotlib.figure import Figure
 from PIL import Image
 
+from actstore.bench.measure import Result
 from predictor.figures import draw_training_curves, save_both
 from predictor.figures.accuracy_axis import ENDS, from_logit, logit, set_accuracy_axis
 from predictor.figures.channels import draw_channels
+from predictor.figures.contenders import draw_contenders
 from predictor.figures.inference import draw_inference
 from predictor.figures.label_placement import Box, place_labels
 from predictor.figures.methods import draw_methods
@@ -93,6 +95,16 @@ def test_inference_has_a_panel_for_each_batch_and_names_ratios(tmp_path: Path) -
     figure = draw_inference(results)
     assert len(figure.axes) == 2
     assert "20   200 × phi" in texts(figure)
+    inside(figure, tmp_path)
+
+
+def test_contenders_have_a_panel_for_each_measurement_and_the_best_comes_first(tmp_path: Path) -> None:
+    values = {"take numpy": 90.0, "take actstore": 1e6, "scan actstore": 3.0, "scan numpy": 2.0}
+    figure = draw_contenders([Result(name, value, "rows/s") for name, value in values.items()], "this disk")
+    take, scan = figure.axes
+    assert [label.get_text() for label in take.get_yticklabels()] == ["actstore", "numpy"]
+    assert (take.get_xscale(), scan.get_xscale()) == ("log", "linear")
+    assert {"this disk", "1,000,000", "take, higher is better"} <= texts(figure)
     inside(figure, tmp_path)
 
 

@@ -23,7 +23,6 @@ from predictor.report.html import table
 from predictor.report.page import make_page
 from predictor.run_folder import find_run
 from predictor.train import train_phi
-from predictor.tsne import TsneConfig
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 FLAGS = ("--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking",
@@ -56,7 +55,7 @@ def folder(tmp_path: Path, make_rows: Any, categories: CategorySplit) -> Path:
     ))  # fmt: skip
     found = make_class_map(
         [*names[:9], NASTY], 7, np.random.default_rng(0).random((10, 8)), range(7),
-        np.random.default_rng(1).random((7, 8)), "w", TsneConfig(steps=5, early=2),
+        np.random.default_rng(1).random((7, 8)), "w", 250,
     )  # fmt: skip
     (tmp_path / "figures").mkdir()
     found.save(tmp_path / "figures" / "class-map.json")

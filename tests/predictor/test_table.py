@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import csv
 import io
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -9,14 +10,14 @@ import pytest
 from actstore.paper import all_way_figures, read_table
 from predictor.evaluate import Row
 from predictor.outcome import METRICS
-from predictor.table import CALIBRATED, records, to_csv, to_markdown
+from predictor.table import records, to_csv, to_markdown
 
 
 def row(method: str = "phi2", shots: str = "1", share: str = "100%", width: float = 0.126, **others: Any) -> Row:
     mean = {name: 10.004 + place for place, name in enumerate(METRICS)}
     interval = dict.fromkeys(METRICS, width)
-    named = others.pop("paper_name", method)
-    return Row(method, share, shots, others.pop("finetuned", False), 20, mean, interval, named)
+    known = (others.pop("paper_name", method), method, "")
+    return Row(method, share, shots, others.pop("finetuned", False), 20, mean, interval, *known)
 
 
 WARNING = "WARNING: the backbone was trained on novel class 'tench'; these are no few-shot results"
@@ -44,7 +45,7 @@ def test_a_record_has_the_papers_columns_and_figures() -> None:
         ("Linear", "100%", "all", 60.50),
         ("phi2", "100%", "5", None),
         ("phi2", "10%", "1", None),
-        ("phi2" + CALIBRATED, "100%", "1", None),
+        ("phi2, calibrated", "100%", "1", None),
     ],
 )
 def test_the_paper_beside_it(method: str, share: str, shots: str, top1_few: float | None) -> None:
@@ -87,3 +88,8 @@ def test_the_warning_is_in_every_form() -> None:
 def test_the_papers_table_is_whole() -> None:
     assert len(read_table("tables")) == 35
     assert len({(line["method"], line["d_large"], line["shots"]) for line in read_table("tables")}) == 35
+
+
+def test_rows_tell_their_method_by_a_key() -> None:
+    (found,) = records([replace(row("phi2, calibrated"), key="phi2", variant="calibrated")])
+    assert (found["key"], found["variant"]) == ("phi2", "calibrated")

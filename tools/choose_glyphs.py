@@ -4,6 +4,9 @@ Two characters are compared centred and scaled to one size, in an upright sans a
 difference is the largest difference of grey at any one place after a slight blur, so that an accent
 counts as much as a whole letter. It is taken at the best match over small shifts, bolder strokes,
 rotation and slant: what the augmentation can undo does not make two categories.
+
+Not part of the package, which ships the outcome:
+    python -m tools.choose_glyphs > actstore/sources/glyph_characters.txt
 """
 
 from __future__ import annotations
@@ -17,6 +20,7 @@ from numpy.typing import NDArray
 from PIL import Image, ImageFilter
 
 from actstore.sources.glyph_drawing import FACES, face_file, fit, ink
+from actstore.sources.glyphs import class_name
 
 TIERS = (0.355, 0.28, 0.20, 0.12, 0.06)  # least difference within the first tier, the first two, ...
 _COMPARED = ("DejaVuSans", "DejaVuSerif")
@@ -167,3 +171,7 @@ def _add_distinct(
 def _scrambled(character: str) -> bytes:
     """A fixed random order that does not depend on which other characters are in it."""
     return hashlib.sha256(character.encode()).digest()
+
+
+if __name__ == "__main__":
+    print("\n".join(map(class_name, choose_characters())))
