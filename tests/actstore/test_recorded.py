@@ -19,6 +19,8 @@ from actstore.extract import BuildOptions, build
 from actstore.sources.items import ImageItem
 from actstore.sources.spoken import open_images
 
+pytestmark = pytest.mark.numeric
+
 CPU = torch.device("cpu")
 
 

@@ -12,6 +12,8 @@ from predictor.class_groups import nearest_rows, shared_neighbours, similar_grou
 from predictor.class_map import ClassMap, make_class_map, turned_to
 from predictor.tsne import TsneConfig
 
+pytestmark = pytest.mark.numeric
+
 SHORT = TsneConfig(steps=60, early=20)
 
 

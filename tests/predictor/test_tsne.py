@@ -18,6 +18,8 @@ from predictor.tsne import (
     tsne,
 )
 
+pytestmark = pytest.mark.numeric
+
 SHORT = TsneConfig(steps=300, early=100)
 
 
