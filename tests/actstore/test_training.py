@@ -296,7 +296,7 @@ def test_gradients_of_two_processes_are_those_of_one(tmp_path: Path) -> None:
     script = tmp_path / "gradients.py"
     script.write_text(GRADIENTS)
     process = two_processes(script)
-    _, errors = process.communicate(timeout=100)
+    _, errors = process.communicate(timeout=300)
     assert process.returncode == 0, errors
 
 
@@ -306,7 +306,7 @@ def test_two_processes_follow_the_curve_of_one(tmp_path: Path) -> None:
     both = two_processes(training_script(tmp_path / "two", config, IN_FLOAT64))
     alone = start([str(training_script(tmp_path / "one", config, IN_FLOAT64))])
     for process in (both, alone):
-        _, errors = process.communicate(timeout=100)
+        _, errors = process.communicate(timeout=300)
         assert process.returncode == 0, errors
     names = ("epoch", "step", "lr", "train_loss", "train_top1", "val_top1", "val_top5")
     for one, two in zip(log_of(tmp_path / "one"), log_of(tmp_path / "two"), strict=True):

@@ -37,7 +37,7 @@ def test_two_processes_speak_write_and_fail_as_one(here: Path, ppa: Run) -> None
     bad = start("--phi", "phi1", *TINY, "--out", "runs/phi1")  # a longer training is there
     alone = json.loads(ppa("train", "--phi", "phi2", *TINY, "--out", "one", "--json").stdout)
 
-    said, errors = good.communicate(timeout=100)
+    said, errors = good.communicate(timeout=300)
     assert good.returncode == 0, errors
     result = json.loads(said)
     assert result.keys() == alone.keys()
@@ -48,7 +48,7 @@ def test_two_processes_speak_write_and_fail_as_one(here: Path, ppa: Run) -> None
     with Path("two/log.csv").open(newline="") as file:
         assert [line["step"] for line in csv.DictReader(file)] == ["1"]
 
-    said, errors = bad.communicate(timeout=100)
+    said, errors = bad.communicate(timeout=300)
     assert (bad.returncode, said) == (1, "")
     assert errors.replace("ChildFailedError: ", "").count("Error: ") == 1
     assert errors.count("belongs to another training: config epochs was 2, is 1") == 1

@@ -113,7 +113,7 @@ def folder(
     }  # fmt: skip
     done = subprocess.run(
         [*launcher, folder / "program.py", store.path, folder], cwd=ROOT, env=environment, capture_output=True,
-        text=True, timeout=100,
+        text=True, timeout=300,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     return folder
