@@ -4,13 +4,16 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.installed
 
-.PHONY: demo test check bench results clean
+.PHONY: demo test numeric check bench gpu results clean
 
 demo: $(READY)  ## backbone, store, phi, baselines, tables, figures, report, on the embedded glyphs; repeated, it resumes
 	$(BIN)/ppa demo
 
 test: $(READY)  ## the test suite
 	$(BIN)/python -m pytest
+
+numeric: $(READY)  ## tests that compare floating-point results, under every instruction set here, one and two threads
+	.ci/numeric
 
 check: $(READY)  ## lint, types, tests
 	$(BIN)/ruff check .
@@ -22,6 +25,11 @@ bench: $(READY)  ## the figures of the README; needs about 60 GB of disk and two
 	$(BIN)/python -m pip install -q -c constraints.txt -e '.[bench]'
 	for name in take imports means stream kill million build kill_build phi kill_train soak search meta meta_phi remote cluster phi_ranks memory scale; do $(BIN)/python -m tests.bench.$$name || exit 1; done
 	$(BIN)/actstore bench --rows 200000 --chart bench-out/layouts.png
+
+gpu:  ## tests marked gpu, inference at ImageNet's size on the GPU, gpu-report.md; written without a GPU, never yet run on one
+	@nvidia-smi -L 2>/dev/null | grep -q GPU || { echo "make gpu needs an NVIDIA GPU, but nvidia-smi finds none here; nothing was run" >&2; exit 1; }
+	$(MAKE) $(READY)
+	$(BIN)/python -m tests.bench.gpu gpu-report.md
 
 results: $(READY)  ## the tables on mini-ImageNet's activations: make results DATA=folder
 	PATH="$(CURDIR)/$(BIN):$$PATH" bash examples/miniimagenet.sh $(DATA) results
@@ -36,4 +44,4 @@ $(READY): pyproject.toml constraints.txt
 	touch $@
 
 clean:
-	rm -rf $(VENV) bench-out demo-out results build *.egg-info
+	rm -rf $(VENV) bench-out demo-out gpu-report.md results build *.egg-info

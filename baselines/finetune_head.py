@@ -51,8 +51,8 @@ class FineTunedHead(Method):
         novel_share = n_novel / (n_novel + n_base)
         importance = torch.cat(
             [
-                torch.full((count,), (1 - novel_share) / count),
-                torch.full((len(examples),), novel_share / len(examples)),
+                examples.new_full((count,), (1 - novel_share) / count),
+                examples.new_full((len(examples),), novel_share / len(examples)),
             ]
         )
         for step, batch in enumerate(sample.batches(count, config.steps)):

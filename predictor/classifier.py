@@ -22,12 +22,15 @@ from predictor.phi import Phi
 class Rows:
     """The classifier as one linear layer: row i scores category `category[i]`, the highest row counts.
 
-    weight: (rows, dim). bias: (rows,). category: (rows,) positions among the categories, ascending.
+    weight: (rows, dim). bias: (rows,). category: (rows,) positions among the categories, ascending. same_as: (rows,)
+    the first row with the same weight, None where all differ: its product counts for all of them, as a product may
+    round equal rows differently, by where they stand.
     """
 
     weight: Tensor
     bias: Tensor
     category: Tensor
+    same_as: Tensor | None = None
 
 
 class Classifier:
@@ -60,7 +63,7 @@ class Classifier:
     @classmethod
     def from_means(cls, phi: Phi, base: Sequence[str], means: Tensor, **options: Any) -> Self:
         """means: (n_base, dim) mean activation of every base category."""
-        return cls(phi, base, phi(means), **options)
+        return cls(phi, base, _each_once(phi, means), **options)
 
     @property
     def dim(self) -> int:
@@ -109,18 +112,22 @@ class Classifier:
         parts = [examples if self.aggregate == "max" else examples.mean(0, keepdim=True)
                  for examples in self.support.values()]  # fmt: skip
         counts = torch.tensor([1] * len(self.base) + [len(part) for part in parts])
-        novel = self.phi(torch.cat(parts)) if parts else torch.empty(0, self.dim)
+        novel = _each_once(self.phi, torch.cat(parts)) if parts else torch.empty(0, self.dim)
         bias = torch.zeros(len(self.base) + len(novel))
         bias[len(self.base) :] = self.novel_bias
         category = torch.repeat_interleave(torch.arange(len(counts)), counts)
-        return Rows(torch.cat([self.base_parameters, novel]), bias, category)
+        weight = torch.cat([self.base_parameters, novel])
+        return Rows(weight, bias, category, _first_equal(weight))
 
     @torch.no_grad()
     def scores(self, activations: ArrayLike | Tensor) -> Tensor:
         """(n, dim) -> (n, n_categories) before the softmax."""
         rows = self.rows
         queries = self.phi.scale_queries(self._parse("queries", activations))
-        scores = torch.addmm(rows.bias, queries, rows.weight.T)  # (n, rows)
+        if rows.same_as is None:
+            scores = torch.addmm(rows.bias, queries, rows.weight.T)  # (n, rows)
+        else:
+            scores = torch.mm(queries, rows.weight.T)[:, rows.same_as] + rows.bias
         if len(rows.category) == len(self.categories):
             return scores
         best = scores.new_full((len(scores), len(self.categories)), -torch.inf)
@@ -130,10 +137,10 @@ class Classifier:
         """The most probable categories of each row of (n, dim), with their probabilities."""
         if top < 1:
             raise InvalidInputError(f"top must be at least 1, got {top}")
-        probabilities = self.scores(activations).softmax(1)
-        # stable: of equal probabilities the lower category comes first
-        values, places = probabilities.sort(dim=1, descending=True, stable=True)
-        names = self.categories
+        scores = self.scores(activations)
+        # stable: of equal scores the lower category comes first
+        places = scores.argsort(dim=1, descending=True, stable=True)
+        values, names = scores.softmax(1).gather(1, places), self.categories
         return [
             [(names[place], value) for place, value in zip(row_places, row_values, strict=True)]
             for row_places, row_values in zip(places[:, :top].tolist(), values[:, :top].tolist(), strict=True)
@@ -185,3 +192,24 @@ class Classifier:
         if not torch.isfinite(tensor).all():
             raise InvalidInputError(f"{what}: activations must be finite, got a NaN or an infinity")
         return tensor
+
+
+def _each_once(phi: Phi, statistics: Tensor) -> Tensor:
+    """phi of (n, dim), where equal statistics have equal parameters to the last bit."""
+    same_as = _first_equal(statistics)
+    if same_as is None:
+        parameters: Tensor = phi(statistics)
+        return parameters
+    first, place = np.unique(same_as.numpy(), return_inverse=True)
+    repeated: Tensor = phi(statistics[torch.from_numpy(first)])[torch.from_numpy(place)]
+    return repeated
+
+
+def _first_equal(rows: Tensor) -> Tensor | None:
+    """(n, dim) float32 -> (n,) the first row with the bits of each; None where no two are equal."""
+    content = rows.detach().cpu().contiguous().numpy()
+    sums = content.view(np.int32).sum(axis=1, dtype=np.int64)  # exact in any order; nearly always they differ
+    if len(np.unique(sums)) == len(sums):
+        return None
+    first: dict[bytes, int] = {}
+    return torch.tensor([first.setdefault(row.tobytes(), place) for place, row in enumerate(content)])

@@ -56,15 +56,15 @@ def train_step(
     images, targets = to_network(batch, machine.transform, machine.device)
     with torch.autocast(machine.device.type, torch.float16, enabled=machine.is_mixed):
         logits = model(images)  # (n, n_class)
-    loss = functional.cross_entropy(
-        logits.float(), targets, ignore_index=IGNORED, reduction="sum", label_smoothing=smoothing
-    )
+    precise = logits.to(torch.promote_types(logits.dtype, torch.float32))  # of half precision
+    loss = functional.cross_entropy(precise, targets, ignore_index=IGNORED, reduction="sum", label_smoothing=smoothing)
     optimiser.zero_grad()
     scaler.scale(loss * (machine.processes.count / whole)).backward()  # type: ignore[no-untyped-call]
     scaler.step(optimiser)
     scaler.update()
     recognised = (logits.detach().argmax(1) == targets).sum()
-    return machine.processes.sum(torch.stack([loss.detach(), recognised.float(), (targets != IGNORED).sum().float()]))
+    images_seen = (targets != IGNORED).sum()
+    return machine.processes.sum(torch.stack([one.to(loss.dtype) for one in (loss.detach(), recognised, images_seen)]))
 
 
 def evaluate(network: nn.Module, batches: Iterable[Batch], machine: Machine) -> tuple[float, float]:

@@ -98,6 +98,7 @@ def test_resnet18_projects_only_where_the_shape_changes() -> None:
     assert names == {f"layer{stage}.0.downsample" for stage in (2, 3, 4)}
 
 
+@pytest.mark.numeric
 @pytest.mark.parametrize(
     ("name", "dim", "side"),
     [("resnet50", 2048, 64), ("resnet18", 512, 64), ("wrn28-10", 640, 32), ("simple", 64, 80), ("small", 256, 32)],
@@ -136,6 +137,7 @@ def test_wrn_has_a_wide_stem_and_three_stages_of_four_blocks() -> None:
     assert network.get_parameter("conv1.weight").shape == (80, 3, 3, 3)
 
 
+@pytest.mark.numeric
 def test_small_reads_grey_images(small: Any) -> None:
     small.eval()
     grey = images()[:, :1]
@@ -157,13 +159,15 @@ def test_the_seed_decides_the_weights_and_the_global_generator_stays() -> None:
     assert torch.equal(torch.get_rng_state(), before)
 
 
+@pytest.mark.numeric
 @pytest.mark.parametrize("name", ["resnet50", "resnet18"])
 def test_resnets_equal_torchvision_s(name: str) -> None:
     torchvision = import_torchvision()
-    ours, theirs = build_network(name, 1000).eval(), torchvision.models.get_model(name, weights=None).eval()
+    ours = build_network(name, 1000).double().eval()
+    theirs = torchvision.models.get_model(name, weights=None).double().eval()
     theirs.load_state_dict(ours.state_dict(), strict=True)
     with torch.no_grad():
-        torch.testing.assert_close(ours(images(side=96)), theirs(images(side=96)))
+        torch.testing.assert_close(ours(images(side=96).double()), theirs(images(side=96).double()))
 
 
 # --- transform --------------------------------------------------------------------------------------------
@@ -385,6 +389,7 @@ def test_random_weights_follow_the_seed(tmp_path: Path) -> None:
 # --- layers -----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.numeric
 def test_several_layers_in_one_pass() -> None:
     layers = ("layer2", "layer3.0.bn1", "activations", "avgpool", "fc", "layer2")
     backbone = load_backbone("resnet18", layers=layers, random_weights=True)
@@ -473,6 +478,7 @@ def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     return module
 
 
+@pytest.mark.numeric
 def test_a_user_s_network_gives_its_output(own: ModuleType, tmp_path: Path) -> None:
     backbone = load_backbone("own_network:make", seed=2)
     assert backbone.layers == {"activations": 9}
@@ -482,6 +488,7 @@ def test_a_user_s_network_gives_its_output(own: ModuleType, tmp_path: Path) -> N
     assert load_backbone("own_network:make", tmp_path / "w.pth", seed=5).weights_sha256 == backbone.weights_sha256
 
 
+@pytest.mark.numeric
 def test_tokens_are_averaged(own: ModuleType) -> None:
     backbone = load_backbone("own_network:make", layers=("mix",))
     assert backbone.layers == {"mix": 6}

@@ -164,6 +164,7 @@ def test_a_killed_client_is_resumed_here_to_the_same_bytes(
     assert files(store) == expected
 
 
+@pytest.mark.numeric
 def test_means_are_the_same_here_there_and_with_a_killed_worker(
     cluster: Cluster, make_store: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -13,6 +13,8 @@ from actstore.episodes import EpisodeResult, Examples, Independent, gather_class
 from actstore.errors import InvalidInputError
 from actstore.tasks import IGNORED, TaskSize, plan_task
 
+pytestmark = pytest.mark.numeric
+
 
 class NearestMean:
     name = "nearest mean"
@@ -39,7 +41,7 @@ def plain_accuracies(values: np.ndarray, index: ClassIndex, size: TaskSize, task
 @pytest.fixture
 def examples(random: np.random.Generator) -> Examples:
     labels = random.integers(0, 8, 300)
-    values = (random.random((300, 6)) + 0.1 * labels[:, None]).astype(np.float32)
+    values = random.random((300, 6)) + 0.1 * labels[:, None]  # float64: batches of other sizes round alike
     return Examples(torch.from_numpy(values), ClassIndex([f"c{n}" for n in range(8)], labels), np.arange(8))
 
 
@@ -108,7 +110,7 @@ def test_real_activations(real_activations: Any, tmp_path: Any) -> None:
     """Cosine class means on mini-ImageNet's novel categories: well above chance, and as a plain loop says."""
     with np.load(real_activations) as data:
         chosen = np.isin(data["val_labels"], data["novel"])
-        values, labels = data["val"][chosen].astype(np.float32), data["val_labels"][chosen]
+        values, labels = data["val"][chosen].astype(np.float64), data["val_labels"][chosen]
     order = {label: place for place, label in enumerate(sorted(set(labels.tolist())))}
     index = ClassIndex([str(place) for place in order.values()], np.array([order[label] for label in labels.tolist()]))
     unit = torch.nn.functional.normalize(torch.from_numpy(values), dim=1)

@@ -51,6 +51,7 @@ def plain_loop(folder: Path, backbone: Backbone) -> tuple[np.ndarray, list[str]]
     return np.stack(rows), [path.relative_to(folder).as_posix() for path in paths]
 
 
+@pytest.mark.numeric
 @pytest.mark.parametrize(("batch_size", "workers"), [(1, 0), (4, 0), (100, 0), (8, 2)])
 def test_rows_equal_a_plain_loop(folder: Path, backbone: Backbone, batch_size: int, workers: int) -> None:
     options = BuildOptions("cpu", batch_size, workers)
@@ -118,6 +119,7 @@ def test_a_resume_with_another_network_or_other_images_is_refused(folder: Path, 
         build(open_images(str(folder)), str(folder), target, other, options)
 
 
+@pytest.mark.numeric
 def test_a_bad_chunk_is_built_again_from_its_images(folder: Path) -> None:
     from actstore.repair import repair
     from actstore.verify import verify_store

@@ -15,6 +15,8 @@ from actstore.backbones.head import Head, head_for, read_head, write_head
 from actstore.backbones.weights import save_weights
 from actstore.errors import InvalidInputError
 
+pytestmark = pytest.mark.numeric
+
 HEAD = Head(torch.arange(6.0).view(3, 2), torch.tensor([1.0, 2.0, 3.0]), ("a", "b", "c"))
 
 

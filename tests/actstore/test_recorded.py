@@ -21,6 +21,8 @@ from actstore.sources.items import ImageItem
 from actstore.sources.spoken import open_images
 from actstore.verify import verify_store
 
+pytestmark = pytest.mark.numeric
+
 CPU = torch.device("cpu")
 
 

@@ -43,6 +43,7 @@ def test_rows_come_back(place: str, rows: Any, random: Any, layout: str, cached:
     assert verify_store(actstore.open(place)) == []
 
 
+@pytest.mark.numeric
 def test_analyses_agree_with_a_local_store(place: str, rows: Any, tmp_path: Path) -> None:
     remote, local = store_at(place, rows)["train"], store_at(str(tmp_path / "x.zarr"), rows)["train"]
     np.testing.assert_array_equal(remote.means(), local.means())

@@ -77,6 +77,7 @@ def test_bad_plans() -> None:
         plan_batch(INDEX, np.arange(5), 0, 0, 0.5).shard(2, 2)
 
 
+@pytest.mark.numeric
 def test_batches_hold_means_and_rows_as_planned(make_store: Any) -> None:
     store = make_store()
     train = store["train"]
@@ -90,6 +91,7 @@ def test_batches_hold_means_and_rows_as_planned(make_store: Any) -> None:
     assert batch.targets.tolist() == list(range(7))
 
 
+@pytest.mark.numeric
 @pytest.mark.parametrize("options", [{}, {"prefetch": 0}, {"resident": True}, {"prefetch": 5}])
 def test_resumed_streamed_and_resident_batches_are_the_same(make_store: Any, options: dict[str, Any]) -> None:
     train = make_store()["train"]
@@ -110,6 +112,7 @@ def test_ranks_share_a_batch_of_chosen_classes(make_store: Any) -> None:
     assert whole.plan.labels.tolist() == [5, 2, 0]
 
 
+@pytest.mark.numeric
 @pytest.mark.parametrize("sort", [True, False])
 def test_a_rank_holds_the_means_and_rows_of_its_classes_alone(make_store: Any, sort: bool) -> None:
     train = make_store(sort=sort)["train"]

@@ -18,6 +18,8 @@ from actstore.search.beside import find, folder
 from actstore.search.indexing import build_index, measure_recall
 from actstore.tensors import one_thread
 
+pytestmark = pytest.mark.numeric
+
 ROWS, DIM = 2500, 48
 
 

@@ -21,6 +21,8 @@ from actstore.search.queries import unit
 from actstore.search.rotation import choose_widths, fit_directions, rotate, storage_margin
 from actstore.tensors import one_thread
 
+pytestmark = pytest.mark.numeric
+
 
 def clustered(
     random: np.random.Generator, rows: int, dim: int, rank: int = 6, copies: float = 0.1

@@ -17,6 +17,8 @@ from actstore.errors import InvalidInputError
 from actstore.search import by_class
 from actstore.search.by_class import ClassRows, best_by_class
 
+pytestmark = pytest.mark.numeric
+
 
 def plain(rows: NDArray[np.float64], chosen: ClassRows, queries: NDArray[np.float64]) -> NDArray[np.float64]:
     """One class after the other, in float64."""
@@ -67,10 +69,10 @@ def test_a_split_gives_what_its_rows_give(make_store: Callable[..., actstore.Act
 def test_rows_are_compared_embedded(make_store: Callable[..., actstore.ActivationStore]) -> None:
     train = make_store(rows=200)["train"]
     chosen = ClassRows.of(train.class_index, range(7))
-    matrix = torch.randn(64, 9, generator=torch.Generator().manual_seed(0))
-    queries = torch.randn(4, 9, generator=torch.Generator().manual_seed(1))
+    matrix = torch.randn(64, 9, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    queries = torch.randn(4, 9, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
     found = best_by_class(train, chosen, queries, lambda rows: rows @ matrix)
-    expected = best_by_class(train.to_torch(dtype=torch.float32) @ matrix, chosen, queries)
+    expected = best_by_class(train.to_torch(dtype=torch.float64) @ matrix, chosen, queries)
     torch.testing.assert_close(found, expected)
 
 

@@ -17,6 +17,8 @@ from actstore.errors import InvalidInputError
 from actstore.search import ExactSearch, RowTable, gpu
 from actstore.search.gpu import GpuSearch, certified, require_gpu
 
+pytestmark = pytest.mark.numeric
+
 HAS_GPU_CODE = hasattr(faiss, "StandardGpuResources")
 HAS_GPU = HAS_GPU_CODE and faiss.get_num_gpus() > 0
 

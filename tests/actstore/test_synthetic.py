@@ -6,6 +6,8 @@ import pytest
 from actstore.errors import InvalidInputError
 from actstore.sources.synthetic import TILE, SyntheticSpec
 
+pytestmark = pytest.mark.numeric
+
 
 def rows_of(spec: SyntheticSpec, start: int = 0, stop: int | None = None) -> np.ndarray:
     source = spec.table().activations

@@ -53,11 +53,23 @@ def train(
     return train_backbone(sets, alphabetical_split(sets["train"].classes), config, out, options)
 
 
-def training_script(out: Path, config: TrainingConfig) -> Path:
+# Training is chaotic: what processors round differently in float32 grows a hundred thousand times in ten steps.
+IN_FLOAT64 = """
+from actstore.backbones import training_run, training_step
+build, feed = training_run.build_network, training_step.to_network
+def feed_precisely(*given):
+    images, targets = feed(*given)
+    return images.double(), targets
+training_run.build_network = lambda *given: build(*given).double()
+training_step.to_network = feed_precisely
+"""
+
+
+def training_script(out: Path, config: TrainingConfig, first: str = "") -> Path:
     """A program that trains, saves itself after every step, and prints a line for each."""
     script = out.parent / f"{out.name}-train.py"
     script.write_text(
-        "import json\n"
+        f"{first}import json\n"
         "from pathlib import Path\n"
         "from actstore.backbones.presets import TrainingConfig\n"
         "from actstore.backbones.training import RunOptions, train_backbone\n"
@@ -115,7 +127,8 @@ def test_held_out_accuracy_is_that_of_the_best_weights(tmp_path: Path) -> None:
     images = torch.stack([backbone.transform(item.load()) for item in held_out.items])
     with torch.inference_mode():
         found = backbone.module(images).argmax(1).numpy()
-    assert (found == held_out.targets).mean() == pytest.approx(result.best_val_top1)
+    # one image may lie on a rounding: batches of other sizes round differently
+    assert (found == held_out.targets).mean() == pytest.approx(result.best_val_top1, abs=1.1 / len(found))
     assert result.best_val_top1 > 0.3  # chance is 0.11
 
 
@@ -127,6 +140,7 @@ def test_a_finished_training_is_not_repeated(tmp_path: Path) -> None:
     assert again == first
 
 
+@pytest.mark.numeric
 def test_global_random_state_neither_matters_nor_changes(tmp_path: Path) -> None:
     torch.default_generator.manual_seed(5)
     before = torch.get_rng_state()
@@ -227,15 +241,16 @@ def test_a_loss_that_is_no_number_stops_and_keeps_the_last_good_checkpoint(tmp_p
 # Several processes
 
 
+@pytest.mark.numeric
 def test_synchronised_batch_norm_keeps_names_and_equals_torchs_own_for_one_process(tmp_path: Path) -> None:
-    network, same = (build_network("small", 5, seed=1) for _ in range(2))
+    network, same = (build_network("small", 5, seed=1).double() for _ in range(2))
     names = list(network.state_dict())
     torch.distributed.init_process_group("gloo", init_method=f"file://{tmp_path}/meet", rank=0, world_size=1)
     try:
         synchronise_batch_norm(network)
         assert list(network.state_dict()) == names
         assert isinstance(network.bn1, SynchronisedBatchNorm2d)
-        images = torch.randn(6, 3, 32, 32, generator=torch.Generator().manual_seed(0))
+        images = torch.randn(6, 3, 32, 32, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
         for one in (network, same):
             one.train()
             one(images).square().sum().backward()
@@ -244,9 +259,9 @@ def test_synchronised_batch_norm_keeps_names_and_equals_torchs_own_for_one_proce
     for (name, one), other in zip(network.named_parameters(), same.parameters(), strict=True):
         assert one.grad is not None
         assert other.grad is not None
-        torch.testing.assert_close(one.grad, other.grad, rtol=1e-3, atol=1e-3 * float(other.grad.abs().max()), msg=name)
+        torch.testing.assert_close(one.grad, other.grad, rtol=1e-9, atol=1e-9 * float(other.grad.abs().max()), msg=name)
     for name, tensor in same.state_dict().items():
-        torch.testing.assert_close(network.state_dict()[name], tensor, rtol=1e-4, atol=1e-6)
+        torch.testing.assert_close(network.state_dict()[name], tensor, rtol=1e-12, atol=1e-12)
 
 
 GRADIENTS = """
@@ -276,21 +291,27 @@ def two_processes(script: Path) -> subprocess.Popen[str]:
     return start([*launcher, str(script)], GLOO_SOCKET_IFNAME="lo")
 
 
+@pytest.mark.numeric
 def test_gradients_of_two_processes_are_those_of_one(tmp_path: Path) -> None:
     script = tmp_path / "gradients.py"
     script.write_text(GRADIENTS)
     process = two_processes(script)
-    _, errors = process.communicate(timeout=100)
+    _, errors = process.communicate(timeout=300)
     assert process.returncode == 0, errors
 
 
+@pytest.mark.numeric
 def test_two_processes_follow_the_curve_of_one(tmp_path: Path) -> None:
     config = replace(TINY, batch_size=17)  # odd: shares of 8 and 9
-    process = two_processes(training_script(tmp_path / "two", config))
-    train(tmp_path / "one", config)
-    _, errors = process.communicate(timeout=100)
-    assert process.returncode == 0, errors
+    both = two_processes(training_script(tmp_path / "two", config, IN_FLOAT64))
+    alone = start([str(training_script(tmp_path / "one", config, IN_FLOAT64))])
+    for process in (both, alone):
+        _, errors = process.communicate(timeout=300)
+        assert process.returncode == 0, errors
+    names = ("epoch", "step", "lr", "train_loss", "train_top1", "val_top1", "val_top5")
     for one, two in zip(log_of(tmp_path / "one"), log_of(tmp_path / "two"), strict=True):
-        assert two["train_loss"] == pytest.approx(one["train_loss"], rel=2e-3)
-        assert (two["step"], two["lr"]) == (one["step"], one["lr"])
-    assert weights_of(tmp_path / "one").keys() == weights_of(tmp_path / "two").keys()
+        assert [two[name] for name in names] == pytest.approx([one[name] for name in names], rel=1e-6)
+    weights = weights_of(tmp_path / "two")
+    assert weights.keys() == weights_of(tmp_path / "one").keys()
+    for name, tensor in weights_of(tmp_path / "one").items():
+        torch.testing.assert_close(weights[name], tensor, rtol=1e-7, atol=1e-7 * float(tensor.abs().max()), msg=name)

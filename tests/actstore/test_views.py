@@ -18,6 +18,8 @@ from actstore.repair import repair
 from actstore.sources.spoken import open_images
 from actstore.verify import verify_store
 
+pytestmark = pytest.mark.numeric
+
 PLAIN = Transform(resize=20, crop=16, mean=(0.0, 0.0, 0.0), std=(1.0, 1.0, 1.0))
 
 

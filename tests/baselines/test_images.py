@@ -21,6 +21,8 @@ from baselines.finetune import Draw, FineTuned, support_rows, train_finetuned
 from baselines.image_training import WEIGHTS, ImageConfig
 from baselines.triplet_images import train_triplet_images
 
+pytestmark = pytest.mark.numeric
+
 GLYPHS = "glyphs:6x4x2"
 SETS = open_images(GLYPHS)
 SPLIT = alphabetical_split(SETS["train"].classes, 0.67)  # four base classes, two novel ones

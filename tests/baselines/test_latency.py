@@ -22,6 +22,8 @@ from baselines.latency import (
 )
 from baselines.latency_table import paper_figures, to_markdown, to_results, totals
 
+pytestmark = pytest.mark.numeric
+
 CPU = torch.device("cpu")
 ROWS = torch.rand(3000, 32, generator=torch.Generator().manual_seed(0)).half()
 QUERIES = torch.rand(40, 32, generator=torch.Generator().manual_seed(1))

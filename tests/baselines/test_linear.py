@@ -18,6 +18,8 @@ from actstore.run import RunOptions
 from baselines.linear import HEAD, LinearConfig, LinearTrainee, hold_out, train_linear, trained_head
 from baselines.oracle import LinearOracle
 
+pytestmark = pytest.mark.numeric
+
 SPLIT = CategorySplit(("c4", "c0", "c2", "c5"), ("c1", "c3"))
 NAMES = (*SPLIT.base, *SPLIT.novel)
 CONFIG = LinearConfig(epochs=4, batch_size=16, patience=9)

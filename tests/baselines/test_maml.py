@@ -11,6 +11,8 @@ from torch.nn import functional
 
 from baselines.maml import Maml
 
+pytestmark = pytest.mark.numeric
+
 WAY, SHOTS, QUERIES = 2, 2, 3
 
 

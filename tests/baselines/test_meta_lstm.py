@@ -13,6 +13,8 @@ from torch.nn import functional
 from actstore.backbones.construction import seeded
 from baselines.meta_lstm import LearntOptimiser, MetaLstm, State, preprocess
 
+pytestmark = pytest.mark.numeric
+
 N, HIDDEN, STEPS = 6, 3, 4
 
 

@@ -26,6 +26,8 @@ from baselines.meta_training import (
     train_learner,
 )
 
+pytestmark = pytest.mark.numeric
+
 CPU = torch.device("cpu")
 SIZE = 16
 # what learns fastest at this size

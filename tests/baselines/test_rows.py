@@ -19,6 +19,8 @@ from baselines.child import Child
 from baselines.finetune_head import FineTunedHead
 from baselines.large_sample import LargeSample, RowTraining
 
+pytestmark = pytest.mark.numeric
+
 SPLIT = CategorySplit(("c4", "c0", "c2", "c5"), ("c1", "c3"))
 CONFIG = RowTraining(steps=12, batch_size=20, learning_rate=2.0)
 
@@ -26,7 +28,21 @@ CONFIG = RowTraining(steps=12, batch_size=20, learning_rate=2.0)
 @pytest.fixture
 def head() -> Head:
     random = torch.Generator().manual_seed(2)
-    return Head(torch.randn(4, 16, generator=random), torch.randn(4, generator=random), SPLIT.base)
+    weight, bias = (torch.randn(shape, generator=random, dtype=torch.float64) for shape in ((4, 16), (4,)))
+    return Head(weight, bias, SPLIT.base)
+
+
+@pytest.fixture
+def sample(train: actstore.Split) -> LargeSample:
+    """In float64: a training would make more of what processors round differently."""
+    found = LargeSample(train, SPLIT.base)
+    found.activations = found.activations.double()
+    found.mean_square = float(found.activations.square().sum(1).mean())
+    return found
+
+
+def precise(support: Support) -> Support:
+    return Support(support.activations.double(), support.rows)
 
 
 def plain_sgd(
@@ -52,29 +68,34 @@ def plain_sgd(
 
 @pytest.mark.parametrize("shots", [1, 3])
 def test_a_child_trains_the_novel_rows_by_sgd_and_no_other(
-    train: actstore.Split, queries: torch.Tensor, draw: Callable[..., Support], head: Head, shots: int
+    train: actstore.Split,
+    queries: torch.Tensor,
+    draw: Callable[..., Support],
+    head: Head,
+    sample: LargeSample,
+    shots: int,
 ) -> None:
-    sample, support = LargeSample(train, SPLIT.base), draw(shots)
-    weight, bias = nn.Parameter(torch.zeros(2, 16)), nn.Parameter(torch.zeros(2))
+    support, queries = precise(draw(shots)), queries.double()
+    weight, bias = (nn.Parameter(torch.zeros(shape, dtype=torch.float64)) for shape in ((2, 16), (2,)))
     both = lambda inputs: torch.cat([head.scores(inputs), inputs @ weight.T + bias], 1)  # noqa: E731
     plain_sgd([weight, bias], both, sample, support)
     method = Child(train, SPLIT.base, head, sample, CONFIG)
-    torch.testing.assert_close(method.scores(queries, support), both(queries).detach(), rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(method.scores(queries, support), both(queries).detach(), rtol=1e-9, atol=1e-9)
     assert torch.equal(method.base_scores(queries), head.scores(queries))
     assert (method.name, method.finetuned) == ("Learning like a Child", True)
 
 
 def test_the_fine_tuned_classifier_trains_all_rows(
-    train: actstore.Split, queries: torch.Tensor, draw: Callable[..., Support], head: Head
+    train: actstore.Split, queries: torch.Tensor, draw: Callable[..., Support], head: Head, sample: LargeSample
 ) -> None:
-    sample, support = LargeSample(train, SPLIT.base), draw(2)
-    layer = nn.Linear(16, 6)
+    support, queries = precise(draw(2)), queries.double()
+    layer = nn.Linear(16, 6, dtype=torch.float64)
     with torch.no_grad():
         layer.weight.copy_(torch.cat([head.weight, torch.zeros(2, 16)]))
         layer.bias.copy_(torch.cat([head.bias, torch.zeros(2)]))
     plain_sgd(layer.parameters(), layer, sample, support)
     method = FineTunedHead(train, SPLIT.base, head, sample, CONFIG)
-    torch.testing.assert_close(method.scores(queries, support), layer(queries).detach(), rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(method.scores(queries, support), layer(queries).detach(), rtol=1e-9, atol=1e-9)
     assert torch.equal(method.scores(queries, support), method.scores(queries, support))
 
 

@@ -17,6 +17,8 @@ from baselines.nearest_neighbour import NearestNeighbour
 from baselines.triplet import TripletConfig, train_triplet, trained_embedding
 from baselines.triplet_loss import plan_triplets, triplet_loss
 
+pytestmark = pytest.mark.numeric
+
 BASE = ("c4", "c0", "c2", "c5")
 CONFIG = TripletConfig(steps=30, classes_per_batch=4, rows_per_class=4)
 

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from click.testing import CliRunner
 
 from cli.ppa import main
@@ -46,14 +47,22 @@ def test_the_store_at_hand(make_store: Callable[..., Any], monkeypatch: pytest.M
     ],
 )
 def test_bad_input(arguments: tuple[str, ...], message: str) -> None:
-    import torch
-
     if "cuda" in arguments and torch.cuda.is_available():
         pytest.skip("there is a GPU")
     done = run("bench-inference", *QUICK, *arguments)
     assert done.exit_code in (1, 2)
     assert message in done.output
     assert "Traceback" not in done.output
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
+def test_on_a_gpu(tmp_path: Path) -> None:
+    out = tmp_path / "bench.json"
+    done = run("bench-inference", "--synthetic", "20000x64", *QUICK, "--device", "cuda", "--out", out)
+    assert done.exit_code == 0, done.output
+    names = [one["name"] for one in json.loads(out.read_text())]
+    assert "image to category, exact NN, faiss on the GPU, fp16, batch 2" in names
 
 
 def test_adaptation() -> None:

@@ -13,9 +13,11 @@ from typing import Any
 
 import pytest
 
+pytestmark = pytest.mark.numeric
+
 Run = Callable[..., Any]
-TINY = ("--epochs", 1, "--batches", 4, "--device", "cpu")
-FIGURES = ("loss", "base_top1", "novel_top1", "harmonic")
+# One step: its loss is that of the same phi on the same rows. test_train_ranks follows more of them, in float64.
+TINY = ("--epochs", 1, "--batches", 1, "--device", "cpu")
 
 
 def start(*arguments: Any) -> subprocess.Popen[str]:
@@ -35,17 +37,18 @@ def test_two_processes_speak_write_and_fail_as_one(here: Path, ppa: Run) -> None
     bad = start("--phi", "phi1", *TINY, "--out", "runs/phi1")  # a longer training is there
     alone = json.loads(ppa("train", "--phi", "phi2", *TINY, "--out", "one", "--json").stdout)
 
-    said, errors = good.communicate(timeout=100)
+    said, errors = good.communicate(timeout=300)
     assert good.returncode == 0, errors
     result = json.loads(said)
-    assert [result[key] for key in FIGURES] == pytest.approx([alone[key] for key in FIGURES], rel=1e-5)
-    assert (result["steps"], result["base"], result["novel"]) == (4, 7, 3)
+    assert result.keys() == alone.keys()
+    assert result["loss"] == pytest.approx(alone["loss"], rel=1e-5)
+    assert (result["steps"], result["base"], result["novel"]) == (1, 7, 3)
     assert errors.count("categories: split.json of this folder") == 1
     assert {file.name for file in Path("two").iterdir()} == {file.name for file in Path("one").iterdir()}
     with Path("two/log.csv").open(newline="") as file:
-        assert [line["step"] for line in csv.DictReader(file)] == ["4"]
+        assert [line["step"] for line in csv.DictReader(file)] == ["1"]
 
-    said, errors = bad.communicate(timeout=100)
+    said, errors = bad.communicate(timeout=300)
     assert (bad.returncode, said) == (1, "")
     assert errors.replace("ChildFailedError: ", "").count("Error: ") == 1
     assert errors.count("belongs to another training: config epochs was 2, is 1") == 1

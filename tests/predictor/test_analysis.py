@@ -12,6 +12,8 @@ from actstore.errors import InvalidInputError
 from predictor.analysis import PAPER, analyse, impact, random_similarity, top_k_similarity
 from predictor.phi import Phi, PhiSpec
 
+pytestmark = pytest.mark.numeric
+
 
 def test_impact_is_the_sum_of_magnitudes_of_a_column() -> None:
     weights = torch.tensor([[1.0, -2.0, 0.5], [-3.0, 0.0, 0.25]])

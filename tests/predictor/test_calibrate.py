@@ -22,6 +22,8 @@ from predictor.method import novel_scores
 from predictor.outcome import Outcome
 from predictor.phi import Phi
 
+pytestmark = pytest.mark.numeric
+
 LIMITS = st.lists(st.one_of(st.integers(-6, 6).map(float), st.floats(-6, 6)), min_size=1, max_size=12)
 
 

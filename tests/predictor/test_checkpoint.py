@@ -17,6 +17,8 @@ from actstore.run_files import write_training
 from predictor.checkpoint import load_phi
 from predictor.phi import Phi
 
+pytestmark = pytest.mark.numeric
+
 CATEGORIES = CategorySplit(("c0", "c1"), ("c2",))
 
 

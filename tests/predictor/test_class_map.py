@@ -11,6 +11,8 @@ from actstore.errors import DamagedError, InvalidInputError
 from predictor.class_groups import nearest_rows, shared_neighbours, similar_groups
 from predictor.class_map import ClassMap, make_class_map, turned_to
 
+pytestmark = pytest.mark.numeric
+
 SHORT = 250  # steps of t-SNE
 
 

@@ -14,6 +14,8 @@ from predictor.classifier import Classifier
 from predictor.classifier_file import load_classifier, save_classifier
 from predictor.phi import Phi
 
+pytestmark = pytest.mark.numeric
+
 
 def positive(*shape: int, seed: int = 0) -> torch.Tensor:
     return torch.rand(*shape, generator=torch.Generator().manual_seed(seed))

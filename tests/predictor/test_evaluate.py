@@ -18,6 +18,8 @@ from predictor.method import PredictedParameters
 from predictor.outcome import METRICS, harmonic_mean
 from predictor.phi import Phi
 
+pytestmark = pytest.mark.numeric
+
 
 class Whole(Method):
     """The same scores, but not known to be separable; keeps the rows of every support it was shown."""

@@ -21,6 +21,8 @@ from predictor.classifier import Classifier, Rows
 from predictor.export import export_onnx, export_torch, rows_of_category
 from predictor.phi import Phi
 
+pytestmark = pytest.mark.numeric
+
 Make = Callable[..., Classifier]
 SETTINGS = [
     {"aggregate": aggregate, "query_norm": norm, "novel_bias": bias}

@@ -9,6 +9,8 @@ from torch.nn.functional import cross_entropy
 import predictor.loss
 from predictor.loss import category_loss
 
+pytestmark = pytest.mark.numeric
+
 
 def found(queries: torch.Tensor, parameters: torch.Tensor, targets: torch.Tensor) -> list[torch.Tensor]:
     """Loss, gradient of the queries, gradient of the parameters; of a loss that is part of a larger term."""
@@ -21,12 +23,12 @@ def found(queries: torch.Tensor, parameters: torch.Tensor, targets: torch.Tensor
 
 
 @pytest.mark.parametrize("rows", [1, 4, 12])
-@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-13), (torch.float32, 2e-6)], ids=str)
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-13), (torch.float32, 1e-3)], ids=str)
 def test_blocks_equal_the_whole(
     monkeypatch: pytest.MonkeyPatch, rows: int, dtype: torch.dtype, tolerance: float
 ) -> None:
     """13 queries of 17 categories, with logits so large that exponentials overflow where the maximum is not taken
-    away."""
+    away. In float32 a logit of 500 is rounded by 5e-5 or so, and its exponential by that share."""
     random = torch.Generator().manual_seed(0)
     parameters = torch.randn((17, 6), generator=random, dtype=dtype)
     queries = 50 * torch.randn((13, 6), generator=random, dtype=dtype)
@@ -41,8 +43,8 @@ def test_blocks_equal_the_whole(
 
 def test_queries_without_a_gradient(monkeypatch: pytest.MonkeyPatch) -> None:
     random = torch.Generator().manual_seed(0)
-    parameters = torch.randn((7, 3), generator=random).requires_grad_()
-    queries, targets = torch.randn((7, 3), generator=random), torch.arange(7)
+    parameters = torch.randn((7, 3), generator=random, dtype=torch.float64).requires_grad_()
+    queries, targets = torch.randn((7, 3), generator=random, dtype=torch.float64), torch.arange(7)
     monkeypatch.setattr(predictor.loss, "LOGIT_BYTES", 1)
     category_loss(queries, parameters, targets).backward()  # type: ignore[no-untyped-call]
     in_blocks, parameters.grad = parameters.grad, None

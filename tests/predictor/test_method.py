@@ -10,6 +10,8 @@ from actstore.methods import Support
 from predictor.method import Aggregate, Calibrated, PredictedParameters, nearest_shots
 from predictor.phi import Phi
 
+pytestmark = pytest.mark.numeric
+
 
 def positive(*shape: int, seed: int = 0) -> torch.Tensor:
     return torch.rand(*shape, generator=torch.Generator().manual_seed(seed))
@@ -51,8 +53,8 @@ def test_one_example_is_its_own_mean(make_phi: Callable[..., Phi]) -> None:
 
 @pytest.mark.parametrize("aggregate", ["max", "mean"])
 def test_episodes_score_every_task_as_it_would_be_alone(make_phi: Callable[..., Phi], aggregate: Aggregate) -> None:
-    phi, shown, queries = make_phi(), positive(4, 5, 3, 16), positive(4, 7, 16, seed=1)
-    method = PredictedParameters(phi, positive(2, 16), aggregate)
+    shown, queries = positive(4, 5, 3, 16).double(), positive(4, 7, 16, seed=1).double()
+    method = PredictedParameters(make_phi().double(), positive(2, 16).double(), aggregate)
     found = method.episode_scores(shown, queries)
     assert found.shape == (4, 7, 5)
     for task in range(4):

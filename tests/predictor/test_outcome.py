@@ -15,6 +15,8 @@ from numpy.typing import NDArray
 from actstore.errors import InvalidInputError
 from predictor.outcome import METRICS, BaseSide, Outcome, Queries, harmonic_mean
 
+pytestmark = pytest.mark.numeric
+
 Array = NDArray[np.float64]
 HIGH = 6  # scores are whole numbers from 0 to this: many ties, and biases of halves are exact
 

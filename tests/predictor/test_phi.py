@@ -14,6 +14,8 @@ from actstore.errors import InvalidInputError
 from actstore.sampling import plan_batch
 from predictor.phi import FIRST_SCALE, LAYERS, Phi, PhiSpec, build_phi, unit
 
+pytestmark = pytest.mark.numeric
+
 KINDS = ("phi1", "phi2", "phi2star")
 OPTIONS = [{}, {"input_norm": True}, {"bias": True}, {"input_norm": True, "bias": True}]
 
@@ -38,14 +40,14 @@ def test_untrained_it_is_the_cosine_prototype(kind: Any, options: dict[str, bool
 
 @pytest.mark.parametrize("options", OPTIONS)
 def test_two_layers_against_plain_numpy(make_phi: Callable[..., Phi], options: dict[str, bool]) -> None:
-    phi, statistics = make_phi(**options), random_rows(6)
-    weights = {name: value.double().numpy() for name, value in phi.state_dict().items()}
-    hidden = statistics.double().numpy()
+    phi, statistics = make_phi(**options).double(), random_rows(6).double()
+    weights = {name: value.numpy() for name, value in phi.state_dict().items()}
+    hidden = statistics.numpy()
     if options.get("input_norm"):
         hidden = hidden / np.linalg.norm(hidden, axis=1, keepdims=True)
     hidden = np.maximum(hidden @ weights["layers.0.weight"].T + weights.get("layers.0.bias", 0), 0)
     out = hidden @ weights["layers.1.weight"].T + weights.get("layers.1.bias", 0)
-    np.testing.assert_allclose(phi(statistics), out / np.linalg.norm(out, axis=1, keepdims=True), rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(phi(statistics), out / np.linalg.norm(out, axis=1, keepdims=True), rtol=1e-10)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -62,8 +64,8 @@ def test_a_statistic_of_zeros_gives_zeros_not_nan(make_phi: Callable[..., Phi]) 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_without_biases_the_input_norm_changes_nothing(make_phi: Callable[..., Phi], kind: str) -> None:
-    rows = random_rows(9)
-    torch.testing.assert_close(make_phi(kind, input_norm=True)(rows), make_phi(kind)(rows))
+    rows = random_rows(9).double()
+    torch.testing.assert_close(make_phi(kind, input_norm=True).double()(rows), make_phi(kind).double()(rows))
 
 
 def test_with_biases_the_input_norm_matters(make_phi: Callable[..., Phi]) -> None:
@@ -74,16 +76,16 @@ def test_with_biases_the_input_norm_matters(make_phi: Callable[..., Phi]) -> Non
 
 @given(scale=st.floats(1e-3, 1e3), seed=st.integers(0, 50), kind=st.sampled_from(KINDS))
 def test_without_biases_it_is_positively_homogeneous(scale: float, seed: int, kind: Any) -> None:
-    phi, rows = Phi(PhiSpec(kind, 8)), random_rows(4, 8, seed)
+    phi, rows = Phi(PhiSpec(kind, 8)).double(), random_rows(4, 8, seed).double()
     with torch.no_grad():
         for parameter in phi.parameters():
             parameter.add_(0.2 * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(seed)))
-    torch.testing.assert_close(phi(scale * rows), phi(rows), rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(phi(scale * rows), phi(rows), rtol=1e-9, atol=1e-9)
 
 
 def test_unit_queries_are_scaled_by_a_learnt_number() -> None:
-    phi, queries = Phi(PhiSpec("phi1", 16, query_norm=True)), random_rows(5)
-    parameters = phi(random_rows(3, seed=4))
+    phi, queries = Phi(PhiSpec("phi1", 16, query_norm=True)).double(), random_rows(5).double()
+    parameters = phi(random_rows(3, seed=4).double())
     logits = phi.logits(parameters, queries)
     expected = 10 * unit(queries) @ parameters.T
     torch.testing.assert_close(logits, expected)
@@ -96,9 +98,9 @@ def test_unit_queries_are_scaled_by_a_learnt_number() -> None:
 
 
 def test_raw_queries_bring_their_own_temperature(make_phi: Callable[..., Phi]) -> None:
-    phi, queries = make_phi(), random_rows(5)
+    phi, queries = make_phi().double(), random_rows(5).double()
     assert phi.scale is None
-    parameters = phi(random_rows(3, seed=4))
+    parameters = phi(random_rows(3, seed=4).double())
     torch.testing.assert_close(phi.logits(parameters, 3 * queries), 3 * phi.logits(parameters, queries))
 
 

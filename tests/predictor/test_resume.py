@@ -20,6 +20,8 @@ from actstore.run_files import Tensors, read_model, read_training
 from predictor.config import choose_config
 from predictor.train import TrainOptions, train_phi
 
+pytestmark = pytest.mark.numeric
+
 STEPS = 14
 EVERY_STEP = TrainOptions("cpu", run=RunOptions(checkpoint_seconds=0))
 CONFIG = choose_config(

@@ -6,6 +6,7 @@ import csv
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,9 @@ from actstore.stream import ClassBatches
 from predictor.config import choose_config
 from predictor.phi import Phi, PhiSpec
 from predictor.train import TrainOptions, train_phi
+from tests.predictor.precise import PrecisePhiTraining
+
+pytestmark = pytest.mark.numeric
 
 ROOT = Path(__file__).parents[2]
 CONFIG = choose_config("code", "phi2", epochs=2, batches=7, learning_rate=0.05, query_norm=True, seed=3)
@@ -32,7 +36,7 @@ import os, shutil, signal, sys
 from pathlib import Path
 import torch
 from safetensors.torch import save_file
-import actstore, predictor.loss
+import actstore, predictor.loss, predictor.train
 from actstore.category_split import CategorySplit
 from actstore.processes import joined_processes
 from actstore.run import RunOptions
@@ -40,8 +44,10 @@ from actstore.stream import ClassBatches
 from predictor.config import TrainConfig
 from predictor.phi import Phi, PhiSpec
 from predictor.train import TrainOptions, train_phi
+from tests.predictor.precise import PrecisePhiTraining
 
 torch.set_num_threads(1)
+predictor.train.PhiTraining = PrecisePhiTraining
 store, folder = actstore.open(sys.argv[1]), Path(sys.argv[2])
 categories, config = {categories!r}, {config!r}
 
@@ -107,10 +113,18 @@ def folder(
     }  # fmt: skip
     done = subprocess.run(
         [*launcher, folder / "program.py", store.path, folder], cwd=ROOT, env=environment, capture_output=True,
-        text=True, timeout=100,
+        text=True, timeout=300,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     return folder
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _in_float64() -> Iterator[None]:
+    """As the pair of processes trains."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("predictor.train.PhiTraining", PrecisePhiTraining)
+        yield
 
 
 @pytest.fixture(scope="module")
@@ -155,11 +169,11 @@ def log(folder: Path) -> list[dict[str, float]]:
 def test_curve_and_weights_are_those_of_one_process(folder: Path, alone: Path) -> None:
     assert [line["step"] for line in log(alone)] == [7, 14]
     for one, two in zip(log(alone), log(folder / "whole"), strict=True):
-        assert two == pytest.approx(one, rel=1e-5)
+        assert two == pytest.approx(one, rel=1e-9)
     expected, found = (read_model(path / "model.safetensors") for path in (alone, folder / "whole"))
     assert found.identity == expected.identity
     for name, tensor in expected.tensors.items():
-        torch.testing.assert_close(found.tensors[name], tensor, rtol=1e-4, atol=1e-6, msg=name)
+        torch.testing.assert_close(found.tensors[name], tensor, rtol=1e-9, atol=1e-12, msg=name)
 
 
 def test_all_processes_end_with_what_the_first_wrote(folder: Path) -> None:
@@ -186,9 +200,9 @@ def test_resumed_by_another_number_of_processes(
     train_phi(store["train"], store["val"], categories, CONFIG, folder / "stopped-9", TrainOptions("cpu"))
     expected, found = (read_model(path / "model.safetensors").tensors for path in (alone, folder / "stopped-9"))
     for name, tensor in expected.items():
-        torch.testing.assert_close(found[name], tensor, rtol=1e-4, atol=1e-6, msg=name)
+        torch.testing.assert_close(found[name], tensor, rtol=1e-9, atol=1e-12, msg=name)
     for one, other in zip(log(alone), log(folder / "stopped-9"), strict=True):
-        assert other == pytest.approx(one, rel=1e-5)
+        assert other == pytest.approx(one, rel=1e-9)
 
 
 def assert_same(one: Tensors, other: Tensors) -> None:

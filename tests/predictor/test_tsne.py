@@ -9,6 +9,8 @@ from actstore.errors import InvalidInputError
 from predictor.class_groups import nearest_rows
 from predictor.tsne import tsne
 
+pytestmark = pytest.mark.numeric
+
 
 def test_clusters_lie_apart_and_the_same_points_give_the_same_map(random: np.random.Generator) -> None:
     labels = np.repeat(np.arange(4), 15)
