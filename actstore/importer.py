@@ -155,7 +155,8 @@ def fill_split(
             content.begin()
             stack.callback(content.stop)
         append_rest(writer, split, table, progress)
-        writer.commit(**({} if content is None else {CONTENT: content()}))
+        facts: dict[str, Json] = {} if content is None else {CONTENT: content()}
+        writer.commit(**facts)
 
 
 def append_rest(writer: SplitWriter, split: str, table: Table, progress: Progress | None) -> None:
