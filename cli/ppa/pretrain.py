@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from cli.group import emit, example, json_option
-from cli.progress import Bar, progress
+from cli.ppa.recognition import is_first
+from cli.progress import TrainingBars
 
 if TYPE_CHECKING:
-    from actstore.backbones.training import Progress, TrainingResult
+    from predictor.training.backbones.training import TrainingResult
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 PRESETS = ("quick", "paper-resnet50", "paper-simple", "paper-wrn")
@@ -87,10 +87,12 @@ def pretrain(
     import os
 
     from actstore.allocation import reuse_freed_memory
-    from actstore.backbones.presets import choose_preset
-    from actstore.backbones.training import RunOptions, train_backbone
     from actstore.category_split import alphabetical_split, read_split
     from actstore.sources.spoken import open_images
+    from predictor.training import RunOptions
+    from predictor.training.backbones.config import choose_preset
+    from predictor.training.backbones.training import train_backbone
+    from predictor.training.processes import failing_once
 
     reuse_freed_memory()
     config = choose_preset(preset, seed=seed, **settings)
@@ -99,11 +101,11 @@ def pretrain(
     names = sorted({name for one in sets.values() for name in one.classes})
     split = split or alphabetical_split(names)
     workers = min(8, os.cpu_count() or 1) if workers is None else workers
-    is_first = os.environ.get("RANK", "0") == "0"  # of those that torchrun started
-    with training_bars(is_first) as report:
-        options = RunOptions(device, workers, checkpoint_seconds, restart)
-        result = train_backbone(sets, split, config, out, options, report)
-    if is_first:
+    options = RunOptions(checkpoint_seconds, restart)
+    with failing_once(), TrainingBars(config.backbone) as bars:
+        tell = (bars.report, bars.decoded) if is_first() else (None, None)
+        result = train_backbone(sets, split, config, out, device, workers, options, *tell)
+    if is_first():
         emit({"preset": preset, **result.to_json()}, as_json, lambda: summary(result))
 
 
@@ -115,41 +117,3 @@ def summary(result: TrainingResult) -> str:
         f"best top-1 {result.best_val_top1:.2%}, top-5 {result.best_val_top5:.2%} in epoch {result.best_epoch} on "
         f"{result.val_images:,} held-out images ({result.held_out}){skipped}"
     )
-
-
-@contextmanager
-def training_bars(is_first: bool) -> Iterator[Callable[[Progress], None] | None]:
-    """A bar per stage, with loss and images/s; only one of several processes shows it."""
-    if not is_first:
-        yield None
-        return
-    bars = _Bars()
-    try:
-        yield bars
-    finally:
-        bars.close()
-
-
-class _Bars:
-    def __init__(self) -> None:
-        self._stage: tuple[str, int] | None = None
-        self._context: Any = None
-        self._bar: Bar | None = None
-        self._done = 0
-
-    def __call__(self, now: Progress) -> None:
-        if (now.stage, now.total) != self._stage:
-            self.close()
-            self._stage = (now.stage, now.total)
-            self._context = progress(now.stage, now.total, "images")
-            self._bar, self._done = self._context.__enter__(), 0
-        assert self._bar is not None
-        if now.stage == "train":
-            self._bar.set_postfix_str(f"epoch {now.epoch}, loss {now.loss:.3f}", refresh=False)
-        self._bar.update(now.done - self._done)
-        self._done = now.done
-
-    def close(self) -> None:
-        if self._context is not None:
-            self._context.__exit__(None, None, None)
-            self._context = None

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 import actstore
 from actstore.errors import InvalidInputError
-from actstore.run import RunOptions
 from baselines.nearest_neighbour import NearestNeighbour
 from baselines.triplet import TripletConfig, train_triplet, trained_embedding
 from baselines.triplet_loss import plan_triplets, triplet_loss
+from predictor.training import RunOptions
 
 BASE = ("c4", "c0", "c2", "c5")
 CONFIG = TripletConfig(steps=30, classes_per_batch=4, rows_per_class=4)
