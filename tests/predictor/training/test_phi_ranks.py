@@ -18,11 +18,12 @@ import actstore
 from actstore.category_split import CategorySplit
 from actstore.stream import ClassBatches
 from predictor.phi import Phi, PhiSpec
+from predictor.training import Tensors
 from predictor.training.phi import TrainOptions, train_phi
 from predictor.training.phi_config import choose_config
-from predictor.training.run_files import Tensors, read_model, read_training
+from predictor.training.run_files import read_model, read_training
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 CONFIG = choose_config("code", "phi2", epochs=2, batches=7, learning_rate=0.05, query_norm=True, seed=3)
 
 # Seven categories for two processes: parts of three and four. Every check runs in one pair of processes, as starting

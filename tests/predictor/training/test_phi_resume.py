@@ -15,10 +15,10 @@ import torch
 
 import actstore
 from actstore.category_split import CategorySplit
-from predictor.training import Figures, RunOptions
+from predictor.training import Figures, RunOptions, Tensors
 from predictor.training.phi import TrainOptions, train_phi
 from predictor.training.phi_config import choose_config
-from predictor.training.run_files import Tensors, read_model, read_training
+from predictor.training.run_files import read_model, read_training
 
 STEPS = 14
 EVERY_STEP = TrainOptions("cpu", run=RunOptions(checkpoint_seconds=0))
