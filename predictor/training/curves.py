@@ -41,6 +41,7 @@ def draw_curves(path: Path, history: Sequence[Mapping[str, float]], curves: Curv
             axes.plot(across, values, linestyle=dashes, color=colour, label=name, marker=marker, markersize=3)
         axes.set_ylabel(panel.label)
         axes.set_xlabel(curves.across)
+        axes.xaxis.get_major_locator().set_params(integer=True)
         if len(panel.columns) > 1:
             axes.set_ylim(bottom=0)
             axes.legend(frameon=False)
