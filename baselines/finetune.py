@@ -20,13 +20,10 @@ from torch.nn import functional
 
 from actstore.backbones.head import Head, head_for
 from actstore.backbones.loading import Backbone
-from actstore.backbones.training_data import LabelledImages, Plan
 from actstore.category_split import CategorySplit
 from actstore.classes import ClassIndex
 from actstore.errors import InvalidInputError
 from actstore.methods import Method, Support
-from actstore.run import Figures, Report, RunOptions, Trained
-from actstore.run import train as run
 from actstore.sampling import draw_support, generator
 from actstore.sources.items import ImageSet, Loadable
 from baselines.image_training import (
@@ -39,6 +36,9 @@ from baselines.image_training import (
     images_of,
     trainable,
 )
+from predictor.training import Figures, Report, RunOptions, Trained
+from predictor.training import train as run
+from predictor.training.backbones.images import LabelledImages, Plan
 
 METHOD = "finetune-images"
 _STREAM = 20  # of actstore.sampling.generator

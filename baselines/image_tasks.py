@@ -9,16 +9,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from actstore.backbones.presets import choose_preset
 from actstore.backbones.simple import Simple
-from actstore.backbones.training_batches import MEMORY_LIMIT, Batch, StreamedImages, to_network
-from actstore.backbones.training_data import LabelledImages, evaluation_plan
 from actstore.backbones.transform import Transform
 from actstore.classes import ClassIndex
 from actstore.episodes import Examples
 from actstore.errors import InvalidInputError
 from actstore.sources.items import ImageSet, Loadable
 from actstore.tasks import TaskSize, plan_tasks
+from predictor.training.backbones.batches import MEMORY_LIMIT, Batch, StreamedImages, to_network
+from predictor.training.backbones.config import choose_preset
+from predictor.training.backbones.images import LabelledImages, evaluation_plan
 
 _DECODE_BATCH = 100
 Decoded = Callable[[int, int], None]  # images done, images in all

@@ -9,25 +9,23 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
 from actstore.backbones.loading import Backbone
 from actstore.backbones.network import Network
-from actstore.backbones.presets import TrainingConfig
-from actstore.backbones.training_batches import IGNORED, Batch, open_feed, to_network
-from actstore.backbones.training_data import LabelledImages, Plan, Rows
 from actstore.backbones.weights import save_weights
 from actstore.category_split import CategorySplit
 from actstore.errors import InvalidInputError
-from actstore.run import Figures, Tensors, Trainee, optimiser_state, restore_optimiser
 from actstore.sampling import epoch_order
 from actstore.sources.items import ImageSet, Loadable
-from actstore.tensorfile import below
+from predictor.training import Figures, Tensors, Trainee
+from predictor.training.backbones.batches import IGNORED, Batch, open_feed, to_network
+from predictor.training.backbones.config import TrainingConfig
+from predictor.training.backbones.images import LabelledImages, Plan, Rows, images_of_classes
+from predictor.training.schedule import cosine
 
 WEIGHTS, STORE = "weights.safetensors", "store.zarr"  # in the folder of a training
-_NETWORK = "network."
 Decoded = Callable[[int, int], None]  # images done, images in all
 
 
@@ -53,6 +51,8 @@ class ImageConfig:
 class ImageTrainee(Trainee):
     """All layers of a network under training by SGD, at a rate that falls to 0."""
 
+    prefix = "network."
+
     def __init__(
         self,
         backbone: Backbone,
@@ -65,9 +65,9 @@ class ImageTrainee(Trainee):
         decoded: Decoded | None = None,
     ) -> None:
         self._backbone, self._classes, self._config, self._device = backbone, classes, config, device
-        self.network = network
+        self.module = self.network = network
         self.network.to(device).to(memory_format=torch.channels_last).train()  # type: ignore[call-overload]
-        self._optimiser = torch.optim.SGD(
+        self.optimiser = torch.optim.SGD(
             network.parameters(), config.learning_rate, config.momentum, weight_decay=config.weight_decay
         )
         self._feed = open_feed(images, backbone.transform, _decoding(backbone, config), True, workers, False, decoded)
@@ -88,20 +88,8 @@ class ImageTrainee(Trainee):
         images, targets = to_network(next(self._batches), self._backbone.transform, self._device)
         readable = targets != IGNORED
         loss, figures = self.loss(images[readable], targets[readable])
-        for group in self._optimiser.param_groups:
-            group["lr"] = self._config.learning_rate * (1 + np.cos(np.pi * number / self._config.steps)) / 2
-        self._optimiser.zero_grad()
-        loss.backward()  # type: ignore[no-untyped-call]
-        self._optimiser.step()
+        self.descend(loss, self._config.learning_rate * cosine(number, self._config.steps))
         return {"loss": float(loss.detach()), **figures}
-
-    def state(self) -> Tensors:
-        weights = {_NETWORK + name: tensor for name, tensor in self.network.state_dict().items()}
-        return {**weights, **optimiser_state(self._optimiser, self.network)}
-
-    def restore(self, tensors: Tensors) -> None:
-        self.network.load_state_dict(below(tensors, _NETWORK))
-        restore_optimiser(self._optimiser, self.network, tensors)
 
     def model(self) -> Tensors:
         """The classifier; the whole network is in WEIGHTS."""
@@ -134,9 +122,7 @@ def images_of(sets: Mapping[str, ImageSet[Loadable]], names: Sequence[str]) -> L
     if "train" not in sets:
         raise InvalidInputError(f"expected images in a split 'train', got {', '.join(sets) or 'no images at all'}")
     CategorySplit(tuple(names)).require_known(sets["train"].classes)
-    target_of = {name: target for target, name in enumerate(names)}
-    items = [item for item in sets["train"].items if item.label in target_of]
-    return LabelledImages(items, np.array([target_of[item.label or ""] for item in items], np.int64))
+    return images_of_classes(sets["train"], names)
 
 
 def identify(

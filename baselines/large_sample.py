@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -13,6 +12,7 @@ from torch import Tensor
 from actstore.methods import Support
 from actstore.sampling import generator
 from baselines.nearest_neighbour import draw_share
+from predictor.training.schedule import cosine
 
 if TYPE_CHECKING:
     from actstore.split import Split
@@ -39,7 +39,7 @@ class RowTraining:
 
     def rate(self, step: int, mean_square: float, categories: int) -> float:
         """Of one step, for activations of this mean squared length."""
-        return categories * self.learning_rate / mean_square * (1 + math.cos(math.pi * step / self.steps)) / 2
+        return categories * self.learning_rate / mean_square * cosine(step, self.steps)
 
 
 class LargeSample:

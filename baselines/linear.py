@@ -19,11 +19,12 @@ from torch.nn import functional
 
 from actstore.backbones.head import Head, write_head
 from actstore.errors import InvalidInputError
-from actstore.run import Figures, Report, RunOptions, Tensors, Trained, Trainee, optimiser_state, restore_optimiser
-from actstore.run import train as run
 from actstore.sampling import epoch_order, generator
 from actstore.search.by_class import ClassRows
 from actstore.tensors import borrow
+from predictor.training import Figures, Report, RunOptions, Tensors, Trained, Trainee
+from predictor.training import train as run
+from predictor.training.schedule import cosine
 
 if TYPE_CHECKING:
     from actstore.split import Split
@@ -76,6 +77,8 @@ def trained_head(trained: Trained) -> Head:
 class LinearTrainee(Trainee):
     """rows and held_out: (n, 2) pairs of a row and its place among the classes."""
 
+    prefix = "layer."
+
     def __init__(
         self,
         train: Split,
@@ -89,10 +92,10 @@ class LinearTrainee(Trainee):
         self._config, self._device = config, device
         self._mean, self._scale = (part.to(device) for part in _moments(train, names))
         self._steps = max(1, len(rows) // config.batch_size)
-        self.layer = nn.Linear(train.dim, len(names), device="meta").to_empty(device=device)
+        self.module = self.layer = nn.Linear(train.dim, len(names), device="meta").to_empty(device=device)
         for parameter in self.layer.parameters():
             nn.init.zeros_(parameter)
-        self._optimiser = torch.optim.SGD(
+        self.optimiser = torch.optim.SGD(
             self.layer.parameters(), momentum=0.9, weight_decay=config.weight_decay, nesterov=True
         )
         self._best = {name: tensor.clone() for name, tensor in self.layer.state_dict().items()}
@@ -105,13 +108,8 @@ class LinearTrainee(Trainee):
             self._epoch, self._order = epoch, epoch_order(len(self._rows), self._config.seed, epoch)
         size = self._config.batch_size
         batch = self._rows[self._order[place * size : (place + 1) * size]]
-        rate = self._config.learning_rate * (1 + np.cos(np.pi * number / (self._config.epochs * self._steps))) / 2
-        for group in self._optimiser.param_groups:
-            group["lr"] = rate
         loss = functional.cross_entropy(self.layer(self._gather(batch)), self._targets(batch))
-        self._optimiser.zero_grad()
-        loss.backward()  # type: ignore[no-untyped-call]
-        self._optimiser.step()
+        self.descend(loss, self._config.learning_rate * cosine(number, self._config.epochs * self._steps))
         return {"loss": float(loss.detach())}
 
     def measure(self) -> Figures:
@@ -132,17 +130,15 @@ class LinearTrainee(Trainee):
 
     def state(self) -> Tensors:
         return {
-            **{f"layer.{name}": tensor for name, tensor in self.layer.state_dict().items()},
+            **super().state(),
             **{f"best.{name}": tensor for name, tensor in self._best.items()},
-            **optimiser_state(self._optimiser, self.layer),
             "best_top1": self._best_top1,
             "since": self._since,
         }
 
     def restore(self, tensors: Tensors) -> None:
-        self.layer.load_state_dict({name: tensors[f"layer.{name}"] for name in self._best})
+        super().restore(tensors)
         self._best = {name: tensors[f"best.{name}"].to(self._device) for name in self._best}
-        restore_optimiser(self._optimiser, self.layer, tensors)
         self._best_top1, self._since = tensors["best_top1"], tensors["since"]
         self.has_converged = int(self._since) >= self._config.patience
 

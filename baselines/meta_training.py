@@ -13,31 +13,22 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
 from torch.nn import functional
 
 from actstore.episodes import Examples
 from actstore.errors import InvalidInputError
-from actstore.run import (
-    Figures,
-    Report,
-    RunOptions,
-    Tensors,
-    Trained,
-    Trainee,
-    optimiser_state,
-    restore_optimiser,
-    train,
-)  # fmt: skip
-from actstore.run_files import MODEL, read_model
 from actstore.tasks import TaskSize
+from actstore.tensorfile import below
 from baselines.image_tasks import as_images, draw_tasks
 from baselines.maml import Maml
 from baselines.matching import MatchingNetwork
 from baselines.meta_learner import MetaLearner
 from baselines.meta_lstm import MetaLstm
 from baselines.prototypical import PrototypicalNetwork
+from predictor.training import Figures, Report, RunOptions, Tensors, Trained, Trainee, train
+from predictor.training.run_files import MODEL, read_model
 
+LEARNER = "learner."  # in names of tensors
 STEPS_PER_LINE = 50  # of the log
 
 
@@ -137,10 +128,12 @@ def train_learner(
 class MetaTrainee(Trainee):
     """A learner under training by Adam on the cross-entropy of its scores."""
 
+    prefix = LEARNER
+
     def __init__(self, config: MetaConfig, examples: Examples, device: torch.device) -> None:
         self._config, self._examples, self._device = config, examples, device
-        self.learner = make_learner(config).to(device).train()
-        self._optimiser = torch.optim.Adam(self.learner.parameters(), config.learning_rate)
+        self.module = self.learner = make_learner(config).to(device).train()
+        self.optimiser = torch.optim.Adam(self.learner.parameters(), config.learning_rate)
         self._began, self._spent = time.monotonic(), 0.0
 
     def step(self, number: int) -> Figures:
@@ -151,31 +144,19 @@ class MetaTrainee(Trainee):
         logits = self.learner.scores(shown, asked).flatten(0, 1)  # (tasks * n, way)
         wanted = targets.flatten().to(self._device)
         loss = functional.cross_entropy(logits, wanted)
-        self._optimiser.zero_grad()
-        loss.backward()  # type: ignore[no-untyped-call]
-        self._optimiser.step()
+        self.descend(loss)
         self.has_converged = 0 < config.seconds <= self._seconds()
         return {"loss": loss.item(), "accuracy": (logits.argmax(1) == wanted).double().mean().item()}
 
     def state(self) -> Tensors:
-        spent = torch.tensor([self._seconds()], dtype=torch.float64)
-        return {**self.model(), **optimiser_state(self._optimiser, self.learner), "seconds": spent}
+        return {**super().state(), "seconds": torch.tensor([self._seconds()], dtype=torch.float64)}
 
     def restore(self, tensors: Tensors) -> None:
+        super().restore(tensors)
         self._began, self._spent = time.monotonic(), float(tensors["seconds"])
-        self.learner.load_state_dict(_model_of(tensors))
-        restore_optimiser(self._optimiser, self.learner, tensors)
-
-    def model(self) -> Tensors:
-        return {f"learner.{name}": tensor for name, tensor in self.learner.state_dict().items()}
 
     def _seconds(self) -> float:
         return self._spent + time.monotonic() - self._began
-
-
-def _model_of(tensors: Mapping[str, Tensor]) -> Tensors:
-    prefix = "learner."
-    return {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
 
 
 def read_learner(folder: Path, device: torch.device) -> tuple[MetaLearner, Trained]:
@@ -187,5 +168,5 @@ def read_learner(folder: Path, device: torch.device) -> tuple[MetaLearner, Train
         raise InvalidInputError(f"{folder} must hold one of {', '.join(LEARNERS)}, got {found}; choose another folder")
     config = MetaConfig(**trained.identity["config"])
     learner = make_learner(config)
-    learner.load_state_dict(_model_of(trained.tensors))
+    learner.load_state_dict(below(trained.tensors, LEARNER))
     return learner.to(device).eval(), trained

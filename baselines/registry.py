@@ -12,7 +12,6 @@ from actstore.backbones.head import Head
 from actstore.category_split import CategorySplit
 from actstore.errors import InvalidInputError
 from actstore.methods import Method
-from actstore.run_files import MODEL, Trained, read_trained
 from baselines.child import Child
 from baselines.class_mean import ClassMean
 from baselines.finetune import METHOD as FINETUNE_IMAGES
@@ -27,6 +26,7 @@ from baselines.oracle import LinearOracle, NearestOracle
 from baselines.triplet import METHOD as TRIPLET
 from baselines.triplet import trained_embedding
 from baselines.triplet_images import METHOD as TRIPLET_IMAGES
+from predictor.training.run_files import MODEL, Trained, read_trained
 
 if TYPE_CHECKING:
     from actstore.split import Split

@@ -16,11 +16,12 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from actstore.run import Figures, Report, RunOptions, Tensors, Trained, Trainee, optimiser_state, restore_optimiser
-from actstore.run import train as run
 from actstore.search.by_class import ClassRows, unit
 from actstore.tensors import borrow
 from baselines.triplet_loss import plan_triplets, triplet_loss
+from predictor.training import Figures, Report, RunOptions, Trained, Trainee
+from predictor.training import train as run
+from predictor.training.schedule import cosine
 
 if TYPE_CHECKING:
     from actstore.split import Split
@@ -63,8 +64,8 @@ class TripletTrainee(Trainee):
         self._train, self._config, self._device = train, config, device
         self._labels = np.array([train.class_index.position(name) for name in base], np.int64)
         ClassRows.of(train.class_index, self._labels)  # refuses a class without rows
-        self.embedding = Embedding(train.dim).to(device)
-        self._optimiser = torch.optim.SGD(
+        self.module = self.embedding = Embedding(train.dim).to(device)
+        self.optimiser = torch.optim.SGD(
             self.embedding.parameters(), config.learning_rate, config.momentum, weight_decay=config.weight_decay
         )
 
@@ -78,22 +79,8 @@ class TripletTrainee(Trainee):
         loss, active = triplet_loss(
             self.embedding(activations), torch.from_numpy(places).to(self._device), config.margin
         )
-        for group in self._optimiser.param_groups:
-            group["lr"] = config.learning_rate * (1 + np.cos(np.pi * number / config.steps)) / 2
-        self._optimiser.zero_grad()
-        loss.backward()  # type: ignore[no-untyped-call]
-        self._optimiser.step()
+        self.descend(loss, config.learning_rate * cosine(number, config.steps))
         return {"loss": float(loss.detach()), "active": float(active)}
-
-    def state(self) -> Tensors:
-        return {**self.embedding.state_dict(), **optimiser_state(self._optimiser, self.embedding)}
-
-    def restore(self, tensors: Tensors) -> None:
-        self.embedding.load_state_dict({"change": tensors["change"]})
-        restore_optimiser(self._optimiser, self.embedding, tensors)
-
-    def model(self) -> Tensors:
-        return self.embedding.state_dict()
 
 
 def train_triplet(

@@ -17,14 +17,14 @@ import torch
 from torch import Tensor
 
 from actstore.backbones.loading import Backbone
-from actstore.backbones.training_data import LabelledImages, Plan
 from actstore.category_split import CategorySplit
 from actstore.classes import ClassIndex
-from actstore.run import Figures, Report, RunOptions, Trained
-from actstore.run import train as run
 from actstore.sources.items import ImageSet, Loadable
 from baselines.image_training import Decoded, ImageConfig, ImageTrainee, identify, images_of, trainable
 from baselines.triplet_loss import plan_triplets, triplet_loss
+from predictor.training import Figures, Report, RunOptions, Trained
+from predictor.training import train as run
+from predictor.training.backbones.images import LabelledImages, Plan
 
 METHOD = "triplet-images"
 PER_CLASS = 4  # images of a class in a batch

@@ -145,7 +145,9 @@ ABOUT_TRAINING = Kind("a training's description", _object("identity"))
 LOG = Kind("a training's log", _begins("step,", "step\n", "epoch,step,"))
 WEIGHTS = Kind("a backbone's weights", _metadata("backbone"))
 HEAD = Kind("a trained classifier", _metadata("classes"))
-BACKBONE_CHECKPOINT = Kind("a checkpoint of `ppa pretrain`", _metadata("training"))
+BACKBONE_CHECKPOINT = Kind(
+    "a checkpoint of `ppa pretrain`", lambda path: _metadata("training")(path) or TRAINING.test(path)
+)  # the former is of earlier releases
 TABLES = {
     ".md": Kind("a table", _begins("| method")),
     ".csv": Kind("a table", _begins("method,")),

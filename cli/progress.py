@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Protocol
 
@@ -70,23 +70,53 @@ class _Locked:
 
 
 class SplitBars:
-    """One bar after the other for an import that fills several splits."""
+    """One bar after the other for work on several splits; figures: the newest of each name are shown beside it."""
 
     def __init__(self, what: str, unit: str = "rows") -> None:
         self._what, self._unit, self._split, self._done = what, unit, "", 0
+        self._figures: dict[str, float] = {}
         self._context: Any = None
         self._bar: Bar | None = None
 
-    def __call__(self, split: str, done: int, total: int) -> None:
+    def __call__(self, split: str, done: int, total: int, figures: Mapping[str, float] | None = None) -> None:
         if split != self._split:
             self.close()
             self._context = progress(f"{self._what} {split}", total, self._unit)
             self._bar, self._split, self._done = self._context.__enter__(), split, 0
         assert self._bar is not None
+        if figures:
+            self._figures |= figures
+            text = ", ".join(f"{key} {value:.3g}" for key, value in self._figures.items())
+            self._bar.set_postfix_str(text, refresh=False)
         self._bar.update(done - self._done)
         self._done = done
 
     def close(self) -> None:
         if self._context is not None:
             self._context.__exit__(None, None, None)
-            self._context = None
+            self._context, self._split = None, ""
+
+
+class TrainingBars:
+    """What a training tells: of images that it decodes, then of its steps with their figures."""
+
+    def __init__(self, name: str) -> None:
+        self._name, self._decoding, self._training = name, SplitBars("decode", "images"), SplitBars("train", "steps")
+
+    def decoded(self, done: int, total: int) -> None:
+        self._decoding("images", done, total)
+        if done == total:
+            self._decoding.close()
+
+    def report(self, done: int, total: int, figures: Mapping[str, float]) -> None:
+        self._training(self._name, done, total, figures)
+
+    def close(self) -> None:
+        self._decoding.close()
+        self._training.close()
+
+    def __enter__(self) -> TrainingBars:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

@@ -8,11 +8,11 @@ from typing import Any
 
 from actstore.category_split import CategorySplit
 from actstore.errors import InvalidInputError
-from actstore.run_files import CHECKPOINT, MODEL, read_model
 from actstore.split import Split
 from actstore.tensorfile import below
 from predictor.phi import LAYERS, Phi, build_phi
-from predictor.train import WEIGHTS
+from predictor.training.phi import WEIGHTS
+from predictor.training.run_files import CHECKPOINT, MODEL, read_model
 
 
 @dataclass(frozen=True)

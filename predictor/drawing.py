@@ -23,10 +23,11 @@ from predictor.figures.methods import draw_methods
 from predictor.figures.sheet import draw_sheet
 from predictor.figures.shots import draw_shots
 from predictor.figures.style import save_both
-from predictor.figures.training import draw_runs, read_log
+from predictor.figures.training import draw_runs
 from predictor.method_key import CALIBRATED, LABELS
 from predictor.run_folder import CLASS_MAP, read_records
 from predictor.support_sheet import images_of, make_sheet
+from predictor.training.run_files import read_log
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -15,7 +15,7 @@ from typing import Any
 
 from actstore.errors import DamagedError, InvalidInputError, spoken
 from actstore.places import Place, stores_in
-from actstore.run_files import MODEL
+from predictor.training.run_files import MODEL
 
 FIGURES, CLASS_MAP = "figures", "class-map.json"
 TABLE, EPISODES, BENCH, STEPS = "table.json", "episodes.json", "bench-inference.json", "steps.json"

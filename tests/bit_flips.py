@@ -15,12 +15,10 @@ from actstore.backbones.construction import build_network
 from actstore.backbones.head import Head, read_head, write_head
 from actstore.backbones.loading import load_backbone
 from actstore.backbones.recorded import load_recorded
-from actstore.backbones.training_checkpoint import TrainingState, load_checkpoint, save_checkpoint
 from actstore.backbones.weights import save_weights
 from actstore.category_split import CategorySplit, read_split, write_split
 from actstore.errors import DamagedError
 from actstore.hierarchy import ACTIVATIONS, FLAT_ARRAYS, open_array
-from actstore.run_files import CHECKPOINT, read_training, write_training
 from actstore.search.indexing import build_index
 from actstore.search.levels import build_levels
 from actstore.search.table import RowTable
@@ -31,9 +29,10 @@ from predictor.calibration_file import load_calibrations, save_calibrations
 from predictor.checkpoint import load_phi
 from predictor.classifier import Classifier
 from predictor.classifier_file import load_classifier, save_classifier
-from predictor.config import TrainConfig
 from predictor.phi import Phi, PhiSpec
-from predictor.train import TrainOptions, train_phi
+from predictor.training.phi import TrainOptions, train_phi
+from predictor.training.phi_config import TrainConfig
+from predictor.training.run_files import CHECKPOINT, read_training, write_training
 
 DIM, ROWS, CLASSES = 16, 1300, 5
 
@@ -126,12 +125,12 @@ def _run_kinds(folder: Path) -> Iterator[Kind]:
     yield Kind("phi", (run / "model.safetensors", run / "model.json"), phi)
     yield Kind("calibration", (run / "calibration.json",), lambda: load_calibrations(run))
     yield Kind("classifier", (folder / "classifier.safetensors",), scores)
-    yield Kind("checkpoint of a training", (folder / CHECKPOINT,), checkpoint)
+    yield Kind("checkpoint of a training", (folder / CHECKPOINT, folder / "checkpoint.json"), checkpoint)
     yield Kind("category split", (split,), lambda: read_split(split))
 
 
 def _network_kinds(folder: Path) -> Iterator[Kind]:
-    weights, head, out = folder / "weights.safetensors", folder / "head.safetensors", folder / "pretrain"
+    weights, head = folder / "weights.safetensors", folder / "head.safetensors"
     plain = folder / "weights.pt"
     network = build_network("small", 2)
     save_weights(weights, network, "small", ("a", "b"))
@@ -144,12 +143,6 @@ def _network_kinds(folder: Path) -> Iterator[Kind]:
         "transform": backbone.transform.to_json(),
     }
     write_head(head, Head(torch.rand(3, DIM), torch.rand(3), ("a", "b", "c")))
-    small = torch.nn.Linear(4, 2)
-    optimiser = torch.optim.SGD(small.parameters(), 0.1, 0.9)
-    small(torch.ones(1, 4)).sum().backward()
-    optimiser.step()
-    out.mkdir()
-    save_checkpoint(out, {"config": {}}, TrainingState(epoch=1, step=2, loss_sum=0.5), small, optimiser)
 
     def recorded(path: Path) -> Callable[[], Any]:
         return lambda: load_recorded({**record, "weights": str(path)}).weights_sha256
@@ -158,17 +151,9 @@ def _network_kinds(folder: Path) -> Iterator[Kind]:
         found = read_head(head)
         return found.weight.tolist(), found.bias.tolist(), found.classes
 
-    def resumed() -> Any:
-        fresh = torch.nn.Linear(4, 2)
-        own = torch.optim.SGD(fresh.parameters(), 0.1, 0.9)
-        state = load_checkpoint(out, {"config": {}}, fresh, own)
-        momenta = {str(number): one["momentum_buffer"] for number, one in enumerate(own.state.values())}
-        return state, _plain(fresh.state_dict()), _plain(momenta)
-
     yield Kind("backbone weights", (weights,), recorded(weights))
     yield Kind("backbone weights with a recorded hash", (plain,), recorded(plain))
     yield Kind("head", (head,), rows)
-    yield Kind("checkpoint of a backbone", (out / "checkpoint.safetensors", out / "checkpoint.json"), resumed)
 
 
 def _plain(tensors: dict[str, torch.Tensor]) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Iterable
 from pathlib import Path
 
 import click
@@ -18,6 +19,7 @@ ALLOWED = {
     "baselines": {"baselines", "predictor", "actstore"},
     "cli": set(PACKAGES),
 }
+OPEN_TO_BASELINES = ("predictor.training", "predictor.protocol")
 # library -> files that may import it, as prefixes of their path
 HOMES = {
     "zarr": ("actstore/hierarchy.py",),
@@ -30,7 +32,6 @@ HOMES = {
         "predictor/figures/",
         "predictor/drawing.py",
         "actstore/sources/glyph_drawing.py",
-        "actstore/backbones/training_log.py",
     ),
     "sklearn": ("predictor/tsne.py",),
     "scipy": ("predictor/evaluate.py",),
@@ -49,13 +50,17 @@ LIGHT = (
 
 def imports(file: Path, top_level_only: bool = False) -> set[str]:
     tree = ast.parse(file.read_text())
-    nodes = tree.body if top_level_only else list(ast.walk(tree))
+    return {name.split(".")[0] for name in _modules(tree.body if top_level_only else list(ast.walk(tree)))}
+
+
+def _modules(nodes: Iterable[ast.AST]) -> set[str]:
+    """With dots, as they are imported."""
     found: set[str] = set()
     for node in nodes:
         if isinstance(node, ast.Import):
-            found |= {alias.name.split(".")[0] for alias in node.names}
+            found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.level == 0:
-            found.add((node.module or "").split(".")[0])
+            found.add(node.module or "")
     return found
 
 
@@ -68,6 +73,12 @@ def test_imports_point_one_way(file: Path) -> None:
     package = relative(file).split("/")[0]
     own = imports(file) & set(PACKAGES)
     assert own <= ALLOWED[package], f"{relative(file)} imports {own - ALLOWED[package]}"
+
+
+@pytest.mark.parametrize("file", [f for f in FILES if relative(f).startswith("baselines/")], ids=relative)
+def test_baselines_use_the_protocol_and_the_training_of_the_predictor_alone(file: Path) -> None:
+    used = {name for name in _modules(ast.walk(ast.parse(file.read_text()))) if name.split(".")[0] == "predictor"}
+    assert all(name.startswith(OPEN_TO_BASELINES) for name in used), f"{relative(file)} imports {used}"
 
 
 @pytest.mark.parametrize("file", FILES, ids=relative)

@@ -10,10 +10,10 @@ import actstore
 from actstore.category_split import CategorySplit
 from baselines.nearest_neighbour import NearestNeighbour
 from predictor.checkpoint import load_phi
-from predictor.config import choose_config
 from predictor.evaluate import all_way_task, class_means, evaluate
 from predictor.method import PredictedParameters
-from predictor.train import train_phi
+from predictor.training.phi import train_phi
+from predictor.training.phi_config import choose_config
 
 
 def test_phi2_is_ahead_of_nearest_neighbours_on_novel_categories(real_activations: Path, tmp_path: Path) -> None:

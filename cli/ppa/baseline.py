@@ -16,9 +16,10 @@ from cli.ppa.baseline_images import IMAGE_TRAINERS
 from cli.ppa.baseline_request import Request, Trainer
 from cli.ppa.baseline_tasks import TASK_TRAINERS, task_options
 from cli.ppa.recognition import claim_run, run_options, split_file_option
+from cli.progress import TrainingBars
 
 if TYPE_CHECKING:
-    from actstore.run import Trained
+    from predictor.training import Trained
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 # name -> how it is trained, and which of the options below it takes
@@ -94,11 +95,9 @@ def baseline(ctx: click.Context, /, name: str, out: Path | None, as_json: bool, 
             raise click.UsageError(f"{spoken} does not apply to the baseline {name}")
     folder = out or Path("runs") / name
     claim_run(folder, given["split_file"], given["weights"])
-    request = Request(name, folder, given)
-    try:
+    with TrainingBars(name) as bars:
+        request = Request(name, folder, given, bars)
         trained = trainer.train(request)
-    finally:
-        request.close()
     result = {"baseline": name, "folder": str(folder), "steps": trained.steps, "seconds": trained.seconds,
               **trained.figures, **request.more}  # fmt: skip
     emit(result, as_json, lambda: summary(name, folder, trained, request.more))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from cli.ppa.baseline_request import Request, Trainer
 
 if TYPE_CHECKING:
-    from actstore.run import Trained
+    from predictor.training import Trained
 
 
 def _triplet(request: Request) -> Trained:
@@ -16,7 +16,7 @@ def _triplet(request: Request) -> Trained:
     rows, categories = request.open_rows()
     config = TripletConfig(seed=request.given["seed"], **request.settings("steps", "learning_rate"))
     return train_triplet(
-        rows, categories.base, request.folder, config, request.device, request.run_options, request.report
+        rows, categories.base, request.folder, config, request.device, request.run_options, request.bars.report
     )
 
 
@@ -29,7 +29,7 @@ def _linear(request: Request) -> Trained:
     changed = request.settings("epochs", "batch_size", "learning_rate")
     config = LinearConfig(seed=request.given["seed"], **changed)
     return train_linear(
-        rows, names, request.folder, request.name, config, request.device, request.run_options, request.report
+        rows, names, request.folder, request.name, config, request.device, request.run_options, request.bars.report
     )
 
 

@@ -12,7 +12,7 @@ from cli.ppa.baseline_request import Request, Trainer
 from cli.progress import SplitBars
 
 if TYPE_CHECKING:
-    from actstore.run import Trained
+    from predictor.training import Trained
 
 OPTIONS = frozenset(
     {"images", "backbone", "weights", "workers", "flip", "steps", "batch_size", "learning_rate", "extract"}
@@ -54,22 +54,13 @@ def _train(request: Request, sets: Sets, train: Callable[..., Trained], **more: 
     categories = request.categories(sorted({name for images in sets.values() for name in images.classes}))
     changed = request.settings("steps", "batch_size", "learning_rate", "flip")
     config = ImageConfig(seed=request.given["seed"], **changed)
-    decoding = SplitBars("decode", "images")
-
-    def decoded(done: int, total: int) -> None:
-        decoding("train", done, total)
-        if done == total:
-            decoding.close()
-
-    try:
-        return train(
-            sets, categories, backbone, request.folder, config, device=request.device,
-            workers=request.given["workers"] or 0, options=request.run_options, report=request.report,
-            decoded=decoded, **more,
-        )  # fmt: skip
-    finally:
-        decoding.close()
-        request.close()
+    trained = train(
+        sets, categories, backbone, request.folder, config, device=request.device,
+        workers=request.given["workers"] or 0, options=request.run_options, report=request.bars.report,
+        decoded=request.bars.decoded, **more,
+    )  # fmt: skip
+    request.bars.close()
+    return trained
 
 
 def _extract(request: Request, sets: Sets) -> None:

@@ -11,7 +11,7 @@ import click
 
 from cli.options import find_store
 from cli.ppa.recognition import choose_categories
-from cli.progress import progress
+from cli.progress import TrainingBars
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from actstore import Split
     from actstore.category_split import CategorySplit
-    from actstore.run import RunOptions, Trained
+    from predictor.training import RunOptions, Trained
 
 
 @dataclass(frozen=True)
@@ -38,10 +38,8 @@ class Request:
     name: str
     folder: Path
     given: Mapping[str, Any]
+    bars: TrainingBars
     more: dict[str, Any] = field(default_factory=dict)
-    _bar: Any = None
-    _context: Any = None
-    _done: int = 0
 
     def settings(self, *names: str) -> dict[str, Any]:
         """Those of these options that were given, for a configuration whose defaults are the others."""
@@ -60,7 +58,7 @@ class Request:
 
     @property
     def run_options(self) -> RunOptions:
-        from actstore.run import RunOptions
+        from predictor.training import RunOptions
 
         return RunOptions(self.given["checkpoint_seconds"], self.given["restart"])
 
@@ -73,17 +71,3 @@ class Request:
 
         store = actstore.open(find_store(self.given["store"]))
         return store[self.given["train_split"] or "train"], self.categories(store.classes)
-
-    def report(self, done: int, total: int, figures: Mapping[str, float]) -> None:
-        """Progress of the training."""
-        if self._context is None:
-            self._context = progress(f"train {self.name}", total, "steps")
-            self._bar = self._context.__enter__()
-        self._bar.set_postfix_str(", ".join(f"{key} {value:.3g}" for key, value in figures.items()), refresh=False)
-        self._bar.update(done - self._done)
-        self._done = done
-
-    def close(self) -> None:
-        if self._context is not None:
-            self._context.__exit__(None, None, None)
-            self._context = None

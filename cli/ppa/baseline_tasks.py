@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from cli.ppa.baseline_request import Request, Trainer
-from cli.progress import SplitBars
 
 if TYPE_CHECKING:
-    from actstore.run import Trained
+    from predictor.training import Trained
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 LARGEST = 80  # pixels: the paper's; smaller images stay as small as they are
@@ -53,15 +52,15 @@ def _train(request: Request) -> Trained:
     size = request.given["image_size"] or min(LARGEST, *next(iter(sets.values())).items[0].load().size)
     changed = request.settings(*SETTINGS, *OWN[request.name])
     config = choose_meta_config(request.name, image_size=size, seed=request.given["seed"], **changed)
-    decoding = SplitBars("decode", "images")
-    try:
-        examples = decode_classes(
-            sets, base, size, request.given["workers"] or 0, lambda done, total: decoding("images", done, total)
-        )
-    finally:
-        decoding.close()
+    examples = decode_classes(sets, base, size, request.given["workers"] or 0, request.bars.decoded)
     return train_learner(
-        config, examples, request.given["images"], request.folder, request.device, request.run_options, request.report
+        config,
+        examples,
+        request.given["images"],
+        request.folder,
+        request.device,
+        request.run_options,
+        request.bars.report,
     )
 
 

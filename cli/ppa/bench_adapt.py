@@ -57,8 +57,8 @@ def predicted(phi: Path | None, dim: int, categories: int, shots: int, base: int
     from baselines.adaptation import seconds_per_epoch
     from predictor.checkpoint import load_phi
     from predictor.classifier import Classifier
-    from predictor.config import TrainConfig
     from predictor.phi import Phi
+    from predictor.training.phi_config import TrainConfig
 
     network = Phi(TrainConfig().spec(dim)).eval().requires_grad_(False) if phi is None else load_phi(phi).phi
     dim = network.spec.dim

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -11,10 +10,10 @@ import click
 
 from cli.group import emit, example, json_option
 from cli.ppa.recognition import choose_categories, is_first, split_file_option
-from cli.progress import Bar, progress
+from cli.progress import TrainingBars
 
 if TYPE_CHECKING:
-    from actstore.backbones.training import Progress, TrainingResult
+    from predictor.training.backbones.training import TrainingResult
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 PRESETS = ("quick", "paper-resnet50", "paper-simple", "paper-wrn")
@@ -84,9 +83,11 @@ def pretrain(
     import os
 
     from actstore.allocation import reuse_freed_memory
-    from actstore.backbones.presets import choose_preset
-    from actstore.backbones.training import RunOptions, train_backbone
     from actstore.sources.spoken import open_images
+    from predictor.training import RunOptions
+    from predictor.training.backbones.config import choose_preset
+    from predictor.training.backbones.training import train_backbone
+    from predictor.training.processes import failing_once
 
     reuse_freed_memory()
     speaks = is_first()
@@ -97,23 +98,24 @@ def pretrain(
     names = sorted({name for one in sets.values() for name in one.classes})
     split = choose_categories(split_file, names, ["base"])  # images of novel classes need not be there yet
     workers = min(8, os.cpu_count() or 1) if workers is None else workers
-    with training_bars(speaks) as report:
-        options = RunOptions(device, workers, checkpoint_seconds, restart)
-        result = train_backbone(sets, split, config, out, options, report)
+    options = RunOptions(checkpoint_seconds, restart)
+    with failing_once(), TrainingBars(config.backbone) as bars:
+        tell = (bars.report, bars.decoded) if speaks else (None, None)
+        result = train_backbone(sets, split, config, out, device, workers, options, *tell)
     if speaks:
         emit({"preset": preset, **result.to_json()}, as_json, lambda: summary(result))
 
 
 def claim_backbone(out: Path, split_file: Path | None) -> None:
     """OUT may hold an earlier training, and nothing of others under the names of its files."""
-    from actstore.backbones.training_checkpoint import READABLE, TENSORS
-    from actstore.backbones.training_run import BEST, CURVES, LAST, LOG
     from cli import filekinds as kinds
     from cli.outputs import claim_folder
+    from predictor.training.backbones.trainee import BEST, LAST
+    from predictor.training.run_files import CHECKPOINT, CURVES, LOG
 
     names = [
         (BEST, kinds.WEIGHTS), (LAST, kinds.WEIGHTS), (LOG, kinds.LOG), (CURVES, kinds.FIGURE),
-        (TENSORS, kinds.BACKBONE_CHECKPOINT), (READABLE, kinds.ABOUT_TRAINING),
+        (CHECKPOINT, kinds.BACKBONE_CHECKPOINT), ("checkpoint.json", kinds.ABOUT_TRAINING),
     ]  # fmt: skip
     claim_folder(out, names, [split_file])
 
@@ -126,41 +128,3 @@ def summary(result: TrainingResult) -> str:
         f"best top-1 {result.best_val_top1:.2%}, top-5 {result.best_val_top5:.2%} in epoch {result.best_epoch} on "
         f"{result.val_images:,} held-out images ({result.held_out}){skipped}"
     )
-
-
-@contextmanager
-def training_bars(speaks: bool) -> Iterator[Callable[[Progress], None] | None]:
-    """A bar per stage, with loss and images/s; only one of several processes shows it."""
-    if not speaks:
-        yield None
-        return
-    bars = _Bars()
-    try:
-        yield bars
-    finally:
-        bars.close()
-
-
-class _Bars:
-    def __init__(self) -> None:
-        self._stage: tuple[str, int] | None = None
-        self._context: Any = None
-        self._bar: Bar | None = None
-        self._done = 0
-
-    def __call__(self, now: Progress) -> None:
-        if (now.stage, now.total) != self._stage:
-            self.close()
-            self._stage = (now.stage, now.total)
-            self._context = progress(now.stage, now.total, "images")
-            self._bar, self._done = self._context.__enter__(), 0
-        assert self._bar is not None
-        if now.stage == "train":
-            self._bar.set_postfix_str(f"epoch {now.epoch}, loss {now.loss:.3f}", refresh=False)
-        self._bar.update(now.done - self._done)
-        self._done = now.done
-
-    def close(self) -> None:
-        if self._context is not None:
-            self._context.__exit__(None, None, None)
-            self._context = None

@@ -55,14 +55,15 @@ def claim_run(folder: Path, *inputs: Path | None) -> None:
     """What trainings leave in a folder they may replace there, and nothing of others that has such a name."""
     from dataclasses import replace
 
-    from actstore.run_files import CHECKPOINT, LOG, MODEL, READABLE
     from cli import filekinds as kinds
     from cli.outputs import claim_folder
     from predictor.calibration_file import FIGURE, NAME
+    from predictor.training.run_files import CHECKPOINT, CURVES, LOG, MODEL
 
     names = [
-        (MODEL, kinds.TRAINING), (CHECKPOINT, kinds.TRAINING), (READABLE, kinds.ABOUT_TRAINING), (LOG, kinds.LOG),
-        ("curves.png", kinds.FIGURE), ("head.safetensors", kinds.HEAD), ("weights.safetensors", kinds.WEIGHTS),
+        (MODEL, kinds.TRAINING), (CHECKPOINT, kinds.TRAINING), ("model.json", kinds.ABOUT_TRAINING), (LOG, kinds.LOG),
+        ("checkpoint.json", kinds.ABOUT_TRAINING), (CURVES, kinds.FIGURE), ("head.safetensors", kinds.HEAD),
+        ("weights.safetensors", kinds.WEIGHTS),
         (NAME, replace(kinds.CALIBRATION, is_work=False)), (FIGURE, kinds.FIGURE),  # of the weights before
     ]  # fmt: skip
     if is_first():

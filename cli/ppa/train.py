@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -21,13 +20,13 @@ from cli.ppa.recognition import (
     split_file_option,
     store_option,
 )
-from cli.progress import progress
+from cli.progress import TrainingBars
 
 if TYPE_CHECKING:
     from actstore.places import Place
-    from actstore.run import Report, Trained
-    from predictor.config import TrainConfig
-    from predictor.train import TrainOptions
+    from predictor.training import Trained
+    from predictor.training.phi import TrainOptions
+    from predictor.training.phi_config import TrainConfig
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -91,10 +90,10 @@ def train(
     categories; the outcome is that of one process but for rounding.
     """
     from actstore.allocation import reuse_freed_memory
-    from actstore.processes import failing_once
-    from actstore.run import RunOptions
-    from predictor.config import choose_config
-    from predictor.train import TrainOptions
+    from predictor.training import RunOptions
+    from predictor.training.phi import TrainOptions
+    from predictor.training.phi_config import choose_config
+    from predictor.training.processes import failing_once
 
     reuse_freed_memory()
     folder = out or Path("runs") / (phi if preset == "paper" else f"{phi}-{preset}")
@@ -113,34 +112,19 @@ def run(
 ) -> tuple[dict[str, Any], str]:  # fmt: skip
     """Train; returns the result for machines and for people."""
     import actstore
-    from predictor.train import train_phi
+    from predictor.training.phi import train_phi
 
     opened = actstore.open(store)
     rows = opened[train_split]
     categories = choose_categories(split_file, opened.classes)
     test = find_test_split(opened, train_split, test_split)
     say_means_are_computed(rows)
-    with step_bar(config) if is_first() else nullcontext() as report:
-        trained = train_phi(rows, test, categories, config, folder, options, report)
+    with TrainingBars(config.phi) as bars:
+        trained = train_phi(rows, test, categories, config, folder, options, bars.report if is_first() else None)
     warning = seen_novel(rows, categories)
     result = {"steps": trained.steps, "seconds": trained.seconds, "base": len(categories.base),
               "novel": len(categories.novel), **trained.figures, "warning": warning}  # fmt: skip
     return result, "\n".join(filter(None, [summary(config.phi, folder, trained, test is None), warning]))
-
-
-@contextmanager
-def step_bar(config: TrainConfig) -> Iterator[Report]:
-    with progress(f"train {config.phi}", config.steps, "steps") as bar:
-        shown, newest = 0, {}
-
-        def report(done: int, total: int, figures: dict[str, float]) -> None:
-            nonlocal shown
-            newest.update(figures)  # the loss of this step, beside the accuracies of the last line of the log
-            bar.set_postfix_str(", ".join(f"{key} {value:.3g}" for key, value in newest.items()), refresh=False)
-            bar.update(done - shown)
-            shown = done
-
-        yield report
 
 
 def summary(phi: str, folder: Path, trained: Trained, untested: bool) -> str:

@@ -2,6 +2,5 @@
 
 from predictor.figures.style import save, save_both, tidy
 from predictor.figures.trade_off import draw_trade_off
-from predictor.figures.training import draw_training_curves
 
-__all__ = ["draw_trade_off", "draw_training_curves", "save", "save_both", "tidy"]
+__all__ = ["draw_trade_off", "save", "save_both", "tidy"]

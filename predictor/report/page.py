@@ -10,7 +10,6 @@ from typing import Any
 
 import actstore
 from actstore.files import write_atomic
-from actstore.run_files import read_model
 from predictor.checkpoint import TrainedPhi, load_phi
 from predictor.class_map import ClassMap
 from predictor.drawing import TITLES
@@ -26,6 +25,7 @@ from predictor.report.provenance import (
 )
 from predictor.report.tables import all_way_table, episode_table, inference_table, paper_efficiency, shots_filter
 from predictor.run_folder import CLASS_MAP, RunFolder, read_json, read_records
+from predictor.training.run_files import read_model
 
 Record = Mapping[str, Any]
 METRICS = (

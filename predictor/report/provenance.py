@@ -14,8 +14,8 @@ from actstore.category_split import CategorySplit
 from actstore.store import ActivationStore
 from predictor.calibration_file import load_calibrations
 from predictor.checkpoint import TrainedPhi
-from predictor.config import PRESETS
 from predictor.report.html import facts, paragraph, table
+from predictor.training.phi_config import PRESETS
 
 
 def store_facts(store: ActivationStore) -> str:

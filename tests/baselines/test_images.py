@@ -14,12 +14,12 @@ from actstore.category_split import CategorySplit, alphabetical_split
 from actstore.errors import InvalidInputError
 from actstore.extract import BuildOptions, build
 from actstore.methods import Support
-from actstore.run import RunOptions, Trained
 from actstore.sampling import draw_support
 from actstore.sources.spoken import open_images
 from baselines.finetune import Draw, FineTuned, support_rows, train_finetuned
 from baselines.image_training import WEIGHTS, ImageConfig
 from baselines.triplet_images import train_triplet_images
+from predictor.training import RunOptions, Trained
 
 pytestmark = pytest.mark.numeric
 

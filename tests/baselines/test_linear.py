@@ -14,9 +14,9 @@ from actstore.backbones.head import read_head
 from actstore.category_split import CategorySplit
 from actstore.errors import InvalidInputError
 from actstore.methods import Support
-from actstore.run import RunOptions
 from baselines.linear import HEAD, LinearConfig, LinearTrainee, hold_out, train_linear, trained_head
 from baselines.oracle import LinearOracle
+from predictor.training import RunOptions
 
 pytestmark = pytest.mark.numeric
 

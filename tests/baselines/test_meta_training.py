@@ -12,7 +12,6 @@ import torch
 from actstore.category_split import alphabetical_split
 from actstore.episodes import EpisodeMethod, Examples, run_episodes
 from actstore.errors import ActstoreError, InvalidInputError
-from actstore.run import RunOptions
 from actstore.sources.spoken import open_images
 from actstore.tasks import TaskSize
 from baselines.image_tasks import decode_classes, draw_tasks
@@ -25,6 +24,7 @@ from baselines.meta_training import (
     read_learner,
     train_learner,
 )
+from predictor.training import RunOptions
 
 pytestmark = pytest.mark.numeric
 

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 import actstore
 from actstore.errors import InvalidInputError
-from actstore.run import RunOptions
 from baselines.nearest_neighbour import NearestNeighbour
 from baselines.triplet import TripletConfig, train_triplet, trained_embedding
 from baselines.triplet_loss import plan_triplets, triplet_loss
+from predictor.training import RunOptions
 
 pytestmark = pytest.mark.numeric
 

@@ -14,9 +14,9 @@ from actstore.bench.measure import Result, alternate
 from actstore.category_split import alphabetical_split
 from actstore.paper import read_table
 from predictor.classifier import Classifier
-from predictor.config import TrainConfig
 from predictor.phi import Phi
-from predictor.train import PhiTraining
+from predictor.training.phi import PhiTraining
+from predictor.training.phi_config import TrainConfig
 from tests.bench.common import OUT, actstore, report
 
 DIM, CLASSES, ROWS, TURNS = 2048, 1000, 100_000, 15  # 900 of the classes are the base

@@ -17,7 +17,7 @@ from typing import Any
 # imported once, in the process from which every child is forked
 PRELOADED = [
     "tests.bench.soak_child", "cli.actstore", "cli.ppa", "cli.ppa.train", "actstore.extract", "actstore.importer",
-    "actstore.sources.spoken", "actstore.search.bounded", "actstore.search.indexing", "predictor.train", "faiss",
+    "actstore.sources.spoken", "actstore.search.bounded", "actstore.search.indexing", "predictor.training.phi", "faiss",
     "zarr", "obstore",
 ]  # fmt: skip
 

@@ -94,15 +94,15 @@ def test_bad_input_is_one_clear_line(
 
 
 def test_the_presets_of_the_help_are_those_of_the_table() -> None:
-    from actstore.backbones import presets
+    from predictor.training.backbones import config
 
-    assert set(PRESETS) == set(presets.PRESETS)
+    assert set(PRESETS) == set(config.PRESETS)
 
 
 def test_every_setting_has_an_option() -> None:
     from dataclasses import fields
 
-    from actstore.backbones.presets import TrainingConfig
+    from predictor.training.backbones.config import TrainingConfig
 
     options = {parameter.name for parameter in pretrain.params}
     assert {field.name for field in fields(TrainingConfig)} <= options

@@ -7,11 +7,11 @@ from dataclasses import replace
 from typing import Any
 
 from actstore.stream import Batch
-from predictor.train import PhiTraining
+from predictor.training.phi import PhiTraining
 
 
 class PrecisePhiTraining(PhiTraining):
-    """In the place of `predictor.train.PhiTraining`."""
+    """In the place of `predictor.training.phi.PhiTraining`."""
 
     def __init__(self, *given: Any) -> None:
         super().__init__(*given)

@@ -13,9 +13,9 @@ import torch
 import actstore
 from actstore.category_split import CategorySplit
 from actstore.errors import ActstoreError, InvalidInputError
-from actstore.run_files import write_training
 from predictor.checkpoint import load_phi
 from predictor.phi import Phi
+from predictor.training.run_files import write_training
 
 pytestmark = pytest.mark.numeric
 

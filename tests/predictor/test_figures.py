@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from PIL import Image
 
 from actstore.bench.measure import Result
-from predictor.figures import draw_training_curves, save_both
+from predictor.figures import save_both
 from predictor.figures.accuracy_axis import ENDS, from_logit, logit, set_accuracy_axis
 from predictor.figures.channels import draw_channels
 from predictor.figures.contenders import draw_contenders
@@ -23,7 +23,7 @@ from predictor.figures.methods import draw_methods
 from predictor.figures.naming import readable
 from predictor.figures.sheet import draw_sheet
 from predictor.figures.shots import draw_shots
-from predictor.figures.training import draw_runs, read_log
+from predictor.figures.training import draw_runs
 from predictor.support_sheet import SheetRow
 
 
@@ -75,14 +75,10 @@ def test_channels_with_and_without_a_head(random: np.random.Generator, tmp_path:
     inside(figure, tmp_path)
 
 
-def test_training_curves_of_one_run_and_of_several(tmp_path: Path) -> None:
-    (tmp_path / "log.csv").write_text("step,loss,base_top1,novel_top1,harmonic\n1,2,50,5,9\n2,1,52,6,11\n")
-    draw_training_curves(tmp_path)
-    assert (tmp_path / "curves.png").exists()
-    inside(draw_runs({"phi1": read_log(tmp_path), "phi2": read_log(tmp_path)}), tmp_path)
-    (tmp_path / "log.csv").write_text("step,loss\n1,2\n")
-    inside(draw_runs({"phi1": read_log(tmp_path)}), tmp_path)
-    assert read_log(tmp_path / "nowhere") == []
+def test_training_curves_of_several_runs(tmp_path: Path) -> None:
+    measured = [{"step": step, "loss": 3.0 - step, "base_top1": 50.0, "novel_top1": 5.0 + step} for step in (1, 2)]
+    inside(draw_runs({"phi1": measured, "phi2": measured}), tmp_path)
+    inside(draw_runs({"phi1": [{"step": 1.0, "loss": 2.0}]}), tmp_path)
 
 
 def test_inference_has_a_panel_for_each_batch_and_names_ratios(tmp_path: Path) -> None:

@@ -17,12 +17,12 @@ from PIL import Image
 import actstore
 from actstore.category_split import CategorySplit
 from predictor.class_map import make_class_map
-from predictor.config import TrainConfig
 from predictor.report import write_report
 from predictor.report.html import table
 from predictor.report.page import make_page
 from predictor.run_folder import find_run
-from predictor.train import train_phi
+from predictor.training.phi import train_phi
+from predictor.training.phi_config import TrainConfig
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 FLAGS = ("--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking",

@@ -12,14 +12,14 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
-from actstore.backbones.augmentation import augment_image, change_colours, shift_batch
-from actstore.backbones.presets import TrainingConfig
-from actstore.backbones.training_data import EVALUATION, LabelledImages, Plan, Rows, evaluation_plan
 from actstore.backbones.transform import Transform
 from actstore.errors import InvalidInputError
 from actstore.sampling import generator
 from actstore.sources.decode import UnreadableImageError
 from actstore.sources.items import Loadable
+from predictor.training.backbones.augmentation import augment_image, change_colours, shift_batch
+from predictor.training.backbones.config import TrainingConfig
+from predictor.training.backbones.images import EVALUATION, LabelledImages, Plan, Rows, evaluation_plan
 
 IGNORED = -100  # the target of an image that cannot be read; torch's losses leave it out
 MEMORY_LIMIT = 2_000_000_000  # bytes of decoded pixels to keep

@@ -17,16 +17,17 @@ from torch.nn.functional import cross_entropy
 
 import actstore
 from actstore.category_split import CategorySplit
-from actstore.run_files import Tensors, read_model, read_training
 from actstore.stream import ClassBatches
-from predictor.config import choose_config
 from predictor.phi import Phi, PhiSpec
-from predictor.train import TrainOptions, train_phi
+from predictor.training import Tensors
+from predictor.training.phi import TrainOptions, train_phi
+from predictor.training.phi_config import choose_config
+from predictor.training.run_files import read_model, read_training
 from tests.predictor.precise import PrecisePhiTraining
 
 pytestmark = pytest.mark.numeric
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 CONFIG = choose_config("code", "phi2", epochs=2, batches=7, learning_rate=0.05, query_norm=True, seed=3)
 
 # Seven categories for two processes: parts of three and four. Every check runs in one pair of processes, as starting
@@ -36,18 +37,20 @@ import os, shutil, signal, sys
 from pathlib import Path
 import torch
 from safetensors.torch import save_file
-import actstore, predictor.loss, predictor.train
+import actstore
+import predictor.training.phi
+from predictor.training import phi_loss
 from actstore.category_split import CategorySplit
-from actstore.processes import joined_processes
-from actstore.run import RunOptions
+from predictor.training.processes import joined_processes
+from predictor.training import RunOptions
 from actstore.stream import ClassBatches
-from predictor.config import TrainConfig
+from predictor.training.phi_config import TrainConfig
 from predictor.phi import Phi, PhiSpec
-from predictor.train import TrainOptions, train_phi
+from predictor.training.phi import TrainOptions, train_phi
 from tests.predictor.precise import PrecisePhiTraining
 
 torch.set_num_threads(1)
-predictor.train.PhiTraining = PrecisePhiTraining
+predictor.training.phi.PhiTraining = PrecisePhiTraining
 store, folder = actstore.open(sys.argv[1]), Path(sys.argv[2])
 categories, config = {categories!r}, {config!r}
 
@@ -63,11 +66,11 @@ def gradients(processes, kind):
     batch = stream.batch(2)
     assert len(stream._means) == len(batch.queries) == (3 if processes.rank == 0 else 4)
     parameters = processes.gather(phi(batch.statistics.double()), 7)
-    loss = predictor.loss.category_loss(phi.scale_queries(batch.queries.double()), parameters, batch.targets)
+    loss = phi_loss.category_loss(phi.scale_queries(batch.queries.double()), parameters, batch.targets)
     loss.backward()
     found = {{name: processes.sum(one.grad) for name, one in phi.named_parameters()}}
     found["loss"] = processes.sum(loss.detach())
-    save_file(found, folder / f"{{kind}}-{{predictor.loss.LOGIT_BYTES}}-{{processes.rank}}")
+    save_file(found, folder / f"{{kind}}-{{phi_loss.LOGIT_BYTES}}-{{processes.rank}}")
 
 
 def train(name, stop=0, number=0):
@@ -82,10 +85,10 @@ def train(name, stop=0, number=0):
 
 rank = int(os.environ["RANK"])
 with joined_processes(torch.device("cpu")) as (processes, _):
-    for predictor.loss.LOGIT_BYTES in (1 << 28, 2 * 7 * 4):  # as one; in blocks of two queries
+    for phi_loss.LOGIT_BYTES in (1 << 28, 2 * 7 * 4):  # as one; in blocks of two queries
         for kind in ("phi1", "phi2"):
             gradients(processes, kind)
-    predictor.loss.LOGIT_BYTES = 1 << 28
+    phi_loss.LOGIT_BYTES = 1 << 28
     whole = train("whole")
     save_file(whole.tensors, folder / f"whole-{{rank}}")
     for stop, number in ((4, signal.SIGTERM), (9, signal.SIGINT)):
@@ -123,7 +126,7 @@ def folder(
 def _in_float64() -> Iterator[None]:
     """As the pair of processes trains."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("predictor.train.PhiTraining", PrecisePhiTraining)
+        patch.setattr("predictor.training.phi.PhiTraining", PrecisePhiTraining)
         yield
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from actstore.backbones.transform import Transform
 from actstore.errors import InvalidInputError
+from predictor.training.schedule import cosine
 
 SCHEDULES = ("constant", "step", "cosine")
 AUGMENTATIONS = ("crop", "shift", "none")
@@ -16,7 +17,7 @@ AUGMENTATIONS = ("crop", "shift", "none")
 class TrainingConfig:
     """What decides the weights a training ends with, beside the images and their split.
 
-    batch_size: images of one step, over all processes. schedule: see schedule.py. augment: `crop` is a random
+    batch_size: images of one step, over all processes. schedule: see `rate`. augment: `crop` is a random
     part of the image of at least min_scale of its area, `shift` moves it by up to `shift` pixels. jitter and
     lighting: strength of changes of colour. in_memory: decode every image once, if that takes at most 2 GB.
     """
@@ -66,6 +67,20 @@ class TrainingConfig:
             return usual
         resize = round(self.image_size * usual.resize / usual.crop)
         return replace(usual, resize=resize, crop=self.image_size)
+
+    def rate(self, step: int, steps_per_epoch: int) -> float:
+        """The learning rate of a step, counted from 0 over the whole training, after a linear warm-up.
+
+        constant; step: a tenth after every `decay_epochs`; cosine: down to 0 at the end.
+        """
+        warmup = round(self.warmup_epochs * steps_per_epoch)
+        if step < warmup:
+            return self.learning_rate * (step + 1) / (warmup + 1)
+        if self.schedule == "step":
+            return float(self.learning_rate * 0.1 ** (step // (self.decay_epochs * steps_per_epoch)))
+        if self.schedule == "cosine":
+            return self.learning_rate * cosine(step - warmup, max(1, self.epochs * steps_per_epoch - warmup))
+        return self.learning_rate
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
 
-from actstore.backbones.presets import TrainingConfig
+from predictor.training.backbones.config import TrainingConfig
 
 # Principal components of the colours of ImageNet's pixels (Krizhevsky et al., NIPS 2012), as in torch's old examples.
 COLOUR_STD = np.array([0.2175, 0.0188, 0.0045], np.float32)

@@ -57,12 +57,12 @@ def select_images(sets: Mapping[str, ImageSet[Loadable]], split: CategorySplit, 
     if "train" not in sets:
         raise InvalidInputError(f"expected images in a split 'train', got {', '.join(sets) or 'no images at all'}")
     split.require_known(sets["train"].classes, ["base"])
-    train = _of_classes(sets["train"], split.base)
+    train = images_of_classes(sets["train"], split.base)
     counts = np.bincount(train.targets, minlength=len(split.base))
     if not counts.all():
         raise InvalidInputError(f"base class {split.base[int(np.argmin(counts))]!r} has no images to train on")
     if "val" in sets:
-        validation = _of_classes(sets["val"], split.base)
+        validation = images_of_classes(sets["val"], split.base)
         if len(validation):
             return TrainingImages(split.base, train, validation, "val")
     chosen = _held_out(train.targets, len(split.base), seed)
@@ -73,7 +73,8 @@ def select_images(sets: Mapping[str, ImageSet[Loadable]], split: CategorySplit, 
     return TrainingImages(split.base, _part(train, ~chosen), _part(train, chosen), f"{HELD_OUT_SHARE:.0%} of train")
 
 
-def _of_classes(images: ImageSet[Loadable], classes: Sequence[str]) -> LabelledImages:
+def images_of_classes(images: ImageSet[Loadable], classes: Sequence[str]) -> LabelledImages:
+    """In the order of their source; targets are places among the classes."""
     target_of = {name: target for target, name in enumerate(classes)}
     items = [item for item in images.items if item.label in target_of]
     return LabelledImages(items, np.array([target_of[item.label or ""] for item in items], np.int64))

@@ -13,22 +13,24 @@ import torch
 from actstore.category_split import CategorySplit
 from actstore.device import parse_device
 from actstore.errors import InvalidInputError
-from actstore.processes import Processes, joined_processes
-from actstore.run import Figures, Report, RunOptions, Tensors, Trained, Trainee, optimiser_state, restore_optimiser
-from actstore.run import train as run
 from actstore.split import Split
 from actstore.stream import Batch, ClassBatches
-from actstore.tensorfile import below
 from predictor.calibration_file import forget_calibrations
-from predictor.config import TrainConfig
 from predictor.evaluate import AllWayTask, class_means, outcomes, rows_of
-from predictor.figures import draw_training_curves
-from predictor.loss import category_loss
 from predictor.method import PredictedParameters
 from predictor.phi import Phi
+from predictor.training.curves import Curves, Panel
+from predictor.training.loop import Report, RunOptions
+from predictor.training.loop import train as run
+from predictor.training.phi_config import TrainConfig
+from predictor.training.phi_loss import category_loss
+from predictor.training.processes import Processes, joined_processes
+from predictor.training.run_files import Trained
+from predictor.training.trainee import Figures, Trainee
 
 WEIGHTS = "phi."
 MONITOR_DRAWS, MONITOR_QUERIES = 5, 5000  # enough to see a curve; `ppa eval` measures properly
+ACCURACIES = {"base_top1": "base categories", "novel_top1": "novel categories, 1 shot", "harmonic": "harmonic mean"}
 SMALL_STEP = 4e8  # multiplications of one product; below, a second thread costs more than it gains
 
 
@@ -94,6 +96,9 @@ def identify(train: Split, categories: CategorySplit, config: TrainConfig) -> di
 class PhiTraining(Trainee):
     """phi, its optimiser, and the stream it learns from: of several processes' streams, the part of this one."""
 
+    prefix = WEIGHTS
+    curves = Curves((Panel("training loss", {"loss": "loss"}), Panel("held-out top-1, all-way (%)", ACCURACIES)))
+
     def __init__(
         self,
         train: Split,
@@ -109,8 +114,8 @@ class PhiTraining(Trainee):
         processes.wait()
         self._split, self._base, self._config = train, categories.base, config
         self._device, self._resident, self._processes = device, resident, processes
-        self.phi = Phi(config.spec(train.dim)).to(device)
-        self._optimiser = torch.optim.SGD(
+        self.module = self.phi = Phi(config.spec(train.dim)).to(device)
+        self.optimiser = torch.optim.SGD(
             self.phi.parameters(),
             lr=config.learning_rate,
             momentum=config.momentum,
@@ -126,17 +131,10 @@ class PhiTraining(Trainee):
         if self._batches is None:
             self._batches = iter(self._stream(number))
         batch = next(self._batches)
-        for group in self._optimiser.param_groups:
-            group["lr"] = self._config.rate(number)
         with torch.autocast(self._device.type, torch.bfloat16, enabled=self._device.type == "cuda"):
             parameters = self._processes.gather(self.phi(batch.statistics), len(self._base))  # (n_class, dim)
             loss = category_loss(self.phi.scale_queries(batch.queries), parameters, batch.targets)
-        self._optimiser.zero_grad()
-        loss.backward()  # type: ignore[no-untyped-call]
-        for parameter in self.phi.parameters():
-            assert parameter.grad is not None
-            self._processes.sum(parameter.grad)
-        self._optimiser.step()
+        self.descend(loss, self._config.rate(number), self._processes)
         return {"loss": self._processes.sum(loss.detach()).item()}
 
     def _stream(self, first: int) -> ClassBatches:
@@ -158,10 +156,11 @@ class PhiTraining(Trainee):
         if self._task is None:
             return {}
         method = PredictedParameters(self.copy_of_phi(), class_means(self._split, self._base))
-        found = [outcome.metrics() for outcome in outcomes(method, self._task, 1, range(MONITOR_DRAWS), seed=0)]
+        metrics = [outcome.metrics() for outcome in outcomes(method, self._task, 1, range(MONITOR_DRAWS), seed=0)]
+        of_metrics = ("top1_large", "top1_few", "harmonic_mean")
         return {
-            name: sum(one[key] for one in found) / len(found)
-            for name, key in (("base_top1", "top1_large"), ("novel_top1", "top1_few"), ("harmonic", "harmonic_mean"))
+            name: sum(draw[key] for draw in metrics) / len(metrics)
+            for name, key in zip(ACCURACIES, of_metrics, strict=True)
         }
 
     def copy_of_phi(self) -> Phi:
@@ -169,18 +168,7 @@ class PhiTraining(Trainee):
         copy.load_state_dict(self.phi.state_dict())
         return copy.eval().requires_grad_(False)
 
-    def state(self) -> Tensors:
-        return self.model() | optimiser_state(self._optimiser, self.phi)
-
-    def restore(self, tensors: Tensors) -> None:
-        self.phi.load_state_dict(below(tensors, WEIGHTS))
-        restore_optimiser(self._optimiser, self.phi, tensors)
-
-    def model(self) -> Tensors:
-        return {WEIGHTS + name: tensor for name, tensor in self.phi.state_dict().items()}
-
     def keep(self, folder: Path) -> None:
-        draw_training_curves(folder)
         forget_calibrations(folder)
 
 

@@ -15,10 +15,10 @@ import torch
 
 import actstore
 from actstore.category_split import CategorySplit
-from actstore.run import Figures, RunOptions
-from actstore.run_files import Tensors, read_model, read_training
-from predictor.config import choose_config
-from predictor.train import TrainOptions, train_phi
+from predictor.training import Figures, RunOptions, Tensors
+from predictor.training.phi import TrainOptions, train_phi
+from predictor.training.phi_config import choose_config
+from predictor.training.run_files import read_model, read_training
 
 pytestmark = pytest.mark.numeric
 
@@ -108,9 +108,9 @@ def test_a_real_kill(store: actstore.ActivationStore, categories: CategorySplit,
 import time, torch, actstore
 from pathlib import Path
 from actstore.category_split import CategorySplit
-from actstore.run import RunOptions
-from predictor.config import TrainConfig
-from predictor.train import TrainOptions, train_phi
+from predictor.training import RunOptions
+from predictor.training.phi_config import TrainConfig
+from predictor.training.phi import TrainOptions, train_phi
 
 torch.set_num_threads(1)
 store = actstore.open({str(store.path)!r})

@@ -10,7 +10,7 @@ import torch.distributed
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from actstore.processes import Processes
+from predictor.training.processes import Processes
 
 
 def wrap(network: nn.Module, processes: Processes, device: torch.device) -> nn.Module:

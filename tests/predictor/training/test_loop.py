@@ -15,19 +15,10 @@ import torch
 from torch import nn
 
 from actstore.errors import DamagedError, InvalidInputError, LockedError
-from actstore.run import (
-    DivergedError,
-    Figures,
-    RunOptions,
-    Tensors,
-    Trainee,
-    largest,
-    optimiser_state,
-    read_trained,
-    restore_optimiser,
-    train,
-)
-from actstore.run_files import read_model, read_training, write_log
+from predictor.training import DivergedError, Figures, RunOptions, Trainee, read_trained, train
+from predictor.training.curves import Curves, Panel
+from predictor.training.loop import largest
+from predictor.training.run_files import read_log, read_model, read_training, write_log
 
 IDENTITY = {"method": "line", "config": {"rate": 0.1}}
 EVERY_STEP = RunOptions(checkpoint_seconds=0)
@@ -37,7 +28,7 @@ class Line(Trainee):
     """A line fitted with Adam, whose state has more than a momentum; step n sees the point (n, 2n + 1)."""
 
     def __init__(self, fault: int = -1, stop_after: int = 10**9) -> None:
-        self.layer = nn.Linear(1, 1, device="meta").to_empty(device="cpu")
+        self.module = self.layer = nn.Linear(1, 1, device="meta").to_empty(device="cpu")
         nn.init.zeros_(self.layer.weight)
         nn.init.zeros_(self.layer.bias)
         self.optimiser = torch.optim.Adam(self.layer.parameters(), lr=0.1)
@@ -54,16 +45,6 @@ class Line(Trainee):
     def measure(self) -> Figures:
         self.has_converged = max(self.numbers) >= self.stop_after
         return {"weight": self.layer.weight.item()}
-
-    def state(self) -> Tensors:
-        return self.model() | optimiser_state(self.optimiser, self.layer)
-
-    def restore(self, tensors: Tensors) -> None:
-        self.layer.load_state_dict({name: tensors[name] for name in ("weight", "bias")})
-        restore_optimiser(self.optimiser, self.layer, tensors)
-
-    def model(self) -> Tensors:
-        return dict(self.layer.state_dict())
 
     def keep(self, folder: Path) -> None:
         (folder / "extra.txt").write_text("kept")
@@ -256,5 +237,56 @@ def test_a_checkpoint_that_is_damaged_is_named(tmp_path: Path) -> None:
 
 
 def test_a_log_without_lines_has_a_header(tmp_path: Path) -> None:
-    write_log(tmp_path / "log.csv", [])
+    write_log(tmp_path, [])
     assert (tmp_path / "log.csv").read_text() == "step\n"
+    assert read_log(tmp_path) == read_log(tmp_path / "nowhere") == []
+
+
+@pytest.mark.parametrize("kill", [3, 5, 8])
+def test_figures_read_now_and_then_are_the_same(tmp_path: Path, kill: int) -> None:
+    """As on a GPU: tensors that are read every fourth step, and at the end of a line."""
+
+    class Waiting(Line):
+        steps_per_reading = 4
+
+        def step(self, number: int) -> dict[str, Any]:
+            return {key: torch.tensor(value, dtype=torch.float64) for key, value in super().step(number).items()}
+
+    def report(done: int, total: int, figures: Figures) -> None:
+        seen.append(done)
+        if done >= kill and is_killed:
+            raise KeyboardInterrupt
+
+    seen, is_killed = list[int](), True
+    train(tmp_path / "a", IDENTITY, Line, 9, 5)
+    with pytest.raises(KeyboardInterrupt):
+        train(tmp_path / "b", IDENTITY, Waiting, 9, 5, EVERY_STEP, report)
+    is_killed = False
+    train(tmp_path / "b", IDENTITY, Waiting, 9, 5, EVERY_STEP, report)
+    assert set(seen) == {4, 5, 8, 9}
+    assert [line | {"seconds": 0} for line in read_log(tmp_path / "a")] == [
+        line | {"seconds": 0} for line in read_log(tmp_path / "b")
+    ]
+
+
+def test_a_trainee_whose_own_files_are_the_model_keeps_its_checkpoint(tmp_path: Path) -> None:
+    class Files(Line):
+        curves = Curves((Panel("loss", {"loss": "loss"}), Panel("absent", {"no column": "absent"})))
+
+        def model(self) -> None:
+            return None
+
+        def after_line(self, folder: Path, history: Any) -> None:
+            (folder / "weight.txt").write_text(str(history[-1]["weight"]))
+
+    trained = train(tmp_path, IDENTITY, Files, 7, 3, products=("weight.txt",))
+    assert [line["step"] for line in trained.history] == [3, 6, 7]
+    assert {file.name for file in tmp_path.iterdir()} == {
+        "checkpoint.safetensors", "checkpoint.json", "log.csv", "curves.png", "extra.txt", "weight.txt", "lock",
+    }  # fmt: skip
+    never = Line(fault=0)
+    assert train(tmp_path, IDENTITY, lambda: never, 7, 3).history == trained.history
+    assert not never.numbers
+    with pytest.raises(DivergedError):
+        train(tmp_path, IDENTITY, lambda: never, 7, 3, RunOptions(restart=True), products=("weight.txt",))
+    assert {file.name for file in tmp_path.iterdir()} == {"extra.txt", "lock"}

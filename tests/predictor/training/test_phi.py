@@ -16,13 +16,13 @@ from numpy.typing import NDArray
 import actstore
 from actstore.category_split import CategorySplit
 from actstore.errors import InvalidInputError
-from actstore.processes import Processes
-from actstore.run import DivergedError, RunOptions
-from actstore.run_files import read_training
 from actstore.stream import ClassBatches
 from predictor.checkpoint import load_phi
-from predictor.config import TrainConfig, choose_config
-from predictor.train import TrainOptions, few_threads, train_phi
+from predictor.training import DivergedError, RunOptions
+from predictor.training.phi import TrainOptions, few_threads, train_phi
+from predictor.training.phi_config import TrainConfig, choose_config
+from predictor.training.processes import Processes
+from predictor.training.run_files import read_training
 from tests.predictor.precise import PrecisePhiTraining
 
 pytestmark = pytest.mark.numeric
@@ -253,7 +253,7 @@ def test_there_must_be_a_category_for_every_process(
     store: actstore.ActivationStore, categories: CategorySplit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     device = torch.device("cpu")
-    monkeypatch.setattr("predictor.train.joined_processes", lambda _: nullcontext((Processes(0, 8), device)))
+    monkeypatch.setattr("predictor.training.phi.joined_processes", lambda _: nullcontext((Processes(0, 8), device)))
     with pytest.raises(InvalidInputError, match="7 base categories cannot be shared by 8 processes; start fewer"):
         train_phi(store["train"], None, categories, SHORT, tmp_path)
 

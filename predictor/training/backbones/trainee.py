@@ -1,0 +1,176 @@
+"""A backbone and its classifier as a trainee: a step, a pass over the held-out images, and the weights it leaves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from actstore.backbones.construction import build_network
+from actstore.backbones.weights import save_weights
+from actstore.tensorfile import below
+from predictor.training.backbones.batches import IGNORED, Batch, open_feed, to_network
+from predictor.training.backbones.config import TrainingConfig
+from predictor.training.backbones.distributed import wrap
+from predictor.training.backbones.images import (
+    Plan,
+    TrainingImages,
+    evaluation_plan,
+    share_of,
+    steps_per_epoch,
+    training_plan,
+)
+from predictor.training.curves import Curves, Panel
+from predictor.training.processes import Processes
+from predictor.training.trainee import Figures, Tensors, Trainee, set_rate
+
+BEST, LAST = "best.safetensors", "last.safetensors"
+STEPS_PER_READING = 20  # on a GPU
+PANELS = (
+    Panel("training loss per image", {"train_loss": "loss"}),
+    Panel("learning rate", {"lr": "learning rate"}),
+    Panel(
+        "accuracy (%)",
+        {
+            "val_top1": "held out, top-1",
+            "val_top5": "held out, top-5",
+            "train_top1": "training, top-1 (augmented)",
+        },
+        100.0,
+    ),
+)
+
+
+class BackboneTrainee(Trainee):
+    """unreadable: filled with the reasons why images could not be read, once each."""
+
+    prefix = "network."
+
+    def __init__(
+        self,
+        images: TrainingImages,
+        config: TrainingConfig,
+        device: torch.device,
+        processes: Processes,
+        unreadable: dict[str, None],
+        workers: int = 0,
+        decoded: Callable[[int, int], None] | None = None,
+    ) -> None:
+        self._images, self._config, self._device, self._processes = images, config, device, processes
+        self._unreadable = unreadable
+        self._batches: Iterator[Batch] = iter(())
+        self._next = -1  # the step whose batch comes next
+        self._steps = steps_per_epoch(len(images.train), config.batch_size)
+        self._whole_batch = min(config.batch_size, len(images.train))
+        self._is_mixed = device.type == "cuda"  # half precision where the hardware gains from it
+        self.steps_per_reading = STEPS_PER_READING if self._is_mixed else 1
+        title = f"{config.backbone}: {len(images.classes):,} classes, {len(images.train):,} training images"
+        self.curves = Curves(PANELS, "epoch", title)
+        self.module = build_network(config.backbone, len(images.classes), config.seed)
+        self._transform = config.transform(self.module.transform)
+        self.module.to(device).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        self.optimiser = torch.optim.SGD(
+            self.module.parameters(), config.learning_rate, config.momentum, weight_decay=config.weight_decay,
+            nesterov=config.momentum > 0,
+        )  # fmt: skip
+        self._scaler = torch.amp.GradScaler("cuda", enabled=self._is_mixed)
+        self._model = wrap(self.module, processes, device).train()
+        self._train, self._held_out = (
+            open_feed(part, self._transform, config, in_memory, workers, self._is_mixed, decoded)
+            for part, in_memory in ((images.train, config.in_memory), (images.validation, True))
+        )
+
+    def step(self, number: int) -> dict[str, Tensor]:
+        if number != self._next:
+            self._batches = self._noting(self._train.batches(self._share(self._plan(number))))
+        self._next = number + 1
+        images, targets = to_network(next(self._batches), self._transform, self._device)
+        with torch.autocast(self._device.type, torch.float16, enabled=self._is_mixed):
+            logits = self._model(images)  # (n, n_class)
+        precise = logits.to(torch.promote_types(logits.dtype, torch.float32))  # of half precision
+        loss = functional.cross_entropy(
+            precise, targets, ignore_index=IGNORED, reduction="sum", label_smoothing=self._config.label_smoothing
+        )
+        set_rate(self.optimiser, self._config.rate(number, self._steps))
+        self.optimiser.zero_grad()
+        # Gradients are averaged over processes as if all had equal shares: this makes it the mean of the whole batch.
+        self._scaler.scale(loss * (self._processes.count / self._whole_batch)).backward()  # type: ignore[no-untyped-call]
+        self._scaler.step(self.optimiser)
+        self._scaler.update()
+        recognised = (logits.detach().argmax(1) == targets).sum()
+        images_seen = (targets != IGNORED).sum()
+        sums = torch.stack([one.to(loss.dtype) for one in (loss.detach(), recognised, images_seen)])
+        total_loss, total_recognised, total_images = self._processes.sum(sums)
+        return {
+            "train_loss": total_loss / total_images.clamp(min=1),
+            "train_top1": total_recognised / total_images.clamp(min=1),
+        }
+
+    def line(self, step: int, sums: Figures, count: int, seconds: float) -> Figures:
+        top1, top5 = self.evaluate()
+        return {
+            "epoch": step // self._steps,
+            "step": step,
+            "lr": self._config.rate(step - 1, self._steps),
+            **super().line(step, sums, count, seconds),
+            "val_top1": top1,
+            "val_top5": top5,
+            "images_per_second": count * self._whole_batch / max(1e-9, seconds),
+        }
+
+    def evaluate(self) -> tuple[float, float]:
+        """Top-1 and top-5 accuracy on the held-out images, 0 to 1, over all processes."""
+        counts = torch.zeros(3, device=self._device)  # top-1, top-5, images; whole numbers, exact up to 16 million
+        plan = self._share(evaluation_plan(len(self._images.validation), self._config.batch_size))
+        self.module.eval()
+        with torch.inference_mode():
+            for batch in self._noting(self._held_out.batches(plan)):
+                if not len(batch.targets):
+                    continue
+                images, targets = to_network(batch, self._transform, self._device)
+                with torch.autocast(self._device.type, torch.float16, enabled=self._is_mixed):
+                    logits = self.module(images)  # (n, n_class)
+                hits = logits.topk(min(5, logits.shape[1])).indices == targets[:, None]  # (n, 5)
+                counts += torch.stack([hits[:, 0].sum(), hits.sum(), (targets != IGNORED).sum()])
+        self.module.train()
+        top1, top5, images_seen = self._processes.sum(counts).tolist()
+        return top1 / max(1, images_seen), top5 / max(1, images_seen)
+
+    def state(self) -> Tensors:
+        scaler = self._scaler.state_dict()  # empty where it is not needed
+        kept = {f"scaler.{key}": torch.tensor(scaler[key]) for key in ("scale", "_growth_tracker") if key in scaler}
+        return super().state() | kept
+
+    def restore(self, tensors: Tensors) -> None:
+        super().restore(tensors)
+        scaler = {name: tensor.item() for name, tensor in below(tensors, "scaler.").items()}
+        self._scaler.load_state_dict(self._scaler.state_dict() | scaler)
+
+    def model(self) -> None:
+        """The weights are in BEST and LAST."""
+
+    def after_line(self, folder: Path, history: Sequence[Figures]) -> None:
+        details = (self.module, self._config.backbone, self._images.classes, self._transform)
+        save_weights(folder / LAST, *details)
+        if best_line(history) is history[-1]:
+            save_weights(folder / BEST, *details)
+
+    def _plan(self, first: int) -> Plan:
+        config, (epoch, step) = self._config, divmod(first, self._steps)
+        return training_plan(len(self._images.train), config.batch_size, config.seed, range(epoch, config.epochs), step)
+
+    def _share(self, plan: Plan) -> Plan:
+        return share_of(plan, self._processes.rank, self._processes.count)
+
+    def _noting(self, batches: Iterator[Batch]) -> Iterator[Batch]:
+        for batch in batches:
+            self._unreadable.update(dict.fromkeys(batch.unreadable))
+            yield batch
+
+
+def best_line(history: Sequence[Figures]) -> Figures:
+    """That of the highest top-1; the first of equals."""
+    return max(history, key=lambda line: line["val_top1"])

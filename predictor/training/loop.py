@@ -1,0 +1,250 @@
+"""The training loop: steps, a log, checkpoints, and exact resumption after a kill, in a folder per training.
+
+    class Embedding(Trainee):
+        def __init__(self): self.module, self.optimiser = ...
+        def step(self, number): ...      # learn from batch `number`; return figures, such as {"loss": 0.3}
+
+    trained = train(folder, identity, lambda: Embedding(config, split), steps=1000)
+    trained = read_trained(folder, "triplet", "ppa baseline triplet")     # later, or elsewhere
+
+FOLDER holds model.safetensors (the tensors to keep, and the identity of the run in its metadata), model.json (the same
+identity and figures, for people), log.csv (a line per `every` steps), curves.png where the trainee has some, and
+checkpoint.safetensors until the run is finished. SIGINT and SIGTERM end it after the step under way, with a checkpoint.
+
+Several processes may train one model (processes.py): all call `train`, their trainees end every step with the same
+weights and figures, and the first alone measures and writes.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from actstore.errors import ActstoreError
+from actstore.interruption import Interruption, noted_signals
+from predictor.training.curves import draw_curves
+from predictor.training.identity import refuse_other_training
+from predictor.training.processes import Processes
+from predictor.training.run_files import (
+    CHECKPOINT,
+    CURVES,
+    LOG,
+    MODEL,
+    Kept,
+    Trained,
+    is_finished,
+    locked,
+    read_training,
+    remove_training,
+    share_kept,
+    to_trained,
+    write_log,
+    write_training,
+)
+from predictor.training.trainee import Figures, Trainee
+
+Report = Callable[[int, int, Figures], None]  # steps done, steps in all, the newest figures
+SECONDS_PER_DRAWING = 30.0  # of curves.png
+
+
+class DivergedError(ActstoreError):
+    """A figure or a weight of a training is no longer a number."""
+
+
+@dataclass(frozen=True)
+class RunOptions:
+    """What does not change the outcome."""
+
+    checkpoint_seconds: float = 15.0
+    restart: bool = False
+
+
+@dataclass
+class State:
+    """How far a training is. sums and line_began (in seconds of the training): of the line of the log under way."""
+
+    step: int = 0
+    seconds: float = 0.0
+    line_began: float = 0.0
+    sums: Figures = field(default_factory=dict)
+    history: list[Figures] = field(default_factory=list)
+
+
+def train(
+    folder: Path,
+    identity: Mapping[str, Any],
+    make: Callable[[], Trainee],
+    steps: int,
+    every: int = 100,
+    options: RunOptions = RunOptions(),  # noqa: B008 - frozen
+    report: Report | None = None,
+    processes: Processes = Processes(),  # noqa: B008 - frozen
+    products: Sequence[str] = (),
+) -> Trained:
+    """Train, or go on with what is in the folder; a finished training of the same identity is only read.
+
+    identity: all that decides the outcome, in parts that are mappings, such as {"config": {"lr": 0.1}, "split": {…}}.
+    products: files of the trainee's own, which a restart discards as well.
+    """
+    identity = {**identity, "run": {"steps": steps, "every": every}}
+    with locked(folder) if processes.is_first else nullcontext():
+        if options.restart and processes.is_first:
+            _discard(folder, products)
+        kept = share_kept(processes, _kept(folder, identity) if processes.is_first else None)
+        if kept is None or not is_finished(kept):
+            run = _Run(folder, identity, make(), steps, every, processes)
+            if kept is not None:
+                run.resume(kept)
+            with noted_signals() as interruption:
+                _learn(run, options, report or (lambda done, total, figures: None), interruption)
+            kept = share_kept(processes, run.finish() if processes.is_first else None)
+        assert kept is not None
+        return to_trained(folder / MODEL, *kept)
+
+
+def _discard(folder: Path, products: Sequence[str]) -> None:
+    for name in (MODEL, CHECKPOINT):
+        remove_training(folder / name)
+    for name in (LOG, CURVES, *products):
+        (folder / name).unlink(missing_ok=True)
+
+
+def _kept(folder: Path, identity: Mapping[str, Any]) -> Kept | None:
+    """The finished training in the folder, or its last checkpoint."""
+    path = next((path for path in (folder / MODEL, folder / CHECKPOINT) if path.exists()), None)
+    if path is None:
+        return None
+    kept = read_training(path)
+    if path.name == MODEL:
+        to_trained(path, *kept)  # refuses what is not whole
+    refuse_other_training(path, kept[1]["identity"], identity)
+    return kept
+
+
+def _learn(run: _Run, options: RunOptions, report: Report, interruption: Interruption) -> None:
+    """All steps that are left."""
+    state, trainee, processes = run.state, run.trainee, run.processes
+    began, saved, unread = time.monotonic() - state.seconds, time.monotonic(), list[Mapping[str, float | Tensor]]()
+    is_over = trainee.has_converged
+    while state.step < run.steps and not is_over:
+        unread.append(trainee.step(state.step))
+        state.step += 1
+        ends_line = state.step % run.every == 0 or state.step == run.steps
+        if not ends_line and state.step % trainee.steps_per_reading:
+            continue
+        figures = run.read(unread)
+        state.seconds = time.monotonic() - began
+        if ends_line:
+            figures = run.end_line()
+            state.line_began = state.seconds = time.monotonic() - began  # what was measured counts for no line
+        report(state.step, run.steps, figures)
+        is_over, is_asked = processes.any(trainee.has_converged, interruption.is_asked)
+        if is_asked or time.monotonic() - saved >= options.checkpoint_seconds:
+            run.save()
+            saved = time.monotonic()
+        if is_asked:
+            processes.wait()  # for the checkpoint: torchrun ends all as soon as one has ended
+            raise KeyboardInterrupt
+
+
+@dataclass
+class _Run:
+    """A training under way; of several processes only the first writes."""
+
+    folder: Path
+    identity: Mapping[str, Any]
+    trainee: Trainee
+    steps: int
+    every: int
+    processes: Processes
+    state: State = field(default_factory=State)
+    drawn: float = field(default_factory=time.monotonic)
+
+    def resume(self, checkpoint: Kept) -> None:
+        tensors, written = checkpoint
+        self.trainee.restore(tensors)
+        self.state = State(**written["state"])
+
+    def read(self, unread: list[Mapping[str, float | Tensor]]) -> Figures:
+        """Into the sums of the line, in order: it does not matter how often they are read. Returns the newest."""
+        figures: Figures = {}
+        for waiting in unread:
+            figures = {key: float(value) for key, value in waiting.items()}
+            self._refuse_divergence(figures)  # before a checkpoint could keep it
+            for key, value in figures.items():
+                self.state.sums[key] = self.state.sums.get(key, 0.0) + value
+        unread.clear()
+        return figures
+
+    def end_line(self) -> Figures:
+        state = self.state
+        count = (state.step - 1) % self.every + 1  # the last line may be of fewer steps
+        line = self.trainee.line(state.step, state.sums, count, state.seconds - state.line_began)
+        state.sums = {}
+        if self.processes.is_first:
+            line |= self.trainee.measure()
+            self._refuse_divergence(line)
+            self._refuse_divergence(largest(self.trainee.weights()))
+            state.history.append({**line, "seconds": state.seconds})
+            write_log(self.folder, state.history)
+            self.trainee.after_line(self.folder, state.history)
+            if time.monotonic() - self.drawn > SECONDS_PER_DRAWING:
+                self._draw()
+        return _without_counts(line)
+
+    def save(self) -> None:
+        """A checkpoint; never one of weights that are lost already."""
+        if self.processes.is_first:
+            self._write(CHECKPOINT, self.trainee.state(), {"identity": self.identity, "state": asdict(self.state)})
+
+    def finish(self) -> Kept:
+        state, tensors, name = self.state, self.trainee.model(), MODEL
+        figures = _without_counts(state.history[-1] if state.history else {})
+        text = {"identity": self.identity, "steps": state.step, "seconds": state.seconds, "figures": figures}
+        if tensors is None:  # the checkpoint stays, and says that the trainee's own files are whole
+            tensors, name, text["state"] = self.trainee.state(), CHECKPOINT, asdict(state)
+        write_log(self.folder, state.history)
+        self._draw()
+        self.trainee.keep(self.folder)
+        self._write(name, tensors, text)  # last: it says that all is there
+        if name == MODEL:
+            remove_training(self.folder / CHECKPOINT)
+        return read_training(self.folder / name)
+
+    def _write(self, name: str, tensors: Mapping[str, Tensor], text: Mapping[str, Any]) -> None:
+        self._refuse_divergence(largest(tensors))  # a figure is of before the update: weights may be worse than it
+        write_training(self.folder / name, tensors, text)
+
+    def _draw(self) -> None:
+        if self.trainee.curves is not None:
+            draw_curves(self.folder / CURVES, self.state.history, self.trainee.curves)
+        self.drawn = time.monotonic()
+
+    def _refuse_divergence(self, figures: Figures) -> None:
+        if wrong := [key for key, value in figures.items() if not math.isfinite(value)]:
+            kept = "the last good checkpoint is kept" if (self.folder / CHECKPOINT).exists() else "no checkpoint yet"
+            raise DivergedError(
+                f"{wrong[0]} became {figures[wrong[0]]} in step {self.state.step} in {self.folder} ({kept}); "
+                "start again with --restart and a lower learning rate"
+            )
+
+
+def _without_counts(line: Figures) -> Figures:
+    return {key: value for key, value in line.items() if key not in ("step", "seconds")}
+
+
+def largest(tensors: Mapping[str, Tensor]) -> Figures:
+    """The largest magnitude in each tensor of floats; NaN or infinite where it holds such a value."""
+    return {
+        name: float(torch.linalg.vector_norm(tensor.detach(), torch.inf))
+        for name, tensor in tensors.items()
+        if tensor.is_floating_point() and tensor.numel()
+    }

@@ -1,0 +1,132 @@
+"""What a training leaves in its folder: tensors with their identity, a log, and a lock while it runs."""
+
+from __future__ import annotations
+
+import csv
+import fcntl
+import io
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from actstore.checksum import require_sound_copy, sealed
+from actstore.errors import DamagedError, InvalidInputError, LockedError
+from actstore.files import storage_errors, write_atomic
+from actstore.tensorfile import read_tensors, write_tensors
+from predictor.training.processes import Processes
+
+MODEL, CHECKPOINT, LOG, CURVES = "model.safetensors", "checkpoint.safetensors", "log.csv", "curves.png"
+KIND = "training"
+Kept = tuple[dict[str, Tensor], dict[str, Any]]  # tensors of a training, and what is said about them
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A finished training. figures: the last line of its log. history: all of them, where the model is in files of
+    the trainee's own."""
+
+    folder: Path
+    tensors: dict[str, Tensor]
+    identity: dict[str, Any]
+    steps: int
+    seconds: float
+    figures: dict[str, float]
+    history: list[dict[str, float]] = field(default_factory=list)
+
+
+def read_trained(folder: Path, method: str, command: str) -> Trained:
+    """A finished training of this method (`identity["method"]`). command: what to say it is trained with."""
+    if not (folder / MODEL).exists():
+        how = "is interrupted; the same command goes on" if (folder / CHECKPOINT).exists() else "is not there"
+        raise InvalidInputError(f"{method} needs training, and {folder / MODEL} {how}: run `{command}`")
+    trained = read_model(folder / MODEL)
+    if (found := trained.identity.get("method")) != method:
+        raise InvalidInputError(f"{folder / MODEL} must hold {method}, got {found}; choose another folder")
+    return trained
+
+
+def read_model(path: Path) -> Trained:
+    return to_trained(path, *read_training(path))
+
+
+def read_training(path: Path) -> Kept:
+    require_sound_copy(path.with_suffix(".json"))
+    return read_tensors(path, KIND, "train it again with --restart")
+
+
+def write_training(path: Path, tensors: Mapping[str, Tensor], text: Mapping[str, Any]) -> None:
+    """The text lies in the tensors' file, so that both are of the same step; for people also in a .json beside it."""
+    write_atomic(path.with_suffix(".json"), json.dumps(sealed(text), indent=1, ensure_ascii=False).encode())
+    write_tensors(path, KIND, tensors, text)
+
+
+def remove_training(path: Path) -> None:
+    path.unlink(missing_ok=True)
+    path.with_suffix(".json").unlink(missing_ok=True)
+
+
+def is_finished(kept: Kept) -> bool:
+    return "figures" in kept[1]
+
+
+def to_trained(path: Path, tensors: dict[str, Tensor], text: Mapping[str, Any]) -> Trained:
+    history = text.get("state", {}).get("history", [])
+    try:
+        return Trained(path.parent, tensors, text["identity"], text["steps"], text["seconds"], text["figures"], history)
+    except KeyError as error:
+        raise DamagedError(f"{path} is no finished training: it says nothing of {error}; train it again") from None
+
+
+def share_kept(processes: Processes, kept: Kept | None) -> Kept | None:
+    """What the first process gives, to all of them: the others need not see its folder."""
+    from safetensors.torch import load, save
+
+    if processes.count == 1:
+        return kept
+    tensors, text = kept or ({}, None)
+    told = processes.hear_first(json.dumps(text).encode())
+    packed = processes.hear_first(save({name: tensor.cpu().contiguous() for name, tensor in tensors.items()}))
+    if processes.is_first:
+        return kept
+    text = json.loads(told)
+    return None if text is None else (load(packed), text)
+
+
+def write_log(folder: Path, history: Sequence[Mapping[str, float]]) -> None:
+    """The whole file anew: a resumed run never leaves a line twice."""
+    out = io.StringIO()
+    writer = csv.DictWriter(out, list(history[0]) if history else ["step"], lineterminator="\n")
+    writer.writeheader()
+    writer.writerows({key: f"{value:.8g}" for key, value in line.items()} for line in history)
+    write_atomic(folder / LOG, out.getvalue().encode())
+
+
+def read_log(folder: Path) -> list[dict[str, float]]:
+    """Empty where there is none."""
+    if not (folder / LOG).exists():
+        return []
+    with (folder / LOG).open(newline="") as file:
+        return [{key: float(value) for key, value in line.items()} for line in csv.DictReader(file)]
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """One training per folder; a killed process lets go."""
+    path = folder / "lock"
+    with storage_errors(path):
+        folder.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise LockedError(f"another process is training in {folder}; wait for it to end, or stop it") from None
+        yield
+    finally:
+        os.close(descriptor)
