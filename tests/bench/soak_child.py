@@ -18,7 +18,7 @@ from typing import Any
 PRELOADED = [
     "tests.bench.soak_child", "cli.actstore", "cli.ppa", "cli.ppa.train", "actstore.extract", "actstore.importer",
     "actstore.sources.spoken", "actstore.search.bounded", "actstore.search.indexing", "predictor.training.phi", "faiss",
-    "zarr", "obstore",
+    "zarr", "obstore", "actstore.statistics", "actstore.arrays", "torch._dynamo", "matplotlib.pyplot", "tqdm",
 ]  # fmt: skip
 
 
