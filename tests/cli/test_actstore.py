@@ -97,7 +97,11 @@ ERRORS: dict[str, tuple[list[str], int, str]] = {
     "empty rows": (["export", "features.zarr", "out.npy", "--rows", ""], 1, "rows is empty"),
     "a file as a folder": (["query", "features.zarr", "-o", "other.npy/x.npy"], 1, "other.npy is no folder"),
     "rows folder": (["query", "features.zarr", "--rows", "."], 1, "not a list of row numbers"),
-    "empty labels": (["import", "other.npy", "o.zarr", "--labels", "empty.npy"], 1, "not a list of labels"),
+    "empty labels": (
+        ["import", "other.npy", "o.zarr", "--labels", "empty.npy"],
+        1,
+        "empty.npy is not a numpy array file",
+    ),
     "long number": (["import", "other.npy", "o.zarr", "--labels", "long.txt"], 1, "not a list of labels"),
     "huge label": (["import", "other.npy", "o.zarr", "--labels", "huge.txt"], 1, "far beyond the number of rows"),
     "huge chunk": (["import", "other.npy", "o.zarr", "--chunk-rows", "100000000000000"], 1, "less than 1 TB"),
