@@ -64,8 +64,8 @@ def _require_place(path: Path) -> None:
     above = next(folder for folder in real.parents if os.path.lexists(folder))
     if not above.is_dir():
         raise InvalidInputError(f"{path} cannot be written: {above} is no folder")
-    if store := next((folder for folder in real.parents if (folder / "zarr.json").exists()), None):
-        raise InvalidInputError(f"{path} lies inside of {store}, where only the store's own files belong")
+    if any((folder / "zarr.json").exists() for folder in real.parents):
+        raise InvalidInputError(f"{path} lies inside of a store, where only its own files belong; choose another name")
 
 
 def _require_kind(path: Path, kind: Kind) -> None:
