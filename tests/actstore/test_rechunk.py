@@ -1,0 +1,209 @@
+"""Chunks of another size: the same rows, labels, ids, classes and origin; interrupted, it goes on."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+import actstore
+from actstore import rechunk as rechunk_module
+from actstore.copying import split_table
+from actstore.errors import DamagedError, IncompleteError, InvalidInputError, LockedError
+from actstore.importer import ImportRequest, append_file, import_file
+from actstore.rechunk import rechunk
+from actstore.repair import repair
+from actstore.verify import verify_store
+from cli.actstore import main
+
+VALUES = np.random.default_rng(0).random((500, 16), dtype=np.float32)
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.fixture
+def grown(tmp_path: Path) -> Path:
+    """A store whose first import was small: chunks of 4 KB, 64 rows each."""
+    for name, part in (("a", VALUES[:40]), ("b", VALUES[40:]), ("v", VALUES[:70])):
+        np.save(tmp_path / f"{name}.npy", part)
+        (tmp_path / f"{name}.txt").write_text("".join(f"{name}{row}\n" for row in range(len(part))))
+        np.save(tmp_path / f"{name}_labels.npy", np.arange(len(part)) % 3)
+
+    def request(name: str, **more: Any) -> ImportRequest:
+        labels, ids = tmp_path / f"{name}_labels.npy", tmp_path / f"{name}.txt"
+        return ImportRequest(tmp_path / f"{name}.npy", labels=labels, ids=ids, **more)
+
+    store = import_file(request("a"), tmp_path / "x.zarr")
+    append_file(request("b", split="train"), store.path)
+    import_file(request("v", split="val"), store.path)
+    assert store.spec.chunk_bytes == 4096
+    return tmp_path / "x.zarr"
+
+
+def assert_same(found: actstore.ActivationStore, before: actstore.ActivationStore) -> None:
+    assert (list(found), found.classes) == (list(before), before.classes)
+    assert found.spec.provenance == before.spec.provenance
+    for name in before:
+        np.testing.assert_array_equal(found[name][:], before[name][:])
+        np.testing.assert_array_equal(found[name].labels, before[name].labels)
+        assert list(found[name].ids) == list(before[name].ids)
+        assert found[name].committed.sources == before[name].committed.sources
+    assert verify_store(found) == []
+
+
+def test_to_a_new_store(grown: Path, tmp_path: Path) -> None:
+    before = files(grown)
+    made = rechunk(grown, tmp_path / "y.zarr", 256)
+    assert made.spec.chunk_rows == 256
+    assert len(list((tmp_path / "y.zarr/train/activations/c").iterdir())) == 2
+    assert_same(made, actstore.open(grown))
+    assert files(grown) == before
+    again = files(tmp_path / "y.zarr")
+    rechunk(grown, tmp_path / "y.zarr", 256)  # repeated: nothing to do
+    assert files(tmp_path / "y.zarr") == again
+
+
+def test_in_place_and_then_repaired_from_its_sources(grown: Path, tmp_path: Path) -> None:
+    train = actstore.open(grown)["train"]
+    held = train[:]  # a reader that has mapped the old chunks
+    rechunk(grown, tmp_path / "copy.zarr")
+    made = rechunk(grown)
+    assert files(grown) == files(tmp_path / "copy.zarr")
+    assert made.spec.chunk_bytes == 32 << 20
+    np.testing.assert_array_equal(held, VALUES)
+    assert sorted(path.name for path in tmp_path.glob("x.zarr*")) == ["x.zarr"]
+    chunk = grown / "train/activations/c/0/0"
+    data = bytearray(chunk.read_bytes())
+    data[100] ^= 1
+    chunk.write_bytes(data)
+    assert [said for _, said in repair(made, verify_store(made))] == ["repaired from its source"]
+    np.testing.assert_array_equal(actstore.open(grown)["train"][:], VALUES)
+    assert append_file(ImportRequest(tmp_path / "a.npy", labels=tmp_path / "a_labels.npy", ids=tmp_path / "a.txt",
+                                     split="train"), grown) >= 0  # fmt: skip
+
+
+@pytest.mark.parametrize("stop", [1, 4, 7, 9])
+def test_interrupted_it_ends_in_the_same_bytes(
+    grown: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stop: int
+) -> None:
+    monkeypatch.setattr("actstore.sources.rows.BLOCK_BYTES", 4096)  # 64 rows at a time
+    whole = files(rechunk(grown, tmp_path / "whole.zarr", 128).path)  # type: ignore[arg-type]
+    calls = 0
+
+    def interrupt(*_: Any) -> None:
+        nonlocal calls
+        calls += 1
+        if calls == stop:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        rechunk(grown, None, 128, interrupt)
+    np.testing.assert_array_equal(actstore.open(grown)["train"][:], VALUES)  # nothing is replaced before the end
+    assert actstore.open(grown).spec.chunk_rows == 64
+    rechunk(grown, None, 128)
+    assert files(grown) == whole
+    assert not grown.with_name("x.zarr.rechunked").exists()
+
+
+@pytest.mark.parametrize("moment", ["before both", "between", "after both"])
+def test_killed_while_the_copy_takes_its_place(
+    grown: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str
+) -> None:
+    whole = files(rechunk(grown, tmp_path / "whole.zarr", 128).path)  # type: ignore[arg-type]
+    renames, real = 0, os.rename
+
+    def rename(self: Path, target: Path) -> Path:
+        nonlocal renames
+        renames += 1
+        if renames == {"before both": 1, "between": 2, "after both": 0}[moment]:
+            raise KeyboardInterrupt
+        real(self, target)
+        return target
+
+    remove = shutil.rmtree
+
+    def stop(path: Any, **options: Any) -> None:
+        if str(path).endswith(".before-rechunk"):
+            raise KeyboardInterrupt
+        remove(path, **options)
+
+    with monkeypatch.context() as patched:
+        if moment == "after both":
+            patched.setattr(shutil, "rmtree", stop)
+        else:
+            copied = rechunk_module._copy
+
+            def copy(*arguments: Any) -> Any:
+                made = copied(*arguments)
+                patched.setattr(Path, "rename", rename)
+                return made
+
+            patched.setattr(rechunk_module, "_copy", copy)
+        with pytest.raises(KeyboardInterrupt):
+            rechunk(grown, None, 128)
+    rechunk(grown, None, 128)
+    assert files(grown) == whole
+    assert sorted(path.name for path in tmp_path.glob("x.zarr*")) == ["x.zarr"]
+
+
+def test_shards_blosc_and_further_layers(make_store: Any, tmp_path: Path) -> None:
+    for number, layout in enumerate(({"shard_inner_rows": 12}, {"codec": "blosc"}, {"dtype": "f4"})):
+        store = make_store(name=f"s{number}.zarr", **layout)
+        with store.writer("train.deep", dim=24) as writer:
+            writer.append(store.values[:, :24], store.labels)
+        made = rechunk(store.path, tmp_path / f"t{number}.zarr", 100)
+        assert made.spec.chunk_rows == (108 if "shard_inner_rows" in layout else 100)
+        assert made["train.deep"].spec.chunk_rows == made.spec.chunk_rows
+        assert_same(made, store)
+
+
+def test_what_is_refused(grown: Path, tmp_path: Path) -> None:
+    other = actstore.from_arrays(tmp_path / "o.zarr", {"train": (VALUES, None)})
+    with pytest.raises(InvalidInputError, match="is no unfinished copy of"):
+        rechunk(grown, other.path)
+    same = actstore.from_arrays(tmp_path / "p.zarr", {"train": (VALUES + 1, None)}, chunk_rows=512)
+    with pytest.raises(InvalidInputError, match="holds other rows than"):
+        rechunk(other.path, same.path, 512)
+    with actstore.open(grown).writer("train") as _, pytest.raises(LockedError):
+        rechunk(grown)
+    writer = actstore.open(grown).writer("new")
+    writer.append(VALUES, None)
+    writer.close()
+    with pytest.raises(IncompleteError, match=r"'new' of .* is not complete"):
+        rechunk(grown, tmp_path / "q.zarr")
+    with pytest.raises(InvalidInputError, match="cannot be replaced in one step"):
+        rechunk("memory://bucket/x.zarr")
+    chunk = grown / "val/activations/c/0/0"
+    chunk.write_bytes(chunk.read_bytes()[:-1] + b"x")
+    actstore.open(grown).writer("new", restart=True).commit()
+    with pytest.raises(DamagedError, match="val/activations chunk 0"):
+        rechunk(grown, tmp_path / "r.zarr")
+
+
+def test_chosen_rows_are_a_table(make_store: Any) -> None:
+    store = make_store()
+    rows = np.array([7, 3, 999, 3])
+    table = split_table(store["train"], rows)
+    assert table.activations.shape == (4, 64)
+    np.testing.assert_array_equal(np.concatenate(list(table.activations.blocks(1, 4))), store.values[rows[1:]])
+    assert table.labels is not None
+    assert table.ids is not None
+    np.testing.assert_array_equal(table.labels, store.labels[rows])
+    assert list(table.ids) == [store.ids[row] for row in rows]
+
+
+def test_the_command(grown: Path) -> None:
+    done = CliRunner().invoke(main, ["rechunk", str(grown), "--chunk-rows", "256", "--json"])
+    assert done.exit_code == 0, done.output
+    result = json.loads(done.stdout)
+    assert (result["rows"], result["chunk_rows"]) == ({"train": 500, "val": 70}, 256)
+    done = CliRunner().invoke(main, ["rechunk", str(grown)])
+    assert "in chunks of 524,288 rows (33.6 MB)" in done.stdout
