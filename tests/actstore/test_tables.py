@@ -79,7 +79,7 @@ def test_the_closing_line_says_what_the_type_cost(tmp_path: Path, monkeypatch: p
     assert result["dtype"] == "f2"
     error = np.abs(VALUES.astype("f2").astype(float) - VALUES) / VALUES.max(1, keepdims=True)
     assert result["rounding"] == pytest.approx(error.max(), rel=1e-6)
-    np.save("wide.npy", VALUES.astype("f8") / 3)
+    np.save("wide.npy", np.asfortranarray(VALUES.astype("f8") / 3))
     assert 0 < json.loads(run("wide.npy", "wide.zarr", "--json"))["rounding"] < 6e-8
     np.save("numbers.npy", np.arange(48).reshape(3, 16))
     assert "f4 holds every value exactly" in run("numbers.npy", "numbers.zarr")
