@@ -39,5 +39,5 @@ def load_calibrations(folder: Path) -> list[Calibration]:
         if not calibrations or not all(math.isfinite(one.novel_bias) for one in calibrations):
             raise ValueError("expected at least one calibration, with a finite bias")
     except (ValueError, TypeError, KeyError, AttributeError) as error:
-        raise DamagedError(f"{path} is damaged ({error}); make it again with `ppa calibrate`") from error
+        raise DamagedError(f"{path} is damaged: {error}; make it again with `ppa calibrate`") from error
     return calibrations

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -113,7 +114,12 @@ def test_damage_is_named(store: actstore.ActivationStore) -> None:
     found = find(store["train"], "ivf")
     assert found is not None
     found[0].write_bytes(b"\xff" * found[0].stat().st_size)
-    with pytest.raises(DamagedError, match="cannot be read"):
+    with pytest.raises(DamagedError, match=r"is damaged: its checksum is not the one in ivf\.json"):
+        ApproximateSearch.load(store["train"], "ivf")
+    note = found[0].with_name("ivf.json")
+    document = json.loads(note.read_bytes())
+    note.write_text(json.dumps({key: value for key, value in document.items() if key not in ("crc", "checksum")}))
+    with pytest.raises(DamagedError, match="cannot be read"):  # of before there were checksums
         ApproximateSearch.load(store["train"], "ivf")
 
 

@@ -268,7 +268,12 @@ def test_calibrations_lie_beside_their_phi(tmp_path: Path) -> None:
     assert load_calibrations(tmp_path) == []
     save_calibrations(tmp_path, [fitted(1), fitted(2, 0.1 + 0.2)])
     assert load_calibrations(tmp_path) == [fitted(1), fitted(2, 0.1 + 0.2)]
-    for damage in ("{", json.dumps([{"shots": 1}]), json.dumps([1])):
+    sound = (tmp_path / NAME).read_text()
+    listed = json.loads(sound)["calibrations"]
+    (tmp_path / NAME).write_text(json.dumps(listed))  # as it was before there were checksums
+    assert load_calibrations(tmp_path) == [fitted(1), fitted(2, 0.1 + 0.2)]
+    nan = json.dumps([{**listed[0], "novel_bias": float("nan")}])
+    for damage in ("", "{", "[]", "{}", sound.replace("0.3", "0.7"), nan, json.dumps([{"shots": 1}]), json.dumps([1])):
         (tmp_path / NAME).write_text(damage)
         with pytest.raises(DamagedError, match=r"is damaged: .*make it again with `ppa calibrate`"):
             load_calibrations(tmp_path)
