@@ -19,7 +19,7 @@ from actstore.backbones.construction import NETWORKS, build_network
 from actstore.backbones.loading import load_backbone
 from actstore.backbones.transform import IMAGENET_MEAN, IMAGENET_STD, Transform
 from actstore.backbones.weights import save_weights, weights_sha256
-from actstore.errors import InvalidInputError
+from actstore.errors import ActstoreError, InvalidInputError
 
 GREY = Transform(resize=40, crop=32, mean=(0.5, 0.5, 0.5), std=(0.5, 0.5, 0.5))
 
@@ -341,7 +341,7 @@ def test_a_malicious_pickle_does_not_run(tmp_path: Path, write: Any, found: str)
 @pytest.mark.parametrize("content", [b"", b"hello, I am no weights", b"\x80\x02}q\x00.", bytes(range(256)) * 9])
 def test_damaged_files_are_one_clear_line(tmp_path: Path, suffix: str, content: bytes) -> None:
     (tmp_path / f"w{suffix}").write_bytes(content)
-    with pytest.raises(InvalidInputError, match=f"w{suffix}") as caught:
+    with pytest.raises(ActstoreError, match=f"w{suffix}") as caught:
         load_backbone("small", tmp_path / f"w{suffix}")
     assert "\n" not in str(caught.value)
 
@@ -351,7 +351,7 @@ def test_truncated_files_are_refused(tmp_path: Path, small: nn.Module, suffix: s
     path = tmp_path / f"w{suffix}"
     (torch.save if suffix == ".pth" else save_file)(small.state_dict(), path)
     path.write_bytes(path.read_bytes()[:100_000])
-    with pytest.raises(InvalidInputError, match="damaged"):
+    with pytest.raises(ActstoreError, match="damaged"):
         load_backbone("small", path)
 
 

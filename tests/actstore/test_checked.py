@@ -73,8 +73,9 @@ def test_a_checked_store_refuses_rows_of_a_damaged_chunk_alone(make_store: Any, 
     split = actstore.open(made.path, checked=True)["train"]
     np.testing.assert_array_equal(split.take([0, 999, 17]), made.values[[0, 999, 17]])
     np.testing.assert_array_equal(split[5:50], made.values[5:50])
-    inside = CHUNK * chunk_rows + 1  # byte 100 is in its first row
-    for read in (lambda: split.take([3, inside - 1]), lambda: split[inside - 1 : inside + 3]):
+    inside = CHUNK * chunk_rows  # byte 100 is in its first row
+    reads: list[Callable[[], Any]] = [lambda: split.take([3, inside]), lambda: split[inside : inside + 3]]
+    for read in reads:
         with pytest.raises(DamagedError):
             read()
 
@@ -127,7 +128,8 @@ def test_a_truncated_chunk_is_named_with_its_sizes(make_store: Any, layout: dict
     file = chunk_file(store)
     size = file.stat().st_size
     file.write_bytes(file.read_bytes()[:513])
-    for read in (lambda: store["train"].take([CHUNK * 96 + 60]), lambda: store["train"].means()):
+    reads: list[Callable[[], Any]] = [lambda: store["train"].take([CHUNK * 96 + 60]), lambda: store["train"].means()]
+    for read in reads:
         with pytest.raises(DamagedError) as caught:
             read()
         assert f"{file} is truncated: 513 bytes, expected {size}" in str(caught.value)

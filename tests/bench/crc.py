@@ -32,7 +32,7 @@ def fresh(store: Path, checked: bool) -> Split:
     """A split just opened, with nothing kept of earlier passes."""
     split = library.open(store)["train"]
     for name in NAMES:
-        shutil.rmtree(split.path / name, ignore_errors=True)
+        shutil.rmtree(store / "train" / name, ignore_errors=True)
     shutil.rmtree(folder(split), ignore_errors=True)
     _ = split.labels
     rows: Any = split.rows
