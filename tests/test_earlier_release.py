@@ -16,6 +16,8 @@ import actstore
 from cli.actstore import main as actstore_main
 from cli.ppa import main as ppa_main
 
+pytestmark = pytest.mark.numeric
+
 ARCHIVE = Path(__file__).parent / "data" / "release-0.1.0.tar.gz"
 # name of the recorded answer -> the command that gave it
 COMMANDS = {
