@@ -99,7 +99,7 @@ def test_bytes_come_back_and_items_survive_a_worker_process(tmp_path: Path) -> N
 
 def test_clutter_is_ignored_and_the_rest_is_named(tmp_path: Path) -> None:
     root = write(tmp_path, "a/1.jpg", "a/._1.jpg", "a/.hidden.png", "a/Thumbs.db", "a/.DS_Store", ".git/x.png",
-                 "__MACOSX/a/1.jpg", "a/notes.txt", "loose.jpg")  # fmt: skip
+                 "__MACOSX/a/1.jpg", "a/notes.txt", "loose.jpg", "README.md")  # fmt: skip
     (root / "empty").mkdir()
     images = only(root)
     assert listed(images) == [("a/1.jpg", "a")]
@@ -107,6 +107,7 @@ def test_clutter_is_ignored_and_the_rest_is_named(tmp_path: Path) -> None:
         "a/notes.txt": "not an image by its ending '.txt'",
         "empty": "empty class folder",
         "loose.jpg": "not in a class folder",
+        "README.md": "not an image by its ending '.md'",
     }
 
 
