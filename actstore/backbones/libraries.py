@@ -57,12 +57,12 @@ def from_timm(given: str, pretrained: bool) -> Construction:
     timm = _optional("timm")
     try:
         module = timm.create_model(given, pretrained=False)  # first, so that a wrong name is not taken for no internet
-    except RuntimeError as error:
+    except (RuntimeError, ValueError) as error:
         raise InvalidInputError(f"timm has no model {given!r}: {error}") from error
     facts = getattr(module, "pretrained_cfg", None) or {}
     tag, name = facts.get("tag"), f"timm:{given}"
     if pretrained:
-        name = f"timm:{given.partition('.')[0]}.{tag}" if tag else name
+        name = f"{name}.{tag}" if tag and "." not in given else name
         try:
             module = timm.create_model(given, pretrained=True)
         except Exception as error:  # noqa: BLE001 - whatever its downloader raises
