@@ -7,12 +7,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from actstore.errors import InvalidInputError
+from actstore.sources.ilsvrc import DEVKIT, KAGGLE, META, SYNSET_LISTS
 from actstore.sources.items import ENDINGS, Found, ImageItem, Skipped, has_image_ending, id_fault, printable
 from actstore.sources.tar_folders import list_class_tar
 from actstore.sources.tiny_imagenet import ANNOTATIONS, is_flat, label_flat
 from actstore.stray import is_stray
 
-USED = (".tar", ANNOTATIONS, *ENDINGS)  # or label files, by the end of their name
+USED = tuple(name.lower() for name in (".tar", ANNOTATIONS, KAGGLE, DEVKIT, META, *SYNSET_LISTS, *ENDINGS))
 
 
 def list_folder(folder: Path) -> Found:

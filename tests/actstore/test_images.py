@@ -76,7 +76,9 @@ def test_class_folders_without_splits_are_train(tmp_path: Path) -> None:
 
 
 def test_train_and_val_folders(tmp_path: Path) -> None:
-    found = find_images(write(tmp_path, "train/a/1.jpg", "train/b/1.jpg", "val/a/2.jpg", "README.md"))
+    root = write(tmp_path, "train/a/1.jpg", "train/b/1.jpg", "val/a/2.jpg", "README.md", "extra/a/3.jpg", "loose.tif")
+    found = find_images(root)
+    assert [name for name, _ in found["train"].skipped] == ["extra", "loose.tif"]
     assert {split: listed(images) for split, images in found.items()} == {
         "train": [("a/1.jpg", "a"), ("b/1.jpg", "b")],
         "val": [("a/2.jpg", "a")],
