@@ -44,10 +44,12 @@ class Recipe:
     random_weights: bool
     layers: tuple[str, ...]
     weights_sha256: str | None
+    pretrained: bool
 
 
 def recipe_of(backbone: Backbone, weights: str | None, random_weights: bool) -> Recipe:
-    return Recipe(backbone.name, weights, random_weights, tuple(backbone.layers), backbone.weights_sha256)
+    layers = tuple(backbone.layers)
+    return Recipe(backbone.name, weights, random_weights, layers, backbone.weights_sha256, backbone.pretrained)
 
 
 @dataclass(frozen=True)
@@ -126,7 +128,9 @@ def _converted(values: NDArray[Any], dtype: str) -> NDArray[Any]:
 def _load(recipe: Recipe, device: torch.device) -> Backbone:
     weights = None if recipe.weights is None else Path(recipe.weights)
     try:
-        backbone = load_backbone(recipe.name, weights, recipe.layers, random_weights=recipe.random_weights)
+        backbone = load_backbone(
+            recipe.name, weights, recipe.layers, random_weights=recipe.random_weights, pretrained=recipe.pretrained
+        )
     except ActstoreError as error:
         raise InvalidInputError(f"worker {worker_name()} cannot load the backbone: {error}") from error
     if backbone.weights_sha256 != recipe.weights_sha256:

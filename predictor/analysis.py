@@ -47,7 +47,7 @@ def analyse(phi: Phi, head: Tensor | None) -> dict[str, Any]:
         "phi": phi.spec.kind,
         "diagonal_min": float(diagonal.min()),
         "diagonal_max": float(diagonal.max()),
-        "diagonal_share_mean": float((diagonal.abs() / weights.abs().sum(1)).mean()),
+        "diagonal_share_mean": float((diagonal.abs() / weights[: len(diagonal)].abs().sum(1)).mean()),
         "impact_mean": float(impact(weights).mean()),
         "impact_std": float(impact(weights).std()),
     }

@@ -23,7 +23,7 @@ from actstore.category_split import CategorySplit
 from actstore.errors import InvalidInputError
 from actstore.sampling import draw_support, generator
 from actstore.split import Split
-from predictor.evaluate import class_means, rows_of, take_float
+from predictor.evaluate import class_means, is_signed, rows_of, take_float
 from predictor.method import Aggregate, nearest_shots, novel_scores
 from predictor.outcome import BaseSide, Outcome, Queries
 from predictor.phi import Phi
@@ -105,12 +105,14 @@ def _unlearning(
         return lambda rows: rows
     places = [categories.base.index(name) for name in stand_ins]
     basis = torch.linalg.svd(directions[places], full_matrices=False).Vh  # (n_stand_in, dim)
-    return partial(_without, centre=class_means(train, categories.base).mean(0), basis=basis)
+    centre = class_means(train, categories.base).mean(0)
+    return partial(_without, centre=centre, basis=basis, signed=is_signed(train, categories.base))
 
 
-def _without(rows: Tensor, centre: Tensor, basis: Tensor) -> Tensor:
-    """Rows without their part along the basis, about the centre; activations stay non-negative."""
-    return torch.clamp_min(rows - ((rows - centre) @ basis.T) @ basis, 0)
+def _without(rows: Tensor, centre: Tensor, basis: Tensor, signed: bool) -> Tensor:
+    """Rows without their part along the basis, about the centre; what is never negative stays so."""
+    rest = rows - ((rows - centre) @ basis.T) @ basis
+    return rest if signed else torch.clamp_min(rest, 0)
 
 
 def discriminants(train: Split, base: Sequence[str]) -> Tensor:

@@ -19,6 +19,7 @@ from actstore.sampling import draw_support, generator
 from actstore.split import Split
 from predictor.outcome import BaseSide, Outcome, Queries
 
+SIGN_ROWS = 1000
 Progress = Callable[[int], None]  # draws done since the last call
 
 
@@ -168,6 +169,11 @@ def rows_of(split: Split, names: Sequence[str], most: int | None = None) -> tupl
 def take_float(split: Split, rows: NDArray[Any]) -> Tensor:
     """(n, dim) float32."""
     return split.to_torch(rows, dtype=torch.float32)
+
+
+def is_signed(split: Split, names: Sequence[str]) -> bool:
+    """Whether activations of these classes may be negative, as transformers' are: nearly every row is, so some tell."""
+    return bool((take_float(split, rows_of(split, names, SIGN_ROWS)[0]) < 0).any())
 
 
 def class_means(split: Split, names: Sequence[str]) -> Tensor:

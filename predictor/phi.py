@@ -25,7 +25,8 @@ class PhiSpec:
     kind: phi1 is one linear layer, phi2 two with a ReLU between; phi2star is phi2 trained on means only.
     input_norm: statistics are brought to unit length first. Without biases that changes nothing, as phi's output
     is normalised and phi is positively homogeneous. query_norm: unit queries and a learnt scale; otherwise
-    the activation's own length is the temperature.
+    the activation's own length is the temperature. signed: activations may be negative, as those of transformers are;
+    the ReLU of two layers then sees every channel and its opposite (twice the width), so that nothing is lost at first.
     """
 
     kind: Literal["phi1", "phi2", "phi2star"]
@@ -33,6 +34,7 @@ class PhiSpec:
     input_norm: bool = False
     bias: bool = False
     query_norm: bool = False
+    signed: bool = False
 
     def __post_init__(self) -> None:
         if self.kind not in LAYERS:
@@ -41,16 +43,17 @@ class PhiSpec:
             raise InvalidInputError(f"dim must be positive, got {self.dim}")
 
     def to_json(self) -> dict[str, Any]:
-        return asdict(self)
+        """`signed` only where it is so: trainings of before it are still recognised as the same."""
+        return {name: value for name, value in asdict(self).items() if name != "signed" or value}
 
 
 class Phi(nn.Module):
-    """Starts as the identity: activations are non-negative, so an untrained phi is the cosine classifier."""
+    """Starts as the identity: an untrained phi is the cosine classifier."""
 
     def __init__(self, spec: PhiSpec) -> None:
         super().__init__()
         self.spec = spec
-        self.layers = nn.ModuleList(identity_layer(spec.dim, spec.bias) for _ in range(LAYERS[spec.kind]))
+        self.layers = nn.ModuleList(first_layers(spec))
         self.scale = nn.Parameter(torch.tensor(FIRST_SCALE)) if spec.query_norm else None
 
     def forward(self, statistics: Tensor) -> Tensor:
@@ -71,9 +74,21 @@ class Phi(nn.Module):
         return torch.mm(self.scale_queries(activations), parameters.T)
 
 
-def identity_layer(dim: int, bias: bool) -> nn.Linear:
-    layer = nn.Linear(dim, dim, bias=bias, device="meta").to_empty(device="cpu")  # no random start to overwrite
-    nn.init.eye_(layer.weight)
+def first_layers(spec: PhiSpec) -> list[nn.Linear]:
+    """The identity; where channels may be negative as x = relu(x) - relu(-x)."""
+    same = torch.eye(spec.dim)
+    if LAYERS[spec.kind] == 1:
+        return [_layer(same, spec.bias)]
+    if not spec.signed:
+        return [_layer(same, spec.bias), _layer(same, spec.bias)]
+    return [_layer(torch.cat([same, -same]), spec.bias), _layer(torch.cat([same, -same], 1), spec.bias)]
+
+
+def _layer(weight: Tensor, bias: bool) -> nn.Linear:
+    outputs, inputs = weight.shape
+    layer = nn.Linear(inputs, outputs, bias=bias, device="meta").to_empty(device="cpu")  # no random start to overwrite
+    with torch.no_grad():
+        layer.weight.copy_(weight)
     if bias:
         nn.init.zeros_(layer.bias)
     return layer

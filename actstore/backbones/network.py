@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 from torch import Tensor, nn
@@ -13,7 +15,7 @@ from actstore.backbones.transform import Transform
 class Network(nn.Module):
     """features: images -> activations. fc: activations -> logits of the classes it was trained on.
 
-    Activations are averages of ReLU outputs, so never negative: phi's identity start relies on that.
+    Activations are averages of ReLU outputs, so never negative.
     """
 
     dim: int
@@ -28,6 +30,25 @@ class Network(nn.Module):
         """(n, 3, height, width) -> (n, n_class)"""
         logits: Tensor = self.fc(self.features(images))
         return logits
+
+
+@dataclass(frozen=True)
+class Construction:
+    """A network that was built, before a file of weights is read into it.
+
+    name: exact; of a pretrained one it says which weights (`timm:NAME.TAG`). head: name of the classifier, whose input
+    is the activation; None: the output is. published: file name -> transform of weights that others publish for it
+    (None: the network's own). classes: what published or pretrained weights were trained on, where that is known.
+    has_weights: it may come with weights already, as pretrained ones and a user's do.
+    """
+
+    name: str
+    module: nn.Module
+    transform: Transform
+    head: str | None = "fc"
+    published: Mapping[str, Transform | None] = field(default_factory=dict)
+    classes: tuple[str, ...] | None = None
+    has_weights: bool = False
 
 
 def convolution(inputs: int, outputs: int, size: int, stride: int = 1) -> nn.Conv2d:

@@ -29,7 +29,8 @@ def network_of(split: Split) -> dict[str, Any]:
 def recorded_network(source: Mapping[str, Any]) -> dict[str, Any]:
     """The network that a build recorded in its split's source."""
     record = {key: source.get(key) for key in ("backbone", "weights", "weights_sha256", "layer", "transform")}
-    return record | {"views": source.get("views", 1)}
+    pretrained = {"pretrained": True} if source.get("pretrained") else {}
+    return record | pretrained | {"views": source.get("views", 1)}
 
 
 def load_recorded(record: Mapping[str, Any], weights: Path | None = None) -> Backbone:
@@ -39,13 +40,15 @@ def load_recorded(record: Mapping[str, Any], weights: Path | None = None) -> Bac
             "images need the network their activations come from, but the store does not name one: its rows were "
             "imported; give activations instead, or build the store from images with `actstore build`"
         )
-    path = weights or (None if record["weights"] is None else Path(record["weights"]))
+    path = weights or (None if record.get("weights") is None else Path(record["weights"]))
     if path is not None and not path.is_file():
         raise InvalidInputError(f"the weights of {record['backbone']} are not at {path}; say where with --weights")
     layers = () if record["layer"] == "activations" else (record["layer"],)
-    backbone = load_backbone(record["backbone"], path, layers, random_weights=path is None)
-    if path is None and backbone.weights_sha256 != record["weights_sha256"]:
-        backbone = load_backbone(record["backbone"], None, layers)  # not drawn, so found in torch's cache
+    pretrained = path is None and bool(record.get("pretrained"))
+    drawn = path is None and not pretrained
+    backbone = load_backbone(record["backbone"], path, layers, random_weights=drawn, pretrained=pretrained)
+    if drawn and backbone.weights_sha256 != record["weights_sha256"]:
+        backbone = load_backbone(record["backbone"], None, layers)  # not drawn, so installed or in torch's cache
     if backbone.weights_sha256 != record["weights_sha256"]:
         raise InvalidInputError(
             f"the weights of {record['backbone']} in {path or 'the cache of torch'} are not those the activations were "

@@ -112,7 +112,7 @@ def fit_weights(module: nn.Module, weights: Weights, name: str, head: str | None
     where = f"{weights.path} does not fit {name}"
     if weights.backbone not in (None, name):
         raise InvalidInputError(f"{where}: it holds weights of {weights.backbone}; pass --backbone {weights.backbone}")
-    tensors = dict(weights.tensors)
+    tensors = _public_names(weights.tensors, module.state_dict())
     if head is not None:
         _resize_head(module, head, tensors.get(f"{head}.weight"))
     expected = module.state_dict()
@@ -130,6 +130,13 @@ def fit_weights(module: nn.Module, weights: Weights, name: str, head: str | None
         raise InvalidInputError(f"{where}: {extra} of shape {tuple(tensors[extra].shape)} is not part of {name}")
     module.load_state_dict(tensors)
     _check_classes(weights, tensors.get(f"{head}.weight"))
+
+
+def _public_names(tensors: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Published EfficientNets write an underscore before each part of a name, as in _blocks.0._bn1.bias."""
+    if tensors.keys() & expected.keys() or not all(name.startswith("_") for name in tensors):
+        return dict(tensors)
+    return {".".join(part.removeprefix("_") for part in name.split(".")): value for name, value in tensors.items()}
 
 
 def _resize_head(module: nn.Module, head: str, weight: Tensor | None) -> None:

@@ -6,15 +6,18 @@ import io
 import re
 import struct
 import zlib
+from typing import Any
 
 import numpy as np
 from PIL import Image, ImageFile, ImageOps, UnidentifiedImageError
 
 from actstore.errors import InvalidInputError
+from actstore.sources.kinds import readable_formats, why_unidentified
 
-FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "GIF", "TIFF", "PPM")  # by content, whatever the name's ending says
 # what Pillow's readers raise on damaged files
 _BROKEN = (OSError, SyntaxError, ValueError, IndexError, KeyError, TypeError, EOFError, struct.error, zlib.error)
+
+_SUBFILE, _BITS, _PHOTOMETRIC, _DNG_VERSION = 254, 258, 262, 50706  # tags of a TIFF
 
 
 class UnreadableImageError(InvalidInputError):
@@ -38,9 +41,7 @@ def decode(data: bytes, name: str, at_least: int | None = None) -> Image.Image:
     except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
         raise UnreadableImageError(f"{name}: {_too_large(_pixels_in(str(error)))}") from None
     except UnidentifiedImageError:
-        raise UnreadableImageError(
-            f"{name}: not an image of a known kind ({len(data):,} bytes, beginning with {data[:8]!r})"
-        ) from None
+        raise UnreadableImageError(f"{name}: {why_unidentified(data)}") from None
     except MemoryError:
         raise UnreadableImageError(f"{name}: not enough memory to decode it") from None
     except _BROKEN as error:
@@ -49,14 +50,28 @@ def decode(data: bytes, name: str, at_least: int | None = None) -> Image.Image:
 
 
 def _decode(data: bytes, at_least: int | None) -> Image.Image:
-    with Image.open(io.BytesIO(data), formats=FORMATS) as image:
+    with Image.open(io.BytesIO(data), formats=readable_formats()) as image:
+        if image.format == "TIFF" and _is_raw(image, data):
+            raise UnreadableImageError("its first image is only a preview, as in a camera's raw file; save it as JPEG")
         # Pillow only warns up to twice its limit
         if Image.MAX_IMAGE_PIXELS is not None and image.width * image.height > Image.MAX_IMAGE_PIXELS:
             raise UnreadableImageError(_too_large(image.width * image.height))
         if at_least is not None and image.format == "JPEG":
             _draft(image, at_least)
         image.load()
-        return _to_rgb(_upright(image))
+        return _to_rgb(_upright(image), _grey_range(image))
+
+
+def _is_raw(image: Any, data: bytes) -> bool:
+    """Raw files are TIFFs whose first image is a thumbnail: DNG, CR2, and those that mark it as reduced (NEF, ARW)."""
+    return _DNG_VERSION in image.tag_v2 or data[8:10] == b"CR" or bool(image.tag_v2.get(_SUBFILE, 0) & 1)
+
+
+def _grey_range(image: Any) -> tuple[float, float]:
+    """The values of black and white where grey has up to 16 bits: in a TIFF it may have 12, or 0 may be white."""
+    tags = image.tag_v2 if image.format == "TIFF" else {}
+    white = float((1 << min(16, tags.get(_BITS, (16,))[0])) - 1)
+    return (white, 0.0) if tags.get(_PHOTOMETRIC) == 0 else (0.0, white)
 
 
 def _too_large(pixels: int) -> str:
@@ -85,22 +100,27 @@ def _upright(image: Image.Image) -> Image.Image:
         return image
 
 
-def _to_rgb(image: Image.Image) -> Image.Image:
+def _to_rgb(image: Image.Image, grey_range: tuple[float, float]) -> Image.Image:
     if image.mode in ("I", "F") or image.mode.startswith("I;16"):
-        return _to_8_bits(image).convert("RGB")
+        return _to_8_bits(image, grey_range).convert("RGB")
+    if image.mode in ("LAB", "HSV"):
+        raise UnreadableImageError(
+            f"its colours are in {image.mode}, expected RGB, CMYK or grey; save it as JPEG or PNG"
+        )
     if image.has_transparency_data:
         opaque = Image.new("RGBA", image.size, "white")
         return Image.alpha_composite(opaque, image.convert("RGBA")).convert("RGB")
     return image.convert("RGB")
 
 
-def _to_8_bits(image: Image.Image) -> Image.Image:
+def _to_8_bits(image: Image.Image, grey_range: tuple[float, float]) -> Image.Image:
     """16 bits scaled to 8; floats and 32-bit integers have no fixed range, so theirs is stretched."""
     values = np.asarray(image).astype(np.float64)  # (height, width)
     low, high = float(values.min()), float(values.max())
     if not np.isfinite([low, high]).all():
         raise UnreadableImageError("its pixels are not finite numbers")
     if image.mode != "F" and low >= 0 and high <= 65535:
-        low, high = 0.0, 65535.0
-    scaled = (values - low) * (255 / max(high - low, 1e-12))
+        low, high = grey_range
+    span = high - low
+    scaled = (values - low) * (255 / (span if abs(span) > 1e-12 else 1e-12))
     return Image.fromarray(np.rint(scaled).astype(np.uint8))

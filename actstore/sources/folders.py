@@ -7,10 +7,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from actstore.errors import InvalidInputError
-from actstore.sources.items import Found, ImageItem, Skipped, has_image_ending, id_fault, printable
+from actstore.sources.ilsvrc import DEVKIT, KAGGLE, META, SYNSET_LISTS
+from actstore.sources.items import ENDINGS, Found, ImageItem, Skipped, has_image_ending, id_fault, printable
 from actstore.sources.tar_folders import list_class_tar
 from actstore.sources.tiny_imagenet import ANNOTATIONS, is_flat, label_flat
 from actstore.stray import is_stray
+
+USED = tuple(name.lower() for name in (".tar", ANNOTATIONS, KAGGLE, DEVKIT, META, *SYNSET_LISTS, *ENDINGS))
 
 
 def list_folder(folder: Path) -> Found:
@@ -29,6 +32,8 @@ def list_folder(folder: Path) -> Found:
         found, left_out = _class_folder(folder, entry.name) if is_folder(entry) else list_class_tar(Path(entry.path))
         items += found
         skipped += left_out
+    others = [entry.name for entry in entries if not is_folder(entry) and not entry.name.lower().endswith(USED)]
+    skipped += [(printable(name), _not_by_ending(name)) for name in others]
     annotations = folder / ANNOTATIONS
     if is_flat(items) and annotations.is_file():
         items, unknown = label_flat(items, _read(annotations), str(annotations))
@@ -87,6 +92,13 @@ def _class_folder(root: Path, name: str) -> Found:
     return items, skipped if items or skipped else [(name, "empty class folder")]
 
 
+def list_below(folder: Path) -> Found:
+    """Images without labels that lie in a folder or in folders inside of it."""
+    skipped: Skipped = []
+    items = [ImageItem(found, None, str(folder)) for found in _walk(folder, "", set(), set(), skipped)]
+    return items, skipped
+
+
 def _walk(root: Path, inside: str, above: set[str], visited: set[str], skipped: Skipped) -> Iterator[str]:
     """Paths of images relative to root, in order; links are followed, but never in a circle."""
     real = os.path.realpath(root / inside)
@@ -98,7 +110,7 @@ def _walk(root: Path, inside: str, above: set[str], visited: set[str], skipped: 
         return
     visited.add(real)
     for entry in sorted_entries(root / inside):
-        path = f"{inside}/{entry.name}"
+        path = f"{inside}/{entry.name}" if inside else entry.name
         if fault := id_fault(path):
             skipped.append((printable(path), fault))
         elif is_folder(entry):
@@ -111,10 +123,14 @@ def _walk(root: Path, inside: str, above: set[str], visited: set[str], skipped: 
 
 def _why_no_image(entry: os.DirEntry[str]) -> str | None:
     if not has_image_ending(entry.name):
-        return f"not an image by its ending {Path(entry.name).suffix!r}"
+        return _not_by_ending(entry.name)
     if _is_plain(entry):
         return None
     return "broken or circular symbolic link" if entry.is_symlink() else "not a plain file"
+
+
+def _not_by_ending(name: str) -> str:
+    return f"not an image by its ending {Path(name).suffix!r}"
 
 
 def _loose_images(folder: Path, loose: list[os.DirEntry[str]]) -> Found:

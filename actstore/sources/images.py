@@ -8,7 +8,18 @@ from pathlib import Path
 from actstore.errors import InvalidInputError
 from actstore.sources.folders import is_folder, list_folder, sorted_entries
 from actstore.sources.ilsvrc import label_validation, looks_like_validation
-from actstore.sources.items import SPLITS, Found, ImageItem, ImageSet, Loadable, image_set, read_bytes
+from actstore.sources.items import (
+    SPLITS,
+    Found,
+    ImageItem,
+    ImageSet,
+    Loadable,
+    Skipped,
+    has_image_ending,
+    image_set,
+    printable,
+    read_bytes,
+)
 from actstore.sources.listing import ENDINGS as LIST_ENDINGS
 from actstore.sources.listing import list_file
 from actstore.sources.tar_folders import list_tar, list_tar_splits
@@ -17,6 +28,7 @@ from actstore.sources.tiny_imagenet import without_labels
 __all__ = ["ImageItem", "ImageSet", "Loadable", "find_images", "read_bytes"]
 
 _ILSVRC_TARS = {"ILSVRC2012_img_train": "train", "ILSVRC2012_img_val": "val"}
+_DEVKIT = "ILSVRC2012_devkit"
 _KAGGLE_IMAGES = Path("ILSVRC") / "Data" / "CLS-LOC"
 EXPECTED = (
     "expected CLASS/*.jpg, train/CLASS/*.jpg and val/CLASS/*.jpg, ILSVRC's or Tiny-ImageNet's own layout, "
@@ -67,12 +79,14 @@ def _find_in_folder(root: Path) -> dict[str, Found]:
     if (root / _KAGGLE_IMAGES).is_dir():
         root = root / _KAGGLE_IMAGES
     sources: dict[str, Path] = {}
+    beside: Skipped = []
     for entry in sorted_entries(root):
-        if not is_folder(entry) and not entry.name.endswith(".tar"):
-            continue
         name = entry.name.removesuffix(".tar")
-        split = SPLITS.get(name) or _ILSVRC_TARS.get(name)
+        is_place = is_folder(entry) or entry.name.endswith(".tar")
+        split = (SPLITS.get(name) or _ILSVRC_TARS.get(name)) if is_place else None
         if split is None:
+            if (is_place and not name.startswith(_DEVKIT)) or has_image_ending(entry.name):
+                beside.append((printable(entry.name), "beside the folders of splits"))
             continue
         if split in sources:
             raise InvalidInputError(
@@ -82,7 +96,9 @@ def _find_in_folder(root: Path) -> dict[str, Found]:
     if not {"train", "val"} & set(sources):
         return {"train": list_folder(root)}
     order = sorted(sources, key=list(SPLITS.values()).index)
-    return {split: _list_split(sources[split]) for split in order}
+    found = {split: _list_split(sources[split]) for split in order}
+    found[order[0]][1].extend(beside)
+    return found
 
 
 def _list_split(path: Path) -> Found:

@@ -15,7 +15,7 @@ from actstore.errors import InvalidInputError, StorageError
 from actstore.ids import encode_ids
 from actstore.sources.decode import UnreadableImageError, decode
 
-ENDINGS = (".jpg", ".jpeg", ".png", ".webp", ".bmp")
+ENDINGS = (".jpg", ".jpeg", ".jfif", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".avif", ".heic", ".heif")
 SPLITS = {"train": "train", "val": "val", "valid": "val", "validation": "val", "test": "test"}  # name -> split
 Skipped = list[tuple[str, str]]  # (id, reason)
 

@@ -20,7 +20,9 @@ if TYPE_CHECKING:
 @click.command(
     epilog=example(
         "actstore build imagenet/ --weights resnet50-11ad3fa6.pth",
+        "actstore build photos/ photos.zarr --backbone efficientnet-lite0",
         "actstore build photos/ photos.zarr --backbone small --weights out/best.safetensors",
+        "actstore build photos/ --backbone timm:vit_small_patch16_224.dino --pretrained",
         "actstore build imagenet/ --backbone mypackage.nets:make --layer blocks.3 --layer head",
         "actstore build mini.tar --backbone simple --weights out/best.safetensors --views 10",
         "actstore build imagenet/ --weights resnet50-11ad3fa6.pth --scheduler tcp://10.0.0.1:8786",
@@ -33,9 +35,11 @@ if TYPE_CHECKING:
     "--backbone",
     default="resnet50",
     show_default=True,
-    help="resnet50, resnet18, simple, wrn28-10, small, timm:NAME, torchvision:NAME or package.module:factory.",
+    help="efficientnet-lite0 (or 1, 2), resnet50, resnet18, simple, wrn28-10, small, timm:NAME, torchvision:NAME "
+    "or package.module:factory.",
 )
 @click.option("--weights", type=click.Path(path_type=Path), help="A .pth or .safetensors file.")
+@click.option("--pretrained", is_flag=True, help="Let timm or torchvision fetch its own weights (needs internet).")
 @click.option("--random-weights", is_flag=True, help="Untrained weights, for trying things out.")
 @click.option(
     "--layer", "layers", multiple=True, help="A module to read instead of the pooled output; may be repeated."
@@ -68,7 +72,7 @@ if TYPE_CHECKING:
 @cluster_options
 @json_option
 def build(
-    images: str, store: Place | None, backbone: str, weights: Path | None, random_weights: bool,
+    images: str, store: Place | None, backbone: str, weights: Path | None, pretrained: bool, random_weights: bool,
     layers: tuple[str, ...], device: str, batch_size: int, workers: int | None, views: str, on_error: Any,
     ground_truth: Path | None, synsets: Path | None, restart: bool, scheduler: str | None, local_cluster: int | None,
     as_json: bool, **layout: Any,
@@ -89,7 +93,7 @@ def build(
     sets = open_images(images, ground_truth, synsets)
     lacking = classes_train_lacks({name: one.classes for name, one in sets.items()})
     warn_of_classes(lacking)
-    chosen = load_backbone(backbone, weights, layers, random_weights=random_weights)
+    chosen = load_backbone(backbone, weights, layers, random_weights=random_weights, pretrained=pretrained)
     path = None if weights is None else str(weights.resolve())
     options = BuildOptions(device, batch_size, workers, on_error, restart, path, layout, int(views), random_weights)
     target = store or default_store(images)

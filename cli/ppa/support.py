@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     from actstore.places import Place
     from actstore.sources.items import ImageItem
 
+SAID = 5  # unused files that are named one by one
+
 
 def list_support(root: Path) -> dict[str, list[ImageItem]]:
     """Category -> its images, from ROOT/CATEGORY/*.jpg; a category without one is an error."""
@@ -27,7 +30,9 @@ def list_support(root: Path) -> dict[str, list[ImageItem]]:
 
     if not root.is_dir():
         raise InvalidInputError(f"no folder {root}; expected {root}/CATEGORY/*.jpg")
-    folders = [Path(entry.path) for entry in sorted_entries(root) if is_folder(entry)]
+    entries = sorted_entries(root)
+    folders = [Path(entry.path) for entry in entries if is_folder(entry)]
+    say_unused(root, [(entry.name, "not in the folder of a category") for entry in entries if not is_folder(entry)])
     if not folders:
         raise InvalidInputError(f"{root} has no folder of its own for each category; expected {root}/CATEGORY/*.jpg")
     found = {folder.name: list_images(folder) for folder in folders}
@@ -37,27 +42,35 @@ def list_support(root: Path) -> dict[str, list[ImageItem]]:
 
 
 def list_images(folder: Path) -> list[ImageItem]:
-    from actstore.sources.folders import sorted_entries
-    from actstore.sources.items import ImageItem, has_image_ending
+    """The images in a folder and below, labelled with its name; what else it holds is said."""
+    from actstore.sources.folders import list_below
 
-    names = [entry.name for entry in sorted_entries(folder) if has_image_ending(entry.name)]
-    return [ImageItem(name, folder.name, str(folder)) for name in names]
+    items, skipped = list_below(folder)
+    say_unused(folder, skipped)
+    return [replace(item, label=folder.name) for item in items]
+
+
+def say_unused(folder: Path, skipped: Sequence[tuple[str, str]]) -> None:
+    for name, reason in skipped[:SAID]:
+        click.echo(f"not used: {folder / name}: {reason}", err=True)
+    if len(skipped) > SAID:
+        click.echo(f"not used: {len(skipped) - SAID:,} more in {folder}", err=True)
 
 
 def list_queries(paths: Sequence[Path]) -> list[ImageItem]:
     """Files as they are, and of a folder the images in it and below."""
     from actstore.errors import InvalidInputError
-    from actstore.sources.items import ENDINGS, ImageItem, has_image_ending
-    from actstore.stray import has_stray
+    from actstore.sources.folders import list_below
+    from actstore.sources.items import ENDINGS, ImageItem
 
     found = []
     for path in paths:
         if path.is_dir():
-            inside = sorted(file.relative_to(path) for file in path.rglob("*") if has_image_ending(file.name))
-            names = [name.as_posix() for name in inside if not has_stray(name.parts)]
-            if not names:
+            inside, skipped = list_below(path)
+            say_unused(path, skipped)
+            if not inside:
                 raise InvalidInputError(f"{path} holds no image ({', '.join(ENDINGS)})")
-            found += [ImageItem(name, None, str(path)) for name in names]
+            found += inside
         elif path.is_file():
             found.append(ImageItem(path.name, None, str(path.parent)))
         else:

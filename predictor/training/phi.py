@@ -16,7 +16,7 @@ from actstore.errors import InvalidInputError
 from actstore.split import Split
 from actstore.stream import Batch, ClassBatches
 from predictor.calibration_file import forget_calibrations
-from predictor.evaluate import AllWayTask, class_means, outcomes, rows_of
+from predictor.evaluate import AllWayTask, class_means, is_signed, outcomes, rows_of
 from predictor.method import PredictedParameters
 from predictor.phi import Phi
 from predictor.training.curves import Curves, Panel
@@ -88,7 +88,7 @@ def identify(train: Split, categories: CategorySplit, config: TrainConfig) -> di
         "method": config.phi,
         "config": config.to_json(),
         "categories": categories.to_json(),
-        "phi": config.spec(train.dim).to_json(),
+        "phi": config.spec(train.dim, is_signed(train, categories.base)).to_json(),
         "store": {"content": train.content, "weights_sha256": train.spec.provenance.get("weights_sha256")},
     }
 
@@ -114,7 +114,7 @@ class PhiTraining(Trainee):
         processes.wait()
         self._split, self._base, self._config = train, categories.base, config
         self._device, self._resident, self._processes = device, resident, processes
-        self.module = self.phi = Phi(config.spec(train.dim)).to(device)
+        self.module = self.phi = Phi(config.spec(train.dim, is_signed(train, self._base))).to(device)
         self.optimiser = torch.optim.SGD(
             self.phi.parameters(),
             lr=config.learning_rate,

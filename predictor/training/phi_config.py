@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, Literal
 
 from actstore.errors import InvalidInputError
-from predictor.phi import PhiSpec
+from predictor.phi import LAYERS, PhiSpec
 
 Kind = Literal["phi1", "phi2", "phi2star"]
 
@@ -46,8 +46,9 @@ class TrainConfig:
         factors = [factor for epoch, factor in self.decay if step // self.batches >= epoch]
         return self.learning_rate * (factors[-1] if factors else 1.0)
 
-    def spec(self, dim: int) -> PhiSpec:
-        return PhiSpec(self.phi, dim, self.input_norm, self.bias, self.query_norm)
+    def spec(self, dim: int, signed: bool = False) -> PhiSpec:
+        """signed: activations may be negative, which makes a difference to phi's ReLU."""
+        return PhiSpec(self.phi, dim, self.input_norm, self.bias, self.query_norm, signed and LAYERS[self.phi] > 1)
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)

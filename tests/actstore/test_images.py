@@ -76,7 +76,9 @@ def test_class_folders_without_splits_are_train(tmp_path: Path) -> None:
 
 
 def test_train_and_val_folders(tmp_path: Path) -> None:
-    found = find_images(write(tmp_path, "train/a/1.jpg", "train/b/1.jpg", "val/a/2.jpg", "README.md"))
+    root = write(tmp_path, "train/a/1.jpg", "train/b/1.jpg", "val/a/2.jpg", "README.md", "extra/a/3.jpg", "loose.tif")
+    found = find_images(root)
+    assert [name for name, _ in found["train"].skipped] == ["extra", "loose.tif"]
     assert {split: listed(images) for split, images in found.items()} == {
         "train": [("a/1.jpg", "a"), ("b/1.jpg", "b")],
         "val": [("a/2.jpg", "a")],
@@ -99,7 +101,7 @@ def test_bytes_come_back_and_items_survive_a_worker_process(tmp_path: Path) -> N
 
 def test_clutter_is_ignored_and_the_rest_is_named(tmp_path: Path) -> None:
     root = write(tmp_path, "a/1.jpg", "a/._1.jpg", "a/.hidden.png", "a/Thumbs.db", "a/.DS_Store", ".git/x.png",
-                 "__MACOSX/a/1.jpg", "a/notes.txt", "loose.jpg")  # fmt: skip
+                 "__MACOSX/a/1.jpg", "a/notes.txt", "loose.jpg", "README.md")  # fmt: skip
     (root / "empty").mkdir()
     images = only(root)
     assert listed(images) == [("a/1.jpg", "a")]
@@ -107,6 +109,7 @@ def test_clutter_is_ignored_and_the_rest_is_named(tmp_path: Path) -> None:
         "a/notes.txt": "not an image by its ending '.txt'",
         "empty": "empty class folder",
         "loose.jpg": "not in a class folder",
+        "README.md": "not an image by its ending '.md'",
     }
 
 
