@@ -19,11 +19,11 @@ from predictor.calibrate import calibrate
 from predictor.checkpoint import load_phi
 from predictor.classifier import Classifier
 from predictor.classifier_file import load_classifier, save_classifier
-from predictor.config import choose_config
 from predictor.evaluate import all_way_task, class_means, evaluate, is_signed
 from predictor.method import PredictedParameters
 from predictor.phi import Phi, PhiSpec, build_phi
-from predictor.train import train_phi
+from predictor.training.phi import train_phi
+from predictor.training.phi_config import choose_config
 
 BASE = tuple(f"c{number}" for number in range(7))
 SPLIT = CategorySplit(BASE, ("c7", "c8", "c9"))
