@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from actstore.arrays import from_arrays
     from actstore.creation import create
     from actstore.split import Split
     from actstore.store import ActivationStore, open
+    from actstore.tables.arrays import from_arrays
 
 # Loaded on first use: `actstore --help` must not wait for zarr.
 _HOMES = {
@@ -26,7 +26,7 @@ _HOMES = {
     "ActivationStore": "actstore.store",
     "Split": "actstore.split",
     "create": "actstore.creation",
-    "from_arrays": "actstore.arrays",
+    "from_arrays": "actstore.tables.arrays",
 }
 
 __all__ = ["ActivationStore", "Split", "__version__", "create", "from_arrays", "open"]

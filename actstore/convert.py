@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from actstore.rows import parse_rows
-from actstore.tensors import borrow
+from actstore.compute.tensors import borrow
+from actstore.layout.row_numbers import parse_rows
 
 if TYPE_CHECKING:
     import dask.array

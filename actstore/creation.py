@@ -10,12 +10,12 @@ from typing import Any
 from numpy.typing import NDArray
 
 from actstore.errors import InvalidInputError, NotAStoreError
-from actstore.hierarchy import create_store
-from actstore.incoming import plain_labels
-from actstore.objects import ObjectPath
-from actstore.places import Place, has_entries, parse_place
+from actstore.layout.zarr_arrays import create_store
 from actstore.spec import Codec, Dtype, Json, StoreSpec, default_chunk_rows, remote_inner_rows
+from actstore.storage.object_path import ObjectPath
+from actstore.storage.place import Place, has_entries, parse_place
 from actstore.store import ActivationStore
+from actstore.writing.row_checks import plain_labels
 
 
 def create(

@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from actstore.errors import InvalidInputError, spoken
-from actstore.rows import parse_rows
-from actstore.sources.npy import load_npy
+from actstore.layout.row_numbers import parse_rows
+from actstore.storage.npy_file import load_npy
 
 if TYPE_CHECKING:
     from actstore.split import Split

@@ -9,23 +9,23 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from actstore.checked import CheckedRows
-from actstore.classes import ClassIndex
 from actstore.errors import InvalidInputError, RowRangeError
-from actstore.hierarchy import ACTIVATIONS, read_flat
-from actstore.ids import Ids, RowNumbers
-from actstore.places import Place
-from actstore.reader import Rows, open_rows
-from actstore.rows import parse_rows
+from actstore.layout.class_index import ClassIndex
+from actstore.layout.image_ids import Ids, RowNumbers
+from actstore.layout.metadata import ACTIVATIONS, read_flat
+from actstore.layout.row_numbers import parse_rows
+from actstore.reading.checked_chunks import CheckedRows
+from actstore.reading.reader import Rows, open_rows
 from actstore.spec import SplitSpec, StoreSpec
+from actstore.storage.place import Place
 
 if TYPE_CHECKING:
     import dask.array
     import torch
     import xarray
 
-    from actstore.dataset import RowDataset
-    from actstore.statistics import ClassStatistics
+    from actstore.statistics.class_statistics import ClassStatistics
+    from actstore.streams.row_dataset import RowDataset
 
 
 class Split:
@@ -188,13 +188,13 @@ class Split:
 
     def statistics(self, progress: Any = None) -> ClassStatistics:
         """Count, mean and variance of every class, cached in the store under the hash of the content."""
-        from actstore.statistics import class_statistics
+        from actstore.statistics.class_statistics import class_statistics
 
         return class_statistics(self, progress=progress)
 
     def means(self) -> NDArray[np.float32]:
         """(classes, dim) mean activation of every class; NaN for a class without rows."""
-        from actstore.statistics import class_means
+        from actstore.statistics.class_statistics import class_means
 
         return class_means(self)
 
@@ -218,7 +218,7 @@ class Split:
 
     def to_dataset(self, batch_size: int, seed: int | None = None, **options: Any) -> RowDataset:
         """A torch IterableDataset of (activations, labels) batches; shuffled when given a seed."""
-        from actstore.dataset import RowDataset
+        from actstore.streams.row_dataset import RowDataset
 
         return RowDataset(self, batch_size, seed=seed, **options)
 

@@ -8,16 +8,19 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from actstore.cache import DEFAULT_LIMIT, CacheSpec
 from actstore.errors import IncompleteError, LockedError, MissingSplitError, NotAStoreError
-from actstore.hierarchy import ACTIVATIONS, change_attributes, read_attributes
-from actstore.ledger import has_writer, open_ledger, read_ledger
-from actstore.pending import Pending
-from actstore.places import Place, children, has_entries, parse_place, uncached
+from actstore.layout.ledger import has_writer, open_ledger, read_ledger
+from actstore.layout.metadata import ACTIVATIONS, change_attributes, read_attributes
 from actstore.spec import KEY, Json, SplitSpec, StoreSpec, default_chunk_rows, parse_split_name
 from actstore.split import Split
-from actstore.writer import SplitWriter
+from actstore.storage.chunk_cache import DEFAULT_LIMIT, CacheSpec
+from actstore.storage.place import Place, children, has_entries, parse_place, uncached
+from actstore.writing.pending_rows import Pending
+
+if TYPE_CHECKING:
+    from actstore.writing.split_writer import SplitWriter
 
 
 class ActivationStore(Mapping[str, Split]):
@@ -88,6 +91,8 @@ class ActivationStore(Mapping[str, Split]):
         restart: drop the rows of an interrupted build instead of resuming it.
         dim: of a new split whose rows are longer or shorter than the store's, such as another layer.
         """
+        from actstore.writing.split_writer import SplitWriter  # brings torch: a reader must not wait for it
+
         new = SplitSpec()
         if dim is not None and dim != self.dim:
             inner = self.spec.shard_inner_rows or 1

@@ -1,1 +1,4 @@
-"""One baseline per file, each with its citation on top."""
+"""One baseline per file, each with its citation on top; `registry.py` names them for `ppa eval`.
+
+Imports `predictor.protocol`, `predictor.training` and `actstore`.
+"""

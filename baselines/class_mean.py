@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from actstore.methods import Separable, Support
 from actstore.search.by_class import ClassRows, unit
+from predictor.protocol.method import Separable, Support
 
 if TYPE_CHECKING:
     from actstore.split import Split

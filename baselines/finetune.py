@@ -18,14 +18,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional
 
-from actstore.backbones.head import Head, head_for
 from actstore.backbones.loading import Backbone
-from actstore.category_split import CategorySplit
-from actstore.classes import ClassIndex
 from actstore.errors import InvalidInputError
-from actstore.methods import Method, Support
-from actstore.sampling import draw_support, generator
-from actstore.sources.items import ImageSet, Loadable
+from actstore.images.image_set import ImageSet, Loadable
+from actstore.layout.class_index import ClassIndex
+from actstore.streams.sampling import draw_support, generator
 from baselines.image_training import (
     Decoded,
     ImageConfig,
@@ -36,6 +33,9 @@ from baselines.image_training import (
     images_of,
     trainable,
 )
+from predictor.protocol.category_split import CategorySplit
+from predictor.protocol.head import Head, head_for
+from predictor.protocol.method import Method, Support
 from predictor.training import Figures, Report, RunOptions, Trained
 from predictor.training import train as run
 from predictor.training.backbones.images import LabelledImages, Plan

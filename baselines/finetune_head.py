@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from actstore.backbones.head import Head, head_for
-from actstore.methods import Method, Support
 from baselines.large_sample import LargeSample, RowTraining, flatten_support
+from predictor.protocol.head import Head, head_for
+from predictor.protocol.method import Method, Support
 
 if TYPE_CHECKING:
     from actstore.split import Split

@@ -11,11 +11,11 @@ from torch import Tensor
 
 from actstore.backbones.simple import Simple
 from actstore.backbones.transform import Transform
-from actstore.classes import ClassIndex
-from actstore.episodes import Examples
 from actstore.errors import InvalidInputError
-from actstore.sources.items import ImageSet, Loadable
-from actstore.tasks import TaskSize, plan_tasks
+from actstore.images.image_set import ImageSet, Loadable
+from actstore.layout.class_index import ClassIndex
+from predictor.protocol.episodes import Examples
+from predictor.protocol.tasks import TaskSize, plan_tasks
 from predictor.training.backbones.batches import MEMORY_LIMIT, Batch, StreamedImages, to_network
 from predictor.training.backbones.config import choose_preset
 from predictor.training.backbones.images import LabelledImages, evaluation_plan
@@ -38,8 +38,8 @@ def decode_classes(
 ) -> Examples:
     """All images of these classes, pooled over the splits -> values (images, size, size, 3) uint8.
 
-    In the same order as `actstore.episodes.gather_classes` gives a store's rows: tasks of the same number show the
-    same images. An image that cannot be read is an error, as leaving it out would shift the others.
+    In the same order as `gather_classes` gives a store's rows: tasks of the same number show the same images.
+    An image that cannot be read is an error, as leaving it out would shift the others.
     """
     images = _of_classes(sets, classes)
     if len(images) * 3 * size**2 > MEMORY_LIMIT:

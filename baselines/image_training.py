@@ -15,10 +15,10 @@ from torch import Tensor, nn
 from actstore.backbones.loading import Backbone
 from actstore.backbones.network import Network
 from actstore.backbones.weights import save_weights
-from actstore.category_split import CategorySplit
 from actstore.errors import InvalidInputError
-from actstore.sampling import epoch_order
-from actstore.sources.items import ImageSet, Loadable
+from actstore.images.image_set import ImageSet, Loadable
+from actstore.streams.sampling import epoch_order
+from predictor.protocol.category_split import CategorySplit
 from predictor.training import Figures, Tensors, Trainee
 from predictor.training.backbones.batches import IGNORED, Batch, open_feed, to_network
 from predictor.training.backbones.config import TrainingConfig

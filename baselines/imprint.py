@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from actstore.backbones.head import Head, head_for
-from actstore.methods import Separable, Support
+from actstore.compute.tensors import borrow, one_thread
 from actstore.search.by_class import ClassRows, unit
-from actstore.tensors import borrow, one_thread
+from predictor.protocol.head import Head, head_for
+from predictor.protocol.method import Separable, Support
 
 if TYPE_CHECKING:
     from actstore.split import Split

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from actstore.methods import Support
-from actstore.sampling import generator
+from actstore.streams.sampling import generator
 from baselines.nearest_neighbour import draw_share
+from predictor.protocol.method import Support
 from predictor.training.schedule import cosine
 
 if TYPE_CHECKING:

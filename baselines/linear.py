@@ -17,11 +17,11 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
-from actstore.backbones.head import Head, write_head
+from actstore.compute.tensors import borrow
 from actstore.errors import InvalidInputError
-from actstore.sampling import epoch_order, generator
 from actstore.search.by_class import ClassRows
-from actstore.tensors import borrow
+from actstore.streams.sampling import epoch_order, generator
+from predictor.protocol.head import Head, write_head
 from predictor.training import Figures, Report, RunOptions, Tensors, Trained, Trainee
 from predictor.training import train as run
 from predictor.training.schedule import cosine

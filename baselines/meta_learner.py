@@ -13,10 +13,10 @@ from torch import Tensor, nn
 from actstore.backbones.construction import seeded
 from actstore.backbones.simple import Simple
 from actstore.backbones.transform import Transform
-from actstore.episodes import Examples
 from actstore.errors import InvalidInputError
-from actstore.methods import EpisodeMethod
 from baselines.image_tasks import as_images, image_transform
+from predictor.protocol.episodes import Examples
+from predictor.protocol.method import EpisodeMethod
 
 EMBED_BATCH = 500
 

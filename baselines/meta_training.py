@@ -15,16 +15,16 @@ from typing import Any
 import torch
 from torch.nn import functional
 
-from actstore.episodes import Examples
 from actstore.errors import InvalidInputError
-from actstore.tasks import TaskSize
-from actstore.tensorfile import below
+from actstore.storage.tensor_file import below
 from baselines.image_tasks import as_images, draw_tasks
 from baselines.maml import Maml
 from baselines.matching import MatchingNetwork
 from baselines.meta_learner import MetaLearner
 from baselines.meta_lstm import MetaLstm
 from baselines.prototypical import PrototypicalNetwork
+from predictor.protocol.episodes import Examples
+from predictor.protocol.tasks import TaskSize
 from predictor.training import Figures, Report, RunOptions, Tensors, Trained, Trainee, train
 from predictor.training.run_files import MODEL, read_model
 

@@ -14,12 +14,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from actstore.errors import InvalidInputError
-from actstore.methods import Separable, Support
-from actstore.sampling import generator
 from actstore.search.by_class import ClassRows, best_by_class, unit
+from actstore.streams.sampling import generator
+from predictor.protocol.method import Separable, Support
 
 if TYPE_CHECKING:
-    from actstore.classes import ClassIndex
+    from actstore.layout.class_index import ClassIndex
     from actstore.split import Split
 
 SHARES = (1.0, 0.1, 0.01)

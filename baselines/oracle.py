@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 
 from torch import Tensor
 
-from actstore.backbones.head import Head, head_for
-from actstore.category_split import CategorySplit
-from actstore.methods import Method, Support
 from actstore.search.by_class import ClassRows, best_by_class
+from predictor.protocol.category_split import CategorySplit
+from predictor.protocol.head import Head, head_for
+from predictor.protocol.method import Method, Support
 
 if TYPE_CHECKING:
     from actstore.split import Split

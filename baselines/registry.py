@@ -8,10 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from actstore.backbones.head import Head
-from actstore.category_split import CategorySplit
 from actstore.errors import InvalidInputError
-from actstore.methods import Method
 from baselines.child import Child
 from baselines.class_mean import ClassMean
 from baselines.finetune import METHOD as FINETUNE_IMAGES
@@ -26,6 +23,9 @@ from baselines.oracle import LinearOracle, NearestOracle
 from baselines.triplet import METHOD as TRIPLET
 from baselines.triplet import trained_embedding
 from baselines.triplet_images import METHOD as TRIPLET_IMAGES
+from predictor.protocol.category_split import CategorySplit
+from predictor.protocol.head import Head
+from predictor.protocol.method import Method
 from predictor.training.run_files import MODEL, Trained, read_trained
 
 if TYPE_CHECKING:

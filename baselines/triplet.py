@@ -16,8 +16,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from actstore.compute.tensors import borrow
 from actstore.search.by_class import ClassRows, unit
-from actstore.tensors import borrow
 from baselines.triplet_loss import plan_triplets, triplet_loss
 from predictor.training import Figures, Report, RunOptions, Trained, Trainee
 from predictor.training import train as run

@@ -17,11 +17,11 @@ import torch
 from torch import Tensor
 
 from actstore.backbones.loading import Backbone
-from actstore.category_split import CategorySplit
-from actstore.classes import ClassIndex
-from actstore.sources.items import ImageSet, Loadable
+from actstore.images.image_set import ImageSet, Loadable
+from actstore.layout.class_index import ClassIndex
 from baselines.image_training import Decoded, ImageConfig, ImageTrainee, identify, images_of, trainable
 from baselines.triplet_loss import plan_triplets, triplet_loss
+from predictor.protocol.category_split import CategorySplit
 from predictor.training import Figures, Report, RunOptions, Trained
 from predictor.training import train as run
 from predictor.training.backbones.images import LabelledImages, Plan

@@ -13,11 +13,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from actstore.errors import InvalidInputError
-from actstore.sampling import generator
 from actstore.search.by_class import unit
+from actstore.streams.sampling import generator
 
 if TYPE_CHECKING:
-    from actstore.classes import ClassIndex
+    from actstore.layout.class_index import ClassIndex
 
 _STREAM = 19  # of actstore.sampling.generator
 

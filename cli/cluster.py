@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 if TYPE_CHECKING:
-    from actstore.cluster import Cluster
+    from actstore.parallel.cluster import Cluster
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -34,7 +34,7 @@ def chosen_cluster(scheduler: str | None, local_cluster: int | None) -> Iterator
     if scheduler is None and local_cluster is None:
         yield None
         return
-    from actstore.cluster import connect
+    from actstore.parallel.cluster import connect
 
     with connect(scheduler, local_cluster) as cluster:
         shown = f"; dashboard: {cluster.dashboard}" if cluster.dashboard else ""

@@ -47,7 +47,7 @@ def _header(path: Path) -> dict[str, Any]:
 
 
 def _holds(kind: str) -> Callable[[Path], bool]:
-    """A file of `actstore.tensorfile`."""
+    """A file of `actstore.storage.tensor_file`."""
     return lambda path: json.loads(_header(path)["__metadata__"]["actstore"])["kind"] == kind
 
 

@@ -11,8 +11,8 @@ import click
 
 if TYPE_CHECKING:
     from actstore import ActivationStore, Split
-    from actstore.cache import CacheSpec
-    from actstore.places import Place
+    from actstore.storage.chunk_cache import CacheSpec
+    from actstore.storage.place import Place
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -23,7 +23,7 @@ class StoreType(click.ParamType[Any]):
     name = "store"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Place:
-        from actstore.places import parse_place
+        from actstore.storage.place import parse_place
 
         return parse_place(value, _cache({} if ctx is None else ctx.meta))
 
@@ -32,9 +32,9 @@ STORE = StoreType()
 
 
 def _cache(given: Mapping[str, Any]) -> CacheSpec | None:
-    from actstore.cache import DEFAULT_LIMIT, CacheSpec, parse_size
+    from actstore.storage.chunk_cache import DEFAULT_LIMIT, CacheSpec, parse_size
 
-    folder = given.get("actstore.cache") or os.environ.get("ACTSTORE_CACHE")
+    folder = given.get("actstore.storage.chunk_cache") or os.environ.get("ACTSTORE_CACHE")
     size = given.get("actstore.cache_size") or os.environ.get("ACTSTORE_CACHE_SIZE")
     return None if not folder else CacheSpec(Path(folder), DEFAULT_LIMIT if not size else parse_size(size))
 
@@ -68,7 +68,7 @@ def find_store(given: Place | None) -> Place:
         return given
     if named := os.environ.get("ACTSTORE"):
         return STORE.convert(named, None, click.get_current_context(silent=True))
-    from actstore.places import stores_in
+    from actstore.storage.place import stores_in
 
     here = stores_in(Path())
     if len(here) == 1:

@@ -12,27 +12,28 @@ import torch
 
 import actstore
 from actstore.backbones.construction import build_network
-from actstore.backbones.head import Head, read_head, write_head
 from actstore.backbones.loading import load_backbone
-from actstore.backbones.recorded import load_recorded
 from actstore.backbones.weights import save_weights
-from actstore.category_split import CategorySplit, read_split, write_split
 from actstore.errors import DamagedError
-from actstore.hierarchy import ACTIVATIONS, FLAT_ARRAYS, open_array
+from actstore.extraction.recorded_network import load_recorded
+from actstore.layout.metadata import ACTIVATIONS, FLAT_ARRAYS
+from actstore.layout.zarr_arrays import open_array
 from actstore.search.indexing import build_index
 from actstore.search.levels import build_levels
 from actstore.search.table import RowTable
-from actstore.statistics import NAMES
-from actstore.verify import verify_store
-from predictor.calibrate import Calibration
-from predictor.calibration_file import load_calibrations, save_calibrations
-from predictor.checkpoint import load_phi
-from predictor.classifier import Classifier
-from predictor.classifier_file import load_classifier, save_classifier
-from predictor.phi import Phi, PhiSpec
+from actstore.statistics.class_statistics import NAMES
+from actstore.upkeep.verify import verify_store
+from predictor.classifier.classifier import Classifier
+from predictor.classifier.classifier_file import load_classifier, save_classifier
+from predictor.phi.calibration import Calibration
+from predictor.phi.calibration_file import load_calibrations, save_calibrations
+from predictor.phi.network import Phi, PhiSpec
+from predictor.protocol.category_split import CategorySplit, read_split, write_split
+from predictor.protocol.head import Head, read_head, write_head
 from predictor.training.phi import TrainOptions, train_phi
 from predictor.training.phi_config import TrainConfig
 from predictor.training.run_files import CHECKPOINT, read_training, write_training
+from predictor.training.trained_phi import load_phi
 
 DIM, ROWS, CLASSES = 16, 1300, 5
 

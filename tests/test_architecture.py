@@ -1,10 +1,12 @@
-"""Imports point one way, heavy libraries stay in their place, and every command is documented."""
+"""Imports point one way, rooms have ranks, heavy libraries stay in their place, and every command is documented."""
 
 from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterable
+import subprocess
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import click
@@ -13,59 +15,97 @@ import pytest
 ROOT = Path(__file__).parents[1]
 PACKAGES = ("actstore", "predictor", "baselines", "cli")
 FILES = sorted(file for package in PACKAGES for file in (ROOT / package).rglob("*.py"))
+# A module imports only from rooms that stand above its own; modules of one line may import each other.
+RANKS = {
+    "actstore": """
+        errors
+        spec
+        storage compute parallel
+        layout
+        reading
+        writing
+        split store query creation convert
+        streams
+        statistics
+        search
+        tables
+        images
+        backbones
+        extraction
+        upkeep
+        bench
+    """,
+    "predictor": """
+        protocol
+        figures
+        phi
+        training
+        classifier
+        report
+    """,
+}
+# The doors of the store: their methods hand on to rooms below their rank, imported when they are called.
+DOORS = {"actstore/split.py", "actstore/store.py", "actstore/__init__.py"}
 ALLOWED = {
     "actstore": {"actstore"},
     "predictor": {"predictor", "actstore"},
     "baselines": {"baselines", "predictor", "actstore"},
     "cli": set(PACKAGES),
 }
-OPEN_TO_BASELINES = ("predictor.training", "predictor.protocol")
+FOR_BASELINES = {"protocol", "training", "figures"}  # what baselines may use of predictor
 # library -> files that may import it, as prefixes of their path
 HOMES = {
-    "zarr": ("actstore/hierarchy.py",),
-    "dask": ("actstore/statistics.py", "actstore/convert.py", "actstore/split.py", "actstore/cluster.py"),
-    "distributed": ("actstore/cluster.py",),
-    "obstore": ("actstore/buckets.py", "actstore/objects.py"),
+    "zarr": ("actstore/layout/zarr_arrays.py",),
+    "dask": (
+        "actstore/statistics/",
+        "actstore/convert.py",
+        "actstore/split.py",
+        "actstore/parallel/cluster.py",
+    ),
+    "distributed": ("actstore/parallel/cluster.py",),
+    "obstore": ("actstore/storage/",),
     "faiss": ("actstore/search/",),
     # fonts for glyphs; every picture else is of predictor/figures
     "matplotlib": (
         "predictor/figures/",
-        "predictor/drawing.py",
-        "actstore/sources/glyph_drawing.py",
+        "predictor/report/",
+        "actstore/images/glyph_drawing.py",
     ),
-    "sklearn": ("predictor/tsne.py",),
-    "scipy": ("predictor/evaluate.py",),
+    "sklearn": ("predictor/figures/tsne.py",),
+    "scipy": ("predictor/protocol/evaluation.py",),
     "click": ("cli/",),
     "tqdm": ("cli/",),
 }
 LIGHT = (
     "actstore/spec.py",
-    "actstore/classes.py",
-    "actstore/sampling.py",
+    "actstore/layout/class_index.py",
+    "actstore/streams/sampling.py",
     "actstore/errors.py",
-    "actstore/rows.py",
-    "actstore/tasks.py",
+    "actstore/layout/row_numbers.py",
+    "predictor/protocol/tasks.py",
 )
-
-
-def imports(file: Path, top_level_only: bool = False) -> set[str]:
-    tree = ast.parse(file.read_text())
-    return {name.split(".")[0] for name in _modules(tree.body if top_level_only else list(ast.walk(tree)))}
-
-
-def _modules(nodes: Iterable[ast.AST]) -> set[str]:
-    """With dots, as they are imported."""
-    found: set[str] = set()
-    for node in nodes:
-        if isinstance(node, ast.Import):
-            found |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom) and node.level == 0:
-            found.add(node.module or "")
-    return found
 
 
 def relative(file: Path) -> str:
     return file.relative_to(ROOT).as_posix()
+
+
+def imported(file: Path, top_level_only: bool = False) -> Iterator[str]:
+    """Dotted names of the modules that a file imports."""
+    tree = ast.parse(file.read_text())
+    for node in tree.body if top_level_only else ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
+            yield node.module
+
+
+def imports(file: Path, top_level_only: bool = False) -> set[str]:
+    return {name.split(".")[0] for name in imported(file, top_level_only)}
+
+
+def ranks(package: str) -> dict[str, int]:
+    return {room: rank for rank, line in enumerate(RANKS[package].split("\n")) for room in line.split()}
 
 
 @pytest.mark.parametrize("file", FILES, ids=relative)
@@ -75,16 +115,49 @@ def test_imports_point_one_way(file: Path) -> None:
     assert own <= ALLOWED[package], f"{relative(file)} imports {own - ALLOWED[package]}"
 
 
+@pytest.mark.parametrize("file", [f for f in FILES if relative(f).split("/")[0] in RANKS], ids=relative)
+def test_rooms_import_from_rooms_above_them(file: Path) -> None:
+    package, room = file.relative_to(ROOT).with_suffix("").parts[:2]
+    known, door = ranks(package), relative(file) in DOORS or (file.name == "__init__.py" and room == "__init__")
+    for name in () if door else imported(file):
+        parts = name.split(".")
+        if parts[0] == package and len(parts) > 1 and parts[1] in known and parts[1] != room:
+            assert known[parts[1]] <= known[room], f"{relative(file)} of rank {known[room]} imports {name}"
+
+
+@pytest.mark.parametrize("package", RANKS)
+def test_every_room_has_a_rank_and_says_what_lives_there(package: str) -> None:
+    for folder in (path.parent for path in (ROOT / package).glob("*/*.py")):
+        assert folder.name in ranks(package), f"{folder} has no rank"
+        assert len((ast.get_docstring(ast.parse((folder / "__init__.py").read_text())) or "").splitlines()) >= 2, folder
+
+
+def test_at_most_eight_modules_lie_in_the_hall() -> None:
+    assert len(list((ROOT / "actstore").glob("*.py"))) <= 8
+
+
 @pytest.mark.parametrize("file", [f for f in FILES if relative(f).startswith("baselines/")], ids=relative)
-def test_baselines_use_the_protocol_and_the_training_of_the_predictor_alone(file: Path) -> None:
-    used = {name for name in _modules(ast.walk(ast.parse(file.read_text()))) if name.split(".")[0] == "predictor"}
-    assert all(name.startswith(OPEN_TO_BASELINES) for name in used), f"{relative(file)} imports {used}"
+def test_baselines_use_the_protocol_and_the_training_loop_alone(file: Path) -> None:
+    used = {name.split(".")[1] for name in imported(file) if name.startswith("predictor.")}
+    assert used <= FOR_BASELINES, f"{relative(file)} imports predictor's {used - FOR_BASELINES}"
 
 
 @pytest.mark.parametrize("file", FILES, ids=relative)
 def test_libraries_stay_in_their_place(file: Path) -> None:
     for library in imports(file) & set(HOMES):
         assert relative(file).startswith(HOMES[library]), f"{relative(file)} imports {library}"
+
+
+def test_opening_a_store_and_taking_rows_imports_neither_torch_nor_zarr(tmp_path: Path) -> None:
+    import numpy as np
+
+    import actstore
+
+    actstore.from_arrays(tmp_path / "x.zarr", {"train": (np.ones((5, 8), np.float32), np.zeros(5, int))}, classes=["a"])
+    code = "import sys, actstore; actstore.open(sys.argv[1])['train'].take([3, 1]); print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code, str(tmp_path / "x.zarr")], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert not {"torch", "zarr", "dask", "matplotlib", "xarray"} & set(done.stdout.split())
 
 
 @pytest.mark.parametrize("name", LIGHT)

@@ -13,7 +13,7 @@ import torch
 from click.testing import CliRunner
 
 from actstore.backbones.construction import build_network
-from actstore.sources.glyphs import write_glyphs
+from actstore.images.glyphs import write_glyphs
 from tests.object_storage import S3Server
 
 README = (Path(__file__).parents[1] / "README.md").read_text()

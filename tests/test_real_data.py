@@ -7,13 +7,13 @@ from pathlib import Path
 import numpy as np
 
 import actstore
-from actstore.category_split import CategorySplit
 from baselines.nearest_neighbour import NearestNeighbour
-from predictor.checkpoint import load_phi
-from predictor.evaluate import all_way_task, class_means, evaluate
-from predictor.method import PredictedParameters
+from predictor.phi.recogniser import PredictedParameters
+from predictor.protocol.category_split import CategorySplit
+from predictor.protocol.evaluation import all_way_task, class_means, evaluate
 from predictor.training.phi import train_phi
 from predictor.training.phi_config import choose_config
+from predictor.training.trained_phi import load_phi
 
 
 def test_phi2_is_ahead_of_nearest_neighbours_on_novel_categories(real_activations: Path, tmp_path: Path) -> None:

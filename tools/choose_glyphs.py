@@ -6,7 +6,7 @@ counts as much as a whole letter. It is taken at the best match over small shift
 rotation and slant: what the augmentation can undo does not make two categories.
 
 Not part of the package, which ships the outcome:
-    python -m tools.choose_glyphs > actstore/sources/glyph_characters.txt
+    python -m tools.choose_glyphs > actstore/images/glyph_characters.txt
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageFilter
 
-from actstore.sources.glyph_drawing import FACES, face_file, fit, ink
-from actstore.sources.glyphs import class_name
+from actstore.images.glyph_drawing import FACES, face_file, fit, ink
+from actstore.images.glyphs import class_name
 
 TIERS = (0.355, 0.28, 0.20, 0.12, 0.06)  # least difference within the first tier, the first two, ...
 _COMPARED = ("DejaVuSans", "DejaVuSerif")

@@ -1,1 +1,4 @@
-"""Networks that turn images into activations, and how to load one by name, by file or from a user's own code."""
+"""Networks that turn images into activations: their weights and transforms, loaded by name, file or a user's code.
+
+Imports `images` and what stands above it.
+"""

@@ -1,1 +1,4 @@
-"""Measure layouts and peers on the disk at hand."""
+"""`actstore bench`: layouts and peers measured on the disk at hand.
+
+Imports everything of `actstore`; nothing imports it but the command line.
+"""

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from actstore.arrays import from_arrays
-from actstore.files import as_bytes
+from actstore.storage.atomic_file import as_bytes
+from actstore.tables.arrays import from_arrays
 
 Values = NDArray[Any]
 Rows = NDArray[np.int64]
@@ -77,7 +77,7 @@ def _zarr() -> Contender:
     """zarr-python on the very files of our store."""
 
     def opened(folder: Path) -> Any:
-        from actstore.hierarchy import open_array
+        from actstore.layout.zarr_arrays import open_array
 
         return open_array(folder / "store.zarr" / "train" / "activations")
 

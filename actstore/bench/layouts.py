@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 from actstore.bench.contenders import Contender, contenders
 from actstore.bench.measure import Result, alternate, seconds
-from actstore.sources.synthetic import SyntheticSpec
-from actstore.tensors import borrow
+from actstore.compute.tensors import borrow
+from actstore.tables.synthetic import SyntheticSpec
 
 PEER = "numpy memmap"
 Say = Callable[[str], None]

@@ -5,6 +5,8 @@ BoundedSearch    all products avoided where leading coordinates suffice (bounded
 ApproximateSearch, build_index   faiss (approximate.py, indexing.py)
 GpuSearch        faiss on a GPU (gpu.py); exact
 Each has `search(vectors, k) -> scores (n, k) float32, rows (n, k) int64`.
+
+Imports the store and what stands above it. faiss lives here.
 """
 
 from __future__ import annotations
@@ -12,9 +14,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Protocol
 
 from actstore.errors import ActstoreError, InvalidInputError
-from actstore.search.beside import folder
 from actstore.search.bounded import BoundedSearch
 from actstore.search.exact import ExactSearch
+from actstore.search.kept_files import folder
 from actstore.search.queries import parse_metric
 from actstore.search.ranking import Neighbours
 from actstore.search.table import RowTable

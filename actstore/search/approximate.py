@@ -16,12 +16,12 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
+from actstore.compute.threads import crew
 from actstore.errors import DamagedError, InvalidInputError
-from actstore.search.beside import find, publish
+from actstore.search.kept_files import find, publish
 from actstore.search.queries import parse_k, parse_vectors, unit
 from actstore.search.ranking import Neighbours, Pairs, rank, thin_out
 from actstore.search.table import RowTable
-from actstore.search.workers import crew
 
 if TYPE_CHECKING:
     from actstore.split import Split

@@ -18,6 +18,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from actstore.compute.threads import crew, spread
 from actstore.search.exact import ExactSearch, multiply
 from actstore.search.levels import Levels, Progress, build_levels, load_levels, rest_slack
 from actstore.search.queries import parse_k, parse_vectors, unit
@@ -25,7 +26,6 @@ from actstore.search.ranking import Neighbours, Pairs, join, kth_best, rank, rou
 from actstore.search.rotation import rotate, storage_margin
 from actstore.search.sieve import COARSE, FINE, LEAST, maxima, padded, pairs_above
 from actstore.search.table import RowTable
-from actstore.search.workers import crew, spread
 
 if TYPE_CHECKING:
     from actstore.split import Split

@@ -12,11 +12,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional
 
+from actstore.compute.tensors import borrow, one_thread
 from actstore.errors import InvalidInputError
-from actstore.tensors import borrow, one_thread
 
 if TYPE_CHECKING:
-    from actstore.classes import ClassIndex
+    from actstore.layout.class_index import ClassIndex
     from actstore.split import Split
 
 ROWS_PER_BLOCK = 2048

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from actstore.compute.threads import crew, spread
 from actstore.search.queries import Metric, parse_k, parse_metric, parse_vectors, unit
 from actstore.search.ranking import Neighbours, Pairs, rank, rounding, stack
 from actstore.search.sieve import Candidates, padded
 from actstore.search.table import RowTable
-from actstore.search.workers import crew, spread
 
 if TYPE_CHECKING:
     from actstore.split import Split

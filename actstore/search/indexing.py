@@ -13,12 +13,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from actstore.errors import InvalidInputError
-from actstore.sampling import generator
 from actstore.search.approximate import ApproximateSearch, IndexSettings, parse_kind, structure
 from actstore.search.exact import ExactSearch
 from actstore.search.queries import parse_vectors, unit
 from actstore.search.rotation import fit_directions, rotate, sample_rows
 from actstore.search.table import RowTable
+from actstore.streams.sampling import generator
 
 if TYPE_CHECKING:
     from actstore.split import Split

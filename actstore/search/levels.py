@@ -15,12 +15,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from actstore.compute.threads import crew, spread
 from actstore.errors import InvalidInputError
-from actstore.search.beside import create_tensors, find, load_tensors, publish
+from actstore.search.kept_files import create_tensors, find, load_tensors, publish
 from actstore.search.queries import unit
 from actstore.search.rotation import choose_widths, fit_directions, measure_narrowing, rotate, rotation_error
 from actstore.search.table import RowTable
-from actstore.search.workers import crew, spread
 
 if TYPE_CHECKING:
     from actstore.split import Split

@@ -9,10 +9,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from actstore.sampling import generator
 from actstore.search.exact import ExactSearch
 from actstore.search.queries import unit
 from actstore.search.table import RowTable
+from actstore.streams.sampling import generator
 
 WIDTHS = (16, 32, 48, 64, 96, 128, 192, 256, 320, 384, 448, 512, 640, 768, 1024)  # coordinates tried, and a norm
 _SAMPLE, _PROBES, _PROBE_K = 16_384, 32, 10

@@ -11,10 +11,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from actstore.compute.tensors import borrow
+from actstore.compute.threads import crew, spread
 from actstore.errors import InvalidInputError
-from actstore.search.beside import load_cached, save_cached
-from actstore.search.workers import crew, spread
-from actstore.tensors import borrow
+from actstore.search.kept_files import load_cached, save_cached
 
 if TYPE_CHECKING:
     from actstore.split import Split

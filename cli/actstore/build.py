@@ -14,7 +14,7 @@ from cli.options import STORE, layout_options
 from cli.progress import SplitBars
 
 if TYPE_CHECKING:
-    from actstore.places import Place
+    from actstore.storage.place import Place
 
 
 @click.command(
@@ -82,12 +82,12 @@ def build(
     IMAGES: class folders, with or without train/ and val/; ILSVRC's or Tiny-ImageNet's own layout; a .tar of class
     folders; a .csv or .parquet of path,label; or glyphs:CLASSESxTRAINxVAL. Interrupted, the same command resumes.
     """
-    from actstore.allocation import reuse_freed_memory
     from actstore.backbones.loading import load_backbone
-    from actstore.extract import BuildOptions
-    from actstore.extract import build as run
-    from actstore.sources.items import classes_train_lacks
-    from actstore.sources.spoken import open_images
+    from actstore.compute.allocation import reuse_freed_memory
+    from actstore.extraction.build import BuildOptions
+    from actstore.extraction.build import build as run
+    from actstore.images.image_set import classes_train_lacks
+    from actstore.images.opening import open_images
 
     reuse_freed_memory()
     sets = open_images(images, ground_truth, synsets)

@@ -12,7 +12,7 @@ from cli.options import STORE, cache_options, filter_options, open_split, split_
 from cli.progress import progress
 
 if TYPE_CHECKING:
-    from actstore.places import Place
+    from actstore.storage.place import Place
     from cli.outputs import Claimed
 
 
@@ -37,7 +37,7 @@ def export(
 
     An older export is replaced; any other file is not.
     """
-    from actstore.export import export as write
+    from actstore.tables.exporting import export as write
     from cli.outputs import claim, sources_of
 
     if ":/" in str(output):
@@ -60,7 +60,7 @@ def export(
 
 def written(output: Path, dim: int) -> list[Claimed]:
     """The files that an export leaves; what ends otherwise is refused by the export itself."""
-    from actstore.export import beside_npy
+    from actstore.tables.exporting import beside_npy
     from cli.filekinds import EXPORTS, LABELS_ARRAY, exported_array, exported_ids
 
     if output.suffix == ".npy":

@@ -33,7 +33,7 @@ def glyphs(
 
     Deterministic by seed. Files that are there are kept: interrupted, the same command resumes.
     """
-    from actstore.sources.glyphs import write_glyphs
+    from actstore.images.glyphs import write_glyphs
 
     total, begin = classes * (per_class + val_per_class), time.perf_counter()
     with progress("glyphs", total, "images") as bar:

@@ -14,8 +14,8 @@ from cli.progress import SplitBars
 
 if TYPE_CHECKING:
     from actstore import ActivationStore
-    from actstore.places import Place
-    from actstore.sources.rounding import Rounding
+    from actstore.storage.place import Place
+    from actstore.tables.rounding import Rounding
 
 ARRAY = click.argument("array_file", metavar="ARRAY", type=click.Path(path_type=Path))
 
@@ -39,8 +39,8 @@ def import_(array_file: Path, store: Place | None, restart: bool, as_json: bool,
     Tables may have a column of lists, or a column per feature. Rows keep their type: fp16 as f2, anything else as f4;
     `--dtype f2` halves fp32. STORE defaults to the name of ARRAY with .zarr. Interrupted, the same command resumes.
     """
-    from actstore.importer import import_file
-    from actstore.sources.rounding import Rounding
+    from actstore.tables.importing import import_file
+    from actstore.tables.rounding import Rounding
 
     target = store or Path(f"{array_file.stem}.zarr")
     layout = {key: given.pop(key) for key in ("dtype", "chunk_rows", "codec", "shard_inner_rows")}
@@ -82,8 +82,8 @@ def append(array_file: Path, store: Place, restart: bool, again: bool, as_json: 
     Readers see the old rows until the new ones are all there. A file whose content was added before, under whatever
     name, adds nothing.
     """
-    from actstore.importer import append_file
-    from actstore.sources.rounding import Rounding
+    from actstore.tables.importing import append_file
+    from actstore.tables.rounding import Rounding
 
     bars, rounding = SplitBars("append"), Rounding()
     try:
@@ -102,14 +102,14 @@ def append(array_file: Path, store: Place, restart: bool, again: bool, as_json: 
 
 
 def _request(array_file: Path, given: dict[str, Any]) -> Any:
-    from actstore.importer import ImportRequest
+    from actstore.tables.importing import ImportRequest
 
     return ImportRequest(array_file, **given)
 
 
 def _labels_of(store: ActivationStore) -> tuple[dict[str, int], dict[str, list[str]]]:
     """Rows without a label of every split, and the classes that only splits other than train have."""
-    from actstore.sources.items import classes_train_lacks
+    from actstore.images.image_set import classes_train_lacks
 
     complete = [name for name, split in store.splits.items() if split.complete]
     counts = {name: store[name].class_index.counts for name in complete}

@@ -12,7 +12,7 @@ from cli.options import open_split, split_option, store_argument
 from cli.progress import progress
 
 if TYPE_CHECKING:
-    from actstore.places import Place
+    from actstore.storage.place import Place
 
 
 @click.command(
@@ -89,7 +89,7 @@ def index(
 
 def _sample(store: Place, split: str, seed: int) -> Any:
     """Some rows of the split, spread over all of it."""
-    from actstore.sampling import generator
+    from actstore.streams.sampling import generator
 
     rows = open_split(store, split)
     count = min(256, len(rows))

@@ -10,7 +10,7 @@ from cli.group import emit, example, human_bytes, json_option, table
 from cli.options import store_argument
 
 if TYPE_CHECKING:
-    from actstore.places import Place
+    from actstore.storage.place import Place
 
 
 @click.command(epilog=example("actstore info imagenet.zarr", "actstore info imagenet.zarr --classes --json"))
@@ -28,9 +28,9 @@ def info(store: Place, list_classes: bool, list_skipped: bool, as_json: bool) ->
 
 def describe(path: Place) -> dict[str, Any]:
     import actstore
-    from actstore.mapped import can_map
-    from actstore.objects import ObjectPath
-    from actstore.places import tree_size
+    from actstore.reading.mapped_rows import can_map
+    from actstore.storage.object_path import ObjectPath
+    from actstore.storage.place import tree_size
 
     store = actstore.open(path)
     spec, remote = store.spec, isinstance(path, ObjectPath)

@@ -14,7 +14,7 @@ from cli.options import open_split, split_option, store_argument
 from cli.progress import progress
 
 if TYPE_CHECKING:
-    from actstore.places import Place
+    from actstore.storage.place import Place
 
 
 @click.command(
@@ -37,8 +37,8 @@ def means(
 
     Kept results are used while they belong to the content at hand; after an append only new rows are read.
     """
-    from actstore.files import npy_bytes, write_atomic
-    from actstore.statistics import class_statistics
+    from actstore.statistics.class_statistics import class_statistics
+    from actstore.storage.atomic_file import npy_bytes, write_atomic
     from cli.filekinds import means_array
     from cli.outputs import claim, sources_of
 

@@ -11,7 +11,7 @@ from cli.group import emit, example, json_option, table
 from cli.options import filter_options, open_split, split_option, store_argument
 
 if TYPE_CHECKING:
-    from actstore.places import Place
+    from actstore.storage.place import Place
 
 
 @click.command(
@@ -32,7 +32,7 @@ def query(
     output: Path | None, limit: int, as_json: bool,
 ) -> None:  # fmt: skip
     """Find rows of STORE by class, id or range; every filter given must hold."""
-    from actstore.files import npy_bytes, write_atomic
+    from actstore.storage.atomic_file import npy_bytes, write_atomic
     from cli.filekinds import ROW_ARRAY, ROWS
     from cli.outputs import claim, sources_of
 

@@ -12,7 +12,7 @@ from cli.options import STORE
 from cli.progress import SplitBars
 
 if TYPE_CHECKING:
-    from actstore.places import Place
+    from actstore.storage.place import Place
 
 
 @click.command(
@@ -33,7 +33,7 @@ def rechunk(store: Place, out: Place | None, chunk_rows: int | None, restart: bo
     when asked for. A store that began small and has grown reads faster from larger chunks. Interrupted, the same
     command resumes.
     """
-    from actstore.rechunk import rechunk as run
+    from actstore.upkeep.rechunk import rechunk as run
 
     begin, bars = time.perf_counter(), SplitBars("rechunk")
     try:

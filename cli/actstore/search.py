@@ -12,7 +12,7 @@ from cli.options import open_split, split_option, store_argument
 
 if TYPE_CHECKING:
     from actstore import Split
-    from actstore.places import Place
+    from actstore.storage.place import Place
 
 METHODS = ("auto", "exact", "bounded", "approximate", "ivf", "ivf-sq", "hnsw", "pq")
 
@@ -72,14 +72,14 @@ def _queries(
 ) -> tuple[list[str], Any]:
     """What each query is called, and the vectors (n, dim)."""
     if images:
-        from actstore.search.images import embed_images
+        from actstore.extraction.image_queries import embed_images
 
         return [str(path) for path in images], embed_images(split, images, weights, device)
     if row is not None:
         return [f"row {row}"], split.take([row])
     import numpy as np
 
-    from actstore.sources.npy import load_npy
+    from actstore.storage.npy_file import load_npy
 
     assert vector is not None
     values = np.atleast_2d(load_npy(vector, "a .npy file of numbers"))

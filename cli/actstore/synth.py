@@ -12,7 +12,7 @@ from cli.options import STORE, layout_options
 from cli.progress import SplitBars
 
 if TYPE_CHECKING:
-    from actstore.places import Place
+    from actstore.storage.place import Place
 
 
 @click.command(epilog=example("actstore synth big.zarr --rows 1200000 --dim 2048 --classes 1000"))
@@ -34,8 +34,8 @@ def synth(
 
     Deterministic by seed, made block by block; interrupted, the same command resumes.
     """
-    from actstore.importer import fill_new_split, open_or_create
-    from actstore.sources.synthetic import SyntheticSpec
+    from actstore.tables.importing import fill_new_split, open_or_create
+    from actstore.tables.synthetic import SyntheticSpec
 
     spec = SyntheticSpec(rows, dim, classes, seed, shuffled)
     table, begin, bars = spec.table(), time.perf_counter(), SplitBars("synth")

@@ -13,7 +13,7 @@ from cli.options import store_argument
 from cli.progress import progress
 
 if TYPE_CHECKING:
-    from actstore.places import Place
+    from actstore.storage.place import Place
 
 
 @click.command(epilog=example("actstore verify imagenet.zarr", "actstore verify imagenet.zarr --repair"))
@@ -31,9 +31,9 @@ def verify(
     The exit code is 0 for a healthy store and 1 where a fault remains.
     """
     import actstore
-    from actstore.repair import repair as mend
-    from actstore.restoration import restore_groups
-    from actstore.verify import readable_splits, verify_store
+    from actstore.upkeep.metadata_repair import restore_groups
+    from actstore.upkeep.repair import repair as mend
+    from actstore.upkeep.verify import readable_splits, verify_store
 
     restored = restore_groups(store) if repair else []
     opened = actstore.open(store)

@@ -17,8 +17,8 @@ from cli.ppa.recognition import say_means_are_computed
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from actstore.places import Place
-    from predictor.classifier import Classifier
+    from actstore.storage.place import Place
+    from predictor.classifier.classifier import Classifier
 
 
 @click.command(
@@ -80,7 +80,7 @@ def adapt(
     but the backbone's weights.
     """
     from cli.ppa.support import support_from_images, support_from_rows
-    from predictor.classifier_file import save_classifier
+    from predictor.classifier.classifier_file import save_classifier
 
     if (phi is None) == (classifier is None):
         raise click.UsageError("start from --phi RUN, or from --classifier FILE: give one of the two")
@@ -128,11 +128,11 @@ def choose_output(out: Path | None, phi: Path | None, classifier: Path | None, f
 
 def begin(phi: Path | None, classifier: Path | None, store: Place | None, train_split: str) -> Classifier:
     import actstore
-    from actstore.backbones.recorded import network_of
-    from predictor.checkpoint import load_phi
-    from predictor.classifier import Classifier
-    from predictor.classifier_file import load_classifier
-    from predictor.evaluate import class_means
+    from actstore.extraction.recorded_network import network_of
+    from predictor.classifier.classifier import Classifier
+    from predictor.classifier.classifier_file import load_classifier
+    from predictor.protocol.evaluation import class_means
+    from predictor.training.trained_phi import load_phi
 
     if classifier is not None:
         return load_classifier(classifier)
@@ -151,8 +151,8 @@ def learn(
     novel_bias: float | None,
 ) -> None:  # fmt: skip
     """Add the categories; bias and aggregate by hand, else as phi was calibrated, else as they are."""
-    from predictor.calibrate import choose_for
-    from predictor.calibration_file import load_calibrations
+    from predictor.phi.calibration import choose_for
+    from predictor.phi.calibration_file import load_calibrations
 
     learner.adapt_all(examples, extend)
     fits = [] if phi is None else load_calibrations(phi if phi.is_dir() else phi.parent)

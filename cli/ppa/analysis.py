@@ -24,9 +24,9 @@ from cli.group import emit, example, json_option, table
 @json_option
 def analyse(phi: Path, head: Path | None, as_json: bool) -> None:
     """What phi makes of the activation's channels: its diagonal, impacts, and top-k similarity with w_large^pt."""
-    from actstore.backbones.head import head_for, read_head
-    from predictor.analysis import analyse as run
-    from predictor.checkpoint import load_phi
+    from predictor.phi.channel_impacts import analyse as run
+    from predictor.protocol.head import head_for, read_head
+    from predictor.training.trained_phi import load_phi
 
     trained = load_phi(phi)
     dim = trained.phi.spec.dim
@@ -36,7 +36,7 @@ def analyse(phi: Path, head: Path | None, as_json: bool) -> None:
 
 
 def describe(found: dict[str, Any]) -> str:
-    from predictor.analysis import PAPER
+    from predictor.phi.channel_impacts import PAPER
 
     names = {
         "diagonal_min": "smallest on phi's diagonal", "diagonal_max": "largest on phi's diagonal",

@@ -41,7 +41,7 @@ def _finetune_images(request: Request) -> Trained:
 
 
 def _open_images(request: Request) -> Sets:
-    from actstore.sources.spoken import open_images
+    from actstore.images.opening import open_images
 
     return open_images(request.require("images"))
 
@@ -66,7 +66,7 @@ def _train(request: Request, sets: Sets, train: Callable[..., Trained], **more: 
 def _extract(request: Request, sets: Sets) -> None:
     """OUT/store.zarr, with the weights that were just trained; an interrupted one is completed."""
     from actstore.backbones.loading import load_backbone
-    from actstore.extract import BuildOptions, build
+    from actstore.extraction.build import BuildOptions, build
     from baselines.image_training import STORE, WEIGHTS
 
     if request.given["extract"] is False:

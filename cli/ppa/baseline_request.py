@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import torch
 
     from actstore import Split
-    from actstore.category_split import CategorySplit
+    from predictor.protocol.category_split import CategorySplit
     from predictor.training import RunOptions, Trained
 
 
@@ -52,7 +52,7 @@ class Request:
 
     @property
     def device(self) -> torch.device:
-        from actstore.device import parse_device
+        from actstore.compute.device import parse_device
 
         return parse_device(self.given["device"])
 

@@ -43,7 +43,7 @@ def task_options(command: Command) -> Command:
 
 
 def _train(request: Request) -> Trained:
-    from actstore.sources.spoken import open_images
+    from actstore.images.opening import open_images
     from baselines.image_tasks import decode_classes
     from baselines.meta_training import choose_meta_config, train_learner
 

@@ -38,8 +38,8 @@ def bench_adapt(
     """
     import torch
 
-    from actstore.allocation import reuse_freed_memory
-    from actstore.device import parse_device
+    from actstore.compute.allocation import reuse_freed_memory
+    from actstore.compute.device import parse_device
 
     place = parse_device(device)
     torch.set_num_threads(threads or os.cpu_count() or 1)
@@ -53,12 +53,12 @@ def predicted(phi: Path | None, dim: int, categories: int, shots: int, base: int
     import torch
 
     from actstore.bench.measure import Result
-    from actstore.paper import read_table
-    from baselines.adaptation import seconds_per_epoch
-    from predictor.checkpoint import load_phi
-    from predictor.classifier import Classifier
-    from predictor.phi import Phi
+    from baselines.inference.adaptation import seconds_per_epoch
+    from predictor.classifier.classifier import Classifier
+    from predictor.phi.network import Phi
+    from predictor.protocol.paper import read_table
     from predictor.training.phi_config import TrainConfig
+    from predictor.training.trained_phi import load_phi
 
     network = Phi(TrainConfig().spec(dim)).eval().requires_grad_(False) if phi is None else load_phi(phi).phi
     dim = network.spec.dim
@@ -86,8 +86,8 @@ def trained(
 
     from actstore.backbones.construction import construct
     from actstore.bench.measure import Result
-    from actstore.paper import read_table
-    from baselines.adaptation import classifier_step, fine_tuning_step, seconds_per_epoch
+    from baselines.inference.adaptation import classifier_step, fine_tuning_step, seconds_per_epoch
+    from predictor.protocol.paper import read_table
 
     values = {row["what"]: float(row["value"]) for row in read_table("efficiency")}
     paper = values["fine-tuning or Learning like a Child per epoch"] * 3600

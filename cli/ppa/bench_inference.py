@@ -16,8 +16,8 @@ from cli.progress import progress
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from actstore.places import Place
-    from baselines.latency import Latency, Part
+    from actstore.storage.place import Place
+    from baselines.inference.latency import Latency, Part
 
 PAPER_SIZE = (1_200_000, 2048)
 QUERIES = 64
@@ -83,10 +83,10 @@ def bench_inference(
     import torch
 
     from actstore.backbones.construction import construct
-    from actstore.device import parse_device
-    from actstore.files import write_atomic
-    from baselines.latency import Stopwatch, backbone_part
-    from baselines.latency_table import to_markdown, to_results
+    from actstore.compute.device import parse_device
+    from actstore.storage.atomic_file import write_atomic
+    from baselines.inference.latency import Stopwatch, backbone_part
+    from baselines.inference.latency_table import to_markdown, to_results
     from cli.filekinds import BENCH, FIGURE
     from cli.outputs import claim
 
@@ -141,8 +141,8 @@ def stored(rows: Any, store: Any) -> tuple[Any, Tensor, str]:
     """Queries from val or test where the store has one; else from the rows themselves."""
     import torch
 
-    from actstore.sampling import generator
-    from actstore.tensors import borrow
+    from actstore.compute.tensors import borrow
+    from actstore.streams.sampling import generator
 
     held = next((name for name in ("val", "test") if name in store.splits and name != rows.name), rows.name)
     chosen = generator(0, 0).choice(len(store[held]), min(QUERIES, len(store[held])), replace=False)
@@ -156,7 +156,7 @@ def generate(count: int, dim: int, fit: bool) -> tuple[Tensor, Tensor, str]:
     """fp16 rows in memory, and queries drawn with them but not among them."""
     import torch
 
-    from actstore.sources.synthetic import SyntheticSpec
+    from actstore.tables.synthetic import SyntheticSpec
 
     wanted, free = count, available_memory()
     if fit:  # rows, a turned copy of some coordinates, and room to work
@@ -177,7 +177,7 @@ def generate(count: int, dim: int, fit: bool) -> tuple[Tensor, Tensor, str]:
 def make_parts(
     rows: Any, queries: Tensor, categories: int, approximate: str, fp32: bool | None, device: Any
 ) -> list[Part]:
-    from baselines import latency
+    from baselines.inference import latency
 
     count, dim = rows.shape
     parts = [latency.head_part(categories, dim, device)]

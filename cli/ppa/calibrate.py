@@ -16,10 +16,10 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from actstore import Split
-    from actstore.places import Place
-    from predictor.calibrate import Calibration
-    from predictor.checkpoint import TrainedPhi
-    from predictor.classifier import Classifier
+    from actstore.storage.place import Place
+    from predictor.classifier.classifier import Classifier
+    from predictor.phi.calibration import Calibration
+    from predictor.training.trained_phi import TrainedPhi
 
 
 @click.command(
@@ -78,9 +78,9 @@ def calibrate(
     from cli.filekinds import CALIBRATION
     from cli.filekinds import FIGURE as DRAWN
     from cli.outputs import claim
-    from predictor.calibrate import calibrate as fit
-    from predictor.calibration_file import FIGURE, NAME, save_calibrations
-    from predictor.checkpoint import load_phi
+    from predictor.phi.calibration import calibrate as fit
+    from predictor.phi.calibration_file import FIGURE, NAME, save_calibrations
+    from predictor.training.trained_phi import load_phi
 
     trained = load_phi(phi)
     folder = trained.path.parent
@@ -101,13 +101,13 @@ def calibrate(
 
 
 def head_weights(head: Path | None, base: tuple[str, ...], rows: Split) -> Tensor | None:
-    from actstore.backbones.head import head_for, read_head
+    from predictor.protocol.head import head_for, read_head
 
     return None if head is None else head_for(read_head(head), base, rows.dim).weight
 
 
 def set_by_hand(path: Path, novel_bias: float, aggregate: str | None, as_json: bool) -> None:
-    from predictor.classifier_file import load_classifier, save_classifier
+    from predictor.classifier.classifier_file import load_classifier, save_classifier
 
     opened = load_classifier(path)
     opened.calibrate(novel_bias, "mean" if aggregate == "mean" else "max" if aggregate == "max" else None)
@@ -119,7 +119,7 @@ def set_by_hand(path: Path, novel_bias: float, aggregate: str | None, as_json: b
 def open_classifier(path: Path, trained: TrainedPhi) -> Classifier:
     """The classifier to set, which must have the phi that is calibrated: scores of another differ in their scale."""
     from actstore.errors import InvalidInputError
-    from predictor.classifier_file import load_classifier
+    from predictor.classifier.classifier_file import load_classifier
 
     opened = load_classifier(path)
     ours, theirs = trained.phi.state_dict(), opened.phi.state_dict()
@@ -129,8 +129,8 @@ def open_classifier(path: Path, trained: TrainedPhi) -> Classifier:
 
 
 def set_fitted(path: Path, opened: Classifier, fits: list[Calibration]) -> None:
-    from predictor.calibrate import choose_for
-    from predictor.classifier_file import save_classifier
+    from predictor.classifier.classifier_file import save_classifier
+    from predictor.phi.calibration import choose_for
 
     chosen = choose_for(fits, opened.typical_shots())
     opened.calibrate(chosen.novel_bias, chosen.aggregate)
@@ -138,8 +138,8 @@ def set_fitted(path: Path, opened: Classifier, fits: list[Calibration]) -> None:
 
 
 def draw(folder: Path, fits: list[Calibration]) -> None:
-    from predictor.calibration_file import FIGURE
     from predictor.figures import draw_trade_off
+    from predictor.phi.calibration_file import FIGURE
 
     curves = {f"{spoken(fit.shots)}, {fit.aggregate}": (fit.curve["novel"], fit.curve["base"]) for fit in fits}
     fit, points = fits[0], []

@@ -75,7 +75,7 @@ def run_demo(folder: Path, size: Size) -> dict[str, Any]:
 def perform(step: Step, record: Record) -> bool:
     """Run a step and record it. False where an optional one failed, which is said."""
     from actstore.errors import ActstoreError
-    from actstore.files import write_atomic
+    from actstore.storage.atomic_file import write_atomic
     from cli.filekinds import BENCH
     from cli.outputs import claim
 

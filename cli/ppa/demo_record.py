@@ -34,7 +34,7 @@ class Record:
         self._path, self._version = path, __version__
         self._entries: dict[str, Entry] = {}
         if path.exists():
-            from predictor.run_folder import read_json
+            from predictor.report.run_folder import read_json
 
             found = read_json(path, dict)
             if found.get("version") == __version__:  # another release may do a step otherwise: all is done again
@@ -69,7 +69,7 @@ class Record:
         self.save()
 
     def save(self) -> None:
-        from actstore.files import write_atomic
+        from actstore.storage.atomic_file import write_atomic
 
         text: dict[str, Any] = {"version": self._version, "steps": [asdict(one) for one in self._entries.values()]}
         write_atomic(self._path, json.dumps(text, indent=1, ensure_ascii=False).encode())

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from actstore.episodes import EpisodeResult
-    from actstore.tasks import TaskSize
+    from predictor.protocol.episodes import EpisodeResult
+    from predictor.protocol.tasks import TaskSize
 
 PAPER_NAMES = {"simple": "Ours-Simple", "wrn28-10": "Ours-WRN"}  # backbone -> phi2 on it, as the paper calls it
 _WORDS = {1: "one_shot", 5: "five_shot"}  # the columns of the paper's table
@@ -27,7 +27,7 @@ def table_rows(results: Sequence[EpisodeResult], sizes: Sequence[TaskSize], ours
 
     ours: what the paper calls phi2 on this backbone.
     """
-    from actstore.paper import read_table
+    from predictor.protocol.paper import read_table
 
     paper = {row["method"]: row for row in read_table("miniimagenet")}
     rows: dict[str, Row] = {}
@@ -69,7 +69,7 @@ def _cell(row: Row, name: str) -> str:
 
 
 def write_table(path: Path, rows: Sequence[Row], sizes: Sequence[TaskSize]) -> None:
-    from actstore.files import write_atomic
+    from actstore.storage.atomic_file import write_atomic
 
     if path.suffix == ".md":
         text = markdown(rows, sizes) + "\n"

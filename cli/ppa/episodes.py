@@ -16,10 +16,10 @@ from cli.progress import progress
 
 if TYPE_CHECKING:
     from actstore import Split
-    from actstore.episodes import EpisodeResult, Examples
-    from actstore.methods import EpisodeMethod
-    from actstore.places import Place
-    from actstore.tasks import TaskSize
+    from actstore.storage.place import Place
+    from predictor.protocol.episodes import EpisodeResult, Examples
+    from predictor.protocol.method import EpisodeMethod
+    from predictor.protocol.tasks import TaskSize
 
 METHODS = ("nearest-neighbour", "class-mean", "imprinting", "fine-tuned")
 POOLED = ("train", "val", "test")  # of these, all that there are; the backbone saw no novel class in any of them
@@ -63,9 +63,9 @@ def episodes(
     Every method gets the same tasks, a function of the seed. Accuracy is the mean over tasks, in percent, with its
     95% confidence interval.
     """
-    from actstore.tasks import TaskSize
     from cli.filekinds import TABLES
     from cli.outputs import claim
+    from predictor.protocol.tasks import TaskSize
 
     if learners and images is None:
         raise click.UsageError("--learner reads images: say where they are with --images")
@@ -94,7 +94,7 @@ def episodes(
 
 
 def _measure(runs: Sequence[Run], sizes: Sequence[TaskSize], tasks: int, seed: int) -> list[EpisodeResult]:
-    from actstore.episodes import run_episodes
+    from predictor.protocol.episodes import run_episodes
 
     with progress("episodes", len(runs) * len(sizes) * tasks, "tasks") as bar:
         return [
@@ -125,7 +125,7 @@ def _pooled(have: Mapping[str, Any], named: str | None) -> list[str]:
 
 
 def _activations(pooled: Sequence[Split], novel: Sequence[str], methods: list[EpisodeMethod]) -> Run:
-    from actstore.episodes import gather_classes
+    from predictor.protocol.episodes import gather_classes
 
     if not methods:
         raise click.UsageError("nothing to measure: name --methods, --phi or --learner")
@@ -134,11 +134,11 @@ def _activations(pooled: Sequence[Split], novel: Sequence[str], methods: list[Ep
 
 def _plain_methods(split: Split, novel: Sequence[str], named: str) -> list[EpisodeMethod]:
     """Those that need no training of their own. A task has no base categories: any one class stands in for them."""
-    from actstore.episodes import Independent
     from baselines.class_mean import ClassMean
     from baselines.finetune_episode import FinetunedEpisode
     from baselines.imprint import Imprint
     from baselines.nearest_neighbour import NearestNeighbour
+    from predictor.protocol.episodes import Independent
 
     def imprint() -> EpisodeMethod:
         method = Imprint(split, novel[:1])
@@ -161,9 +161,9 @@ def _phis(split: Split, runs: Sequence[Path]) -> list[EpisodeMethod]:
     """As in the authors' code: phi of the mean of the examples."""
     import torch
 
-    from actstore.episodes import Independent
-    from predictor.checkpoint import load_phi
-    from predictor.method import PredictedParameters
+    from predictor.phi.recogniser import PredictedParameters
+    from predictor.protocol.episodes import Independent
+    from predictor.training.trained_phi import load_phi
 
     methods: list[EpisodeMethod] = []
     for run in runs:
@@ -180,8 +180,8 @@ def _image_runs(
     """One run per learner, as each may see images of another size, or embeddings of its own."""
     if images is None or not learners:
         return []
-    from actstore.device import parse_device
-    from actstore.sources.spoken import open_images
+    from actstore.compute.device import parse_device
+    from actstore.images.opening import open_images
     from baselines.image_tasks import decode_classes
     from baselines.meta_training import read_learner
 

@@ -22,12 +22,12 @@ from cli.progress import progress
 
 if TYPE_CHECKING:
     from actstore import Split
-    from actstore.category_split import CategorySplit
-    from actstore.methods import Method
-    from actstore.places import Place
-    from predictor.checkpoint import TrainedPhi
-    from predictor.evaluate import AllWayTask, Row
-    from predictor.method import Aggregate
+    from actstore.storage.place import Place
+    from predictor.phi.recogniser import Aggregate
+    from predictor.protocol.category_split import CategorySplit
+    from predictor.protocol.evaluation import AllWayTask, Row
+    from predictor.protocol.method import Method
+    from predictor.training.trained_phi import TrainedPhi
 
     Contestant = tuple[Method, AllWayTask]
 
@@ -92,12 +92,12 @@ def evaluate(
     Means over draws with 95% confidence intervals. The paper's figures are of 1000-way ImageNet.
     """
     import actstore
-    from actstore.files import write_atomic
+    from actstore.storage.atomic_file import write_atomic
     from cli.filekinds import TABLES
     from cli.outputs import claim
-    from predictor.checkpoint import load_phi
-    from predictor.evaluate import all_way_task
-    from predictor.table import records, to_csv, to_markdown
+    from predictor.protocol.evaluation import all_way_task
+    from predictor.report.all_way_table import records, to_csv, to_markdown
+    from predictor.training.trained_phi import load_phi
 
     counts = parse_numbers("--shots", shots)
     if out is not None and out.suffix not in TABLES:
@@ -145,9 +145,9 @@ def baselines(
 ) -> list[Contestant]:
     """Each with the task on the store whose activations it reads."""
     import actstore
-    from actstore.backbones.head import head_for, read_head
     from baselines.registry import Setting, make_baselines
-    from predictor.evaluate import all_way_task
+    from predictor.protocol.evaluation import all_way_task
+    from predictor.protocol.head import head_for, read_head
 
     if names == "none":
         return []
@@ -168,9 +168,9 @@ def predictors(
     trained: list[TrainedPhi], task: AllWayTask, aggregate: str, novel_bias: float | None
 ) -> list[Contestant]:
     """Every phi as it is, and once more with its calibration where there is one."""
-    from predictor.calibration_file import load_calibrations
-    from predictor.evaluate import class_means
-    from predictor.method import Calibrated, PredictedParameters
+    from predictor.phi.calibration_file import load_calibrations
+    from predictor.phi.recogniser import Calibrated, PredictedParameters
+    from predictor.protocol.evaluation import class_means
 
     found: list[Contestant] = []
     for one in trained:
@@ -187,7 +187,7 @@ def predictors(
 
 def measure(contestants: list[Contestant], shots: list[int], draws: int, seed: int) -> list[Row]:
     """Rows by number of shots, then in the order of the methods; those that take no support at the end."""
-    from predictor.evaluate import evaluate, plan_draws
+    from predictor.protocol.evaluation import evaluate, plan_draws
 
     total = sum(len(numbers) for method, _ in contestants for numbers in plan_draws(method, shots, draws).values())
     rows: list[Row] = []

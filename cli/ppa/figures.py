@@ -12,9 +12,9 @@ from cli.options import STORE, cache_options
 from cli.ppa.recognition import find_test_split
 
 if TYPE_CHECKING:
-    from actstore.places import Place
-    from predictor.drawing import Drawn, Inputs
-    from predictor.run_folder import RunFolder
+    from actstore.storage.place import Place
+    from predictor.report.drawing import Drawn, Inputs
+    from predictor.report.run_folder import RunFolder
 
 
 @click.command(
@@ -60,8 +60,8 @@ def figures(
     from cli.filekinds import CLASS_MAP as MAP
     from cli.filekinds import FIGURE
     from cli.outputs import claim_folder
-    from predictor.drawing import FIGURES, draw_all
-    from predictor.run_folder import CLASS_MAP, find_run
+    from predictor.report.drawing import FIGURES, draw_all
+    from predictor.report.run_folder import CLASS_MAP, find_run
 
     found = find_run(run_folder)
     named = {"store": store, "table": table, "head": head, "bench": bench, "phis": phis or None}
@@ -86,7 +86,7 @@ def figures(
 
 def open_inputs(found: RunFolder, train_split: str, test_split: str | None) -> Inputs:
     import actstore
-    from predictor.drawing import Inputs
+    from predictor.report.drawing import Inputs
 
     train = test = None
     if found.store is not None:

@@ -12,8 +12,8 @@ from cli.group import emit, example, json_option, table
 from cli.options import STORE, cache_options, filter_options
 
 if TYPE_CHECKING:
-    from actstore.places import Place
-    from predictor.classifier import Classifier
+    from actstore.storage.place import Place
+    from predictor.classifier.classifier import Classifier
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 DEFAULT = Path("classifier.safetensors")
@@ -49,7 +49,7 @@ def predict(
 ) -> None:  # fmt: skip
     """The most probable categories of IMAGES (files or folders), or of rows of a store."""
     from cli.ppa.support import list_queries, read_images, read_rows
-    from predictor.classifier_file import load_classifier
+    from predictor.classifier.classifier_file import load_classifier
 
     if bool(images) == (store is not None):
         raise click.UsageError("give images to classify, or rows of a store with --store: one of the two")
@@ -85,7 +85,7 @@ def predict(
 @json_option
 def categories(action: str, names: tuple[str, ...], classifier: Path, as_json: bool) -> None:
     """List the categories of a classifier, remove added ones, or rename one (OLD NEW)."""
-    from predictor.classifier_file import load_classifier, save_classifier
+    from predictor.classifier.classifier_file import load_classifier, save_classifier
 
     if action == "list" and names:
         raise click.UsageError(f"list takes no names, got {' '.join(names)}")
@@ -137,8 +137,8 @@ def export(classifier: Path, torch_file: Path | None, onnx_file: Path | None, as
     """
     from cli.filekinds import NAMES, ONNX, TORCH
     from cli.outputs import claim
-    from predictor.classifier_file import load_classifier
-    from predictor.export import export_onnx, export_torch, names_file
+    from predictor.classifier.classifier_file import load_classifier
+    from predictor.classifier.export import export_onnx, export_torch, names_file
 
     if torch_file is None and onnx_file is None:
         raise click.UsageError("say what to write: --torch FILE, --onnx FILE, or both")

@@ -82,8 +82,8 @@ def pretrain(
     """
     import os
 
-    from actstore.allocation import reuse_freed_memory
-    from actstore.sources.spoken import open_images
+    from actstore.compute.allocation import reuse_freed_memory
+    from actstore.images.opening import open_images
     from predictor.training import RunOptions
     from predictor.training.backbones.config import choose_preset
     from predictor.training.backbones.training import train_backbone

@@ -13,7 +13,7 @@ from cli.options import STORE, cache_options, find_store
 
 if TYPE_CHECKING:
     from actstore import ActivationStore, Split
-    from actstore.category_split import CategorySplit
+    from predictor.protocol.category_split import CategorySplit
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 SPLIT_FILE = Path("split.json")
@@ -57,7 +57,7 @@ def claim_run(folder: Path, *inputs: Path | None) -> None:
 
     from cli import filekinds as kinds
     from cli.outputs import claim_folder
-    from predictor.calibration_file import FIGURE, NAME
+    from predictor.phi.calibration_file import FIGURE, NAME
     from predictor.training.run_files import CHECKPOINT, CURVES, LOG, MODEL
 
     names = [
@@ -83,7 +83,7 @@ def note(text: str) -> None:
 
 def choose_categories(path: Path | None, names: Sequence[str], parts: Sequence[str] | None = None) -> CategorySplit:
     """parts: those whose every class must be among the names; all of them by default."""
-    from actstore.category_split import PARTS, alphabetical_split, read_split
+    from predictor.protocol.category_split import PARTS, alphabetical_split, read_split
 
     if path is None and SPLIT_FILE.is_file():
         path = SPLIT_FILE
@@ -128,7 +128,7 @@ def seen_novel(split: Split, categories: CategorySplit) -> str | None:
 
 def say_means_are_computed(train: Split) -> None:
     """A store without class means is no error: they are computed once, and kept."""
-    from actstore.statistics import has_statistics
+    from actstore.statistics.class_statistics import has_statistics
 
     if is_first() and not has_statistics(train):
         note(f"computing the class means of {train.path} (once)")

@@ -11,7 +11,7 @@ from cli.group import emit, example, human_bytes, json_option
 from cli.ppa.recognition import seen_novel
 
 if TYPE_CHECKING:
-    from actstore.places import Place
+    from actstore.storage.place import Place
 
 
 @click.command(
@@ -38,7 +38,7 @@ def report(folder: Path, out: Path | None, title: str, as_json: bool) -> None:
     from cli.filekinds import REPORT
     from cli.outputs import claim
     from predictor.report import write_report
-    from predictor.run_folder import find_run
+    from predictor.report.run_folder import find_run
 
     found = find_run(folder)
     if not found.phis and found.table is None:
@@ -54,7 +54,7 @@ def report(folder: Path, out: Path | None, title: str, as_json: bool) -> None:
 def warning_of(store: Place | None, phis: tuple[Path, ...]) -> str | None:
     """Where the backbone has seen a novel class."""
     import actstore
-    from predictor.checkpoint import load_phi
+    from predictor.training.trained_phi import load_phi
 
     if store is None or not phis:
         return None

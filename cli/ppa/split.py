@@ -11,8 +11,8 @@ from cli.group import emit, example, json_option
 from cli.ppa.recognition import SPLIT_FILE, seen_novel, store_option
 
 if TYPE_CHECKING:
-    from actstore.category_split import CategorySplit
-    from actstore.places import Place
+    from actstore.storage.place import Place
+    from predictor.protocol.category_split import CategorySplit
 
 
 @click.command(
@@ -46,9 +46,9 @@ def split(
     By default the first 90% of the class names in alphabetical order are the base, as in the paper.
     """
     import actstore
-    from actstore.category_split import alphabetical_split, read_split, seeded_split, write_split
     from cli.filekinds import SPLIT
     from cli.outputs import claim
+    from predictor.protocol.category_split import alphabetical_split, read_split, seeded_split, write_split
 
     opened = actstore.open(store)
     names = opened.classes

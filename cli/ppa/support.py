@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from actstore import Split
-    from actstore.places import Place
-    from actstore.sources.items import ImageItem
+    from actstore.images.image_set import ImageItem
+    from actstore.storage.place import Place
 
 SAID = 5  # unused files that are named one by one
 
@@ -26,7 +26,7 @@ SAID = 5  # unused files that are named one by one
 def list_support(root: Path) -> dict[str, list[ImageItem]]:
     """Category -> its images, from ROOT/CATEGORY/*.jpg; a category without one is an error."""
     from actstore.errors import InvalidInputError
-    from actstore.sources.folders import is_folder, sorted_entries
+    from actstore.images.class_folders import is_folder, sorted_entries
 
     if not root.is_dir():
         raise InvalidInputError(f"no folder {root}; expected {root}/CATEGORY/*.jpg")
@@ -43,7 +43,7 @@ def list_support(root: Path) -> dict[str, list[ImageItem]]:
 
 def list_images(folder: Path) -> list[ImageItem]:
     """The images in a folder and below, labelled with its name; what else it holds is said."""
-    from actstore.sources.folders import list_below
+    from actstore.images.class_folders import list_below
 
     items, skipped = list_below(folder)
     say_unused(folder, skipped)
@@ -60,8 +60,8 @@ def say_unused(folder: Path, skipped: Sequence[tuple[str, str]]) -> None:
 def list_queries(paths: Sequence[Path]) -> list[ImageItem]:
     """Files as they are, and of a folder the images in it and below."""
     from actstore.errors import InvalidInputError
-    from actstore.sources.folders import list_below
-    from actstore.sources.items import ENDINGS, ImageItem
+    from actstore.images.class_folders import list_below
+    from actstore.images.image_set import ENDINGS, ImageItem
 
     found = []
     for path in paths:
@@ -82,9 +82,9 @@ def read_images(
     record: Mapping[str, Any], weights: Path | None, items: Sequence[ImageItem], device: str, on_error: str = "fail"
 ) -> tuple[Tensor, list[ImageItem]]:
     """Activations (n, dim) by the network that a classifier or store names, and the images they are of."""
-    from actstore.backbones.recorded import activations_of, load_recorded
-    from actstore.device import parse_device
+    from actstore.compute.device import parse_device
     from actstore.errors import InvalidInputError
+    from actstore.extraction.recorded_network import activations_of, load_recorded
 
     backbone = load_recorded(record, weights)
     rows, positions, failures = activations_of(backbone, items, parse_device(device), record.get("views", 1))
@@ -123,8 +123,8 @@ def read_rows(
 
     Where the store or the classifier does not say which network it is from, only the dim can tell them apart.
     """
+    from actstore.compute.tensors import borrow
     from actstore.errors import InvalidInputError
-    from actstore.tensors import borrow
 
     opened = open_split(store, split)
     ours, theirs = record.get("weights_sha256"), opened.spec.provenance.get("weights_sha256")

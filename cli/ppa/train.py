@@ -23,7 +23,7 @@ from cli.ppa.recognition import (
 from cli.progress import TrainingBars
 
 if TYPE_CHECKING:
-    from actstore.places import Place
+    from actstore.storage.place import Place
     from predictor.training import Trained
     from predictor.training.phi import TrainOptions
     from predictor.training.phi_config import TrainConfig
@@ -89,7 +89,7 @@ def train(
     (model.safetensors, model.json), log.csv and curves.png. Under torchrun each process takes a part of the
     categories; the outcome is that of one process but for rounding.
     """
-    from actstore.allocation import reuse_freed_memory
+    from actstore.compute.allocation import reuse_freed_memory
     from predictor.training import RunOptions
     from predictor.training.phi import TrainOptions
     from predictor.training.phi_config import choose_config

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from predictor.class_map import NEIGHBOURS, ClassMap
+from predictor.figures.class_map import NEIGHBOURS, ClassMap
 from predictor.figures.naming import readable
 from predictor.figures.style import COLOURS, GREY, MARKERS, new_figure
 

@@ -11,7 +11,7 @@ from predictor.figures.accuracy_axis import ENDS, from_logit, logit, set_accurac
 from predictor.figures.label_placement import Box, place_labels
 from predictor.figures.naming import short_name
 from predictor.figures.style import family_style, new_figure, tidy
-from predictor.method_key import key_of
+from predictor.protocol.method_key import key_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -22,7 +22,7 @@ Point = tuple[float, float]
 
 
 def draw_methods(records: Sequence[Mapping[str, Any]], shots: str) -> Figure:
-    """records: rows of the table as `predictor.table.records` gives them; those of this number of shots are drawn.
+    """records: rows of the all-way table; those of this number of shots are drawn.
 
     Where accuracies are near 0 or 100, axes have a logit scale, on which those ends are as wide as the middle.
     """

@@ -7,7 +7,7 @@ import unicodedata
 from collections.abc import Mapping
 from typing import Any
 
-from predictor.method_key import key_of
+from predictor.protocol.method_key import key_of
 
 GLYPH = re.compile(r"U\+([0-9A-F]{4,6})")
 

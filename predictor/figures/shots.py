@@ -10,7 +10,7 @@ import numpy as np
 from predictor.figures.accuracy_axis import ENDS, set_accuracy_axis
 from predictor.figures.naming import short_name
 from predictor.figures.style import family_style, new_figure, tidy
-from predictor.method_key import MethodKey, key_of
+from predictor.protocol.method_key import MethodKey, key_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -25,7 +25,7 @@ DASHED = ("child", "imprint-base-rows", "oracle-linear")  # told from another me
 
 
 def draw_shots(records: Sequence[Mapping[str, Any]]) -> Figure:
-    """records: rows of the table as `predictor.table.records` gives them. Methods that take no support are level."""
+    """records: rows of the all-way table. Methods that take no support are level."""
     counts = sorted({int(row["shots"]) for row in records if row["shots"] != "all"})
     lines: dict[MethodKey, list[Mapping[str, Any]]] = {}
     for row in records:

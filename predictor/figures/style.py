@@ -6,7 +6,7 @@ import io
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from actstore.files import write_atomic
+from actstore.storage.atomic_file import write_atomic
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from predictor.figures.style import LINES, family_style, new_figure, tidy
-from predictor.method_key import LABELS
+from predictor.protocol.method_key import LABELS
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -1,4 +1,7 @@
-"""One self-contained HTML page about a run: no network, images embedded."""
+"""What a run has to show: tables, findings in words, all its figures, and one self-contained HTML page.
+
+Imports everything of `predictor`; nothing imports it but the command line.
+"""
 
 from predictor.report.page import write_report
 

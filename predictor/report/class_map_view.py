@@ -7,7 +7,7 @@ from html import escape
 
 import numpy as np
 
-from predictor.class_map import ClassMap
+from predictor.figures.class_map import ClassMap
 from predictor.figures.naming import readable
 from predictor.figures.style import COLOURS
 

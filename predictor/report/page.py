@@ -9,12 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import actstore
-from actstore.files import write_atomic
-from predictor.checkpoint import TrainedPhi, load_phi
-from predictor.class_map import ClassMap
-from predictor.drawing import TITLES
-from predictor.findings import Finding, describe_harmonic, describe_novel
+from actstore.storage.atomic_file import write_atomic
+from predictor.figures.class_map import ClassMap
 from predictor.report.class_map_view import class_map_view
+from predictor.report.drawing import TITLES
+from predictor.report.findings import Finding, describe_harmonic, describe_novel
 from predictor.report.html import code, facts, listing, paragraph, picture, section, table
 from predictor.report.provenance import (
     category_facts,
@@ -23,9 +22,10 @@ from predictor.report.provenance import (
     training_command,
     training_table,
 )
+from predictor.report.run_folder import CLASS_MAP, RunFolder, read_json, read_records
 from predictor.report.tables import all_way_table, episode_table, inference_table, paper_efficiency, shots_filter
-from predictor.run_folder import CLASS_MAP, RunFolder, read_json, read_records
 from predictor.training.run_files import read_model
+from predictor.training.trained_phi import TrainedPhi, load_phi
 
 Record = Mapping[str, Any]
 METRICS = (

@@ -10,12 +10,12 @@ from collections.abc import Sequence
 from typing import Any
 
 import actstore
-from actstore.category_split import CategorySplit
 from actstore.store import ActivationStore
-from predictor.calibration_file import load_calibrations
-from predictor.checkpoint import TrainedPhi
+from predictor.phi.calibration_file import load_calibrations
+from predictor.protocol.category_split import CategorySplit
 from predictor.report.html import facts, paragraph, table
 from predictor.training.phi_config import PRESETS
+from predictor.training.trained_phi import TrainedPhi
 
 
 def store_facts(store: ActivationStore) -> str:

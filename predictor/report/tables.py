@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from actstore.paper import read_table
-from predictor.method_key import key_of
+from predictor.protocol.method_key import key_of
+from predictor.protocol.paper import read_table
 from predictor.report.html import Cell, table
 
 Record = Mapping[str, Any]

@@ -1,7 +1,7 @@
 """Training: one loop (loop.py) for phi, baselines, meta-learners and backbones, and the trainees phi and backbones.
 
 A trainee says what a step is; log, checkpoints, exact resumption, several processes, divergence and locks are the
-loop's. May import `predictor.protocol` and `actstore`; baselines bring trainees of their own.
+loop's. Imports `phi`, `figures`, `protocol` and `actstore`; baselines bring trainees of their own.
 """
 
 from predictor.training.loop import DivergedError, Report, RunOptions, train

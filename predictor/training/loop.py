@@ -29,7 +29,7 @@ import torch
 from torch import Tensor
 
 from actstore.errors import ActstoreError
-from actstore.interruption import Interruption, noted_signals
+from actstore.parallel.signals import Interruption, noted_signals
 from predictor.training.curves import draw_curves
 from predictor.training.identity import refuse_other_training
 from predictor.training.processes import Processes

@@ -10,15 +10,15 @@ from typing import Any
 
 import torch
 
-from actstore.category_split import CategorySplit
-from actstore.device import parse_device
+from actstore.compute.device import parse_device
 from actstore.errors import InvalidInputError
 from actstore.split import Split
-from actstore.stream import Batch, ClassBatches
-from predictor.calibration_file import forget_calibrations
-from predictor.evaluate import AllWayTask, class_means, is_signed, outcomes, rows_of
-from predictor.method import PredictedParameters
-from predictor.phi import Phi
+from actstore.streams.class_batches import Batch, ClassBatches
+from predictor.phi.calibration_file import forget_calibrations
+from predictor.phi.network import Phi
+from predictor.phi.recogniser import PredictedParameters
+from predictor.protocol.category_split import CategorySplit
+from predictor.protocol.evaluation import AllWayTask, class_means, is_signed, outcomes, rows_of
 from predictor.training.curves import Curves, Panel
 from predictor.training.loop import Report, RunOptions
 from predictor.training.loop import train as run

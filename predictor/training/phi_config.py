@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, Literal
 
 from actstore.errors import InvalidInputError
-from predictor.phi import LAYERS, PhiSpec
+from predictor.phi.network import LAYERS, PhiSpec
 
 Kind = Literal["phi1", "phi2", "phi2star"]
 

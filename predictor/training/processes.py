@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.distributed.rendezvous import rendezvous
 
 from actstore.errors import ActstoreError, InvalidInputError
-from actstore.sampling import share
+from actstore.streams.sampling import share
 
 _SECONDS_TO_SPEAK = 1.0
 

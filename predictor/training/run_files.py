@@ -15,10 +15,10 @@ from typing import Any
 
 from torch import Tensor
 
-from actstore.checksum import require_sound_copy, sealed
 from actstore.errors import DamagedError, InvalidInputError, LockedError
-from actstore.files import storage_errors, write_atomic
-from actstore.tensorfile import read_tensors, write_tensors
+from actstore.storage.atomic_file import storage_errors, write_atomic
+from actstore.storage.checksum import require_sound_copy, sealed
+from actstore.storage.tensor_file import read_tensors, write_tensors
 from predictor.training.processes import Processes
 
 MODEL, CHECKPOINT, LOG, CURVES = "model.safetensors", "checkpoint.safetensors", "log.csv", "curves.png"

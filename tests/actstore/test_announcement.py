@@ -8,7 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from actstore import ActivationStore, announcement
+from actstore import ActivationStore
+from actstore.reading import read_ahead as announcement
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="a call of Linux")
 

@@ -12,10 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import actstore
-from actstore import buckets
-from actstore.cache import CacheSpec, ChunkCache, parse_size
 from actstore.errors import InvalidInputError
-from actstore.objects import ObjectPath
+from actstore.storage import bucket_client as buckets
+from actstore.storage.chunk_cache import CacheSpec, ChunkCache, parse_size
+from actstore.storage.object_path import ObjectPath
 from tests.object_storage import CountingProxy, S3Server
 
 CHUNK = 96 * 64 * 2 + 4  # bytes of a cached chunk
@@ -93,7 +93,7 @@ def test_after_an_append_only_what_changed_is_fetched(rows: Any, tmp_path: Path)
 
 
 def test_a_search_index_of_a_remote_store_lies_in_its_cache(rows: Any, tmp_path: Path) -> None:
-    from actstore.search.beside import folder
+    from actstore.search.kept_files import folder
 
     train = actstore.open(make("indexed", rows), cache=tmp_path)["train"]
     assert folder(train).is_relative_to(tmp_path)

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from actstore.category_split import CategorySplit, alphabetical_split, read_split, seeded_split
 from actstore.errors import InvalidInputError
+from predictor.protocol.category_split import CategorySplit, alphabetical_split, read_split, seeded_split
 
 NAMES = [f"n{number:04d}" for number in range(1000)]
 some_names = st.sets(st.text(min_size=1, max_size=4), min_size=2, max_size=30)

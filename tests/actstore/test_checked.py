@@ -11,11 +11,11 @@ import pytest
 
 import actstore
 from actstore.errors import DamagedError
-from actstore.export import export
 from actstore.search.indexing import build_index
 from actstore.search.levels import build_levels
 from actstore.search.table import RowTable
 from actstore.split import Split
+from actstore.tables.exporting import export
 
 LAYOUTS: list[dict[str, Any]] = [{}, {"chunk_rows": 91}, {"codec": "blosc"}, {"shard_inner_rows": 12}]
 CHUNK = 4

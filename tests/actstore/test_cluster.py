@@ -15,16 +15,17 @@ import pytest
 import torch
 from PIL import Image
 
-from actstore import cluster as module
-from actstore import extraction_task, spans
 from actstore.backbones.loading import Backbone, load_backbone
 from actstore.backbones.weights import save_weights
-from actstore.cluster import Cluster, ClusterError, connect, parse_address
 from actstore.errors import ActstoreError, InvalidInputError
-from actstore.extract import BuildOptions, build
-from actstore.sources.spoken import open_images
-from actstore.statistics import class_statistics
-from actstore.verify import verify_store
+from actstore.extraction import cluster_build as extraction_task
+from actstore.extraction.build import BuildOptions, build
+from actstore.images.opening import open_images
+from actstore.parallel import cluster as module
+from actstore.parallel.cluster import Cluster, ClusterError, connect, parse_address
+from actstore.statistics import spans
+from actstore.statistics.class_statistics import class_statistics
+from actstore.upkeep.verify import verify_store
 
 pytest.importorskip("distributed")
 
@@ -135,9 +136,9 @@ CLIENT = """
 import sys
 from pathlib import Path
 from actstore.backbones.loading import load_backbone
-from actstore.cluster import connect
-from actstore.extract import BuildOptions, build
-from actstore.sources.spoken import open_images
+from actstore.parallel.cluster import connect
+from actstore.extraction.build import BuildOptions, build
+from actstore.images.opening import open_images
 address, folder, store, *layers = sys.argv[1:]
 options = BuildOptions("cpu", 4, 0, layout={"chunk_rows": 8}, random_weights=True)
 backbone = load_backbone("small", layers=layers, random_weights=True)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from PIL import Image, ImageFile
 
 from actstore.errors import InvalidInputError
-from actstore.sources.decode import UnreadableImageError, decode
+from actstore.images.decode import UnreadableImageError, decode
 
 
 def encoded(image: Image.Image, kind: str = "PNG", **options: Any) -> bytes:

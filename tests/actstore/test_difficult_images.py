@@ -14,9 +14,9 @@ import numpy as np
 import pytest
 from PIL import Image, features
 
-from actstore.sources import kinds
-from actstore.sources.decode import UnreadableImageError
-from actstore.sources.images import find_images
+from actstore.images import file_kinds as kinds
+from actstore.images.decode import UnreadableImageError
+from actstore.images.finding import find_images
 
 WIDTH, HEIGHT = 40, 24
 Y, X = np.mgrid[:HEIGHT, :WIDTH]
@@ -213,7 +213,7 @@ def test_avif_is_read_or_the_package_named(tmp_path: Path, monkeypatch: pytest.M
     item = only_item(tmp_path, "photo.avif", encoded(COLOUR, "AVIF", quality=95))
     assert np.abs(np.asarray(item.load()).astype(float) - COLOUR).mean() < 4
     monkeypatch.setattr(kinds, "readable_formats", lambda: ("JPEG", "PNG"))
-    monkeypatch.setattr("actstore.sources.decode.readable_formats", lambda: ("JPEG", "PNG"))
+    monkeypatch.setattr("actstore.images.decode.readable_formats", lambda: ("JPEG", "PNG"))
     with pytest.raises(UnreadableImageError, match=r"an AVIF photo, which needs Pillow 11\.3 or newer"):
         item.load()
 

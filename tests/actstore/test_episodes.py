@@ -7,11 +7,18 @@ import pytest
 import torch
 from torch import Tensor
 
-from actstore import episodes
-from actstore.classes import ClassIndex
-from actstore.episodes import EpisodeResult, Examples, Independent, gather_classes, run_episodes, task_accuracies
 from actstore.errors import InvalidInputError
-from actstore.tasks import IGNORED, TaskSize, plan_task
+from actstore.layout.class_index import ClassIndex
+from predictor.protocol import episodes
+from predictor.protocol.episodes import (
+    EpisodeResult,
+    Examples,
+    Independent,
+    gather_classes,
+    run_episodes,
+    task_accuracies,
+)
+from predictor.protocol.tasks import IGNORED, TaskSize, plan_task
 
 pytestmark = pytest.mark.numeric
 

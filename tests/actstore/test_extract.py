@@ -16,10 +16,10 @@ from PIL import Image
 
 import actstore
 from actstore.backbones.loading import Backbone, load_backbone
-from actstore.device import parse_device
+from actstore.compute.device import parse_device
 from actstore.errors import ActstoreError, InvalidInputError
-from actstore.extract import BuildOptions, build
-from actstore.sources.spoken import open_images
+from actstore.extraction.build import BuildOptions, build
+from actstore.images.opening import open_images
 
 CLASSES = ("ant", "bee", "çat")
 
@@ -121,8 +121,8 @@ def test_a_resume_with_another_network_or_other_images_is_refused(folder: Path, 
 
 @pytest.mark.numeric
 def test_a_bad_chunk_is_built_again_from_its_images(folder: Path) -> None:
-    from actstore.repair import repair
-    from actstore.verify import verify_store
+    from actstore.upkeep.repair import repair
+    from actstore.upkeep.verify import verify_store
 
     (folder / "train/bee/4.png").write_bytes(b"broken")
     untrained = load_backbone("small", random_weights=True)
@@ -167,8 +167,8 @@ from pathlib import Path
 import torch
 torch.set_num_threads(1)
 from actstore.backbones.loading import load_backbone
-from actstore.extract import BuildOptions, build
-from actstore.sources.spoken import open_images
+from actstore.extraction.build import BuildOptions, build
+from actstore.images.opening import open_images
 backbone = load_backbone("small", random_weights=True, seed=1)
 sets = open_images(sys.argv[1])
 print("go", flush=True)

@@ -17,9 +17,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from actstore.errors import InvalidInputError, StorageError
-from actstore.sources.glyph_drawing import FACES, face_file, ink
-from actstore.sources.glyphs import GlyphSet, class_name, glyph_categories, glyph_image, write_glyphs
-from actstore.sources.images import find_images
+from actstore.images.finding import find_images
+from actstore.images.glyph_drawing import FACES, face_file, ink
+from actstore.images.glyphs import GlyphSet, class_name, glyph_categories, glyph_image, write_glyphs
 
 
 def test_twelve_faces_ship_with_matplotlib() -> None:

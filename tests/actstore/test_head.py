@@ -11,9 +11,9 @@ import torch
 from safetensors.torch import save_file
 
 from actstore.backbones.construction import build_network
-from actstore.backbones.head import Head, head_for, read_head, write_head
 from actstore.backbones.weights import save_weights
 from actstore.errors import InvalidInputError
+from predictor.protocol.head import Head, head_for, read_head, write_head
 
 pytestmark = pytest.mark.numeric
 

@@ -18,10 +18,10 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from actstore.errors import InvalidInputError, StorageError
-from actstore.ids import encode_ids
-from actstore.sources.decode import UnreadableImageError
-from actstore.sources.images import ImageItem, ImageSet, find_images, read_bytes
-from actstore.sources.items import classes_train_lacks
+from actstore.images.decode import UnreadableImageError
+from actstore.images.finding import ImageItem, ImageSet, find_images, read_bytes
+from actstore.images.image_set import classes_train_lacks
+from actstore.layout.image_ids import encode_ids
 
 KIT_FOX, TENCH, GOLDFISH = "n02119789", "n01440764", "n01443537"
 

@@ -15,8 +15,8 @@ from safetensors.numpy import load_file, save_file
 
 import actstore
 from actstore.errors import IncompleteError, InvalidInputError
-from actstore.export import export
-from actstore.importer import ImportRequest, append_file, import_file
+from actstore.tables.exporting import export
+from actstore.tables.importing import ImportRequest, append_file, import_file
 
 VALUES = np.random.default_rng(0).random((300, 16), dtype=np.float32)
 LABELS = np.arange(300) * 5 // 300
@@ -56,7 +56,7 @@ def test_every_format_imports(tmp_path: Path, labels: Path, ending: str) -> None
 
 @pytest.mark.parametrize("ending", [*ENDINGS, ".h5"])
 def test_an_import_resumes_from_any_row(tmp_path: Path, ending: str) -> None:
-    from actstore.sources.files import open_tables
+    from actstore.tables.array_files import open_tables
 
     tables, _ = open_tables(save(tmp_path / f"x{ending}"), None, None)
     rows = tables["train"].activations
@@ -117,7 +117,7 @@ def test_repeating_a_finished_import_changes_nothing(tmp_path: Path, labels: Pat
 
 
 def test_a_resume_from_a_changed_file_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("actstore.sources.rows.BLOCK_BYTES", 2048)  # 32 rows at a time
+    monkeypatch.setattr("actstore.tables.row_source.BLOCK_BYTES", 2048)  # 32 rows at a time
     np.save(tmp_path / "x.npy", np.where(np.arange(300)[:, None] == 250, np.nan, VALUES))
     with pytest.raises(InvalidInputError, match=r"row 250 .* holds nan"):
         import_file(ImportRequest(tmp_path / "x.npy"), tmp_path / "x.zarr", chunk_rows=32)
@@ -313,7 +313,7 @@ def test_other_labels_or_another_array_are_another_source(tmp_path: Path, labels
 
 
 def test_sources_of_older_stores_are_compared_as_before(tmp_path: Path) -> None:
-    from actstore.hierarchy import change_attributes
+    from actstore.layout.metadata import change_attributes
     from actstore.spec import KEY
 
     store, file = tmp_path / "x.zarr", save(tmp_path / "a.npy")
@@ -334,9 +334,9 @@ def test_sources_of_older_stores_are_compared_as_before(tmp_path: Path) -> None:
 
 def test_what_was_appended_does_not_hide_a_build(tmp_path: Path) -> None:
     from actstore.backbones.loading import load_backbone
-    from actstore.extract import BuildOptions, build
-    from actstore.sources.glyphs import write_glyphs
-    from actstore.sources.spoken import open_images
+    from actstore.extraction.build import BuildOptions, build
+    from actstore.images.glyphs import write_glyphs
+    from actstore.images.opening import open_images
 
     folder, store = tmp_path / "photos", tmp_path / "x.zarr"
     write_glyphs(folder, 2, 3, 0)

@@ -19,9 +19,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import actstore
-from actstore import keeping
 from actstore.errors import IncompleteError, InvalidInputError, LockedError
-from actstore.verify import verify_store
+from actstore.upkeep.verify import verify_store
+from actstore.writing import row_keeper as keeping
 from tests.object_storage import IDS, LABELS
 
 SOURCE: dict[str, Any] = {"path": "x"}

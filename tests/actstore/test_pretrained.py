@@ -14,11 +14,11 @@ from torch import Tensor, nn
 import actstore
 from actstore.backbones.imagenet import imagenet_wnids
 from actstore.backbones.loading import load_backbone
-from actstore.backbones.recorded import load_recorded, network_of
 from actstore.backbones.transform import Transform
 from actstore.errors import InvalidInputError
-from actstore.extract import BuildOptions, build
-from actstore.sources.spoken import open_images
+from actstore.extraction.build import BuildOptions, build
+from actstore.extraction.recorded_network import load_recorded, network_of
+from actstore.images.opening import open_images
 
 CONFIG = {"input_size": (3, 32, 32), "crop_pct": 1.0, "mean": (0, 0, 0), "std": (1, 1, 1), "interpolation": "bicubic"}
 

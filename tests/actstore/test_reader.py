@@ -14,9 +14,9 @@ from torch.utils.data import DataLoader
 
 import actstore
 from actstore.errors import DamagedError, InvalidInputError, NotAStoreError, RowRangeError
-from actstore.mapped import MappedRows
-from actstore.ranged import RangedRows
-from actstore.unmapped import ZarrRows
+from actstore.reading.mapped_rows import MappedRows
+from actstore.reading.ranged_rows import RangedRows
+from actstore.reading.zarr_rows import ZarrRows
 
 LAYOUTS: dict[str, dict[str, Any]] = {
     "mapped": {},

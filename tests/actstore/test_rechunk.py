@@ -13,13 +13,13 @@ import pytest
 from click.testing import CliRunner
 
 import actstore
-from actstore import rechunk as rechunk_module
-from actstore.copying import split_table
 from actstore.errors import DamagedError, IncompleteError, InvalidInputError, LockedError
-from actstore.importer import ImportRequest, append_file, import_file
-from actstore.rechunk import rechunk
-from actstore.repair import repair
-from actstore.verify import verify_store
+from actstore.tables.copying import split_table
+from actstore.tables.importing import ImportRequest, append_file, import_file
+from actstore.upkeep import rechunk as rechunk_module
+from actstore.upkeep.rechunk import rechunk
+from actstore.upkeep.repair import repair
+from actstore.upkeep.verify import verify_store
 from cli.actstore import main
 
 VALUES = np.random.default_rng(0).random((500, 16), dtype=np.float32)
@@ -94,7 +94,7 @@ def test_in_place_and_then_repaired_from_its_sources(grown: Path, tmp_path: Path
 def test_interrupted_it_ends_in_the_same_bytes(
     grown: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stop: int
 ) -> None:
-    monkeypatch.setattr("actstore.sources.rows.BLOCK_BYTES", 4096)  # 64 rows at a time
+    monkeypatch.setattr("actstore.tables.row_source.BLOCK_BYTES", 4096)  # 64 rows at a time
     whole = files(rechunk(grown, tmp_path / "whole.zarr", 128).path)  # type: ignore[arg-type]
     calls = 0
 

@@ -12,14 +12,14 @@ import torch
 import actstore
 from actstore.backbones import loading
 from actstore.backbones.loading import load_backbone
-from actstore.backbones.recorded import activations_of, load_recorded, network_of
 from actstore.backbones.weights import save_weights
 from actstore.errors import InvalidInputError
-from actstore.extract import BuildOptions, build
-from actstore.repair import repair
-from actstore.sources.items import ImageItem
-from actstore.sources.spoken import open_images
-from actstore.verify import verify_store
+from actstore.extraction.build import BuildOptions, build
+from actstore.extraction.recorded_network import activations_of, load_recorded, network_of
+from actstore.images.image_set import ImageItem
+from actstore.images.opening import open_images
+from actstore.upkeep.repair import repair
+from actstore.upkeep.verify import verify_store
 
 pytestmark = pytest.mark.numeric
 
@@ -28,7 +28,7 @@ CPU = torch.device("cpu")
 
 @pytest.fixture
 def images(tmp_path: Path) -> Path:
-    from actstore.sources.glyphs import write_glyphs
+    from actstore.images.glyphs import write_glyphs
 
     write_glyphs(tmp_path / "images", 3, 4, 0, size=40)
     return tmp_path / "images"

@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 
 import actstore
-from actstore.cached import CachedRows
-from actstore.chunkfile import crc32c
 from actstore.errors import DamagedError, InvalidInputError, NotAStoreError, StorageError
-from actstore.objects import ObjectPath
-from actstore.ranged import RangedRows
-from actstore.stream import ClassBatches
-from actstore.verify import verify_store
+from actstore.reading.cached_rows import CachedRows
+from actstore.reading.ranged_rows import RangedRows
+from actstore.storage.crc import crc32c
+from actstore.storage.object_path import ObjectPath
+from actstore.streams.class_batches import ClassBatches
+from actstore.upkeep.verify import verify_store
 from tests.object_storage import IDS, LABELS, store_at
 
 LAYOUTS: dict[str, dict[str, Any]] = {

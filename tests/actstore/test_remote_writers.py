@@ -9,13 +9,14 @@ import numpy as np
 import pytest
 
 import actstore
-from actstore import commit, creation
-from actstore.chunkfile import crc32c
-from actstore.chunkwriter import begin_storing
+from actstore import creation
 from actstore.errors import IncompleteError, LockedError, StorageError
-from actstore.objects import ObjectPath
-from actstore.repair import repair
-from actstore.verify import Fault, verify_store
+from actstore.storage.crc import crc32c
+from actstore.storage.object_path import ObjectPath
+from actstore.upkeep.repair import repair
+from actstore.upkeep.verify import Fault, verify_store
+from actstore.writing import commit
+from actstore.writing.chunk_writer import begin_storing
 from tests.object_storage import IDS, LABELS, store_at
 
 

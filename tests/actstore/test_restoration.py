@@ -11,9 +11,9 @@ import pytest
 
 import actstore
 from actstore.errors import ActstoreError, DamagedError
-from actstore.repair import repair
-from actstore.restoration import restore_groups
-from actstore.verify import verify_store
+from actstore.upkeep.metadata_repair import restore_groups
+from actstore.upkeep.repair import repair
+from actstore.upkeep.verify import verify_store
 
 ARRAYS = ("activations", "labels", "path_offsets", "path_bytes")
 CHANGES: dict[str, tuple[str, Any]] = {

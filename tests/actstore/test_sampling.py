@@ -8,10 +8,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from actstore.classes import ClassIndex
 from actstore.errors import InvalidInputError
-from actstore.sampling import draw_support, epoch_order, generator, plan_batch
-from actstore.stream import ClassBatches
+from actstore.layout.class_index import ClassIndex
+from actstore.streams.class_batches import ClassBatches
+from actstore.streams.sampling import draw_support, epoch_order, generator, plan_batch
 
 LABELS = np.random.default_rng(0).integers(0, 5, 300)
 INDEX = ClassIndex([f"c{i}" for i in range(5)], LABELS)

@@ -14,10 +14,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from actstore import ActivationStore, classes
-from actstore.classes import ClassIndex
-from actstore.ids import RowNumbers
-from actstore.sampling import draw_support, plan_batch
+from actstore import ActivationStore
+from actstore.layout import class_index as classes
+from actstore.layout.class_index import ClassIndex
+from actstore.layout.image_ids import RowNumbers
+from actstore.streams.sampling import draw_support, plan_batch
 
 ROWS, FEW, DIM, CLASSES = 10_000_000, 1_000_000, 8, 21_000
 ROOMY = 320 << 20  # bytes: 32 a row, twice what such a short row has itself; at 2048 dimensions it has 4,096
@@ -27,12 +28,12 @@ import os, resource, sys
 from pathlib import Path
 import dask, numpy as np, torch, zarr
 import actstore
-from actstore.importer import fill_split, open_or_create
-from actstore.sampling import plan_batch
-from actstore.sources.rows import Table
-from actstore.stream import ClassBatches
-from actstore.verify import verify_store
-import actstore.statistics
+from actstore.tables.importing import fill_split, open_or_create
+from actstore.streams.sampling import plan_batch
+from actstore.tables.row_source import Table
+from actstore.streams.class_batches import ClassBatches
+from actstore.upkeep.verify import verify_store
+import actstore.statistics.class_statistics
 
 ROWS, FEW, DIM, CLASSES = {ROWS}, {FEW}, {DIM}, {CLASSES}
 

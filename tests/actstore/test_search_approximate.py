@@ -12,12 +12,12 @@ import pytest
 from numpy.typing import NDArray
 
 import actstore
+from actstore.compute.tensors import one_thread
 from actstore.errors import DamagedError, InvalidInputError
 from actstore.search import ExactSearch
 from actstore.search.approximate import KINDS, ApproximateSearch, row_order
-from actstore.search.beside import find, folder
 from actstore.search.indexing import build_index, measure_recall
-from actstore.tensors import one_thread
+from actstore.search.kept_files import find, folder
 
 pytestmark = pytest.mark.numeric
 

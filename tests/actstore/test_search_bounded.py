@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 import actstore
+from actstore.compute.tensors import one_thread
 from actstore.errors import DamagedError, InvalidInputError
 from actstore.search import BoundedSearch, ExactSearch, RowTable, bounded, levels
-from actstore.search.beside import find, folder
+from actstore.search.kept_files import find, folder
 from actstore.search.queries import unit
 from actstore.search.rotation import choose_widths, fit_directions, rotate, storage_margin
-from actstore.tensors import one_thread
 
 pytestmark = pytest.mark.numeric
 

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 import actstore
-from actstore.classes import ClassIndex
 from actstore.errors import InvalidInputError
+from actstore.layout.class_index import ClassIndex
 from actstore.search import by_class
 from actstore.search.by_class import ClassRows, best_by_class
 

@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 import actstore
+from actstore.compute.threads import spread
 from actstore.errors import InvalidInputError
 from actstore.search import ExactSearch, RowTable, exact, ranking, sieve
-from actstore.search.beside import folder
-from actstore.search.workers import spread
+from actstore.search.kept_files import folder
 
 pytestmark = pytest.mark.numeric
 

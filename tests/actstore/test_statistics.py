@@ -9,9 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import actstore
-from actstore import spans, statistics
-from actstore.moments import Moments, merge_moments, sum_rows, to_moments
-from actstore.spans import plan_spans
+from actstore.statistics import class_statistics as statistics
+from actstore.statistics import spans
+from actstore.statistics.moments import Moments, merge_moments, sum_rows, to_moments
+from actstore.statistics.spans import plan_spans
 
 pytestmark = pytest.mark.numeric
 

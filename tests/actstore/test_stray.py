@@ -14,8 +14,8 @@ from click.testing import CliRunner
 from PIL import Image
 
 import actstore
-from actstore.sources.images import find_images
-from actstore.stray import is_stray
+from actstore.images.finding import find_images
+from actstore.storage.stray_files import is_stray
 from cli.actstore import main
 from cli.ppa.support import list_queries, list_support
 

@@ -18,10 +18,10 @@ from hypothesis import strategies as st
 
 import actstore
 from actstore.errors import InvalidInputError
-from actstore.export import export
-from actstore.importer import ImportRequest, import_file
-from actstore.sources.files import open_tables, read_column
-from actstore.sources.rounding import Rounding
+from actstore.tables.array_files import open_tables, read_column
+from actstore.tables.exporting import export
+from actstore.tables.importing import ImportRequest, import_file
+from actstore.tables.rounding import Rounding
 from cli.actstore import main
 
 VALUES = np.random.default_rng(0).random((300, 16), dtype=np.float32)
@@ -149,7 +149,7 @@ def test_numbered_labels_and_empty_cells(tmp_path: Path) -> None:
 def test_a_source_is_read_from_any_row_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, start: int
 ) -> None:
-    monkeypatch.setattr("actstore.sources.rows.BLOCK_BYTES", 2048)
+    monkeypatch.setattr("actstore.tables.row_source.BLOCK_BYTES", 2048)
     path = tmp_path / f"x.{kind}"
     if kind == "csv":
         write_csv(path, FEATURES, NUMBERS)

@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from actstore.classes import ClassIndex
 from actstore.errors import InvalidInputError
-from actstore.tasks import IGNORED, TaskSize, longest_task, plan_task, plan_tasks
+from actstore.layout.class_index import ClassIndex
+from predictor.protocol.tasks import IGNORED, TaskSize, longest_task, plan_task, plan_tasks
 
 LABELS = np.random.default_rng(0).integers(0, 9, 400)  # 35 to 60 rows of each class, shuffled
 INDEX = ClassIndex([f"c{number}" for number in range(9)], LABELS)

@@ -9,7 +9,7 @@ import torch
 from safetensors.torch import save_file
 
 from actstore.errors import ActstoreError, DamagedError, InvalidInputError
-from actstore.tensorfile import below, read_tensors, write_tensors
+from actstore.storage.tensor_file import below, read_tensors, write_tensors
 
 TENSORS = {"a.x": torch.tensor([1.0, -0.0, 1e-40]), "a.y": torch.tensor([[2**60]]), "b": torch.empty(0, 3)}
 ABOUT = {"name": "é'\n", "numbers": [0.1 + 0.2, 3, None], "nested": {"x": True}}

@@ -10,10 +10,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import actstore
-from actstore.importer import ImportRequest, append_file, fill_new_split, import_file, open_or_create
-from actstore.repair import repair
-from actstore.sources.synthetic import SyntheticSpec
-from actstore.verify import Fault, verify_store
+from actstore.tables.importing import ImportRequest, append_file, fill_new_split, import_file, open_or_create
+from actstore.tables.synthetic import SyntheticSpec
+from actstore.upkeep.repair import repair
+from actstore.upkeep.verify import Fault, verify_store
 
 LAYOUTS: list[dict[str, Any]] = [{}, {"codec": "blosc"}, {"shard_inner_rows": 12}]
 
@@ -88,9 +88,9 @@ def test_kinds_of_faults_are_told_apart(make_store: Any, layout: dict[str, Any])
 
 
 def test_non_finite_rows_are_named(make_store: Any) -> None:
-    from actstore.chunkfile import crc32c
-    from actstore.ledger import Entry, LedgerFile
-    from actstore.places import write_chunk
+    from actstore.layout.ledger import Entry, LedgerFile
+    from actstore.storage.crc import crc32c
+    from actstore.storage.place import write_chunk
 
     store = make_store()
     values = store.values[96:192].copy()
@@ -188,7 +188,7 @@ def test_bad_statistics_are_dropped_and_computed_again(make_store: Any) -> None:
 def test_metadata_and_columns_are_held_against_the_hash(make_store: Any) -> None:
     import zarr
 
-    from actstore.hierarchy import read_attributes, resize, write_attributes
+    from actstore.layout.metadata import read_attributes, resize, write_attributes
 
     store = make_store()
     zarr.open_array(store.path / "train/labels", mode="r+")[5] = 6 - store.labels[5]

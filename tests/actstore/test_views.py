@@ -13,10 +13,10 @@ from PIL import Image
 from actstore.backbones.loading import Backbone, load_backbone
 from actstore.backbones.transform import Transform
 from actstore.errors import ActstoreError, InvalidInputError
-from actstore.extract import BuildOptions, build
-from actstore.repair import repair
-from actstore.sources.spoken import open_images
-from actstore.verify import verify_store
+from actstore.extraction.build import BuildOptions, build
+from actstore.images.opening import open_images
+from actstore.upkeep.repair import repair
+from actstore.upkeep.verify import verify_store
 
 pytestmark = pytest.mark.numeric
 

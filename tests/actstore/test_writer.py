@@ -156,7 +156,7 @@ def test_an_interrupted_append_leaves_the_old_split_readable(make_store: Any) ->
         assert writer.position == 100
         writer.append(np.full((5, 64), 3), np.zeros(5, int), [f"o/{row}" for row in range(5)])
     np.testing.assert_array_equal(store["train"][:], np.concatenate([store.values, np.full((5, 64), 3)]))
-    from actstore.verify import verify_store
+    from actstore.upkeep.verify import verify_store
 
     assert verify_store(store) == []
 
@@ -253,7 +253,7 @@ def test_a_split_may_have_a_dim_of_its_own(tmp_path: Path) -> None:
     assert store["train.layer3"].shape == (70, 1000)
     np.testing.assert_array_equal(store["train.layer3"].take([69, 0]), np.full((2, 1000), 2))
     np.testing.assert_allclose(store["train.layer3"].means()[0], 2)
-    from actstore.verify import verify_store
+    from actstore.upkeep.verify import verify_store
 
     assert verify_store(store) == []
 
@@ -324,7 +324,7 @@ def test_restart_leaves_nothing_of_the_first_attempt(tmp_path: Path) -> None:
 
 def test_a_split_that_lost_its_metadata_is_not_built_over(tmp_path: Path) -> None:
     from actstore.errors import DamagedError
-    from actstore.verify import verify_store
+    from actstore.upkeep.verify import verify_store
 
     store = actstore.from_arrays(tmp_path / "x.zarr", {"train": (np.ones((50, 8)), None)})
     (store.path / "train/zarr.json").unlink()

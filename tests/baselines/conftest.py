@@ -10,9 +10,9 @@ import pytest
 import torch
 
 import actstore
-from actstore.category_split import CategorySplit
-from actstore.methods import Support
-from actstore.sampling import draw_support
+from actstore.streams.sampling import draw_support
+from predictor.protocol.category_split import CategorySplit
+from predictor.protocol.method import Support
 
 SPLIT = CategorySplit(("c4", "c0", "c2", "c5"), ("c1", "c3"))
 DIM = 16

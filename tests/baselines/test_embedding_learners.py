@@ -9,13 +9,13 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from actstore.classes import ClassIndex
-from actstore.episodes import Examples, run_episodes
-from actstore.tasks import TaskSize
+from actstore.layout.class_index import ClassIndex
 from baselines.image_tasks import as_images
 from baselines.matching import FullContext, MatchingNetwork
 from baselines.meta_learner import EmbeddingLearner
 from baselines.prototypical import PrototypicalNetwork
+from predictor.protocol.episodes import Examples, run_episodes
+from predictor.protocol.tasks import TaskSize
 
 pytestmark = pytest.mark.numeric
 

@@ -10,15 +10,15 @@ import torch
 
 from actstore.backbones.loading import load_backbone
 from actstore.backbones.weights import read_weights, save_weights
-from actstore.category_split import CategorySplit, alphabetical_split
 from actstore.errors import InvalidInputError
-from actstore.extract import BuildOptions, build
-from actstore.methods import Support
-from actstore.sampling import draw_support
-from actstore.sources.spoken import open_images
+from actstore.extraction.build import BuildOptions, build
+from actstore.images.opening import open_images
+from actstore.streams.sampling import draw_support
 from baselines.finetune import Draw, FineTuned, support_rows, train_finetuned
 from baselines.image_training import WEIGHTS, ImageConfig
 from baselines.triplet_images import train_triplet_images
+from predictor.protocol.category_split import CategorySplit, alphabetical_split
+from predictor.protocol.method import Support
 from predictor.training import RunOptions, Trained
 
 pytestmark = pytest.mark.numeric

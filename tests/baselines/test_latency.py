@@ -7,8 +7,8 @@ import torch
 
 from actstore.search import ExactSearch
 from actstore.search.flat import FlatSearch
-from baselines.adaptation import classifier_step, seconds_per_epoch
-from baselines.latency import (
+from baselines.inference.adaptation import classifier_step, seconds_per_epoch
+from baselines.inference.latency import (
     LEAST_RUNS,
     K,
     Latency,
@@ -20,7 +20,7 @@ from baselines.latency import (
     flat_parts,
     head_part,
 )
-from baselines.latency_table import paper_figures, to_markdown, to_results, totals
+from baselines.inference.latency_table import paper_figures, to_markdown, to_results, totals
 
 pytestmark = pytest.mark.numeric
 

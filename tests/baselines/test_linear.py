@@ -10,12 +10,12 @@ import pytest
 import torch
 
 import actstore
-from actstore.backbones.head import read_head
-from actstore.category_split import CategorySplit
 from actstore.errors import InvalidInputError
-from actstore.methods import Support
 from baselines.linear import HEAD, LinearConfig, LinearTrainee, hold_out, train_linear, trained_head
 from baselines.oracle import LinearOracle
+from predictor.protocol.category_split import CategorySplit
+from predictor.protocol.head import read_head
+from predictor.protocol.method import Support
 from predictor.training import RunOptions
 
 pytestmark = pytest.mark.numeric

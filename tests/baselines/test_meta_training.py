@@ -9,11 +9,8 @@ import numpy as np
 import pytest
 import torch
 
-from actstore.category_split import alphabetical_split
-from actstore.episodes import EpisodeMethod, Examples, run_episodes
 from actstore.errors import ActstoreError, InvalidInputError
-from actstore.sources.spoken import open_images
-from actstore.tasks import TaskSize
+from actstore.images.opening import open_images
 from baselines.image_tasks import decode_classes, draw_tasks
 from baselines.meta_learner import MetaLearner
 from baselines.meta_training import (
@@ -24,6 +21,9 @@ from baselines.meta_training import (
     read_learner,
     train_learner,
 )
+from predictor.protocol.category_split import alphabetical_split
+from predictor.protocol.episodes import EpisodeMethod, Examples, run_episodes
+from predictor.protocol.tasks import TaskSize
 from predictor.training import RunOptions
 
 pytestmark = pytest.mark.numeric

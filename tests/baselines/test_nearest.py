@@ -12,15 +12,15 @@ import torch
 from numpy.typing import NDArray
 
 import actstore
-from actstore.backbones.head import Head
-from actstore.category_split import CategorySplit
 from actstore.errors import InvalidInputError
-from actstore.methods import Support
-from actstore.sampling import draw_support
+from actstore.streams.sampling import draw_support
 from baselines.class_mean import ClassMean
 from baselines.imprint import Imprint
 from baselines.nearest_neighbour import SHARES, NearestNeighbour, draw_share
 from baselines.oracle import NearestOracle
+from predictor.protocol.category_split import CategorySplit
+from predictor.protocol.head import Head
+from predictor.protocol.method import Support
 
 pytestmark = pytest.mark.numeric
 

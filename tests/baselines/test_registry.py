@@ -9,13 +9,13 @@ import pytest
 import torch
 
 import actstore
-from actstore.backbones.head import Head
-from actstore.category_split import CategorySplit
 from actstore.errors import InvalidInputError
-from actstore.methods import Support
 from baselines.linear import LinearConfig, train_linear
 from baselines.registry import BASELINES, FROM_IMAGES, Setting, make_baselines
 from baselines.triplet import TripletConfig, train_triplet
+from predictor.protocol.category_split import CategorySplit
+from predictor.protocol.head import Head
+from predictor.protocol.method import Support
 
 SPLIT = CategorySplit(("c4", "c0", "c2", "c5"), ("c1", "c3"))
 LINEAR = LinearConfig(epochs=1, batch_size=16)

@@ -11,13 +11,13 @@ from torch import nn
 from torch.nn import functional
 
 import actstore
-from actstore.backbones.head import Head
-from actstore.category_split import CategorySplit
 from actstore.errors import InvalidInputError
-from actstore.methods import Support
 from baselines.child import Child
 from baselines.finetune_head import FineTunedHead
 from baselines.large_sample import LargeSample, RowTraining
+from predictor.protocol.category_split import CategorySplit
+from predictor.protocol.head import Head
+from predictor.protocol.method import Support
 
 pytestmark = pytest.mark.numeric
 

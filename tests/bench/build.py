@@ -18,8 +18,8 @@ from PIL import Image
 
 from actstore.backbones.loading import Backbone, load_backbone
 from actstore.bench.measure import Result
-from actstore.extract import BuildOptions, build
-from actstore.sources.spoken import open_images
+from actstore.extraction.build import BuildOptions, build
+from actstore.images.opening import open_images
 from tests.bench.common import OUT, ROOT, report
 
 DATA = Path(os.environ.get("ACTSTORE_DATA", ROOT.parent / "shared" / "data"))

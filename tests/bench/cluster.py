@@ -19,10 +19,10 @@ import torch
 import actstore
 from actstore.backbones.loading import Backbone, load_backbone
 from actstore.bench.measure import Result, alternate, seconds
-from actstore.cluster import Cluster, connect
-from actstore.extract import BuildOptions, build
-from actstore.extraction import ExtractedBatch
-from actstore.sources.spoken import open_images
+from actstore.extraction.build import BuildOptions, build
+from actstore.extraction.forward import ExtractedBatch
+from actstore.images.opening import open_images
+from actstore.parallel.cluster import Cluster, connect
 from tests.bench.build import unpack
 from tests.bench.common import OUT, rate, report
 from tests.bench.kill import digest

@@ -14,8 +14,8 @@ from pathlib import Path
 import numpy as np
 
 from actstore.bench.measure import Result
-from actstore.sources.synthetic import SyntheticSpec
-from actstore.tensors import convert_into
+from actstore.compute.tensors import convert_into
+from actstore.tables.synthetic import SyntheticSpec
 
 ROOT = Path(__file__).parents[2]
 OUT = Path(os.environ.get("ACTSTORE_BENCH", ROOT / "bench-out"))

@@ -19,10 +19,10 @@ import numpy as np
 
 import actstore as library
 from actstore.bench.measure import Result
-from actstore.search.beside import folder
 from actstore.search.exact import ExactSearch
+from actstore.search.kept_files import folder
 from actstore.split import Split
-from actstore.statistics import NAMES, class_statistics
+from actstore.statistics.class_statistics import NAMES, class_statistics
 from tests.bench.common import OUT, actstore, features, report
 
 ROWS, ROUNDS, BAR = 100_000, 11, 1.05
@@ -51,7 +51,7 @@ def first_search(split: Split) -> None:
 
 
 def export(split: Split) -> None:
-    from actstore.export import export as write
+    from actstore.tables.exporting import export as write
 
     with tempfile.TemporaryDirectory(dir=OUT) as place:
         write(split, Path(place, "rows.npy"))

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from actstore.errors import InvalidInputError
-from baselines.latency_table import PAPER_BATCH, paper_figures
+from baselines.inference.latency_table import PAPER_BATCH, paper_figures
 
 WHOLE, END = "image to category, ", f", batch {PAPER_BATCH}"
 

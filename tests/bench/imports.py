@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from actstore.bench.measure import Result, seconds
-from actstore.importer import ImportRequest, import_file
+from actstore.tables.importing import ImportRequest, import_file
 from tests.bench.common import OUT, actstore, features, rate, report
 
 ROWS = 200_000

@@ -27,7 +27,7 @@ def start(values: Path, labels: Path, ids: Path, store: Path) -> subprocess.Pope
     code = """
 import sys
 from pathlib import Path
-from actstore.importer import ImportRequest, import_file
+from actstore.tables.importing import ImportRequest, import_file
 values, labels, ids, store = map(Path, sys.argv[1:])
 print("ready", flush=True)
 import_file(ImportRequest(values, labels=labels, ids=ids), store, chunk_rows=1024)

@@ -22,8 +22,8 @@ BUILD = """
 import sys
 from pathlib import Path
 from actstore.backbones.loading import load_backbone
-from actstore.extract import BuildOptions, build
-from actstore.sources.spoken import open_images
+from actstore.extraction.build import BuildOptions, build
+from actstore.images.opening import open_images
 backbone, sets = load_backbone("small", random_weights=True), open_images(sys.argv[1])
 print("ready", flush=True)
 options = BuildOptions("cpu", 16, int(sys.argv[3]), layout={"chunk_rows": 64})

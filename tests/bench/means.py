@@ -11,9 +11,9 @@ from flox import groupby_reduce
 
 import actstore as library
 from actstore.bench.measure import alternate
+from actstore.compute.tensors import borrow
 from actstore.split import Split
-from actstore.statistics import NAMES, class_statistics
-from actstore.tensors import borrow
+from actstore.statistics.class_statistics import NAMES, class_statistics
 from tests.bench.common import OUT, actstore, features, rate, report
 
 ROWS = 200_000

@@ -17,13 +17,13 @@ from torch import Tensor
 from torch.nn import functional
 
 from actstore.bench.measure import Result
-from actstore.category_split import alphabetical_split
-from actstore.episodes import EpisodeResult, Examples, run_episodes
-from actstore.sources.spoken import open_images
-from actstore.tasks import TaskSize
+from actstore.images.opening import open_images
 from baselines.image_tasks import decode_classes
 from baselines.meta_learner import MetaLearner
 from baselines.meta_training import choose_meta_config, make_learner, read_learner, train_learner
+from predictor.protocol.category_split import alphabetical_split
+from predictor.protocol.episodes import EpisodeResult, Examples, run_episodes
+from predictor.protocol.tasks import TaskSize
 from tests.bench.common import OUT, report
 
 IMAGES, SIDE, TASKS, SIZE = "glyphs:1000x20x0", 28, 600, TaskSize(5, 1, 15)

@@ -11,10 +11,10 @@ import torch
 
 import actstore as library
 from actstore.bench.measure import Result, alternate
-from actstore.category_split import alphabetical_split
-from actstore.paper import read_table
-from predictor.classifier import Classifier
-from predictor.phi import Phi
+from predictor.classifier.classifier import Classifier
+from predictor.phi.network import Phi
+from predictor.protocol.category_split import alphabetical_split
+from predictor.protocol.paper import read_table
 from predictor.training.phi import PhiTraining
 from predictor.training.phi_config import TrainConfig
 from tests.bench.common import OUT, actstore, report

@@ -17,10 +17,10 @@ import click
 import numpy as np
 
 import actstore
-from actstore import buckets
 from actstore.bench.measure import Result
-from actstore.objects import ObjectPath
-from actstore.verify import verify_store
+from actstore.storage import bucket_client as buckets
+from actstore.storage.object_path import ObjectPath
+from actstore.upkeep.verify import verify_store
 from tests.bench.common import OUT, report
 from tests.object_storage import CountingProxy, S3Server, running_server
 

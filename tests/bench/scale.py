@@ -15,8 +15,8 @@ from pathlib import Path
 import numpy as np
 
 from actstore.bench.measure import Result
-from actstore.sources.synthetic import SyntheticSpec
-from actstore.tensors import convert_into
+from actstore.compute.tensors import convert_into
+from actstore.tables.synthetic import SyntheticSpec
 from tests.bench.common import OUT, machine
 from tests.bench.scale_stages import STAGES, Figures
 from tests.bench.watch import watch

@@ -18,11 +18,11 @@ from numpy.typing import NDArray
 
 import actstore
 from actstore.bench.measure import seconds
-from actstore.classes import ClassIndex
-from actstore.importer import fill_split, open_or_create
-from actstore.sampling import draw_support, generator, plan_batch
-from actstore.sources.rows import Table, block_rows
+from actstore.layout.class_index import ClassIndex
 from actstore.split import Split
+from actstore.streams.sampling import draw_support, generator, plan_batch
+from actstore.tables.importing import fill_split, open_or_create
+from actstore.tables.row_source import Table, block_rows
 from tests.bench.watch import forget
 
 BATCH, QUERIES = 900, 32
@@ -125,7 +125,7 @@ def means(setting: Setting) -> Figures:
 
 
 def verify(setting: Setting) -> Figures:
-    from actstore.verify import verify_store
+    from actstore.upkeep.verify import verify_store
 
     store = actstore.open(setting.store)
     begin = time.perf_counter()
@@ -182,7 +182,7 @@ def query(setting: Setting) -> Figures:
 
 def training_batch(setting: Setting) -> Figures:
     """One step of 1,000 classes, or of all that there are; rows are read from the store."""
-    from actstore.stream import ClassBatches
+    from actstore.streams.class_batches import ClassBatches
 
     chosen = setting.names[:PLANNED_CLASSES]
     begin = time.perf_counter()

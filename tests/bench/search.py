@@ -19,10 +19,10 @@ from torch import Tensor
 import actstore as library
 from actstore.bench.measure import Result, alternate, peak_memory
 from actstore.search import BoundedSearch, ExactSearch
-from actstore.search.beside import find
 from actstore.search.indexing import build_index, measure_recall
+from actstore.search.kept_files import find
 from actstore.search.queries import unit
-from actstore.sources.synthetic import TILE, SyntheticSpec
+from actstore.tables.synthetic import TILE, SyntheticSpec
 from tests.bench.common import OUT, actstore, features, report
 from tests.conftest import REAL_DATA
 

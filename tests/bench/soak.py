@@ -30,8 +30,8 @@ import numpy as np
 
 import actstore
 from actstore.bench.measure import Result
-from actstore.objects import ObjectPath
-from actstore.places import Place, remove_tree
+from actstore.storage.object_path import ObjectPath
+from actstore.storage.place import Place, remove_tree
 from tests.bench.common import OUT, report
 from tests.bench.kill import digest
 from tests.bench.kill_train import same
@@ -72,7 +72,7 @@ def content(place: Place) -> dict[str, Any]:
         return dict(digest(place))
     import obstore
 
-    from actstore.buckets import bucket_of
+    from actstore.storage.bucket_client import bucket_of
 
     bucket = bucket_of(place.root)
     keys = [entry["path"] for page in obstore.list(bucket, place.key) for entry in page]
@@ -81,7 +81,7 @@ def content(place: Place) -> dict[str, Any]:
 
 def make_data(folder: Path) -> None:
     """Arrays, pictures and a store to begin with, the same for the same folder."""
-    from actstore.sources.glyphs import write_glyphs
+    from actstore.images.glyphs import write_glyphs
 
     random = np.random.default_rng(0)
     for name, rows in (("base", 700), ("more", 3000)):

@@ -16,10 +16,25 @@ from typing import Any
 
 # imported once, in the process from which every child is forked
 PRELOADED = [
-    "tests.bench.soak_child", "cli.actstore", "cli.ppa", "cli.ppa.train", "actstore.extract", "actstore.importer",
-    "actstore.sources.spoken", "actstore.search.bounded", "actstore.search.indexing", "predictor.training.phi", "faiss",
-    "zarr", "obstore", "actstore.statistics", "actstore.arrays", "torch._dynamo", "matplotlib.pyplot", "tqdm",
-]  # fmt: skip
+    "tests.bench.soak_child",
+    "cli.actstore",
+    "cli.ppa",
+    "cli.ppa.train",
+    "actstore.extraction.build",
+    "actstore.tables.importing",
+    "actstore.images.opening",
+    "actstore.search.bounded",
+    "actstore.search.indexing",
+    "predictor.training.phi",
+    "faiss",
+    "zarr",
+    "obstore",
+    "actstore.statistics.class_statistics",
+    "actstore.tables.arrays",
+    "torch._dynamo",
+    "matplotlib.pyplot",
+    "tqdm",
+]
 
 
 @dataclass(frozen=True)
@@ -51,9 +66,9 @@ def run(errand: Errand) -> None:
 
 
 def _watch_writers(errand: Errand, note: Any) -> None:
-    from actstore import keeping
-    from actstore.sources import rows
-    from actstore.writer import SplitWriter
+    from actstore.tables import row_source as rows
+    from actstore.writing import row_keeper as keeping
+    from actstore.writing.split_writer import SplitWriter
 
     keeping.SECONDS, rows.BLOCK_BYTES = errand.interval, 4096
     begin, append = SplitWriter.__init__, SplitWriter.append

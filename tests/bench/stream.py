@@ -15,7 +15,7 @@ import torch
 
 import actstore as library
 from actstore.bench.measure import Result, peak_memory
-from actstore.stream import Batch, ClassBatches
+from actstore.streams.class_batches import Batch, ClassBatches
 from tests.bench.common import OUT, actstore, report, run
 
 ROWS, STEPS, TURNS = 500_000, 12, 4

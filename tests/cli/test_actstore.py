@@ -136,7 +136,7 @@ def test_the_store_is_found_by_itself(store: Path, monkeypatch: pytest.MonkeyPat
 
 
 def test_an_interrupted_import_is_shown_and_resumed(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("actstore.sources.rows.BLOCK_BYTES", 2048)  # 32 rows at a time
+    monkeypatch.setattr("actstore.tables.row_source.BLOCK_BYTES", 2048)  # 32 rows at a time
     bad = VALUES.copy()
     bad[300, 2] = np.nan
     np.save("bad.npy", bad)

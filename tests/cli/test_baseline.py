@@ -69,7 +69,7 @@ def test_an_embedding_from_the_store_of_this_folder() -> None:
 
 
 def test_classifiers_of_the_base_and_of_all_categories() -> None:
-    from actstore.backbones.head import read_head
+    from predictor.protocol.head import read_head
 
     for name, classes in (("head", "acd"), ("oracle", "acdb")):
         result = json.loads(run(name, "--epochs", 3, "--batch-size", 8, "--out", f"my/{name}", "--json").stdout)
@@ -81,12 +81,12 @@ def test_backbones_are_trained_and_stores_extracted_for_eval() -> None:
     from actstore.backbones.construction import build_network
     from actstore.backbones.loading import load_backbone
     from actstore.backbones.weights import save_weights
-    from actstore.category_split import alphabetical_split
-    from actstore.extract import BuildOptions, build
-    from actstore.methods import Support
-    from actstore.sampling import draw_support
-    from actstore.sources.spoken import open_images
+    from actstore.extraction.build import BuildOptions, build
+    from actstore.images.opening import open_images
+    from actstore.streams.sampling import draw_support
     from baselines.registry import Setting, make_baselines
+    from predictor.protocol.category_split import alphabetical_split
+    from predictor.protocol.method import Support
 
     Path("split.json").unlink()
     glyphs = "glyphs:10x3x2"

@@ -13,7 +13,7 @@ import pytest
 import torch
 from PIL import Image
 
-from actstore import cluster as module
+from actstore.parallel import cluster as module
 from cli.actstore import main
 
 pytest.importorskip("distributed")

@@ -14,7 +14,7 @@ import pytest
 import torch
 
 import actstore
-from actstore.sources.spoken import open_images
+from actstore.images.opening import open_images
 from cli.ppa import main
 
 CLASSES = [f"c{number}" for number in range(10)]

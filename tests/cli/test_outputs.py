@@ -15,11 +15,11 @@ import pytest
 
 import actstore
 from actstore.errors import InvalidInputError
-from actstore.files import npy_bytes
+from actstore.storage.atomic_file import npy_bytes
 from cli import filekinds
 from cli.filekinds import Kind
 from cli.outputs import claim, sources_of
-from predictor.classifier_file import load_classifier
+from predictor.classifier.classifier_file import load_classifier
 from tests.cli.conftest import invoke
 
 Run = Callable[..., Any]

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 import actstore
-from predictor.classifier_file import load_classifier
+from predictor.classifier.classifier_file import load_classifier
 
 Run = Callable[..., Any]
 CLASSES = [f"c{number}" for number in range(10)]
@@ -126,7 +126,7 @@ def test_rows_of_another_network_are_refused(here: Path, ppa: Run, learnt: Path,
     ppa("predict", "--store", "o.zarr", "--rows", "0:2")
     classifier = load_classifier(learnt)
     classifier.about["network"] = {"weights_sha256": "a", "backbone": "small"}
-    from predictor.classifier_file import save_classifier
+    from predictor.classifier.classifier_file import save_classifier
 
     save_classifier(learnt, classifier)
     message = "o.zarr holds activations of another network (wide) than the classifier's (small)"

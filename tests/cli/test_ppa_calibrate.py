@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import actstore
-from predictor.classifier_file import load_classifier
+from predictor.classifier.classifier_file import load_classifier
 
 Run = Callable[..., Any]
 FAST = ("--tasks", 3, "--shots", "1,2")

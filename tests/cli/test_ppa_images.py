@@ -12,7 +12,7 @@ import pytest
 import torch
 
 import actstore
-from predictor.classifier_file import load_classifier
+from predictor.classifier.classifier_file import load_classifier
 
 Run = Callable[..., Any]
 
@@ -22,7 +22,7 @@ def gallery(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Glyphs of eight categories: six in a store built with random weights, two left over as support."""
     from click.testing import CliRunner
 
-    from actstore.sources.glyphs import write_glyphs
+    from actstore.images.glyphs import write_glyphs
     from cli.actstore import main as store_tool
     from cli.ppa import main
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from actstore.checksum import unsealed
+from actstore.storage.checksum import unsealed
 
 Run = Callable[..., Any]
 

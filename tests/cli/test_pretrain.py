@@ -58,7 +58,7 @@ def test_train_on_the_embedded_glyphs(tmp_path: Path, monkeypatch: pytest.Monkey
 
 @pytest.mark.parametrize("named", [("--split-file", "split.json"), ()], ids=["named", "found"])
 def test_a_folder_with_a_split_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, named: tuple[str, ...]) -> None:
-    from actstore.sources.glyphs import write_glyphs
+    from actstore.images.glyphs import write_glyphs
 
     monkeypatch.chdir(tmp_path)
     write_glyphs(Path("images"), 4, 10, 0, size=40)

@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 
 import actstore
-from actstore.ledger import read_ledger
-from actstore.objects import ObjectPath
+from actstore.layout.ledger import read_ledger
+from actstore.storage.object_path import ObjectPath
 from tests.cli.conftest import invoke
 from tests.object_storage import S3Server
 

@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 
 import actstore
-from actstore.tensors import one_thread
+from actstore.compute.tensors import one_thread
 from cli.actstore import main
 from cli.actstore.search import METHODS
 

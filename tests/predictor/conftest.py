@@ -10,8 +10,8 @@ import pytest
 import torch
 
 import actstore
-from actstore.category_split import CategorySplit
-from predictor.phi import Phi, PhiSpec
+from predictor.phi.network import Phi, PhiSpec
+from predictor.protocol.category_split import CategorySplit
 
 DIM, CLASSES = 16, tuple(f"c{number}" for number in range(10))
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from actstore.stream import Batch
+from actstore.streams.class_batches import Batch
 from predictor.training.phi import PhiTraining
 
 

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from actstore.errors import InvalidInputError
-from predictor.analysis import PAPER, analyse, impact, random_similarity, top_k_similarity
-from predictor.phi import Phi, PhiSpec
+from predictor.phi.channel_impacts import PAPER, analyse, impact, random_similarity, top_k_similarity
+from predictor.phi.network import Phi, PhiSpec
 
 pytestmark = pytest.mark.numeric
 

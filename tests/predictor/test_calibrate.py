@@ -12,15 +12,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import actstore
-from actstore.category_split import CategorySplit
 from actstore.errors import DamagedError, InvalidInputError
-from actstore.sampling import draw_support
-from predictor.calibrate import Calibration, calibrate, choose_for, choose_stand_ins, discriminants, fit_bias
-from predictor.calibration_file import NAME, load_calibrations, save_calibrations
-from predictor.evaluate import class_means
-from predictor.method import novel_scores
-from predictor.outcome import Outcome
-from predictor.phi import Phi
+from actstore.streams.sampling import draw_support
+from predictor.phi.calibration import Calibration, calibrate, choose_for, choose_stand_ins, discriminants, fit_bias
+from predictor.phi.calibration_file import NAME, load_calibrations, save_calibrations
+from predictor.phi.network import Phi
+from predictor.phi.recogniser import novel_scores
+from predictor.protocol.category_split import CategorySplit
+from predictor.protocol.evaluation import class_means
+from predictor.protocol.outcome import Outcome
 
 pytestmark = pytest.mark.numeric
 

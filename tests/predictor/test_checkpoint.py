@@ -11,11 +11,11 @@ import pytest
 import torch
 
 import actstore
-from actstore.category_split import CategorySplit
 from actstore.errors import ActstoreError, InvalidInputError
-from predictor.checkpoint import load_phi
-from predictor.phi import Phi
+from predictor.phi.network import Phi
+from predictor.protocol.category_split import CategorySplit
 from predictor.training.run_files import write_training
+from predictor.training.trained_phi import load_phi
 
 pytestmark = pytest.mark.numeric
 

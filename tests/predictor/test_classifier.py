@@ -8,12 +8,12 @@ import pytest
 import torch
 
 import actstore
-from actstore.category_split import CategorySplit
 from actstore.errors import InvalidInputError
-from predictor.classifier import Classifier
-from predictor.evaluate import class_means
-from predictor.method import Aggregate
-from predictor.phi import Phi, PhiSpec
+from predictor.classifier.classifier import Classifier
+from predictor.phi.network import Phi, PhiSpec
+from predictor.phi.recogniser import Aggregate
+from predictor.protocol.category_split import CategorySplit
+from predictor.protocol.evaluation import class_means
 
 pytestmark = pytest.mark.numeric
 

@@ -9,10 +9,10 @@ import pytest
 import torch
 
 from actstore.errors import ActstoreError
-from actstore.tensorfile import read_tensors, write_tensors
-from predictor.classifier import Classifier
-from predictor.classifier_file import load_classifier, save_classifier
-from predictor.phi import Phi
+from actstore.storage.tensor_file import read_tensors, write_tensors
+from predictor.classifier.classifier import Classifier
+from predictor.classifier.classifier_file import load_classifier, save_classifier
+from predictor.phi.network import Phi
 
 pytestmark = pytest.mark.numeric
 

@@ -10,13 +10,13 @@ import torch
 from torch import Tensor
 
 import actstore
-from actstore.category_split import CategorySplit
 from actstore.errors import InvalidInputError
-from actstore.methods import Method, Separable, Support
-from predictor.evaluate import AllWayTask, all_way_task, class_means, evaluate, half_width, rows_of
-from predictor.method import PredictedParameters
-from predictor.outcome import METRICS, harmonic_mean
-from predictor.phi import Phi
+from predictor.phi.network import Phi
+from predictor.phi.recogniser import PredictedParameters
+from predictor.protocol.category_split import CategorySplit
+from predictor.protocol.evaluation import AllWayTask, all_way_task, class_means, evaluate, half_width, rows_of
+from predictor.protocol.method import Method, Separable, Support
+from predictor.protocol.outcome import METRICS, harmonic_mean
 
 pytestmark = pytest.mark.numeric
 

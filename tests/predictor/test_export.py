@@ -17,9 +17,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from actstore.errors import InvalidInputError
-from predictor.classifier import Classifier, Rows
-from predictor.export import export_onnx, export_torch, rows_of_category
-from predictor.phi import Phi
+from predictor.classifier.classifier import Classifier, Rows
+from predictor.classifier.export import export_onnx, export_torch, rows_of_category
+from predictor.phi.network import Phi
 
 pytestmark = pytest.mark.numeric
 

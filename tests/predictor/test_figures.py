@@ -21,10 +21,10 @@ from predictor.figures.inference import draw_inference
 from predictor.figures.label_placement import Box, place_labels
 from predictor.figures.methods import draw_methods
 from predictor.figures.naming import readable
-from predictor.figures.sheet import draw_sheet
 from predictor.figures.shots import draw_shots
 from predictor.figures.training import draw_runs
-from predictor.support_sheet import SheetRow
+from predictor.report.sheet_figure import draw_sheet
+from predictor.report.support_sheet import SheetRow
 
 
 def record(method: str, shots: str, few: float, large: float, share: str = "100%") -> dict[str, Any]:

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from actstore.methods import Support
-from predictor.method import Aggregate, Calibrated, PredictedParameters, nearest_shots
-from predictor.phi import Phi
+from predictor.phi.network import Phi
+from predictor.phi.recogniser import Aggregate, Calibrated, PredictedParameters, nearest_shots
+from predictor.protocol.method import Support
 
 pytestmark = pytest.mark.numeric
 

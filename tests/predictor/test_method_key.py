@@ -14,7 +14,7 @@ from baselines.imprint import Imprint
 from baselines.oracle import LinearOracle, NearestOracle
 from predictor.figures.naming import short_name
 from predictor.figures.style import FAMILIES, family_style
-from predictor.method_key import BY_SHARE, LABELS, NAMES_BEFORE_KEYS, MethodKey, key_of
+from predictor.protocol.method_key import BY_SHARE, LABELS, NAMES_BEFORE_KEYS, MethodKey, key_of
 
 
 def earlier(method: str, share: str = "100%") -> dict[str, Any]:

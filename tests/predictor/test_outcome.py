@@ -13,7 +13,7 @@ from hypothesis.extra import numpy as arrays
 from numpy.typing import NDArray
 
 from actstore.errors import InvalidInputError
-from predictor.outcome import METRICS, BaseSide, Outcome, Queries, harmonic_mean
+from predictor.protocol.outcome import METRICS, BaseSide, Outcome, Queries, harmonic_mean
 
 pytestmark = pytest.mark.numeric
 

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 import actstore
 from actstore.errors import InvalidInputError
-from actstore.sampling import plan_batch
-from predictor.phi import FIRST_SCALE, LAYERS, Phi, PhiSpec, build_phi, unit
+from actstore.streams.sampling import plan_batch
+from predictor.phi.network import FIRST_SCALE, LAYERS, Phi, PhiSpec, build_phi, unit
 
 pytestmark = pytest.mark.numeric
 

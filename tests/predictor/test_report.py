@@ -15,12 +15,12 @@ import pytest
 from PIL import Image
 
 import actstore
-from actstore.category_split import CategorySplit
-from predictor.class_map import make_class_map
+from predictor.figures.class_map import make_class_map
+from predictor.protocol.category_split import CategorySplit
 from predictor.report import write_report
 from predictor.report.html import table
 from predictor.report.page import make_page
-from predictor.run_folder import find_run
+from predictor.report.run_folder import find_run
 from predictor.training.phi import train_phi
 from predictor.training.phi_config import TrainConfig
 

@@ -12,18 +12,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import actstore
-from actstore.category_split import CategorySplit
-from predictor import calibrate as calibration
-from predictor.analysis import analyse
-from predictor.calibrate import calibrate
-from predictor.checkpoint import load_phi
-from predictor.classifier import Classifier
-from predictor.classifier_file import load_classifier, save_classifier
-from predictor.evaluate import all_way_task, class_means, evaluate, is_signed
-from predictor.method import PredictedParameters
-from predictor.phi import Phi, PhiSpec, build_phi
+from predictor.classifier.classifier import Classifier
+from predictor.classifier.classifier_file import load_classifier, save_classifier
+from predictor.phi import calibration
+from predictor.phi.calibration import calibrate
+from predictor.phi.channel_impacts import analyse
+from predictor.phi.network import Phi, PhiSpec, build_phi
+from predictor.phi.recogniser import PredictedParameters
+from predictor.protocol.category_split import CategorySplit
+from predictor.protocol.evaluation import all_way_task, class_means, evaluate, is_signed
 from predictor.training.phi import train_phi
 from predictor.training.phi_config import choose_config
+from predictor.training.trained_phi import load_phi
 
 BASE = tuple(f"c{number}" for number in range(7))
 SPLIT = CategorySplit(BASE, ("c7", "c8", "c9"))

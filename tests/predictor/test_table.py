@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from actstore.paper import all_way_figures, read_table
-from predictor.evaluate import Row
-from predictor.outcome import METRICS
-from predictor.table import records, to_csv, to_markdown
+from predictor.protocol.evaluation import Row
+from predictor.protocol.outcome import METRICS
+from predictor.protocol.paper import all_way_figures, read_table
+from predictor.report.all_way_table import records, to_csv, to_markdown
 
 
 def row(method: str = "phi2", shots: str = "1", share: str = "100%", width: float = 0.126, **others: Any) -> Row:

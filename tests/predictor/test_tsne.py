@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from actstore.errors import InvalidInputError
-from predictor.class_groups import nearest_rows
-from predictor.tsne import tsne
+from predictor.figures.class_groups import nearest_rows
+from predictor.figures.tsne import tsne
 
 pytestmark = pytest.mark.numeric
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from PIL import features
 
-from actstore.sources.glyphs import glyph_categories
+from actstore.images.glyphs import glyph_categories
 from tools.choose_glyphs import TIERS, choose_characters, smallest_differences
 
 CHOSEN_WITH_FREETYPE = "2.14.3"  # the shipped list was made with it; another may place a few characters elsewhere

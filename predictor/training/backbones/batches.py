@@ -14,9 +14,9 @@ from torch.utils.data import DataLoader, Dataset
 
 from actstore.backbones.transform import Transform
 from actstore.errors import InvalidInputError
-from actstore.sampling import generator
-from actstore.sources.decode import UnreadableImageError
-from actstore.sources.items import Loadable
+from actstore.images.decode import UnreadableImageError
+from actstore.images.image_set import Loadable
+from actstore.streams.sampling import generator
 from predictor.training.backbones.augmentation import augment_image, change_colours, shift_batch
 from predictor.training.backbones.config import TrainingConfig
 from predictor.training.backbones.images import EVALUATION, LabelledImages, Plan, Rows, evaluation_plan

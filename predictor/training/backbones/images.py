@@ -9,10 +9,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from actstore.category_split import CategorySplit
 from actstore.errors import InvalidInputError
-from actstore.sampling import epoch_order, generator
-from actstore.sources.items import ImageItem, ImageSet, Loadable
+from actstore.images.image_set import ImageItem, ImageSet, Loadable
+from actstore.streams.sampling import epoch_order, generator
+from predictor.protocol.category_split import CategorySplit
 
 HELD_OUT_SHARE = 0.1
 _HELD_OUT_STREAM = 2  # of actstore.sampling.generator; 1 is the order of an epoch

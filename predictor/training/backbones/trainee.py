@@ -11,7 +11,7 @@ from torch.nn import functional
 
 from actstore.backbones.construction import build_network
 from actstore.backbones.weights import save_weights
-from actstore.tensorfile import below
+from actstore.storage.tensor_file import below
 from predictor.training.backbones.batches import IGNORED, Batch, open_feed, to_network
 from predictor.training.backbones.config import TrainingConfig
 from predictor.training.backbones.distributed import wrap

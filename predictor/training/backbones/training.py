@@ -11,10 +11,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from actstore.category_split import CategorySplit
-from actstore.device import parse_device
+from actstore.compute.device import parse_device
 from actstore.errors import InvalidInputError
-from actstore.sources.items import ImageSet, Loadable
+from actstore.images.image_set import ImageSet, Loadable
+from predictor.protocol.category_split import CategorySplit
 from predictor.training.backbones.config import TrainingConfig
 from predictor.training.backbones.former_checkpoint import convert_checkpoint
 from predictor.training.backbones.images import TrainingImages, select_images, steps_per_epoch

@@ -14,15 +14,15 @@ import torch
 from numpy.typing import NDArray
 
 import actstore
-from actstore.category_split import CategorySplit
 from actstore.errors import InvalidInputError
-from actstore.stream import ClassBatches
-from predictor.checkpoint import load_phi
+from actstore.streams.class_batches import ClassBatches
+from predictor.protocol.category_split import CategorySplit
 from predictor.training import DivergedError, RunOptions
 from predictor.training.phi import TrainOptions, few_threads, train_phi
 from predictor.training.phi_config import TrainConfig, choose_config
 from predictor.training.processes import Processes
 from predictor.training.run_files import read_training
+from predictor.training.trained_phi import load_phi
 from tests.predictor.precise import PrecisePhiTraining
 
 pytestmark = pytest.mark.numeric
@@ -111,8 +111,8 @@ def test_the_log_measures_with_the_current_weights(
     store: actstore.ActivationStore, categories: CategorySplit, tmp_path: Path
 ) -> None:
     """base_top1 of the last line is that of the weights that are kept."""
-    from predictor.evaluate import all_way_task, class_means, outcomes
-    from predictor.method import PredictedParameters
+    from predictor.phi.recogniser import PredictedParameters
+    from predictor.protocol.evaluation import all_way_task, class_means, outcomes
 
     config = choose_config("code", "phi1", epochs=1, batches=30, learning_rate=0.1)
     trained = train_phi(store["train"], store["val"], categories, config, tmp_path / "run")

@@ -16,9 +16,9 @@ from safetensors.torch import load_file
 from torch.nn.functional import cross_entropy
 
 import actstore
-from actstore.category_split import CategorySplit
-from actstore.stream import ClassBatches
-from predictor.phi import Phi, PhiSpec
+from actstore.streams.class_batches import ClassBatches
+from predictor.phi.network import Phi, PhiSpec
+from predictor.protocol.category_split import CategorySplit
 from predictor.training import Tensors
 from predictor.training.phi import TrainOptions, train_phi
 from predictor.training.phi_config import choose_config
@@ -40,12 +40,12 @@ from safetensors.torch import save_file
 import actstore
 import predictor.training.phi
 from predictor.training import phi_loss
-from actstore.category_split import CategorySplit
+from predictor.protocol.category_split import CategorySplit
 from predictor.training.processes import joined_processes
 from predictor.training import RunOptions
-from actstore.stream import ClassBatches
+from actstore.streams.class_batches import ClassBatches
 from predictor.training.phi_config import TrainConfig
-from predictor.phi import Phi, PhiSpec
+from predictor.phi.network import Phi, PhiSpec
 from predictor.training.phi import TrainOptions, train_phi
 from tests.predictor.precise import PrecisePhiTraining
 

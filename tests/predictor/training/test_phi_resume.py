@@ -14,7 +14,7 @@ import pytest
 import torch
 
 import actstore
-from actstore.category_split import CategorySplit
+from predictor.protocol.category_split import CategorySplit
 from predictor.training import Figures, RunOptions, Tensors
 from predictor.training.phi import TrainOptions, train_phi
 from predictor.training.phi_config import choose_config
@@ -107,7 +107,7 @@ def test_a_real_kill(store: actstore.ActivationStore, categories: CategorySplit,
     program = f"""
 import time, torch, actstore
 from pathlib import Path
-from actstore.category_split import CategorySplit
+from predictor.protocol.category_split import CategorySplit
 from predictor.training import RunOptions
 from predictor.training.phi_config import TrainConfig
 from predictor.training.phi import TrainOptions, train_phi

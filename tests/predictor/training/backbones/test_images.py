@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from actstore.category_split import CategorySplit, alphabetical_split
 from actstore.errors import InvalidInputError
-from actstore.sources.glyphs import GlyphSet
-from actstore.sources.spoken import open_images
+from actstore.images.glyphs import GlyphSet
+from actstore.images.opening import open_images
+from predictor.protocol.category_split import CategorySplit, alphabetical_split
 from predictor.training.backbones.images import (
     select_images,
     share_of,

@@ -12,8 +12,8 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from actstore.category_split import alphabetical_split
-from actstore.sources.spoken import open_images
+from actstore.images.opening import open_images
+from predictor.protocol.category_split import alphabetical_split
 from predictor.training.backbones.images import select_images
 from predictor.training.backbones.trainee import BackboneTrainee
 from predictor.training.processes import Processes

@@ -13,8 +13,8 @@ import pytest
 import torch
 
 from actstore.backbones.weights import read_weights
-from actstore.category_split import CategorySplit, alphabetical_split
-from actstore.sources.spoken import open_images
+from actstore.images.opening import open_images
+from predictor.protocol.category_split import CategorySplit, alphabetical_split
 from predictor.training import Figures, RunOptions
 from predictor.training.backbones.config import TrainingConfig, choose_preset
 from predictor.training.backbones.training import TrainingResult, train_backbone

@@ -1,0 +1,126 @@
+"""Bytes of an image file -> RGB pixels, or one clear reason why not. Never half an image."""
+
+from __future__ import annotations
+
+import io
+import re
+import struct
+import zlib
+from typing import Any
+
+import numpy as np
+from PIL import Image, ImageFile, ImageOps, UnidentifiedImageError
+
+from actstore.errors import InvalidInputError
+from actstore.images.file_kinds import readable_formats, why_unidentified
+
+# what Pillow's readers raise on damaged files
+_BROKEN = (OSError, SyntaxError, ValueError, IndexError, KeyError, TypeError, EOFError, struct.error, zlib.error)
+
+_SUBFILE, _BITS, _PHOTOMETRIC, _DNG_VERSION = 254, 258, 262, 50706  # tags of a TIFF
+
+
+class UnreadableImageError(InvalidInputError):
+    """An image that is empty, truncated, too large, or none at all."""
+
+
+def decode(data: bytes, name: str, at_least: int | None = None) -> Image.Image:
+    """The image in mode RGB, upright, transparency on white, the first frame of an animation.
+
+    at_least: the image will be scaled so that its shorter side has this many pixels. A JPEG may then be
+    decoded at 1/2, 1/4 or 1/8 of its size, several times faster, as long as no side gets shorter than that.
+    Without it every pixel is decoded. Safe to call from several threads.
+    """
+    if not data:
+        raise UnreadableImageError(f"{name}: the file is empty")
+    ImageFile.LOAD_TRUNCATED_IMAGES = False  # other libraries set it for all: half-grey images would pass for whole
+    try:
+        return _decode(data, at_least)
+    except UnreadableImageError as error:
+        raise UnreadableImageError(f"{name}: {error}") from None
+    except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
+        raise UnreadableImageError(f"{name}: {_too_large(_pixels_in(str(error)))}") from None
+    except UnidentifiedImageError:
+        raise UnreadableImageError(f"{name}: {why_unidentified(data)}") from None
+    except MemoryError:
+        raise UnreadableImageError(f"{name}: not enough memory to decode it") from None
+    except _BROKEN as error:
+        reason = " ".join(str(error).split()) or type(error).__name__
+        raise UnreadableImageError(f"{name}: damaged or truncated: {reason}") from None
+
+
+def _decode(data: bytes, at_least: int | None) -> Image.Image:
+    with Image.open(io.BytesIO(data), formats=readable_formats()) as image:
+        if image.format == "TIFF" and _is_raw(image, data):
+            raise UnreadableImageError("its first image is only a preview, as in a camera's raw file; save it as JPEG")
+        # Pillow only warns up to twice its limit
+        if Image.MAX_IMAGE_PIXELS is not None and image.width * image.height > Image.MAX_IMAGE_PIXELS:
+            raise UnreadableImageError(_too_large(image.width * image.height))
+        if at_least is not None and image.format == "JPEG":
+            _draft(image, at_least)
+        image.load()
+        return _to_rgb(_upright(image), _grey_range(image))
+
+
+def _is_raw(image: Any, data: bytes) -> bool:
+    """Raw files are TIFFs whose first image is a thumbnail: DNG, CR2, and those that mark it as reduced (NEF, ARW)."""
+    return _DNG_VERSION in image.tag_v2 or data[8:10] == b"CR" or bool(image.tag_v2.get(_SUBFILE, 0) & 1)
+
+
+def _grey_range(image: Any) -> tuple[float, float]:
+    """The values of black and white where grey has up to 16 bits: in a TIFF it may have 12, or 0 may be white."""
+    tags = image.tag_v2 if image.format == "TIFF" else {}
+    white = float((1 << min(16, tags.get(_BITS, (16,))[0])) - 1)
+    return (white, 0.0) if tags.get(_PHOTOMETRIC) == 0 else (0.0, white)
+
+
+def _too_large(pixels: int) -> str:
+    return f"{pixels:,} pixels, more than {Image.MAX_IMAGE_PIXELS:,} are refused"
+
+
+def _pixels_in(message: str) -> int:
+    """Pillow's message has the count: "Image size (250000000 pixels) exceeds limit of ..."."""
+    found = re.search(r"\d+", message)
+    return int(found.group()) if found else 0
+
+
+def _draft(image: Image.Image, at_least: int) -> None:
+    """Let the JPEG decoder shrink by the largest power of two that leaves both sides long enough."""
+    for divisor in (8, 4, 2):
+        if min(image.size) // divisor >= at_least:  # the decoder rounds up: never shorter than this
+            # in its own mode: a conversion by the decoder would miss the inversion of Adobe's CMYK
+            image.draft(image.mode, (image.width // divisor, image.height // divisor))
+            return
+
+
+def _upright(image: Image.Image) -> Image.Image:
+    try:
+        return ImageOps.exif_transpose(image)
+    except (*_BROKEN, UserWarning):  # broken metadata, whole pixels
+        return image
+
+
+def _to_rgb(image: Image.Image, grey_range: tuple[float, float]) -> Image.Image:
+    if image.mode in ("I", "F") or image.mode.startswith("I;16"):
+        return _to_8_bits(image, grey_range).convert("RGB")
+    if image.mode in ("LAB", "HSV"):
+        raise UnreadableImageError(
+            f"its colours are in {image.mode}, expected RGB, CMYK or grey; save it as JPEG or PNG"
+        )
+    if image.has_transparency_data:
+        opaque = Image.new("RGBA", image.size, "white")
+        return Image.alpha_composite(opaque, image.convert("RGBA")).convert("RGB")
+    return image.convert("RGB")
+
+
+def _to_8_bits(image: Image.Image, grey_range: tuple[float, float]) -> Image.Image:
+    """16 bits scaled to 8; floats and 32-bit integers have no fixed range, so theirs is stretched."""
+    values = np.asarray(image).astype(np.float64)  # (height, width)
+    low, high = float(values.min()), float(values.max())
+    if not np.isfinite([low, high]).all():
+        raise UnreadableImageError("its pixels are not finite numbers")
+    if image.mode != "F" and low >= 0 and high <= 65535:
+        low, high = grey_range
+    span = high - low
+    scaled = (values - low) * (255 / (span if abs(span) > 1e-12 else 1e-12))
+    return Image.fromarray(np.rint(scaled).astype(np.uint8))

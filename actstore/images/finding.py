@@ -1,0 +1,117 @@
+"""Where images come from: finds the layout of a folder, list or archive, and the images of each split."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from actstore.errors import InvalidInputError
+from actstore.images.class_folders import is_folder, list_folder, sorted_entries
+from actstore.images.ilsvrc import label_validation, looks_like_validation
+from actstore.images.image_set import (
+    SPLITS,
+    Found,
+    ImageItem,
+    ImageSet,
+    Loadable,
+    Skipped,
+    has_image_ending,
+    image_set,
+    printable,
+    read_bytes,
+)
+from actstore.images.listing import ENDINGS as LIST_ENDINGS
+from actstore.images.listing import list_file
+from actstore.images.tar_folders import list_tar, list_tar_splits
+from actstore.images.tiny_imagenet import without_labels
+
+__all__ = ["ImageItem", "ImageSet", "Loadable", "find_images", "read_bytes"]
+
+_ILSVRC_TARS = {"ILSVRC2012_img_train": "train", "ILSVRC2012_img_val": "val"}
+_DEVKIT = "ILSVRC2012_devkit"
+_KAGGLE_IMAGES = Path("ILSVRC") / "Data" / "CLS-LOC"
+EXPECTED = (
+    "expected CLASS/*.jpg, train/CLASS/*.jpg and val/CLASS/*.jpg, ILSVRC's or Tiny-ImageNet's own layout, "
+    "a .tar of class folders, or a .csv or .parquet with columns path,label"
+)
+
+
+def find_images(
+    root: Path, ground_truth: Path | None = None, synsets: Path | None = None
+) -> dict[str, ImageSet[ImageItem]]:
+    """Split name -> its images, sorted by class and path (a list keeps its own order).
+
+    ground_truth, synsets: the label files of a flat ILSVRC validation folder, where they are not
+    found beside it. Nothing is decoded: a file that only claims to be an image is met when it is read.
+    """
+    if not root.exists():
+        raise InvalidInputError(f"no such file or folder: {root}; {EXPECTED}")
+    for given in (ground_truth, synsets):
+        if given is not None and not given.is_file():
+            raise InvalidInputError(f"no such file: {given}")
+    found = _find(root)
+    if list(found) == ["train"] and looks_like_validation(found["train"][0]):
+        found = {"val": found["train"]}  # root is the validation folder itself
+    places = [root if root.is_dir() else root.parent, *list(root.resolve().parents)[:3]]
+    sets = {}
+    for split, (items, skipped) in found.items():
+        if looks_like_validation(items) or (ground_truth is not None and _is_flat(split, items)):
+            folders = [root / name for name, meaning in SPLITS.items() if meaning == split]
+            items, unknown = label_validation(items, [*places, *folders], ground_truth, synsets)
+            skipped = [*skipped, *unknown]
+        items = without_labels(split, items, found["train"][0] if "train" in found else ())
+        sets[split] = image_set(items, skipped)
+    _refuse_nothing(root, sets)
+    return {split: images for split, images in sets.items() if images.items or images.skipped}
+
+
+def _find(root: Path) -> Mapping[str, Found]:
+    if root.is_dir():
+        return _find_in_folder(root)
+    if root.suffix in LIST_ENDINGS:
+        return list_file(root)
+    if ".tar" in root.suffixes or root.suffix == ".tgz":
+        return list_tar_splits(root)
+    raise InvalidInputError(f"{root} is not a folder of images; {EXPECTED}")
+
+
+def _find_in_folder(root: Path) -> dict[str, Found]:
+    if (root / _KAGGLE_IMAGES).is_dir():
+        root = root / _KAGGLE_IMAGES
+    sources: dict[str, Path] = {}
+    beside: Skipped = []
+    for entry in sorted_entries(root):
+        name = entry.name.removesuffix(".tar")
+        is_place = is_folder(entry) or entry.name.endswith(".tar")
+        split = (SPLITS.get(name) or _ILSVRC_TARS.get(name)) if is_place else None
+        if split is None:
+            if (is_place and not name.startswith(_DEVKIT)) or has_image_ending(entry.name):
+                beside.append((printable(entry.name), "beside the folders of splits"))
+            continue
+        if split in sources:
+            raise InvalidInputError(
+                f"split {split!r} is there twice: {sources[split]} and {entry.path}; move one of them away"
+            )
+        sources[split] = Path(entry.path)
+    if not {"train", "val"} & set(sources):
+        return {"train": list_folder(root)}
+    order = sorted(sources, key=list(SPLITS.values()).index)
+    found = {split: _list_split(sources[split]) for split in order}
+    found[order[0]][1].extend(beside)
+    return found
+
+
+def _list_split(path: Path) -> Found:
+    return list_folder(path) if path.is_dir() else list_tar(path)
+
+
+def _is_flat(split: str, items: Sequence[ImageItem]) -> bool:
+    return split != "train" and bool(items) and all(item.label is None for item in items)
+
+
+def _refuse_nothing(root: Path, sets: Mapping[str, ImageSet[ImageItem]]) -> None:
+    if any(images.items for images in sets.values()):
+        return
+    skipped = [one for images in sets.values() for one in images.skipped]
+    why = f" ({len(skipped)} skipped, such as {skipped[0][0]}: {skipped[0][1]})" if skipped else ""
+    raise InvalidInputError(f"no images in {root}{why}; {EXPECTED}")

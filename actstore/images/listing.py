@@ -1,0 +1,117 @@
+"""A csv or parquet file that lists images: columns path and label, and split if there are several."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from actstore.errors import InvalidInputError, spoken
+from actstore.images.image_set import ImageItem, Skipped, has_image_ending, id_fault, printable
+
+ENDINGS = (".csv", ".parquet")
+Row = tuple[str, str | None, str]  # path, label, split
+_PROBED = 20
+
+
+def list_file(path: Path) -> dict[str, tuple[list[ImageItem], Skipped]]:
+    """Split name -> images in the order of the file. Paths are relative to the file's folder, or absolute."""
+    splits: dict[str, tuple[list[ImageItem], Skipped]] = {}
+    folder = str(path.parent)
+    names: dict[str, str] = {}  # one object per label, not one per row
+    for given, label, split in _rows(path):
+        items, skipped = splits.setdefault(split, ([], []))
+        absolute = given.startswith("/")
+        name = _relative(given)
+        if reason := _fault(name, label):
+            skipped.append((printable(name or given), reason))
+        else:
+            shared = None if label is None else names.setdefault(label, label)
+            items.append(ImageItem(name, shared, "/" if absolute else folder))
+    _refuse_wrong_folder(path, splits)
+    return splits
+
+
+def _relative(given: str) -> str:
+    parts = [part for part in given.split("/") if part not in ("", ".")]
+    return "/".join(parts)
+
+
+def _fault(name: str, label: str | None) -> str | None:
+    if fault := id_fault(name):
+        return fault
+    if label is not None and (fault := id_fault(label)):
+        return f"its label {label!r} is refused: {fault}"
+    return None if has_image_ending(name) else f"not an image by its ending {Path(name).suffix!r}"
+
+
+def _refuse_wrong_folder(path: Path, splits: dict[str, tuple[list[ImageItem], Skipped]]) -> None:
+    """A list whose paths start elsewhere would otherwise fail image by image."""
+    for items, _ in splits.values():
+        probed = items[:_PROBED]
+        if probed and not any(_exists(item.path) for item in probed):
+            raise InvalidInputError(
+                f"{path}: none of its first {len(probed)} images exist, such as {probed[0].path}; "
+                "paths are expected relative to the folder of the list"
+            )
+
+
+def _exists(path: Path) -> bool:
+    try:
+        return path.exists()
+    except OSError:  # a name too long for the disk
+        return False
+
+
+def _rows(path: Path) -> Iterator[Row]:
+    try:
+        yield from _parquet_rows(path) if path.suffix == ".parquet" else _csv_rows(path)
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise InvalidInputError(f"{path} is not a csv in UTF-8: {spoken(error)}") from None
+    except OSError as error:
+        raise InvalidInputError(f"{path} cannot be read: {error.strerror or error}") from None
+
+
+def _csv_rows(path: Path) -> Iterator[Row]:
+    with path.open(encoding="utf-8-sig", newline="") as file:
+        reader = csv.DictReader(file, strict=True, skipinitialspace=True)
+        has_split = _check_columns(path, reader.fieldnames or [])
+        for row in reader:
+            if row["label"] is None or None in row:
+                raise InvalidInputError(
+                    f"line {reader.line_num} of {path} does not have as many columns as the header; "
+                    "quote paths that hold a comma"
+                )
+            yield _row(row["path"], row["label"], row["split"] if has_split else None)
+
+
+def _parquet_rows(path: Path) -> Iterator[Row]:
+    import pyarrow
+    import pyarrow.parquet
+
+    try:
+        with pyarrow.parquet.ParquetFile(path) as file:
+            has_split = _check_columns(path, file.schema_arrow.names)
+            columns = ["path", "label", "split"] if has_split else ["path", "label"]
+            for batch in file.iter_batches(columns=columns):
+                values = [batch.column(name).to_pylist() for name in columns]
+                for row in zip(*values, strict=True):
+                    yield _row(*row)
+    except pyarrow.ArrowException as error:
+        raise InvalidInputError(f"{path} is not a readable parquet file: {spoken(error)}") from None
+
+
+def _row(path: Any, label: Any, split: Any = None) -> Row:
+    text = "" if label is None else str(label).strip()
+    return str(path or ""), text or None, str(split or "").strip() or "train"
+
+
+def _check_columns(path: Path, names: Iterable[str]) -> bool:
+    """Whether there is a split column."""
+    found = list(names)
+    if "path" not in found or "label" not in found:
+        raise InvalidInputError(
+            f"{path} has columns {', '.join(found) or 'none'}; expected a header path,label[,split]"
+        )
+    return "split" in found

@@ -1,0 +1,139 @@
+"""Images inside of tar archives, read in place: indexed once, then found by offset and size."""
+
+from __future__ import annotations
+
+import json
+import posixpath
+import tarfile
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from actstore.errors import InvalidInputError
+from actstore.images.image_set import (
+    ImageItem,
+    Skipped,
+    has_image_ending,
+    id_fault,
+    printable,
+    read_bytes,
+)
+from actstore.images.tiny_imagenet import ANNOTATIONS
+from actstore.storage.stray_files import has_stray
+
+_SIDE_FILES = (".cls", ".json")  # WebDataset: the label of key.jpg in key.cls, or in key.json
+_JSON_LABELS = ("label", "cls", "class")
+
+
+@dataclass
+class TarIndex:
+    """Images of an archive by path, without labels; side: the .cls and .json files by path.
+
+    annotations: Tiny-ImageNet's labels, by path.
+    """
+
+    images: list[ImageItem] = field(default_factory=list)
+    side: dict[str, ImageItem] = field(default_factory=dict)
+    annotations: dict[str, ImageItem] = field(default_factory=dict)
+    skipped: Skipped = field(default_factory=list)
+    folders: set[str] = field(default_factory=set)  # those with an entry of their own
+
+
+def index_tar(path: Path) -> TarIndex:
+    """One pass over the headers; a tar inside of it (ILSVRC's train set) is a folder of its name."""
+    index = TarIndex()
+    try:
+        _add_members(index, path, 0, path.stat().st_size, "")
+    except tarfile.TarError as error:
+        raise InvalidInputError(f"{path}: {_why_not(path, error)}") from None
+    except OSError as error:
+        raise InvalidInputError(f"{path} cannot be read: {error.strerror or error}") from None
+    index.images.sort(key=lambda item: item.id.split("/"))
+    return index
+
+
+def _add_members(index: TarIndex, path: Path, start: int, stop: int, prefix: str) -> None:
+    """Those of the archive in bytes [start, stop) of a file."""
+    places: dict[str, tuple[int, int]] = {}  # of plain files, for hard links to them
+    archive = str(path)
+    for member in _members(path, start):
+        inside = posixpath.normpath(member.name).lstrip("/")
+        name, target = prefix + inside, posixpath.normpath(member.linkname)
+        if has_stray(part for part in name.split("/") if part not in {".", ".."}):
+            continue
+        if member.isdir():
+            index.folders.add(name)
+        elif member.islnk() and target in places:
+            _add_file(index, ImageItem(name, None, archive, *places[target]))
+        elif not member.isreg() or member.issparse():
+            index.skipped.append((printable(name), "not a plain file inside of the archive"))
+        elif member.offset_data + member.size > stop:
+            raise tarfile.ReadError("unexpected end of data")
+        elif name.endswith(".tar") and not prefix:
+            end = member.offset_data + member.size
+            _add_members(index, path, member.offset_data, end, name.removesuffix(".tar") + "/")
+        else:
+            places[inside] = (member.offset_data, member.size)
+            _add_file(index, ImageItem(name, None, archive, member.offset_data, member.size))
+
+
+def _members(path: Path, start: int) -> Iterator[tarfile.TarInfo]:
+    with path.open("rb") as file:
+        file.seek(start)  # offsets of members are counted from the beginning of the file all the same
+        with tarfile.open(fileobj=file, mode="r:") as tar:
+            while (member := tar.next()) is not None:
+                tar.members = []  # type: ignore[attr-defined]  # it keeps every header: 1.3 GB for ILSVRC
+                yield member
+
+
+def _add_file(index: TarIndex, item: ImageItem) -> None:
+    ending = posixpath.splitext(item.id)[1].lower()
+    if fault := id_fault(item.id):
+        index.skipped.append((printable(item.id), fault))
+    elif posixpath.basename(item.id) == ANNOTATIONS:
+        index.annotations[item.id] = item
+    elif ending in _SIDE_FILES:
+        index.side[item.id] = item
+    elif has_image_ending(item.id):
+        index.images.append(item)
+    else:
+        index.skipped.append((item.id, f"not an image by its ending {ending!r}"))
+
+
+def label_by_side_files(index: TarIndex) -> tuple[list[ImageItem], Skipped]:
+    """WebDataset: each image with the label that lies beside it; no images where no label does."""
+    labelled, skipped = [], []
+    for item in index.images:
+        stem = posixpath.splitext(item.id)[0]
+        side = next((index.side[stem + ending] for ending in _SIDE_FILES if stem + ending in index.side), None)
+        if side is None:
+            skipped.append((item.id, f"no {stem}.cls or .json beside it"))
+            continue
+        label = _label_in(side)
+        if label is not None and (fault := id_fault(label)):
+            skipped.append((item.id, f"its label in {side.id} is refused: {fault}"))
+            continue
+        labelled.append(replace(item, label=label))
+    return (labelled, skipped) if labelled else ([], [])
+
+
+def _label_in(side: ImageItem) -> str | None:
+    try:
+        text = read_bytes(side).decode("utf-8-sig").strip()
+        if side.id.endswith(".cls"):
+            return text or None
+        facts = json.loads(text)
+    except ValueError as error:
+        raise InvalidInputError(f"{side.source}: {side.id} holds no label: {error}") from None
+    label = next((facts[key] for key in _JSON_LABELS if key in facts), None) if isinstance(facts, dict) else facts
+    return None if label is None else str(label)
+
+
+def _why_not(path: Path, error: Exception) -> str:
+    with path.open("rb") as file:
+        start = file.read(6)
+    packed = {b"\x1f\x8b": "gzip", b"BZh": "bzip2", b"\xfd7zXZ": "xz", b"\x28\xb5\x2f\xfd": "zstd", b"PK": "zip"}
+    for magic, name in packed.items():
+        if start.startswith(magic):
+            return f"compressed with {name}, which cannot be read in place; expected a plain .tar, so unpack it first"
+    return f"damaged or truncated tar archive ({error}); copy or download it again"

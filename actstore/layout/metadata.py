@@ -1,0 +1,186 @@
+"""The metadata of a store: zarr.json files of groups and arrays, read and written without zarr; labels and ids."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from actstore.errors import DamagedError, LockedError, NotAStoreError, StorageError
+from actstore.layout.chunk_encoding import decode_units, require_size
+from actstore.layout.chunk_file import chunk_path
+from actstore.spec import Json
+from actstore.storage.checksum import FIELD, document_checksum
+from actstore.storage.crc import CRC_BYTES
+from actstore.storage.object_path import Guard, ObjectPath, Version
+from actstore.storage.place import Place, read_files, write_file
+
+ACTIVATIONS = "activations"
+LABEL_CHUNK = 65_536  # labels and id offsets: 256 and 512 KiB
+BYTE_CHUNK = 1 << 20
+
+# name -> (dtype, chunk length): one value per row (labels, offsets) or one byte per id byte
+FLAT_ARRAYS: dict[str, tuple[str, int]] = {
+    "labels": ("i4", LABEL_CHUNK),
+    "path_offsets": ("i8", LABEL_CHUNK),
+    "path_bytes": ("u1", BYTE_CHUNK),
+}
+# name -> what its axes are called: equal names have equal lengths, so that xarray opens a split as one data set
+DIMENSIONS: dict[str, tuple[str, ...]] = {
+    ACTIVATIONS: ("row", "feature"),
+    "labels": ("row",),
+    "path_offsets": ("id_bound",),
+    "path_bytes": ("id_byte",),
+    "class_count": ("class",),
+    "class_mean": ("class", "feature"),
+    "class_var": ("class", "feature"),
+}
+
+
+def parse_document(text: bytes) -> bytes | None:
+    """A zarr.json with its checksum, from the text without it; None where that is no JSON object."""
+    try:
+        document = json.loads(text)
+    except ValueError:
+        return None
+    return seal_document(document) if isinstance(document, dict) else None
+
+
+def flat_length(path: Place) -> int:
+    return int(read_document(path)["shape"][0])
+
+
+def read_grid(path: Place) -> tuple[int, int]:
+    """Rows of a chunk file and the dim of activations, as their own metadata has them."""
+    rows, dim = read_document(path)["chunk_grid"]["configuration"]["chunk_shape"]
+    return int(rows), int(dim)
+
+
+def read_attributes(path: Place) -> dict[str, Json]:
+    """The attributes of a group or array, read straight from its zarr.json."""
+    attributes = read_document(path).get("attributes", {})
+    if not isinstance(attributes, dict):
+        raise NotAStoreError(f"{path / 'zarr.json'} is damaged: its attributes are {attributes!r}")
+    return attributes
+
+
+def write_attributes(path: Place, attributes: Mapping[str, Json], guard: Guard | None = None) -> None:
+    """Replace the attributes of a group, durably; a reader sees the old or the new.
+
+    guard: asked whether this is still ours to do; in a bucket, what was written since then is not replaced.
+    """
+    document, version = _read_version(path)
+    if guard is not None:
+        guard()
+    write_document(path, {**document, "attributes": dict(attributes)}, version)
+
+
+def change_attributes(path: Place, change: Callable[[dict[str, Json]], dict[str, Json]]) -> None:
+    """Read, change and write the attributes of a group; in a bucket again, where somebody else did so meanwhile."""
+    while True:
+        document, version = _read_version(path)
+        changed = {**document, "attributes": change(document["attributes"])}
+        if changed == document:
+            return
+        with suppress(LockedError):
+            return write_document(path, changed, version)
+
+
+def resize(path: Place, length: int) -> None:
+    """Set the length of the first axis, durably; chunk files are left alone."""
+    document = read_document(path)
+    if document["shape"][0] != length:
+        write_document(path, {**document, "shape": [length, *document["shape"][1:]]})
+
+
+def read_document(path: Place) -> dict[str, Json]:
+    return _read_version(path)[0]
+
+
+def _read_version(path: Place) -> tuple[dict[str, Json], Version | None]:
+    """The zarr.json of a group or array; of an object also which version it is."""
+    file, version = path / "zarr.json", None
+    try:
+        if isinstance(file, ObjectPath):
+            data, version = file.read()
+            document = json.loads(bytes(data))
+        else:
+            document = json.loads(file.read_bytes())
+    except FileNotFoundError:
+        raise NotAStoreError(f"{path} holds no zarr.json") from None
+    except NotADirectoryError:
+        raise NotAStoreError(f"{path} is a file; a store is a folder") from None
+    except StorageError:
+        raise
+    except (ValueError, OSError) as error:
+        raise NotAStoreError(f"{file} is damaged: {error}") from error
+    if not isinstance(document, dict):
+        raise NotAStoreError(f"{file} is damaged: expected an object, got {document!r}")
+    return _unsealed(document, file), version
+
+
+def _unsealed(document: dict[str, Json], file: Place) -> dict[str, Json]:
+    """Without the checksum among its attributes, which covers all but a copy that other tools may have put in."""
+    attributes = document.get("attributes")
+    if not isinstance(attributes, dict) or FIELD not in attributes:
+        return document
+    plain = {**document, "attributes": {key: value for key, value in attributes.items() if key != FIELD}}
+    found = document_checksum({key: value for key, value in plain.items() if key != "consolidated_metadata"})
+    if found != attributes[FIELD]:
+        raise DamagedError(
+            f"{file} is damaged: its checksum is {found}, it says {attributes[FIELD]}; "
+            "try `actstore verify STORE --repair`"
+        )
+    return plain
+
+
+def seal_document(document: Mapping[str, Json]) -> bytes:
+    """The text of a zarr.json. Its checksum is that of the same text without the line of the checksum."""
+    covered = {key: value for key, value in document.items() if key != "consolidated_metadata"}
+    attributes = {**document.get("attributes", {}), FIELD: document_checksum(covered)}
+    return json.dumps({**document, "attributes": attributes}, indent=2, ensure_ascii=False).encode()
+
+
+def write_document(path: Place, document: Mapping[str, Json], version: Version | None = None) -> None:
+    file, text = path / "zarr.json", seal_document({"attributes": {}, **document})
+    if isinstance(file, ObjectPath):
+        file.put(text, version) if version != {} else file.create(text)
+    else:  # Zarr's own writes are atomic, but not flushed to disk
+        write_file(file, text)
+
+
+def read_flat(path: Place, stop: int) -> NDArray[Any]:
+    """The first `stop` values of labels, id offsets or id bytes, each chunk checked against its crc."""
+    dtype, chunk = FLAT_ARRAYS[path.name]
+    try:
+        length = read_document(path)["shape"][0]
+    except NotAStoreError as error:
+        raise DamagedError(f"{error}; run `actstore verify`") from error
+    except (KeyError, IndexError, TypeError) as error:
+        raise DamagedError(f"{path} is not a readable Zarr array: {error}") from error
+    if length < stop:
+        raise DamagedError(f"{path} holds {length} values, expected {stop}; run `actstore verify`")
+    size = chunk * np.dtype(dtype).itemsize
+    out = np.empty(-(-stop // chunk) * chunk, "<" + dtype)
+    files = [chunk_path(path, number, ndim=1) for number in range(len(out) // chunk)]
+    for number, data in enumerate(read_files(files)):
+        if data is None:
+            raise DamagedError(f"chunk {files[number]} is missing; run `actstore verify`")
+        try:
+            require_size(data, size + CRC_BYTES)
+            out[number * chunk : (number + 1) * chunk] = decode_units(data, size).view("<" + dtype)
+        except ValueError as error:
+            raise DamagedError(f"chunk {files[number]} is corrupt ({error}); run `actstore verify`") from error
+    return out[:stop]
+
+
+def require_chunks(path: Place, chunks: Iterable[int], ndim: int) -> None:
+    """Zarr reads a missing chunk as its fill value; a store must not."""
+    for chunk in chunks:
+        file = chunk_path(path, chunk, ndim)
+        if not file.exists():
+            raise DamagedError(f"chunk {file} is missing; run `actstore verify`")

@@ -1,0 +1,167 @@
+"""What zarr itself makes and reads: new metadata, and compressed chunks. The only module that imports zarr."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import zarr
+from numpy.typing import NDArray
+from zarr.abc.codec import BytesBytesCodec
+from zarr.codecs import BloscCodec, BytesCodec, Crc32cCodec
+from zarr.core.buffer import Buffer, default_buffer_prototype
+from zarr.core.metadata import ArrayV3Metadata
+from zarr.storage import MemoryStore, ObjectStore, StorePath
+
+from actstore.errors import DamagedError, StorageError
+from actstore.layout.ledger import read_ledger
+from actstore.layout.metadata import ACTIVATIONS, DIMENSIONS, FLAT_ARRAYS, read_document, write_document
+from actstore.spec import KEY, Json, SplitSpec, StoreSpec
+from actstore.storage.bucket_client import bucket_of
+from actstore.storage.place import Place, reading_errors, remove_tree
+
+Files = dict[str, Buffer]  # of a Zarr hierarchy in memory
+
+
+def create_store(path: Place, spec: StoreSpec) -> None:
+    create_group(path, {KEY: spec.to_json()})
+
+
+def create_split(path: Place, spec: StoreSpec, split: SplitSpec) -> None:
+    """An empty split: its arrays with no rows yet. The group comes last, so a split exists whole or not."""
+    if read_ledger(path / ACTIVATIONS)[0]:
+        raise DamagedError(f"{path} holds rows but has lost its zarr.json; restore that file from a backup")
+    if not (path / ACTIVATIONS / "zarr.json").exists():
+        files: Files = {}
+        _create_activations(files, spec, 0)
+        write_document(path / ACTIVATIONS, _document(files))
+    for name, (dtype, chunk) in FLAT_ARRAYS.items():
+        remove_tree(path / name)
+        create_raw_array(path / name, name, (0,), dtype, (chunk,))
+    create_group(path, {KEY: split.to_json()})
+
+
+def create_group(path: Place, attributes: Mapping[str, Json], replace: bool = False) -> None:
+    files: Files = {}
+    zarr.create_group(MemoryStore(files), zarr_format=3, attributes=dict(attributes))
+    write_document(path, _document(files), version=None if replace else {})
+
+
+def _document(files: Files) -> dict[str, Json]:
+    """The metadata that Zarr has made in memory; it goes to its place in a write of our own, durable and whole."""
+    document: dict[str, Json] = json.loads(files["zarr.json"].to_bytes())
+    return document
+
+
+def _create_activations(files: Files, spec: StoreSpec, rows: int) -> zarr.Array[Any]:
+    compressors: list[BytesBytesCodec] = [Crc32cCodec()]
+    if spec.codec == "blosc":
+        compressors = [BloscCodec(cname="zstd", clevel=3, shuffle="bitshuffle"), Crc32cCodec()]
+    inner = spec.shard_inner_rows
+    return zarr.create_array(
+        MemoryStore(files),
+        shape=(rows, spec.dim),
+        dtype=spec.dtype,
+        chunks=(inner or spec.chunk_rows, spec.dim),
+        shards=(spec.chunk_rows, spec.dim) if inner else None,
+        filters=None,
+        serializer=BytesCodec(endian="little"),
+        compressors=compressors,
+        fill_value=float("nan"),  # a reader that ignores a lost chunk sees NaN, never plausible zeros
+        dimension_names=DIMENSIONS[ACTIVATIONS],
+        zarr_format=3,
+    )
+
+
+def create_raw_array(
+    path: Place,
+    name: str,
+    shape: tuple[int, ...],
+    dtype: str,
+    chunks: tuple[int, ...],
+    attributes: Mapping[str, Json] | None = None,
+) -> None:
+    """The metadata of the array of that name, whose chunk files are raw values and a crc32c. path: where it is now."""
+    write_document(path, _raw_document(name, shape, dtype, chunks, attributes))
+
+
+def _raw_document(
+    name: str,
+    shape: tuple[int, ...],
+    dtype: str,
+    chunks: tuple[int, ...],
+    attributes: Mapping[str, Json] | None = None,
+) -> dict[str, Json]:
+    files: Files = {}
+    zarr.create_array(
+        MemoryStore(files),
+        shape=shape,
+        dtype=dtype,
+        chunks=chunks,
+        filters=None,
+        serializer=BytesCodec(endian=None if dtype == "u1" else "little"),
+        compressors=[Crc32cCodec()],
+        fill_value=float("nan") if dtype[0] == "f" else 0,
+        attributes=dict(attributes or {}),
+        dimension_names=DIMENSIONS[name],
+        zarr_format=3,
+    )
+    return _document(files)
+
+
+def expected_document(name: str, spec: StoreSpec, split: SplitSpec) -> dict[str, Json]:
+    """The metadata that an array of this split must have: it follows from the store's own."""
+    if name == ACTIVATIONS:
+        files: Files = {}
+        _create_activations(files, spec, split.rows)
+        return _document(files)
+    dtype, chunk = FLAT_ARRAYS[name]
+    offsets = split.rows + 1 if split.has_ids else 0
+    length = {"labels": split.rows, "path_offsets": offsets, "path_bytes": split.id_bytes}[name]
+    return _raw_document(name, (length,), dtype, (chunk,))
+
+
+def metadata_difference(path: Place, expected: Mapping[str, Json], growing: bool) -> str | None:
+    """What an array's zarr.json says otherwise than expected. growing: it may be longer already."""
+    document = read_document(path)
+    if "dimension_names" not in document:  # earlier versions named them of activations alone
+        expected = {key: value for key, value in expected.items() if key != "dimension_names"}
+    try:
+        found, wanted = (ArrayV3Metadata.from_dict(dict(one)).to_dict() for one in (document, expected))
+    except (KeyError, ValueError, TypeError, AttributeError, NotImplementedError) as error:
+        return f"{path / 'zarr.json'} cannot be read: {type(error).__name__} {error}".splitlines()[0]
+    if growing and found["shape"][0] > wanted["shape"][0]:  # type: ignore[index,operator]
+        found["shape"] = wanted["shape"]
+    for key, value in wanted.items():
+        if key != "attributes" and json.dumps(found.get(key), default=str) != json.dumps(value, default=str):
+            return f"{path / 'zarr.json'} says {key} {found.get(key)}, expected {value}"
+    return None
+
+
+def open_array(path: Place) -> zarr.Array[Any]:
+    where = path if isinstance(path, Path) else StorePath(ObjectStore(bucket_of(path.root)), path.key)
+    try:
+        with reading_errors(path):
+            return zarr.open_array(where, mode="r")
+    except StorageError:
+        raise
+    except (OSError, KeyError, ValueError, TypeError) as error:
+        raise DamagedError(f"{path} is not a readable Zarr array: {error}") from error
+
+
+def encode_compressed(spec: StoreSpec, values: NDArray[Any]) -> bytes:
+    """(chunk_rows, dim) values -> the bytes of their chunk file."""
+    files: Files = {}
+    _create_activations(files, spec, spec.chunk_rows)[...] = values
+    return files["c/0/0"].to_bytes()
+
+
+def decode_compressed(spec: StoreSpec, data: NDArray[np.uint8]) -> NDArray[Any]:
+    """The bytes of a chunk file -> (chunk_rows, dim)."""
+    files: Files = {}
+    array = _create_activations(files, spec, spec.chunk_rows)
+    files["c/0/0"] = default_buffer_prototype().buffer.from_bytes(data.tobytes())
+    return np.asarray(array[...])

@@ -1,0 +1,154 @@
+"""Rows of a remote store through a local cache: a chunk is fetched when first touched, and mapped from then on."""
+
+from __future__ import annotations
+
+import threading
+import warnings
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from actstore.errors import DamagedError, StorageError
+from actstore.layout.chunk_encoding import decode_chunk
+from actstore.layout.chunk_file import chunk_path
+from actstore.layout.ledger import read_ledger
+from actstore.reading.mapped_rows import MappedRows, OutOfMapsError
+from actstore.reading.ranged_rows import RangedRows
+from actstore.reading.zarr_rows import ZarrRows
+from actstore.spec import StoreSpec
+from actstore.storage.chunk_cache import ChunkCache
+from actstore.storage.crc import crc32c
+from actstore.storage.object_path import ObjectPath
+from actstore.storage.place import read_span, size_of
+
+_FETCHES = 4  # chunks at a time: four times 64 MiB of memory
+
+
+class CachedRows(MappedRows):
+    """As MappedRows, over the chunks that are here; the others come first, or where the cache is full, row by row."""
+
+    def __init__(self, remote: RangedRows | ZarrRows, array: ObjectPath, spec: StoreSpec, rows: int) -> None:
+        assert array.cache is not None
+        self._remote, self._array, self._spec = remote, array, spec
+        needed, split = -(-rows // spec.chunk_rows), array.parent
+        self._entries = read_ledger(array)[0][:needed]
+        if len(self._entries) < needed:
+            raise DamagedError(f"the ledger of {split} names {len(self._entries)} chunks, expected {needed}")
+        crcs = [entry.crc for entry in self._entries]
+        self._cache = ChunkCache(array.cache, str(split.parent), split.name, crcs, spec.chunk_bytes)
+        self._here = np.zeros(needed, bool)  # mapped
+        self._full = False
+        self._lock = threading.Lock()
+        self._reserve(array, rows, spec.dim, spec.dtype, spec.chunk_rows)
+
+    def take(self, rows: NDArray[np.int64]) -> NDArray[Any]:
+        """(n,) row ids -> (n, dim)."""
+        chunks = rows // self._spec.chunk_rows
+        if not self._here[chunks].all():
+            self._bring(np.unique(chunks[~self._here[chunks]]))
+            away = np.flatnonzero(~self._here[chunks])
+            if len(away):
+                out = np.empty((len(rows), self.shape[1]), self.dtype)
+                out[away] = self._remote.take(rows[away])
+                near = np.flatnonzero(self._here[chunks])
+                out[near] = super().take(rows[near])
+                return out
+        return super().take(rows)
+
+    def read(self, start: int, stop: int) -> NDArray[Any]:
+        """(stop - start, dim), read-only."""
+        chunks = np.arange(start // self._spec.chunk_rows, -(-stop // self._spec.chunk_rows))
+        if not self._here[chunks].all():
+            self._bring(chunks[~self._here[chunks]])
+            if not self._here[chunks].all():
+                return self._remote.read(start, stop)
+        return super().read(start, stop)
+
+    def scan(self, start: int, stop: int, step: int) -> Iterator[NDArray[Any]]:
+        for chunk, first, last in self.checks.parts(start, stop):
+            self._bring(np.array([chunk]))
+            scan = super().scan if self._here[chunk] else self._remote.scan
+            yield from scan(first, last, step)
+
+    def check(self, chunks: Iterable[int]) -> None:
+        for chunk in chunks:
+            self._bring(np.array([chunk]))
+            if self._here[chunk]:
+                super().check([chunk])
+            else:
+                self._remote.check([chunk])
+
+    def _compare(self, chunk: int, crc: int) -> None:
+        try:
+            super()._compare(chunk, crc)
+        except DamagedError as error:
+            path = self._cache.paths[chunk]
+            path.unlink(missing_ok=True)
+            raise DamagedError(f"{path} in the cache was damaged, and is removed; run the command again") from error
+
+    def pieces(self, rows: NDArray[np.int64]) -> Iterator[tuple[slice, NDArray[Any]]]:
+        self._bring(np.unique(rows // self._spec.chunk_rows))  # side by side, not piece by piece
+        yield from super().pieces(rows)
+
+    def _bring(self, chunks: NDArray[np.int64]) -> None:
+        """Map these chunks, fetching those that are not on disk yet, until the cache is full."""
+        wanted = [chunk for chunk in chunks.tolist() if not self._here[chunk]]
+        if wanted:
+            with ThreadPoolExecutor(_FETCHES) as pool:
+                list(pool.map(self._bring_one, wanted))
+
+    def _bring_one(self, chunk: int) -> None:
+        try:
+            here = self._cache.has(chunk) or self._fetch(chunk)
+        except CacheError as error:
+            here = self._go_without(error)
+        if not here:
+            return
+        with self._lock:
+            try:
+                if not self._here[chunk]:
+                    self._mapping.map(chunk, self._cache.paths[chunk])
+                    self._here[chunk] = True
+            except (OutOfMapsError, DamagedError) as error:  # another process may have needed the room just now
+                self._go_without(error)
+
+    def _go_without(self, error: Exception) -> bool:
+        """A cache is a help, not a need."""
+        if not self._full:
+            self._full = True
+            warnings.warn(f"chunks are no longer cached, rows come from the bucket: {error}", stacklevel=2)
+        return False
+
+    def _fetch(self, chunk: int) -> bool:
+        if self._full or not self._cache.has_room():
+            self._full = True
+            return False
+        entry = self._entries[chunk]
+        values = self._read_whole(chunk)
+        if crc32c(values) != entry.crc:
+            values = values.copy()
+            values[entry.rows :] = 0  # an append may have extended the chunk since its ledger was read
+            if crc32c(values) != entry.crc:
+                path = chunk_path(self._array, chunk)
+                raise DamagedError(f"chunk {path} is not the one its ledger names; run `actstore verify`")
+        try:
+            return self._cache.add(chunk, values, entry.crc)
+        except StorageError as error:
+            raise CacheError(str(error)) from error
+
+    def _read_whole(self, chunk: int) -> NDArray[Any]:
+        """(chunk_rows, dim), each piece checked against its own crc."""
+        path = chunk_path(self._array, chunk)
+        try:
+            return decode_chunk(self._spec, read_span(path, 0, size_of(path)))
+        except FileNotFoundError:
+            raise DamagedError(f"chunk {path} is missing; run `actstore verify`") from None
+        except (ValueError, RuntimeError) as error:
+            raise DamagedError(f"chunk {path} is corrupt ({error}); run `actstore verify`") from error
+
+
+class CacheError(StorageError):
+    """The cache cannot take a chunk: its disk is full, say."""

@@ -1,0 +1,236 @@
+"""Class statistics of a split: computed with dask in one pass, cached in the store, extended on append."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from copy import copy
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+import dask
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from actstore.compute.tensors import PIECE_ROWS, one_thread
+from actstore.errors import ActstoreError
+from actstore.layout.chunk_file import chunk_path
+from actstore.layout.metadata import read_attributes, require_chunks
+from actstore.layout.zarr_arrays import create_raw_array, open_array
+from actstore.parallel.cluster import Cluster, anywhere
+from actstore.statistics.moments import (
+    Moments,
+    Sums,
+    add_sums,
+    choose_pivot,
+    merge_moments,
+    no_sums,
+    sum_rows,
+    to_moments,
+)
+from actstore.statistics.spans import SUMS_BYTES, Span, plan_spans
+from actstore.storage.crc import crc32c
+from actstore.storage.place import Place, reading_errors, remove_tree, write_chunk
+
+if TYPE_CHECKING:
+    from actstore.split import Split
+
+NAMES = ("class_count", "class_mean", "class_var")
+_PIVOT_ROWS = 256
+_SUMS_BYTES = 1 << 30
+Progress = Callable[[int], None]
+
+
+@dataclass(frozen=True)
+class ClassStatistics:
+    """count (n_class,), mean and variance (n_class, dim) in float64; NaN where a class has no rows.
+
+    The variance is that of the rows at hand (divided by the count, not the count less one).
+    """
+
+    count: NDArray[np.int64]
+    mean: NDArray[np.float64]
+    variance: NDArray[np.float64]
+
+
+def class_statistics(split: Split, progress: Progress | None = None, cluster: Cluster | None = None) -> ClassStatistics:
+    """From the cache where it belongs to this very content, otherwise computed and cached.
+
+    After an append only the new rows are read. `progress` is called with the number of rows done.
+    cluster: its workers sum the rows; the bytes are the same.
+    """
+    rows = _covered(split)
+    cached = _load(split) if rows else None
+    if cached is not None and rows == len(split):  # classes may have been added since, without rows
+        whole = len(cached.count) == len(split.classes)
+        return cached if whole else _dense(_moments(cached), len(split.classes), split.dim)
+    rows = rows if cached is not None else 0
+    moments = _compute(split, rows, progress, cluster)
+    if cached is not None:
+        moments = merge_moments(_moments(cached), moments)
+    statistics = _dense(moments, len(split.classes), split.dim)
+    _save(split, statistics)
+    return statistics
+
+
+def has_statistics(split: Split) -> bool:
+    """Whether they are cached for this very content, so that asking for them costs nothing."""
+    return _covered(split) == len(split)
+
+
+def class_means(split: Split) -> NDArray[np.float32]:
+    """(classes, dim); the variances, as large again, are not read for it."""
+    if has_statistics(split):
+        with suppress(ActstoreError, ValueError):
+            kept = _read(split.path / "class_mean")
+            if len(kept) == len(split.classes):
+                return kept.astype(np.float32)
+    return class_statistics(split).mean.astype(np.float32)
+
+
+def _compute(split: Split, first: int, progress: Progress | None, cluster: Cluster | None) -> Moments:
+    """Moments of the rows from `first` on: tasks that sum a span of chunks each, added up in the order of rows."""
+    sample = np.linspace(0, len(split) - 1, min(_PIVOT_ROWS, len(split))).astype(np.int64)
+    pivot = choose_pivot(split.rows.take(sample))
+    spans = list(plan_spans(split.labels, first, split.spec.chunk_rows, split.dim, split.dtype.itemsize))
+    whole = no_sums(_present(split.labels[first:]), split.dim)
+    if cluster is None:
+        return to_moments(_sum_here(split, spans, pivot, whole, progress), pivot)
+    shared = copy(split)
+    shared.store_path = anywhere(split.store_path)
+    tasks = (_SumTask(shared, span, pivot) for span in spans)
+    # Added up here and not by a task: with its worker all that was summed so far would be lost.
+    for part, span in zip(cluster.map(f"sum-{split.name}", _sum_span, tasks), spans, strict=True):
+        with one_thread():
+            add_sums(whole, part)
+        if progress is not None:
+            progress(span.stop - span.start)
+    return to_moments(whole, pivot)
+
+
+def _sum_here(
+    split: Split, spans: Sequence[Span], pivot: NDArray[np.float32], whole: Sums, progress: Progress | None
+) -> Sums:
+    """A chain of dask tasks, so that a part is added and let go of as soon as those before it are there."""
+    sums = dask.delayed(whole, traverse=False)
+    for number, span in enumerate(spans):
+        task = _SumTask(split, span, pivot, progress)
+        part = dask.delayed(_sum_span)(task, dask_key_name=f"sum-{split.name}-{number}")
+        sums = dask.delayed(add_sums)(sums, part, dask_key_name=f"add-{split.name}-{number}")
+    # A task holds four more bytes per value and accumulator, and its part waits for those before it.
+    largest = (SUMS_BYTES + 8) * split.dim * max((span.classes for span in spans), default=1)
+    workers = max(1, min(os.cpu_count() or 1, _SUMS_BYTES // largest))
+    # Each task on one thread: torch's own threads would only fight over the cores.
+    with ThreadPoolExecutor(workers, initializer=torch.set_num_threads, initargs=(1,)) as pool:
+        (found,) = dask.compute(sums, scheduler="threads", pool=pool)
+    return cast(Sums, found)
+
+
+@dataclass(frozen=True)
+class _SumTask:
+    split: Split
+    span: Span
+    pivot: NDArray[np.float32]
+    progress: Progress | None = None
+
+
+def _present(labels: NDArray[np.int32]) -> NDArray[np.int64]:
+    """The labels that occur, ascending; -1 is none."""
+    return np.flatnonzero(np.bincount(labels + 1)[1:])
+
+
+def _sum_span(task: _SumTask) -> Sums:
+    split, start, stop = task.split, task.span.start, task.span.stop
+    working = torch.float32 if split.dtype == np.float16 else torch.float64
+    with one_thread():
+        return sum_rows(_blocks(split, start, stop, task.progress), split.labels[start:stop], task.pivot, working)
+
+
+def _blocks(split: Split, start: int, stop: int, progress: Progress | None) -> Iterator[NDArray[Any]]:
+    chunk_rows = split.spec.chunk_rows
+    while start < stop:
+        edge = min(stop, (start // chunk_rows + 1) * chunk_rows)
+        yield from split.rows.scan(start, edge, PIECE_ROWS)
+        split.rows.release(start, edge)
+        if progress is not None:
+            progress(edge - start)
+        start = edge
+
+
+def _covered(split: Split) -> int:
+    """How many rows the kept statistics are of; they may lag behind by some appends, and 0 is none."""
+    rows_of = {content: rows for rows, content in split.committed.history}
+    try:
+        contents = {read_attributes(split.path / name).get("content") for name in NAMES}
+    except (ActstoreError, ValueError):
+        return 0
+    return rows_of.get(str(contents.pop()), 0) if len(contents) == 1 else 0
+
+
+def _load(split: Split) -> ClassStatistics | None:
+    try:
+        return ClassStatistics(*(_read(split.path / name) for name in NAMES))
+    except (ActstoreError, ValueError):  # damaged: compute anew
+        return None
+
+
+def _moments(known: ClassStatistics) -> Moments:
+    labels = np.flatnonzero(known.count)
+    kept = known.count[labels]
+    return Moments(labels, kept, known.mean[labels], known.variance[labels] * kept[:, None])
+
+
+def _read(path: Place) -> NDArray[Any]:
+    """A kept array. In a bucket its chunk and its metadata are written one after the other: the crc joins them."""
+    array = open_array(path)
+    require_chunks(path, [0] if array.size else [], array.ndim)
+    with reading_errors(path):
+        values = np.asarray(array[...])
+    if array.attrs.get("crc", crc32c(values)) != crc32c(values):
+        raise ValueError(f"{path} is not the array that its metadata describes")
+    return values
+
+
+def _save(split: Split, statistics: ClassStatistics) -> None:
+    """Each array appears with the hash it belongs to, or not at all; on a read-only disk nothing is cached."""
+    columns = (statistics.count, statistics.mean, statistics.variance)
+    for name, values in zip(NAMES, columns, strict=True):
+        try:
+            _replace(split.path / name, values, split.content)
+        except OSError:
+            return
+
+
+def _replace(place: Place, values: NDArray[Any], content: str) -> None:
+    fresh = place.parent / f".{place.name}.{os.getpid()}" if isinstance(place, Path) else place
+    remove_tree(fresh)
+    try:
+        # the chunk first: what a reader finds with a zarr.json is whole
+        if values.size:
+            write_chunk(chunk_path(fresh, 0, values.ndim), values)
+        chunks = tuple(max(1, length) for length in values.shape)
+        facts = {"content": content, "crc": crc32c(values)}
+        create_raw_array(fresh, place.name, values.shape, values.dtype.str[1:], chunks, facts)
+        if isinstance(place, Path):
+            remove_tree(place)
+            Path(place.parent, fresh.name).rename(place)
+    except OSError:
+        remove_tree(fresh)
+        raise
+
+
+def _dense(moments: Moments, classes: int, dim: int) -> ClassStatistics:
+    """In the memory of the moments, where every class has rows."""
+    spread = np.divide(moments.m2, moments.count[:, None], out=moments.m2)
+    if len(moments.labels) == classes:
+        return ClassStatistics(moments.count, moments.mean, spread)
+    count = np.zeros(classes, np.int64)
+    mean, variance = np.full((classes, dim), np.nan), np.full((classes, dim), np.nan)
+    count[moments.labels] = moments.count
+    mean[moments.labels] = moments.mean
+    variance[moments.labels] = spread
+    return ClassStatistics(count, mean, variance)

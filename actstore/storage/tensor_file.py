@@ -1,0 +1,85 @@
+"""Files of named tensors with a JSON description inside: safetensors, written atomically, never a pickle."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from actstore.errors import DamagedError, InvalidInputError
+from actstore.storage.atomic_file import write_atomic
+from actstore.storage.checksum import FIELD, require_header, seal_header
+
+_KEY = "actstore"
+
+
+def write_tensors(path: Path, kind: str, tensors: Mapping[str, Tensor], about: Mapping[str, Any]) -> None:
+    """One file for both, so that tensors and description can never be of different moments."""
+    save_tensors(path, tensors, {_KEY: json.dumps({"kind": kind, **about}, ensure_ascii=False)})
+
+
+def read_tensors(path: Path, kind: str, remedy: str = "make it again") -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """Tensors and description of a file that `write_tensors` wrote as this kind. remedy: if it is damaged."""
+    if not path.is_file():
+        raise InvalidInputError(f"no {kind} at {path}")
+    tensors, metadata = load_tensors(path, f"expected a {kind}; {remedy}")
+    about = _parse(metadata.get(_KEY))
+    if about.get("kind") != kind:
+        raise InvalidInputError(f"{path} must be a {kind}, got {_article(about.get('kind'))}")
+    return tensors, about
+
+
+def save_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) -> None:
+    """A safetensors file with a checksum of all of it in its metadata."""
+    from safetensors.torch import save
+
+    plain = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+    write_atomic(path, *seal_header(save(plain), metadata))
+
+
+def load_tensors(path: Path, remedy: str) -> tuple[dict[str, Tensor], dict[str, str]]:
+    """Tensors and metadata of any safetensors file; refused where it is damaged or holds a NaN or an infinity.
+
+    remedy: what a message ends with.
+    """
+    from safetensors import SafetensorError, safe_open
+    from safetensors.torch import load_file
+
+    require_header(path, remedy)
+    try:
+        with safe_open(path, "pt") as file:
+            metadata = dict(file.metadata() or {})
+        tensors = load_file(path)
+    except SafetensorError as error:
+        # a pickle ends up here too: it is never opened as one, since opening a pickle can run what is in it
+        raise DamagedError(f"{path} is damaged or no safetensors file ({error}); {remedy}") from error
+    metadata.pop(FIELD, None)
+    require_finite(path, tensors, remedy)
+    return tensors, metadata
+
+
+def require_finite(path: Path, tensors: Mapping[str, Tensor], remedy: str) -> None:
+    for name, tensor in tensors.items():
+        if tensor.is_floating_point() and not bool(tensor.isfinite().all()):
+            raise DamagedError(f"{path} is damaged: {name} holds a NaN or an infinity; {remedy}")
+
+
+def below(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    """The tensors whose names begin so, without that beginning."""
+    return {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
+
+
+def _parse(text: str | None) -> dict[str, Any]:
+    """Empty where others wrote the file, or this library something else."""
+    try:
+        found = json.loads(text or "{}")
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _article(kind: Any) -> str:
+    return f"a {kind}" if kind else "a safetensors file of something else"

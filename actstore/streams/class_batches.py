@@ -1,0 +1,166 @@
+"""Training batches from a store: planned by sampling.py, gathered ahead of time on a thread."""
+
+from __future__ import annotations
+
+import atexit
+import queue
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from actstore.compute.tensors import borrow
+from actstore.errors import InvalidInputError
+from actstore.streams.sampling import BatchPlan, plan_batch, share
+
+if TYPE_CHECKING:
+    from actstore.split import Split
+
+Gather = Callable[[NDArray[np.int64]], torch.Tensor]  # row ids (n,) -> (n, dim) float32
+
+
+@dataclass(frozen=True)
+class Batch:
+    """statistics and queries (n_class, dim) float32; targets (n_class,): query i belongs to category targets[i]."""
+
+    step: int
+    statistics: torch.Tensor
+    queries: torch.Tensor
+    targets: torch.Tensor
+    plan: BatchPlan
+
+
+class ClassBatches:
+    """Batches for steps start_step, start_step + 1, …; iterate, or call `batch(step)` for a single one.
+
+    classes: names or labels, by default every class with rows. resident: hold the split in memory (on
+    the device); otherwise rows are read from the store and pages are given back, so that memory stays
+    small however large the store is. Of several processes each holds the means, and where resident the rows, of
+    its part of the classes alone.
+    """
+
+    def __init__(
+        self,
+        split: Split,
+        *,
+        classes: Sequence[str | int] | None = None,
+        seed: int = 0,
+        start_step: int = 0,
+        steps: int | None = None,
+        p_mean: float = 0.9,
+        rank: int = 0,
+        world_size: int = 1,
+        prefetch: int = 2,
+        resident: bool = False,
+        device: str | torch.device = "cpu",
+    ) -> None:
+        if prefetch < 0:
+            raise InvalidInputError(f"prefetch must not be negative, got {prefetch}")
+        index = split.class_index
+        self.labels = (
+            np.flatnonzero(index.counts)
+            if classes is None
+            else np.array([index.position(name) for name in classes], np.int64)
+        )
+        self._index, self._seed, self._p_mean = index, seed, p_mean
+        self._start, self._stop = start_step, None if steps is None else start_step + steps
+        self._rank, self._world_size, self._prefetch = rank, world_size, prefetch
+        self._device = torch.device(device)
+        own = self.labels[share(len(self.labels), rank, world_size)]
+        kept = None if world_size == 1 else own
+        self._gather = _resident(split, self._device, kept) if resident else _streamed(split, self._device)
+        self._means = torch.from_numpy(split.means()[own]).to(self._device)  # (own classes, dim)
+
+    def batch(self, step: int) -> Batch:
+        plan = plan_batch(self._index, self.labels, self._seed, step, self._p_mean)
+        plan = plan.shard(self._rank, self._world_size)
+        drawn = np.flatnonzero(~plan.use_mean)
+        # one gather for both kinds of rows
+        rows = self._gather(np.concatenate([plan.query_rows, plan.statistic_rows[drawn]]))
+        statistics = self._means.clone()
+        statistics[torch.from_numpy(drawn).to(self._device)] = rows[len(plan.labels) :]
+        targets = torch.from_numpy(plan.targets).to(self._device)
+        return Batch(step, statistics, rows[: len(plan.labels)], targets, plan)
+
+    def __iter__(self) -> Iterator[Batch]:
+        if self._prefetch:
+            return _prefetched(self._batches(), self._prefetch)
+        return self._batches()
+
+    def _batches(self) -> Iterator[Batch]:
+        step = self._start
+        while self._stop is None or step < self._stop:
+            yield self.batch(step)
+            step += 1
+
+
+def _streamed(split: Split, device: torch.device) -> Gather:
+    def gather(rows: NDArray[np.int64]) -> torch.Tensor:
+        out = torch.empty((len(rows), split.dim), pin_memory=device.type == "cuda")
+        for part, values in split.rows.pieces(rows):
+            out[part].copy_(borrow(values))
+        return out.to(device, non_blocking=True)
+
+    return gather
+
+
+def _resident(split: Split, device: torch.device, labels: NDArray[np.int64] | None) -> Gather:
+    """labels: the classes whose rows are held; None: all."""
+    own = None
+    if labels is not None:
+        index = split.class_index
+        own = np.sort(np.concatenate([*(index.rows(label) for label in labels.tolist()), np.empty(0, np.int64)]))
+    held = split.to_torch(own, device=str(device))
+
+    def gather(rows: NDArray[np.int64]) -> torch.Tensor:
+        places = rows if own is None else np.searchsorted(own, rows)
+        return held.index_select(0, torch.from_numpy(places).to(device)).float()
+
+    return gather
+
+
+def _prefetched(batches: Iterator[Batch], ahead: int) -> Iterator[Batch]:
+    """Draw from `batches` on a thread, at most `ahead` in advance; its errors are raised here."""
+    ready: queue.Queue[tuple[Literal["batch", "error", "end"], Any]] = queue.Queue(maxsize=ahead)
+    stopped = threading.Event()
+
+    def offer(kind: Literal["batch", "error", "end"], item: Any) -> None:
+        while not stopped.is_set():
+            try:
+                return ready.put((kind, item), timeout=0.1)
+            except queue.Full:
+                continue
+
+    def draw() -> None:
+        torch.set_num_threads(1)  # the cores belong to the trainer, whose thread keeps its own number
+        try:
+            for batch in batches:
+                offer("batch", batch)
+                if stopped.is_set():
+                    return
+            offer("end", None)
+        except BaseException as error:  # noqa: BLE001 - handed to the consumer, who raises it
+            offer("error", error)
+
+    def stop() -> None:
+        stopped.set()
+        thread.join()
+
+    thread = threading.Thread(target=draw, name="actstore-prefetch", daemon=True)
+    thread.start()
+    atexit.register(stop)  # an iterator left open must not draw while the interpreter ends
+    try:
+        while True:
+            kind, item = ready.get()
+            if kind == "end":
+                return
+            if kind == "error":
+                raise item
+            yield item
+    finally:
+        stop()
+        atexit.unregister(stop)

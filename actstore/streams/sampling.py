@@ -1,0 +1,105 @@
+"""Which rows a training step uses: a pure function of the class index, the seed and the step. No I/O.
+
+A counter-based generator (Philox) is placed at the step directly, so resuming needs nothing but the
+step's number.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from actstore.errors import InvalidInputError
+from actstore.layout.class_index import ClassIndex
+
+_SUPPORT = 1 << 32  # streams from here on draw support, one stream per class
+
+
+@dataclass(frozen=True)
+class BatchPlan:
+    """One statistic and one query for each of the classes (n_class,).
+
+    labels: their labels in the store. targets: their positions in the whole batch, 0..n_class-1.
+    use_mean: whether the statistic is the class mean; where not, it is the row in statistic_rows.
+    """
+
+    step: int
+    labels: NDArray[np.int64]
+    targets: NDArray[np.int64]
+    use_mean: NDArray[np.bool_]
+    statistic_rows: NDArray[np.int64]
+    query_rows: NDArray[np.int64]
+
+    def shard(self, rank: int, world_size: int) -> BatchPlan:
+        """The part of one of several processes; all parts in order make up the whole."""
+        if not 0 <= rank < world_size:
+            raise InvalidInputError(f"rank must be 0 to {world_size - 1}, got {rank}")
+        part = share(len(self.labels), rank, world_size)
+        return BatchPlan(
+            self.step,
+            self.labels[part],
+            self.targets[part],
+            self.use_mean[part],
+            self.statistic_rows[part],
+            self.query_rows[part],
+        )
+
+
+def share(length: int, rank: int, world_size: int) -> slice:
+    """The contiguous part of `length` things that belongs to one of several processes."""
+    return slice(length * rank // world_size, length * (rank + 1) // world_size)
+
+
+def generator(seed: int, step: int, stream: int = 0) -> np.random.Generator:
+    """Independent random numbers for every (seed, step, stream)."""
+    if seed < 0 or step < 0:
+        raise InvalidInputError(f"seed and step must not be negative, got seed {seed}, step {step}")
+    return np.random.Generator(np.random.Philox(key=[seed, stream], counter=[0, 0, 0, step]))
+
+
+def plan_batch(index: ClassIndex, labels: NDArray[Any], seed: int, step: int, p_mean: float) -> BatchPlan:
+    """One statistic (the mean with probability p_mean, else a uniform row) and one query per class.
+
+    Statistic and query are drawn independently: as in the paper, they may be the same row.
+    """
+    if not 0 <= p_mean <= 1:
+        raise InvalidInputError(f"p_mean must be a probability between 0 and 1, got {p_mean}")
+    chosen = np.asarray(labels, np.int64)
+    starts, counts = index.offsets[chosen], index.counts[chosen]
+    if (counts == 0).any():
+        empty = index.names[int(chosen[np.flatnonzero(counts == 0)[0]])]
+        raise InvalidInputError(f"class {empty!r} has no rows to sample; leave it out of the batch")
+    random = generator(seed, step)
+    use_mean = random.random(len(chosen)) < p_mean
+    statistic = index.row_at(starts + random.integers(0, counts))
+    query = index.row_at(starts + random.integers(0, counts))
+    return BatchPlan(step, chosen, np.arange(len(chosen)), use_mean, statistic, query)
+
+
+def draw_support(index: ClassIndex, labels: NDArray[Any], shots: int, seed: int, draw: int) -> NDArray[np.int64]:
+    """Different rows of each class -> (n_class, shots).
+
+    The rows of a draw with fewer shots are the first of one with more, and a class's rows do not depend on which
+    other classes are drawn: methods, shots and splits are compared on the same examples.
+    """
+    if shots < 1:
+        raise InvalidInputError(f"shots must be at least 1, got {shots}")
+    chosen = np.asarray(labels, np.int64)
+    if len(chosen) and int(index.counts[chosen].min()) < shots:
+        poor = int(chosen[index.counts[chosen].argmin()])
+        raise InvalidInputError(
+            f"class {index.names[poor]!r} has {int(index.counts[poor]):,} rows, too few for {shots} shots"
+        )
+    rows = np.empty((len(chosen), shots), np.int64)
+    for place, label in enumerate(chosen.tolist()):
+        order = generator(seed, draw, stream=_SUPPORT + label).permutation(int(index.counts[label]))
+        rows[place] = index.row_at(index.offsets[label] + order[:shots])
+    return rows
+
+
+def epoch_order(rows: int, seed: int, epoch: int) -> NDArray[np.int64]:
+    """A permutation of the rows for one pass over them."""
+    return generator(seed, epoch, stream=1).permutation(rows)

@@ -1,0 +1,59 @@
+"""A finished store from arrays in one line."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from actstore.creation import require_free
+from actstore.errors import InvalidInputError, LockedError
+from actstore.spec import parse_split_name
+from actstore.storage.place import Place, parse_place, remove_tree
+from actstore.store import ActivationStore
+from actstore.tables.importing import fill_split, open_or_create
+from actstore.tables.row_source import ArrayRows, Table
+
+Arrays = tuple[ArrayLike, ArrayLike | None] | tuple[ArrayLike, ArrayLike | None, Iterable[str] | None]
+
+
+def from_arrays(
+    path: str | Place, splits: Mapping[str, Arrays], classes: Sequence[str] | None = None, **options: Any
+) -> ActivationStore:
+    """A store from {split: (activations (n, dim), labels (n,)[, ids])}; options as for `create`.
+
+    Rows keep their type: fp16 as f2, anything else as f4, which rounds float64; dtype="f2" halves fp32. Memory maps are
+    read block by block. A failure leaves nothing behind. Without `classes`, class names are the labels themselves:
+    the distinct strings, or the numbers up to the largest.
+    """
+    tables = {parse_split_name(name): _parse(name, given) for name, given in splits.items()}
+    if not tables:
+        raise InvalidInputError("from_arrays needs at least one split, such as {'train': (activations, labels)}")
+    place = parse_place(path)
+    require_free(place)
+    existed = isinstance(place, Path) and place.exists()
+    store = open_or_create(place, tables, classes, **options)
+    try:
+        for name, table in tables.items():
+            fill_split(store, name, table, source={"kind": "arrays"})
+    except LockedError:  # somebody else writes there: it is not ours to remove
+        raise
+    except BaseException:
+        remove_tree(place)
+        if existed and isinstance(place, Path):
+            place.mkdir()  # it was there before, and empty
+        raise
+    return store
+
+
+def _parse(name: str, given: Arrays) -> Table:
+    if not isinstance(given, tuple) or len(given) not in (2, 3):
+        raise InvalidInputError(f"split {name!r} must be (activations, labels) or (activations, labels, ids)")
+    values = given[0] if isinstance(given[0], np.ndarray) else np.asarray(given[0])
+    if values.ndim != 2:
+        raise InvalidInputError(f"activations of split {name!r} must be two-dimensional, got shape {values.shape}")
+    ids = list(given[2]) if len(given) == 3 and given[2] is not None else None
+    return Table(ArrayRows(values), None if given[1] is None else np.asarray(given[1]), ids)

@@ -1,0 +1,65 @@
+"""Rows of a split, with their labels and ids, into another store: block by block, resumable."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from actstore.spec import Json, SplitSpec
+from actstore.split import Split
+from actstore.store import ActivationStore
+from actstore.tables.importing import Progress, append_rest
+from actstore.tables.row_source import Table, block_rows
+from actstore.writing.split_writer import SplitWriter
+
+
+class SplitRows:
+    """Chosen rows of a split in their order as a source; all of them where rows is None."""
+
+    def __init__(self, split: Split, rows: NDArray[np.int64] | None = None) -> None:
+        self._split, self._rows = split, rows
+        self.shape = (len(split) if rows is None else len(rows), split.dim)
+        self.dtype = split.dtype
+
+    def blocks(self, start: int, stop: int) -> Iterator[NDArray[Any]]:
+        step = block_rows(self.shape[1], self.dtype)
+        for position in range(start, stop, step):
+            end = min(position + step, stop)
+            if self._rows is not None:
+                yield self._split.rows.take(self._rows[position:end])
+            else:
+                yield self._split.rows.read(position, end)
+                self._split.rows.release(position, end)
+
+
+def split_table(split: Split, rows: NDArray[np.int64] | None = None) -> Table:
+    """Rows of a split with their labels, as numbers of its class list, and their ids where it has any."""
+    labels = split.labels if rows is None else split.labels[rows]
+    if not split.committed.has_ids:
+        return Table(SplitRows(split, rows), labels)
+    return Table(
+        SplitRows(split, rows), labels, split.ids if rows is None else [split.ids[row] for row in rows.tolist()]
+    )
+
+
+def copy_rows(
+    table: Table,
+    target: ActivationStore,
+    name: str,
+    new: SplitSpec,
+    origin: Mapping[str, Json],
+    sources: Sequence[Mapping[str, Json]] | None = None,
+    progress: Progress | None = None,
+    restart: bool = False,
+) -> None:
+    """Fill split `name` of the target, a store of the same classes, with the rows of a table.
+
+    new: dim and chunk_rows of the split where they are not the target's. origin: what an interrupted copy must name
+    again. sources: what the finished split says its rows came from, instead of the origin.
+    """
+    with SplitWriter(target.path, target.spec, name, origin, restart=restart, new=new) as writer:
+        append_rest(writer, name, table, progress)
+        writer.commit(sources=sources)

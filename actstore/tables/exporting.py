@@ -1,0 +1,207 @@
+"""Rows of a split into files of other tools, block by block; a file appears whole or not at all."""
+
+from __future__ import annotations
+
+import csv
+import json
+import zipfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from actstore.errors import InvalidInputError
+from actstore.layout.image_ids import offsets_of
+from actstore.layout.row_numbers import parse_rows
+from actstore.split import Split
+from actstore.storage.atomic_file import as_bytes, npy_bytes, storage_errors, write_atomic
+
+_BLOCK_ROWS = 4096
+Progress = Callable[[int], None]
+
+
+class Selection:
+    """Some rows of a split in a given order, read block by block."""
+
+    def __init__(self, split: Split, rows: Any = None, progress: Progress | None = None) -> None:
+        self.split = split
+        self.rows = np.arange(len(split)) if rows is None else parse_rows(rows, len(split))
+        self._progress = progress
+
+    @property
+    def labels(self) -> NDArray[np.int32]:
+        return self.split.labels[self.rows]
+
+    @property
+    def ids(self) -> list[str]:
+        ids = self.split.ids
+        return [ids[row] for row in self.rows.tolist()]
+
+    def blocks(self) -> Iterator[tuple[NDArray[np.int64], NDArray[Any]]]:
+        """(row numbers (n,), activations (n, dim))."""
+        for rows, values in self._in_order() if self._is_range() else self._by_number():
+            yield rows, values
+            if self._progress is not None:
+                self._progress(len(rows))
+
+    def _is_range(self) -> bool:
+        return len(self.rows) > 0 and bool((np.diff(self.rows) == 1).all())
+
+    def _in_order(self) -> Iterator[tuple[NDArray[np.int64], NDArray[Any]]]:
+        """As they lie in the store, which needs no copy."""
+        start, stop = int(self.rows[0]), int(self.rows[-1]) + 1
+        done = start
+        for values in self.split.rows.scan(start, stop, _BLOCK_ROWS):
+            self.split.rows.release(start, done)  # those before: their checksum was taken by now
+            start, done = done, done + len(values)
+            yield np.arange(start, done), values
+        self.split.rows.release(start, done)
+
+    def _by_number(self) -> Iterator[tuple[NDArray[np.int64], NDArray[Any]]]:
+        for start in range(0, len(self.rows), _BLOCK_ROWS):
+            rows = self.rows[start : start + _BLOCK_ROWS]
+            values = np.empty((len(rows), self.split.dim), self.split.dtype)
+            self.split.rows.check(np.unique(rows // self.split.spec.chunk_rows).tolist())
+            for part, piece in self.split.rows.pieces(rows):
+                values[part] = piece
+            yield rows, values
+
+
+def export(split: Split, path: Path, rows: Any = None, progress: Progress | None = None) -> list[Path]:
+    """Write rows (all by default) with labels and ids; returns the files written.
+
+    .npz, .parquet, .csv and .safetensors hold everything; .npy holds the activations, its labels and ids go beside it.
+    """
+    writer = _WRITERS.get(path.suffix)
+    if writer is None:
+        raise InvalidInputError(f"cannot export to {path.name!r}; expected an ending of {', '.join(_WRITERS)}")
+    selection = Selection(split, rows, progress)
+    partial = path.with_name(path.name + ".part")
+    with storage_errors(path):
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with partial.open("wb") as stream:
+                beside = writer(selection, stream, path)
+            partial.replace(path)
+        finally:
+            partial.unlink(missing_ok=True)
+    return [path, *beside]
+
+
+def _write_npy(selection: Selection, stream: IO[bytes], path: Path) -> list[Path]:
+    _stream_npy(selection, stream)
+    labels, ids = beside_npy(path)
+    write_atomic(labels, npy_bytes(selection.labels))
+    write_atomic(ids, "".join(f"{name}\n" for name in selection.ids).encode())
+    return [labels, ids]
+
+
+def beside_npy(path: Path) -> tuple[Path, Path]:
+    """Where the labels and ids of rows in a .npy go."""
+    return path.with_suffix(".labels.npy"), path.with_suffix(".ids.txt")
+
+
+def _stream_npy(selection: Selection, stream: IO[bytes]) -> None:
+    shape = (len(selection.rows), selection.split.dim)
+    header = {"descr": selection.split.dtype.str, "fortran_order": False, "shape": shape}
+    np.lib.format.write_array_header_1_0(stream, header)
+    for _, values in selection.blocks():
+        stream.write(as_bytes(values).data)
+
+
+def _write_npz(selection: Selection, stream: IO[bytes], path: Path) -> list[Path]:
+    small = {
+        "labels": selection.labels,
+        "ids": np.array(selection.ids, dtype=str),
+        "classes": np.array(selection.split.classes, dtype=str),
+    }
+    with zipfile.ZipFile(stream, "w", zipfile.ZIP_STORED) as archive:
+        with archive.open("activations.npy", "w", force_zip64=True) as member:
+            _stream_npy(selection, member)
+        for name, values in small.items():
+            with archive.open(f"{name}.npy", "w") as member:
+                np.lib.format.write_array(member, values, allow_pickle=False)
+    return []
+
+
+def _write_parquet(selection: Selection, stream: IO[bytes], path: Path) -> list[Path]:
+    import pyarrow
+    import pyarrow.parquet
+
+    split = selection.split
+    number = pyarrow.float16() if split.dtype == np.float16 else pyarrow.float32()
+    schema = pyarrow.schema(
+        {"id": pyarrow.string(), "label": pyarrow.string(), "activations": pyarrow.list_(number, split.dim)},
+        metadata={"classes": json.dumps(split.classes)},
+    )
+    names = np.array([*split.classes, None], dtype=object)  # label -1 picks the last: none
+    ids = split.ids
+    with pyarrow.parquet.ParquetWriter(stream, schema) as writer:
+        for rows, values in selection.blocks():
+            flat = pyarrow.array(values.reshape(-1))
+            columns = [
+                pyarrow.array([ids[row] for row in rows.tolist()]),
+                pyarrow.array(names[split.labels[rows]].tolist(), pyarrow.string()),
+                pyarrow.FixedSizeListArray.from_arrays(flat, split.dim),
+            ]
+            writer.write_table(pyarrow.Table.from_arrays(columns, schema=schema))
+    return []
+
+
+def _write_csv(selection: Selection, stream: IO[bytes], path: Path) -> list[Path]:
+    import io
+
+    split = selection.split
+    names, ids = (*split.classes, ""), split.ids
+    text = io.TextIOWrapper(stream, encoding="utf-8", newline="")
+    writer = csv.writer(text)
+    writer.writerow(["row", "id", "class", *(f"f{feature}" for feature in range(split.dim))])
+    for rows, values in selection.blocks():
+        for row, line in zip(rows.tolist(), values.astype(np.float64).tolist(), strict=True):
+            # 5 digits tell fp16 values apart, 9 do for fp32
+            digits = (f"{value:.{5 if split.dtype == np.float16 else 9}g}" for value in line)
+            writer.writerow([row, ids[row], names[split.labels[row]], *digits])
+    text.detach()
+    return []
+
+
+def _write_safetensors(selection: Selection, stream: IO[bytes], path: Path) -> list[Path]:
+    """The format is a length, a JSON header and the bytes; its library would want everything in memory."""
+    split, count = selection.split, len(selection.rows)
+    size, labels = count * split.spec.row_bytes, selection.labels.astype("<i4")
+    encoded = [name.encode() for name in selection.ids]
+    columns = {
+        "labels": ("I32", labels),
+        "path_offsets": ("I64", offsets_of(encoded)),
+        "path_bytes": ("U8", np.frombuffer(b"".join(encoded), np.uint8)),
+    }
+    header: dict[str, Any] = {
+        "__metadata__": {"classes": json.dumps(split.classes)},
+        "activations": {
+            "dtype": "F16" if split.dtype == np.float16 else "F32",
+            "shape": [count, split.dim],
+            "data_offsets": [0, size],
+        },
+    }
+    for name, (dtype, values) in columns.items():
+        header[name] = {"dtype": dtype, "shape": [len(values)], "data_offsets": [size, size + values.nbytes]}
+        size += values.nbytes
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)  # data begins at a multiple of eight bytes
+    stream.write(len(text).to_bytes(8, "little") + text)
+    for _, values in selection.blocks():
+        stream.write(as_bytes(values).data)
+    for _, values in columns.values():
+        stream.write(as_bytes(values).data)
+    return []
+
+
+_WRITERS: dict[str, Callable[[Selection, IO[bytes], Path], list[Path]]] = {
+    ".npy": _write_npy,
+    ".npz": _write_npz,
+    ".parquet": _write_parquet,
+    ".csv": _write_csv,
+    ".safetensors": _write_safetensors,
+}

@@ -1,0 +1,110 @@
+"""Damaged metadata put right again: a flipped bit found by its checksum, a split described anew from what it holds."""
+
+from __future__ import annotations
+
+import re
+from itertools import pairwise
+
+import numpy as np
+
+from actstore.errors import ActstoreError, DamagedError
+from actstore.layout.ledger import content_hash, read_ledger
+from actstore.layout.metadata import ACTIVATIONS, flat_length, parse_document, read_attributes, read_flat, read_grid
+from actstore.layout.zarr_arrays import create_group
+from actstore.spec import KEY, SplitSpec, StoreSpec
+from actstore.storage.checksum import FIELD
+from actstore.storage.crc import crc32c
+from actstore.storage.place import Place, children, has_entries, write_file
+
+_LINE = re.compile(rb',\n    "' + FIELD.encode() + rb'": "([0-9a-f]{8})"')
+_MOST_BYTES = 1 << 20  # a megabyte is tried bit by bit in some minutes
+
+
+def restore_groups(path: Place) -> list[tuple[str, str]]:
+    """(file, what was done) for each damaged zarr.json of the store and its splits. Nothing else is touched."""
+    outcomes = []
+    if not (path / "zarr.json").exists():
+        return []  # no store: opening it says so
+    if (said := _restore_store(path)) is not None:
+        outcomes.append((str(path / "zarr.json"), said))
+    spec = StoreSpec.from_json(read_attributes(path).get(KEY, {}), str(path))
+    found = ((entry, _restore_split(entry, spec)) for entry in children(path))
+    return outcomes + [(str(entry / "zarr.json"), said) for entry, said in found if said is not None]
+
+
+def _restore_store(path: Place) -> str | None:
+    if _is_sound(path):
+        return None
+    if _mend_bit(path):
+        return "repaired: one bit of it was flipped"
+    raise DamagedError(
+        f"{path / 'zarr.json'} is damaged beyond repair: the class names and the origin of the rows are kept nowhere "
+        "else; restore that file from a backup"
+    )
+
+
+def _restore_split(path: Place, spec: StoreSpec) -> str | None:
+    if not has_entries(path / ACTIVATIONS) or _is_sound(path):
+        return None
+    if _mend_bit(path):
+        return "repaired: one bit of it was flipped"
+    try:
+        found = _describe_again(path, spec)
+    except (ActstoreError, ValueError) as error:
+        return f"left: {error}"
+    create_group(path, {KEY: found.to_json()}, replace=True)
+    return (
+        f"written anew from the ledger and the arrays: {found.rows} rows; where they came from is lost with the old "
+        "one, so damaged chunks can no longer be read again from their source"
+    )
+
+
+def _is_sound(path: Place) -> bool:
+    try:
+        return KEY in read_attributes(path)
+    except ActstoreError:
+        return False
+
+
+def _mend_bit(path: Place) -> bool:
+    """Find the one bit whose flip gives the checksum back. Several thousand are tried, and a crc32c has four thousand
+    million values: a wrong one is not found by chance."""
+    file = path / "zarr.json"
+    try:
+        data = file.read_bytes()
+    except FileNotFoundError:
+        return False
+    line = _LINE.search(data)
+    if line is None or len(data) > _MOST_BYTES:
+        return False
+    wanted = int(line[1], 16)
+    text = np.frombuffer(data[: line.start()] + data[line.end() :], np.uint8).copy()
+    for place in range(len(text)):
+        for bit in range(8):
+            text[place] ^= 1 << bit
+            if crc32c(text) == wanted and (mended := parse_document(text.tobytes())) is not None:
+                write_file(file, mended)
+                return True
+            text[place] ^= 1 << bit
+    return False
+
+
+def _describe_again(path: Place, store: StoreSpec) -> SplitSpec:
+    """What a finished split says of itself, but for its sources and its history."""
+    if has_entries(path / ACTIVATIONS / "pending"):
+        raise DamagedError("a build or an append was under way; restore the file from a backup")
+    entries, length = read_ledger(path / ACTIVATIONS)
+    rows = sum(entry.rows for entry in entries)
+    chunk_rows, dim = read_grid(path / ACTIVATIONS)
+    own = {} if dim == store.dim else {"dim": dim, "chunk_rows": chunk_rows}
+    labels_crc = crc32c(read_flat(path / "labels", rows).astype("<i4"))
+    id_bytes, ids_crc, has_ids = flat_length(path / "path_bytes"), 0, flat_length(path / "path_offsets") > 0
+    if has_ids:
+        offsets = read_flat(path / "path_offsets", rows + 1)
+        data = read_flat(path / "path_bytes", id_bytes).tobytes()
+        ids_crc = crc32c(b"".join(data[a:b] + b"\n" for a, b in pairwise(offsets.tolist())))
+    content = content_hash(store.dtype, dim, entries, labels_crc, ids_crc)
+    return SplitSpec(
+        rows, True, content, labels_crc, ids_crc, has_ids, id_bytes, length, ((rows, content),),
+        ({"kind": "unknown", "rows": [0, rows]},), **own,
+    )  # fmt: skip

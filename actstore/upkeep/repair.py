@@ -1,0 +1,146 @@
+"""Mend what verify found: read the rows of bad chunks again from their source, and only those."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from functools import reduce
+from pathlib import Path
+
+import numpy as np
+
+from actstore.compute.tensors import convert_into
+from actstore.errors import ActstoreError, InvalidInputError, LockedError
+from actstore.extraction.rebuild import reopen_images
+from actstore.layout.image_ids import encode_ids
+from actstore.layout.ledger import Ledger, has_writer, open_ledger, read_ledger
+from actstore.layout.metadata import ACTIVATIONS, FLAT_ARRAYS, write_document
+from actstore.layout.zarr_arrays import expected_document
+from actstore.search.kept_files import remove
+from actstore.spec import Json, SplitSpec
+from actstore.split import Split
+from actstore.statistics.class_statistics import NAMES as STATISTICS
+from actstore.storage.crc import crc32c
+from actstore.storage.place import Place, remove_tree
+from actstore.store import ActivationStore
+from actstore.tables.importing import ImportRequest, check_table, read_request
+from actstore.tables.row_source import Table
+from actstore.tables.synthetic import SyntheticSpec
+from actstore.upkeep.verify import BESIDE, Fault, readable_splits
+from actstore.writing.chunk_writer import begin_storing
+from actstore.writing.commit import describe_labels_and_ids, write_labels_and_ids
+from actstore.writing.pending_rows import LabelsAndIds, describe
+from actstore.writing.row_checks import parse_labels
+
+
+def repair(store: ActivationStore, faults: list[Fault]) -> list[tuple[Fault, str]]:
+    """Repair each fault; returns (fault, what was done or why it could not be)."""
+    outcomes = []
+    for name, split in readable_splits(store)[0].items():
+        mine = [fault for fault in faults if fault.split == name]
+        if mine:
+            if has_writer(store.path / name / ACTIVATIONS):
+                where = store.path / name
+                raise LockedError(f"{where} is being written to, or was when its writer was killed; finish that first")
+            lock = open_ledger(store.path / name / ACTIVATIONS)
+            try:
+                outcomes += [(fault, _repair_one(store, name, split, fault, lock)) for fault in mine]
+            finally:
+                lock.close()
+    return outcomes
+
+
+def _repair_one(store: ActivationStore, name: str, split: SplitSpec, fault: Fault, lock: Ledger) -> str:
+    path = store.path / name
+    try:
+        if fault.kind == "non-finite":
+            return "left: the rows were written like this; build the split again from a clean source"
+        if fault.array in STATISTICS:
+            remove_tree(path / fault.array)
+            return "removed: statistics are computed again when asked for"
+        if fault.array.startswith(BESIDE):
+            remove(Split(store.path, name, store.spec, split), fault.array.removeprefix(BESIDE))
+            return "removed: norms are computed again when asked for; build an index again with `actstore index`"
+        if fault.kind == "metadata" and fault.array in (ACTIVATIONS, *FLAT_ARRAYS):
+            write_document(path / fault.array, expected_document(fault.array, store.spec.of_split(split), split))
+            return "repaired from the metadata of its split"
+        if fault.kind == "metadata":
+            return "left: no source can restore it"
+        if fault.array == ACTIVATIONS:
+            _rewrite_chunk(store, path, split, fault.chunk, lock)
+        else:
+            _rewrite_labels_and_ids(store, path, split, lock)
+    except (ActstoreError, OSError, ValueError) as error:
+        return f"left: {error}"
+    return "repaired from its source"
+
+
+def _rewrite_chunk(store: ActivationStore, path: Place, split: SplitSpec, chunk: int, lock: Ledger) -> None:
+    spec = store.spec.of_split(split)
+    entry = read_ledger(path / ACTIVATIONS)[0][chunk]
+    values = np.zeros((spec.chunk_rows, spec.dim), "<" + spec.dtype)
+    start, filled = chunk * spec.chunk_rows, 0
+    for table, first, last in _tables(split, start, start + entry.rows):
+        check_table(table, path.name, spec.dim)
+        for block in table.activations.blocks(first, last):
+            convert_into(values[filled : filled + len(block)], block)
+            filled += len(block)
+    crc = crc32c(values)
+    if crc != entry.crc or filled != entry.rows:
+        raise InvalidInputError("its source now holds other rows than those once imported; build the split again")
+    begin_storing(path / ACTIVATIONS, spec, chunk, values, crc, lock)[0].finish()
+
+
+def _rewrite_labels_and_ids(store: ActivationStore, path: Place, split: SplitSpec, lock: Ledger) -> None:
+    label_of = {name: label for label, name in enumerate(store.classes)}
+
+    parts = []
+    for table, first, last in _tables(split, 0, split.rows):
+        labels = None if table.labels is None else table.labels[first:last]
+        ids = None if table.ids is None else encode_ids(table.ids[first:last])
+        parts.append(LabelsAndIds(parse_labels(labels, last - first, label_of, first), ids))
+    found = reduce(describe_labels_and_ids, parts, SplitSpec())
+    if (found.labels_crc, found.ids_crc) != (split.labels_crc, split.ids_crc):
+        raise InvalidInputError("its source now holds other labels or ids than those once imported")
+    write_labels_and_ids(path, SplitSpec(), parts, lock.require_own)
+
+
+def _tables(split: SplitSpec, start: int, stop: int) -> Iterator[tuple[Table, int, int]]:
+    """The sources of a range of rows, each with the range of its own rows."""
+    for source in split.sources:
+        first, last = source["rows"]
+        low, high = max(start, first), min(stop, last)
+        if low < high:
+            yield reopen(source), low - first, high - first
+
+
+def reopen(source: Mapping[str, Json]) -> Table:
+    """The table a split was once filled from."""
+    opener = _OPENERS.get(source.get("kind", ""))
+    if opener is None:
+        raise InvalidInputError(f"its rows came from {describe(source)}, which cannot be read again")
+    return opener(source)
+
+
+def _reopen_file(source: Mapping[str, Json]) -> Table:
+    def path_of(key: str) -> Path | None:
+        return Path(source[key]["path"]) if key in source else None
+
+    request = ImportRequest(
+        Path(source["path"]), source["array"], source["split"], path_of("labels"), path_of("ids"), path_of("classes")
+    )
+    tables, _ = read_request(request)
+    if source["split"] not in tables:
+        raise InvalidInputError(f"{source['path']} no longer holds split {source['split']!r}")
+    return tables[source["split"]]
+
+
+def _reopen_synthetic(source: Mapping[str, Json]) -> Table:
+    fields = {key: value for key, value in source.items() if key not in ("kind", "rows", "count")}
+    return SyntheticSpec(rows=source["count"], **fields).table()
+
+
+_OPENERS: dict[str, Callable[[Mapping[str, Json]], Table]] = {
+    "file": _reopen_file,
+    "synthetic": _reopen_synthetic,
+    "images": reopen_images,
+}

@@ -1,0 +1,238 @@
+"""Check every chunk of a store and name what is wrong: missing, truncated, corrupt, non-finite."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import reduce
+from itertools import pairwise, product
+from operator import truediv
+from typing import Literal
+
+import numpy as np
+import torch
+
+from actstore.compute.tensors import first_non_finite_row
+from actstore.errors import ActstoreError, DamagedError
+from actstore.layout.chunk_encoding import decode_chunk, decode_units
+from actstore.layout.chunk_file import chunk_path
+from actstore.layout.ledger import LEDGER, Entry, content_hash, read_ledger
+from actstore.layout.metadata import ACTIVATIONS, FLAT_ARRAYS, read_attributes, read_flat
+from actstore.layout.zarr_arrays import expected_document, metadata_difference, open_array
+from actstore.parallel.cluster import Cluster, anywhere
+from actstore.search.kept_files import damaged
+from actstore.spec import KEY, SplitSpec, StoreSpec
+from actstore.split import Split
+from actstore.statistics.class_statistics import NAMES as STATISTICS
+from actstore.storage.crc import CRC_BYTES, crc32c
+from actstore.storage.place import Place, children, has_entries, read_files
+from actstore.store import ActivationStore
+
+Kind = Literal["missing", "truncated", "corrupt", "non-finite", "metadata"]
+Progress = Callable[[int], None]
+BESIDE = "search/"  # what a fault's array begins with where it lies beside the store
+GROUP = "zarr.json"  # a fault's array where the metadata of the split itself is wrong
+
+
+@dataclass(frozen=True)
+class Fault:
+    """One thing that is wrong; `chunk` is -1 where no single chunk is to blame."""
+
+    split: str
+    array: str
+    chunk: int
+    kind: Kind
+    detail: str
+    file: str = ""
+
+    def __str__(self) -> str:
+        chunk = f" chunk {self.chunk}" if self.chunk >= 0 else ""
+        file = f"; {self.file}" if self.file not in self.detail else ""
+        return f"{self.kind}: {self.split}/{self.array}{chunk} ({self.detail}{file})"
+
+
+def verify_store(
+    store: ActivationStore, progress: Progress | None = None, cluster: Cluster | None = None
+) -> list[Fault]:
+    """All faults of all splits; an empty list is a healthy store. `progress` gets rows as they are checked.
+
+    cluster: its workers read the chunks of activations.
+    """
+    splits, faults = readable_splits(store)
+    for name, split in splits.items():
+        spec = store.spec.of_split(split)
+        faults += verify_split(store.path / name, spec, split, progress, cluster)
+        faults += [
+            Fault(name, f"{BESIDE}{kept}", -1, "corrupt", said)
+            for kept, said in damaged(Split(store.path, name, spec, split))
+        ]
+    return [*faults, *_lost_splits(store)]
+
+
+def readable_splits(store: ActivationStore) -> tuple[dict[str, SplitSpec], list[Fault]]:
+    """The splits whose metadata can be read, and a fault for each of the others."""
+    found, faults = {}, []
+    for entry in children(store.path):
+        try:
+            if not (entry / "zarr.json").exists():
+                continue
+            if KEY in (attributes := read_attributes(entry)):
+                found[entry.name] = SplitSpec.from_json(attributes[KEY], str(entry))
+            elif has_entries(entry / ACTIVATIONS):
+                raise DamagedError(f"{entry / 'zarr.json'} holds no {KEY!r} attribute")
+        except ActstoreError as error:
+            faults.append(Fault(entry.name, GROUP, -1, "metadata", str(error), str(entry / "zarr.json")))
+    return found, faults
+
+
+def _lost_splits(store: ActivationStore) -> Iterator[Fault]:
+    """Folders with rows but without the metadata that makes them a split."""
+    for entry in children(store.path):
+        if not (entry / "zarr.json").exists() and has_entries(entry / ACTIVATIONS):
+            yield Fault(entry.name, GROUP, -1, "metadata", f"{entry / 'zarr.json'} is lost")
+
+
+def verify_split(
+    path: Place, spec: StoreSpec, split: SplitSpec, progress: Progress | None = None, cluster: Cluster | None = None
+) -> list[Fault]:
+    try:
+        entries, _ = read_ledger(path / ACTIVATIONS)
+    except ActstoreError as error:
+        return [Fault(path.name, "ledger", -1, "metadata", str(error), str(path / ACTIVATIONS / LEDGER))]
+    faults = list(_metadata_faults(path, spec, split, entries))
+    where = path if cluster is None else anywhere(path)
+    tasks = [_CheckTask(where, spec, entry) for entry in entries]
+    checked = _checked_here(tasks) if cluster is None else cluster.map(f"verify-{path.name}", _check, tasks)
+    for fault, entry in zip(checked, entries, strict=True):
+        faults += [] if fault is None else [fault]
+        if progress is not None:
+            progress(entry.rows)
+    unreadable = {fault.array for fault in faults}
+    for name in (*FLAT_ARRAYS, *STATISTICS):
+        if (name in FLAT_ARRAYS and name not in unreadable) or (name in STATISTICS and has_entries(path / name)):
+            faults += _raw_array_faults(path, name)
+    if not any(fault.array in FLAT_ARRAYS for fault in faults):
+        faults += _column_faults(path, split)
+    return faults
+
+
+@dataclass(frozen=True)
+class _CheckTask:
+    path: Place
+    spec: StoreSpec
+    entry: Entry
+
+
+def _checked_here(tasks: list[_CheckTask]) -> Iterator[Fault | None]:
+    with ThreadPoolExecutor(os.cpu_count(), initializer=torch.set_num_threads, initargs=(1,)) as pool:
+        yield from pool.map(_check, tasks)
+
+
+def _check(task: _CheckTask) -> Fault | None:
+    return check_activations(task.path, task.spec, task.entry)
+
+
+def _metadata_faults(path: Place, spec: StoreSpec, split: SplitSpec, entries: list[Entry]) -> Iterator[Fault]:
+    """What the split says of itself against what is there: rows, shapes, and the hash of the content."""
+
+    def fault(array: str, detail: str, file: Place) -> Fault:
+        return Fault(path.name, array, -1, "metadata", detail, str(file))
+
+    named = sum(entry.rows for entry in entries)
+    if named < split.rows:
+        yield fault("ledger", f"it names {named} rows, the split has {split.rows}", path / ACTIVATIONS / LEDGER)
+    for name in (ACTIVATIONS, *FLAT_ARRAYS):
+        try:
+            expected = expected_document(name, spec, split)
+            difference = metadata_difference(path / name, expected, not split.complete or _is_growing(path))
+        except ActstoreError as error:
+            difference = str(error)
+        if difference is not None:
+            yield fault(name, difference, path / name / "zarr.json")
+    if split.complete and not _is_growing(path):
+        content = content_hash(spec.dtype, spec.dim, entries, split.labels_crc, split.ids_crc)
+        if content != split.content or named != split.rows:
+            said = f"rows or content hash of the split are not those of its {LEDGER}"
+            yield fault(GROUP, said, path / "zarr.json")
+
+
+def _column_faults(path: Place, split: SplitSpec) -> Iterator[Fault]:
+    """Labels and ids whose chunks are sound may still be other ones than those committed."""
+    try:
+        if crc32c(read_flat(path / "labels", split.rows).astype("<i4")) != split.labels_crc:
+            file = str(path / "labels")
+            yield Fault(path.name, "labels", 0, "corrupt", "the labels are not those committed", file)
+        if split.has_ids:
+            offsets = read_flat(path / "path_offsets", split.rows + 1)
+            data = read_flat(path / "path_bytes", split.id_bytes).tobytes()
+            lines = b"".join(data[a:b] + b"\n" for a, b in pairwise(offsets.tolist()))
+            if crc32c(lines) != split.ids_crc:
+                file = str(path / "path_bytes")
+                yield Fault(path.name, "path_bytes", 0, "corrupt", "the ids are not those committed", file)
+    except ActstoreError as error:
+        yield Fault(path.name, "labels", -1, "metadata", str(error))
+
+
+def check_activations(path: Place, spec: StoreSpec, entry: Entry) -> Fault | None:
+    """One chunk of activations against its own crc and the ledger's."""
+    file = chunk_path(path / ACTIVATIONS, entry.chunk)
+
+    def fault(kind: Kind, detail: str) -> Fault:
+        return Fault(path.name, ACTIVATIONS, entry.chunk, kind, detail, str(file))
+
+    (data,) = read_files([file])
+    if data is None:
+        return fault("missing", f"{file} does not exist")
+    resized = len(data) != entry.stored
+    changed = resized or (entry.file_crc is not None and crc32c(data) != entry.file_crc)
+    if changed and (spec.is_raw or not _is_growing(path)):  # an append may have extended the chunk already
+        kind: Kind = "truncated" if len(data) < entry.stored else "corrupt"
+        what = f"{len(data)} bytes, expected {entry.stored}"
+        return fault(kind, what if resized else f"the crc32c of its file is not the ledger's {entry.file_crc:08x}")
+    try:
+        values = decode_chunk(spec, data)
+    except (ValueError, RuntimeError, OSError) as error:
+        return fault("corrupt", str(error).splitlines()[0])
+    crc = crc32c(values)
+    if crc != entry.crc and _is_growing(path):
+        values = values.copy()
+        values[entry.rows :] = 0
+        crc = crc32c(values)
+    if crc != entry.crc:
+        return fault("corrupt", f"crc32c is {crc:08x}, the ledger says {entry.crc:08x}")
+    row = first_non_finite_row(values[: entry.rows])
+    if row is not None:
+        return fault("non-finite", f"row {entry.chunk * spec.chunk_rows + row} holds a NaN or an infinity")
+    return None
+
+
+def _is_growing(path: Place) -> bool:
+    """Whether an append is in flight."""
+    return has_entries(path / ACTIVATIONS / "pending")
+
+
+def _raw_array_faults(path: Place, name: str) -> Iterator[Fault]:
+    """Faults of a small array of raw chunks, each checked against its own crc."""
+    try:
+        read_attributes(path / name)  # compares its checksum
+        array = open_array(path / name)
+    except ActstoreError as error:
+        yield Fault(path.name, name, -1, "metadata", str(error), str(path / name / "zarr.json"))
+        return
+    expected = int(np.prod(array.chunks)) * array.dtype.itemsize + CRC_BYTES
+    grid = [range(-(-length // chunk)) for length, chunk in zip(array.shape, array.chunks, strict=True)]
+    indices = list(product(*grid))
+    files = [reduce(truediv, map(str, index), path / name / "c") for index in indices]
+    for index, file, data in zip(indices, files, read_files(files), strict=True):
+        if data is None:
+            yield Fault(path.name, name, index[0], "missing", f"{file} does not exist")
+        elif len(data) != expected:
+            kind: Kind = "truncated" if len(data) < expected else "corrupt"
+            yield Fault(path.name, name, index[0], kind, f"{len(data)} bytes, expected {expected}", str(file))
+        else:
+            try:
+                decode_units(data, expected - CRC_BYTES)
+            except ValueError as error:
+                yield Fault(path.name, name, index[0], "corrupt", str(error), str(file))

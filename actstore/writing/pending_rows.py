@@ -1,0 +1,208 @@
+"""What is durable but not yet committed, beside the ledger; when a build commits, it is removed.
+
+`source.json`: where the rows come from. `rows-N.npz`: labels and ids of chunk N, which is on disk, until they are
+merged into the split's arrays. `open-R.npz`: rows of a chunk that is not full yet, from row R on, with their
+values; a source that is slow, or was interrupted, has its rows in such pieces until the chunk is whole.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+import zipfile
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from threading import Lock
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from actstore.errors import IncompleteError
+from actstore.spec import Json, SplitSpec
+from actstore.storage.crc import CRC_BYTES, chunk_parts, crc32c
+from actstore.storage.object_path import Guard, ObjectPath
+from actstore.storage.place import (
+    Place,
+    Storing,
+    begin_write,
+    children,
+    has_entries,
+    read_file,
+    remove_tree,
+    write_file,
+)
+
+
+@dataclass(frozen=True)
+class LabelsAndIds:
+    """Labels (n,) and, where the split has them, encoded ids of the uncommitted rows of a chunk."""
+
+    labels: NDArray[np.int32]
+    ids: list[bytes] | None
+
+
+@dataclass(frozen=True)
+class OpenRows:
+    """Rows of the open chunk from row `first` of the split on: values (n, dim), labels and ids."""
+
+    first: int
+    values: NDArray[Any]
+    rows: LabelsAndIds
+
+    @property
+    def end(self) -> int:
+        return self.first + len(self.values)
+
+
+class Pending:
+    def __init__(self, array: Place) -> None:
+        self.path = array / "pending"
+        self._lock = Lock()  # chunks settle on a thread of their own
+        self._open: set[int] = set()  # first rows of the pieces that this process wrote or read
+        self._last = (-1, 0)  # where the newest of them ends, and its crc
+
+    def exists(self) -> bool:
+        return (self.path / "source.json").exists()
+
+    def begin(self, source: Mapping[str, Json] | None) -> None:
+        place, text = self.path / "source.json", json.dumps(source, sort_keys=True).encode()
+        if isinstance(place, ObjectPath):
+            place.create(text)  # of two builds that begin at once, one
+        else:
+            write_file(place, text)
+
+    def require_source(self, source: Mapping[str, Json] | None) -> None:
+        """A resumed build must bring what the interrupted one began with: rows are never mixed."""
+        begun = json.loads((self.path / "source.json").read_bytes())
+        if begun != json.loads(json.dumps(source)):
+            raise IncompleteError(
+                f"{self.path.parent.parent} has an unfinished build from {describe(begun)}, this one is from "
+                f"{describe(source)}{_difference(begun, source)}; repeat the first, or discard it with --restart"
+            )
+
+    def was_of(self, source: Mapping[str, Json]) -> bool:
+        """Whether these are the remains of the build that this committed source describes."""
+        begun = json.loads((self.path / "source.json").read_bytes()) if self.exists() else None
+        return isinstance(begun, dict) and all(source.get(key) == value for key, value in begun.items())
+
+    def is_left_over(self, committed: SplitSpec, ledger_bytes: int) -> bool:
+        """Whether a kill just after the commit left all this: nothing is durable that is not committed."""
+        return committed.complete and committed.ledger_bytes == ledger_bytes and not self.has_kept(committed.rows)
+
+    def begin_chunk(self, chunk: int, rows: LabelsAndIds, guard: Guard) -> Storing:
+        """Labels and ids of a chunk, to be finished before its line in the ledger."""
+        return begin_write(self._file(chunk), _packed(rows), guard=guard)
+
+    def read(self, chunk: int) -> LabelsAndIds:
+        with np.load(io.BytesIO(read_file(self._file(chunk)).data), allow_pickle=False) as arrays:
+            return _unpacked(arrays)
+
+    def keep(self, piece: OpenRows, guard: Guard) -> None:
+        """Make rows of the open chunk durable. A piece names the crc of the one before it, so that pieces of two
+        writers are never taken for one."""
+        end, crc = self._last
+        before = np.array([crc if end == piece.first else 0], np.uint32)
+        body = _packed(piece.rows, values=piece.values, before=before)
+        crc = crc32c(body)
+        guard()
+        write_file(self._piece(piece.first), *chunk_parts(body, crc), guard=guard)
+        self._note(piece, crc)
+
+    def kept(self, durable: int, dim: int, dtype: str) -> Iterator[OpenRows]:
+        """The pieces that follow row `durable`, one upon the other; what a kill has torn ends them."""
+        first: int = durable
+        while (found := self._read_piece(first)) is not None:
+            piece, before, crc = found
+            fits = piece.values.dtype == np.dtype("<" + dtype) and piece.values.shape[1:] == (dim,)
+            if not fits or (first > durable and before != self._last[1]):
+                return
+            self._note(piece, crc)
+            yield piece
+            first = piece.end
+
+    def has_kept(self, durable: int) -> bool:
+        """Whether a piece follows row `durable`; earlier ones are left over from chunks that are whole by now."""
+        return self._read_piece(durable) is not None
+
+    def forget_kept(self, end: int) -> None:
+        """Remove the pieces before row `end`, whose chunk is on disk."""
+        with self._lock:
+            over = {first for first in self._open if first < end}
+            self._open -= over
+        for first in over:
+            with suppress(FileNotFoundError):
+                self._piece(first).unlink()
+
+    def remove_kept(self) -> None:
+        """Remove every piece, known or not."""
+        if has_entries(self.path):
+            for entry in children(self.path):
+                if re.fullmatch(r"open-\d+\.npz(\.part)?", entry.name):
+                    entry.unlink()
+        self._open, self._last = set(), (-1, 0)
+
+    def has(self, chunk: int) -> bool:
+        return self._file(chunk).exists()
+
+    def remove(self) -> None:
+        self.remove_kept()  # before what says whose they are
+        remove_tree(self.path)
+
+    def _file(self, chunk: int) -> Place:
+        return self.path / f"rows-{chunk}.npz"
+
+    def _piece(self, first: int) -> Place:
+        return self.path / f"open-{first}.npz"
+
+    def _note(self, piece: OpenRows, crc: int) -> None:
+        with self._lock:
+            self._open.add(piece.first)
+            self._last = (piece.end, crc)
+
+    def _read_piece(self, first: int) -> tuple[OpenRows, int, int] | None:
+        """A piece, the crc that it says the one before has, and its own; None if it is not there or not sound."""
+        try:
+            data = read_file(self._piece(first))
+        except FileNotFoundError:
+            return None
+        body, crc = data[:-CRC_BYTES], int.from_bytes(data[-CRC_BYTES:].tobytes(), "little")
+        if len(body) == 0 or crc32c(body) != crc:
+            return None
+        with suppress(KeyError, ValueError, zipfile.BadZipFile), np.load(io.BytesIO(body.data)) as arrays:
+            return OpenRows(first, arrays["values"], _unpacked(arrays)), int(arrays["before"][0]), crc
+        return None
+
+
+def _packed(rows: LabelsAndIds, **more: NDArray[Any]) -> memoryview:
+    arrays: dict[str, NDArray[Any]] = {"labels": rows.labels, **more}
+    if rows.ids is not None:
+        arrays["lengths"] = np.array([len(name) for name in rows.ids], np.int32)
+        arrays["bytes"] = np.frombuffer(b"".join(rows.ids), np.uint8)
+    stream = io.BytesIO()
+    np.savez(stream, **arrays)  # type: ignore[arg-type]
+    return stream.getbuffer()
+
+
+def _unpacked(arrays: Mapping[str, NDArray[Any]]) -> LabelsAndIds:
+    labels = arrays["labels"]
+    if "lengths" not in arrays:
+        return LabelsAndIds(labels, None)
+    ends = np.cumsum(arrays["lengths"])
+    data = arrays["bytes"].tobytes()
+    starts = ends - arrays["lengths"]
+    return LabelsAndIds(labels, [data[a:b] for a, b in zip(starts.tolist(), ends.tolist(), strict=True)])
+
+
+def describe(source: Mapping[str, Json] | None) -> str:
+    if not source:
+        return "a program"
+    return str(source.get("path") or source.get("kind") or "another source")
+
+
+def _difference(begun: Mapping[str, Json] | None, source: Mapping[str, Json] | None) -> str:
+    begun, source = begun or {}, source or {}
+    changed = sorted(key for key in {*begun, *source} if begun.get(key) != source.get(key))
+    return f" (they differ in {', '.join(changed)})" if changed else ""

@@ -1,0 +1,326 @@
+"""Rows into a split: blocks of any size in, whole chunks out, resumable at every moment.
+
+A chunk's labels and ids go to disk first, then its rows, then its line in the ledger; the split's own metadata
+changes last, in one rename. After a crash the chunks that the ledger names count, and then the rows of the chunk
+under way that were kept beside it: at most 20 s old ones are not, see keeping.py.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, suppress
+from types import TracebackType
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from actstore.compute.tensors import convert_into, first_non_finite_row
+from actstore.errors import ActstoreError, DamagedError, IncompleteError, InvalidInputError
+from actstore.layout.chunk_file import chunk_path
+from actstore.layout.image_ids import Ids
+from actstore.layout.ledger import open_ledger, read_ledger
+from actstore.layout.metadata import ACTIVATIONS, read_attributes, read_flat
+from actstore.layout.zarr_arrays import create_split
+from actstore.parallel.signals import terminated_as_interrupted
+from actstore.reading.reader import open_rows
+from actstore.spec import KEY, Json, SplitSpec, StoreSpec
+from actstore.storage.crc import crc32c
+from actstore.storage.place import Place, has_entries, remove_tree, uncached
+from actstore.writing.chunk_writer import ChunkWriter, begin_storing
+from actstore.writing.commit import commit
+from actstore.writing.pending_rows import LabelsAndIds, OpenRows, Pending
+from actstore.writing.row_checks import parse_activations, parse_ids, parse_labels, refused_row
+from actstore.writing.row_keeper import Keeper
+
+_CHECK_ROWS = 1024
+
+
+class SplitWriter:
+    """Appends rows to one split. As a context manager it commits at the end, and not on an error.
+
+    `position` is the row that comes next: after an interrupted build it is where the source has to go on. Rows are
+    durable 20 s after they were appended, and at once by `flush`, `close`, and an interrupt of the `with` block.
+    """
+
+    def __init__(
+        self,
+        store: Place,
+        spec: StoreSpec,
+        name: str,
+        source: Mapping[str, Json] | None = None,
+        resume: bool = False,
+        restart: bool = False,
+        new: SplitSpec | None = None,
+    ) -> None:
+        self._split, self._source = uncached(store) / name, source
+        self._labels_of = {name: label for label, name in enumerate(spec.classes)}
+        self._ledger = open_ledger(self._split / ACTIVATIONS)
+        self._closed = False
+        self._signals = ExitStack()
+        self._keeper = Keeper(self._keep)
+        self._changing, self._writing = threading.Lock(), threading.Lock()  # the open chunk; a piece of it
+        try:
+            self._pending = Pending(self._split / ACTIVATIONS)
+            self.committed = self._open_split(spec, new or SplitSpec())
+            self._spec = spec = spec.of_split(self.committed)
+            kept = self._begin(resume, restart)
+            self._chunks = ChunkWriter(self._split, spec, self._ledger, self._pending)
+            self._load_open_chunk(kept)
+        except BaseException:
+            self._ledger.close()
+            raise
+
+    @property
+    def position(self) -> int:
+        """Rows in the split so far, those in the open chunk included."""
+        return self._chunk * self._spec.chunk_rows + self._filled
+
+    def append(self, activations: ArrayLike, labels: ArrayLike | None = None, ids: Iterable[str] | None = None) -> None:
+        """Add a block: activations (n, dim), labels (n,) as numbers or class names, ids (n,).
+
+        Labels default to -1, unlabelled. A block is taken whole or refused whole.
+        """
+        self._require_open()
+        values = parse_activations(activations, self._spec.dim)
+        numbers = parse_labels(labels, len(values), self._labels_of, self.position)
+        names = self._parse_ids(ids, len(values))
+        if len(values) > self._spec.chunk_rows - self._filled:  # smaller ones are checked on their way
+            self._check(values)
+        done = 0
+        while done < len(values):
+            part = slice(done, done + self._spec.chunk_rows - self._filled)
+            done += self._fill(values[part], numbers[part], names[part] if names is not None else None, done)
+        if self._filled:
+            self._keeper.rows_came()
+
+    def flush(self) -> None:
+        """Make every row so far durable now; they wait to be committed, or resumed."""
+        self._require_open()
+        self._keep()
+        self._chunks.drain()
+
+    def last_id(self) -> str | None:
+        """The id of the newest row: where a source that skips items has to go on."""
+        self._chunks.drain()
+        if self._ids:
+            return self._ids[-1].decode()
+        entries, _ = read_ledger(self._split / ACTIVATIONS)
+        if self._pending.has(len(entries) - 1):
+            ids = self._pending.read(len(entries) - 1).ids
+            return ids[-1].decode() if ids else None
+        if self.committed.has_ids and self.committed.rows:
+            return self._committed_ids()[-1]
+        return None
+
+    def ids(self) -> Iterator[str]:
+        """Ids of all rows so far, in order."""
+        self._chunks.drain()
+        if self.committed.has_ids:
+            yield from self._committed_ids()
+        for chunk in range(self.committed.rows // self._spec.chunk_rows, self._chunk):
+            if self._pending.has(chunk):
+                yield from (name.decode() for name in self._pending.read(chunk).ids or ())
+        yield from (name.decode() for name in self._ids or ())
+
+    def commit(self, sources: Sequence[Mapping[str, Json]] | None = None, **facts: Json) -> SplitSpec:
+        """Finish: write the last chunk, merge labels and ids, say so in the metadata.
+
+        facts: what became known about the source only now, such as the files that were skipped.
+        sources: of all rows so far, each with its range; those of a split that was copied are still its own.
+        """
+        self._require_open()
+        self._keeper.stop()
+        if self._filled > self._durable:
+            self._submit()
+        self._chunks.drain()
+        self._kept = self.position  # the ledger names all of them
+        begun = {**(self._source or {"kind": "program"}), **facts, "rows": [self.committed.rows, self.position]}
+        listed = (*self.committed.sources, begun) if sources is None else tuple(sources)
+        committed = commit(self._split, self._spec, self.committed, self.position, self._pending, self._ledger, listed)
+        self.close()
+        return committed
+
+    def close(self) -> None:
+        """Let go of the split without committing; all rows so far wait to be resumed."""
+        self._close(keep=True)
+
+    def __enter__(self) -> Self:
+        self._signals.enter_context(terminated_as_interrupted())
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            if kind is None and not self._closed:
+                self.commit()
+        finally:
+            with suppress(ActstoreError, OSError):  # what stopped the block is raised, not what follows from it
+                # rows before a refused one are kept by their age alone: a source that is mended begins anew
+                self._close(keep=not isinstance(error, InvalidInputError))
+
+    def _close(self, keep: bool) -> None:
+        if self._closed:
+            return
+        self._closed = True
+        with ExitStack() as stack:
+            for last in (self._signals.close, self._ledger.close, self._chunks.close, self._keeper.stop):
+                stack.callback(last)
+            if keep and self._chunks.is_sound:
+                self._keep()
+
+    def _require_open(self) -> None:
+        if self._closed:
+            raise InvalidInputError(
+                f"this writer of {self._split} is closed; open another with store.writer({self._split.name!r})"
+            )
+        if self._keeper.failure is not None:
+            raise self._keeper.failure
+
+    def _keep(self) -> None:
+        """Make the rows of the open chunk durable, those that are not."""
+        with self._writing:
+            with self._changing:
+                began, piece = time.monotonic(), self._open_rows()
+            if len(piece.values):
+                self._pending.keep(piece, self._ledger.require_own)
+            with self._changing:
+                self._kept = max(self._kept, piece.end)
+                self._keeper.since = None if self._kept >= self.position else began
+
+    def _open_rows(self) -> OpenRows:
+        """A copy of the rows of the open chunk that are not durable."""
+        start = self._chunk * self._spec.chunk_rows
+        first = max(self._kept, start + self._durable)
+        values = self._buffer[first - start : self._filled].copy()
+        before = max(self.committed.rows, start)  # labels and ids are those after it
+        part = slice(first - before, self.position - before)
+        labels = np.concatenate([np.empty(0, np.int32), *self._labels])[part]
+        return OpenRows(first, values, LabelsAndIds(labels, None if self._ids is None else self._ids[part]))
+
+    def _committed_ids(self) -> Ids:
+        offsets = read_flat(self._split / "path_offsets", self.committed.rows + 1)
+        return Ids(read_flat(self._split / "path_bytes", self.committed.id_bytes), offsets)
+
+    def _open_split(self, spec: StoreSpec, new: SplitSpec) -> SplitSpec:
+        if not (self._split / "zarr.json").exists():
+            create_split(self._split, spec.of_split(new), new)
+        return SplitSpec.from_json(read_attributes(self._split).get(KEY, {}), str(self._split))
+
+    def _begin(self, resume: bool, restart: bool) -> list[OpenRows]:
+        """Find out where to go on; returns the rows of the open chunk that were kept."""
+        _, whole = read_ledger(self._split / ACTIVATIONS)
+        self._ledger.truncate(whole)  # drop half a line
+        if has_entries(self._pending.path) and self._pending.is_left_over(self.committed, whole):
+            self._pending.remove()  # killed between commit and cleaning up
+        if self._pending.exists() and restart:
+            self._discard()
+        elif self._pending.exists():
+            self._pending.require_source(self._source)
+        if not self._pending.exists():
+            self._pending.remove_kept()
+            self._pending.begin(self._source)
+        durable = sum(entry.rows for entry in read_ledger(self._split / ACTIVATIONS)[0])
+        if durable < self.committed.rows:
+            raise DamagedError(f"the ledger of {self._split} names {durable} rows, expected {self.committed.rows}")
+        kept = list(self._pending.kept(durable, self._spec.dim, self._spec.dtype))
+        end = kept[-1].end if kept else durable
+        if end > self.committed.rows and self._source is None and not resume:
+            raise IncompleteError(
+                f"{self._split} holds {end - self.committed.rows} rows of an interrupted build; go on with row "
+                f"{end} and resume=True, or drop them with restart=True"
+            )
+        self._start(durable)
+        return kept
+
+    def _discard(self) -> None:
+        """Back to what was committed: cut the last chunk, remove later ones, forget pending rows."""
+        rows, chunk_rows = self.committed.rows, self._spec.chunk_rows
+        for chunk in range(-(-rows // chunk_rows), len(read_ledger(self._split / ACTIVATIONS)[0]) + 2):
+            remove_tree(chunk_path(self._split / ACTIVATIONS, chunk).parent)
+        if rows % chunk_rows:
+            chunk = rows // chunk_rows
+            values = np.zeros((chunk_rows, self._spec.dim), "<" + self._spec.dtype)
+            kept = self._sound_rows(chunk, rows)
+            values[: len(kept)] = kept
+            array = self._split / ACTIVATIONS
+            begin_storing(array, self._spec, chunk, values, crc32c(values), self._ledger)[0].finish()
+        self._ledger.truncate(self.committed.ledger_bytes)
+        self._pending.remove()
+
+    def _start(self, durable: int) -> None:
+        self._chunk, self._filled = divmod(durable, self._spec.chunk_rows)
+        self._durable = self._filled  # rows of the open chunk that are in its file already
+        self._kept = durable  # rows of the split that are durable, in a file or beside the ledger
+        self._labels: list[NDArray[np.int32]] = []
+        self._ids: list[bytes] | None = None
+        self._has_ids: bool | None = None if durable == 0 else self.committed.has_ids
+        if durable > self.committed.rows:
+            last = self._pending.read((durable - 1) // self._spec.chunk_rows)
+            self._has_ids = last.ids is not None
+            if self._filled:
+                self._labels, self._ids = [last.labels], last.ids
+
+    def _load_open_chunk(self, kept: list[OpenRows]) -> None:
+        self._buffer = self._chunks.buffer()
+        if self._filled:
+            start = self._chunk * self._spec.chunk_rows
+            self._buffer[: self._filled] = self._sound_rows(self._chunk, start + self._filled)
+        for piece in kept:
+            self._fill(piece.values, piece.rows.labels, piece.rows.ids, 0)
+            self._kept = piece.end
+
+    def _sound_rows(self, chunk: int, stop: int) -> NDArray[Any]:
+        """Rows of a chunk that is to be written again: damage must not get a checksum of its own."""
+        rows = open_rows(self._split / ACTIVATIONS, self._spec, stop)
+        rows.check([chunk])
+        return rows.read(chunk * self._spec.chunk_rows, stop)
+
+    def _fill(self, values: NDArray[Any], labels: NDArray[np.int32], ids: list[bytes] | None, offset: int) -> int:
+        target = self._buffer[self._filled : self._filled + len(values)]
+        convert_into(target, values)
+        bad = first_non_finite_row(target)
+        if bad is not None:
+            raise refused_row(
+                values[bad], f"row {self.position + bad} (row {offset + bad} of this block)", self._spec.dtype
+            )
+        with self._changing:
+            self._has_ids = ids is not None
+            self._labels.append(labels)
+            if ids is not None:
+                self._ids = [] if self._ids is None else self._ids
+                self._ids.extend(ids)
+            self._filled += len(values)  # last: an interrupt may come before
+        if self._filled == self._spec.chunk_rows:
+            self._submit()
+            buffer = self._chunks.buffer()
+            with self._changing:
+                self._chunk, self._filled, self._durable = self._chunk + 1, 0, 0
+                self._buffer, self._labels, self._ids = buffer, [], None
+                self._keeper.since = None
+        return len(values)
+
+    def _check(self, values: NDArray[Any]) -> None:
+        """Refuse a block of several chunks before the first of them is on its way."""
+        scratch = np.empty((min(_CHECK_ROWS, len(values)), self._spec.dim), self._buffer.dtype)
+        for start in range(0, len(values), _CHECK_ROWS):
+            piece = values[start : start + _CHECK_ROWS]
+            convert_into(scratch[: len(piece)], piece)
+            bad = first_non_finite_row(scratch[: len(piece)])
+            if bad is not None:
+                row = start + bad
+                where = f"row {self.position + row} (row {row} of this block)"
+                raise refused_row(values[row], where, self._spec.dtype)
+
+    def _submit(self) -> None:
+        rows = LabelsAndIds(np.concatenate([np.empty(0, np.int32), *self._labels]), self._ids)
+        self._chunks.submit(self._chunk, self._buffer, self._filled, rows)
+
+    def _parse_ids(self, ids: Iterable[str] | None, count: int) -> list[bytes] | None:
+        if count and self._has_ids is not None and (ids is not None) != self._has_ids:
+            state = "has" if self._has_ids else "has no"
+            raise InvalidInputError(f"split {self._split.name!r} {state} ids so far; give ids for all rows or for none")
+        return None if ids is None else parse_ids(ids, count)

@@ -1,0 +1,81 @@
+"""phi as a recogniser beside the baselines: the same draws, the same scores, the same tables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from predictor.phi.network import Phi
+from predictor.protocol.method import Separable, Support
+from predictor.protocol.method_key import CALIBRATED, LABELS
+
+Aggregate = Literal["max", "mean"]
+
+
+class PredictedParameters(Separable):
+    """phi(mean) for every base category; for a novel one phi of each example, and the highest score counts.
+
+    base_means: (n_base, dim). aggregate `mean`: phi(mean of the examples) instead, as the authors' 5-shot code
+    does. novel_bias: added to every novel score. variant: a word for such choices, which its name then has too.
+    """
+
+    def __init__(
+        self,
+        phi: Phi,
+        base_means: Tensor,
+        aggregate: Aggregate = "max",
+        novel_bias: float = 0.0,
+        variant: str = "",
+    ) -> None:
+        self.phi, self.aggregate, self.novel_bias = phi, aggregate, novel_bias
+        self.key, self.variant, self.paper_name = phi.spec.kind, variant, LABELS[phi.spec.kind]
+        self.name = ", ".join(filter(None, (self.paper_name, variant)))
+        self.base_parameters = phi(base_means)  # (n_base, dim)
+
+    def base_scores(self, queries: Tensor) -> Tensor:
+        return self.phi.logits(self.base_parameters, queries)
+
+    def novel_scores(self, queries: Tensor, support: Support) -> Tensor:
+        return novel_scores(self.phi, queries, support.activations, self.aggregate) + self.novel_bias
+
+    def episode_scores(self, support: Tensor, queries: Tensor) -> Tensor:
+        """Tasks of novel categories alone (tasks, way, shots, dim), (tasks, n, dim) -> (tasks, n, way)."""
+        parameters = novel_parameters(self.phi, support, self.aggregate)  # (tasks, way, rows, dim)
+        scaled = self.phi.scale_queries(queries)
+        return torch.einsum("tnd,twrd->tnwr", scaled, parameters).amax(3)
+
+
+class Calibrated(PredictedParameters):
+    """With the aggregate and the bias that calibration found, by number of shots."""
+
+    def __init__(self, phi: Phi, base_means: Tensor, settings: Mapping[int, tuple[Aggregate, float]]) -> None:
+        super().__init__(phi, base_means, variant=CALIBRATED)
+        self.paper_name = self.name  # the paper calibrates nothing
+        self.settings = dict(settings)
+
+    def novel_scores(self, queries: Tensor, support: Support) -> Tensor:
+        aggregate, bias = self.settings[nearest_shots(self.settings, support.shots)]
+        return novel_scores(self.phi, queries, support.activations, aggregate) + bias
+
+
+def nearest_shots(fitted: Iterable[int], shots: int) -> int:
+    """This number of shots, or the nearest that was fitted; of two the lower."""
+    return min(fitted, key=lambda one: (abs(one - shots), one))
+
+
+def novel_scores(phi: Phi, queries: Tensor, examples: Tensor, aggregate: Aggregate) -> Tensor:
+    """(n, dim) and (n_novel, shots, dim) -> (n, n_novel)."""
+    parameters = novel_parameters(phi, examples, aggregate)  # (n_novel, rows, dim)
+    n_novel, rows, dim = parameters.shape
+    return phi.logits(parameters.reshape(-1, dim), queries).reshape(-1, n_novel, rows).amax(2)
+
+
+def novel_parameters(phi: Phi, examples: Tensor, aggregate: Aggregate) -> Tensor:
+    """(…, shots, dim) -> (…, rows, dim): a row per example, or a single one for their mean."""
+    if aggregate == "mean":
+        examples = examples.mean(-2, keepdim=True)
+    parameters: Tensor = phi(examples.reshape(-1, examples.shape[-1]))
+    return parameters.reshape(examples.shape)

@@ -1,0 +1,160 @@
+"""Which categories have much data (C_large), and which are to be learnt from a few examples (C_few)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+
+from actstore.errors import DamagedError, InvalidInputError, spoken
+from actstore.storage.atomic_file import write_atomic
+from actstore.storage.checksum import FIELD, sealed, unsealed
+
+PARTS = ("base", "novel", "validation")
+
+
+@dataclass(frozen=True)
+class CategorySplit:
+    """Three disjoint sets of class names, each in an order of its own.
+
+    base: C_large; this is also the order of the classifier's rows. novel: C_few. validation: novel
+    categories to choose settings on; the backbone sees neither those nor the novel ones.
+    """
+
+    base: tuple[str, ...]
+    novel: tuple[str, ...] = ()
+    validation: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        seen: dict[str, str] = {}
+        for part in PARTS:
+            names = _parse_names(part, getattr(self, part))
+            object.__setattr__(self, part, names)
+            for name in names:
+                if name in seen:
+                    where = f"twice in {part}" if seen[name] == part else f"both in {seen[name]} and in {part}"
+                    raise InvalidInputError(f"class {name!r} is {where}; a class belongs to one part, once")
+                seen[name] = part
+        if not self.base:
+            raise InvalidInputError("a split needs at least one base class, got none")
+
+    def require_known(self, names: Iterable[str], parts: Sequence[str] = PARTS) -> None:
+        """Every class of these parts must be among the names."""
+        known = set(names)
+        for part in parts:
+            unknown = [name for name in getattr(self, part) if name not in known]
+            if unknown:
+                more = f" and {len(unknown) - 1:,} more" if len(unknown) > 1 else ""
+                raise InvalidInputError(
+                    f"{part} class {unknown[0]!r}{more} of the split is not among the {len(known):,} classes at hand"
+                    f"{_such_as(known)}; choose the split that belongs to them"
+                )
+
+    def hold_out(self, names: Iterable[str]) -> Self:
+        """These base classes become validation classes, such as the 16 of mini-ImageNet's usual split."""
+        moved = tuple(names)
+        if left := [name for name in moved if name not in set(self.base)]:
+            raise InvalidInputError(f"only base classes can be held out for validation, {left[0]!r} is none")
+        kept = tuple(name for name in self.base if name not in set(moved))
+        return type(self)(kept, self.novel, self.validation + moved)
+
+    def to_json(self) -> dict[str, list[str]]:
+        return {part: list(getattr(self, part)) for part in PARTS}
+
+    @classmethod
+    def from_json(cls, data: Any) -> Self:
+        """Keys base, novel and validation; `classes`, all of the names, is checked where it is given.
+
+        Other keys are left alone: the published mini-ImageNet split also names those of its base classes that
+        others validate on (see `hold_out`).
+        """
+        if not isinstance(data, Mapping) or "base" not in data:
+            found = f"keys {', '.join(map(str, data))}" if isinstance(data, Mapping) else type(data).__name__
+            raise InvalidInputError(f"expected a JSON object with lists base, novel and validation, got {found}")
+        split = cls(data["base"], data.get("novel", ()), data.get("validation", ()))
+        if "classes" in data:
+            split.require_known(_parse_names("classes", data["classes"]))
+        return split
+
+
+def alphabetical_split(names: Iterable[str], base_share: float = 0.9) -> CategorySplit:
+    """The paper's: of 1000 classes in alphabetical order the first 900 are the base."""
+    ordered = _distinct(names)
+    count = _count(len(ordered), base_share, "base_share")
+    return CategorySplit(ordered[:count], ordered[count:])
+
+
+def seeded_split(
+    names: Iterable[str], seed: int, base_share: float = 0.9, validation_share: float = 0.0
+) -> CategorySplit:
+    """Drawn at random; the order of the names does not matter, and each part is in alphabetical order."""
+    ordered = _distinct(names)
+    base = _count(len(ordered), base_share, "base_share")
+    validation = _count(len(ordered), validation_share, "validation_share")
+    if seed < 0 or base + validation > len(ordered):
+        raise InvalidInputError(
+            f"expected a seed of 0 or more and shares of at most 1 together, got seed {seed}, "
+            f"base {base_share} and validation {validation_share}"
+        )
+    drawn = [ordered[place] for place in np.random.default_rng([seed]).permutation(len(ordered))]
+    parts = (drawn[:base], drawn[base + validation :], drawn[base : base + validation])
+    return CategorySplit(*(tuple(sorted(part)) for part in parts))
+
+
+def read_split(path: Path) -> CategorySplit:
+    """A JSON file as `to_json` gives it, or as mini-ImageNet's split is published."""
+    try:
+        data = json.loads(path.read_text("utf-8-sig"))
+    except FileNotFoundError:
+        raise InvalidInputError(f"no split file at {path}") from None
+    except (OSError, ValueError, RecursionError) as error:
+        raise InvalidInputError(f"{path} must be a JSON file of class names: {spoken(error)}") from error
+    try:
+        data = unsealed(data) if isinstance(data, Mapping) else data
+    except ValueError as error:
+        raise DamagedError(
+            f"{path} is damaged, or was edited ({error}); make it again with `ppa split`, or take its line "
+            f"{FIELD!r} out if its names are as you want them"
+        ) from error
+    try:
+        return CategorySplit.from_json(data)
+    except InvalidInputError as error:
+        raise InvalidInputError(f"{path}: {error}") from None
+
+
+def write_split(path: Path, split: CategorySplit) -> None:
+    """A JSON file that `read_split` reads back."""
+    write_atomic(path, json.dumps(sealed(split.to_json()), indent=1, ensure_ascii=False).encode())
+
+
+def _distinct(names: Iterable[str]) -> tuple[str, ...]:
+    ordered = sorted(names)
+    if not ordered:
+        raise InvalidInputError("no class names to split")
+    if double := next((name for name, after in pairwise(ordered) if name == after), None):
+        raise InvalidInputError(f"class {double!r} is named twice; class names must be distinct")
+    return tuple(ordered)
+
+
+def _count(total: int, share: float, what: str) -> int:
+    if not 0 <= share <= 1:
+        raise InvalidInputError(f"{what} must be between 0 and 1, got {share}")
+    return round(total * share)
+
+
+def _parse_names(part: str, names: Any) -> tuple[str, ...]:
+    if isinstance(names, str) or not isinstance(names, Iterable):
+        raise InvalidInputError(f"{part} must be a list of class names, got {names!r:.80}")
+    parsed = tuple(names)
+    if wrong := [name for name in parsed if not isinstance(name, str) or not name]:
+        raise InvalidInputError(f"{part} must be a list of class names, got {wrong[0]!r:.80} in it")
+    return parsed
+
+
+def _such_as(names: set[str]) -> str:
+    return f", such as {min(names)!r}" if names else ""

@@ -1,0 +1,119 @@
+"""The classifier of the base categories, w_large^pt: read from where a training left it, put into a split's order."""
+
+from __future__ import annotations
+
+import json
+import zipfile
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from actstore.backbones.weights import read_weights
+from actstore.errors import InvalidInputError
+from actstore.storage.tensor_file import save_tensors
+
+# a network's file, a published EfficientNet's, or a file of the head alone
+NAMES = (("fc.weight", "fc.bias"), ("_fc.weight", "_fc.bias"), ("weight", "bias"))
+
+
+@dataclass(frozen=True)
+class Head:
+    """weight (n_class, dim) and bias (n_class,), float32; classes: the name of each row, None where unknown."""
+
+    weight: Tensor
+    bias: Tensor
+    classes: tuple[str, ...] | None = None
+
+    def __post_init__(self) -> None:
+        rows = len(self.weight)
+        if self.weight.ndim != 2 or self.bias.shape != (rows,):
+            raise InvalidInputError(
+                "a head must have a weight (n_class, dim) and a bias (n_class,), "
+                f"got {tuple(self.weight.shape)} and {tuple(self.bias.shape)}"
+            )
+        if self.classes is not None and len(self.classes) != rows:
+            raise InvalidInputError(f"a head of {rows} rows must name {rows} classes, got {len(self.classes)}")
+        if not (torch.isfinite(self.weight).all() and torch.isfinite(self.bias).all()):
+            raise InvalidInputError("the head's weights hold a NaN or an infinity; train it again")
+
+    @property
+    def dim(self) -> int:
+        return self.weight.shape[1]
+
+    def scores(self, queries: Tensor) -> Tensor:
+        """(n, dim) -> (n, n_class)."""
+        return torch.addmm(self.bias.to(queries), queries, self.weight.to(queries).T)
+
+
+def read_head(path: Path) -> Head:
+    """From weights of a network with its fc inside, from .safetensors with weight and bias, or from an .npz with
+    fc_weight and fc_bias (and `classes`, of which `base` are the rows where there are both)."""
+    if path.suffix == ".npz":
+        return _read_npz(path)
+    weights = read_weights(path)
+    for weight, bias in NAMES:
+        if (found := weights.tensors.get(weight)) is not None and found.ndim == 2:
+            rows = weights.tensors.get(bias, torch.zeros(len(found)))
+            return _make(path, found.float(), rows.float(), weights.classes)
+    raise InvalidInputError(f"{path} holds no classifier: expected fc.weight or weight, of shape (n_class, dim)")
+
+
+def write_head(path: Path, head: Head) -> None:
+    """A .safetensors file that `read_head` reads back."""
+    metadata = {} if head.classes is None else {"classes": json.dumps(list(head.classes), ensure_ascii=False)}
+    save_tensors(path, {"weight": head.weight, "bias": head.bias}, metadata)
+
+
+def head_for(head: Head, base: Sequence[str], dim: int) -> Head:
+    """The rows of the base categories, in their order. A head without names is taken to be in that order already."""
+    if head.dim != dim:
+        raise InvalidInputError(f"the head reads activations of dim {head.dim}, the store's have {dim}; choose another")
+    if head.classes is None:
+        if len(head.weight) != len(base):
+            raise InvalidInputError(
+                f"the head has {len(head.weight)} rows without names, the split {len(base)} base classes; "
+                "they must be the same"
+            )
+        return Head(head.weight, head.bias, tuple(base))
+    place = {name: row for row, name in enumerate(head.classes)}
+    if missing := [name for name in base if name not in place]:
+        more = f" and {len(missing) - 1:,} more" if len(missing) > 1 else ""
+        raise InvalidInputError(
+            f"the head has no row for base class {missing[0]!r}{more}; choose the head that was trained on this split"
+        )
+    rows = torch.tensor([place[name] for name in base])
+    return Head(head.weight[rows], head.bias[rows], tuple(base))
+
+
+def _read_npz(path: Path) -> Head:
+    if not path.is_file():
+        raise InvalidInputError(f"no head file at {path}")
+    try:
+        # reads only the arrays it is asked for; numpy would not close what is no archive
+        with path.open("rb") as stream, np.load(stream, allow_pickle=False) as file:
+            if missing := [name for name in ("fc_weight", "fc_bias") if name not in file.files]:
+                raise InvalidInputError(f"{path} has no array {missing[0]!r}; it has {', '.join(file.files)}")
+            weight, bias = (torch.from_numpy(file[name].astype(np.float32)) for name in ("fc_weight", "fc_bias"))
+            names = [str(name) for name in file["classes"]] if "classes" in file.files else None
+            base = file["base"].tolist() if "base" in file.files else None
+    except InvalidInputError:
+        raise
+    except (OSError, ValueError, EOFError, TypeError, AttributeError, zipfile.BadZipFile, zlib.error) as error:
+        raise InvalidInputError(f"{path} is damaged or no .npz file of numbers") from error
+    if names is not None and base is not None:
+        if any(not 0 <= place < len(names) for place in base):
+            raise InvalidInputError(f"`base` of {path} must be places in its {len(names)} classes")
+        names = [names[place] for place in base]
+    return _make(path, weight, bias, None if names is None else tuple(names))
+
+
+def _make(path: Path, weight: Tensor, bias: Tensor, classes: tuple[str, ...] | None) -> Head:
+    try:
+        return Head(weight, bias, classes)
+    except InvalidInputError as error:
+        raise InvalidInputError(f"{path}: {error}") from None

@@ -1,0 +1,191 @@
+"""All figures of a run: each is drawn where its inputs are at hand, and otherwise says what is missing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from actstore.errors import ActstoreError, InvalidInputError
+from actstore.split import Split
+from predictor.figures.channels import draw_channels
+from predictor.figures.class_map import ClassMap, make_class_map
+from predictor.figures.class_maps import draw_class_maps
+from predictor.figures.inference import draw_inference
+from predictor.figures.methods import draw_methods
+from predictor.figures.shots import draw_shots
+from predictor.figures.style import save_both
+from predictor.figures.training import draw_runs
+from predictor.phi.calibration_file import load_calibrations
+from predictor.phi.channel_impacts import impact, top_k_similarity
+from predictor.protocol.evaluation import class_means
+from predictor.protocol.head import head_for, read_head
+from predictor.protocol.method_key import CALIBRATED, LABELS
+from predictor.report.run_folder import CLASS_MAP, read_records
+from predictor.report.sheet_figure import draw_sheet
+from predictor.report.support_sheet import images_of, make_sheet
+from predictor.training.run_files import read_log
+from predictor.training.trained_phi import TrainedPhi, load_phi
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+    from torch import Tensor
+
+
+class MissingInputError(ActstoreError):
+    """A figure cannot be drawn, as an input of it was not given."""
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """What figures are made of; None or empty where it is not there. table, bench: JSON files of `ppa eval` and
+    `ppa bench-inference`; head: a file with w_large^pt."""
+
+    phis: Sequence[Path] = field(default=())
+    train: Split | None = None
+    test: Split | None = None
+    head: Path | None = None
+    table: Path | None = None
+    bench: Path | None = None
+
+    @cached_property
+    def trained(self) -> list[TrainedPhi]:
+        return [load_phi(path) for path in self.phis]
+
+    @cached_property
+    def records(self) -> list[dict[str, Any]]:
+        if self.table is None:
+            raise MissingInputError("no table of `ppa eval --out table.json`")
+        rows = read_records(self.table)
+        if not rows or "top1_few" not in rows[0]:
+            raise InvalidInputError(f"{self.table} must be a table that `ppa eval --out` wrote")
+        return rows
+
+    def phi(self, *kinds: str) -> TrainedPhi:
+        """The first run of one of these kinds, in the order of the kinds."""
+        for kind in kinds:
+            if found := [one for one in self.trained if one.kind == kind]:
+                return found[0]
+        raise MissingInputError(f"no run of `ppa train --phi {kinds[0]}`")
+
+    def rows(self) -> Split:
+        if self.train is None:
+            raise MissingInputError("no store")
+        return self.train
+
+    def head_weight(self, base: Sequence[str], dim: int) -> Tensor | None:
+        return None if self.head is None else head_for(read_head(self.head), base, dim).weight
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """path: of the PNG, None where it was skipped; why: what is missing then."""
+
+    name: str
+    path: Path | None
+    why: str = ""
+
+
+def draw_all(inputs: Inputs, out: Path, progress: Callable[[str], None] | None = None) -> list[Drawn]:
+    """Every figure as PNG and SVG in the folder `out`. progress: told the name of each before it is drawn."""
+    found = []
+    for name, draw in FIGURES.items():
+        if progress is not None:
+            progress(name)
+        try:
+            found.append(Drawn(name, save_both(draw(inputs, out), out, name)))
+        except MissingInputError as missing:
+            found.append(Drawn(name, None, str(missing)))
+    return found
+
+
+def map_classes(inputs: Inputs) -> ClassMap:
+    """All categories by their means; by w_large^pt where a head is at hand (base categories), else by phi(mean)."""
+    train = inputs.rows()
+    trained = inputs.phi("phi2", "phi1", "phi2star")
+    base = trained.categories.base
+    names = (*base, *trained.categories.validation, *trained.categories.novel)
+    means = class_means(train, names)
+    weight = inputs.head_weight(base, train.dim)
+    if weight is not None:
+        return make_class_map(names, len(base), means.numpy(), range(len(base)), weight.numpy(), "w_large^pt")
+    what = f"{LABELS[trained.kind]}(mean)"
+    return make_class_map(names, len(base), means.numpy(), range(len(names)), trained.phi(means).numpy(), what)
+
+
+def _class_maps(inputs: Inputs, out: Path) -> Figure:
+    found = map_classes(inputs)
+    found.save(out / CLASS_MAP)
+    return draw_class_maps(found)
+
+
+def _channels(inputs: Inputs, out: Path) -> Figure:
+    first = inputs.phi("phi1")
+    weight = first.phi.layers[0].get_parameter("weight").detach()
+    head = inputs.head_weight(first.categories.base, first.phi.spec.dim)
+    similarities: dict[str, Any] = {}
+    for one in inputs.trained if head is not None else []:
+        assert head is not None
+        layer = one.phi.layers[0].get_parameter("weight")
+        similarities.setdefault(one.kind, top_k_similarity(impact(layer), impact(head)))
+    return draw_channels(weight.numpy(), similarities)
+
+
+def _training(inputs: Inputs, out: Path) -> Figure:
+    logs = {path.name: lines for path in inputs.phis if (lines := read_log(path))}
+    if not logs:
+        raise MissingInputError("no run of `ppa train` with a log")
+    return draw_runs(logs)
+
+
+def _methods(inputs: Inputs, out: Path) -> Figure:
+    counts = [row["shots"] for row in inputs.records if row["shots"] != "all"]
+    return draw_methods(inputs.records, min(counts, key=int, default="all"))
+
+
+def _shots(inputs: Inputs, out: Path) -> Figure:
+    if len({row["shots"] for row in inputs.records} - {"all"}) < 2:
+        raise MissingInputError("a table of several numbers of shots (`ppa eval --shots 1,2,3`)")
+    return draw_shots(inputs.records)
+
+
+def _inference(inputs: Inputs, out: Path) -> Figure:
+    if inputs.bench is None:
+        raise MissingInputError("no JSON of `ppa bench-inference`")
+    results = [one for one in read_records(inputs.bench) if one.get("value") is not None]
+    if not results:
+        raise MissingInputError(f"{inputs.bench} holds no measurement")
+    return draw_inference(results)
+
+
+def _sheet(inputs: Inputs, out: Path) -> Figure:
+    train, trained = inputs.rows(), inputs.phi("phi2", "phi1", "phi2star")
+    if inputs.test is None:
+        raise MissingInputError("no split val or test in the store")
+    if images_of(train) is None or images_of(inputs.test) is None:
+        raise MissingInputError("the store's rows were imported, its images are not known")
+    calibrations = load_calibrations(trained.path.parent)
+    how = LABELS[trained.kind] + (f", {CALIBRATED}" if calibrations else "")
+    return draw_sheet(make_sheet(trained, train, inputs.test, calibrations), how)
+
+
+FIGURES: Mapping[str, Callable[[Inputs, Path], Figure]] = {
+    "methods": _methods,
+    "shots": _shots,
+    "support": _sheet,
+    "class-maps": _class_maps,
+    "channels": _channels,
+    "training": _training,
+    "inference": _inference,
+}
+TITLES = {
+    "methods": "Base against novel accuracy of all methods",
+    "shots": "Accuracy against the number of examples",
+    "support": "Examples, what their parameters resemble, and what test images are taken for",
+    "class-maps": "Means and parameters of all categories (the paper's Figure 2)",
+    "channels": "What phi makes of the channels (the paper's Figure 5)",
+    "training": "Training of phi",
+    "inference": "Inference",
+}

@@ -1,0 +1,103 @@
+"""What a table says in words: where phi2 stands beside every other method, and where that differs from the paper."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import hypot
+from typing import Any, Literal
+
+from predictor.protocol.method_key import CALIBRATED, MethodKey, key_of
+
+Standing = Literal["ahead", "behind", "level"]
+OURS = "phi2"
+CHANCE = 0.5  # percent: five guesses among a thousand categories
+Record = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Finding:
+    """standing: of phi2 against the method. as_paper: None where the paper has no such row, or noise decides."""
+
+    method: MethodKey
+    text: str
+    standing: Standing
+    as_paper: bool | None
+
+
+def describe_novel(records: Sequence[Record], shots: str = "1") -> list[Finding]:
+    """phi2 beside every other method without a calibrated constant, by top-1 on novel categories."""
+    rows = [row for row in records if row["shots"] == shots and not key_of(row).is_calibrated]
+    ours = next((row for row in rows if _is_ours(row, "")), None)
+    if ours is None:
+        return []
+    found = []
+    for row in rows:
+        if row is ours:
+            continue
+        standing = compare(ours, row, "top1_few")
+        text = f"{_place(standing)} {name_of(row)}: {_figure(ours, 'top1_few')} against {_figure(row, 'top1_few')}"
+        as_paper = None
+        if untaught(row):
+            note = "its novel top-5 is below chance, so it was not trained long enough for its figure to count"
+            found.append(Finding(key_of(row), f"{text}; {note}", standing, None))
+            continue
+        theirs, paper = ours.get("paper_top1_few"), row.get("paper_top1_few")
+        if theirs is not None and paper is not None:
+            text += f" (paper: {theirs:.2f} against {paper:.2f})"
+            as_paper = None if standing == "level" else (standing == "ahead") == (theirs > paper)
+        if standing == "behind" and "top1_large" in row:
+            text += f"; on base categories {_figure(ours, 'top1_large')} against {_figure(row, 'top1_large')}"
+        found.append(Finding(key_of(row), text, standing, as_paper))
+    return found
+
+
+def describe_harmonic(records: Sequence[Record], shots: str = "1") -> str | None:
+    """Where the calibrated phi2 stands by harmonic mean among methods that were shown these few examples."""
+    rows = [row for row in records if row["shots"] == shots]
+    ours = next((row for row in rows if _is_ours(row, CALIBRATED)), None)
+    if ours is None:
+        return None
+    others = [row for row in rows if row is not ours]
+    best = max(others, key=lambda row: float(row["harmonic_mean"]), default=None)
+    if best is None:
+        return None
+    standing = compare(ours, best, "harmonic_mean")
+    place = {"ahead": "the best", "level": "within noise of the best other", "behind": "behind the best"}[standing]
+    return (
+        f"The harmonic mean of base and novel top-1 of phi2, calibrated, is {_figure(ours, 'harmonic_mean')}: {place}"
+        f" ({name_of(best)}: {_figure(best, 'harmonic_mean')})."
+    )
+
+
+def compare(ours: Record, other: Record, key: str) -> Standing:
+    """Level where the means differ by less than both 95% intervals together (the root of the sum of squares)."""
+    noise = hypot(ours.get(f"{key}_ci95") or 0.0, other.get(f"{key}_ci95") or 0.0)
+    difference = float(ours[key]) - float(other[key])
+    if abs(difference) <= noise:
+        return "level"
+    return "ahead" if difference > 0 else "behind"
+
+
+def untaught(row: Record) -> bool:
+    """Whether a method that trains knows less of novel categories than a blind guess among a thousand would."""
+    return row.get("finetuned") == "Y" and float(row.get("top5_few", 100.0)) < CHANCE
+
+
+def name_of(row: Record) -> str:
+    share = f" with {row['d_large']} of D_large" if key_of(row).is_by_share else ""
+    return f"{row['method']}{share}"
+
+
+def _is_ours(row: Record, variant: str) -> bool:
+    method = key_of(row)
+    return method.key == OURS and method.variant == variant
+
+
+def _place(standing: Standing) -> str:
+    return {"ahead": "ahead of", "behind": "behind", "level": "level (within noise) with"}[standing]
+
+
+def _figure(row: Record, key: str) -> str:
+    width = row.get(f"{key}_ci95")
+    return f"{row[key]:.2f}" + (f" ± {width:.2f}" if width is not None else "")

@@ -1,0 +1,84 @@
+"""Where the parts of a run lie in one folder, so that figures and a report find them by themselves.
+
+FOLDER/*.zarr                 the store              FOLDER/backbone/best.safetensors    its network's weights
+FOLDER/runs/phi1, phi2, …     trainings of phi       FOLDER/table.json, episodes.json    `ppa eval`, `ppa episodes`
+FOLDER/steps.json             what was run           FOLDER/bench-inference.json         `ppa bench-inference`
+FOLDER/figures/               pictures               FOLDER/report.html                  the report
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from actstore.errors import DamagedError, InvalidInputError, spoken
+from actstore.storage.place import Place, stores_in
+from predictor.training.run_files import MODEL
+
+FIGURES, CLASS_MAP = "figures", "class-map.json"
+TABLE, EPISODES, BENCH, STEPS = "table.json", "episodes.json", "bench-inference.json", "steps.json"
+KINDS = ("phi1", "phi2", "phi2star")  # the order in which runs are shown; others follow
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    """What was found, None or empty where it is not there."""
+
+    folder: Path
+    store: Place | None = None
+    head: Path | None = None
+    table: Path | None = None
+    episodes: Path | None = None
+    bench: Path | None = None
+    steps: Path | None = None
+    phis: tuple[Path, ...] = field(default=())
+
+    @property
+    def figures(self) -> Path:
+        return self.folder / FIGURES
+
+
+def find_run(folder: Path) -> RunFolder:
+    """Look for the parts of a run in a folder."""
+    if not folder.is_dir():
+        raise InvalidInputError(f"no folder {folder}; expected one with runs of `ppa train` and tables of `ppa eval`")
+    stores = stores_in(folder)
+    runs = {path.parent for pattern in ("phi*", "runs/phi*") for path in folder.glob(f"{pattern}/{MODEL}")}
+    order = {name: place for place, name in enumerate(KINDS)}
+    return RunFolder(
+        folder,
+        store=stores[0] if len(stores) == 1 else None,
+        head=_existing(folder / "backbone" / "best.safetensors"),
+        table=_existing(folder / TABLE),
+        episodes=_existing(folder / EPISODES),
+        bench=_existing(folder / BENCH),
+        steps=_existing(folder / STEPS),
+        phis=tuple(sorted(runs, key=lambda path: (order.get(path.name, len(order)), path.name))),
+    )
+
+
+def read_json(path: Path, kind: type) -> Any:
+    """The content of a JSON file, which must be a list or an object as asked for."""
+    try:
+        found = json.loads(path.read_text("utf-8"))
+    except FileNotFoundError:
+        raise InvalidInputError(f"no file {path}") from None
+    except (OSError, ValueError, RecursionError) as error:
+        raise DamagedError(f"{path} must be a JSON file: {spoken(error)}") from error
+    if not isinstance(found, kind):
+        raise DamagedError(f"{path} must hold a JSON {kind.__name__}, got {type(found).__name__}")
+    return found
+
+
+def read_records(path: Path) -> list[dict[str, Any]]:
+    """The rows of a table, or the figures of a benchmark."""
+    found: list[Any] = read_json(path, list)
+    if wrong := [one for one in found if not isinstance(one, dict)]:
+        raise DamagedError(f"{path} must hold a JSON list of objects, got {wrong[0]!r:.80} in it")
+    return found
+
+
+def _existing(path: Path) -> Path | None:
+    return path if path.is_file() else None

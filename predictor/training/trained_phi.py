@@ -1,0 +1,57 @@
+"""A trained phi, read back with what it belongs to; used with activations of another network it is refused."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from actstore.errors import InvalidInputError
+from actstore.split import Split
+from actstore.storage.tensor_file import below
+from predictor.phi.network import LAYERS, Phi, build_phi
+from predictor.protocol.category_split import CategorySplit
+from predictor.training.phi import WEIGHTS
+from predictor.training.run_files import CHECKPOINT, MODEL, read_model
+
+
+@dataclass(frozen=True)
+class TrainedPhi:
+    """phi in evaluation mode, the categories it was trained with, and the identity of its training."""
+
+    path: Path
+    phi: Phi
+    categories: CategorySplit
+    identity: dict[str, Any]
+
+    @property
+    def kind(self) -> str:
+        return self.phi.spec.kind
+
+    def require_store(self, split: Split) -> None:
+        """phi reads the activations of one network: of the same weights, or where those are unknown, the same rows."""
+        if split.dim != self.phi.spec.dim:
+            raise InvalidInputError(
+                f"{self.path} was trained on activations of dim {self.phi.spec.dim}, those of {split.store_path} "
+                f"have {split.dim}; train a phi for them with `ppa train`"
+            )
+        trained, here = self.identity["store"], split.spec.provenance.get("weights_sha256")
+        same_network = here is not None and here == trained["weights_sha256"]
+        if not same_network and split.content != trained["content"]:
+            raise InvalidInputError(
+                f"{self.path} was trained on another store, {split.store_path} is not it and does not say that it "
+                "comes from the same network; train a phi for it with `ppa train`"
+            )
+
+
+def load_phi(path: Path) -> TrainedPhi:
+    """path: a folder of `ppa train`, or the model.safetensors in it."""
+    file = path / MODEL if path.is_dir() else path
+    if not file.exists():
+        state = "its training is interrupted; go on" if (path / CHECKPOINT).exists() else "train one"
+        raise InvalidInputError(f"no trained phi at {file}; {state} with `ppa train --phi phi2 --out {path}`")
+    found = read_model(file)
+    if found.identity.get("method") not in LAYERS:
+        raise InvalidInputError(f"{file} must hold a phi, got {found.identity.get('method')}")
+    phi = build_phi(found.identity["phi"], below(found.tensors, WEIGHTS))
+    return TrainedPhi(file, phi, CategorySplit.from_json(found.identity["categories"]), found.identity)
