@@ -19,8 +19,8 @@ Figures = dict[str, float]
 class Trainee(ABC):
     """A module, its optimiser, and whatever else the next step depends on.
 
-    The batch of a step must be a pure function of (seed, number), see streams/sampling.py: then a training that was killed
-    and repeated ends bit for bit as one that was not.
+    The batch of a step must be a pure function of (seed, number), see streams/sampling.py: then a training that was
+    killed and repeated ends bit for bit as one that was not.
     """
 
     module: nn.Module
