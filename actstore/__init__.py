@@ -12,12 +12,13 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 if TYPE_CHECKING:
     from actstore.creation import create
     from actstore.split import Split
     from actstore.store import ActivationStore, open
+    from actstore.streams.class_batches import ClassBatches
     from actstore.tables.arrays import from_arrays
 
 # Loaded on first use: `actstore --help` must not wait for zarr.
@@ -25,11 +26,12 @@ _HOMES = {
     "open": "actstore.store",
     "ActivationStore": "actstore.store",
     "Split": "actstore.split",
+    "ClassBatches": "actstore.streams.class_batches",
     "create": "actstore.creation",
     "from_arrays": "actstore.tables.arrays",
 }
 
-__all__ = ["ActivationStore", "Split", "__version__", "create", "from_arrays", "open"]
+__all__ = ["ActivationStore", "ClassBatches", "Split", "__version__", "create", "from_arrays", "open"]
 
 
 def __getattr__(name: str) -> Any:
