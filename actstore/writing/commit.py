@@ -50,7 +50,8 @@ def commit(
         history=(*before.history, (rows, content)) if content != before.content else before.history,
         sources=tuple(sources) if rows > before.rows or not before.complete else before.sources,
     )
-    write_attributes(split, {KEY: after.to_json()}, guard=ledger.require_own)
+    if after != before:  # an append of no rows changes nothing
+        write_attributes(split, {KEY: after.to_json()}, guard=ledger.require_own)
     ledger.require_own()  # the next build may have begun
     pending.remove()
     ledger.settle()
