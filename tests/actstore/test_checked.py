@@ -141,4 +141,4 @@ def test_truncated_labels_are_named_with_their_sizes(make_store: Any) -> None:
     file.write_bytes(file.read_bytes()[:513])
     with pytest.raises(DamagedError) as caught:
         _ = store["train"].labels
-    assert f"chunk {file} is corrupt (it has 513 bytes, expected 262148)" in str(caught.value)
+    assert f"chunk {file} is corrupt (it has 513 bytes, expected 262,148: it is truncated)" in str(caught.value)
