@@ -50,7 +50,7 @@ def test_an_image_is_a_function_of_its_numbers(category: int, sample: int, seed:
     assert image.shape == (size, size)
     assert image.dtype == np.uint8
     np.testing.assert_array_equal(image, glyph_image(category, sample, seed, size))
-    assert np.ptp(image) > 60  # ink on paper
+    assert np.ptp(image) > (60 if size >= 28 else 30)  # ink on paper; in eight pixels a thin stroke is pale
     assert not np.array_equal(image, glyph_image(category, sample + 1, seed, size))
     assert not np.array_equal(image, glyph_image(category, sample, seed + 1, size))
 
@@ -58,7 +58,7 @@ def test_an_image_is_a_function_of_its_numbers(category: int, sample: int, seed:
 def test_images_are_the_same_in_another_process_and_order() -> None:
     keys = [(category, sample) for category in (5, 900, 17) for sample in (0, 3)]
     code = (
-        "from zlib import crc32; from actstore.sources.glyphs import glyph_image\n"
+        "from zlib import crc32; from actstore.images.glyphs import glyph_image\n"
         f"print([crc32(glyph_image(*key, seed=4).tobytes()) for key in {keys[::-1]}])"
     )
     there = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout

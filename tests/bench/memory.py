@@ -39,7 +39,7 @@ USES = {
         "for _ in itertools.islice(train.to_dataset(256, seed=0), 500): pass",
     "to_dataset, in order, all rows": "for _ in train.to_dataset(1024): pass",
     "ClassBatches, streamed, 30 batches":
-        "from actstore.stream import ClassBatches\nfor _ in ClassBatches(train, steps=30): pass",
+        "from actstore import ClassBatches\nfor _ in ClassBatches(train, steps=30): pass",
     "to_dask, mean of all rows": "train.to_dask().mean(axis=0, dtype='f4').compute()",
 }  # fmt: skip
 
