@@ -16,6 +16,15 @@ from tests.object_storage import S3Server, running_server
 REAL_DATA = Path(os.environ.get("ACTSTORE_DATA", Path(__file__).parents[2] / "shared" / "data"))
 
 
+@pytest.fixture(autouse=True, scope="session")
+def _no_waiting_for_the_disk() -> Iterator[None]:
+    """Tests kill processes, not machines: what was written is there whether it was flushed or not, and flushing takes
+    milliseconds a file. Programs that tests start flush as usual."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", lambda descriptor: os.fstat(descriptor) and None)  # a closed file still fails
+        yield
+
+
 @pytest.fixture
 def random() -> np.random.Generator:
     return np.random.default_rng(7)
