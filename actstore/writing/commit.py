@@ -33,6 +33,11 @@ def commit(
     rows = sum(entry.rows for entry in entries)
     if rows != expected:
         raise DamagedError(f"the ledger of {split} names {rows} rows, {expected} were written; build the split again")
+    if rows == before.rows and before.complete:  # an append of no rows changes nothing
+        ledger.require_own()
+        pending.remove()
+        ledger.settle()
+        return before
     parts = _pending_rows(pending, entries, before.rows, spec.chunk_rows)
     try:
         after = write_labels_and_ids(split, before, parts, ledger.require_own)
@@ -48,10 +53,9 @@ def commit(
         content=content,
         ledger_bytes=ledger.size(),
         history=(*before.history, (rows, content)) if content != before.content else before.history,
-        sources=tuple(sources) if rows > before.rows or not before.complete else before.sources,
+        sources=tuple(sources),
     )
-    if after != before:  # an append of no rows changes nothing
-        write_attributes(split, {KEY: after.to_json()}, guard=ledger.require_own)
+    write_attributes(split, {KEY: after.to_json()}, guard=ledger.require_own)
     ledger.require_own()  # the next build may have begun
     pending.remove()
     ledger.settle()
