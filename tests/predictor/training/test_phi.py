@@ -23,7 +23,7 @@ from predictor.training.phi_config import TrainConfig, choose_config
 from predictor.training.processes import Processes
 from predictor.training.run_files import read_training
 from predictor.training.trained_phi import load_phi
-from tests.predictor.precise import PrecisePhiTraining
+from tests.predictor.training.precise import PrecisePhiTraining
 
 pytestmark = pytest.mark.numeric
 

@@ -23,7 +23,7 @@ from predictor.training import Tensors
 from predictor.training.phi import TrainOptions, train_phi
 from predictor.training.phi_config import choose_config
 from predictor.training.run_files import read_model, read_training
-from tests.predictor.precise import PrecisePhiTraining
+from tests.predictor.training.precise import PrecisePhiTraining
 
 pytestmark = pytest.mark.numeric
 
@@ -47,7 +47,7 @@ from actstore.streams.class_batches import ClassBatches
 from predictor.training.phi_config import TrainConfig
 from predictor.phi.network import Phi, PhiSpec
 from predictor.training.phi import TrainOptions, train_phi
-from tests.predictor.precise import PrecisePhiTraining
+from tests.predictor.training.precise import PrecisePhiTraining
 
 torch.set_num_threads(1)
 predictor.training.phi.PhiTraining = PrecisePhiTraining

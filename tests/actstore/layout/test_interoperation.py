@@ -98,7 +98,7 @@ def node_modules() -> Path | None:
     if shutil.which("node") is None:
         return None
     named = os.environ.get("ACTSTORE_NODE_MODULES")
-    places = [Path(named)] if named else [Path(__file__).parents[2] / "node_modules"]
+    places = [Path(named)] if named else [Path(__file__).parents[3] / "node_modules"]
     if not named and shutil.which("npm"):
         places.append(Path(subprocess.run(["npm", "root", "-g"], capture_output=True, text=True).stdout.strip()))
     return next((place for place in places if (place / "zarrita").is_dir()), None)
