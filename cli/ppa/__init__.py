@@ -12,11 +12,13 @@ from cli.ppa.baseline import baseline
 from cli.ppa.bench_adapt import bench_adapt
 from cli.ppa.bench_inference import bench_inference
 from cli.ppa.calibrate import calibrate
+from cli.ppa.categories import categories
 from cli.ppa.demo import demo
 from cli.ppa.episodes import episodes
 from cli.ppa.evaluate import evaluate
+from cli.ppa.export import export
 from cli.ppa.figures import figures
-from cli.ppa.predict import categories, export, predict
+from cli.ppa.predict import predict
 from cli.ppa.pretrain import pretrain
 from cli.ppa.report import report
 from cli.ppa.split import split

@@ -11,7 +11,7 @@ import click
 
 from cli.group import emit, example, json_option
 from cli.options import STORE, cache_options, filter_options, find_store
-from cli.ppa.predict import DEFAULT
+from cli.ppa.classifier_option import DEFAULT
 from cli.ppa.recognition import say_means_are_computed
 
 if TYPE_CHECKING:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +36,7 @@ def export_torch(classifier: Classifier, path: Path) -> None:
     file = io.BytesIO()
     torch.save({name: tensor.detach().clone() for name, tensor in state.items()}, file)
     write_atomic(path, file.getvalue())
-    _write_names(classifier, path)
+    write_names(classifier, path)
 
 
 def export_onnx(classifier: Classifier, path: Path) -> float:
@@ -43,13 +44,9 @@ def export_onnx(classifier: Classifier, path: Path) -> float:
 
     Returns the largest difference of a score from this classifier's, on activations drawn like its parameters.
     """
-    try:
-        import onnx
-        import onnxruntime
-    except ModuleNotFoundError as error:
-        raise InvalidInputError(f"ONNX export needs {error.name}: pip install 'actstore[onnx]'") from None
+    onnx, onnxruntime = import_onnx("onnx", "onnxruntime")
     names_file(path)  # refused before the work, where it is the export itself
-    model = _build_graph(classifier)
+    model = build_graph(classifier)
     onnx.checker.check_model(model)
     data = model.SerializeToString()
     session = onnxruntime.InferenceSession(data, providers=["CPUExecutionProvider"])
@@ -60,11 +57,20 @@ def export_onnx(classifier: Classifier, path: Path) -> float:
     if not difference <= 1e-4 * max(1.0, float(np.abs(expected).max())):
         raise InvalidInputError(f"onnxruntime's scores differ by {difference:.3g} from this classifier's; not written")
     write_atomic(path, data)
-    _write_names(classifier, path)
+    write_names(classifier, path)
     return difference
 
 
-def _build_graph(classifier: Classifier) -> Any:
+def import_onnx(*modules: str) -> list[Any]:
+    """Those that an export needs, which not every installation has."""
+    try:
+        return [import_module(name) for name in modules]
+    except ModuleNotFoundError as error:
+        raise InvalidInputError(f"ONNX export needs {error.name}: pip install 'actstore[onnx]'") from None
+
+
+def build_graph(classifier: Classifier) -> Any:
+    """activations (n, dim) -> scores, probabilities (n, n_categories)."""
     from onnx import TensorProto, helper, numpy_helper
 
     rows, names = classifier.rows, classifier.categories
@@ -120,6 +126,6 @@ def names_file(path: Path) -> Path:
     return path.with_suffix(".json")
 
 
-def _write_names(classifier: Classifier, path: Path) -> None:
+def write_names(classifier: Classifier, path: Path) -> None:
     about = {**classifier.about, "categories": list(classifier.categories), "dim": classifier.dim}
     write_atomic(names_file(path), json.dumps(about, indent=1, ensure_ascii=False).encode())

@@ -83,3 +83,42 @@ def here(world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     shutil.copy(world / "split.json", tmp_path)
     shutil.copytree(world / "runs", tmp_path / "runs")
     return tmp_path
+
+
+@pytest.fixture(scope="session")
+def gallery(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Glyphs of eight categories: six in a store built with random weights, two left over as support."""
+    import torch
+
+    from actstore.images.glyphs import write_glyphs
+    from cli.actstore import main as store_tool
+    from cli.ppa import main
+
+    torch.set_num_threads(1)
+    folder = tmp_path_factory.mktemp("gallery")
+    write_glyphs(folder / "images", 8, 4, 0, size=40)
+    names = sorted(entry.name for entry in (folder / "images" / "train").iterdir())
+    for name in names[6:]:
+        shutil.move(folder / "images" / "train" / name, folder / "new" / name)
+    next((folder / "new" / names[7]).iterdir()).unlink()  # 4 examples of one, 3 of the other
+    for tool, arguments in (
+        (store_tool, ["build", folder / "images", folder / "g.zarr", "--backbone", "small", "--random-weights",
+                      "--workers", 0, "--dtype", "f4"]),
+        (main, ["train", "--phi", "phi1", "--store", folder / "g.zarr", "--epochs", 1, "--batches", 3,
+                "--out", folder / "runs" / "phi1"]),
+    ):  # fmt: skip
+        invoke(tool, tuple(arguments), 0)
+    return folder
+
+
+@pytest.fixture
+def studio(gallery: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "g.zarr").symlink_to(gallery / "g.zarr")
+    shutil.copytree(gallery / "new", tmp_path / "new")
+    return gallery
+
+
+@pytest.fixture
+def adapt(studio: Path) -> tuple[Any, ...]:
+    return ("adapt", "--phi", studio / "runs" / "phi1", "--support", "new", "--device", "cpu")

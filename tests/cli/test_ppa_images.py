@@ -3,58 +3,16 @@
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
 import actstore
 from predictor.classifier.classifier_file import load_classifier
 
 Run = Callable[..., Any]
-
-
-@pytest.fixture(scope="session")
-def gallery(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Glyphs of eight categories: six in a store built with random weights, two left over as support."""
-    from click.testing import CliRunner
-
-    from actstore.images.glyphs import write_glyphs
-    from cli.actstore import main as store_tool
-    from cli.ppa import main
-
-    torch.set_num_threads(1)
-    folder = tmp_path_factory.mktemp("gallery")
-    write_glyphs(folder / "images", 8, 4, 0, size=40)
-    names = sorted(entry.name for entry in (folder / "images" / "train").iterdir())
-    for name in names[6:]:
-        shutil.move(folder / "images" / "train" / name, folder / "new" / name)
-    next((folder / "new" / names[7]).iterdir()).unlink()  # 4 examples of one, 3 of the other
-    for tool, arguments in (
-        (store_tool, ["build", folder / "images", folder / "g.zarr", "--backbone", "small", "--random-weights",
-                      "--workers", 0, "--dtype", "f4"]),
-        (main, ["train", "--phi", "phi1", "--store", folder / "g.zarr", "--epochs", 1, "--batches", 3,
-                "--out", folder / "runs" / "phi1"]),
-    ):  # fmt: skip
-        result = CliRunner().invoke(tool, [str(one) for one in arguments])
-        assert result.exit_code == 0, result.output
-    return folder
-
-
-@pytest.fixture
-def studio(gallery: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "g.zarr").symlink_to(gallery / "g.zarr")
-    shutil.copytree(gallery / "new", tmp_path / "new")
-    return gallery
-
-
-@pytest.fixture
-def adapt(studio: Path) -> tuple[Any, ...]:
-    return ("adapt", "--phi", studio / "runs" / "phi1", "--support", "new", "--device", "cpu")
 
 
 def test_folders_of_images_become_categories(studio: Path, ppa: Run, adapt: tuple[Any, ...]) -> None:
@@ -112,7 +70,7 @@ def test_a_support_image_that_cannot_be_read(studio: Path, ppa: Run, adapt: tupl
     for image in second.iterdir():
         image.write_bytes(b"")
     message = f"category '{second.name}' has no support left: none of its images could be read"
-    assert message in ppa(*adapt, "--on-error", "skip", code=1).stderr
+    assert message in ppa(*adapt, "--force", "--on-error", "skip", code=1).stderr
     assert "the file is empty" in ppa("predict", second, code=1).stderr
 
 

@@ -1,0 +1,113 @@
+"""`ppa export`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from cli.group import emit, example, json_option
+from cli.ppa.classifier_option import classifier_option
+
+if TYPE_CHECKING:
+    from predictor.classifier.classifier import Classifier
+
+CHECKED = 100  # photos that a graph is compared on
+
+
+@click.command(
+    epilog=example(
+        "ppa export --onnx classifier.onnx",
+        "ppa export --torch linear.pt --classifier mine.safetensors",
+        "ppa export --onnx model.onnx --with-backbone --check photos/",
+    )
+)
+@classifier_option
+@click.option(
+    "--torch",
+    "torch_file",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="A state dict for nn.Linear, with row_category.",
+)
+@click.option(
+    "--onnx",
+    "onnx_file",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="A graph activations -> scores, probabilities; checked with onnxruntime.",
+)
+@click.option(
+    "--with-backbone",
+    is_flag=True,
+    help="The network goes into the graph too: an image (height, width, 3) of any size -> names, probabilities.",
+)
+@click.option(
+    "--check", type=click.Path(path_type=Path), help=f"Compare that graph on up to {CHECKED} photos of a folder."
+)
+@click.option("--weights", type=click.Path(path_type=Path), help="The backbone's weights, where they have moved.")
+@json_option
+def export(
+    classifier: Path, torch_file: Path | None, onnx_file: Path | None, with_backbone: bool, check: Path | None,
+    weights: Path | None, as_json: bool,
+) -> None:  # fmt: skip
+    """Write a classifier for use without this library. Category names go into a .json beside it.
+
+    Older exports are replaced; a file of any other kind is not.
+    """
+    from cli.filekinds import NAMES, ONNX, TORCH
+    from cli.outputs import claim
+    from predictor.classifier.classifier_file import load_classifier
+    from predictor.classifier.export import export_onnx, export_torch, names_file
+
+    if torch_file is None and onnx_file is None:
+        raise click.UsageError("say what to write: --torch FILE, --onnx FILE, or both")
+    if with_backbone and onnx_file is None:
+        raise click.UsageError("--with-backbone puts the network into a graph: name that with --onnx FILE")
+    if not with_backbone and (check or weights):
+        raise click.UsageError("--check and --weights belong to --with-backbone")
+    beside = {names_file(path) for path in (torch_file, onnx_file) if path is not None}  # both may share it
+    names = [(path, NAMES) for path in sorted(beside)]
+    claim((torch_file, TORCH), (onnx_file, ONNX), *names, inputs=[classifier])
+    learner = load_classifier(classifier)
+    result: dict[str, Any] = {"rows": len(learner.rows.weight), "categories": len(learner.categories)}
+    if onnx_file is not None:
+        if with_backbone:
+            result |= export_images(learner, onnx_file, weights, check)
+        else:
+            result["onnx_difference"] = export_onnx(learner, onnx_file)
+        result["onnx"] = str(onnx_file)
+    if torch_file is not None:
+        export_torch(learner, torch_file)
+        result["torch"] = str(torch_file)
+    emit(result, as_json, lambda: describe_export(result))
+
+
+def export_images(learner: Classifier, path: Path, weights: Path | None, check: Path | None) -> dict[str, Any]:
+    from actstore.errors import InvalidInputError
+    from actstore.extraction.recorded_network import load_recorded
+    from cli.ppa.support import list_queries
+    from predictor.classifier.export_images import export_with_backbone
+
+    network = learner.about.get("network", {})
+    if network.get("views", 1) != 1:
+        raise InvalidInputError(
+            f"the classifier averages {network['views']} views of an image, a graph reads one; learn it again from a "
+            "store that was built with --views 1"
+        )
+    items = [] if check is None else list_queries([check])
+    photos = [item.load() for item in items[:: max(1, len(items) // CHECKED)][:CHECKED]]
+    found = export_with_backbone(learner, load_recorded(network, weights), path, photos)
+    return {"checked_images": found.images, "same_first": found.same, "probability_difference": found.difference}
+
+
+def describe_export(result: dict[str, Any]) -> str:
+    written = " and ".join(str(result[kind]) for kind in ("torch", "onnx") if kind in result)
+    text = f"{written}: {result['rows']:,} rows for {result['categories']:,} categories"
+    if "onnx_difference" in result:
+        text += f"; onnxruntime agrees within {result['onnx_difference']:.2g}"
+    if "checked_images" in result:
+        text += (
+            f"; onnxruntime names the same category first for {result['same_first']} of {result['checked_images']} "
+            f"images, probabilities agree within {result['probability_difference']:.2g}"
+        )
+    return text
