@@ -43,7 +43,7 @@ def test_from_a_split_to_an_export(
     np.save("rows.npy", rows)
     said = json.loads(ppa("adapt", "--phi", "runs/phi2", "--support-store", "new.zarr", "--rows", "rows.npy",
                           "--json").stdout)  # fmt: skip
-    fits = {fit["shots"]: fit for fit in json.loads(Path("runs/phi2/calibration.json").read_text())}
+    fits = {fit["shots"]: fit for fit in json.loads(Path("runs/phi2/calibration.json").read_text())["calibrations"]}
     assert (said["categories"], said["learnt"], said["examples"]) == (10, ["c7", "c8", "c9"], 7)
     assert (said["novel_bias"], said["aggregate"]) == (fits[3]["novel_bias"], fits[3]["aggregate"])
     found = json.loads(ppa("predict", "--store", "new.zarr", "--split", "val", "--json").stdout)
