@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from math import lcm
-from pathlib import Path
 from typing import Any
 
 from numpy.typing import NDArray
@@ -12,14 +11,13 @@ from numpy.typing import NDArray
 from actstore.errors import InvalidInputError, NotAStoreError
 from actstore.layout.zarr_arrays import create_store
 from actstore.spec import Codec, Dtype, Json, StoreSpec, default_chunk_rows, remote_inner_rows
-from actstore.storage.object_path import ObjectPath
-from actstore.storage.place import Place, has_entries, parse_place
+from actstore.storage.place import AnyPlace, Place, parse_place
 from actstore.store import ActivationStore
 from actstore.writing.row_checks import plain_labels
 
 
 def create(
-    path: str | Place,
+    path: AnyPlace,
     *,
     classes: Sequence[str],
     dim: int,
@@ -37,7 +35,7 @@ def create(
     """
     place = parse_place(path)
     require_free(place)
-    if shard_inner_rows is None and codec == "raw" and isinstance(place, ObjectPath):
+    if shard_inner_rows is None and codec == "raw" and place.local_path is None:
         shard_inner_rows = remote_inner_rows(dim, dtype)
         # whole pieces, and whole memory pages so that a cache can map chunks
         chunk_rows, page_rows = chunk_rows or default_chunk_rows(dim, dtype), default_chunk_rows(dim, dtype, rows=1)
@@ -57,9 +55,7 @@ def create(
 
 
 def require_free(path: Place) -> None:
-    if isinstance(path, Path) and path.is_dir():
-        (path / "zarr.json.part").unlink(missing_ok=True)  # of a creation that was killed
-    if has_entries(path):
+    if path.has_entries(besides="zarr.json.part"):  # left by a creation that was killed, and written anew
         raise NotAStoreError(f"{path} exists already; choose another path")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -43,12 +44,12 @@ def parse_row_filter(rows: Any, count: int) -> NDArray[np.int64]:
         return np.arange(*rows.indices(count))
     if isinstance(rows, str) and not rows:
         raise InvalidInputError("rows is empty; give a range such as 0:1000, or a file of row numbers")
-    if isinstance(rows, str | Path):
-        return _parse_range(rows, count) if ":" in str(rows) else parse_rows(_read_row_file(Path(rows)), count)
+    if isinstance(rows, str | PathLike):
+        return _parse_range(str(rows), count) if ":" in str(rows) else parse_rows(_read_row_file(Path(rows)), count)
     return parse_rows(rows, count)
 
 
-def _parse_range(text: str | Path, count: int) -> NDArray[np.int64]:
+def _parse_range(text: str, count: int) -> NDArray[np.int64]:
     parts = str(text).split(":")
     try:
         numbers = [int(part) if part else None for part in parts]

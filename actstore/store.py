@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import fcntl
-import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,7 +14,7 @@ from actstore.layout.metadata import ACTIVATIONS, change_attributes, read_attrib
 from actstore.spec import KEY, Json, SplitSpec, StoreSpec, default_chunk_rows, parse_split_name
 from actstore.split import Split
 from actstore.storage.chunk_cache import DEFAULT_LIMIT, CacheSpec
-from actstore.storage.place import Place, children, has_entries, parse_place, uncached
+from actstore.storage.place import AnyPlace, Place, parse_place
 from actstore.writing.pending_rows import Pending
 
 if TYPE_CHECKING:
@@ -43,7 +41,7 @@ class ActivationStore(Mapping[str, Split]):
     def splits(self) -> dict[str, SplitSpec]:
         """What is committed of every split, by name."""
         found = {}
-        for entry in children(self.path):
+        for entry in self.path.children():
             if (entry / "zarr.json").exists():
                 attributes = read_attributes(entry)
                 if KEY in attributes:
@@ -102,16 +100,16 @@ class ActivationStore(Mapping[str, Split]):
 
     def unfinished_rows(self, split: str) -> int:
         """Rows of a build or append that was interrupted, or is under way: durable, but not committed."""
-        array, committed = uncached(self.path) / split / ACTIVATIONS, self.splits[split]
+        array, committed = self.path.uncached() / split / ACTIVATIONS, self.splits[split]
         spec, durable = self.spec.of_split(committed), sum(entry.rows for entry in read_ledger(array)[0])
         kept = sum(len(piece.values) for piece in Pending(array).kept(durable, spec.dim, spec.dtype))
         return max(0, durable + kept - committed.rows)
 
     def remove_leftovers(self, split: str) -> None:
         """Finish the cleaning up of a build that was killed just after its commit."""
-        array = uncached(self.path) / split / ACTIVATIONS
+        array = self.path.uncached() / split / ACTIVATIONS
         pending, committed = Pending(array), self.splits[split]
-        if not has_entries(pending.path) or (has_writer(array) and not pending.was_of(committed.sources[-1])):
+        if not pending.path.has_entries() or (has_writer(array) and not pending.was_of(committed.sources[-1])):
             return  # in a bucket: an append may be under way
         with suppress(LockedError):  # then it is no leftover: somebody is writing
             ledger = open_ledger(array)
@@ -142,7 +140,7 @@ class ActivationStore(Mapping[str, Split]):
             self.spec = change(before)
             return attributes if self.spec == before else {**attributes, KEY: self.spec.to_json()}
 
-        with _locked_folder(self.path):
+        with self.path.changing():
             change_attributes(self.path, changed)
 
     def __repr__(self) -> str:
@@ -150,23 +148,8 @@ class ActivationStore(Mapping[str, Split]):
         return f"<ActivationStore {self.path} dim={self.dim} classes={len(self.classes)} rows={{{rows}}}>"
 
 
-@contextmanager
-def _locked_folder(path: Place) -> Iterator[None]:
-    """Keep other processes of this machine out; objects in a bucket need no lock, their puts are conditional."""
-    if not isinstance(path, Path):
-        yield
-        return
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        with suppress(OSError):  # some network file systems cannot lock a folder
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(descriptor)
-
-
 def open(  # noqa: A001
-    path: str | Place,
+    path: AnyPlace,
     cache: str | Path | None = None,
     cache_bytes: int = DEFAULT_LIMIT,
     checked: bool = False,
@@ -178,7 +161,7 @@ def open(  # noqa: A001
     export, indexes, the first exact search) always do; of `take` it costs the reading of whole chunks.
     """
     place = parse_place(path, None if cache is None else CacheSpec(Path(cache), cache_bytes))
-    if isinstance(place, Path) and not place.exists():
+    if place.local_path is not None and not place.exists():
         raise NotAStoreError(f"{place} does not exist; make one with `actstore import` or `actstore build`")
     attributes = read_attributes(place)
     if KEY not in attributes:

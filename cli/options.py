@@ -34,7 +34,7 @@ STORE = StoreType()
 def _cache(given: Mapping[str, Any]) -> CacheSpec | None:
     from actstore.storage.chunk_cache import DEFAULT_LIMIT, CacheSpec, parse_size
 
-    folder = given.get("actstore.storage.chunk_cache") or os.environ.get("ACTSTORE_CACHE")
+    folder = given.get("actstore.cache") or os.environ.get("ACTSTORE_CACHE")
     size = given.get("actstore.cache_size") or os.environ.get("ACTSTORE_CACHE_SIZE")
     return None if not folder else CacheSpec(Path(folder), DEFAULT_LIMIT if not size else parse_size(size))
 

@@ -28,7 +28,7 @@ def claim(*outputs: Claimed, inputs: Iterable[Any] = (), force: bool = False, ad
     inputs: paths; what is no path, such as a URL, is passed over. advice: what to do instead of --force.
     """
     wanted = [(path, kind) for path, kind in outputs if path is not None]
-    read = [path for path in inputs if isinstance(path, Path)]
+    read = [Path(path) for path in inputs if hasattr(path, "__fspath__")]
     for place, (path, kind) in enumerate(wanted):
         _require_place(path)
         if any(_is_same(path, other) for other in read):
@@ -51,7 +51,7 @@ def sources_of(split: Split) -> list[Path]:
     """The store and the files its rows came from, which no export of it may replace."""
     named = [source[key] for source in split.committed.sources for key in ("labels", "ids", "classes") if key in source]
     found = [one.get("path") for one in [*split.committed.sources, *named]]
-    return [Path(path) for path in [split.store_path, *found] if isinstance(path, str | Path)]
+    return [Path(path) for path in [split.store_path.local_path, *found] if path is not None]
 
 
 def _require_place(path: Path) -> None:

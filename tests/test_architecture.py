@@ -148,6 +148,21 @@ def test_libraries_stay_in_their_place(file: Path) -> None:
         assert relative(file).startswith(HOMES[library]), f"{relative(file)} imports {library}"
 
 
+@pytest.mark.parametrize("file", [f for f in FILES if not relative(f).startswith("actstore/storage/")], ids=relative)
+def test_where_a_store_lies_is_asked_in_storage_alone(file: Path) -> None:
+    for call in ast.walk(ast.parse(file.read_text())):
+        if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id == "isinstance":
+            kinds = {node.id for node in ast.walk(call.args[1]) if isinstance(node, ast.Name)}
+            paths = {kind for kind in kinds if kind.endswith("Path") or kind == "Place"}
+            assert not paths, f"{relative(file)}:{call.lineno} asks for {paths}; ask the place for what it can do"
+
+
+@pytest.mark.parametrize("package", RANKS)
+def test_tests_lie_in_the_rooms_of_what_they_test(package: str) -> None:
+    folders = {folder.name for folder in (ROOT / "tests" / package).iterdir() if folder.is_dir()} - {"__pycache__"}
+    assert folders <= set(ranks(package)), f"no room of {package}: {folders - set(ranks(package))}"
+
+
 def test_opening_a_store_and_taking_rows_imports_neither_torch_nor_zarr(tmp_path: Path) -> None:
     import numpy as np
 

@@ -78,8 +78,9 @@ def _zarr() -> Contender:
 
     def opened(folder: Path) -> Any:
         from actstore.layout.zarr_arrays import open_array
+        from actstore.storage.place import parse_place
 
-        return open_array(folder / "store.zarr" / "train" / "activations")
+        return open_array(parse_place(folder / "store.zarr" / "train" / "activations"))
 
     def open_take(folder: Path) -> Callable[[Rows], Values]:
         array = opened(folder)

@@ -17,7 +17,7 @@ from actstore.extraction.forward import ExtractedBatch, LocalExtraction, Wanted,
 from actstore.extraction.target import is_finished, layer_split, open_or_create, origin_of
 from actstore.images.decode import UnreadableImageError
 from actstore.images.image_set import ImageSet, Loadable
-from actstore.storage.place import Place
+from actstore.storage.place import AnyPlace, parse_place
 from actstore.store import ActivationStore
 from actstore.writing.split_writer import SplitWriter
 
@@ -44,7 +44,7 @@ class BuildOptions:
 def build(
     sets: Mapping[str, ImageSet[Loadable]],
     source: str,
-    store: Place,
+    store: AnyPlace,
     backbone: Backbone,
     options: BuildOptions = BuildOptions(),  # noqa: B008 - frozen
     progress: Progress | None = None,
@@ -56,7 +56,7 @@ def build(
     cluster: its workers decode and run the backbone, this process alone writes; the bytes are the same.
     """
     extract = _extraction(backbone, options, cluster)
-    target = open_or_create(store, sets, source, backbone, options.layout, options.views)
+    target = open_or_create(parse_place(store), sets, source, backbone, options.layout, options.views)
     for split, images in sets.items():
         if images.items:
             _build_split(target, split, images, source, backbone, options, extract, progress)

@@ -5,22 +5,15 @@ It lies inside the array's own folder, where Zarr readers look for chunks by nam
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
-import os
-import uuid
-import weakref
 from collections.abc import Iterable
-from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Protocol, Self
+from typing import Self
 
-from actstore.errors import DamagedError, LockedError
-from actstore.storage.atomic_file import storage_errors, write_all
+from actstore.errors import DamagedError
 from actstore.storage.checksum import sealed, unsealed
-from actstore.storage.object_path import ObjectPath, Version
+from actstore.storage.owned_log import OwnedLog
 from actstore.storage.place import Place
 
 LEDGER = "ledger.jsonl"
@@ -94,136 +87,11 @@ def content_hash(dtype: str, dim: int, entries: Iterable[Entry], labels_crc: int
     return "sha256:" + hashlib.sha256(text.encode()).hexdigest()
 
 
-class Ledger(Protocol):
-    """The ledger open for writing: as long as it can be appended to, nobody else writes to the split."""
-
-    def append(self, entry: Entry) -> None: ...
-    def truncate(self, length: int) -> None: ...
-    def require_own(self) -> None:
-        """LockedError where somebody else has begun to write."""
-
-    def settle(self) -> None:
-        """What was appended is final."""
-
-    def size(self) -> int: ...
-    def close(self) -> None: ...
-
-
-def open_ledger(array: Place) -> Ledger:
-    return LedgerFile(array) if isinstance(array, Path) else LedgerObject(array)
-
-
-class LedgerFile:
-    """The ledger open for writing. Holding it is holding the split's lock; a killed process lets go."""
-
-    def __init__(self, array: Path) -> None:
-        self.path = array / LEDGER
-        with storage_errors(self.path):
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            self._descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
-        try:
-            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            os.close(self._descriptor)
-            raise LockedError(f"another process is writing to {array.parent}; wait for it to end, or stop it") from None
-        self._close = weakref.finalize(self, os.close, self._descriptor)  # a writer that is dropped lets go too
-
-    def append(self, entry: Entry) -> None:
-        before = self.size()
-        with storage_errors(self.path):
-            try:
-                write_all(self._descriptor, memoryview(entry.line()))
-                os.fsync(self._descriptor)
-            except OSError:
-                os.ftruncate(self._descriptor, before)  # no half line
-                raise
-
-    def truncate(self, length: int) -> None:
-        with storage_errors(self.path):
-            os.ftruncate(self._descriptor, length)
-            os.fsync(self._descriptor)
-
-    def require_own(self) -> None:
-        """The lock sees to it."""
-
-    def settle(self) -> None:
-        """Every line was flushed to disk."""
-
-    def size(self) -> int:
-        return os.fstat(self._descriptor).st_size
-
-    def close(self) -> None:
-        self._close()  # also releases the lock
-
-
-class LedgerObject:
-    """The ledger in a bucket, where nothing can be appended to or locked: it is written anew for each chunk, on
-    condition that nobody else has done so meanwhile.
-
-    While it is open it ends in a token of its writer, without a line break, which no reader counts. Who opens it
-    next puts their own there, and the earlier writer is refused from then on: a killed one leaves no lock behind.
-    """
-
-    def __init__(self, array: ObjectPath) -> None:
-        self.path = array / LEDGER
-        self._token = b"writing " + uuid.uuid4().hex.encode()
-        self._open = True
-        data, self._version = self._read()
-        self._data = data[: data.rfind(b"\n") + 1]
-        self._replace(self._data)
-
-    def append(self, entry: Entry) -> None:
-        self._replace(self._data + entry.line())
-
-    def truncate(self, length: int) -> None:
-        if length < len(self._data):
-            self._replace(self._data[:length])
-
-    def require_own(self) -> None:
-        if not self._open or not self._read()[0].endswith(self._token):
-            raise LockedError(f"another process has begun to write to {self.path.parent.parent}; this one stops")
-
-    def settle(self) -> None:
-        if self._open:
-            self._open = False
-            self._replace(self._data)
-
-    def size(self) -> int:
-        return len(self._data)
-
-    def close(self) -> None:
-        with suppress(LockedError, OSError):  # a token that stays behind does no harm
-            self.settle()
-
-    def _replace(self, data: bytes) -> None:
-        text = data + self._token if self._open else data
-        try:
-            version = self.path.put(text, self._version)
-        except (LockedError, FileNotFoundError):
-            # a put whose answer was lost is sent again by the client, and then meets what it has itself written
-            there, version = self._read()
-            if there != text:
-                self._open = False
-                raise LockedError(
-                    f"another process has begun to write to {self.path.parent.parent}; this one stops"
-                ) from None
-        self._data, self._version = data, version
-
-    def _read(self) -> tuple[bytes, Version]:
-        """What is there now, and its version: none where there is nothing yet."""
-        try:
-            data, version = self.path.read()
-        except FileNotFoundError:
-            return b"", {}
-        return bytes(data), version
+def open_ledger(array: Place) -> OwnedLog:
+    """For writing: as long as it is open, nobody else writes to the split."""
+    return (array / LEDGER).open_log()
 
 
 def has_writer(array: Place) -> bool:
     """Whether a ledger in a bucket ends in a token: somebody writes there, or was killed."""
-    if isinstance(array, Path):
-        return False  # the lock tells
-    try:
-        data = (array / LEDGER).read_bytes()
-    except FileNotFoundError:
-        return False
-    return bool(data) and not data.endswith(b"\n")
+    return (array / LEDGER).has_log_writer()

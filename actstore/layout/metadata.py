@@ -16,8 +16,8 @@ from actstore.layout.chunk_file import chunk_path
 from actstore.spec import Json
 from actstore.storage.checksum import FIELD, document_checksum
 from actstore.storage.crc import CRC_BYTES
-from actstore.storage.object_path import Guard, ObjectPath, Version
-from actstore.storage.place import Place, read_files, write_file
+from actstore.storage.object_path import Guard, Version
+from actstore.storage.place import Place, read_files
 
 ACTIVATIONS = "activations"
 LABEL_CHUNK = 65_536  # labels and id offsets: 256 and 512 KiB
@@ -103,13 +103,10 @@ def read_document(path: Place) -> dict[str, Json]:
 
 def _read_version(path: Place) -> tuple[dict[str, Json], Version | None]:
     """The zarr.json of a group or array; of an object also which version it is."""
-    file, version = path / "zarr.json", None
+    file = path / "zarr.json"
     try:
-        if isinstance(file, ObjectPath):
-            data, version = file.read()
-            document = json.loads(bytes(data))
-        else:
-            document = json.loads(file.read_bytes())
+        data, version = file.read_version()
+        document = json.loads(bytes(data))
     except FileNotFoundError:
         raise NotAStoreError(f"{path} holds no zarr.json") from None
     except NotADirectoryError:
@@ -147,10 +144,10 @@ def seal_document(document: Mapping[str, Json]) -> bytes:
 
 def write_document(path: Place, document: Mapping[str, Json], version: Version | None = None) -> None:
     file, text = path / "zarr.json", seal_document({"attributes": {}, **document})
-    if isinstance(file, ObjectPath):
-        file.put(text, version) if version != {} else file.create(text)
-    else:  # Zarr's own writes are atomic, but not flushed to disk
-        write_file(file, text)
+    if version == {}:
+        file.create(text)
+    else:
+        file.put(text, version)
 
 
 def read_flat(path: Place, stop: int) -> NDArray[Any]:

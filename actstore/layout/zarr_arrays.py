@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,8 +19,7 @@ from actstore.errors import DamagedError, StorageError
 from actstore.layout.ledger import read_ledger
 from actstore.layout.metadata import ACTIVATIONS, DIMENSIONS, FLAT_ARRAYS, read_document, write_document
 from actstore.spec import KEY, Json, SplitSpec, StoreSpec
-from actstore.storage.bucket_client import bucket_of
-from actstore.storage.place import Place, reading_errors, remove_tree
+from actstore.storage.place import Place
 
 Files = dict[str, Buffer]  # of a Zarr hierarchy in memory
 
@@ -39,7 +37,7 @@ def create_split(path: Place, spec: StoreSpec, split: SplitSpec) -> None:
         _create_activations(files, spec, 0)
         write_document(path / ACTIVATIONS, _document(files))
     for name, (dtype, chunk) in FLAT_ARRAYS.items():
-        remove_tree(path / name)
+        (path / name).remove_tree()
         create_raw_array(path / name, name, (0,), dtype, (chunk,))
     create_group(path, {KEY: split.to_json()})
 
@@ -142,9 +140,10 @@ def metadata_difference(path: Place, expected: Mapping[str, Json], growing: bool
 
 
 def open_array(path: Place) -> zarr.Array[Any]:
-    where = path if isinstance(path, Path) else StorePath(ObjectStore(bucket_of(path.root)), path.key)
     try:
-        with reading_errors(path):
+        with path.reading_errors():
+            location = path.object_location
+            where = str(path) if location is None else StorePath(ObjectStore(location[0]), location[1])
             return zarr.open_array(where, mode="r")
     except StorageError:
         raise

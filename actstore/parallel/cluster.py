@@ -244,8 +244,3 @@ def worker_name() -> str:
     from distributed import get_worker
 
     return str(get_worker().name)
-
-
-def anywhere(place: T) -> T:
-    """The same place for a process in another working folder."""
-    return place.absolute() if isinstance(place, Path) else place

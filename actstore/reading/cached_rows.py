@@ -19,10 +19,9 @@ from actstore.reading.mapped_rows import MappedRows, OutOfMapsError
 from actstore.reading.ranged_rows import RangedRows
 from actstore.reading.zarr_rows import ZarrRows
 from actstore.spec import StoreSpec
-from actstore.storage.chunk_cache import ChunkCache
+from actstore.storage.chunk_cache import CacheSpec, ChunkCache
 from actstore.storage.crc import crc32c
-from actstore.storage.object_path import ObjectPath
-from actstore.storage.place import read_span, size_of
+from actstore.storage.place import Place
 
 _FETCHES = 4  # chunks at a time: four times 64 MiB of memory
 
@@ -30,15 +29,16 @@ _FETCHES = 4  # chunks at a time: four times 64 MiB of memory
 class CachedRows(MappedRows):
     """As MappedRows, over the chunks that are here; the others come first, or where the cache is full, row by row."""
 
-    def __init__(self, remote: RangedRows | ZarrRows, array: ObjectPath, spec: StoreSpec, rows: int) -> None:
-        assert array.cache is not None
+    def __init__(
+        self, remote: RangedRows | ZarrRows, array: Place, cache: CacheSpec, spec: StoreSpec, rows: int
+    ) -> None:
         self._remote, self._array, self._spec = remote, array, spec
         needed, split = -(-rows // spec.chunk_rows), array.parent
         self._entries = read_ledger(array)[0][:needed]
         if len(self._entries) < needed:
             raise DamagedError(f"the ledger of {split} names {len(self._entries)} chunks, expected {needed}")
         crcs = [entry.crc for entry in self._entries]
-        self._cache = ChunkCache(array.cache, str(split.parent), split.name, crcs, spec.chunk_bytes)
+        self._cache = ChunkCache(cache, str(split.parent), split.name, crcs, spec.chunk_bytes)
         self._here = np.zeros(needed, bool)  # mapped
         self._full = False
         self._lock = threading.Lock()
@@ -143,7 +143,7 @@ class CachedRows(MappedRows):
         """(chunk_rows, dim), each piece checked against its own crc."""
         path = chunk_path(self._array, chunk)
         try:
-            return decode_chunk(self._spec, read_span(path, 0, size_of(path)))
+            return decode_chunk(self._spec, path.read_span(0, path.size()))
         except FileNotFoundError:
             raise DamagedError(f"chunk {path} is missing; run `actstore verify`") from None
         except (ValueError, RuntimeError) as error:

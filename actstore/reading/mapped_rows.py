@@ -22,6 +22,7 @@ from actstore.errors import DamagedError
 from actstore.reading.checked_chunks import ChunkChecks
 from actstore.reading.read_ahead import announce, is_worthwhile
 from actstore.storage.crc import CRC_BYTES, extend_crc32c
+from actstore.storage.folder_path import FolderPath
 from actstore.storage.place import Place
 
 _MAP_FIXED = 0x10  # the same on Linux and macOS; Python's mmap does not name it
@@ -51,10 +52,10 @@ class MappedRows:
 
     decoded_rows: int | None = None
 
-    def __init__(self, array: Path, rows: int, dim: int, dtype: str, chunk_rows: int) -> None:
+    def __init__(self, array: FolderPath, rows: int, dim: int, dtype: str, chunk_rows: int) -> None:
         self._reserve(array, rows, dim, dtype, chunk_rows)
         for chunk in range(-(-rows // chunk_rows)):
-            self._mapping.map(chunk, Path(array, "c", str(chunk), "0"))
+            self._mapping.map(chunk, array / "c" / str(chunk) / "0")
 
     def _reserve(self, array: Place, rows: int, dim: int, dtype: str, chunk_rows: int) -> None:
         self.shape = (rows, dim)

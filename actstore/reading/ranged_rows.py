@@ -19,10 +19,7 @@ from actstore.layout.chunk_file import chunk_path
 from actstore.reading.checked_chunks import scan_chunks
 from actstore.spec import StoreSpec
 from actstore.storage.crc import CRC_BYTES
-from actstore.storage.object_path import ObjectPath, threads
-from actstore.storage.place import Place, read_ranges, read_span, size_of
-
-_CHUNKS_AT_ONCE = 8  # whose ranges are asked for side by side, each with up to 10 requests
+from actstore.storage.place import Place
 
 
 class RangedRows:
@@ -53,10 +50,7 @@ class RangedRows:
             a, b = part
             self._take_from(int(chunks[a]), wanted[a:b] % self._spec.chunk_rows, found[a:b])
 
-        if isinstance(self._array, ObjectPath) and len(parts) > 1:
-            list(threads(_CHUNKS_AT_ONCE, "ranges").map(fetch, parts))
-        else:
-            list(map(fetch, parts))
+        list(self._array.side_by_side(fetch, parts))
         np.take(found, back, axis=0, out=out)
         return out
 
@@ -95,7 +89,7 @@ class RangedRows:
         units, at = np.unique(rows // self._unit, return_inverse=True)
         starts = units * self._stride
         path = chunk_path(self._array, chunk)
-        pieces = self._checked(path, lambda: read_ranges(path, starts.tolist(), (starts + self._stride).tolist()))
+        pieces = self._checked(path, lambda: path.read_ranges(starts.tolist(), (starts + self._stride).tolist()))
         data = np.frombuffer(b"".join(pieces), np.uint8)
         if len(data) != len(units) * self._stride:
             raise DamagedError(f"chunk {path} is {self._what_is_wrong(path)}; run `actstore verify`")
@@ -109,14 +103,14 @@ class RangedRows:
         used = min(self._spec.chunk_rows, self.shape[0] - chunk * self._spec.chunk_rows)
         if not self._spec.shard_inner_rows and last - first == used:
             return self._read_whole(chunk)[:used]
-        data = self._checked(path, lambda: read_span(path, start, stop))
+        data = self._checked(path, lambda: path.read_span(start, stop))
         offset = unit * self._unit
         return self._rows_of(path, data)[first - offset : last - offset]
 
     def _read_whole(self, chunk: int) -> NDArray[Any]:
         """(chunk_rows, dim) of a raw chunk, against its own crc."""
         path = chunk_path(self._array, chunk)
-        data = self._checked(path, lambda: read_span(path, 0, self._spec.chunk_bytes + CRC_BYTES))
+        data = self._checked(path, lambda: path.read_span(0, self._spec.chunk_bytes + CRC_BYTES))
         return self._rows_of(path, data, self._spec.chunk_bytes)
 
     def _rows_of(self, path: Place, data: NDArray[np.uint8], checked: int = 0) -> NDArray[Any]:
@@ -138,6 +132,6 @@ class RangedRows:
 
     def _what_is_wrong(self, path: Place) -> str:
         try:
-            return f"truncated: {size_of(path)} bytes, expected {self._file_bytes}"
+            return f"truncated: {path.size()} bytes, expected {self._file_bytes}"
         except FileNotFoundError:
             return "missing"

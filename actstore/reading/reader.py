@@ -15,7 +15,6 @@ from actstore.reading.mapped_rows import MappedRows, OutOfMapsError, can_map
 from actstore.reading.ranged_rows import RangedRows
 from actstore.reading.zarr_rows import ZarrRows
 from actstore.spec import StoreSpec
-from actstore.storage.object_path import ObjectPath
 from actstore.storage.place import Place
 
 
@@ -39,18 +38,18 @@ class Rows(Protocol):
 
 def open_rows(array: Place, spec: StoreSpec, rows: int, mapped: bool = True) -> Rows:
     """`mapped=False` asks for the Zarr path, for comparison."""
-    arguments = (array, rows, spec.dim, spec.dtype, spec.chunk_rows)
-    if isinstance(array, ObjectPath):
-        remote = RangedRows(array, spec, rows) if spec.codec == "raw" else ZarrRows(*arguments)
-        if array.cache is not None and can_map(spec.chunk_bytes, -(-rows // spec.chunk_rows)):
-            with suppress(OutOfMapsError):
-                return CachedRows(remote, array, spec, rows)
-        elif array.cache is not None:
-            warnings.warn(f"chunks of {array} are no whole memory pages, so they are not cached", stacklevel=2)
-        return remote
-    if mapped and spec.is_raw and can_map(spec.chunk_bytes, -(-rows // spec.chunk_rows)):
+    layout = (rows, spec.dim, spec.dtype, spec.chunk_rows)
+    mappable = can_map(spec.chunk_bytes, -(-rows // spec.chunk_rows))
+    if mapped and array.local_path is not None and spec.is_raw and mappable:
         with suppress(OutOfMapsError):
-            return MappedRows(array, *arguments[1:])
-    if mapped and spec.codec == "raw":
-        return RangedRows(array, spec, rows)
-    return ZarrRows(*arguments)
+            return MappedRows(array.local_path, *layout)
+    fetched = RangedRows(array, spec, rows) if mapped and spec.codec == "raw" else ZarrRows(array, *layout)
+    if array.cache is None:
+        return fetched
+    if not mappable:
+        warnings.warn(f"chunks of {array} are no whole memory pages, so they are not cached", stacklevel=2)
+        return fetched
+    try:
+        return CachedRows(fetched, array, array.cache, spec, rows)
+    except OutOfMapsError:
+        return fetched

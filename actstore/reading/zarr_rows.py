@@ -12,7 +12,7 @@ from actstore.errors import DamagedError, StorageError
 from actstore.layout.chunk_file import chunk_path
 from actstore.layout.metadata import require_chunks
 from actstore.reading.checked_chunks import scan_chunks
-from actstore.storage.place import Place, reading_errors
+from actstore.storage.place import Place
 
 
 class ZarrRows:
@@ -55,7 +55,7 @@ class ZarrRows:
 
     def _read(self, rows: Any) -> NDArray[Any]:
         try:
-            with reading_errors(self._path):
+            with self._path.reading_errors():
                 return np.asarray(self._array.oindex[(rows, slice(None))])
         except StorageError:
             raise

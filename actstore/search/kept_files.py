@@ -25,7 +25,6 @@ from actstore.errors import DamagedError, InvalidInputError, StorageError, spoke
 from actstore.spec import Json
 from actstore.storage.atomic_file import storage_errors, write_atomic
 from actstore.storage.checksum import file_checksum, sealed, unsealed
-from actstore.storage.place import local_folder
 
 if TYPE_CHECKING:
     from actstore.split import Split
@@ -34,7 +33,7 @@ _TYPES = {"F16": np.float16, "F32": np.float32}
 
 
 def folder(split: Split) -> Path:
-    return local_folder(split.store_path, "search") / split.name
+    return split.store_path.side_folder("search") / split.name
 
 
 def publish(split: Split, name: str, suffix: str, settings: Mapping[str, Json], write: Callable[[Path], None]) -> Path:

@@ -8,7 +8,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from copy import copy
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import dask
@@ -21,7 +20,7 @@ from actstore.errors import ActstoreError
 from actstore.layout.chunk_file import chunk_path
 from actstore.layout.metadata import read_attributes, require_chunks
 from actstore.layout.zarr_arrays import create_raw_array, open_array
-from actstore.parallel.cluster import Cluster, anywhere
+from actstore.parallel.cluster import Cluster
 from actstore.statistics.moments import (
     Moments,
     Sums,
@@ -34,7 +33,7 @@ from actstore.statistics.moments import (
 )
 from actstore.statistics.spans import SUMS_BYTES, Span, plan_spans
 from actstore.storage.crc import crc32c
-from actstore.storage.place import Place, reading_errors, remove_tree, write_chunk
+from actstore.storage.place import Place, write_chunk
 
 if TYPE_CHECKING:
     from actstore.split import Split
@@ -101,7 +100,7 @@ def _compute(split: Split, first: int, progress: Progress | None, cluster: Clust
     if cluster is None:
         return to_moments(_sum_here(split, spans, pivot, whole, progress), pivot)
     shared = copy(split)
-    shared.store_path = anywhere(split.store_path)
+    shared.store_path = split.store_path.absolute()
     tasks = (_SumTask(shared, span, pivot) for span in spans)
     # Added up here and not by a task: with its worker all that was summed so far would be lost.
     for part, span in zip(cluster.map(f"sum-{split.name}", _sum_span, tasks), spans, strict=True):
@@ -188,7 +187,7 @@ def _read(path: Place) -> NDArray[Any]:
     """A kept array. In a bucket its chunk and its metadata are written one after the other: the crc joins them."""
     array = open_array(path)
     require_chunks(path, [0] if array.size else [], array.ndim)
-    with reading_errors(path):
+    with path.reading_errors():
         values = np.asarray(array[...])
     if array.attrs.get("crc", crc32c(values)) != crc32c(values):
         raise ValueError(f"{path} is not the array that its metadata describes")
@@ -206,21 +205,13 @@ def _save(split: Split, statistics: ClassStatistics) -> None:
 
 
 def _replace(place: Place, values: NDArray[Any], content: str) -> None:
-    fresh = place.parent / f".{place.name}.{os.getpid()}" if isinstance(place, Path) else place
-    remove_tree(fresh)
-    try:
+    with place.replacing() as fresh:
         # the chunk first: what a reader finds with a zarr.json is whole
         if values.size:
             write_chunk(chunk_path(fresh, 0, values.ndim), values)
         chunks = tuple(max(1, length) for length in values.shape)
         facts = {"content": content, "crc": crc32c(values)}
         create_raw_array(fresh, place.name, values.shape, values.dtype.str[1:], chunks, facts)
-        if isinstance(place, Path):
-            remove_tree(place)
-            Path(place.parent, fresh.name).rename(place)
-    except OSError:
-        remove_tree(fresh)
-        raise
 
 
 def _dense(moments: Moments, classes: int, dim: int) -> ClassStatistics:

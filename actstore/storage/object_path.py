@@ -1,4 +1,4 @@
-"""Objects of a bucket, used like the files of a folder.
+"""Objects of a bucket as a `Place`: used like the files of a folder.
 
 An object appears whole or not at all, so a put needs no temporary name. Where two processes might write the
 same one, the put is conditional: on there being none yet, or on its being the version that was read.
@@ -10,10 +10,12 @@ import os
 import re
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,31 +23,33 @@ from numpy.typing import NDArray
 from actstore.errors import InvalidInputError, LockedError, StorageError
 from actstore.storage.atomic_file import Data, as_bytes
 from actstore.storage.bucket_client import bucket_of, object_errors
+from actstore.storage.chunk_cache import CacheSpec
+from actstore.storage.owned_log import TokenedObject
+from actstore.storage.stray_files import is_stray
 
 if TYPE_CHECKING:
-    from actstore.storage.chunk_cache import CacheSpec
+    from obstore.store import ObjectStore
 
 SCHEMES = ("s3", "gs", "memory")
 _ADJACENT = 4096  # bytes between two ranges that are cheaper to fetch than another request
 _PART = 8 << 20  # bytes: a longer span is fetched in parts, side by side
 _UPLOADS, _DOWNLOADS = 4, 16  # at a time; one connection to S3 gives 50-100 MB/s
+_READS = 8  # of files or of their ranges, side by side; ranges of one file make up to 10 requests
+T = TypeVar("T")
+U = TypeVar("U")
 Version = dict[str, str]
 Guard = Callable[[], None]
 
 
 @dataclass(frozen=True)
 class ObjectPath:
-    """The name of an object, or of all that begin with it: root "s3://bucket", key "imagenet.zarr/train".
-
-    cache: where chunks that were read are kept on this machine; see cache.py.
-    """
+    """The name of an object, or of all that begin with it: root "s3://bucket", key "imagenet.zarr/train"."""
 
     root: str
     key: str
-    cache: CacheSpec | None = field(default=None, compare=False)
 
     @classmethod
-    def parse(cls, url: str, cache: CacheSpec | None = None) -> ObjectPath:
+    def parse(cls, url: str) -> Self:
         matched = re.fullmatch(r"([a-z0-9]+)://([^/]+)/*(.*?)/*", url)
         if matched is None or matched[1] not in SCHEMES:
             schemes = " or ".join(f"{scheme}://BUCKET/NAME" for scheme in SCHEMES[:2])
@@ -54,25 +58,46 @@ class ObjectPath:
             raise InvalidInputError(f"{url!r} has an empty part, '.' or '..' in its name; give the plain name")
         if find_spec("obstore") is None:
             raise StorageError(f"{url} needs the obstore package: pip install 'actstore[remote]'")
-        return cls(f"{matched[1]}://{matched[2]}", matched[3], cache)
+        return cls(f"{matched[1]}://{matched[2]}", matched[3])
 
     @property
     def name(self) -> str:
         return self.key.rpartition("/")[2]
 
     @property
-    def parent(self) -> ObjectPath:
+    def parent(self) -> Self:
         return replace(self, key=self.key.rpartition("/")[0])
 
     @property
     def bucket(self) -> str:
         return self.root.partition("://")[2]
 
-    def __truediv__(self, part: str) -> ObjectPath:
+    def __truediv__(self, part: str) -> Self:
         return replace(self, key=f"{self.key}/{part}" if self.key else part)
 
     def __str__(self) -> str:
         return f"{self.root}/{self.key}"
+
+    def absolute(self) -> Self:
+        return self
+
+    @property
+    def local_path(self) -> None:
+        return None
+
+    @property
+    def cache(self) -> CacheSpec | None:
+        return None
+
+    def with_cache(self, cache: CacheSpec) -> CachedObjectPath:
+        return CachedObjectPath(self.root, self.key, cache)
+
+    def uncached(self) -> ObjectPath:
+        return ObjectPath(self.root, self.key)
+
+    def side_folder(self, what: str) -> Path:
+        user = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "actstore"
+        return (self.cache or CacheSpec(user)).folder_of(str(self)).with_suffix(f".{what}")
 
     def exists(self) -> bool:
         """Whether there is an object of this very name."""
@@ -85,7 +110,7 @@ class ObjectPath:
             return False
         return True
 
-    def iterdir(self) -> Iterator[ObjectPath]:
+    def iterdir(self) -> Iterator[Self]:
         """The folders and objects directly below."""
         import obstore
 
@@ -94,10 +119,18 @@ class ObjectPath:
         for key in (*found["common_prefixes"], *(entry["path"] for entry in found["objects"])):
             yield replace(self, key=key)
 
-    def read_bytes(self) -> bytes:
-        return bytes(self.read()[0])
+    def children(self) -> list[Self]:
+        # a listing gives folders and objects alike; only the store's own metadata is an object at its top
+        below = (entry for entry in self.iterdir() if not is_stray(entry.name) and entry.name != "zarr.json")
+        return sorted(below, key=lambda entry: entry.name)
 
-    def read(self) -> tuple[memoryview, Version]:
+    def has_entries(self, besides: str = "") -> bool:
+        return any(not is_stray(entry.name) and entry.name != besides for entry in self.iterdir())
+
+    def read_bytes(self) -> bytes:
+        return bytes(self.read_version()[0])
+
+    def read_version(self) -> tuple[memoryview, Version]:
         """The whole object, and which version of it this is."""
         import obstore
 
@@ -136,11 +169,24 @@ class ObjectPath:
         list(threads(_DOWNLOADS, "download").map(fetch, range(start, stop, _PART)))
         return out
 
-    def put(self, data: Data, condition: Version | None = None) -> Version:
-        """Write an object. condition: the version it must have now, {} for none at all; else LockedError."""
+    def side_by_side(self, read: Callable[[T], U], parts: Sequence[T]) -> Iterator[U]:
+        return map(read, parts) if len(parts) < 2 else threads(_READS, "read").map(read, parts)
+
+    def reading_errors(self) -> AbstractContextManager[None]:
+        return object_errors(self)
+
+    @property
+    def object_location(self) -> tuple[ObjectStore, str]:
+        return bucket_of(self.root), self.key
+
+    def begin_write(self, *parts: Data, guard: Guard | None = None) -> Upload:
+        return Upload(self, *parts, guard=guard)
+
+    def put(self, data: Data, version: Version | None = None) -> Version:
+        """Write an object. version: the one it must have now, {} for none at all; else LockedError."""
         import obstore
 
-        mode: Any = "overwrite" if condition is None else condition or "create"
+        mode: Any = "overwrite" if version is None else version or "create"
         with object_errors(self):
             done = obstore.put(bucket_of(self.root), self.key, as_bytes(data).data, mode=mode, use_multipart=False)
         return _version(done)
@@ -148,9 +194,9 @@ class ObjectPath:
     def create(self, data: Data) -> None:
         """Write an object that does not exist yet; LockedError where there is another."""
         try:
-            self.put(data, condition={})
+            self.put(data, version={})
         except LockedError:
-            if self.read()[0] != as_bytes(data).data:  # else a put whose answer was lost was sent again
+            if self.read_version()[0] != as_bytes(data).data:  # else a put whose answer was lost was sent again
                 raise
 
     def unlink(self) -> None:
@@ -166,14 +212,48 @@ class ObjectPath:
         with object_errors(self):
             return sum(entry["size"] for page in obstore.list(bucket_of(self.root), self.key) for entry in page)
 
-    def remove_tree(self) -> None:
-        """Every object whose name begins with this one's as a folder."""
+    def remove_tree(self, keep_top: bool = False) -> None:
+        """Every object whose name begins with this one's as a folder; a bucket has no folders that could stay."""
         import obstore
 
         with object_errors(self):
             bucket = bucket_of(self.root)
             for page in obstore.list(bucket, self.key):
                 obstore.delete(bucket, [entry["path"] for entry in page])
+
+    @contextmanager
+    def replacing(self) -> Iterator[Self]:
+        """The place itself: objects cannot be renamed. Metadata is to be written last, so what has one is whole."""
+        self.remove_tree()
+        try:
+            yield self
+        except OSError:
+            self.remove_tree()
+            raise
+
+    def changing(self) -> AbstractContextManager[None]:
+        return nullcontext()  # no lock: the put that ends the change is conditional
+
+    def open_log(self) -> TokenedObject:
+        return TokenedObject(self)
+
+    def has_log_writer(self) -> bool:
+        try:
+            data = self.read_bytes()
+        except FileNotFoundError:
+            return False
+        return bool(data) and not data.endswith(b"\n")
+
+
+@dataclass(frozen=True)
+class CachedObjectPath(ObjectPath):
+    """The same of a store whose chunks are kept on this machine when they were fetched (chunk_cache.py)."""
+
+    kept_at: CacheSpec = field(compare=False)
+
+    @property
+    def cache(self) -> CacheSpec:
+        return self.kept_at
 
 
 class Upload:
@@ -208,7 +288,7 @@ def _put_guarded(path: ObjectPath, body: bytes, guard: Guard) -> None:
             path.put(body, condition)
             return
         except LockedError:
-            there, condition = path.read()
+            there, condition = path.read_version()
             if there == body:  # left by a killed process, or a put that was sent twice
                 return
             guard()

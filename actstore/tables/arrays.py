@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,7 +11,7 @@ from numpy.typing import ArrayLike
 from actstore.creation import require_free
 from actstore.errors import InvalidInputError, LockedError
 from actstore.spec import parse_split_name
-from actstore.storage.place import Place, parse_place, remove_tree
+from actstore.storage.place import AnyPlace, parse_place
 from actstore.store import ActivationStore
 from actstore.tables.importing import fill_split, open_or_create
 from actstore.tables.row_source import ArrayRows, Table
@@ -21,7 +20,7 @@ Arrays = tuple[ArrayLike, ArrayLike | None] | tuple[ArrayLike, ArrayLike | None,
 
 
 def from_arrays(
-    path: str | Place, splits: Mapping[str, Arrays], classes: Sequence[str] | None = None, **options: Any
+    path: AnyPlace, splits: Mapping[str, Arrays], classes: Sequence[str] | None = None, **options: Any
 ) -> ActivationStore:
     """A store from {split: (activations (n, dim), labels (n,)[, ids])}; options as for `create`.
 
@@ -34,7 +33,7 @@ def from_arrays(
         raise InvalidInputError("from_arrays needs at least one split, such as {'train': (activations, labels)}")
     place = parse_place(path)
     require_free(place)
-    existed = isinstance(place, Path) and place.exists()
+    existed = place.exists()  # as an empty folder
     store = open_or_create(place, tables, classes, **options)
     try:
         for name, table in tables.items():
@@ -42,9 +41,7 @@ def from_arrays(
     except LockedError:  # somebody else writes there: it is not ours to remove
         raise
     except BaseException:
-        remove_tree(place)
-        if existed and isinstance(place, Path):
-            place.mkdir()  # it was there before, and empty
+        place.remove_tree(keep_top=existed)
         raise
     return store
 

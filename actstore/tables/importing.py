@@ -14,7 +14,7 @@ from actstore.layout.ledger import read_ledger
 from actstore.layout.metadata import ACTIVATIONS
 from actstore.layout.source_history import CONTENT, FileContent, find_source
 from actstore.spec import Json, default_chunk_rows
-from actstore.storage.place import Place, remove_tree
+from actstore.storage.place import AnyPlace, parse_place
 from actstore.store import ActivationStore, open
 from actstore.tables.array_files import as_text, open_tables, read_column
 from actstore.tables.rounding import Rounding, natural_dtype
@@ -68,7 +68,7 @@ def read_request(request: ImportRequest) -> tuple[dict[str, Table], list[str] | 
 
 def import_file(
     request: ImportRequest,
-    store: Place,
+    store: AnyPlace,
     progress: Progress | None = None,
     restart: bool = False,
     rounding: Rounding | None = None,
@@ -89,7 +89,7 @@ def import_file(
 
 def append_file(
     request: ImportRequest,
-    store: Place,
+    store: AnyPlace,
     progress: Progress | None = None,
     restart: bool = False,
     rounding: Rounding | None = None,
@@ -185,16 +185,17 @@ def check_table(table: Table, split: str, dim: int) -> None:
 
 
 def open_or_create(
-    path: Place, tables: Mapping[str, Table], classes: Sequence[str] | None, **options: Any
+    given: AnyPlace, tables: Mapping[str, Table], classes: Sequence[str] | None, **options: Any
 ) -> ActivationStore:
     """The store at a path, or a new one shaped by the tables it will hold."""
+    path = parse_place(given)
     dims = {table.activations.shape[1] for table in tables.values()}
     if len(dims) != 1:
         raise InvalidInputError(f"all splits of a store have one dim; these have {sorted(dims)}")
     for split, table in tables.items():
         check_table(table, split, *dims)
     if (path / "zarr.json").exists() and _holds_nothing(open(path)):
-        remove_tree(path)  # what a refused first block leaves: another dtype or class list may come now
+        path.remove_tree()  # what a refused first block leaves: another dtype or class list may come now
     if (path / "zarr.json").exists():
         store = open(path)
         for table in tables.values():

@@ -14,7 +14,7 @@ from actstore.layout.zarr_arrays import create_group
 from actstore.spec import KEY, SplitSpec, StoreSpec
 from actstore.storage.checksum import FIELD
 from actstore.storage.crc import crc32c
-from actstore.storage.place import Place, children, has_entries, write_file
+from actstore.storage.place import Place, write_file
 
 _LINE = re.compile(rb',\n    "' + FIELD.encode() + rb'": "([0-9a-f]{8})"')
 _MOST_BYTES = 1 << 20  # a megabyte is tried bit by bit in some minutes
@@ -28,7 +28,7 @@ def restore_groups(path: Place) -> list[tuple[str, str]]:
     if (said := _restore_store(path)) is not None:
         outcomes.append((str(path / "zarr.json"), said))
     spec = StoreSpec.from_json(read_attributes(path).get(KEY, {}), str(path))
-    found = ((entry, _restore_split(entry, spec)) for entry in children(path))
+    found = ((entry, _restore_split(entry, spec)) for entry in path.children())
     return outcomes + [(str(entry / "zarr.json"), said) for entry, said in found if said is not None]
 
 
@@ -44,7 +44,7 @@ def _restore_store(path: Place) -> str | None:
 
 
 def _restore_split(path: Place, spec: StoreSpec) -> str | None:
-    if not has_entries(path / ACTIVATIONS) or _is_sound(path):
+    if not (path / ACTIVATIONS).has_entries() or _is_sound(path):
         return None
     if _mend_bit(path):
         return "repaired: one bit of it was flipped"
@@ -91,7 +91,7 @@ def _mend_bit(path: Place) -> bool:
 
 def _describe_again(path: Place, store: StoreSpec) -> SplitSpec:
     """What a finished split says of itself, but for its sources and its history."""
-    if has_entries(path / ACTIVATIONS / "pending"):
+    if (path / ACTIVATIONS / "pending").has_entries():
         raise DamagedError("a build or an append was under way; restore the file from a backup")
     entries, length = read_ledger(path / ACTIVATIONS)
     rows = sum(entry.rows for entry in entries)

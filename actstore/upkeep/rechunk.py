@@ -5,7 +5,6 @@ from __future__ import annotations
 import shutil
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from pathlib import Path
 
 import numpy as np
 
@@ -15,7 +14,7 @@ from actstore.layout.ledger import open_ledger
 from actstore.layout.metadata import ACTIVATIONS
 from actstore.spec import SplitSpec, default_chunk_rows
 from actstore.split import Split
-from actstore.storage.place import Place, parse_place, remove_tree
+from actstore.storage.place import AnyPlace, Place, parse_place
 from actstore.store import ActivationStore, open
 from actstore.tables.copying import copy_rows, split_table
 from actstore.tables.importing import Progress
@@ -26,8 +25,8 @@ _NEW, _OLD = ".rechunked", ".before-rechunk"
 
 
 def rechunk(
-    store: str | Place,
-    out: str | Place | None = None,
+    store: AnyPlace,
+    out: AnyPlace | None = None,
     chunk_rows: int | None = None,
     progress: Progress | None = None,
     restart: bool = False,
@@ -40,22 +39,22 @@ def rechunk(
     place = parse_place(store)
     if out is not None:
         return _copy(open(place), parse_place(out), chunk_rows, progress, restart)
-    if not isinstance(place, Path):
+    if place.local_path is None:
         raise InvalidInputError(f"{place} cannot be replaced in one step; name a new store for the outcome")
-    place = place.resolve()
-    fresh, old = (place.with_name(place.name + ending) for ending in (_NEW, _OLD))
-    if old.exists() and not place.exists():  # killed between the two renames
-        fresh.rename(place)
+    folder = place.local_path.resolve()
+    fresh, old = (folder.with_name(folder.name + ending) for ending in (_NEW, _OLD))
+    if old.exists() and not folder.exists():  # killed between the two renames
+        fresh.rename(folder)
     if restart and not old.exists():
-        remove_tree(fresh)
+        shutil.rmtree(fresh, ignore_errors=True)
     if not old.exists():
-        source = open(place)
+        source = open(folder)
         with _all_splits_locked(source):
-            _copy(source, fresh, chunk_rows, progress, restart)
-            place.rename(old)
-            fresh.rename(place)
+            _copy(source, parse_place(fresh), chunk_rows, progress, restart)
+            folder.rename(old)
+            fresh.rename(folder)
     shutil.rmtree(old)
-    return open(place)
+    return open(folder)
 
 
 def _copy(

@@ -12,7 +12,7 @@ from actstore.compute.tensors import convert_into
 from actstore.errors import ActstoreError, InvalidInputError, LockedError
 from actstore.extraction.rebuild import reopen_images
 from actstore.layout.image_ids import encode_ids
-from actstore.layout.ledger import Ledger, has_writer, open_ledger, read_ledger
+from actstore.layout.ledger import has_writer, open_ledger, read_ledger
 from actstore.layout.metadata import ACTIVATIONS, FLAT_ARRAYS, write_document
 from actstore.layout.zarr_arrays import expected_document
 from actstore.search.kept_files import remove
@@ -20,7 +20,8 @@ from actstore.spec import Json, SplitSpec
 from actstore.split import Split
 from actstore.statistics.class_statistics import NAMES as STATISTICS
 from actstore.storage.crc import crc32c
-from actstore.storage.place import Place, remove_tree
+from actstore.storage.owned_log import OwnedLog
+from actstore.storage.place import Place
 from actstore.store import ActivationStore
 from actstore.tables.importing import ImportRequest, check_table, read_request
 from actstore.tables.row_source import Table
@@ -49,13 +50,13 @@ def repair(store: ActivationStore, faults: list[Fault]) -> list[tuple[Fault, str
     return outcomes
 
 
-def _repair_one(store: ActivationStore, name: str, split: SplitSpec, fault: Fault, lock: Ledger) -> str:
+def _repair_one(store: ActivationStore, name: str, split: SplitSpec, fault: Fault, lock: OwnedLog) -> str:
     path = store.path / name
     try:
         if fault.kind == "non-finite":
             return "left: the rows were written like this; build the split again from a clean source"
         if fault.array in STATISTICS:
-            remove_tree(path / fault.array)
+            (path / fault.array).remove_tree()
             return "removed: statistics are computed again when asked for"
         if fault.array.startswith(BESIDE):
             remove(Split(store.path, name, store.spec, split), fault.array.removeprefix(BESIDE))
@@ -74,7 +75,7 @@ def _repair_one(store: ActivationStore, name: str, split: SplitSpec, fault: Faul
     return "repaired from its source"
 
 
-def _rewrite_chunk(store: ActivationStore, path: Place, split: SplitSpec, chunk: int, lock: Ledger) -> None:
+def _rewrite_chunk(store: ActivationStore, path: Place, split: SplitSpec, chunk: int, lock: OwnedLog) -> None:
     spec = store.spec.of_split(split)
     entry = read_ledger(path / ACTIVATIONS)[0][chunk]
     values = np.zeros((spec.chunk_rows, spec.dim), "<" + spec.dtype)
@@ -90,7 +91,7 @@ def _rewrite_chunk(store: ActivationStore, path: Place, split: SplitSpec, chunk:
     begin_storing(path / ACTIVATIONS, spec, chunk, values, crc, lock)[0].finish()
 
 
-def _rewrite_labels_and_ids(store: ActivationStore, path: Place, split: SplitSpec, lock: Ledger) -> None:
+def _rewrite_labels_and_ids(store: ActivationStore, path: Place, split: SplitSpec, lock: OwnedLog) -> None:
     label_of = {name: label for label, name in enumerate(store.classes)}
 
     parts = []

@@ -21,13 +21,13 @@ from actstore.layout.chunk_file import chunk_path
 from actstore.layout.ledger import LEDGER, Entry, content_hash, read_ledger
 from actstore.layout.metadata import ACTIVATIONS, FLAT_ARRAYS, read_attributes, read_flat
 from actstore.layout.zarr_arrays import expected_document, metadata_difference, open_array
-from actstore.parallel.cluster import Cluster, anywhere
+from actstore.parallel.cluster import Cluster
 from actstore.search.kept_files import damaged
 from actstore.spec import KEY, SplitSpec, StoreSpec
 from actstore.split import Split
 from actstore.statistics.class_statistics import NAMES as STATISTICS
 from actstore.storage.crc import CRC_BYTES, crc32c
-from actstore.storage.place import Place, children, has_entries, read_files
+from actstore.storage.place import Place, read_files
 from actstore.store import ActivationStore
 
 Kind = Literal["missing", "truncated", "corrupt", "non-finite", "metadata"]
@@ -74,13 +74,13 @@ def verify_store(
 def readable_splits(store: ActivationStore) -> tuple[dict[str, SplitSpec], list[Fault]]:
     """The splits whose metadata can be read, and a fault for each of the others."""
     found, faults = {}, []
-    for entry in children(store.path):
+    for entry in store.path.children():
         try:
             if not (entry / "zarr.json").exists():
                 continue
             if KEY in (attributes := read_attributes(entry)):
                 found[entry.name] = SplitSpec.from_json(attributes[KEY], str(entry))
-            elif has_entries(entry / ACTIVATIONS):
+            elif (entry / ACTIVATIONS).has_entries():
                 raise DamagedError(f"{entry / 'zarr.json'} holds no {KEY!r} attribute")
         except ActstoreError as error:
             faults.append(Fault(entry.name, GROUP, -1, "metadata", str(error), str(entry / "zarr.json")))
@@ -89,8 +89,8 @@ def readable_splits(store: ActivationStore) -> tuple[dict[str, SplitSpec], list[
 
 def _lost_splits(store: ActivationStore) -> Iterator[Fault]:
     """Folders with rows but without the metadata that makes them a split."""
-    for entry in children(store.path):
-        if not (entry / "zarr.json").exists() and has_entries(entry / ACTIVATIONS):
+    for entry in store.path.children():
+        if not (entry / "zarr.json").exists() and (entry / ACTIVATIONS).has_entries():
             yield Fault(entry.name, GROUP, -1, "metadata", f"{entry / 'zarr.json'} is lost")
 
 
@@ -102,7 +102,7 @@ def verify_split(
     except ActstoreError as error:
         return [Fault(path.name, "ledger", -1, "metadata", str(error), str(path / ACTIVATIONS / LEDGER))]
     faults = list(_metadata_faults(path, spec, split, entries))
-    where = path if cluster is None else anywhere(path)
+    where = path if cluster is None else path.absolute()
     tasks = [_CheckTask(where, spec, entry) for entry in entries]
     checked = _checked_here(tasks) if cluster is None else cluster.map(f"verify-{path.name}", _check, tasks)
     for fault, entry in zip(checked, entries, strict=True):
@@ -111,7 +111,7 @@ def verify_split(
             progress(entry.rows)
     unreadable = {fault.array for fault in faults}
     for name in (*FLAT_ARRAYS, *STATISTICS):
-        if (name in FLAT_ARRAYS and name not in unreadable) or (name in STATISTICS and has_entries(path / name)):
+        if (name in FLAT_ARRAYS and name not in unreadable) or (name in STATISTICS and (path / name).has_entries()):
             faults += _raw_array_faults(path, name)
     if not any(fault.array in FLAT_ARRAYS for fault in faults):
         faults += _column_faults(path, split)
@@ -210,7 +210,7 @@ def check_activations(path: Place, spec: StoreSpec, entry: Entry) -> Fault | Non
 
 def _is_growing(path: Place) -> bool:
     """Whether an append is in flight."""
-    return has_entries(path / ACTIVATIONS / "pending")
+    return (path / ACTIVATIONS / "pending").has_entries()
 
 
 def _raw_array_faults(path: Place, name: str) -> Iterator[Fault]:

@@ -15,11 +15,12 @@ from numpy.typing import NDArray
 
 from actstore.layout.chunk_encoding import encode_chunk
 from actstore.layout.chunk_file import chunk_path
-from actstore.layout.ledger import Entry, Ledger
+from actstore.layout.ledger import Entry
 from actstore.layout.metadata import ACTIVATIONS
 from actstore.spec import StoreSpec
 from actstore.storage.crc import crc32c, extend_crc32c
-from actstore.storage.place import Place, Storing, begin_write
+from actstore.storage.owned_log import OwnedLog
+from actstore.storage.place import Place, Storing
 from actstore.writing.pending_rows import LabelsAndIds, Pending
 
 _BUFFERS = 3  # one being filled, one being written, one waiting
@@ -32,7 +33,7 @@ class ChunkWriter:
     enters the chunk in the ledger. Both keep the order of chunks.
     """
 
-    def __init__(self, split: Place, spec: StoreSpec, ledger: Ledger, pending: Pending) -> None:
+    def __init__(self, split: Place, spec: StoreSpec, ledger: OwnedLog, pending: Pending) -> None:
         self._array = split / ACTIVATIONS
         self._spec = spec
         self._ledger = ledger
@@ -94,7 +95,7 @@ class ChunkWriter:
         try:
             with self._stopping_at_first_error():
                 sidecar.finish()
-                self._ledger.append(replace(entry, stored=file.finish()))
+                self._ledger.append(replace(entry, stored=file.finish()).line())
                 self._pending.forget_kept(entry.chunk * self._spec.chunk_rows + entry.rows)
         except BaseException:
             sidecar.abandon()
@@ -114,10 +115,10 @@ class ChunkWriter:
 
 
 def begin_storing(
-    array: Place, spec: StoreSpec, chunk: int, values: NDArray[Any], crc: int, ledger: Ledger
+    array: Place, spec: StoreSpec, chunk: int, values: NDArray[Any], crc: int, ledger: OwnedLog
 ) -> tuple[Storing, int | None]:
     """Write one whole chunk. Returns it on its way, and the crc of its file where the file does not carry that of
     its values."""
     parts = encode_chunk(spec, values, crc)
     file_crc = None if spec.is_raw else reduce(extend_crc32c, parts, 0)
-    return begin_write(chunk_path(array, chunk), *parts, guard=ledger.require_own), file_crc
+    return chunk_path(array, chunk).begin_write(*parts, guard=ledger.require_own), file_crc

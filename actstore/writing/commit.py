@@ -10,11 +10,12 @@ import numpy as np
 from actstore.errors import DamagedError
 from actstore.layout.flat_array import FlatAppender
 from actstore.layout.image_ids import offsets_of
-from actstore.layout.ledger import Entry, Ledger, content_hash, read_ledger
+from actstore.layout.ledger import Entry, content_hash, read_ledger
 from actstore.layout.metadata import ACTIVATIONS, resize, write_attributes
 from actstore.spec import KEY, Json, SplitSpec, StoreSpec
 from actstore.storage.crc import extend_crc32c
 from actstore.storage.object_path import Guard
+from actstore.storage.owned_log import OwnedLog
 from actstore.storage.place import Place
 from actstore.writing.pending_rows import LabelsAndIds, Pending
 
@@ -25,7 +26,7 @@ def commit(
     before: SplitSpec,
     expected: int,
     pending: Pending,
-    ledger: Ledger,
+    ledger: OwnedLog,
     sources: Sequence[Mapping[str, Json]],
 ) -> SplitSpec:
     """Make the `expected` rows, every one of which the ledger must name, part of the split; sources: of all of them."""

@@ -23,17 +23,8 @@ from numpy.typing import NDArray
 from actstore.errors import IncompleteError
 from actstore.spec import Json, SplitSpec
 from actstore.storage.crc import CRC_BYTES, chunk_parts, crc32c
-from actstore.storage.object_path import Guard, ObjectPath
-from actstore.storage.place import (
-    Place,
-    Storing,
-    begin_write,
-    children,
-    has_entries,
-    read_file,
-    remove_tree,
-    write_file,
-)
+from actstore.storage.object_path import Guard
+from actstore.storage.place import Place, Storing, read_file, write_file
 
 
 @dataclass(frozen=True)
@@ -68,11 +59,7 @@ class Pending:
         return (self.path / "source.json").exists()
 
     def begin(self, source: Mapping[str, Json] | None) -> None:
-        place, text = self.path / "source.json", json.dumps(source, sort_keys=True).encode()
-        if isinstance(place, ObjectPath):
-            place.create(text)  # of two builds that begin at once, one
-        else:
-            write_file(place, text)
+        (self.path / "source.json").create(json.dumps(source, sort_keys=True).encode())  # of two at once, one succeeds
 
     def require_source(self, source: Mapping[str, Json] | None) -> None:
         """A resumed build must bring what the interrupted one began with: rows are never mixed."""
@@ -94,7 +81,7 @@ class Pending:
 
     def begin_chunk(self, chunk: int, rows: LabelsAndIds, guard: Guard) -> Storing:
         """Labels and ids of a chunk, to be finished before its line in the ledger."""
-        return begin_write(self._file(chunk), _packed(rows), guard=guard)
+        return self._file(chunk).begin_write(_packed(rows), guard=guard)
 
     def read(self, chunk: int) -> LabelsAndIds:
         with np.load(io.BytesIO(read_file(self._file(chunk)).data), allow_pickle=False) as arrays:
@@ -138,8 +125,8 @@ class Pending:
 
     def remove_kept(self) -> None:
         """Remove every piece, known or not."""
-        if has_entries(self.path):
-            for entry in children(self.path):
+        if self.path.has_entries():
+            for entry in self.path.iterdir():
                 if re.fullmatch(r"open-\d+\.npz(\.part)?", entry.name):
                     entry.unlink()
         self._open, self._last = set(), (-1, 0)
@@ -149,7 +136,7 @@ class Pending:
 
     def remove(self) -> None:
         self.remove_kept()  # before what says whose they are
-        remove_tree(self.path)
+        self.path.remove_tree()
 
     def _file(self, chunk: int) -> Place:
         return self.path / f"rows-{chunk}.npz"

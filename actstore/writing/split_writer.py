@@ -28,7 +28,7 @@ from actstore.parallel.signals import terminated_as_interrupted
 from actstore.reading.reader import open_rows
 from actstore.spec import KEY, Json, SplitSpec, StoreSpec
 from actstore.storage.crc import crc32c
-from actstore.storage.place import Place, has_entries, remove_tree, uncached
+from actstore.storage.place import Place
 from actstore.writing.chunk_writer import ChunkWriter, begin_storing
 from actstore.writing.commit import commit
 from actstore.writing.pending_rows import LabelsAndIds, OpenRows, Pending
@@ -55,7 +55,7 @@ class SplitWriter:
         restart: bool = False,
         new: SplitSpec | None = None,
     ) -> None:
-        self._split, self._source = uncached(store) / name, source
+        self._split, self._source = store.uncached() / name, source
         self._labels_of = {name: label for label, name in enumerate(spec.classes)}
         self._ledger = open_ledger(self._split / ACTIVATIONS)
         self._closed = False
@@ -214,7 +214,7 @@ class SplitWriter:
         """Find out where to go on; returns the rows of the open chunk that were kept."""
         _, whole = read_ledger(self._split / ACTIVATIONS)
         self._ledger.truncate(whole)  # drop half a line
-        if has_entries(self._pending.path) and self._pending.is_left_over(self.committed, whole):
+        if self._pending.path.has_entries() and self._pending.is_left_over(self.committed, whole):
             self._pending.remove()  # killed between commit and cleaning up
         if self._pending.exists() and restart:
             self._discard()
@@ -240,7 +240,7 @@ class SplitWriter:
         """Back to what was committed: cut the last chunk, remove later ones, forget pending rows."""
         rows, chunk_rows = self.committed.rows, self._spec.chunk_rows
         for chunk in range(-(-rows // chunk_rows), len(read_ledger(self._split / ACTIVATIONS)[0]) + 2):
-            remove_tree(chunk_path(self._split / ACTIVATIONS, chunk).parent)
+            chunk_path(self._split / ACTIVATIONS, chunk).parent.remove_tree()
         if rows % chunk_rows:
             chunk = rows // chunk_rows
             values = np.zeros((chunk_rows, self._spec.dim), "<" + self._spec.dtype)

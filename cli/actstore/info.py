@@ -29,15 +29,13 @@ def info(store: Place, list_classes: bool, list_skipped: bool, as_json: bool) ->
 def describe(path: Place) -> dict[str, Any]:
     import actstore
     from actstore.reading.mapped_rows import can_map
-    from actstore.storage.object_path import ObjectPath
-    from actstore.storage.place import tree_size
 
     store = actstore.open(path)
-    spec, remote = store.spec, isinstance(path, ObjectPath)
+    spec, remote = store.spec, path.local_path is None
     splits = []
     for name, split in store.splits.items():
         own = spec.of_split(split)
-        size = tree_size(path / name)
+        size = (path / name).tree_size()
         splits.append(
             {
                 "split": name,

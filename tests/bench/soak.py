@@ -31,7 +31,7 @@ import numpy as np
 import actstore
 from actstore.bench.measure import Result
 from actstore.storage.object_path import ObjectPath
-from actstore.storage.place import Place, remove_tree
+from actstore.storage.place import Place
 from tests.bench.common import OUT, report
 from tests.bench.kill import digest
 from tests.bench.kill_train import same
@@ -236,9 +236,9 @@ class Soak:
         return self._log.with_suffix(".said").read_text()
 
     def _clear(self, place: Place) -> None:
-        remove_tree(place)
+        place.remove_tree()
         if isinstance(place, Path):
-            remove_tree(place.with_name(f"{place.name}.search"))
+            place.with_name(f"{place.name}.search").remove_tree()
 
 
 def summary(cycles: list[dict[str, Any]]) -> list[Result]:

@@ -102,6 +102,7 @@ def test_each_stage_runs_in_a_bucket(s3: S3Server, tmp_path: Path, random: Any, 
     np.testing.assert_array_equal(np.load(tmp_path / "out.npy"), np.concatenate([rows, rows[:40]]))
     ppa("train", "--phi", "phi1", "--store", place, "--cache", cache, "--epochs", "1", "--batches", "3",
         "--out", tmp_path / "phi1", "--json")  # fmt: skip
+    assert list(Path(cache).glob("*/train/*-*")), "the cache that was named holds no chunk"
     assert actstore.open(place, cache=cache)["train"].take([339]).shape == (1, 64)
 
 

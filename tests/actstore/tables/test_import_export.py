@@ -15,6 +15,7 @@ from safetensors.numpy import load_file, save_file
 
 import actstore
 from actstore.errors import IncompleteError, InvalidInputError
+from actstore.storage.place import parse_place
 from actstore.tables.exporting import export
 from actstore.tables.importing import ImportRequest, append_file, import_file
 
@@ -325,7 +326,7 @@ def test_sources_of_older_stores_are_compared_as_before(tmp_path: Path) -> None:
         assert source.pop("content").startswith("sha256:")
         return attributes
 
-    change_attributes(store / "train", without_content)
+    change_attributes(parse_place(store) / "train", without_content)
     assert append_file(ImportRequest(file), store) == 0
     os.utime(file, (1, 1))
     assert append_file(ImportRequest(file), store) == len(VALUES)

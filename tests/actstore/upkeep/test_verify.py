@@ -88,7 +88,7 @@ def test_kinds_of_faults_are_told_apart(make_store: Any, layout: dict[str, Any])
 
 
 def test_non_finite_rows_are_named(make_store: Any) -> None:
-    from actstore.layout.ledger import Entry, LedgerFile
+    from actstore.layout.ledger import Entry, open_ledger
     from actstore.storage.crc import crc32c
     from actstore.storage.place import write_chunk
 
@@ -96,8 +96,8 @@ def test_non_finite_rows_are_named(make_store: Any) -> None:
     values = store.values[96:192].copy()
     values[5, 3] = np.inf
     size = write_chunk(store.path / "train/activations/c/1/0", values)
-    ledger = LedgerFile(store.path / "train/activations")
-    ledger.append(Entry(1, 96, crc32c(values), size))
+    ledger = open_ledger(store.path / "train/activations")
+    ledger.append(Entry(1, 96, crc32c(values), size).line())
     ledger.close()
     (fault,) = (fault for fault in verify_store(store) if fault.array == "activations")
     assert (fault.kind, fault.chunk) == ("non-finite", 1)

@@ -1,0 +1,123 @@
+"""Files and folders of this machine as a `Place`."""
+
+from __future__ import annotations
+
+import fcntl
+import mmap
+import os
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from pathlib import Path, PosixPath
+from typing import TYPE_CHECKING, Self, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from actstore.storage.atomic_file import AtomicFile, Data, storage_errors, write_atomic
+from actstore.storage.owned_log import LockedFile
+from actstore.storage.stray_files import is_stray
+
+if TYPE_CHECKING:
+    from actstore.storage.chunk_cache import CacheSpec
+    from actstore.storage.object_path import Guard, Version
+
+T = TypeVar("T")
+U = TypeVar("U")
+
+
+class FolderPath(PosixPath):
+    """A path like any other, with what `Place` asks for. No method is called `read` or `write`: numpy would take a path
+    that has one for an open file."""
+
+    cache: CacheSpec | None = None
+    object_location = None
+
+    @property
+    def local_path(self) -> Self:
+        return self
+
+    def with_cache(self, cache: CacheSpec) -> Self:
+        return self  # it is here already
+
+    def uncached(self) -> Self:
+        return self
+
+    def side_folder(self, what: str) -> Path:
+        return self.with_name(f"{self.name}.{what}")
+
+    def children(self) -> list[Self]:
+        return sorted(entry for entry in self.iterdir() if not is_stray(entry.name) and entry.is_dir())
+
+    def has_entries(self, besides: str = "") -> bool:
+        if not self.is_dir():
+            return self.exists()
+        return any(not is_stray(entry.name) and entry.name != besides for entry in self.iterdir())
+
+    def size(self) -> int:
+        return self.stat().st_size
+
+    def tree_size(self) -> int:
+        return sum(file.stat().st_size for file in self.rglob("*") if file.is_file())
+
+    def read_version(self) -> tuple[memoryview, None]:
+        return np.fromfile(self, np.uint8).data, None
+
+    def read_span(self, start: int, stop: int) -> NDArray[np.uint8]:
+        data = np.fromfile(self, np.uint8, stop - start, offset=start)
+        if len(data) != stop - start:
+            raise FileNotFoundError(f"{self} ends before byte {stop}")
+        return data
+
+    def read_ranges(self, starts: Sequence[int], stops: Sequence[int]) -> list[bytes]:
+        with self.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
+            return [mapped[start:stop] for start, stop in zip(starts, stops, strict=True)]
+
+    def side_by_side(self, read: Callable[[T], U], parts: Sequence[T]) -> Iterator[U]:
+        return map(read, parts)
+
+    def reading_errors(self) -> AbstractContextManager[None]:
+        return nullcontext()
+
+    def begin_write(self, *parts: Data, guard: Guard | None = None) -> AtomicFile:
+        return AtomicFile(self, *parts)  # the log's lock keeps others out: there is nothing to ask
+
+    def put(self, data: Data, version: Version | None = None) -> None:
+        write_atomic(self, data)
+
+    def create(self, data: Data) -> None:
+        write_atomic(self, data)
+
+    def remove_tree(self, keep_top: bool = False) -> None:
+        with storage_errors(self):
+            shutil.rmtree(self, ignore_errors=True)
+            if keep_top:
+                self.mkdir()
+
+    @contextmanager
+    def replacing(self) -> Iterator[Self]:
+        fresh = self.with_name(f".{self.name}.{os.getpid()}")
+        fresh.remove_tree()
+        try:
+            yield fresh
+            self.remove_tree()
+            fresh.rename(self)
+        except OSError:
+            fresh.remove_tree()
+            raise
+
+    @contextmanager
+    def changing(self) -> Iterator[None]:
+        descriptor = os.open(self, os.O_RDONLY)
+        try:
+            with suppress(OSError):  # some network file systems cannot lock a folder
+                fcntl.flock(descriptor, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(descriptor)
+
+    def open_log(self) -> LockedFile:
+        return LockedFile(self)
+
+    def has_log_writer(self) -> bool:
+        return False

@@ -1,0 +1,139 @@
+"""Logs of one writer: a file that is appended to, and that nobody else appends to as long as it is open."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import uuid
+import weakref
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+from actstore.errors import LockedError
+from actstore.storage.atomic_file import storage_errors, write_all
+
+if TYPE_CHECKING:
+    from actstore.storage.object_path import ObjectPath, Version
+
+
+class OwnedLog(Protocol):
+    """As long as it can be appended to, nobody else writes to the split that it belongs to."""
+
+    def append(self, line: bytes) -> None: ...
+    def truncate(self, length: int) -> None: ...
+    def require_own(self) -> None:
+        """LockedError where somebody else has begun to write."""
+
+    def settle(self) -> None:
+        """What was appended is final."""
+
+    def size(self) -> int: ...
+    def close(self) -> None: ...
+
+
+class LockedFile:
+    """A log on disk. Holding it open is holding its lock; a killed process lets go."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        with storage_errors(path):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
+        try:
+            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(self._descriptor)
+            whole = path.parent.parent
+            raise LockedError(f"another process is writing to {whole}; wait for it to end, or stop it") from None
+        self._close = weakref.finalize(self, os.close, self._descriptor)  # a writer that is dropped lets go too
+
+    def append(self, line: bytes) -> None:
+        before = self.size()
+        with storage_errors(self.path):
+            try:
+                write_all(self._descriptor, memoryview(line))
+                os.fsync(self._descriptor)
+            except OSError:
+                os.ftruncate(self._descriptor, before)  # no half line
+                raise
+
+    def truncate(self, length: int) -> None:
+        with storage_errors(self.path):
+            os.ftruncate(self._descriptor, length)
+            os.fsync(self._descriptor)
+
+    def require_own(self) -> None:
+        """The lock sees to it."""
+
+    def settle(self) -> None:
+        """Every line was flushed to disk."""
+
+    def size(self) -> int:
+        return os.fstat(self._descriptor).st_size
+
+    def close(self) -> None:
+        self._close()  # also releases the lock
+
+
+class TokenedObject:
+    """A log in a bucket, where nothing can be appended to or locked: it is written anew for each line, on condition
+    that nobody else has done so meanwhile.
+
+    While it is open it ends in a token of its writer, without a line break, which no reader counts. Who opens it
+    next puts their own there, and the earlier writer is refused from then on: a killed one leaves no lock behind.
+    """
+
+    def __init__(self, path: ObjectPath) -> None:
+        self.path = path
+        self._token = b"writing " + uuid.uuid4().hex.encode()
+        self._open = True
+        data, self._version = self._read()
+        self._data = data[: data.rfind(b"\n") + 1]
+        self._replace(self._data)
+
+    def append(self, line: bytes) -> None:
+        self._replace(self._data + line)
+
+    def truncate(self, length: int) -> None:
+        if length < len(self._data):
+            self._replace(self._data[:length])
+
+    def require_own(self) -> None:
+        if not self._open or not self._read()[0].endswith(self._token):
+            raise self._taken_over()
+
+    def settle(self) -> None:
+        if self._open:
+            self._open = False
+            self._replace(self._data)
+
+    def size(self) -> int:
+        return len(self._data)
+
+    def close(self) -> None:
+        with suppress(LockedError, OSError):  # a token that stays behind does no harm
+            self.settle()
+
+    def _replace(self, data: bytes) -> None:
+        text = data + self._token if self._open else data
+        try:
+            version = self.path.put(text, self._version)
+        except (LockedError, FileNotFoundError):
+            # a put whose answer was lost is sent again by the client, and then meets what it has itself written
+            there, version = self._read()
+            if there != text:
+                self._open = False
+                raise self._taken_over() from None
+        self._data, self._version = data, version
+
+    def _read(self) -> tuple[bytes, Version]:
+        """What is there now, and its version: none where there is nothing yet."""
+        try:
+            data, version = self.path.read_version()
+        except FileNotFoundError:
+            return b"", {}
+        return bytes(data), version
+
+    def _taken_over(self) -> LockedError:
+        return LockedError(f"another process has begun to write to {self.path.parent.parent}; this one stops")
