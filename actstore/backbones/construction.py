@@ -69,10 +69,14 @@ def construct(name: str, seed: int = 0, pretrained: bool = False) -> Constructio
 
 def build_network(name: str, num_classes: int, seed: int = 0) -> Network:
     """One of NETWORKS with fresh weights, to be trained."""
-    if name not in NETWORKS:
-        raise InvalidInputError(f"only {', '.join(NETWORKS)} can be trained here, got {name!r}")
+    require_trainable(name)
     with seeded(seed):
         return NETWORKS[name](num_classes)
+
+
+def require_trainable(name: str) -> None:
+    if name not in NETWORKS:
+        raise InvalidInputError(f"only {', '.join(NETWORKS)} can be trained here, got {name!r}")
 
 
 @contextmanager

@@ -72,11 +72,12 @@ def read_column(path: Path, what: str) -> NDArray[Any]:
     try:
         # not splitlines: an id may hold one of the rarer line separators of Unicode
         lines = path.read_text(encoding="utf-8-sig").removesuffix("\n").replace("\r\n", "\n").split("\n")
-        _refuse_blank(path, what, lines)
         numeric = what == "labels" and all(re.fullmatch(r"\s*-?[0-9]+\s*", line) for line in lines)
-        return np.array([int(line) for line in lines], np.int64) if numeric else np.array(lines, dtype=object)
+        values = np.array([int(line) for line in lines], np.int64) if numeric else np.array(lines, dtype=object)
     except (ValueError, OverflowError, OSError) as error:
         raise InvalidInputError(f"{path} is not a list of {what}: {spoken(error)}") from error
+    _refuse_blank(path, what, lines)
+    return values
 
 
 def _refuse_blank(path: Path, what: str, lines: Sequence[str]) -> None:

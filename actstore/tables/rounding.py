@@ -37,10 +37,13 @@ class Rounding:
         self.largest: float | None = None
 
     def watch(self, tables: Mapping[str, Table], stored: str) -> dict[str, Table]:
-        """The same tables; what is read of them is measured where the stored type may change it."""
+        """The same tables; what is read of them is measured where the stored type may change it.
+
+        Types that are no real numbers pass as they are: the writer refuses them with a reason of its own.
+        """
         return {
             name: table
-            if is_exact(table.activations.dtype, stored)
+            if is_exact(table.activations.dtype, stored) or table.activations.dtype.kind not in "fiub"
             else replace(table, activations=_Watched(table.activations, stored, self))
             for name, table in tables.items()
         }

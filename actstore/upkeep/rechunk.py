@@ -119,7 +119,7 @@ def _require_sound(source: ActivationStore, name: str, split: SplitSpec) -> None
     """A copy gives its chunks new checksums: what is damaged must not pass for sound after it."""
     faults = verify_split(source.path / name, source.spec.of_split(split), split)
     if faults:
-        raise DamagedError(f"{source.path} is damaged: {faults[0]}; mend it with `actstore verify --repair` first")
+        raise DamagedError(f"{faults[0]}; mend it with `actstore verify {source.path} --repair` first")
 
 
 @contextmanager

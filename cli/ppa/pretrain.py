@@ -82,6 +82,7 @@ def pretrain(
     """
     import os
 
+    from actstore.backbones.construction import require_trainable
     from actstore.compute.allocation import reuse_freed_memory
     from actstore.images.opening import open_images
     from predictor.training import RunOptions
@@ -94,6 +95,7 @@ def pretrain(
     if speaks:
         claim_backbone(out, split_file)
     config = choose_preset(preset, seed=seed, **settings)
+    require_trainable(config.backbone)  # before any image is listed
     sets = open_images(images)
     names = sorted({name for one in sets.values() for name in one.classes})
     split = choose_categories(split_file, names, ["base"])  # images of novel classes need not be there yet

@@ -45,11 +45,10 @@ def test_a_tiny_demo_from_nothing_and_again(ppa: Any, tmp_path: Path, monkeypatc
     assert {path.stem for path in Path("demo-out/quick/figures").glob("*.svg")} == drawn
 
 
-def test_figures_without_inputs_are_skipped_and_said(ppa: Any, tmp_path: Path) -> None:
-    found = json.loads(ppa("figures", "--run-folder", tmp_path, "--json").stdout)
-    assert found["figures"] == {}
-    assert found["skipped"]["inference"] == "no JSON of `ppa bench-inference`"
-    assert found["skipped"]["channels"] == "no run of `ppa train --phi phi1`"
+def test_figures_without_any_input_fail_and_say_what_is_missing(ppa: Any, tmp_path: Path) -> None:
+    said = ppa("figures", "--run-folder", tmp_path, "--json", code=1).stderr
+    assert "inference: no JSON of `ppa bench-inference`" in said
+    assert "channels: no run of `ppa train --phi phi1`" in said
 
 
 def test_plans_are_of_the_sizes_promised() -> None:

@@ -67,7 +67,7 @@ def test_calibrated_rows_beside_the_others(here: Path, ppa: Run) -> None:
     assert (calibrated["key"], calibrated["variant"]) == ("phi2", "calibrated")
     assert calibrated["top1_large"] <= plain["top1_large"]
     assert calibrated["ausuc"] == plain["ausuc"]  # the area does not depend on the constant
-    (fit,) = json.loads(Path("runs/phi2/calibration.json").read_text())
+    (fit,) = json.loads(Path("runs/phi2/calibration.json").read_text())["calibrations"]
     by_hand = json.loads(ppa(*arguments, "--novel-bias", fit["novel_bias"]).stdout)
     assert len(by_hand) == 2
     assert by_hand[0]["top1_few"] == calibrated["top1_few"]
