@@ -41,7 +41,7 @@ class StorageError(ActstoreError, OSError):
     """The disk refused: full, read-only or gone."""
 
 
-def spoken(error: BaseException) -> str:
+def reason_of(error: BaseException) -> str:
     """What another library or the system says, in one line and without the file's name, which ours begin with."""
     if isinstance(error, OSError) and error.strerror:
         return error.strerror

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from actstore.errors import InvalidInputError, spoken
+from actstore.errors import InvalidInputError, reason_of
 from actstore.layout.row_numbers import parse_rows
 from actstore.storage.npy_file import load_npy
 
@@ -66,7 +66,7 @@ def _read_row_file(path: Path) -> NDArray[Any]:
     try:
         return np.array(path.read_text("utf-8-sig").split(), int)
     except (ValueError, OverflowError, OSError) as error:
-        raise InvalidInputError(f"{path} is not a list of row numbers: {spoken(error)}") from error
+        raise InvalidInputError(f"{path} is not a list of row numbers: {reason_of(error)}") from error
 
 
 def _mask(rows: NDArray[np.int64], count: int) -> NDArray[np.bool_]:

@@ -158,7 +158,7 @@ class SplitSpec:
 def default_chunk_rows(dim: int, dtype: Dtype, rows: int | None = None) -> int:
     """Rows per chunk: about 32 MiB, whole memory pages, and no larger than a small data set needs.
 
-    Whole pages let chunk files be mapped side by side; see mapped.py.
+    Whole pages let chunk files be mapped side by side; see mapped_rows.py.
     """
     row_bytes = dim * int(dtype[1])
     page_rows = mmap.PAGESIZE // math.gcd(mmap.PAGESIZE, row_bytes)  # fewest rows that fill whole pages

@@ -89,7 +89,7 @@ def seeded(seed: int) -> Iterator[None]:
 
 def _from_factory(module_name: str, attribute: str) -> Construction:
     name = f"{module_name}:{attribute}"
-    factory = getattr(_import_beside_user(module_name, name), attribute, None)
+    factory = getattr(_import_user_module(module_name, name), attribute, None)
     if not callable(factory):
         raise InvalidInputError(f"backbone {name}: {module_name} has no callable {attribute!r}")
     network = factory if isinstance(factory, nn.Module) else _call(factory, name)
@@ -114,7 +114,7 @@ def _call(factory: Callable[[], Any], name: str) -> Any:
         ) from error
 
 
-def _import_beside_user(module_name: str, name: str) -> Any:
+def _import_user_module(module_name: str, name: str) -> Any:
     """Import, also from the current folder: an installed command does not have that on its path."""
     folder = str(Path.cwd())
     if folder not in sys.path and "" not in sys.path:

@@ -12,7 +12,7 @@ from actstore.compute.tensors import one_thread
 
 
 @contextmanager
-def crew() -> Iterator[int]:
+def worker_threads() -> Iterator[int]:
     """How many workers there may be, as many as torch has threads; meanwhile torch itself uses only the caller's.
 
     On two busy cores a search took three times the processor time without this.

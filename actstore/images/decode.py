@@ -12,7 +12,7 @@ import numpy as np
 from PIL import Image, ImageFile, ImageOps, UnidentifiedImageError
 
 from actstore.errors import InvalidInputError
-from actstore.images.file_kinds import readable_formats, why_unidentified
+from actstore.images.image_formats import readable_formats, why_unidentified
 
 # what Pillow's readers raise on damaged files
 _BROKEN = (OSError, SyntaxError, ValueError, IndexError, KeyError, TypeError, EOFError, struct.error, zlib.error)

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from actstore.errors import InvalidInputError, spoken
+from actstore.errors import InvalidInputError, reason_of
 from actstore.images.image_set import ImageItem, Skipped
 
 KAGGLE = "LOC_val_solution.csv"
@@ -69,7 +69,7 @@ def _read_lines(path: Path) -> list[str]:
     try:
         return [line.strip() for line in path.read_text("utf-8-sig").splitlines() if line.strip()]
     except (OSError, UnicodeDecodeError) as error:
-        raise InvalidInputError(f"{path} cannot be read as text: {spoken(error)}") from None
+        raise InvalidInputError(f"{path} cannot be read as text: {reason_of(error)}") from None
 
 
 def _read_kaggle(path: Path) -> dict[str, str]:
@@ -129,4 +129,4 @@ def _read_meta(path: Path) -> list[str]:
         leaves = [row for row in synsets if int(row["num_children"]) == 0]
         return [str(row["WNID"]) for row in sorted(leaves, key=lambda row: int(row["ILSVRC2012_ID"]))]
     except (KeyError, ValueError, TypeError, OSError) as error:
-        raise InvalidInputError(f"{path} holds no table of synsets: {spoken(error)}") from None
+        raise InvalidInputError(f"{path} holds no table of synsets: {reason_of(error)}") from None

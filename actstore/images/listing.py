@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from actstore.errors import InvalidInputError, spoken
+from actstore.errors import InvalidInputError, reason_of
 from actstore.images.image_set import ImageItem, Skipped, has_image_ending, id_fault, printable
 
 ENDINGS = (".csv", ".parquet")
@@ -68,7 +68,7 @@ def _rows(path: Path) -> Iterator[Row]:
     try:
         yield from _parquet_rows(path) if path.suffix == ".parquet" else _csv_rows(path)
     except (UnicodeDecodeError, csv.Error) as error:
-        raise InvalidInputError(f"{path} is not a csv in UTF-8: {spoken(error)}") from None
+        raise InvalidInputError(f"{path} is not a csv in UTF-8: {reason_of(error)}") from None
     except OSError as error:
         raise InvalidInputError(f"{path} cannot be read: {error.strerror or error}") from None
 
@@ -99,7 +99,7 @@ def _parquet_rows(path: Path) -> Iterator[Row]:
                 for row in zip(*values, strict=True):
                     yield _row(*row)
     except pyarrow.ArrowException as error:
-        raise InvalidInputError(f"{path} is not a readable parquet file: {spoken(error)}") from None
+        raise InvalidInputError(f"{path} is not a readable parquet file: {reason_of(error)}") from None
 
 
 def _row(path: Any, label: Any, split: Any = None) -> Row:

@@ -22,9 +22,9 @@ def open_images(
 
     A folder that is called glyphs is read as `./glyphs`. ground_truth, synsets: see `find_images`.
     """
-    spoken = GLYPHS.fullmatch(text)
-    if spoken is not None:
-        return GlyphSet(*(int(number) for number in spoken.groups() if number is not None)).image_sets()
+    matched = GLYPHS.fullmatch(text)
+    if matched is not None:
+        return GlyphSet(*(int(number) for number in matched.groups() if number is not None)).image_sets()
     if text.startswith("glyphs:"):
         raise InvalidInputError(f"{EXPECTED}, got {text!r}")
     if not text:

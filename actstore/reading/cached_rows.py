@@ -104,7 +104,7 @@ class CachedRows(MappedRows):
         try:
             here = self._cache.has(chunk) or self._fetch(chunk)
         except CacheError as error:
-            here = self._go_without(error)
+            here = self._stop_caching(error)
         if not here:
             return
         with self._lock:
@@ -113,10 +113,10 @@ class CachedRows(MappedRows):
                     self._mapping.map(chunk, self._cache.paths[chunk])
                     self._here[chunk] = True
             except (OutOfMapsError, DamagedError) as error:  # another process may have needed the room just now
-                self._go_without(error)
+                self._stop_caching(error)
 
-    def _go_without(self, error: Exception) -> bool:
-        """A cache is a help, not a need."""
+    def _stop_caching(self, error: Exception) -> bool:
+        """From now on rows come from the bucket, as they would without a cache; said once."""
         if not self._full:
             self._full = True
             warnings.warn(f"chunks are no longer cached, rows come from the bucket: {error}", stacklevel=2)

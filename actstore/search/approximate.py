@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from actstore.compute.threads import crew
+from actstore.compute.threads import worker_threads
 from actstore.errors import DamagedError, InvalidInputError
 from actstore.search.kept_files import find, publish
 from actstore.search.queries import parse_k, parse_vectors, unit
@@ -96,7 +96,7 @@ class ApproximateSearch:
         queries = parse_vectors(vectors, self.table.dim)
         k = parse_k(k, len(self.table))
         self.table.lengths()
-        with crew() as workers:
+        with worker_threads() as workers:
             return self._search(queries, k, effort or self.settings.effort, workers)
 
     def _search(self, queries: Tensor, k: int, effort: int, workers: int) -> Neighbours:

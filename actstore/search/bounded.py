@@ -18,7 +18,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from actstore.compute.threads import crew, spread
+from actstore.compute.threads import spread, worker_threads
 from actstore.search.exact import ExactSearch, multiply
 from actstore.search.levels import Levels, Progress, build_levels, load_levels, rest_slack
 from actstore.search.queries import parse_k, parse_vectors, unit
@@ -79,7 +79,7 @@ class BoundedSearch:
         if not self.prunes or 2 * k > len(self.table) // COARSE:
             return self.exact.search(queries, k)
         self.table.lengths()
-        with crew() as workers:
+        with worker_threads() as workers:
             batches = [queries[start : start + _QUERIES] for start in range(0, len(queries), _QUERIES)]
             return stack([self._search(batch, k, workers) for batch in batches], k)
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from actstore.compute.threads import crew, spread
+from actstore.compute.threads import spread, worker_threads
 from actstore.search.queries import Metric, parse_k, parse_metric, parse_vectors, unit
 from actstore.search.ranking import Neighbours, Pairs, rank, rounding, stack
 from actstore.search.sieve import Candidates, padded
@@ -39,7 +39,7 @@ class ExactSearch:
         queries = parse_vectors(vectors, self.table.dim, self.metric)
         k = parse_k(k, len(self.table))
         self.table.lengths()
-        with crew() as workers:
+        with worker_threads() as workers:
             batches = [queries[start : start + _QUERIES] for start in range(0, len(queries), _QUERIES)]
             return stack([rank(self.table, batch, self.candidates(batch, k, workers), k, self.metric)
                           for batch in batches], k)  # fmt: skip

@@ -21,7 +21,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from actstore.errors import DamagedError, InvalidInputError, StorageError, spoken
+from actstore.errors import DamagedError, InvalidInputError, StorageError, reason_of
 from actstore.spec import Json
 from actstore.storage.atomic_file import storage_errors, write_atomic
 from actstore.storage.checksum import file_checksum, sealed, unsealed
@@ -65,7 +65,7 @@ def _disk_errors() -> Iterator[None]:
         yield
     except (SafetensorError, RuntimeError) as error:
         is_full = os.strerror(errno.ENOSPC) in str(error)
-        raise OSError(errno.ENOSPC if is_full else errno.EIO, spoken(error)) from error
+        raise OSError(errno.ENOSPC if is_full else errno.EIO, reason_of(error)) from error
 
 
 def find(split: Split, name: str) -> tuple[Path, dict[str, Json]] | None:

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from actstore.compute.threads import crew, spread
+from actstore.compute.threads import spread, worker_threads
 from actstore.errors import InvalidInputError
 from actstore.search.kept_files import create_tensors, find, load_tensors, publish
 from actstore.search.queries import unit
@@ -116,7 +116,7 @@ def _fill(
         if progress is not None:
             progress(len(block))
 
-    with crew() as workers:
+    with worker_threads() as workers:
         spread(fill, -(-len(table) // step), workers)
 
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from actstore.compute.tensors import borrow
-from actstore.compute.threads import crew, spread
+from actstore.compute.threads import spread, worker_threads
 from actstore.errors import InvalidInputError
 from actstore.search.kept_files import load_cached, save_cached
 
@@ -103,7 +103,7 @@ class RowTable:
                 norms[done : done + len(piece)] = torch.linalg.vector_norm(piece, dim=1, dtype=torch.float64)
                 done += len(piece)
 
-        with crew() as workers:
+        with worker_threads() as workers:
             spread(measure, -(-len(self) // step), workers)
         low, high = _LENGTHS
         usable = (norms == 0) | ((norms > low) & (norms < high))

@@ -61,7 +61,7 @@ class AtomicFile:
                 raise
 
     def finish(self) -> int:
-        """Durable from here on. Returns the size."""
+        """Flush the file and give it its name; returns its size."""
         with self._removed_on_error():
             try:
                 os.fsync(self._descriptor)

@@ -1,4 +1,4 @@
-"""Clients of buckets, and what they say in one line. With objects.py the only module that imports obstore."""
+"""Clients of buckets, and what they say in one line. With object_path.py the only module that imports obstore."""
 
 from __future__ import annotations
 

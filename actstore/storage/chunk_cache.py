@@ -1,6 +1,6 @@
 """Chunks of remote stores on this machine's disk: fetched once, checked, then mapped like those of a local store.
 
-DIR/STORE/SPLIT/CHUNK-CRC is a raw chunk file (chunkfile.py). Its name holds the crc that the store's ledger gives
+DIR/STORE/SPLIT/CHUNK-CRC is a raw chunk file (crc.py). Its name holds the crc that the store's ledger gives
 the chunk, so a file is never taken for newer or older rows; after an append only the chunks that changed are fetched.
 """
 

@@ -266,7 +266,7 @@ class Upload:
         self._sent: Future[Any] = threads(_UPLOADS, "upload").submit(send, body)
 
     def finish(self) -> int:
-        """There from here on. Returns the size."""
+        """Wait until the object is stored; returns its size."""
         self._sent.result()
         return self.size
 

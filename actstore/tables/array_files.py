@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from actstore.errors import InvalidInputError, spoken
+from actstore.errors import InvalidInputError, reason_of
 from actstore.layout.image_ids import Ids
 from actstore.storage.npy_file import load_npy
 from actstore.tables.containers import HdfRows, ParquetRows, SafetensorsRows
@@ -75,7 +75,7 @@ def read_column(path: Path, what: str) -> NDArray[Any]:
         numeric = what == "labels" and all(re.fullmatch(r"\s*-?[0-9]+\s*", line) for line in lines)
         values = np.array([int(line) for line in lines], np.int64) if numeric else np.array(lines, dtype=object)
     except (ValueError, OverflowError, OSError) as error:
-        raise InvalidInputError(f"{path} is not a list of {what}: {spoken(error)}") from error
+        raise InvalidInputError(f"{path} is not a list of {what}: {reason_of(error)}") from error
     _refuse_blank(path, what, lines)
     return values
 
@@ -128,7 +128,7 @@ def _open(path: Path) -> ArrayFile:
             return _open_torch(path)
         return _open_safetensors(path) if path.suffix == ".safetensors" else _open_hdf(path)
     except (OSError, EOFError, TypeError, zipfile.BadZipFile) as error:
-        raise InvalidInputError(f"{path} cannot be read as {path.suffix}: {spoken(error)}") from error
+        raise InvalidInputError(f"{path} cannot be read as {path.suffix}: {reason_of(error)}") from error
 
 
 def _no_values(name: str) -> NDArray[Any]:

@@ -26,7 +26,7 @@ from actstore.store import ActivationStore
 from actstore.tables.importing import ImportRequest, check_table, read_request
 from actstore.tables.row_source import Table
 from actstore.tables.synthetic import SyntheticSpec
-from actstore.upkeep.verify import BESIDE, Fault, readable_splits
+from actstore.upkeep.verify import SEARCH_FILES, Fault, readable_splits
 from actstore.writing.chunk_writer import begin_storing
 from actstore.writing.commit import describe_labels_and_ids, write_labels_and_ids
 from actstore.writing.pending_rows import LabelsAndIds, describe
@@ -58,8 +58,8 @@ def _repair_one(store: ActivationStore, name: str, split: SplitSpec, fault: Faul
         if fault.array in STATISTICS:
             (path / fault.array).remove_tree()
             return "removed: statistics are computed again when asked for"
-        if fault.array.startswith(BESIDE):
-            remove(Split(store.path, name, store.spec, split), fault.array.removeprefix(BESIDE))
+        if fault.array.startswith(SEARCH_FILES):
+            remove(Split(store.path, name, store.spec, split), fault.array.removeprefix(SEARCH_FILES))
             return "removed: norms are computed again when asked for; build an index again with `actstore index`"
         if fault.kind == "metadata" and fault.array in (ACTIVATIONS, *FLAT_ARRAYS):
             write_document(path / fault.array, expected_document(fault.array, store.spec.of_split(split), split))

@@ -32,7 +32,7 @@ from actstore.store import ActivationStore
 
 Kind = Literal["missing", "truncated", "corrupt", "non-finite", "metadata"]
 Progress = Callable[[int], None]
-BESIDE = "search/"  # what a fault's array begins with where it lies beside the store
+SEARCH_FILES = "search/"  # what a fault's array begins with where it lies beside the store
 GROUP = "zarr.json"  # a fault's array where the metadata of the split itself is wrong
 
 
@@ -65,7 +65,7 @@ def verify_store(
         spec = store.spec.of_split(split)
         faults += verify_split(store.path / name, spec, split, progress, cluster)
         faults += [
-            Fault(name, f"{BESIDE}{kept}", -1, "corrupt", said)
+            Fault(name, f"{SEARCH_FILES}{kept}", -1, "corrupt", said)
             for kept, said in damaged(Split(store.path, name, spec, split))
         ]
     return [*faults, *_lost_splits(store)]

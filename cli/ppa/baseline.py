@@ -91,8 +91,8 @@ def baseline(ctx: click.Context, /, name: str, out: Path | None, as_json: bool, 
     trainer = TRAINERS[name]
     for option, source in ((key, ctx.get_parameter_source(key)) for key in given):
         if source is ParameterSource.COMMANDLINE and option not in COMMON | trainer.options:
-            spoken = next(parameter.opts[0] for parameter in ctx.command.params if parameter.name == option)
-            raise click.UsageError(f"{spoken} does not apply to the baseline {name}")
+            option_name = next(parameter.opts[0] for parameter in ctx.command.params if parameter.name == option)
+            raise click.UsageError(f"{option_name} does not apply to the baseline {name}")
     folder = out or Path("runs") / name
     claim_run(folder, given["split_file"], given["weights"])
     with TrainingBars(name) as bars:

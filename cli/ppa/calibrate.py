@@ -141,15 +141,15 @@ def draw(folder: Path, fits: list[Calibration]) -> None:
     from predictor.figures import draw_trade_off
     from predictor.phi.calibration_file import FIGURE
 
-    curves = {f"{spoken(fit.shots)}, {fit.aggregate}": (fit.curve["novel"], fit.curve["base"]) for fit in fits}
+    curves = {f"{shots_text(fit.shots)}, {fit.aggregate}": (fit.curve["novel"], fit.curve["base"]) for fit in fits}
     fit, points = fits[0], []
     for name, bias in (("no constant", 0.0), ("calibrated", fit.novel_bias)):
         place = min(range(len(fit.curve["bias"])), key=lambda i: abs(fit.curve["bias"][i] - bias))
-        points.append((f"{name}, {spoken(fit.shots)}", fit.curve["novel"][place], fit.curve["base"][place]))
+        points.append((f"{name}, {shots_text(fit.shots)}", fit.curve["novel"][place], fit.curve["base"][place]))
     draw_trade_off(folder / FIGURE, curves, points)
 
 
-def spoken(shots: int) -> str:
+def shots_text(shots: int) -> str:
     return "1 shot" if shots == 1 else f"{shots} shots"
 
 

@@ -11,7 +11,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from actstore.errors import DamagedError, InvalidInputError, spoken
+from actstore.errors import DamagedError, InvalidInputError, reason_of
 from actstore.storage.atomic_file import write_atomic
 from actstore.storage.checksum import FIELD, sealed, unsealed
 
@@ -113,7 +113,7 @@ def read_split(path: Path) -> CategorySplit:
     except FileNotFoundError:
         raise InvalidInputError(f"no split file at {path}") from None
     except (OSError, ValueError, RecursionError) as error:
-        raise InvalidInputError(f"{path} must be a JSON file of class names: {spoken(error)}") from error
+        raise InvalidInputError(f"{path} must be a JSON file of class names: {reason_of(error)}") from error
     try:
         data = unsealed(data) if isinstance(data, Mapping) else data
     except ValueError as error:

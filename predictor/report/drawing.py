@@ -12,8 +12,8 @@ from actstore.errors import ActstoreError, InvalidInputError
 from actstore.split import Split
 from predictor.figures.channels import draw_channels
 from predictor.figures.class_map import ClassMap, make_class_map
-from predictor.figures.class_maps import draw_class_maps
 from predictor.figures.inference import draw_inference
+from predictor.figures.means_and_parameters import draw_class_maps
 from predictor.figures.methods import draw_methods
 from predictor.figures.shots import draw_shots
 from predictor.figures.style import save_both

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from actstore.errors import DamagedError, InvalidInputError, spoken
+from actstore.errors import DamagedError, InvalidInputError, reason_of
 from actstore.storage.place import Place, stores_in
 from predictor.training.run_files import MODEL
 
@@ -66,7 +66,7 @@ def read_json(path: Path, kind: type) -> Any:
     except FileNotFoundError:
         raise InvalidInputError(f"no file {path}") from None
     except (OSError, ValueError, RecursionError) as error:
-        raise DamagedError(f"{path} must be a JSON file: {spoken(error)}") from error
+        raise DamagedError(f"{path} must be a JSON file: {reason_of(error)}") from error
     if not isinstance(found, kind):
         raise DamagedError(f"{path} must hold a JSON {kind.__name__}, got {type(found).__name__}")
     return found

@@ -61,18 +61,18 @@ class Processes:
         whole: Tensor = _Gather.apply(part, rows, self)  # type: ignore[no-untyped-call]
         return whole
 
-    def hear_first(self, content: bytes) -> bytes:
-        """What the first process says; what the others say is ignored."""
+    def from_first(self, content: bytes) -> bytes:
+        """The content that the first process passes, for all of them; what the others pass is ignored."""
         if self.count == 1:
             return content
         length = torch.tensor([len(content)], device=self.device)
         with _peers():
             torch.distributed.broadcast(length, 0)
-            said = torch.empty(int(length), dtype=torch.uint8, device=self.device)
+            received = torch.empty(int(length), dtype=torch.uint8, device=self.device)
             if self.is_first:
-                said.copy_(torch.from_numpy(np.frombuffer(bytearray(content), np.uint8)))
-            torch.distributed.broadcast(said, 0)
-        return content if self.is_first else said.cpu().numpy().tobytes()
+                received.copy_(torch.from_numpy(np.frombuffer(bytearray(content), np.uint8)))
+            torch.distributed.broadcast(received, 0)
+        return content if self.is_first else received.cpu().numpy().tobytes()
 
 
 class _Gather(torch.autograd.Function):

@@ -90,11 +90,11 @@ def share_kept(processes: Processes, kept: Kept | None) -> Kept | None:
     if processes.count == 1:
         return kept
     tensors, text = kept or ({}, None)
-    told = processes.hear_first(json.dumps(text).encode())
-    packed = processes.hear_first(save({name: tensor.cpu().contiguous() for name, tensor in tensors.items()}))
+    document = processes.from_first(json.dumps(text).encode())
+    packed = processes.from_first(save({name: tensor.cpu().contiguous() for name, tensor in tensors.items()}))
     if processes.is_first:
         return kept
-    text = json.loads(told)
+    text = json.loads(document)
     return None if text is None else (load(packed), text)
 
 

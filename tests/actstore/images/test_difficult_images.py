@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from PIL import Image, features
 
-from actstore.images import file_kinds as kinds
+from actstore.images import image_formats as kinds
 from actstore.images.decode import UnreadableImageError
 from actstore.images.finding import find_images
 
