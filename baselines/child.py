@@ -15,7 +15,7 @@ from torch import Tensor
 
 from baselines.large_sample import LargeSample, RowTraining, flatten_support
 from predictor.protocol.head import Head, head_for
-from predictor.protocol.method import Separable, Support
+from predictor.protocol.method import ALL, Separable, Support
 
 if TYPE_CHECKING:
     from actstore.split import Split
@@ -36,6 +36,7 @@ class Child(Separable):
         sample: LargeSample,
         config: RowTraining = RowTraining(),  # noqa: B008 - frozen
     ) -> None:
+        self.share, self.paper_share = sample.share, ALL
         self._head, self._sample, self._config = head_for(head, base, train.dim), sample, config
         # All that the novel rows' gradient needs of the fixed base rows, whatever the draw.
         self._base_mass = self._head.scores(sample.activations).logsumexp(dim=1)  # (n,)

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from baselines.large_sample import LargeSample, RowTraining, flatten_support
 from predictor.protocol.head import Head, head_for
-from predictor.protocol.method import Method, Support
+from predictor.protocol.method import ALL, Method, Support
 
 if TYPE_CHECKING:
     from actstore.split import Split
@@ -35,6 +35,7 @@ class FineTunedHead(Method):
         sample: LargeSample,
         config: RowTraining = RowTraining(),  # noqa: B008 - frozen
     ) -> None:
+        self.share, self.paper_share = sample.share, ALL
         self._head, self._sample, self._config = head_for(head, base, train.dim), sample, config
 
     def scores(self, queries: Tensor, support: Support) -> Tensor:

@@ -43,13 +43,17 @@ class RowTraining:
 
 
 class LargeSample:
-    """activations (n, dim) float32 of the base categories and their targets (n,), places among these."""
+    """activations (n, dim) float32 of the base categories and their targets (n,), places among these.
+
+    share: of D_large, in words.
+    """
 
     def __init__(self, train: Split, base: Sequence[str], seed: int = 0, most_rows: int = MOST_ROWS) -> None:
         index = train.class_index
         labels = [index.position(name) for name in base]
         share = min(1.0, most_rows / max(1, int(index.counts[labels].sum())))
         chosen = draw_share(index, labels, share, seed)
+        self.share = share_text(share)
         self.activations = train.to_torch(chosen.rows, dtype=torch.float32)
         self.targets = torch.arange(len(labels)).repeat_interleave(torch.from_numpy(chosen.offsets).diff())
         self.mean_square = float(self.activations.square().sum(dim=1).mean())  # of the activations' length
@@ -59,6 +63,11 @@ class LargeSample:
         """Places (size,) in the sample for every step; the same for every draw of the support."""
         for step in range(steps):
             yield torch.from_numpy(generator(self._seed, step, _STREAM).integers(0, len(self.targets), size))
+
+
+def share_text(share: float) -> str:
+    """A share of D_large as tables print it: "100%", "4.3%"."""
+    return f"{share:.0%}" if share == 1 else f"{100 * share:.2g}%"
 
 
 def flatten_support(support: Support) -> tuple[Tensor, Tensor]:

@@ -17,12 +17,14 @@ FIRST_SHARPNESS = 10.0
 
 
 class MatchingNetwork(EmbeddingLearner):
-    """full_context: embeddings also see the rest of the support, by the LSTMs of the paper's appendix."""
+    """full_context: embeddings also see the rest of the support, by the LSTMs of the paper's appendix.
 
-    name = "Matching Network"
+    Published rows are of such embeddings, so that one without them has a name that stands beside none.
+    """
 
     def __init__(self, image_size: int, width: int, seed: int, full_context: bool = False, readings: int = 5) -> None:
         super().__init__(image_size, width, seed)
+        self.name = "Matching Network" if full_context else "Matching Network (no full context)"
         self.sharpness = nn.Parameter(torch.tensor(FIRST_SHARPNESS))
         with seeded(seed + 1):
             self.context = FullContext(width, readings) if full_context else None

@@ -5,7 +5,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -25,7 +24,7 @@ class MetaLearner(nn.Module, ABC):
     """A network that learns to learn. name: as in the paper's table. way: the only number of categories that it can
     tell apart, where its classifier was trained for one."""
 
-    name: ClassVar[str]
+    name: str
     transform: Transform
     way: int | None = None
 

@@ -71,17 +71,19 @@ class MetaConfig:
 def choose_meta_config(learner: str, **changes: Any) -> MetaConfig:
     """The learner's usual settings with those changed that are given; unknown names are the learner's options."""
     own = {spec.name for spec in fields(MetaConfig)}
-    usual = LEARNERS[learner].usual if learner in LEARNERS else {}
-    options = {key: value for key, value in changes.items() if key not in own}
+    usual, options = (LEARNERS[learner].usual, LEARNERS[learner].options) if learner in LEARNERS else ({}, {})
+    options = {**options, **{key: value for key, value in changes.items() if key not in own}}
     return MetaConfig(learner, **{**usual, **{key: changes[key] for key in changes if key in own}}, options=options)
 
 
 @dataclass(frozen=True)
 class Kind:
-    """make: a learner by its configuration. usual: settings that differ from MetaConfig's own."""
+    """make: a learner by its configuration. usual: settings that differ from MetaConfig's own. options: the learner's
+    own settings, where a new training takes others than the learner's defaults, which are those of earlier ones."""
 
     make: Callable[[MetaConfig], MetaLearner]
     usual: Mapping[str, Any] = field(default_factory=dict)
+    options: Mapping[str, Any] = field(default_factory=dict)
 
 
 def _embedding(make: Callable[..., MetaLearner]) -> Callable[[MetaConfig], MetaLearner]:
@@ -94,7 +96,7 @@ def _adapting(make: Callable[..., MetaLearner]) -> Callable[[MetaConfig], MetaLe
 
 # Both papers of learners that adapt use 32 channels: every weight has a gradient, or a state, of its own.
 LEARNERS: dict[str, Kind] = {
-    "matching": Kind(_embedding(MatchingNetwork)),
+    "matching": Kind(_embedding(MatchingNetwork), options={"full_context": True}),  # as the published row
     "prototypical": Kind(_embedding(PrototypicalNetwork)),
     "maml": Kind(_adapting(Maml), {"width": 32}),
     "meta-lstm": Kind(_adapting(MetaLstm), {"width": 32, "tasks": 1}),

@@ -94,7 +94,8 @@ def _triplet_images(setting: Setting) -> list[Entry]:
     import actstore
 
     folder = setting.runs / TRIPLET_IMAGES
-    read_trained(folder, TRIPLET_IMAGES, f"ppa baseline {TRIPLET_IMAGES} --images … --out {folder}")
+    trained = read_trained(folder, TRIPLET_IMAGES, f"ppa baseline {TRIPLET_IMAGES} --images … --out {folder}")
+    _require_same_base(folder, trained, setting.split)
     train = actstore.open(folder / STORE)[setting.train.name]
     _require_same_rows(setting.train, train)
     name, base = "Triplet (images)", setting.split.base
@@ -109,7 +110,12 @@ def _finetune_images(setting: Setting) -> list[Entry]:
     folders = sorted(path.parent for path in setting.runs.glob(f"{FINETUNE_IMAGES}*/{MODEL}"))
     command = f"ppa baseline {FINETUNE_IMAGES} --images … --out {setting.runs / FINETUNE_IMAGES}"
     chosen = folders or [setting.runs / FINETUNE_IMAGES]
-    return [Entry(FineTuned(read_trained(folder, FINETUNE_IMAGES, command)), folder / STORE) for folder in chosen]
+    entries = []
+    for folder in chosen:
+        trained = read_trained(folder, FINETUNE_IMAGES, command)
+        _require_same_base(folder, trained, setting.split)
+        entries.append(Entry(FineTuned(trained), folder / STORE))
+    return entries
 
 
 def _imprint(setting: Setting) -> list[Entry]:
@@ -155,6 +161,12 @@ def make_baselines(names: Sequence[str], setting: Setting) -> list[Entry]:
 
 def _is_trained(runs: Path, name: str) -> bool:
     return any(runs.glob(f"{name}*/{MODEL}"))
+
+
+def _require_same_base(folder: Path, trained: Trained, split: CategorySplit) -> None:
+    """A training that saw a novel category with all of its images would pass for a few-shot result."""
+    if set(trained.identity["split"]["base"]) != set(split.base):
+        raise InvalidInputError(f"{folder} was trained on other classes than this split's; choose that split")
 
 
 def _require_same_rows(ours: Split, other: Split) -> None:

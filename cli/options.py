@@ -121,6 +121,25 @@ def file_options(command: Command) -> Command:
     return command
 
 
+def trained_on_option(command: Command) -> Command:
+    """--trained-on: which classes the network behind the rows has seen, where its file does not say."""
+    return click.option(
+        "--trained-on",
+        type=click.Path(path_type=Path, dir_okay=False),
+        callback=lambda _ctx, _param, value: None if value is None else read_trained_on(value),
+        help="Classes the network was trained on: names, one per line, or a split file (its base). Without it, "
+        "tables say that it may have seen the novel categories.",
+    )(command)
+
+
+def read_trained_on(path: Path) -> list[str]:
+    """Of a split file the base; of any other text file its lines."""
+    from actstore.tables.array_files import as_text, read_column
+    from predictor.protocol.category_split import read_split
+
+    return list(read_split(path).base) if path.suffix == ".json" else as_text(read_column(path, "classes"))
+
+
 def layout_options(command: Command) -> Command:
     """How a new store is laid out on disk: fp16, unless told otherwise."""
     return _layout_options(command, "f2", "fp16 or fp32 on disk.")

@@ -10,7 +10,7 @@ import click
 
 from cli.cluster import chosen_cluster, cluster_options
 from cli.group import emit, example, json_option, warn_of_classes
-from cli.options import STORE, layout_options
+from cli.options import STORE, layout_options, trained_on_option
 from cli.progress import SplitBars
 
 if TYPE_CHECKING:
@@ -69,13 +69,14 @@ if TYPE_CHECKING:
 @click.option("--synsets", type=click.Path(path_type=Path), help="WNIDs in the order of those labels.")
 @click.option("--restart", is_flag=True, help="Discard an interrupted build instead of resuming it.")
 @layout_options
+@trained_on_option
 @cluster_options
 @json_option
 def build(
     images: str, store: Place | None, backbone: str, weights: Path | None, pretrained: bool, random_weights: bool,
     layers: tuple[str, ...], device: str, batch_size: int, workers: int | None, views: str, on_error: Any,
     ground_truth: Path | None, synsets: Path | None, restart: bool, scheduler: str | None, local_cluster: int | None,
-    as_json: bool, **layout: Any,
+    trained_on: list[str] | None, as_json: bool, **layout: Any,
 ) -> None:  # fmt: skip
     """Run a backbone over IMAGES and write STORE (default: the name of IMAGES with .zarr).
 
@@ -94,6 +95,8 @@ def build(
     lacking = classes_train_lacks({name: one.classes for name, one in sets.items()})
     warn_of_classes(lacking)
     chosen = load_backbone(backbone, weights, layers, random_weights=random_weights, pretrained=pretrained)
+    if trained_on is not None and chosen.trained_classes is not None:
+        raise click.UsageError(f"{backbone} says itself which classes it was trained on; leave --trained-on out")
     path = None if weights is None else str(weights.resolve())
     options = BuildOptions(device, batch_size, workers, on_error, restart, path, layout, int(views), random_weights)
     target = store or default_store(images)
@@ -103,6 +106,8 @@ def build(
             made = run(sets, images, target, chosen, options, bars, cluster)
         finally:
             bars.close()
+    if trained_on is not None or random_weights:
+        made.add_provenance(trained_classes=trained_on or [])
     seconds = time.perf_counter() - begin
     rows = {name: split.rows for name, split in made.splits.items()}
     skipped = sum(len(source.get("skipped", [])) for split in made.splits.values() for source in split.sources)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from cli.group import emit, example, human_bytes, json_option, warn_of_classes
-from cli.options import STORE, file_options, import_layout_options
+from cli.options import STORE, file_options, import_layout_options, trained_on_option
 from cli.progress import SplitBars
 
 if TYPE_CHECKING:
@@ -26,14 +26,18 @@ ARRAY = click.argument("array_file", metavar="ARRAY", type=click.Path(path_type=
         "actstore import features.npy imagenet.zarr --labels labels.npy --classes names.txt",
         "actstore import activations.npz mini.zarr      # every K with a K_labels becomes a split",
         "actstore import features.h5 x.zarr --array pool5 --split val",
+        "actstore import activations.npz mini.zarr --trained-on split.json",
     ),
 )
 @ARRAY
 @click.argument("store", required=False, type=STORE)
 @file_options
 @import_layout_options
+@trained_on_option
 @json_option
-def import_(array_file: Path, store: Place | None, restart: bool, as_json: bool, **given: Any) -> None:
+def import_(
+    array_file: Path, store: Place | None, restart: bool, trained_on: list[str] | None, as_json: bool, **given: Any
+) -> None:  # fmt: skip
     """Make STORE from ARRAY (.npy .npz .h5 .parquet .csv .safetensors .pt), never loading it whole.
 
     Tables may have a column of lists, or a column per feature. Rows keep their type: fp16 as f2, anything else as f4;
@@ -49,6 +53,8 @@ def import_(array_file: Path, store: Place | None, restart: bool, as_json: bool,
         made = import_file(_request(array_file, given), target, bars, restart, rounding, **layout)
     finally:
         bars.close()
+    if trained_on is not None:
+        made.add_provenance(trained_classes=list(trained_on))
     seconds = time.perf_counter() - begin
     rows = {name: split.rows for name, split in made.splits.items()}
     size = sum(rows.values()) * made.spec.row_bytes

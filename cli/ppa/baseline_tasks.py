@@ -30,7 +30,11 @@ def task_options(command: Command) -> Command:
         click.option("--inner-rate", type=click.FloatRange(0, min_open=True), help="maml: learning rate in a task."),
         click.option("--inner-steps", type=click.IntRange(1), help="maml, meta-lstm: updates in a task."),
         click.option("--order", type=click.Choice(["first", "second"]), help="maml: of the meta-gradient."),
-        click.option("--full-context/--no-full-context", default=None, help="matching: embeddings see the support."),
+        click.option(
+            "--full-context/--no-full-context",
+            default=None,
+            help="matching: embeddings see the support, as in the paper.  [default]",
+        ),
         click.option("--width", type=click.IntRange(1), help="Channels of the network of four layers."),
         click.option("--image-size", type=click.IntRange(8), help="Pixels.  [default: 80, or that of smaller images]"),
         click.option("--seconds", type=click.FloatRange(0), help="Stop after so long, whatever the steps."),

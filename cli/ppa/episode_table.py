@@ -22,14 +22,16 @@ def column(size: TaskSize) -> str:
     return _WORDS.get(size.shots, f"{size.shots}_shot")
 
 
-def table_rows(results: Sequence[EpisodeResult], sizes: Sequence[TaskSize], ours: str | None) -> list[Row]:
+def table_rows(
+    results: Sequence[EpisodeResult], sizes: Sequence[TaskSize], ours: str | None, beside_paper: bool = True
+) -> list[Row]:
     """A row per method, in percent, with the paper's figures where it has that method; then the paper's other rows.
 
-    ours: what the paper calls phi2 on this backbone.
+    ours: what the paper calls phi2 on this backbone. beside_paper: False where its figures are of other inputs.
     """
     from predictor.protocol.paper import read_table
 
-    paper = {row["method"]: row for row in read_table("miniimagenet")}
+    paper = {row["method"]: row for row in read_table("miniimagenet")} if beside_paper else {}
     rows: dict[str, Row] = {}
     for result in results:
         row = rows.setdefault(result.method, {"method": result.method, "tasks": len(result.accuracies)})

@@ -11,7 +11,14 @@ import click
 from cli.group import emit, example, json_option
 from cli.options import STORE, cache_options, find_store
 from cli.ppa.episode_table import PAPER_NAMES, table_rows, write_table
-from cli.ppa.recognition import choose_categories, parse_numbers, seen_novel, split_file_option
+from cli.ppa.recognition import (
+    choose_categories,
+    parse_numbers,
+    refuse_leak,
+    seen_novel,
+    split_file_option,
+    without_paper,
+)
 from cli.progress import progress
 
 if TYPE_CHECKING:
@@ -78,13 +85,16 @@ def episodes(
         claim((out, TABLES[out.suffix]), inputs=[store, split_file, *phis, *learners])
     sizes = [TaskSize(way, count, queries) for count in parse_numbers("--shots", shots)]
     runs: list[Run] = []
-    warning, backbone = None, None
+    warning, lacking, backbone = None, None, None
     if store is not None or images is None:
         pooled, novel, warning = _open(find_store(store), split_file, splits)
-        backbone = pooled[0].spec.provenance.get("backbone")
-        runs.append(_activations(pooled, novel, [*_plain_methods(pooled[0], novel, methods), *_phis(pooled[0], phis)]))
+        backbone, lacking = pooled[0].spec.provenance.get("backbone"), without_paper(pooled[0])
+        runs.append(
+            _activations(pooled, novel, [*_plain_methods(pooled[0], novel, methods), *_phis(pooled[0], novel, phis)])
+        )
     runs += _image_runs(images, learners, split_file, splits, device)
-    rows = table_rows(_measure(runs, sizes, tasks, seed), sizes, PAPER_NAMES.get(str(backbone)))
+    rows = table_rows(_measure(runs, sizes, tasks, seed), sizes, PAPER_NAMES.get(str(backbone)), lacking is None)
+    warning = "\n".join(filter(None, (warning, lacking))) or None
     if warning:
         click.echo(warning, err=True)
         rows = [{**row, "warning": warning} for row in rows]
@@ -157,7 +167,7 @@ def _plain_methods(split: Split, novel: Sequence[str], named: str) -> list[Episo
     return [make[name]() for name in chosen]
 
 
-def _phis(split: Split, runs: Sequence[Path]) -> list[EpisodeMethod]:
+def _phis(split: Split, novel: Sequence[str], runs: Sequence[Path]) -> list[EpisodeMethod]:
     """As in the authors' code: phi of the mean of the examples."""
     import torch
 
@@ -169,6 +179,7 @@ def _phis(split: Split, runs: Sequence[Path]) -> list[EpisodeMethod]:
     for run in runs:
         trained = load_phi(run)
         trained.require_store(split)
+        refuse_leak(run, trained.categories.base, novel)
         method = PredictedParameters(trained.phi, torch.empty(0, split.dim), aggregate="mean")
         methods.append(Independent(method))
     return methods
@@ -192,7 +203,8 @@ def _image_runs(
     decoded: dict[int, Examples] = {}
     runs: list[Run] = []
     for folder in learners:
-        learner, _ = read_learner(folder, parse_device(device))
+        learner, trained = read_learner(folder, parse_device(device))
+        refuse_leak(folder, trained.identity["source"]["classes"], novel)
         size = learner.transform.crop
         if size not in decoded:
             decoded[size] = decode_classes(sets, novel, size)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,6 +18,7 @@ from cli.ppa.recognition import (
     seen_novel,
     split_file_option,
     store_option,
+    without_paper,
 )
 from cli.progress import progress
 
@@ -119,7 +121,9 @@ def evaluate(
     if not contestants:
         raise click.UsageError("nothing to measure: name a run with --phi, or baselines with --methods")
     rows = measure(contestants, counts, draws, seed)
-    warning = seen_novel(train, categories)
+    if lacking := without_paper(train):
+        rows = [replace(row, paper_name="") for row in rows]
+    warning = "\n".join(filter(None, (seen_novel(train, categories), lacking))) or None
     if out is not None:
         text = {".md": to_markdown, ".csv": to_csv}.get(out.suffix, lambda r, w: json.dumps(records(r, w), indent=1))
         write_atomic(out, (text(rows, warning).rstrip("\n") + "\n").encode())

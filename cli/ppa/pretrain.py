@@ -78,7 +78,8 @@ def pretrain(
 
     IMAGES: a folder, tar or list of all classes, or glyphs:CLASSESxTRAINxVAL, the embedded data set (train and
     val images per class). Accuracy is measured on the split val, else on a tenth of train that is held out.
-    Interrupted, the same command resumes exactly. OUT/best.safetensors is for `actstore build --weights`.
+    Interrupted, the same command resumes exactly. OUT/best.safetensors is for `actstore build --weights`: the best
+    epoch by that tenth of train; with a split val the last one, as its images are tested on later and choose nothing.
     """
     import os
 
@@ -127,6 +128,6 @@ def summary(result: TrainingResult) -> str:
     return (
         f"{result.weights}: {result.backbone} on {result.train_images:,} images of {result.classes:,} base classes, "
         f"{result.epochs} epochs in {result.seconds:.0f} s ({result.images_per_second:,.0f} images/s); "
-        f"best top-1 {result.best_val_top1:.2%}, top-5 {result.best_val_top5:.2%} in epoch {result.best_epoch} on "
+        f"top-1 {result.best_val_top1:.2%}, top-5 {result.best_val_top5:.2%} in epoch {result.best_epoch} (kept) on "
         f"{result.val_images:,} held-out images ({result.held_out}){skipped}"
     )

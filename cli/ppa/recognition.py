@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -17,6 +17,10 @@ if TYPE_CHECKING:
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 SPLIT_FILE = Path("split.json")
+UNKNOWN_TRAINING = (
+    "WARNING: which classes the backbone was trained on is not known: it may have seen the novel categories "
+    "(say it with `--trained-on` of `actstore import` or `actstore build`)"
+)
 
 
 def store_option(command: Command) -> Command:
@@ -115,15 +119,39 @@ def require_test_split(store: ActivationStore, train: str, named: str | None) ->
 
 
 def seen_novel(split: Split, categories: CategorySplit) -> str | None:
-    """A warning for every table where the backbone was trained on classes that are called novel."""
+    """A warning for every table where the backbone was trained on classes that are called novel, or may have been."""
     trained = split.spec.provenance.get("trained_classes")
     if trained is None:
-        return None
+        return UNKNOWN_TRAINING
     seen = sorted({*categories.novel, *categories.validation} & set(trained))
     if not seen:
         return None
-    more = f" and {len(seen) - 1:,} more" if len(seen) > 1 else ""
-    return f"WARNING: the backbone was trained on novel class {seen[0]!r}{more}; these are no few-shot results"
+    return f"WARNING: the backbone was trained on novel class {_first_of(seen)}; these are no few-shot results"
+
+
+def without_paper(split: Split) -> str | None:
+    """Why the paper's figures are not beside those of a store: they are of one view (the centre) of each image."""
+    views = split.spec.provenance.get("views", 1)
+    return (
+        None if views == 1 else f"{views} views of each image were averaged: the paper's figures, of one, are left out"
+    )
+
+
+def refuse_leak(path: Path, trained_on: Iterable[str], novel: Sequence[str]) -> None:
+    """What was trained on a category knows it: its figures on that category are no few-shot results."""
+    known = set(trained_on)
+    if seen := [name for name in novel if name in known]:
+        from actstore.errors import InvalidInputError
+
+        raise InvalidInputError(
+            f"{path} was trained on class {_first_of(seen)}, which this split calls novel; "
+            "measure it with the split of its training, or train it with this one"
+        )
+
+
+def _first_of(names: Sequence[str]) -> str:
+    more = f" and {len(names) - 1:,} more" if len(names) > 1 else ""
+    return f"{names[0]!r}{more}"
 
 
 def say_means_are_computed(train: Split) -> None:

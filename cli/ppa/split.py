@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from cli.group import emit, example, json_option
-from cli.ppa.recognition import SPLIT_FILE, seen_novel, store_option
+from cli.ppa.recognition import SPLIT_FILE, UNKNOWN_TRAINING, seen_novel, store_option
 
 if TYPE_CHECKING:
     from actstore.storage.place import Place
@@ -73,6 +73,7 @@ def split(
           advice="it is another split; choose another --out, or replace it with --force")  # fmt: skip
     write_split(out, chosen)
     warning = next((seen_novel(opened[name], chosen) for name in opened.splits), None)
+    warning = None if warning == UNKNOWN_TRAINING else warning  # that is for tables
     result = {"file": str(out), "base": len(chosen.base), "novel": len(chosen.novel),
               "validation": len(chosen.validation), "warning": warning}  # fmt: skip
     emit(result, as_json, lambda: "\n".join(filter(None, [describe(chosen, out), warning])))

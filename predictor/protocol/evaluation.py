@@ -95,7 +95,7 @@ def base_side(method: Method, task: AllWayTask) -> BaseSide | None:
 class Row:
     """A line of the table: means over draws with the half-width of their 95% confidence interval.
 
-    paper_name: the row of the paper's table to print beside it. key, variant: as in `Method`.
+    paper_name, paper_share: the row of the paper's table to print beside it. key, variant: as in `Method`.
     """
 
     method: str
@@ -108,6 +108,7 @@ class Row:
     paper_name: str
     key: str
     variant: str
+    paper_share: str = ""
 
 
 def evaluate(
@@ -130,7 +131,8 @@ def evaluate(
         mean = {name: float(np.mean([one[name] for one in measured])) for name in measured[0]}
         interval = {name: half_width([one[name] for one in measured]) for name in measured[0]}
         label = str(count) if method.uses_support else "all"
-        known = (method.paper_name or method.name, method.key or method.name, method.variant)
+        known = (method.paper_name or method.name, method.key or method.name, method.variant,
+                 method.paper_share or method.share)  # fmt: skip
         rows.append(Row(method.name, method.share, label, method.finetuned, len(measured), mean, interval, *known))
     return rows
 

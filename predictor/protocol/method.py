@@ -15,6 +15,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+ALL = "100%"  # of D_large
+
 
 @dataclass(frozen=True)
 class Support:
@@ -36,16 +38,17 @@ class Method(ABC):
 
     key: a short word that tables keep, by which figures know the method; without one they know it by its name.
     variant: what was chosen for it, where the same method is measured in several ways. paper_name: the row of the
-    paper's table that it answers to, where its own name says more. share: how much of D_large is in use. finetuned:
-    whether adapting to the novel categories trains anything. uses_support: False where the scores are the same for
-    every draw. only_draw: (shots, number) of the single draw that a method was trained for, where it cannot be asked
-    about others.
+    paper's table that it answers to, where its own name says more. share: how much of D_large is in use; paper_share:
+    as the paper's row has it, where that is another. finetuned: whether adapting to the novel categories trains
+    anything. uses_support: False where the scores are the same for every draw. only_draw: (shots, number) of the single
+    draw that a method was trained for, where it cannot be asked about others.
     """
 
     name: str
     key: str = ""
     variant: str = ""
-    share: str = "100%"
+    share: str = ALL
+    paper_share: str | None = None
     finetuned: bool = False
     uses_support: bool = True
     paper_name: str | None = None

@@ -18,7 +18,7 @@ def records(rows: Sequence[Row], warning: str | None = None) -> list[dict[str, A
     """One object per row: the columns of the paper's table, our further metrics, intervals and the paper's figures."""
     found = []
     for row in rows:
-        paper = all_way_figures(row.paper_name, row.share, row.shots) or {}
+        paper = all_way_figures(row.paper_name, row.paper_share or row.share, row.shots) or {}
         record: dict[str, Any] = {
             "method": row.method,
             "d_large": row.share,

@@ -103,6 +103,14 @@ def test_full_context_embeddings_are_those_of_the_paper(embedded: tuple[Tensor, 
             np.testing.assert_allclose(read[task, number], hidden, rtol=1e-9, atol=1e-12)
 
 
+def test_the_gradient_of_full_context_is_that_of_finite_differences(embedded: tuple[Tensor, Tensor]) -> None:
+    learner = MatchingNetwork(8, DIM, 0, full_context=True, readings=2).double()
+    support, queries = (part[:1, :2].clone().requires_grad_() for part in embedded)
+    weights = [weight for weight in learner.parameters() if weight.shape in ((4 * DIM, DIM), (4 * DIM, 2 * DIM))]
+    assert len(weights) == 6  # of both directions and of the reader
+    assert torch.autograd.gradcheck(lambda *given: learner.compare(*given[:2]), (support, queries, *weights))
+
+
 @pytest.mark.parametrize(
     "learner",
     [PrototypicalNetwork(8, 4, 3), MatchingNetwork(8, 4, 3), MatchingNetwork(8, 4, 3, full_context=True)],

@@ -63,7 +63,7 @@ def world(tmp_path_factory: pytest.TempPathFactory, make_activations: Any) -> Pa
 
     folder = tmp_path_factory.mktemp("world")
     splits = {"train": make_activations(12, 0), "val": make_activations(4, 1)}
-    actstore.from_arrays(folder / "x.zarr", splits, classes=CLASSES)
+    actstore.from_arrays(folder / "x.zarr", splits, classes=CLASSES).add_provenance(trained_classes=CLASSES[:7])
     invoke(main, ("split", "--store", folder / "x.zarr", "--novel-share", 0.3, "--out", folder / "split.json"), 0)
     for phi in ("phi1", "phi2"):
         invoke(

@@ -70,5 +70,17 @@ def test_adaptation() -> None:
     done = run("bench-adapt", *small, "--backbone", "small", "--seconds", "0.01", "--threads", "1", "--json")
     assert done.exit_code == 0, done.output
     results = json.loads(done.stdout)
-    assert [one["peer_value"] for one in results] == [0.683, 6480, 6480]
+    assert [one["peer_value"] for one in results] == [None, 0.683, 6480, 6480]
     assert all(one["value"] > 0 for one in results)
+    stored, seen = results[:2]
+    assert "from activations" in stored["name"]
+    assert "from images through small" in seen["name"]
+    assert seen["value"] > stored["value"]  # the network's pass is in it
+
+
+def test_without_a_network_nothing_stands_beside_the_papers_figure() -> None:
+    done = run("bench-adapt", "--dim", "16", "--categories", "5", "--base", "4", "--backbone", "none",
+               "--seconds", "0.01", "--threads", "1")  # fmt: skip
+    assert done.exit_code == 0, done.output
+    assert "0.683" not in done.stdout
+    assert "6,480 s" in done.stdout

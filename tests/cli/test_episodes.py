@@ -38,7 +38,7 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for split, count in (("train", 12), ("val", 4)):
         labels = np.repeat(np.arange(10), count)
         splits[split] = (np.abs(centres[labels] + 0.3 * random.standard_normal((len(labels), 16))), labels)
-    actstore.from_arrays(tmp_path / "x.zarr", splits, classes=CLASSES)
+    actstore.from_arrays(tmp_path / "x.zarr", splits, classes=CLASSES).add_provenance(trained_classes=CLASSES[:4])
     Path("split.json").write_text(json.dumps({"base": CLASSES[:4], "novel": CLASSES[4:]}))
     return tmp_path / "x.zarr"
 
@@ -90,6 +90,24 @@ def test_a_backbone_that_saw_a_novel_class_is_warned_of(store: Path) -> None:
     assert "c7" in json.loads(run("episodes", "--tasks", 2, "--json").stdout)[0]["warning"]
 
 
+def test_an_unknown_training_and_ten_views_are_said(store: Path) -> None:
+    actstore.open(store).add_provenance(trained_classes=None)
+    assert "it may have seen the novel categories" in run("episodes", "--tasks", 2).stdout
+    assert "may have seen" in json.loads(run("episodes", "--tasks", 2, "--json").stdout)[0]["warning"]
+    actstore.open(store).add_provenance(views=10)
+    rows = json.loads(run("episodes", "--tasks", 2, "--json").stdout)
+    assert not any(key.startswith("paper_") for row in rows for key in row)
+    assert "10 views of each image" in rows[0]["warning"]
+
+
+def test_a_phi_that_was_trained_on_a_novel_category_is_refused(store: Path) -> None:
+    run("train", "--phi", "phi1", "--epochs", 1, "--batches", 2, "--out", "runs/phi1")
+    run("episodes", "--tasks", 2, "--phi", "runs/phi1")
+    Path("other.json").write_text(json.dumps({"base": CLASSES[4:], "novel": CLASSES[:4]}))
+    refused = run("episodes", "--tasks", 2, "--way", 3, "--phi", "runs/phi1", "--split-file", "other.json", code=1)
+    assert "runs/phi1 was trained on class 'c0' and 3 more, which this split calls novel" in refused.stderr
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "expected"),
     [
@@ -114,7 +132,7 @@ def test_learners_are_trained_and_measured(tmp_path: Path, monkeypatch: pytest.M
     names = open_images("glyphs:12x4x1")["train"].classes
     Path("split.json").write_text(json.dumps({"base": names[:6], "novel": names[6:]}))
     small = ("--images", "glyphs:12x4x1", "--image-size", 16, "--width", 4, "--steps", 2, "--queries", 2)
-    trained = json.loads(run("baseline", "matching", *small, "--full-context", "--json").stdout)
+    trained = json.loads(run("baseline", "matching", *small, "--json").stdout)
     assert (trained["baseline"], trained["folder"], trained["steps"]) == ("matching", "runs/matching", 2)
     run("baseline", "maml", *small, "--order", "first", "--inner-steps", 1)
     identity = json.loads(Path("runs/maml/model.json").read_text())["identity"]
@@ -124,6 +142,16 @@ def test_learners_are_trained_and_measured(tmp_path: Path, monkeypatch: pytest.M
     learners = ("--learner", "runs/matching", "--learner", "runs/maml", "--tasks", 4, "--queries", 2, "--shots", 1)
     rows = json.loads(run("episodes", "--images", "glyphs:12x4x1", *learners, "--json").stdout)
     assert [row["method"] for row in rows if "one_shot" in row] == ["Matching Network", "MAML"]
+    options = json.loads(Path("runs/matching/model.json").read_text())["identity"]["config"]["options"]
+    assert options == {"full_context": True}  # as the published row beside it
+    run("baseline", "matching", *small, "--no-full-context", "--out", "runs/plain")
+    plain = ("--learner", "runs/plain", "--tasks", 4, "--queries", 2, "--shots", 1, "--json")
+    (row, *_) = json.loads(run("episodes", "--images", "glyphs:12x4x1", *plain).stdout)
+    assert row["method"] == "Matching Network (no full context)"
+    assert "paper_one_shot" not in row
+    Path("split.json").write_text(json.dumps({"base": names[6:], "novel": names[:6]}))
+    refused = run("episodes", "--images", "glyphs:12x4x1", *learners, code=1)
+    assert "runs/matching was trained on class" in refused.stderr
     refused = run("baseline", "prototypical", *small, "--order", "first", code=2)
     assert "--order does not apply to the baseline prototypical" in refused.stderr
 

@@ -117,6 +117,40 @@ def test_no_warning_where_it_saw_none(here: Path, ppa: Run, make_activations: An
     assert "WARNING" not in ppa("eval", "--store", "fair.zarr", "--methods", "nn", *FAST).output
 
 
+def test_a_network_of_unknown_training_may_have_seen_the_novel_classes(
+    here: Path, ppa: Run, make_activations: Any
+) -> None:
+    splits = {"train": make_activations(6, 0), "val": make_activations(5, 1)}
+    actstore.from_arrays(Path("unknown.zarr"), splits, classes=CLASSES)
+    arguments = ("eval", "--store", "unknown.zarr", "--methods", "nn", *FAST)
+    assert "it may have seen the novel categories" in ppa(*arguments, "--out", "t.md").stdout.splitlines()[-1]
+    assert "may have seen" in Path("t.md").read_text()
+    assert all("may have seen" in row["warning"] for row in json.loads(ppa(*arguments, "--json").stdout))
+
+
+def test_ten_views_stand_beside_no_figure_of_one(here: Path, ppa: Run, make_activations: Any) -> None:
+    for views in (1, 10):
+        path = seen_store(Path(f"{views}.zarr"), make_activations, ["c0"])
+        actstore.open(path).add_provenance(views=views)
+        (row, *_) = json.loads(ppa("eval", "--store", path, "--methods", "nn", *FAST, "--json").stdout)
+        assert (row["paper_top1_few"] is None) == (views == 10)
+        assert ("10 views of each image" in row.get("warning", "")) == (views == 10)
+
+
+def test_child_says_which_share_of_d_large_it_read(
+    here: Path, ppa: Run, make_activations: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from baselines import large_sample
+
+    ppa("baseline", "head", "--store", "x.zarr", "--split-file", "split.json", "--epochs", 1)
+    arguments = ("eval", "--methods", "child,finetune", *FAST, "--json")
+    assert {row["d_large"] for row in json.loads(ppa(*arguments).stdout)} == {"100%"}
+    monkeypatch.setattr(large_sample.LargeSample.__init__, "__defaults__", (0, 42))  # of 84 rows
+    rows = json.loads(ppa(*arguments).stdout)
+    assert {row["d_large"] for row in rows} == {"50%"}
+    assert {row["paper_top1_few"] for row in rows if row["shots"] == "1"} == {2.90, 2.82}  # of all of D_large
+
+
 def test_a_store_without_means_says_that_it_computes_them(here: Path, ppa: Run, make_activations: Any) -> None:
     seen_store(Path("new.zarr"), make_activations, [])
     arguments = ("eval", "--store", "new.zarr", *FAST, "--methods")

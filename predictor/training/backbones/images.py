@@ -15,6 +15,7 @@ from actstore.streams.sampling import epoch_order, generator
 from predictor.protocol.category_split import CategorySplit
 
 HELD_OUT_SHARE = 0.1
+VAL = "val"
 _HELD_OUT_STREAM = 2  # of actstore.sampling.generator; 1 is the order of an epoch
 EVALUATION = -1  # in place of an epoch: no augmentation
 Rows = NDArray[np.int64]
@@ -41,6 +42,12 @@ class TrainingImages:
     validation: LabelledImages
     held_out: str
 
+    @property
+    def may_choose(self) -> bool:
+        """Whether the best epoch may be told by `validation`. Not by val: base accuracy is measured on it later, and
+        would be that of the epoch which those very images liked best."""
+        return self.held_out != VAL
+
     def fingerprint(self) -> str:
         """Of the names and labels of all images; of what decides the pixels where they are drawn."""
         digest = hashlib.sha256()
@@ -61,10 +68,10 @@ def select_images(sets: Mapping[str, ImageSet[Loadable]], split: CategorySplit, 
     counts = np.bincount(train.targets, minlength=len(split.base))
     if not counts.all():
         raise InvalidInputError(f"base class {split.base[int(np.argmin(counts))]!r} has no images to train on")
-    if "val" in sets:
-        validation = images_of_classes(sets["val"], split.base)
+    if VAL in sets:
+        validation = images_of_classes(sets[VAL], split.base)
         if len(validation):
-            return TrainingImages(split.base, train, validation, "val")
+            return TrainingImages(split.base, train, validation, VAL)
     chosen = _held_out(train.targets, len(split.base), seed)
     if not chosen.any():
         raise InvalidInputError(

@@ -155,7 +155,7 @@ class BackboneTrainee(Trainee):
     def after_line(self, folder: Path, history: Sequence[Figures]) -> None:
         details = (self.module, self._config.backbone, self._images.classes, self._transform)
         save_weights(folder / LAST, *details)
-        if best_line(history) is history[-1]:
+        if kept_line(history, self._images.may_choose) is history[-1]:
             save_weights(folder / BEST, *details)
 
     def _plan(self, first: int) -> Plan:
@@ -171,6 +171,7 @@ class BackboneTrainee(Trainee):
             yield batch
 
 
-def best_line(history: Sequence[Figures]) -> Figures:
-    """That of the highest top-1; the first of equals."""
-    return max(history, key=lambda line: line["val_top1"])
+def kept_line(history: Sequence[Figures], may_choose: bool) -> Figures:
+    """The epoch whose weights are BEST: that of the highest top-1, the first of equals; the last one where the images
+    at hand may not choose (see `TrainingImages.may_choose`)."""
+    return max(history, key=lambda line: line["val_top1"]) if may_choose else history[-1]

@@ -18,7 +18,7 @@ from predictor.protocol.category_split import CategorySplit
 from predictor.training.backbones.config import TrainingConfig
 from predictor.training.backbones.former_checkpoint import convert_checkpoint
 from predictor.training.backbones.images import TrainingImages, select_images, steps_per_epoch
-from predictor.training.backbones.trainee import BEST, LAST, BackboneTrainee, best_line
+from predictor.training.backbones.trainee import BEST, LAST, BackboneTrainee, kept_line
 from predictor.training.loop import Report, RunOptions, train
 from predictor.training.processes import joined_processes
 from predictor.training.run_files import Trained
@@ -26,7 +26,10 @@ from predictor.training.run_files import Trained
 
 @dataclass(frozen=True)
 class TrainingResult:
-    """Accuracies are 0 to 1, on `val_images` held-out images of the same classes; unreadable: which, and why."""
+    """Accuracies are 0 to 1, on `val_images` held-out images of the same classes; unreadable: which, and why.
+
+    best_epoch: the one whose weights are kept; the last where only images of val are held out, as these choose nothing.
+    """
 
     weights: str
     backbone: str
@@ -96,7 +99,7 @@ def train_backbone(
 
 
 def _result(trained: Trained, images: TrainingImages, config: TrainingConfig, unreadable: list[str]) -> TrainingResult:
-    history, best = trained.history, best_line(trained.history)
+    history, best = trained.history, kept_line(trained.history, images.may_choose)
     return TrainingResult(
         weights=str(trained.folder / BEST),
         backbone=config.backbone,

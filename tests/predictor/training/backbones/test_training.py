@@ -34,7 +34,7 @@ def test_a_training_leaves_weights_that_the_backbone_loads(tmp_path: Path) -> No
     assert [row["epoch"] for row in rows] == [1, 2]
     assert rows[1]["train_loss"] < rows[0]["train_loss"]
     assert rows[-1]["images_per_second"] > 0
-    assert result.best_val_top1 == pytest.approx(max(row["val_top1"] for row in rows), abs=1e-6)
+    assert (result.best_epoch, result.best_val_top1) == (2, pytest.approx(rows[-1]["val_top1"], abs=1e-6))
     assert steps == [(done, 12) for done in range(1, 13)]
     assert decoded == [(72, 72), (27, 27)]
     assert list(rows[0]) == [
@@ -47,6 +47,19 @@ def test_a_training_leaves_weights_that_the_backbone_loads(tmp_path: Path) -> No
     with Image.open(tmp_path / "curves.png") as image:
         assert image.width > 800
     assert json.loads((tmp_path / "checkpoint.json").read_text())["state"]["step"] == 12
+
+
+def test_images_of_val_choose_no_epoch(tmp_path: Path) -> None:
+    """Base accuracy is measured on them later; a tenth of train, which is not, may choose."""
+    history = [{"epoch": 1.0, "val_top1": 0.5}, {"epoch": 2.0, "val_top1": 0.9}, {"epoch": 3.0, "val_top1": 0.7}]
+    assert [kept_line(history, may_choose)["epoch"] for may_choose in (False, True)] == [3, 2]
+    for images, may_choose in ((TINY_GLYPHS, False), ("glyphs:10x8x0", True)):
+        sets = open_images(images)
+        assert select_images(sets, alphabetical_split(sets["train"].classes), 0).may_choose == may_choose
+    worse = replace(TINY, epochs=3, schedule="step", decay_epochs=1)
+    train(tmp_path, worse)
+    for name, tensor in weights_of(tmp_path, "best.safetensors").items():
+        assert torch.equal(tensor, weights_of(tmp_path, "last.safetensors")[name])
 
 
 def test_held_out_accuracy_is_that_of_the_best_weights(tmp_path: Path) -> None:
