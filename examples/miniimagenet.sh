@@ -8,7 +8,7 @@ epochs=${EPOCHS:-80} # of 250 steps: 20,000 in all; the paper trains 300
 mkdir -p "$out"
 head=$data/miniimagenet-activations.npz
 
-test -e "$out/mini.zarr" || actstore import "$head" "$out/mini.zarr"
+test -e "$out/mini.zarr" || actstore import "$head" "$out/mini.zarr" --trained-on "$data/miniimagenet-split.json"
 export ACTSTORE=$out/mini.zarr
 ppa split --from "$data/miniimagenet-split.json" --out "$out/split.json"
 for phi in phi1 phi2 phi2star; do

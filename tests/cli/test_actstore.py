@@ -12,6 +12,7 @@ import click.testing
 import numpy as np
 import pytest
 
+import actstore
 from cli.actstore import main
 
 VALUES = np.random.default_rng(0).random((400, 16), dtype=np.float32)
@@ -51,6 +52,21 @@ def test_import_info_means_query(store: Path) -> None:
     assert found["rows"][0] == {"row": 100, "class": "dog", "id": "100"}
     run("query", "--class", "cat", "--output", "rows.npy", "--limit", 1)
     assert len(np.load("rows.npy")) == 100
+
+
+def test_what_a_network_was_trained_on_is_recorded(store: Path) -> None:
+    def trained() -> Any:
+        return actstore.open(store).spec.provenance.get("trained_classes")
+
+    assert trained() is None
+    Path("seen.txt").write_text("owl\neel\n")
+    Path("split.json").write_text(json.dumps({"base": ["cat"], "novel": ["owl"]}))
+    for file, expected in (("seen.txt", ["owl", "eel"]), ("split.json", ["cat"])):
+        run("import", "features.npy", "--labels", "labels.txt", "--chunk-rows", 128, "--trained-on", file)
+        assert trained() == expected
+    build = ("build", "glyphs:3x2x1", "g.zarr", "--backbone", "small", "--workers", 0)
+    run(*build, "--random-weights")
+    assert actstore.open(Path("g.zarr")).spec.provenance["trained_classes"] == []
 
 
 def test_export_append_verify_repair(store: Path) -> None:
