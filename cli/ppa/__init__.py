@@ -21,6 +21,7 @@ from cli.ppa.figures import figures
 from cli.ppa.predict import predict
 from cli.ppa.pretrain import pretrain
 from cli.ppa.report import report
+from cli.ppa.sessions import sessions
 from cli.ppa.split import split
 from cli.ppa.train import train
 
@@ -42,8 +43,8 @@ def main(debug: bool) -> None:
 
 
 for command in (
-    pretrain, split, train, calibrate, evaluate, episodes, baseline, adapt, predict, categories, export, analyse,
-    bench_inference, bench_adapt,
+    pretrain, split, train, calibrate, evaluate, episodes, sessions, baseline, adapt, predict, categories, export,
+    analyse, bench_inference, bench_adapt,
     figures, report, demo,
 ):  # fmt: skip
     main.add_command(command)

@@ -120,13 +120,17 @@ def require_test_split(store: ActivationStore, train: str, named: str | None) ->
 
 def seen_novel(split: Split, categories: CategorySplit) -> str | None:
     """A warning for every table where the backbone was trained on classes that are called novel, or may have been."""
-    trained = split.spec.provenance.get("trained_classes")
-    if trained is None:
+    if split.spec.provenance.get("trained_classes") is None:
         return UNKNOWN_TRAINING
-    seen = sorted({*categories.novel, *categories.validation} & set(trained))
+    seen = trained_on_novel(split, categories)
     if not seen:
         return None
     return f"WARNING: the backbone was trained on novel class {_first_of(seen)}; these are no few-shot results"
+
+
+def trained_on_novel(split: Split, categories: CategorySplit) -> list[str]:
+    """Those of the novel and validation classes that the backbone is known to have been trained on."""
+    return sorted({*categories.novel, *categories.validation} & set(split.spec.provenance.get("trained_classes") or ()))
 
 
 def without_paper(split: Split) -> str | None:

@@ -1,0 +1,100 @@
+"""Sessions: the base categories first, then a few new ones at a time, learnt from a few examples with no training.
+
+Tao, Hong, Chang, Dong, Wei and Gong, Few-Shot Class-Incremental Learning, CVPR 2020: of mini-ImageNet's 100 categories
+in alphabetical order the first 60 are the base, and 8 sessions add 5 each, from 5 examples. After each session every
+test image of a category that is known by then competes among all of them. They fix the examples; here they are drawn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+from actstore.errors import InvalidInputError
+from predictor.protocol.evaluation import AllWayTask
+from predictor.protocol.method import Method, Separable, Support
+from predictor.protocol.outcome import BaseSide, Outcome, Queries
+
+ACCURACY, BASE, NOVEL, HARMONIC = "accuracy", "base", "novel", "harmonic_mean"
+MEASURES = (ACCURACY, BASE, NOVEL, HARMONIC)
+Progress = Callable[[int], None]  # draws done since the last call
+
+
+@dataclass(frozen=True)
+class SessionResult:
+    """What a method reached. categories: (sessions + 1,) known after each, the base's first. figures: of every one of
+    MEASURES (draws, sessions + 1) in percent; NaN where the base stands alone."""
+
+    method: Method
+    categories: tuple[int, ...]
+    figures: dict[str, NDArray[np.float64]]
+
+    def averages(self, measure: str) -> NDArray[np.float64]:
+        """(draws,) over the sessions in which there is such a figure."""
+        averaged: NDArray[np.float64] = np.nanmean(self.figures[measure], axis=1)
+        return averaged
+
+    def last(self, measure: str) -> NDArray[np.float64]:
+        """(draws,) after the last session."""
+        return self.figures[measure][:, -1]
+
+
+def plan_sessions(base: int, novel: int, way: int) -> tuple[int, ...]:
+    """How many categories are known after each session, from the base on; the last session may be smaller."""
+    if way < 1 or novel < 1:
+        raise InvalidInputError(f"sessions need new categories, got {novel} novel ones and {way} in a session")
+    return (base, *(base + min(novel, first + way) for first in range(0, novel, way)))
+
+
+def run_sessions(
+    method: Method,
+    task: AllWayTask,
+    way: int = 5,
+    shots: int = 5,
+    draws: int = 10,
+    seed: int = 0,
+    progress: Progress | None = None,
+) -> SessionResult:
+    """Sessions in the order of the task's novel categories. Base scores are computed once for all of them."""
+    if not isinstance(method, Separable) or method.finetuned:
+        raise InvalidInputError(f"{method.name} trains when it learns a category; a session has no training")
+    known = plan_sessions(len(task.base), len(task.novel), way)
+    base_scores = method.base_scores(task.queries.activations)  # (n, n_base)
+    figures = {name: np.full((draws, len(known)), np.nan) for name in MEASURES}
+    for draw in range(draws):
+        support = task.support(shots, seed, draw)
+        for session, count in enumerate(known):
+            found = _after(method, task.queries, base_scores, support, count - len(task.base))
+            for name, value in found.items():
+                figures[name][draw, session] = value
+        if progress is not None:
+            progress(1)
+    return SessionResult(method, known, figures)
+
+
+def _after(method: Separable, queries: Queries, base_scores: Tensor, support: Support, count: int) -> dict[str, float]:
+    """With the first `count` novel categories known: their test images come after the base's, in their order."""
+    asked = int((queries.novel_targets < count).sum())
+    rows = len(queries.base_targets) + asked
+    part = Queries(queries.activations[:rows], queries.base_targets, queries.novel_targets[:asked])
+    side = BaseSide.of(base_scores[:rows], part)
+    if not count:
+        right = 100 * float((side.rank < 1).double().mean())
+        return {ACCURACY: right, BASE: right}
+    shown = Support(support.activations[:count], support.rows[:count])
+    metrics = Outcome.of(side, method.novel_scores(part.activations, shown), part).metrics()
+    return {
+        ACCURACY: metrics["joint"],
+        BASE: metrics["top1_large"],
+        NOVEL: metrics["top1_few"],
+        HARMONIC: metrics["harmonic_mean"],
+    }
+
+
+def mean_over_draws(values: NDArray[np.float64]) -> Sequence[float | None]:
+    """(draws, n) -> n means; None where there is no figure."""
+    return [None if np.isnan(column).any() else round(float(column.mean()), 2) for column in values.T]

@@ -1,0 +1,105 @@
+"""The table of `ppa sessions`: ours per session, and published methods with the network each has."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from predictor.protocol.evaluation import half_width
+from predictor.protocol.paper import read_table
+from predictor.protocol.sessions import ACCURACY, BASE, HARMONIC, MEASURES, NOVEL, SessionResult, mean_over_draws
+
+Row = dict[str, Any]
+USUAL = (60, 5, 5, 9)  # base categories, new ones of a session, examples of each, sessions with the base's
+
+
+def session_rows(
+    results: Sequence[SessionResult], way: int, shots: int, backbone: str, warning: str | None = None
+) -> list[Row]:
+    """An object per method with a list per measure; then the published rows, where this is their protocol."""
+    rows: list[Row] = []
+    for result in results:
+        row: Row = {
+            "method": result.method.name, "d_large": result.method.share, "backbone": backbone, "way": way,
+            "shots": shots, "draws": len(result.figures[ACCURACY]), "categories": list(result.categories),
+            **{name: mean_over_draws(result.figures[name]) for name in MEASURES},
+            "key": result.method.key, "variant": result.method.variant,
+        }  # fmt: skip
+        for name in (ACCURACY, HARMONIC):
+            for what, values in (("average", result.averages(name)), ("last", result.last(name))):
+                row[f"{what}_{name}"] = round(float(values.mean()), 2)
+                width = half_width(values.tolist())
+                row[f"{what}_{name}_ci95"] = None if width != width else round(width, 2)
+        rows.append(row | ({"warning": warning} if warning else {}))
+    return rows + (published() if any(_is_usual(result, way, shots) for result in results) else [])
+
+
+def published() -> list[Row]:
+    """Last-session rows of others, on mini-ImageNet, each with its backbone and where the figures were found."""
+    numbers = {"first": "first_accuracy", "average": "average_accuracy", "last": "last_accuracy"}
+    return [
+        {
+            "method": row["method"], "backbone": row["backbone"], "published": True,
+            **{name: float(row[key]) for key, name in numbers.items() if row[key]}, "source": row["source"],
+        }
+        for row in read_table("sessions")
+    ]  # fmt: skip
+
+
+def to_markdown(rows: Sequence[Row], warning: str | None = None) -> str:
+    """Accuracy per session, and below it base, novel and harmonic mean of every method; then the published rows."""
+    ours, others = [row for row in rows if "published" not in row], [row for row in rows if "published" in row]
+    known = max((row["categories"] for row in ours), key=len)
+    lines = [
+        _line(["method", "what (%)", *(f"{count}" for count in known), "average", "last"]),
+        _line(["---", "---", *["--:"] * (len(known) + 2)]),
+    ]
+    for row in ours:
+        for name, words in ((ACCURACY, "accuracy"), (BASE, "base"), (NOVEL, "novel"), (HARMONIC, "harmonic mean")):
+            ends = [_with_interval(row, f"{what}_{name}") for what in ("average", "last")]
+            lines.append(_line([row["method"] if name == ACCURACY else "", words, *map(_cell, row[name]), *ends]))
+    lines += [
+        _line([row["method"], f"accuracy, {row['backbone']}", _cell(row.get("first_accuracy")),
+               *[""] * (len(known) - 1), _cell(row.get("average_accuracy")), _cell(row["last_accuracy"])])
+        for row in others
+    ]  # fmt: skip
+    first = ours[0]
+    notes = [
+        f"\ncolumns: categories known; {first['way']} new ones a session from {first['shots']} examples, no training "
+        f"in a session, {first['draws']} draws; network: {first['backbone']}"
+    ]
+    if others:
+        notes.append("published: " + "; ".join(f"{row['method']}: {row['source']}" for row in others))
+    return "\n".join([*lines, *notes, *([warning] if warning else [])])
+
+
+def to_csv(rows: Sequence[Row]) -> str:
+    """A line per method and session; published rows have none."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(["method", "session", "categories", *MEASURES])
+    for row in rows:
+        for session, count in enumerate(row.get("categories", ())):
+            writer.writerow([row["method"], session, count, *(row[name][session] for name in MEASURES)])
+    return text.getvalue()
+
+
+def _is_usual(result: SessionResult, way: int, shots: int) -> bool:
+    return (result.categories[0], way, shots, len(result.categories)) == USUAL
+
+
+def _line(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def _cell(value: float | None) -> str:
+    return "" if value is None else f"{value:.2f}"
+
+
+def _with_interval(row: Mapping[str, Any], key: str) -> str:
+    if key not in row:
+        return ""
+    width = row[f"{key}_ci95"]
+    return f"{row[key]:.2f}" + ("" if width is None else f" ± {width:.2f}")
