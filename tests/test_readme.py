@@ -26,6 +26,7 @@ SHORT = {
     "ppa calibrate": "--tasks 2 --shots 1,2",
     "ppa eval": "--draws 2 --shots 1,2",
     "ppa episodes": "--way 3 --tasks 4 --queries 1 --shots 1",
+    "ppa sessions": "--draws 2 --way 2 --shots 2",
     "ppa baseline triplet": "--steps 3",
     "ppa baseline oracle": "--epochs 1",
     "ppa baseline maml": "--steps 2 --way 3 --queries 2",
