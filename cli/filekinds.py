@@ -78,6 +78,11 @@ def _is_report(path: Path) -> bool:
     return head.startswith(b"<!doctype html>") and b"<p>Predicting the parameters of a classifier from" in head
 
 
+def _is_sheet(path: Path) -> bool:
+    head = _head(path)
+    return head.startswith(b"<!doctype html>") and b'content="actstore photo sheet"' in head
+
+
 def _is_torch_export(path: Path) -> bool:
     with zipfile.ZipFile(path) as archive:
         name = next(name for name in archive.namelist() if name.endswith("/data.pkl"))
@@ -137,6 +142,7 @@ TORCH = Kind("a layer of `ppa export --torch`", _is_torch_export)
 ONNX = Kind("a graph of `ppa export --onnx`", _is_onnx_export)
 NAMES = Kind("the category names of a `ppa export`", _object("categories", "dim"))
 REPORT = Kind("a report of `ppa report`", _is_report)
+SHEET = Kind("a sheet of photos", _is_sheet)
 CLASS_MAP = Kind("a class map of `ppa figures`", _object("names"))
 BENCH = Kind("a benchmark's JSON", _list_of("name", "value", "unit"))
 STEPS = Kind("the record of a demo", _object("version", "steps"))

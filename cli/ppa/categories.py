@@ -19,37 +19,72 @@ if TYPE_CHECKING:
         "ppa categories list",
         "ppa categories remove okapi",
         "ppa categories rename quokka 'short-tailed scrub wallaby'",
+        "ppa categories label n01440764 'a tench'",
+        "ppa categories label --names names.txt",
     )
 )
-@click.argument("action", type=click.Choice(["list", "remove", "rename"]))
+@click.argument("action", type=click.Choice(["list", "remove", "rename", "label"]))
 @click.argument("names", nargs=-1)
 @classifier_option
+@click.option(
+    "--names",
+    "names_file",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="With label: lines of a category and what it is shown as, or a JSON object.",
+)
 @json_option
-def categories(action: str, names: tuple[str, ...], classifier: Path, as_json: bool) -> None:
-    """List the categories of a classifier, remove added ones, or rename one (OLD NEW)."""
+def categories(action: str, names: tuple[str, ...], classifier: Path, names_file: Path | None, as_json: bool) -> None:
+    """List the categories of a classifier, remove added ones, rename one (OLD NEW), or choose what one is shown as
+    (label NAME DISPLAY; an empty DISPLAY takes it away).
+    """
     from predictor.classifier.classifier_file import load_classifier, save_classifier
+    from predictor.classifier.display_names import displays
 
+    require_names(action, names, names_file)
+    learner = load_classifier(classifier)
+    if action != "list":
+        change(learner, action, names, names_file)
+        save_classifier(classifier, learner)
+    counts = {name: len(examples) for name, examples in learner.support.items()}
+    result = {"classifier": str(classifier), "base": list(learner.base), "novel": counts, "display": displays(learner)}
+    emit(result, as_json, lambda: describe(classifier, learner, counts))
+
+
+def require_names(action: str, names: tuple[str, ...], names_file: Path | None) -> None:
+    if names_file is not None and action != "label":
+        raise click.UsageError("--names belongs to label")
     if action == "list" and names:
         raise click.UsageError(f"list takes no names, got {' '.join(names)}")
     if action == "remove" and not names:
         raise click.UsageError("name the categories to remove")
     if action == "rename" and len(names) != 2:
         raise click.UsageError(f"rename takes the old name and the new one, got {len(names)} names")
-    learner = load_classifier(classifier)
+    if action == "label" and len(names) != (2 if names_file is None else 0):
+        raise click.UsageError(f"label takes a category and its display name, or --names FILE, got {len(names)} names")
+
+
+def change(learner: Classifier, action: str, names: tuple[str, ...], names_file: Path | None) -> None:
+    from predictor.classifier.display_names import forget_display, read_displays, set_displays
+
     if action == "remove":
         for name in names:
             learner.remove(name)
+            forget_display(learner, name)
     elif action == "rename":
         learner.rename(*names)
-    if action != "list":
-        save_classifier(classifier, learner)
-    counts = {name: len(examples) for name, examples in learner.support.items()}
-    result = {"classifier": str(classifier), "base": list(learner.base), "novel": counts}
-    emit(result, as_json, lambda: describe(classifier, learner, counts))
+        forget_display(learner, *names)
+    else:
+        set_displays(learner, {names[0]: names[1]} if names_file is None else read_displays(names_file))
 
 
 def describe(path: Path, learner: Classifier, counts: dict[str, int]) -> str:
-    lines = [f"{path}: {len(learner.base):,} base categories ({learner.base[0]} … {learner.base[-1]})"]
+    from predictor.classifier.display_names import display, displays
+
+    shown = displays(learner)
+    base = learner.base
+    ends = "" if not base else f" ({display(learner, base[0])} … {display(learner, base[-1])})"
+    lines = [f"{path}: {len(base):,} base categories{ends}" if base else f"{path}: no base categories"]
     if counts:
-        lines.append(table(["added", "examples"], [[name, count] for name, count in counts.items()]))
+        head = ["added", "examples", *(["shown as"] if any(name in shown for name in counts) else [])]
+        lines.append(table(head, [[name, count, shown.get(name, "")][: len(head)] for name, count in counts.items()]))
     return "\n".join(lines)

@@ -7,19 +7,26 @@ from typing import TYPE_CHECKING
 
 import click
 
-from cli.group import emit, example, json_option
+from cli.group import emit, example, json_option, table
 from cli.options import STORE, cache_options, filter_options
 from cli.ppa.classifier_option import classifier_option
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from actstore.images.image_set import ImageItem
     from actstore.storage.place import Place
+    from predictor.classifier.predictions import Prediction
+
+SHOWN, KEPT = 3, 5  # categories of an image by default: in the table, and elsewhere
 
 
 @click.command(
     epilog=example(
         "ppa predict photo.jpg another.jpg",
-        "ppa predict photos/ --classifier classifier.safetensors --top 3 --json",
-        "ppa predict --store imagenet.zarr --split val --rows 0:1000",
+        "ppa predict photos/ --sheet photos.html",
+        "ppa predict photos/ --only-mine --csv > photos.csv",
+        "ppa predict --store imagenet.zarr --split val --rows 0:1000 --json",
     )
 )
 @click.argument("images", nargs=-1, type=click.Path(path_type=Path))
@@ -28,35 +35,101 @@ if TYPE_CHECKING:
 @cache_options
 @click.option("--split", help="Of --store.  [default: the only one, or train]")
 @filter_options
-@click.option("--top", type=click.IntRange(1), default=5, show_default=True)
+@click.option("--top", type=click.IntRange(1), help=f"Categories an image.  [default: {KEPT}, {SHOWN} in the table]")
+@click.option("--only-mine", is_flag=True, help="Choose among the taught categories alone.")
+@click.option("--csv", "as_csv", is_flag=True, help="Print a line for each image, for a spreadsheet.")
+@click.option("--sheet", type=click.Path(path_type=Path, dir_okay=False), help="Also write a page of thumbnails.")
 @click.option("--weights", type=click.Path(path_type=Path), help="The backbone's weights, where they have moved.")
 @click.option("--device", default="auto", show_default=True)
-@click.option("--on-error", type=click.Choice(["fail", "skip"]), default="fail", show_default=True)
+@click.option(
+    "--on-error", type=click.Choice(["continue", "skip", "fail"]), default="continue", show_default=True,
+    help="An image that cannot be read: left out and exit code 1 at the end, left out, or the end.",
+)  # fmt: skip
 @json_option
 def predict(
     images: tuple[Path, ...], classifier: Path, store: Place | None, split: str | None, classes: tuple[str, ...],
-    path_glob: str | None, rows: str | None, top: int, weights: Path | None, device: str, on_error: str, as_json: bool,
+    path_glob: str | None, rows: str | None, top: int | None, only_mine: bool, as_csv: bool, sheet: Path | None,
+    weights: Path | None, device: str, on_error: str, as_json: bool,
 ) -> None:  # fmt: skip
-    """The most probable categories of IMAGES (files or folders), or of rows of a store."""
+    """The most probable categories of IMAGES (files or folders), or of rows of a store.
+
+    An image that cannot be read is named and left out.
+    """
     from cli.ppa.support import list_queries, read_images, read_rows
     from predictor.classifier.classifier_file import load_classifier
+    from predictor.classifier.predictions import predict_images, to_csv
 
-    if bool(images) == (store is not None):
-        raise click.UsageError("give images to classify, or rows of a store with --store: one of the two")
+    require_outputs(images, classifier, store, as_json, as_csv, sheet)
     learner = load_classifier(classifier)
     network = learner.about.get("network", {})
+    items: list[ImageItem] = []
+    asked = 0
     if store is not None:
         opened, chosen, activations = read_rows(network, store, split, classes, path_glob, rows)
         names = [opened.ids[int(row)] for row in chosen]
     else:
-        activations, items = read_images(network, weights, list_queries(images), device, on_error)
+        listed = list_queries(images)
+        asked = len(listed)
+        activations, items = read_images(network, weights, listed, device, "fail" if on_error == "fail" else "skip")
         names = [item.path.as_posix() for item in items]
-    found = learner.predict(activations, top)
-    result = [
-        {"image": name, "top": [{"category": category, "probability": share} for category, share in one]}
-        for name, one in zip(names, found, strict=True)
-    ]
-    emit(result, as_json, lambda: "\n".join(
-        f"{name}\n" + "\n".join(f"  {share:6.1%}  {category}" for category, share in one)
-        for name, one in zip(names, found, strict=True)
-    ))  # fmt: skip
+        require_some(asked, items)
+    found = predict_images(learner, names, activations, top or KEPT, only_mine)
+    if sheet is not None:
+        write_prediction_sheet(sheet, items, found, classifier)
+    if as_csv:
+        click.echo(to_csv(found), nl=False)
+    else:
+        emit([one.to_json() for one in found], as_json, lambda: describe(found, top or SHOWN))
+    if asked > len(items) and on_error == "continue":
+        click.echo(f"{asked - len(items):,} of {asked:,} images could not be read", err=True)
+        click.get_current_context().exit(1)
+
+
+def require_outputs(
+    images: tuple[Path, ...], classifier: Path, store: Place | None, as_json: bool, as_csv: bool, sheet: Path | None
+) -> None:
+    from cli.filekinds import SHEET
+    from cli.outputs import claim
+
+    if bool(images) == (store is not None):
+        raise click.UsageError("give images to classify, or rows of a store with --store: one of the two")
+    if as_json and as_csv:
+        raise click.UsageError("--json and --csv exclude each other; choose one")
+    if sheet is not None and store is not None:
+        raise click.UsageError("a sheet shows images, and rows of a store have none: give images, or no --sheet")
+    claim((sheet, SHEET), inputs=[classifier, *images])
+
+
+def require_some(asked: int, items: Sequence[ImageItem]) -> None:
+    from actstore.errors import InvalidInputError
+
+    if not items:
+        raise InvalidInputError(
+            "the image cannot be read" if asked == 1 else f"none of the {asked:,} images can be read"
+        )
+
+
+def describe(found: Sequence[Prediction], top: int) -> str:
+    lines = [
+        [one.image, one.answer, f"{one.top[0].probability:.1%}",
+         ", ".join(f"{guess.shown} {guess.probability:.1%}" for guess in one.top[0 if one.is_unknown else 1 : top])]
+        for one in found
+    ]  # fmt: skip
+    head = ["image", "category", "", "or"]
+    return table(head, lines) if any(line[3] for line in lines) else table(head[:3], [line[:3] for line in lines])
+
+
+def write_prediction_sheet(
+    path: Path, items: Sequence[ImageItem], found: Sequence[Prediction], classifier: Path
+) -> None:
+    from predictor.report.photo_sheet import Bar, Card, thumbnail, write_sheet
+
+    cards = [
+        Card(one.image, thumbnail(item.load()), one.answer, [Bar(guess.shown, guess.probability) for guess in one.top],
+             "unknown" if one.is_unknown else "plain")
+        for item, one in zip(items, found, strict=True)
+    ]  # fmt: skip
+    unknown = sum(one.is_unknown for one in found)
+    about = f"{len(found):,} photos by {classifier}" + (f", {unknown:,} of them unknown" if unknown else "")
+    write_sheet(path, "What the photos show", about, [("", cards)])
+    click.echo(f"sheet: {path}", err=True)

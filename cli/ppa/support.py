@@ -35,7 +35,7 @@ def list_support(root: Path) -> dict[str, list[ImageItem]]:
     say_unused(root, [(entry.name, "not in the folder of a category") for entry in entries if not is_folder(entry)])
     if not folders:
         raise InvalidInputError(f"{root} has no folder of its own for each category; expected {root}/CATEGORY/*.jpg")
-    found = {folder.name: list_images(folder) for folder in folders}
+    found = each_once({folder.name: list_images(folder) for folder in folders})
     if empty := [name for name, images in found.items() if not images]:
         raise InvalidInputError(f"category {empty[0]!r} has no support: {root / empty[0]} holds no image")
     return found
@@ -48,6 +48,25 @@ def list_images(folder: Path) -> list[ImageItem]:
     items, skipped = list_below(folder)
     say_unused(folder, skipped)
     return [replace(item, label=folder.name) for item in items]
+
+
+def each_once(found: dict[str, list[ImageItem]]) -> dict[str, list[ImageItem]]:
+    """An image that lies in a category twice, by its bytes, counts once; one in two categories is kept in both. Both
+    are said."""
+    from actstore.images.same_bytes import same_bytes
+
+    left_out = set()
+    for items in same_bytes([item for images in found.values() for item in images]):
+        homes: dict[str | None, ImageItem] = {}
+        for item in items:
+            if item.label in homes:
+                left_out.add(item)
+                click.echo(f"counted once: {item.path} is the same image as {homes[item.label].path}", err=True)
+            homes.setdefault(item.label, item)
+        if len(homes) > 1:
+            where = " and ".join(str(item.path) for item in homes.values())
+            click.echo(f"WARNING: the same image is in {len(homes)} categories: {where}", err=True)
+    return {name: [item for item in images if item not in left_out] for name, images in found.items()}
 
 
 def say_unused(folder: Path, skipped: Sequence[tuple[str, str]]) -> None:

@@ -15,6 +15,7 @@ from torch import Tensor
 from actstore.errors import InvalidInputError
 from actstore.storage.atomic_file import write_atomic
 from predictor.classifier.classifier import Classifier, Rows
+from predictor.classifier.display_names import KEY, displays
 
 OPSET = 18
 CHECKED_ROWS = 256
@@ -128,4 +129,6 @@ def names_file(path: Path) -> Path:
 
 def write_names(classifier: Classifier, path: Path) -> None:
     about = {**classifier.about, "categories": list(classifier.categories), "dim": classifier.dim}
+    if shown := displays(classifier):
+        about[KEY] = shown
     write_atomic(names_file(path), json.dumps(about, indent=1, ensure_ascii=False).encode())

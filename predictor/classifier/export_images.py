@@ -22,6 +22,7 @@ from actstore.backbones.loading import Backbone
 from actstore.errors import InvalidInputError
 from actstore.storage.atomic_file import write_atomic
 from predictor.classifier.classifier import Classifier
+from predictor.classifier.display_names import display
 from predictor.classifier.export import build_graph, import_onnx, names_file, write_names
 from predictor.classifier.image_graph import OPSET, image_graph
 
@@ -144,7 +145,7 @@ def _add_names(model: Any, classifier: Classifier) -> None:
     from onnx import TensorProto, helper, numpy_helper
 
     top = min(TOP, len(classifier.categories))
-    shown: NDArray[np.object_] = np.array(list(classifier.categories), object)
+    shown: NDArray[np.object_] = np.array([display(classifier, name) for name in classifier.categories], object)
     model.graph.initializer.extend(
         [numpy_helper.from_array(shown, "shown_names"), numpy_helper.from_array(np.array([top], np.int64), "top")]
     )

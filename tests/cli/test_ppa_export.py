@@ -47,7 +47,7 @@ def test_a_graph_with_its_network_and_its_script(learnt: Path, ppa: Run) -> None
     for line, one in zip(lines, expected, strict=True):
         photo, first, *others = line.split("  ")
         assert photo == one["image"]
-        assert first.rpartition(" ")[0] == one["top"][0]["category"]
+        assert first.rpartition(" ")[0] == one["top"][0]["display"]
         assert float(first.rpartition(" ")[2].rstrip("%")) == pytest.approx(100 * one["top"][0]["probability"], abs=2)
         assert len(others) == 4
 

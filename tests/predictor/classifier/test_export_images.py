@@ -22,6 +22,7 @@ from actstore.backbones.transform import Transform
 from actstore.errors import InvalidInputError
 from predictor.classifier import export_images
 from predictor.classifier.classifier import Classifier
+from predictor.classifier.display_names import set_displays
 from predictor.classifier.export_images import Agreement, export_with_backbone
 from predictor.classifier.image_graph import image_graph
 from predictor.phi.network import Phi
@@ -76,6 +77,7 @@ def classifier(make_phi: Callable[..., Phi], backbone: Backbone) -> Classifier:
 
 def test_names_and_probabilities_of_images(classifier: Classifier, backbone: Backbone, tmp_path: Path) -> None:
     file = tmp_path / "model.onnx"
+    set_displays(classifier, {"one": "the only one"})
     photos = [soft_image(*size) for size in ((31, 77, 0), (300, 64, 5), (64, 64, 7))]
     agreement = export_with_backbone(classifier, backbone, file, photos)
     assert (agreement.images, agreement.same) == (3, 3)
@@ -87,12 +89,15 @@ def test_names_and_probabilities_of_images(classifier: Classifier, backbone: Bac
             ["names", "top_probabilities", "places", "probabilities"], {"image": np.asarray(photo)}
         )
         assert names.shape == shares.shape == places.shape == (1, 5)
-        assert names[0][0] == line[0][0]
+        shown = {"one": "the only one"}
+        assert names[0][0] == shown.get(line[0][0], line[0][0])
         np.testing.assert_allclose(shares[0], [share for _, share in line], atol=0.02)
-        assert [classifier.categories[place] for place in places[0]] == names[0].tolist()
+        own = [classifier.categories[place] for place in places[0]]
+        assert [shown.get(name, name) for name in own] == names[0].tolist()
         np.testing.assert_array_equal(all_shares[0][places[0]], shares[0])
     known = json.loads(session.get_modelmeta().custom_metadata_map["categories"])
     assert known == list(classifier.categories) == json.loads((tmp_path / "model.json").read_text())["categories"]
+    assert json.loads((tmp_path / "model.json").read_text())["display"] == {"one": "the only one"}
     onnx.checker.check_model(onnx.load(file), full_check=True)
 
 

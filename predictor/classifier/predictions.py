@@ -1,0 +1,76 @@
+"""What images are taken for, as people and machines read it: text, records, a table for a spreadsheet."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor
+
+from actstore.errors import InvalidInputError
+from predictor.classifier.classifier import Classifier
+from predictor.classifier.display_names import display
+
+UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True)
+class Guess:
+    """category: its own name. shown: what people read."""
+
+    category: str
+    shown: str
+    probability: float
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """top: the most probable categories, best first. is_unknown: nothing known fits, the first one neither."""
+
+    image: str
+    top: tuple[Guess, ...]
+    is_unknown: bool = False
+
+    @property
+    def answer(self) -> str:
+        return UNKNOWN if self.is_unknown else self.top[0].shown
+
+    def to_json(self) -> dict[str, Any]:
+        top = [{"category": one.category, "display": one.shown, "probability": one.probability} for one in self.top]
+        return {"image": self.image, "unknown": self.is_unknown, "top": top}
+
+
+def predict_images(
+    classifier: Classifier, images: Sequence[str], activations: Tensor, top: int = 5, only_mine: bool = False
+) -> list[Prediction]:
+    """images: the names of the rows (n, dim). only_mine: among taught categories alone, whose probabilities then sum
+    to 1."""
+    if only_mine and not classifier.support:
+        raise InvalidInputError("no category was taught to this classifier, so none is left with --only-mine")
+    scores = classifier.scores(activations)
+    names = list(classifier.categories)
+    if only_mine:
+        scores, names = scores[:, len(classifier.base) :], names[len(classifier.base) :]
+    places = scores.argsort(dim=1, descending=True, stable=True)[:, :top]
+    shares = scores.softmax(1).gather(1, places)
+    shown = [display(classifier, name) for name in names]
+    return [
+        Prediction(image, tuple(Guess(names[p], shown[p], s) for p, s in zip(row, values, strict=True)))
+        for image, row, values in zip(images, places.tolist(), shares.tolist(), strict=True)
+    ]
+
+
+def to_csv(predictions: Sequence[Prediction]) -> str:
+    """A line for each image: its answer, then category, name and probability of each guess."""
+    most = max((len(one.top) for one in predictions), default=0)
+    parts = ("category", "name", "probability")
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(["image", "answer", *(f"{part}_{rank}" for rank in range(1, most + 1) for part in parts)])
+    for one in predictions:
+        cells = [cell for guess in one.top for cell in (guess.category, guess.shown, f"{guess.probability:.6f}")]
+        writer.writerow([one.image, one.answer, *cells])
+    return text.getvalue()

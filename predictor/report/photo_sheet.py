@@ -1,0 +1,132 @@
+"""One HTML page of photos with what they are taken for: thumbnails and bars, nothing loaded from elsewhere."""
+
+from __future__ import annotations
+
+import base64
+import io
+from collections.abc import Sequence
+from dataclasses import dataclass
+from html import escape
+from importlib.resources import files
+from pathlib import Path
+from typing import Literal
+
+from PIL import Image
+
+from actstore.storage.atomic_file import write_atomic
+
+SIDE = 320  # pixels of a thumbnail's longer side: sharp at twice the density of a screen
+MARK = '<meta name="generator" content="actstore photo sheet">'
+Standing = Literal["plain", "right", "wrong", "unknown"]
+
+
+@dataclass(frozen=True)
+class Bar:
+    """share: 0 to 1. standing: right or wrong where the truth is known."""
+
+    name: str
+    share: float
+    standing: Standing = "plain"
+
+
+@dataclass(frozen=True)
+class Card:
+    """A photo. thumbnail: JPEG bytes, see `thumbnail`. note: what is said in bold, such as its category."""
+
+    image: str
+    thumbnail: bytes
+    note: str
+    bars: Sequence[Bar]
+    standing: Standing = "plain"
+
+
+Section = tuple[str, Sequence[Card]]
+
+
+def thumbnail(image: Image.Image) -> bytes:
+    """JPEG of a photo in RGB."""
+    small = image.copy()
+    small.thumbnail((SIDE, SIDE), Image.Resampling.BICUBIC, reducing_gap=2.0)
+    data = io.BytesIO()
+    small.save(data, "JPEG", quality=80)
+    return data.getvalue()
+
+
+def write_sheet(path: Path, title: str, about: str, sections: Sequence[Section], more: str = "") -> None:
+    """sections: a heading (empty: none) and its cards. more: HTML that stands before them, such as a table."""
+    write_atomic(path, sheet_page(title, about, sections, more).encode())
+
+
+def sheet_page(title: str, about: str, sections: Sequence[Section], more: str = "") -> str:
+    here = files(__package__)
+    style, script = ((here / name).read_text("utf-8") for name in ("sheet.css", "sheet.js"))
+    content = "\n".join(_section(heading, cards) for heading, cards in sections)
+    count = sum(len(cards) for _, cards in sections)
+    find = '<div class="find"><input id="find" type="search" aria-label="find a photo or a category" '
+    find += 'placeholder="a name or a category"><output id="found"></output></div>'
+    return f"""<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+{MARK}
+<title>{escape(title)}</title>
+<link rel="icon" href="data:,">
+<style>{style}</style>
+</head>
+<body>
+<header><h1>{escape(title)}</h1>
+<p>{escape(about)}</p></header>
+<main>
+{more}
+{find if count > 1 else ""}
+{content}
+</main>
+<script>{script}</script>
+</body>
+</html>
+"""
+
+
+def confusion_html(names: Sequence[str], counts: Sequence[Sequence[int]]) -> str:
+    """counts: row by row what images of a category were taken for, in the order of the names."""
+    heads = "".join(f'<th scope="col">{escape(name)}</th>' for name in names)
+    lines = []
+    for place, (name, row) in enumerate(zip(names, counts, strict=True)):
+        cells = "".join(_count(count, place == other) for other, count in enumerate(row))
+        lines.append(f'<tr><th scope="row">{escape(name)}</th>{cells}</tr>')
+    head = f'<tr><th scope="col">is, taken for →</th>{heads}</tr>'
+    return f'<div class="scroll"><table><thead>{head}</thead><tbody>{"".join(lines)}</tbody></table></div>'
+
+
+def _count(count: int, is_right: bool) -> str:
+    kind = "" if not count else ' class="diagonal"' if is_right else ' class="off"'
+    return f"<td{kind}>{count or ''}</td>"
+
+
+def _section(heading: str, cards: Sequence[Card]) -> str:
+    if not cards:
+        return ""
+    title = f"<h2>{escape(heading)}</h2>\n" if heading else ""
+    return f'{title}<ul class="cards">\n' + "\n".join(_card(card) for card in cards) + "\n</ul>"
+
+
+def _card(card: Card) -> str:
+    words = " ".join([card.image, card.note, *(bar.name for bar in card.bars)]).lower()
+    data = base64.b64encode(card.thumbnail).decode("ascii")
+    kind = ' class="is-unknown"' if card.standing == "unknown" else ""
+    bars = "".join(_bar(bar, place == 0) for place, bar in enumerate(card.bars))
+    return (
+        f'<li{kind} data-words="{escape(words)}"><img alt="" loading="lazy" src="data:image/jpeg;base64,{data}">'
+        f'<h3>{escape(card.image)}</h3><p class="note {card.standing}">{escape(card.note)}</p>'
+        f'<ul class="bars">{bars}</ul></li>'
+    )
+
+
+def _bar(bar: Bar, is_first: bool) -> str:
+    kinds = [kind for kind in ("first" if is_first else "", bar.standing if bar.standing != "plain" else "") if kind]
+    attribute = f' class="{" ".join(kinds)}"' if kinds else ""
+    return (
+        f'<li{attribute} style="--share:{100 * bar.share:.1f}%"><span>{escape(bar.name)}</span>'
+        f'<span class="share">{bar.share:.1%}</span></li>'
+    )
