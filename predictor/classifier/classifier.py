@@ -1,10 +1,9 @@
-"""A classifier that learns a category from its first example: phi turns activations into rows of parameters."""
+"""A classifier that learns a category from its first example: a rule turns activations into rows of parameters."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Self
 
@@ -14,47 +13,40 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 
 from actstore.errors import InvalidInputError
+from predictor.classifier.linear_rows import Rows, each_once, first_equal
 from predictor.phi.network import Phi
 from predictor.phi.recogniser import Aggregate
-
-
-@dataclass(frozen=True)
-class Rows:
-    """The classifier as one linear layer: row i scores category `category[i]`, the highest row counts.
-
-    weight: (rows, dim). bias: (rows,). category: (rows,) positions among the categories, ascending. same_as: (rows,)
-    the first row with the same weight, None where all differ: its product counts for all of them, as a product may
-    round equal rows differently, by where they stand.
-    """
-
-    weight: Tensor
-    bias: Tensor
-    category: Tensor
-    same_as: Tensor | None = None
+from predictor.phi.rule import Centred, PhiRule, Rule
+from predictor.protocol.head import Head
 
 
 class Classifier:
-    """Base categories with phi(mean) as parameters, and novel ones learnt from a few examples each.
+    """Base categories with parameters of their own, and novel ones learnt from a few examples each.
 
-    base_parameters: (n_base, dim). novel_bias: added to every novel score. aggregate: `max` makes a row of every
-    example and the highest counts (the paper's "Inference"); `mean` makes one of their mean. about: where the
-    activations must come from, kept in the file.
+    rule: how examples become parameters; a phi stands for its rule. base_parameters: (n_base, dim), base_bias:
+    (n_base,), zero where there is none; without a base it knows what it is taught alone. novel_bias: added to every
+    novel score. aggregate: `max` makes a row of every example and the highest counts (the paper's "Inference"); `mean`
+    makes one of their mean. about: where the activations must come from, kept in the file.
     """
 
     def __init__(
         self,
-        phi: Phi,
-        base: Sequence[str],
-        base_parameters: Tensor,
+        rule: Rule | Phi,
+        base: Sequence[str] = (),
+        base_parameters: Tensor | None = None,
         aggregate: Aggregate = "max",
         novel_bias: float = 0.0,
         about: Mapping[str, Any] | None = None,
+        base_bias: Tensor | None = None,
     ) -> None:
-        if base_parameters.shape != (len(base), phi.spec.dim):
-            raise InvalidInputError(
-                f"base parameters must be ({len(base)}, {phi.spec.dim}), got {tuple(base_parameters.shape)}"
-            )
-        self.phi, self.base, self.base_parameters = phi, tuple(base), base_parameters.detach()
+        self.rule: Rule = PhiRule(rule) if isinstance(rule, Phi) else rule
+        self.base, dim = tuple(base), self.rule.dim
+        weight = torch.empty(0, dim) if base_parameters is None else base_parameters.detach()
+        bias = torch.zeros(len(self.base)) if base_bias is None else base_bias.detach()
+        for what, given, wanted in (("parameters", weight, (len(self.base), dim)), ("biases", bias, (len(self.base),))):
+            if given.shape != wanted:
+                raise InvalidInputError(f"base {what} must be {wanted}, got {tuple(given.shape)}")
+        self.base_parameters, self.base_bias = weight, bias
         self.about = dict(about or {})
         self.support: dict[str, Tensor] = {}  # novel category -> its examples (n, dim)
         self.aggregate: Aggregate = aggregate
@@ -62,12 +54,30 @@ class Classifier:
 
     @classmethod
     def from_means(cls, phi: Phi, base: Sequence[str], means: Tensor, **options: Any) -> Self:
-        """means: (n_base, dim) mean activation of every base category."""
-        return cls(phi, base, _each_once(phi, means), **options)
+        """phi of the means (n_base, dim) of every base category."""
+        rule = PhiRule(phi)
+        return cls(rule, base, each_once(rule, means)[0], **options)
+
+    @classmethod
+    def from_head(cls, head: Head, base: Sequence[str], centre: Tensor, scale: float = 1.0, **options: Any) -> Self:
+        """The network's own classifier as the base, and examples about the centre (dim,) beside it."""
+        options = {"aggregate": "mean", **options}
+        return cls(Centred(centre, scale), base, head.weight, base_bias=head.bias, **options)
+
+    @classmethod
+    def alone(cls, centre: Tensor, scale: float = 1.0, **options: Any) -> Self:
+        """Without any base: it will know what it is taught, about the centre (dim,)."""
+        return cls(Centred(centre, scale), **{"aggregate": "mean", **options})
+
+    @property
+    def phi(self) -> Phi:
+        if not isinstance(self.rule, PhiRule):
+            raise InvalidInputError("this classifier was made without a phi; choose one that `ppa adapt --phi` made")
+        return self.rule.phi
 
     @property
     def dim(self) -> int:
-        return self.phi.spec.dim
+        return self.rule.dim
 
     @property
     def categories(self) -> tuple[str, ...]:
@@ -111,32 +121,26 @@ class Classifier:
         """Predicted anew after every change."""
         parts = [examples if self.aggregate == "max" else examples.mean(0, keepdim=True)
                  for examples in self.support.values()]  # fmt: skip
-        counts = torch.tensor([1] * len(self.base) + [len(part) for part in parts])
-        novel = _each_once(self.phi, torch.cat(parts)) if parts else torch.empty(0, self.dim)
-        bias = torch.zeros(len(self.base) + len(novel))
-        bias[len(self.base) :] = self.novel_bias
+        counts = torch.tensor([1] * len(self.base) + [len(part) for part in parts], dtype=torch.int64)
+        statistics = torch.cat(parts) if parts else torch.empty(0, self.dim)
+        novel, offsets = each_once(self.rule, statistics)
         category = torch.repeat_interleave(torch.arange(len(counts)), counts)
         weight = torch.cat([self.base_parameters, novel])
-        return Rows(weight, bias, category, _first_equal(weight))
+        bias = torch.cat([self.base_bias, offsets + self.novel_bias])
+        return Rows(weight, bias, category, first_equal(weight))
 
     @torch.no_grad()
     def scores(self, activations: ArrayLike | Tensor) -> Tensor:
         """(n, dim) -> (n, n_categories) before the softmax."""
-        rows = self.rows
-        queries = self.phi.scale_queries(self._parse("queries", activations))
-        if rows.same_as is None:
-            scores = torch.addmm(rows.bias, queries, rows.weight.T)  # (n, rows)
-        else:
-            scores = torch.mm(queries, rows.weight.T)[:, rows.same_as] + rows.bias
-        if len(rows.category) == len(self.categories):
-            return scores
-        best = scores.new_full((len(scores), len(self.categories)), -torch.inf)
-        return best.scatter_reduce_(1, rows.category.expand_as(scores), scores, "amax")
+        queries = self.rule.read(self._parse("queries", activations))
+        return self.rows.highest(self.rows.scores(queries), len(self.categories))
 
     def predict(self, activations: ArrayLike | Tensor, top: int = 5) -> list[list[tuple[str, float]]]:
         """The most probable categories of each row of (n, dim), with their probabilities."""
         if top < 1:
             raise InvalidInputError(f"top must be at least 1, got {top}")
+        if not self.categories:
+            raise InvalidInputError("the classifier knows no category yet; teach it one first")
         scores = self.scores(activations)
         # stable: of equal scores the lower category comes first
         places = scores.argsort(dim=1, descending=True, stable=True)
@@ -192,24 +196,3 @@ class Classifier:
         if not torch.isfinite(tensor).all():
             raise InvalidInputError(f"{what}: activations must be finite, got a NaN or an infinity")
         return tensor
-
-
-def _each_once(phi: Phi, statistics: Tensor) -> Tensor:
-    """phi of (n, dim), where equal statistics have equal parameters to the last bit."""
-    same_as = _first_equal(statistics)
-    if same_as is None:
-        parameters: Tensor = phi(statistics)
-        return parameters
-    first, place = np.unique(same_as.numpy(), return_inverse=True)
-    repeated: Tensor = phi(statistics[torch.from_numpy(first)])[torch.from_numpy(place)]
-    return repeated
-
-
-def _first_equal(rows: Tensor) -> Tensor | None:
-    """(n, dim) float32 -> (n,) the first row with the bits of each; None where no two are equal."""
-    content = rows.detach().cpu().contiguous().numpy()
-    sums = content.view(np.int32).sum(axis=1, dtype=np.int64)  # exact in any order; nearly always they differ
-    if len(np.unique(sums)) == len(sums):
-        return None
-    first: dict[bytes, int] = {}
-    return torch.tensor([first.setdefault(row.tobytes(), place) for place, row in enumerate(content)])

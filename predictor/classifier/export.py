@@ -14,8 +14,9 @@ from torch import Tensor
 
 from actstore.errors import InvalidInputError
 from actstore.storage.atomic_file import write_atomic
-from predictor.classifier.classifier import Classifier, Rows
+from predictor.classifier.classifier import Classifier
 from predictor.classifier.display_names import KEY, displays
+from predictor.classifier.linear_rows import Rows
 
 OPSET = 18
 CHECKED_ROWS = 256
@@ -32,8 +33,8 @@ def export_torch(classifier: Classifier, path: Path) -> None:
     names_file(path)  # refused before the work, where it is the export itself
     rows = classifier.rows
     state: dict[str, Tensor] = {"weight": rows.weight, "bias": rows.bias, "row_category": rows.category}
-    if classifier.phi.scale is not None:
-        state["query_scale"] = classifier.phi.scale
+    if classifier.rule.query_scale is not None:
+        state["query_scale"] = classifier.rule.query_scale
     file = io.BytesIO()
     torch.save({name: tensor.detach().clone() for name, tensor in state.items()}, file)
     write_atomic(path, file.getvalue())
@@ -77,8 +78,8 @@ def build_graph(classifier: Classifier) -> Any:
     rows, names = classifier.rows, classifier.categories
     constants: dict[str, Any] = {"weight": rows.weight.numpy(), "bias": rows.bias.numpy()}
     nodes, queries = [], "activations"
-    if classifier.phi.scale is not None:
-        constants["query_scale"] = classifier.phi.scale.detach().numpy()
+    if classifier.rule.query_scale is not None:
+        constants["query_scale"] = classifier.rule.query_scale.detach().numpy()
         constants["tiny"] = np.float32(1e-12)
         nodes += [
             helper.make_node("ReduceL2", ["activations", "axis"], ["length"], keepdims=1),

@@ -1,0 +1,120 @@
+"""How the examples of a category become a row of parameters: by phi, or without training, about a centre.
+
+A rule is what a classifier and a recogniser hold; they do not ask which one it is.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from actstore.errors import InvalidInputError
+from predictor.phi.network import Phi, build_phi, unit
+
+
+class Rule(ABC):
+    """Statistics -> rows of parameters; a row's score is `read(activation) @ row + offset`, which is linear in what is
+    read."""
+
+    kind: ClassVar[str]
+
+    @property
+    @abstractmethod
+    def dim(self) -> int: ...
+
+    @abstractmethod
+    def parameters(self, statistics: Tensor) -> Tensor:
+        """(n, dim) means or single examples -> rows (n, dim)."""
+
+    def offsets(self, rows: Tensor) -> Tensor:
+        """(n, dim) rows of this rule -> (n,) added to their scores."""
+        return rows.new_zeros(len(rows))
+
+    def read(self, activations: Tensor) -> Tensor:
+        """(n, dim) -> (n, dim): what rows are multiplied with."""
+        return activations
+
+    @property
+    def query_scale(self) -> Tensor | None:
+        """Where activations are read as unit vectors: what they are multiplied with then."""
+        return None
+
+    def scores(self, rows: Tensor, activations: Tensor) -> Tensor:
+        """(rows, dim) and (n, dim) -> (n, rows)."""
+        return torch.addmm(self.offsets(rows), self.read(activations), rows.T)
+
+    @abstractmethod
+    def to_file(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        """Tensors, and what else is needed to make it again with `rule_from_file`."""
+
+
+class PhiRule(Rule):
+    """phi of the statistic."""
+
+    kind = "phi"
+
+    def __init__(self, phi: Phi) -> None:
+        self.phi = phi
+
+    @property
+    def dim(self) -> int:
+        return self.phi.spec.dim
+
+    def parameters(self, statistics: Tensor) -> Tensor:
+        rows: Tensor = self.phi(statistics)
+        return rows
+
+    def read(self, activations: Tensor) -> Tensor:
+        return self.phi.scale_queries(activations)
+
+    @property
+    def query_scale(self) -> Tensor | None:
+        return self.phi.scale
+
+    def scores(self, rows: Tensor, activations: Tensor) -> Tensor:
+        return self.phi.logits(rows, activations)  # no offsets to add
+
+    def to_file(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        return dict(self.phi.state_dict()), self.phi.spec.to_json()
+
+
+class Centred(Rule):
+    """scale * (a - centre) . unit(s - centre): the direction in which a category differs from the average image.
+
+    Nothing is trained. The scores are linear in the activation, so they stand beside those of a network's own
+    classifier; among each other they are in the order of the cosine about the centre. centre: (dim,).
+    """
+
+    kind = "centred"
+
+    def __init__(self, centre: Tensor, scale: float = 1.0) -> None:
+        if centre.ndim != 1 or not len(centre) or not torch.isfinite(centre).all():
+            raise InvalidInputError(f"a centre must be finite numbers (dim,), got {tuple(centre.shape)}")
+        if not 0 < scale < float("inf"):
+            raise InvalidInputError(f"the scale of scores must be positive, got {scale}")
+        self.centre, self.scale = centre.detach().float(), float(scale)
+
+    @property
+    def dim(self) -> int:
+        return len(self.centre)
+
+    def parameters(self, statistics: Tensor) -> Tensor:
+        return self.scale * unit(statistics - self.centre.to(statistics))
+
+    def offsets(self, rows: Tensor) -> Tensor:
+        return -(rows @ self.centre.to(rows))
+
+    def to_file(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        return {"centre": self.centre}, {"scale": self.scale}
+
+
+def rule_from_file(kind: str, tensors: Mapping[str, Tensor], about: Mapping[str, Any]) -> Rule:
+    if kind == PhiRule.kind:
+        return PhiRule(build_phi(about, tensors))
+    if kind == Centred.kind:
+        return Centred(tensors["centre"], about["scale"])
+    raise InvalidInputError(f"rows of parameters are made by phi or centred, got {kind!r}; a later version wrote it")
