@@ -33,6 +33,16 @@ def recorded_network(source: Mapping[str, Any]) -> dict[str, Any]:
     return record | pretrained | {"views": source.get("views", 1)}
 
 
+def record_of(backbone: Backbone, weights: Path | None = None) -> dict[str, Any]:
+    """The same of a network at hand, as `load_backbone(…, weights)` gave it."""
+    found = {
+        "backbone": backbone.name, "weights": None if weights is None else str(weights.absolute()),
+        "weights_sha256": backbone.weights_sha256, "layer": next(iter(backbone.layers)),
+        "transform": backbone.transform.to_json(), "pretrained": backbone.pretrained,
+    }  # fmt: skip
+    return recorded_network(found)
+
+
 def load_recorded(record: Mapping[str, Any], weights: Path | None = None) -> Backbone:
     """record: as `network_of` gives it. weights: where the file is now; by default where it was."""
     if not record.get("backbone"):

@@ -63,12 +63,13 @@ def claim_run(folder: Path, *inputs: Path | None) -> None:
     from cli.outputs import claim_folder
     from predictor.phi.calibration_file import FIGURE, NAME
     from predictor.training.run_files import CHECKPOINT, CURVES, LOG, MODEL
+    from predictor.training.trained_phi import STORE_NOTE
 
     names = [
         (MODEL, kinds.TRAINING), (CHECKPOINT, kinds.TRAINING), ("model.json", kinds.ABOUT_TRAINING), (LOG, kinds.LOG),
         ("checkpoint.json", kinds.ABOUT_TRAINING), (CURVES, kinds.FIGURE), ("head.safetensors", kinds.HEAD),
         ("weights.safetensors", kinds.WEIGHTS),
-        (NAME, replace(kinds.CALIBRATION, is_work=False)), (FIGURE, kinds.FIGURE),  # of the weights before
+        (STORE_NOTE, kinds.STORE_NOTE), (NAME, replace(kinds.CALIBRATION, is_work=False)), (FIGURE, kinds.FIGURE),  # of the weights before
     ]  # fmt: skip
     if is_first():
         claim_folder(folder, names, inputs)

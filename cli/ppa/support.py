@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from actstore import Split
+    from actstore.backbones.loading import Backbone
     from actstore.images.image_set import ImageItem
     from actstore.storage.place import Place
 
@@ -98,14 +99,16 @@ def list_queries(paths: Sequence[Path]) -> list[ImageItem]:
 
 
 def read_images(
-    record: Mapping[str, Any], weights: Path | None, items: Sequence[ImageItem], device: str, on_error: str = "fail"
-) -> tuple[Tensor, list[ImageItem]]:
-    """Activations (n, dim) by the network that a classifier or store names, and the images they are of."""
+    record: Mapping[str, Any], weights: Path | None, items: Sequence[ImageItem], device: str, on_error: str = "fail",
+    backbone: Backbone | None = None,
+) -> tuple[Tensor, list[ImageItem]]:  # fmt: skip
+    """Activations (n, dim) by the network that a classifier or store names, and the images they are of. backbone: that
+    network, where it is loaded already."""
     from actstore.compute.device import parse_device
     from actstore.errors import InvalidInputError
     from actstore.extraction.recorded_network import activations_of, load_recorded
 
-    backbone = load_recorded(record, weights)
+    backbone = backbone or load_recorded(record, weights)
     rows, positions, failures = activations_of(backbone, items, parse_device(device), record.get("views", 1))
     for position, reason in failures:
         where = f"{items[position].path}: {reason.removeprefix(f'{items[position].id}: ')}"
@@ -116,14 +119,15 @@ def read_images(
 
 
 def support_from_images(
-    record: Mapping[str, Any], weights: Path | None, root: Path, device: str, on_error: str
-) -> dict[str, Tensor]:
+    record: Mapping[str, Any], weights: Path | None, root: Path, device: str, on_error: str,
+    backbone: Backbone | None = None,
+) -> dict[str, Tensor]:  # fmt: skip
     """Category -> activations (n, dim)."""
     from actstore.errors import InvalidInputError
 
     listed = list_support(root)
     rows, items = read_images(
-        record, weights, [item for images in listed.values() for item in images], device, on_error
+        record, weights, [item for images in listed.values() for item in images], device, on_error, backbone
     )
     found = {}
     for name in listed:

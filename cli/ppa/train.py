@@ -113,6 +113,7 @@ def run(
     """Train; returns the result for machines and for people."""
     import actstore
     from predictor.training.phi import train_phi
+    from predictor.training.trained_phi import note_store
 
     opened = actstore.open(store)
     rows = opened[train_split]
@@ -121,6 +122,8 @@ def run(
     say_means_are_computed(rows)
     with TrainingBars(config.phi) as bars:
         trained = train_phi(rows, test, categories, config, folder, options, bars.report if is_first() else None)
+    if is_first():
+        note_store(folder, store)
     warning = seen_novel(rows, categories)
     result = {"steps": trained.steps, "seconds": trained.seconds, "base": len(categories.base),
               "novel": len(categories.novel), **trained.figures, "warning": warning}  # fmt: skip

@@ -11,8 +11,9 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
+from actstore.backbones.loading import Backbone
 from actstore.backbones.weights import read_weights
 from actstore.errors import InvalidInputError
 from actstore.storage.tensor_file import save_tensors
@@ -61,6 +62,18 @@ def read_head(path: Path) -> Head:
             rows = weights.tensors.get(bias, torch.zeros(len(found)))
             return _make(path, found.float(), rows.float(), weights.classes)
     raise InvalidInputError(f"{path} holds no classifier: expected fc.weight or weight, of shape (n_class, dim)")
+
+
+def head_of(backbone: Backbone) -> Head:
+    """The classifier inside of a network that was loaded, with the names of what it was trained on where they are
+    known."""
+    layer = None if backbone.head is None else backbone.module.get_submodule(backbone.head)
+    if not isinstance(layer, nn.Linear):
+        raise InvalidInputError(
+            f"{backbone.name} has no linear classifier of its own whose categories could be kept; leave them out"
+        )
+    weight, bias = layer.weight.detach(), layer.bias
+    return Head(weight, torch.zeros(len(weight)) if bias is None else bias.detach(), backbone.trained_classes)
 
 
 def write_head(path: Path, head: Head) -> None:

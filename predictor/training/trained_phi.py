@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from actstore.errors import InvalidInputError
+from actstore.errors import ActstoreError, InvalidInputError
 from actstore.split import Split
+from actstore.storage.atomic_file import write_atomic
+from actstore.storage.checksum import sealed, unsealed
 from actstore.storage.tensor_file import below
 from predictor.phi.network import LAYERS, Phi, build_phi
 from predictor.protocol.category_split import CategorySplit
 from predictor.training.phi import WEIGHTS
 from predictor.training.run_files import CHECKPOINT, MODEL, read_model
+
+
+STORE_NOTE = "store.json"
 
 
 @dataclass(frozen=True)
@@ -55,3 +61,17 @@ def load_phi(path: Path) -> TrainedPhi:
         raise InvalidInputError(f"{file} must hold a phi, got {found.identity.get('method')}")
     phi = build_phi(found.identity["phi"], below(found.tensors, WEIGHTS))
     return TrainedPhi(file, phi, CategorySplit.from_json(found.identity["categories"]), found.identity)
+
+
+def note_store(folder: Path, store: Any) -> None:
+    """Keep beside a training where its activations lie: a hint, no part of what the training is. store: a place."""
+    where = str(store.absolute()) if isinstance(store, Path) else str(store)
+    write_atomic(folder / STORE_NOTE, json.dumps(sealed({"store": where})).encode())
+
+
+def noted_store(folder: Path) -> str | None:
+    """None where nothing was kept, as before 0.2.0, or it cannot be read: any store of the same network will do."""
+    try:
+        return str(unsealed(json.loads((folder / STORE_NOTE).read_text("utf-8")))["store"])
+    except (ActstoreError, OSError, ValueError, KeyError, TypeError, AttributeError):
+        return None
