@@ -12,7 +12,6 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -117,18 +116,6 @@ class EfficientNetLite(Network):
         hidden = self.relu(self.bn1(self.conv_head(hidden)))
         pooled: Tensor = self.avgpool(hidden).flatten(1)  # (n, 1280)
         return pooled
-
-    def average_activation(self) -> Tensor:
-        """Batch normalisation gives each channel its bias as mean and its weight as deviation; of a normal
-        distribution with those, what ReLU6 leaves has the mean x Phi(x / d) + d phi(x / d), less the same of x - 6."""
-        mean, deviation = self.bn1.bias.detach().double(), self.bn1.weight.detach().double().abs().clamp_min(1e-12)
-        return (_rectified_mean(mean, deviation) - _rectified_mean(mean - 6, deviation)).float()
-
-
-def _rectified_mean(mean: Tensor, deviation: Tensor) -> Tensor:
-    ratio = mean / deviation
-    density = torch.exp(-ratio.square() / 2) / math.sqrt(2 * math.pi)
-    return mean * torch.special.ndtr(ratio) + deviation * density
 
 
 def _blocks(width: float, depth: float) -> list[Block]:

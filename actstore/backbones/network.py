@@ -26,10 +26,6 @@ class Network(nn.Module):
     def features(self, images: Tensor) -> Tensor:
         """(n, 3, height, width) -> (n, dim)"""
 
-    def average_activation(self) -> Tensor | None:
-        """(dim,) of the images it was trained on, where its own weights tell; None where they do not."""
-        return None
-
     def forward(self, images: Tensor) -> Tensor:
         """(n, 3, height, width) -> (n, n_class)"""
         logits: Tensor = self.fc(self.features(images))

@@ -65,8 +65,8 @@ def adapt(
     """Learn new categories from a few examples each, with no training, and write a classifier.
 
     --backbone: a classifier of these categories alone, or beside those that the network knows (--keep-known). --phi:
-    beside the base categories of a store. Categories may have different numbers of examples. The classifier file holds everything `ppa predict` needs
-    but the backbone's weights.
+    beside the base categories of a store. Categories may have different numbers of examples. The classifier file holds
+    everything `ppa predict` needs but the backbone's weights.
     """
     from cli.ppa.support import support_from_images, support_from_rows
     from predictor.classifier.classifier_file import save_classifier

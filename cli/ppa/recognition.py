@@ -69,7 +69,8 @@ def claim_run(folder: Path, *inputs: Path | None) -> None:
         (MODEL, kinds.TRAINING), (CHECKPOINT, kinds.TRAINING), ("model.json", kinds.ABOUT_TRAINING), (LOG, kinds.LOG),
         ("checkpoint.json", kinds.ABOUT_TRAINING), (CURVES, kinds.FIGURE), ("head.safetensors", kinds.HEAD),
         ("weights.safetensors", kinds.WEIGHTS),
-        (STORE_NOTE, kinds.STORE_NOTE), (NAME, replace(kinds.CALIBRATION, is_work=False)), (FIGURE, kinds.FIGURE),  # of the weights before
+        (STORE_NOTE, kinds.STORE_NOTE),
+        (NAME, replace(kinds.CALIBRATION, is_work=False)), (FIGURE, kinds.FIGURE),  # of the weights before
     ]  # fmt: skip
     if is_first():
         claim_folder(folder, names, inputs)

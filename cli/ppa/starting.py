@@ -32,7 +32,7 @@ def start_options(command: Command) -> Command:
     """The fields of `Start`."""
     path = click.Path(path_type=Path, dir_okay=False)
     for option in (
-        click.option("--split-file", type=path, help="Which categories are the base, with --base head: see `ppa split`."),
+        click.option("--split-file", type=path, help="With --base head: its categories, see `ppa split`."),
         click.option("--head", type=path, help="With --base head.  [default: that of the store's own network]"),
         click.option("--base", type=click.Choice(["head"]),
                      help="head: the network's own classifier of a store's base categories, without phi."),

