@@ -13,11 +13,16 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 
 from actstore.errors import InvalidInputError
+from predictor.classifier.activations import parse_activations, parse_examples
+from predictor.classifier.held_out import leave_one_out
 from predictor.classifier.linear_rows import Rows, each_once, first_equal
-from predictor.phi.network import Phi
+from predictor.classifier.unknown import PHOTOS, Unknown
+from predictor.phi.network import Phi, unit
 from predictor.phi.recogniser import Aggregate
-from predictor.phi.rule import Centred, PhiRule, Rule
+from predictor.phi.rule import Centred, OwnCentre, PhiRule, Rule
 from predictor.protocol.head import Head
+
+MOST_HELD_OUT = 30  # examples of a category that the threshold of unknown is fitted on
 
 
 class Classifier:
@@ -38,6 +43,7 @@ class Classifier:
         novel_bias: float = 0.0,
         about: Mapping[str, Any] | None = None,
         base_bias: Tensor | None = None,
+        unknown: Unknown | None = None,
     ) -> None:
         self.rule: Rule = PhiRule(rule) if isinstance(rule, Phi) else rule
         self.base, dim = tuple(base), self.rule.dim
@@ -47,7 +53,7 @@ class Classifier:
             if given.shape != wanted:
                 raise InvalidInputError(f"base {what} must be {wanted}, got {tuple(given.shape)}")
         self.base_parameters, self.base_bias = weight, bias
-        self.about = dict(about or {})
+        self.about, self.unknown = dict(about or {}), unknown
         self.support: dict[str, Tensor] = {}  # novel category -> its examples (n, dim)
         self.aggregate: Aggregate = aggregate
         self.calibrate(novel_bias, aggregate)
@@ -59,15 +65,17 @@ class Classifier:
         return cls(rule, base, each_once(rule, means)[0], **options)
 
     @classmethod
-    def from_head(cls, head: Head, base: Sequence[str], centre: Tensor, scale: float = 1.0, **options: Any) -> Self:
-        """The network's own classifier as the base, and examples about the centre (dim,) beside it."""
+    def from_head(cls, head: Head, base: Sequence[str], centre: Tensor | None = None, **options: Any) -> Self:
+        """The network's own classifier as the base, and directions about the centre (dim,) of the base's means beside
+        it; without one, about a centre that the examples give."""
+        rule = OwnCentre(head.dim) if centre is None else Centred(centre)
         options = {"aggregate": "mean", **options}
-        return cls(Centred(centre, scale), base, head.weight, base_bias=head.bias, **options)
+        return cls(rule, base, head.weight, base_bias=head.bias, **options)
 
     @classmethod
-    def alone(cls, centre: Tensor, scale: float = 1.0, **options: Any) -> Self:
-        """Without any base: it will know what it is taught, about the centre (dim,)."""
-        return cls(Centred(centre, scale), **{"aggregate": "mean", **options})
+    def alone(cls, dim: int, **options: Any) -> Self:
+        """Without any base: it will know what it is taught, and nothing else."""
+        return cls(OwnCentre(dim), **{"aggregate": "mean", "unknown": Unknown(PHOTOS), **options})
 
     @property
     def phi(self) -> Phi:
@@ -90,7 +98,7 @@ class Classifier:
 
     def adapt_all(self, examples: Mapping[str, ArrayLike | Tensor], extend: bool = False) -> None:
         """Learn many categories at once; they may have different numbers of examples. All or none are added."""
-        parsed = {name: self._parse_examples(name, given) for name, given in examples.items()}
+        parsed = {name: parse_examples(name, given, self.dim) for name, given in examples.items()}
         for name in parsed:
             if name in self.base:
                 raise InvalidInputError(f"{name!r} is a base category already; give the new category another name")
@@ -116,31 +124,93 @@ class Classifier:
         self.support = {new if key == name else key: rows for key, rows in self.support.items()}
 
     @cached_property
+    def fitted(self) -> Rule:
+        """The rule for what was taught; anew after every change."""
+        return self.rule.fitted(list(self.support.values()))
+
+    @cached_property
     @torch.no_grad()
     def rows(self) -> Rows:
         """Predicted anew after every change."""
-        parts = [examples if self.aggregate == "max" else examples.mean(0, keepdim=True)
-                 for examples in self.support.values()]  # fmt: skip
-        counts = torch.tensor([1] * len(self.base) + [len(part) for part in parts], dtype=torch.int64)
-        statistics = torch.cat(parts) if parts else torch.empty(0, self.dim)
-        novel, offsets = each_once(self.rule, statistics)
-        category = torch.repeat_interleave(torch.arange(len(counts)), counts)
-        weight = torch.cat([self.base_parameters, novel])
-        bias = torch.cat([self.base_bias, offsets + self.novel_bias])
-        return Rows(weight, bias, category, first_equal(weight))
+        novel = self.rows_of(list(self.support.values()))
+        category = torch.cat([torch.arange(len(self.base)), novel.category + len(self.base)])
+        weight = torch.cat([self.base_parameters, novel.weight])
+        return Rows(weight, torch.cat([self.base_bias, novel.bias]), category, first_equal(weight))
+
+    @torch.no_grad()
+    def rows_of(self, support: Sequence[Tensor]) -> Rows:
+        """Of categories with these examples (n, dim) each, beside the base; their numbers begin at 0."""
+        parts = [rows if self.aggregate == "max" else rows.mean(0, keepdim=True) for rows in support]
+        counts = torch.tensor([len(part) for part in parts], dtype=torch.int64)
+        weight, offsets = each_once(self.fitted, torch.cat([*parts, torch.empty(0, self.dim)]))
+        return Rows(weight, offsets + self.novel_bias, torch.repeat_interleave(torch.arange(len(counts)), counts))
 
     @torch.no_grad()
     def scores(self, activations: ArrayLike | Tensor) -> Tensor:
         """(n, dim) -> (n, n_categories) before the softmax."""
-        queries = self.rule.read(self._parse("queries", activations))
+        queries = self.fitted.read(parse_activations("queries", activations, self.dim))
         return self.rows.highest(self.rows.scores(queries), len(self.categories))
+
+    @torch.no_grad()
+    def seen(self, activations: ArrayLike | Tensor) -> Tensor:
+        """(n, dim) -> unit vectors (n, dim) from the centre, as cosines take them."""
+        point = self.fitted.directions(torch.empty(0, self.dim))[1]
+        return unit(self.fitted.read(parse_activations("queries", activations, self.dim)) - point)
+
+    @torch.no_grad()
+    def cosines(self, activations: ArrayLike | Tensor) -> Tensor:
+        """(n, dim) -> (n, n_categories) with the row of each category, about the centre."""
+        first = len(self.base)
+        directions = torch.cat([
+            self.fitted.base_directions(self.rows.weight[:first]), self.fitted.directions(self.rows.weight[first:])[0]
+        ])  # fmt: skip
+        return self.rows.highest(self.seen(activations) @ directions.T, len(self.categories))
+
+    def familiarity(self, activations: ArrayLike | Tensor) -> Tensor:
+        """(n, dim) -> (n,): the highest cosine with a known category; what is below `threshold` is unknown."""
+        self._require_categories()
+        return self._familiarity(self.cosines(activations))
+
+    def is_known(self, activations: ArrayLike | Tensor) -> Tensor:
+        """(n, dim) -> (n,) bool; True for all where no threshold is at hand."""
+        found = self.familiarity(activations)
+        return torch.ones(len(found), dtype=torch.bool) if self.threshold is None else found >= self.threshold
+
+    @property
+    def threshold(self) -> float | None:
+        """Of familiarity: as set by hand, else what 95% of held-out examples reach; None for files of before 0.2.0."""
+        return self._fitted_threshold if self.unknown is None or self.unknown.at is None else self.unknown.at
+
+    @cached_property
+    def _fitted_threshold(self) -> float | None:
+        if self.unknown is None:
+            return None
+        found, first = leave_one_out(self, MOST_HELD_OUT), len(self.base)
+        familiarity = found.cosines[:, first:].amax(1).numpy() if len(found.cosines) else np.empty(0)
+        category = found.category.numpy() - first
+        return self.unknown.threshold([
+            (len(rows), familiarity[category == place]) for place, rows in enumerate(self.support.values())
+        ])  # fmt: skip
+
+    def _familiarity(self, cosines: Tensor) -> Tensor:
+        """The base has a threshold of its own: its cosines are moved, so that one threshold serves both."""
+        first = len(self.base)
+        own = self._fitted_threshold
+        if self.unknown is None or self.unknown.base_threshold is None or own is None or not first:
+            return cosines.amax(1)
+        moved = cosines[:, :first] + (own - self.unknown.base_threshold)
+        return torch.cat([moved, cosines[:, first:]], 1).amax(1)
+
+    def set_unknown(self, unknown: Unknown | None) -> None:
+        """What decides between known and unknown; None: everything is known."""
+        self.unknown = unknown
+        self._forget_rows()
 
     def predict(self, activations: ArrayLike | Tensor, top: int = 5) -> list[list[tuple[str, float]]]:
         """The most probable categories of each row of (n, dim), with their probabilities."""
         if top < 1:
             raise InvalidInputError(f"top must be at least 1, got {top}")
-        if not self.categories:
-            raise InvalidInputError("the classifier knows no category yet; teach it one first")
+        self._require_categories()
         scores = self.scores(activations)
         # stable: of equal scores the lower category comes first
         places = scores.argsort(dim=1, descending=True, stable=True)
@@ -165,7 +235,12 @@ class Classifier:
         self._forget_rows()
 
     def _forget_rows(self) -> None:
-        self.__dict__.pop("rows", None)
+        for name in ("fitted", "rows", "_fitted_threshold"):
+            self.__dict__.pop(name, None)
+
+    def _require_categories(self) -> None:
+        if not self.categories:
+            raise InvalidInputError("the classifier knows no category yet; teach it one first")
 
     def _require_novel(self, name: str) -> None:
         if name in self.base:
@@ -173,26 +248,3 @@ class Classifier:
         if name not in self.support:
             known = ", ".join(list(self.support)[:5]) or "none was added yet"
             raise InvalidInputError(f"no added category is named {name!r}; there are: {known}")
-
-    def _parse_examples(self, name: str, values: ArrayLike | Tensor) -> Tensor:
-        """Memory of its own: the caller may go on with theirs."""
-        if not isinstance(name, str) or not name:
-            raise InvalidInputError(f"a category needs a name, got {name!r}")
-        examples = self._parse(f"category {name!r}", values)
-        if not len(examples):
-            raise InvalidInputError(f"category {name!r} has no support; give at least one example")
-        return examples.clone()
-
-    def _parse(self, what: str, values: ArrayLike | Tensor) -> Tensor:
-        try:
-            with np.errstate(over="ignore"):  # an infinity is refused below
-                tensor = values if isinstance(values, Tensor) else torch.from_numpy(np.array(values, np.float32))
-        except (TypeError, ValueError) as error:
-            raise InvalidInputError(f"{what}: expected activations (n, {self.dim}), got no array: {error}") from None
-        tensor = tensor.detach().float()
-        tensor = tensor[None] if tensor.ndim == 1 else tensor
-        if tensor.ndim != 2 or tensor.shape[1] != self.dim:
-            raise InvalidInputError(f"{what}: expected activations (n, {self.dim}), got {tuple(tensor.shape)}")
-        if not torch.isfinite(tensor).all():
-            raise InvalidInputError(f"{what}: activations must be finite, got a NaN or an infinity")
-        return tensor

@@ -15,6 +15,7 @@ from torch import Tensor
 from actstore.errors import DamagedError, InvalidInputError
 from actstore.storage.tensor_file import below, read_tensors, write_tensors
 from predictor.classifier.classifier import Classifier
+from predictor.classifier.unknown import Unknown
 from predictor.phi.rule import PhiRule, Rule, rule_from_file
 
 KIND = "classifier"
@@ -36,6 +37,7 @@ def save_classifier(path: Path | str, classifier: Classifier) -> None:
         "aggregate": classifier.aggregate,
         "novel_bias": classifier.novel_bias,
         "about": classifier.about,
+        "unknown": None if classifier.unknown is None else classifier.unknown.to_json(),
     }
     write_tensors(Path(path).resolve(), KIND, tensors, about)  # a link stays one, and what it leads to changes
 
@@ -47,10 +49,11 @@ def load_classifier(path: Path | str) -> Classifier:
             f"{path} is of version {about['version']} of classifier files, expected at most {VERSION}; "
             "a later actstore wrote it: install that one"
         )
+    unknown = about.get("unknown")
     try:
         classifier = Classifier(
             _rule(tensors, about), about["base"], tensors["base_parameters"], about["aggregate"], about["novel_bias"],
-            about["about"], tensors.get("base_bias"),
+            about["about"], tensors.get("base_bias"), None if unknown is None else Unknown.from_json(unknown),
         )  # fmt: skip
         counts = [count for _, count in about["novel"]]
         examples = torch.split(tensors["support"], counts)

@@ -55,6 +55,10 @@ class Rule(ABC):
         """Unit vectors (n, dim) of rows, and the point (dim,) from which activations are seen along them."""
         return unit(rows), rows.new_zeros(self.dim)
 
+    def base_directions(self, rows: Tensor) -> Tensor:
+        """The same of rows that this rule did not make: (n, dim) -> (n, dim)."""
+        return unit(rows)
+
     @abstractmethod
     def to_file(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
         """Tensors, and what else is needed to make it again with `rule_from_file`."""
@@ -119,6 +123,10 @@ class Centred(Rule):
     def directions(self, rows: Tensor) -> tuple[Tensor, Tensor]:
         return unit(rows), self.centre.to(rows)
 
+    def base_directions(self, rows: Tensor) -> Tensor:
+        """What tells a category from the others: a vector that all rows of a classifier share changes no answer."""
+        return unit(rows - rows.mean(0)) if len(rows) > 1 else unit(rows)
+
     def to_file(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
         return {"centre": self.centre}, {"scale": self.scale}
 
@@ -159,4 +167,4 @@ def rule_from_file(kind: str, tensors: Mapping[str, Tensor], about: Mapping[str,
         return Centred(tensors["centre"], about["scale"])
     if kind == OwnCentre.kind:
         return OwnCentre(about["dim"], about["sharpness"])
-    raise InvalidInputError(f"rows of parameters are made by phi, centred or own, got {kind!r}; a later version wrote it")
+    raise InvalidInputError(f"parameters are made by phi, centred or own, got {kind!r}; a later version wrote it")

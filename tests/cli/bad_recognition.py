@@ -126,8 +126,8 @@ MEASURES: list[Case] = [
     ("ppa episodes --store x.zarr --way 3 --shots 500", "too few for 500 shots and any queries"),
 ]
 USES: list[Case] = [
-    ("ppa adapt", "start from --phi RUN, or from --classifier FILE"),
-    ("ppa adapt --phi runs/phi2 --classifier classifier.safetensors --support photos", "give one of the two"),
+    ("ppa adapt", "start from --backbone NAME, --phi RUN"),
+    ("ppa adapt --phi runs/phi2 --classifier classifier.safetensors --support photos", "give one of them"),
     ("ppa adapt --classifier classifier.safetensors", "examples come from --support DIR"),
     ("ppa adapt --classifier none.safetensors --support photos", "no classifier at none.safetensors"),
     ("ppa adapt --classifier cutclassifier.safetensors --support photos", "cutclassifier.safetensors is damaged"),

@@ -138,8 +138,8 @@ def test_rows_of_another_network_are_refused(here: Path, ppa: Run, learnt: Path,
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
-        (["adapt", *ROWS], 2, "start from --phi RUN, or from --classifier FILE: give one of the two"),
-        (["adapt", "--phi", "runs/phi2", "--classifier", "c.safetensors", *ROWS], 2, "give one of the two"),
+        (["adapt", *ROWS], 2, "start from --backbone NAME, --phi RUN, --base head or --classifier FILE"),
+        (["adapt", "--phi", "runs/phi2", "--classifier", "c.safetensors", *ROWS], 2, "give one of them"),
         (["adapt", "--phi", "runs/phi2"], 2, "examples come from --support DIR, or from --support-store STORE"),
         (
             ["adapt", *NEW, "--phi", "runs/phi2", "--support-store", "x.zarr", "--class", "c1"],
