@@ -11,6 +11,7 @@ from actstore.errors import ActstoreError, InvalidInputError
 from actstore.split import Split
 from actstore.storage.atomic_file import write_atomic
 from actstore.storage.checksum import sealed, unsealed
+from actstore.storage.place import Place
 from actstore.storage.tensor_file import below
 from predictor.phi.network import LAYERS, Phi, build_phi
 from predictor.protocol.category_split import CategorySplit
@@ -62,10 +63,9 @@ def load_phi(path: Path) -> TrainedPhi:
     return TrainedPhi(file, phi, CategorySplit.from_json(found.identity["categories"]), found.identity)
 
 
-def note_store(folder: Path, store: Any) -> None:
-    """Keep beside a training where its activations lie: a hint, no part of what the training is. store: a place."""
-    where = str(store.absolute()) if isinstance(store, Path) else str(store)
-    write_atomic(folder / STORE_NOTE, json.dumps(sealed({"store": where})).encode())
+def note_store(folder: Path, store: Place) -> None:
+    """Keep beside a training where its activations lie: a hint, no part of what the training is."""
+    write_atomic(folder / STORE_NOTE, json.dumps(sealed({"store": str(store.absolute())})).encode())
 
 
 def noted_store(folder: Path) -> str | None:
