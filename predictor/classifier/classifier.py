@@ -166,14 +166,23 @@ class Classifier:
         ])  # fmt: skip
         return self.rows.highest(self.seen(activations) @ directions.T, len(self.categories))
 
-    def familiarity(self, activations: ArrayLike | Tensor) -> Tensor:
-        """(n, dim) -> (n,): the highest cosine with a known category; what is below `threshold` is unknown."""
-        self._require_categories()
-        return self._familiarity(self.cosines(activations))
+    def familiarity(self, activations: ArrayLike | Tensor, only_mine: bool = False) -> Tensor:
+        """(n, dim) -> (n,): the highest cosine with a known category; what is below `threshold` is unknown.
 
-    def is_known(self, activations: ArrayLike | Tensor) -> Tensor:
+        The base has a threshold of its own: its cosines are moved, so that one threshold serves both. only_mine: with
+        taught categories alone.
+        """
+        self._require_categories()
+        cosines, first, own = self.cosines(activations), len(self.base), self._fitted_threshold
+        if only_mine and self.support:
+            return cosines[:, first:].amax(1)
+        if first and own is not None and self.unknown is not None and self.unknown.base_threshold is not None:
+            cosines = torch.cat([cosines[:, :first] + (own - self.unknown.base_threshold), cosines[:, first:]], 1)
+        return cosines.amax(1)
+
+    def is_known(self, activations: ArrayLike | Tensor, only_mine: bool = False) -> Tensor:
         """(n, dim) -> (n,) bool; True for all where no threshold is at hand."""
-        found = self.familiarity(activations)
+        found = self.familiarity(activations, only_mine)
         return torch.ones(len(found), dtype=torch.bool) if self.threshold is None else found >= self.threshold
 
     @property
@@ -191,15 +200,6 @@ class Classifier:
         return self.unknown.threshold([
             (len(rows), familiarity[category == place]) for place, rows in enumerate(self.support.values())
         ])  # fmt: skip
-
-    def _familiarity(self, cosines: Tensor) -> Tensor:
-        """The base has a threshold of its own: its cosines are moved, so that one threshold serves both."""
-        first = len(self.base)
-        own = self._fitted_threshold
-        if self.unknown is None or self.unknown.base_threshold is None or own is None or not first:
-            return cosines.amax(1)
-        moved = cosines[:, :first] + (own - self.unknown.base_threshold)
-        return torch.cat([moved, cosines[:, first:]], 1).amax(1)
 
     def set_unknown(self, unknown: Unknown | None) -> None:
         """What decides between known and unknown; None: everything is known."""

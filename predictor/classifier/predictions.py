@@ -51,6 +51,7 @@ def predict_images(
     if only_mine and not classifier.support:
         raise InvalidInputError("no category was taught to this classifier, so none is left with --only-mine")
     scores = classifier.scores(activations)
+    known = classifier.is_known(activations, only_mine).tolist()
     names = list(classifier.categories)
     if only_mine:
         scores, names = scores[:, len(classifier.base) :], names[len(classifier.base) :]
@@ -58,8 +59,8 @@ def predict_images(
     shares = scores.softmax(1).gather(1, places)
     shown = [display(classifier, name) for name in names]
     return [
-        Prediction(image, tuple(Guess(names[p], shown[p], s) for p, s in zip(row, values, strict=True)))
-        for image, row, values in zip(images, places.tolist(), shares.tolist(), strict=True)
+        Prediction(image, tuple(Guess(names[p], shown[p], s) for p, s in zip(row, values, strict=True)), not is_known)
+        for image, row, values, is_known in zip(images, places.tolist(), shares.tolist(), known, strict=True)
     ]
 
 
