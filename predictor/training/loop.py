@@ -105,7 +105,8 @@ def train(
                 run.resume(kept)
             with noted_signals() as interruption:
                 _learn(run, options, report or (lambda done, total, figures: None), interruption)
-            kept = share_kept(processes, run.finish() if processes.is_first else None)
+                # still noting signals: all steps are done, and their results are written before it ends
+                kept = share_kept(processes, run.finish() if processes.is_first else None)
         assert kept is not None
         return to_trained(folder / MODEL, *kept)
 

@@ -30,6 +30,7 @@ import numpy as np
 
 import actstore
 from actstore.bench.measure import Result
+from actstore.storage.folder_path import FolderPath
 from actstore.storage.object_path import ObjectPath
 from actstore.storage.place import Place
 from tests.bench.common import OUT, report
@@ -161,7 +162,7 @@ class Soak:
         before: tuple[float, signal.Signals, list[tuple[str, float, int]]] | None = None
         for _ in range(int(random.integers(1, 5))):
             child = self._start(scenario, target)
-            self._started()
+            self._started(child)
             time.sleep(random.uniform(0, 1) ** 0.7 * self._whole[name])
             number = signal.Signals(random.choice(list(SIGNALS), p=list(SIGNALS.values())))
             if child.is_alive():
@@ -194,7 +195,7 @@ class Soak:
         self._clear(target)
         scenario.prepare(target)
         child = self._start(scenario, target)
-        begin = self._started()
+        begin = self._started(child)
         child.join(PATIENCE)
         assert child.exitcode == 0, f"{name} ended with {child.exitcode}: {self._said()}"
         return time.monotonic() - begin
@@ -209,10 +210,11 @@ class Soak:
         child.start()
         return child
 
-    def _started(self) -> float:
+    def _started(self, child: BaseProcess) -> float:
         patience = time.monotonic() + PATIENCE
-        while not self._lines() and time.monotonic() < patience:
+        while not self._lines() and child.is_alive() and time.monotonic() < patience:
             time.sleep(0.002)
+        assert self._lines(), f"the command did not start: {self._said()}"
         return self._lines()[0][1]
 
     def _settle(self, done: Cycle, before: tuple[float, signal.Signals, list[tuple[str, float, int]]] | None) -> None:
@@ -267,7 +269,7 @@ def main() -> None:
     OUT.mkdir(parents=True, exist_ok=True)
     log = OUT / f"soak-{given.seed}.jsonl"
     cycles = [json.loads(line) for line in log.read_text().splitlines()] if log.exists() else []
-    folder = OUT / f"soak-{given.seed}"
+    folder = FolderPath(OUT / f"soak-{given.seed}")
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
     make_data(folder)

@@ -86,20 +86,18 @@ def _watch_writers(errand: Errand, note: Any) -> None:
 
 
 def _watch_trainings(errand: Errand, note: Any) -> None:
-    from actstore import run
+    from predictor.training import loop
 
-    whole = run._Loop.run
+    learn = loop._learn
 
-    def watched(self: Any) -> Any:
-        note("R", self._state.step)
-        report = self._report
+    def watched(run: Any, options: Any, report: Any, interruption: Any) -> None:
+        note("R", run.state.step)
 
         def reported(done: int, *more: Any) -> None:
             note("A", done)
             time.sleep(errand.pace)
             report(done, *more)
 
-        self._report = reported
-        return whole(self)
+        learn(run, options, reported, interruption)
 
-    run._Loop.run = watched  # type: ignore[method-assign]
+    loop._learn = watched
