@@ -14,20 +14,16 @@ FILES = sorted(Path(__file__).parent.glob("*.py"))
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
 def test_every_name_that_a_benchmark_imports_exists(file: Path) -> None:
-    missing = []
     for node in ast.walk(ast.parse(file.read_text())):
-        if not isinstance(node, ast.ImportFrom) or not node.module or node.module.split(".")[0] not in OURS:
-            continue
-        module = importlib.import_module(node.module)
-        for alias in node.names:
-            if not hasattr(module, alias.name) and not _is_module(f"{node.module}.{alias.name}"):
-                missing.append(f"{node.module}.{alias.name}")
-    assert missing == []
+        if isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] in OURS:
+            assert [alias.name for alias in node.names if not _exists(node.module, alias.name)] == [], node.module
 
 
-def _is_module(name: str) -> bool:
+def _exists(module: str, name: str) -> bool:
+    if hasattr(importlib.import_module(module), name):
+        return True
     try:
-        importlib.import_module(name)
+        importlib.import_module(f"{module}.{name}")
     except ImportError:
         return False
     return True
