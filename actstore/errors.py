@@ -25,6 +25,12 @@ class MissingSplitError(InvalidInputError, KeyError):
     __str__ = Exception.__str__  # KeyError's would put the line into quotation marks
 
 
+class MissingColumnError(InvalidInputError, KeyError):
+    """A column that the split does not have."""
+
+    __str__ = Exception.__str__
+
+
 class IncompleteError(ActstoreError):
     """A split whose build has not finished, or that does not match what a resumed build brings."""
 

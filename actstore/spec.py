@@ -6,17 +6,25 @@ import math
 import mmap
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any, Literal, Self
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, Literal, Self, get_args
 
 from actstore.errors import InvalidInputError, NotAStoreError
 
 FORMAT_VERSION = 1
 CHUNK_BYTES = 32 << 20  # 8192 x 2048 fp16: large enough to stream, small enough to lose in a crash
 KEY = "actstore"  # the one attribute that holds all of our metadata
+# what a column cannot be called: arrays and axes of a split, what filters know by themselves, and their words
+RESERVED = frozenset(
+    {
+        "activations", "labels", "label", "class", "class_name", "id", "ids", "row", "feature", "path_bytes",
+        "path_offsets", "class_count", "class_mean", "class_var", "and", "or", "in", "not", "none",
+    }
+)  # fmt: skip
 
 Dtype = Literal["f2", "f4"]
 Codec = Literal["raw", "blosc"]
+ColumnKind = Literal["bool", "int", "float", "date", "text"]
 Json = Any  # what json.loads returns
 
 
@@ -107,12 +115,26 @@ class StoreSpec:
 
 
 @dataclass(frozen=True)
+class ColumnSpec:
+    """A named value of every row: its type, the crc32c of all values, and for text how many bytes they have."""
+
+    name: str
+    kind: ColumnKind
+    crc: int = 0
+    text_bytes: int = 0
+
+    def __post_init__(self) -> None:
+        parse_column_name(self.name)
+        _check(self.kind in get_args(ColumnKind), f"column {self.name!r} has no known type, got {self.kind!r}")
+
+
+@dataclass(frozen=True)
 class SplitSpec:
     """What is committed of one split. Arrays may already hold more rows: an append in flight."""
 
     rows: int = 0
     complete: bool = False
-    content: str = ""  # identifies the rows, labels and ids; see ledger.content_hash
+    content: str = ""  # identifies the rows, labels, ids and columns; see ledger.content_hash
     labels_crc: int = 0
     ids_crc: int = 0
     has_ids: bool = False
@@ -122,6 +144,7 @@ class SplitSpec:
     sources: tuple[Mapping[str, Json], ...] = ()
     dim: int | None = None  # where it is not the store's, with its own chunk_rows
     chunk_rows: int = 0
+    columns: tuple[ColumnSpec, ...] = ()  # in the order in which they came
 
     def to_json(self) -> dict[str, Json]:
         return {
@@ -137,6 +160,8 @@ class SplitSpec:
             "sources": [dict(source) for source in self.sources],
             "dim": self.dim,
             "chunk_rows": self.chunk_rows,
+            # said only where there are some: stores without columns stay as they were, byte for byte
+            **({"columns": [asdict(column) for column in self.columns]} if self.columns else {}),
         }
 
     @classmethod
@@ -149,6 +174,7 @@ class SplitSpec:
                     **data,
                     "history": tuple((int(rows), str(content)) for rows, content in data["history"]),
                     "sources": tuple(dict(source) for source in data["sources"]),
+                    "columns": tuple(ColumnSpec(**column) for column in data.get("columns", ())),
                 }
             )
         except (KeyError, TypeError, ValueError) as error:
@@ -196,6 +222,15 @@ def parse_split_name(name: str) -> str:
         isinstance(name, str) and re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}", name) is not None,
         f"split name {name!r} must be 1-100 letters, digits, '_', '-' or '.', such as 'train'",
     )
+    return name
+
+
+def parse_column_name(name: str) -> str:
+    _check(
+        isinstance(name, str) and re.fullmatch(r"[^\W\d]\w{0,63}", name) is not None,
+        f"column name {name!r} must be 1-64 letters, digits or '_' and begin with a letter, such as 'area'; rename it",
+    )
+    _check(name.lower() not in RESERVED, f"column name {name!r} means something else already; rename it")
     return name
 
 

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from actstore.errors import InvalidInputError, RowRangeError
+from actstore.errors import InvalidInputError, MissingColumnError, RowRangeError
 from actstore.layout.class_index import ClassIndex
+from actstore.layout.columns import Column, read_column
 from actstore.layout.image_ids import Ids, RowNumbers
 from actstore.layout.metadata import ACTIVATIONS, read_flat
 from actstore.layout.row_numbers import parse_rows
@@ -73,7 +74,7 @@ class Split:
 
     @property
     def content(self) -> str:
-        """A hash that names these rows, labels and ids."""
+        """A hash that names these rows, labels, ids and columns."""
         return self.committed.content
 
     @property
@@ -100,6 +101,15 @@ class Split:
             return RowNumbers(len(self))
         offsets = read_flat(self.path / "path_offsets", len(self) + 1)
         return Ids(read_flat(self.path / "path_bytes", self.committed.id_bytes), offsets)
+
+    @cached_property
+    def columns(self) -> Columns:
+        """`split.columns["area"]`: (rows,) values of a column; `list(split.columns)` names them."""
+        return Columns(self)
+
+    def stored_column(self, name: str) -> Column:
+        """A column as it is stored, missing values included."""
+        return self.columns.stored(name)
 
     @cached_property
     def class_index(self) -> ClassIndex:
@@ -230,6 +240,38 @@ class Split:
 
     def __repr__(self) -> str:
         return f"<Split {self.path} rows={len(self)} dim={self.dim} {self.dtype} classes={len(self.classes)}>"
+
+
+class Columns(Mapping[str, NDArray[Any]]):
+    """The columns of a split by name, read when they are asked for; see `Column.values` for their types."""
+
+    def __init__(self, split: Split) -> None:
+        self._path, self._rows = split.path, len(split)
+        self.specs = {column.name: column for column in split.committed.columns}
+        self._read: dict[str, Column] = {}
+
+    def stored(self, name: str) -> Column:
+        if name not in self.specs:
+            have = ", ".join(self.specs) or "no columns"
+            raise MissingColumnError(f"split {self._path.name!r} has no column {name!r}; it has: {have}")
+        if name not in self._read:
+            self._read[name] = read_column(self._path, self.specs[name], self._rows)
+        return self._read[name]
+
+    def __getitem__(self, name: str) -> NDArray[Any]:
+        return self.stored(name).values()
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.specs)
+
+    def __len__(self) -> int:
+        return len(self.specs)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.specs
+
+    def __repr__(self) -> str:
+        return f"<Columns {', '.join(f'{one.name} ({one.kind})' for one in self.specs.values())}>"
 
 
 def _two_keys(key: Any) -> tuple[Any, Any]:

@@ -1,4 +1,4 @@
-"""Append to a one-dimensional raw array: labels, id offsets, id bytes."""
+"""Append to a one-dimensional raw array: labels, id offsets, id bytes, columns."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from actstore.layout.chunk_file import chunk_path
-from actstore.layout.metadata import FLAT_ARRAYS, resize
+from actstore.layout.metadata import FLAT_ARRAYS, FlatLayout, resize
 from actstore.storage.crc import CRC_BYTES
 from actstore.storage.object_path import Guard
 from actstore.storage.place import Place, read_file, write_chunk
@@ -20,8 +20,11 @@ class FlatAppender:
     Committed values never change their place, so a reader that knows the old length is not disturbed.
     """
 
-    def __init__(self, split: Place, name: str, length: int, guard: Guard | None = None) -> None:
-        dtype, self._chunk = FLAT_ARRAYS[name]
+    def __init__(
+        self, split: Place, name: str, length: int, guard: Guard | None = None, layout: FlatLayout | None = None
+    ) -> None:
+        layout = layout or FLAT_ARRAYS[name]
+        dtype, self._chunk = layout.dtype, layout.chunk
         self._path, self._guard = split / name, guard
         self._buffer = np.zeros(self._chunk, np.dtype("<" + dtype))
         self._filled = length % self._chunk

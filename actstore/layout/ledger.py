@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Self
 
 from actstore.errors import DamagedError
+from actstore.spec import ColumnSpec
 from actstore.storage.checksum import sealed, unsealed
 from actstore.storage.owned_log import OwnedLog
 from actstore.storage.place import Place
@@ -80,10 +81,13 @@ def read_lines(array: Place) -> tuple[list[Entry], int]:
     return entries, len(whole)
 
 
-def content_hash(dtype: str, dim: int, entries: Iterable[Entry], labels_crc: int, ids_crc: int) -> str:
-    """Names the content of a split: equal for equal rows, labels, ids and chunking."""
+def content_hash(
+    dtype: str, dim: int, entries: Iterable[Entry], labels_crc: int, ids_crc: int, columns: Iterable[ColumnSpec] = ()
+) -> str:
+    """Names the content of a split: equal for equal rows, labels, ids, columns in any order, and chunking."""
     chunks = [[entry.rows, entry.crc] for entry in entries]
-    text = json.dumps([dtype, dim, chunks, labels_crc, ids_crc], separators=(",", ":"))
+    named = sorted([column.name, column.kind, column.crc] for column in columns)
+    text = json.dumps([dtype, dim, chunks, labels_crc, ids_crc, *([named] if named else [])], separators=(",", ":"))
     return "sha256:" + hashlib.sha256(text.encode()).hexdigest()
 
 

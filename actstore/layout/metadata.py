@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -23,12 +24,6 @@ ACTIVATIONS = "activations"
 LABEL_CHUNK = 65_536  # labels and id offsets: 256 and 512 KiB
 BYTE_CHUNK = 1 << 20
 
-# name -> (dtype, chunk length): one value per row (labels, offsets) or one byte per id byte
-FLAT_ARRAYS: dict[str, tuple[str, int]] = {
-    "labels": ("i4", LABEL_CHUNK),
-    "path_offsets": ("i8", LABEL_CHUNK),
-    "path_bytes": ("u1", BYTE_CHUNK),
-}
 # name -> what its axes are called: equal names have equal lengths, so that xarray opens a split as one data set
 DIMENSIONS: dict[str, tuple[str, ...]] = {
     ACTIVATIONS: ("row", "feature"),
@@ -38,6 +33,25 @@ DIMENSIONS: dict[str, tuple[str, ...]] = {
     "class_count": ("class",),
     "class_mean": ("class", "feature"),
     "class_var": ("class", "feature"),
+}
+
+
+@dataclass(frozen=True)
+class FlatLayout:
+    """A one-dimensional raw array: type, values per chunk file, the name of its axis, what a lost chunk reads as."""
+
+    dtype: str
+    chunk: int
+    dimensions: tuple[str, ...]
+    fill: Json = 0
+    attributes: Mapping[str, Json] = field(default_factory=dict)
+
+
+# name -> one value per row (labels, offsets) or one byte per id byte
+FLAT_ARRAYS: dict[str, FlatLayout] = {
+    "labels": FlatLayout("i4", LABEL_CHUNK, DIMENSIONS["labels"]),
+    "path_offsets": FlatLayout("i8", LABEL_CHUNK, DIMENSIONS["path_offsets"]),
+    "path_bytes": FlatLayout("u1", BYTE_CHUNK, DIMENSIONS["path_bytes"]),
 }
 
 
@@ -150,9 +164,10 @@ def write_document(path: Place, document: Mapping[str, Json], version: Version |
         file.put(text, version)
 
 
-def read_flat(path: Place, stop: int) -> NDArray[Any]:
-    """The first `stop` values of labels, id offsets or id bytes, each chunk checked against its crc."""
-    dtype, chunk = FLAT_ARRAYS[path.name]
+def read_flat(path: Place, stop: int, layout: FlatLayout | None = None) -> NDArray[Any]:
+    """The first `stop` values of labels, ids or a column, each chunk checked against its crc."""
+    layout = layout or FLAT_ARRAYS[path.name]
+    dtype, chunk = layout.dtype, layout.chunk
     try:
         length = read_document(path)["shape"][0]
     except NotAStoreError as error:

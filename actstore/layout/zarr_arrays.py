@@ -16,8 +16,9 @@ from zarr.core.metadata import ArrayV3Metadata
 from zarr.storage import MemoryStore, ObjectStore, StorePath
 
 from actstore.errors import DamagedError, StorageError
+from actstore.layout.columns import flat_layouts, flat_lengths
 from actstore.layout.ledger import read_ledger
-from actstore.layout.metadata import ACTIVATIONS, DIMENSIONS, FLAT_ARRAYS, read_document, write_document
+from actstore.layout.metadata import ACTIVATIONS, DIMENSIONS, FLAT_ARRAYS, FlatLayout, read_document, write_document
 from actstore.spec import KEY, Json, SplitSpec, StoreSpec
 from actstore.storage.place import Place
 
@@ -36,10 +37,15 @@ def create_split(path: Place, spec: StoreSpec, split: SplitSpec) -> None:
         files: Files = {}
         _create_activations(files, spec, 0)
         write_document(path / ACTIVATIONS, _document(files))
-    for name, (dtype, chunk) in FLAT_ARRAYS.items():
+    for name, layout in FLAT_ARRAYS.items():
         (path / name).remove_tree()
-        create_raw_array(path / name, name, (0,), dtype, (chunk,))
+        create_flat(path / name, layout)
     create_group(path, {KEY: split.to_json()})
+
+
+def create_flat(path: Place, layout: FlatLayout) -> None:
+    """The metadata of an array of no values yet."""
+    write_document(path, _flat_document(layout, 0))
 
 
 def create_group(path: Place, attributes: Mapping[str, Json], replace: bool = False) -> None:
@@ -83,14 +89,21 @@ def create_raw_array(
     attributes: Mapping[str, Json] | None = None,
 ) -> None:
     """The metadata of the array of that name, whose chunk files are raw values and a crc32c. path: where it is now."""
-    write_document(path, _raw_document(name, shape, dtype, chunks, attributes))
+    fill = float("nan") if dtype[0] == "f" else 0
+    write_document(path, _raw_document(DIMENSIONS[name], shape, dtype, chunks, fill, attributes))
+
+
+def _flat_document(layout: FlatLayout, length: int) -> dict[str, Json]:
+    chunks = (layout.chunk,)
+    return _raw_document(layout.dimensions, (length,), layout.dtype, chunks, layout.fill, layout.attributes)
 
 
 def _raw_document(
-    name: str,
+    dimensions: tuple[str, ...],
     shape: tuple[int, ...],
     dtype: str,
     chunks: tuple[int, ...],
+    fill: Json,
     attributes: Mapping[str, Json] | None = None,
 ) -> dict[str, Json]:
     files: Files = {}
@@ -100,11 +113,11 @@ def _raw_document(
         dtype=dtype,
         chunks=chunks,
         filters=None,
-        serializer=BytesCodec(endian=None if dtype == "u1" else "little"),
+        serializer=BytesCodec(endian=None if dtype[1] == "1" else "little"),
         compressors=[Crc32cCodec()],
-        fill_value=float("nan") if dtype[0] == "f" else 0,
+        fill_value=fill,
         attributes=dict(attributes or {}),
-        dimension_names=DIMENSIONS[name],
+        dimension_names=dimensions,
         zarr_format=3,
     )
     return _document(files)
@@ -116,10 +129,7 @@ def expected_document(name: str, spec: StoreSpec, split: SplitSpec) -> dict[str,
         files: Files = {}
         _create_activations(files, spec, split.rows)
         return _document(files)
-    dtype, chunk = FLAT_ARRAYS[name]
-    offsets = split.rows + 1 if split.has_ids else 0
-    length = {"labels": split.rows, "path_offsets": offsets, "path_bytes": split.id_bytes}[name]
-    return _raw_document(name, (length,), dtype, (chunk,))
+    return _flat_document(flat_layouts(split)[name], flat_lengths(split)[name])
 
 
 def metadata_difference(path: Place, expected: Mapping[str, Json], growing: bool) -> str | None:

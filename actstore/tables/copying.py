@@ -1,4 +1,4 @@
-"""Rows of a split, with their labels and ids, into another store: block by block, resumable."""
+"""Rows of a split, with their labels, ids and columns, into another store: block by block, resumable."""
 
 from __future__ import annotations
 
@@ -36,13 +36,14 @@ class SplitRows:
 
 
 def split_table(split: Split, rows: NDArray[np.int64] | None = None) -> Table:
-    """Rows of a split with their labels, as numbers of its class list, and their ids where it has any."""
-    labels = split.labels if rows is None else split.labels[rows]
-    if not split.committed.has_ids:
-        return Table(SplitRows(split, rows), labels)
-    return Table(
-        SplitRows(split, rows), labels, split.ids if rows is None else [split.ids[row] for row in rows.tolist()]
-    )
+    """Rows of a split with their labels, as numbers of its class list, columns, and ids where it has any."""
+    labels, ids = split.labels, split.ids if split.committed.has_ids else None
+    columns = {name: split.stored_column(name) for name in split.columns}
+    if rows is None:
+        return Table(SplitRows(split), labels, ids, columns)
+    chosen = None if ids is None else [ids[row] for row in rows.tolist()]
+    columns = {name: column.take(rows) for name, column in columns.items()}
+    return Table(SplitRows(split, rows), labels[rows], chosen, columns)
 
 
 def copy_rows(

@@ -169,6 +169,7 @@ def append_rest(writer: SplitWriter, split: str, table: Table, progress: Progres
             block,
             None if table.labels is None else table.labels[part],
             None if table.ids is None else table.ids[part],
+            {name: column.part(part.start, part.stop) for name, column in table.columns.items()},
         )
         position = part.stop
         if progress is not None:
@@ -182,6 +183,9 @@ def check_table(table: Table, split: str, dim: int) -> None:
     for what, column in (("labels", table.labels), ("ids", table.ids)):
         if column is not None and len(column) != count:
             raise InvalidInputError(f"split {split!r} has {count} rows but {len(column)} {what}")
+    for name, values in table.columns.items():
+        if len(values) != count:
+            raise InvalidInputError(f"split {split!r} has {count} rows but {len(values)} values of column {name!r}")
 
 
 def open_or_create(

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
+
+from actstore.layout.columns import Column
 
 BLOCK_BYTES = 8 << 20  # read at a time: fits the cache, so that conversion does not wait for memory
 
@@ -25,11 +27,12 @@ class RowSource(Protocol):
 
 @dataclass(frozen=True)
 class Table:
-    """A source with what belongs to its rows: labels (n,) as numbers or names, ids (n,)."""
+    """A source with what belongs to its rows: labels (n,) as numbers or names, ids (n,), columns (n,) by name."""
 
     activations: RowSource
     labels: NDArray[Any] | None = None
     ids: Sequence[str] | None = None
+    columns: Mapping[str, Column] = field(default_factory=dict)
 
 
 class ArrayRows:

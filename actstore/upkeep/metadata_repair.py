@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
 
 from actstore.errors import ActstoreError, DamagedError
+from actstore.layout.columns import column_arrays, read_column
 from actstore.layout.ledger import content_hash, read_ledger
 from actstore.layout.metadata import ACTIVATIONS, flat_length, parse_document, read_attributes, read_flat, read_grid
 from actstore.layout.zarr_arrays import create_group
-from actstore.spec import KEY, SplitSpec, StoreSpec
+from actstore.spec import KEY, ColumnKind, ColumnSpec, SplitSpec, StoreSpec
 from actstore.storage.checksum import FIELD
 from actstore.storage.crc import crc32c
 from actstore.storage.place import Place, write_file
@@ -103,8 +105,19 @@ def _describe_again(path: Place, store: StoreSpec) -> SplitSpec:
         offsets = read_flat(path / "path_offsets", rows + 1)
         data = read_flat(path / "path_bytes", id_bytes).tobytes()
         ids_crc = crc32c(b"".join(data[a:b] + b"\n" for a, b in pairwise(offsets.tolist())))
-    content = content_hash(store.dtype, dim, entries, labels_crc, ids_crc)
+    columns = tuple(_describe_column(path, name, kind, rows) for name, kind in _columns_of(path).items())
+    content = content_hash(store.dtype, dim, entries, labels_crc, ids_crc, columns)
     return SplitSpec(
         rows, True, content, labels_crc, ids_crc, has_ids, id_bytes, length, ((rows, content),),
-        ({"kind": "unknown", "rows": [0, rows]},), **own,
+        ({"kind": "unknown", "rows": [0, rows]},), **own, columns=columns,
     )  # fmt: skip
+
+
+def _columns_of(path: Place) -> dict[str, ColumnKind]:
+    return {name.partition(".")[0]: kind for name, kind in column_arrays(path).items()}
+
+
+def _describe_column(path: Place, name: str, kind: ColumnKind, rows: int) -> ColumnSpec:
+    size = flat_length(path / f"{name}.bytes") if kind == "text" else 0
+    column = ColumnSpec(name, kind, text_bytes=size)
+    return replace(column, crc=read_column(path, column, rows).extend_crc(0))

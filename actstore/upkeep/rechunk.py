@@ -31,7 +31,7 @@ def rechunk(
     progress: Progress | None = None,
     restart: bool = False,
 ) -> ActivationStore:
-    """The same rows, labels, ids, classes and sources in chunks of chunk_rows, by default about 32 MiB.
+    """The same rows, labels, ids, columns, classes and sources in chunks of chunk_rows, by default about 32 MiB.
 
     out: a new store; without it the store itself is replaced once the copy is complete. Interrupted, the same call
     goes on. Every chunk is checked before it is copied. Statistics and indexes are made again when asked for.
@@ -99,7 +99,7 @@ def _target(source: ActivationStore, out: Place, chunk_rows: int | None) -> Acti
 def _require_same_rows(source: Split, target: Split) -> None:
     """A split that an interrupted run has finished; the source may have grown since, or the path may hold another."""
     before, after = source.committed, target.committed
-    same = (before.rows, before.labels_crc, before.ids_crc) == (after.rows, after.labels_crc, after.ids_crc)
+    same = all(getattr(before, key) == getattr(after, key) for key in ("rows", "labels_crc", "ids_crc", "columns"))
     bits = f"u{source.dtype.itemsize}"
     if not same or not all(
         np.array_equal(block.view(bits), other.view(bits))

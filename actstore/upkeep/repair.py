@@ -11,9 +11,10 @@ import numpy as np
 from actstore.compute.tensors import convert_into
 from actstore.errors import ActstoreError, InvalidInputError, LockedError
 from actstore.extraction.rebuild import reopen_images
+from actstore.layout.columns import flat_layouts
 from actstore.layout.image_ids import encode_ids
 from actstore.layout.ledger import has_writer, open_ledger, read_ledger
-from actstore.layout.metadata import ACTIVATIONS, FLAT_ARRAYS, write_document
+from actstore.layout.metadata import ACTIVATIONS, write_document
 from actstore.layout.zarr_arrays import expected_document
 from actstore.search.kept_files import remove
 from actstore.spec import Json, SplitSpec
@@ -28,9 +29,11 @@ from actstore.tables.row_source import Table
 from actstore.tables.synthetic import SyntheticSpec
 from actstore.upkeep.verify import SEARCH_FILES, Fault, readable_splits
 from actstore.writing.chunk_writer import begin_storing
-from actstore.writing.commit import describe_labels_and_ids, write_labels_and_ids
-from actstore.writing.pending_rows import LabelsAndIds, describe
+from actstore.writing.column_checks import parse_columns
+from actstore.writing.commit import describe_facts, write_facts
+from actstore.writing.pending_rows import describe
 from actstore.writing.row_checks import parse_labels
+from actstore.writing.row_facts import RowFacts
 
 
 def repair(store: ActivationStore, faults: list[Fault]) -> list[tuple[Fault, str]]:
@@ -61,7 +64,7 @@ def _repair_one(store: ActivationStore, name: str, split: SplitSpec, fault: Faul
         if fault.array.startswith(SEARCH_FILES):
             remove(Split(store.path, name, store.spec, split), fault.array.removeprefix(SEARCH_FILES))
             return "removed: norms are computed again when asked for; build an index again with `actstore index`"
-        if fault.kind == "metadata" and fault.array in (ACTIVATIONS, *FLAT_ARRAYS):
+        if fault.kind == "metadata" and fault.array in (ACTIVATIONS, *flat_layouts(split)):
             write_document(path / fault.array, expected_document(fault.array, store.spec.of_split(split), split))
             return "repaired from the metadata of its split"
         if fault.kind == "metadata":
@@ -69,7 +72,7 @@ def _repair_one(store: ActivationStore, name: str, split: SplitSpec, fault: Faul
         if fault.array == ACTIVATIONS:
             _rewrite_chunk(store, path, split, fault.chunk, lock)
         else:
-            _rewrite_labels_and_ids(store, path, split, lock)
+            _rewrite_facts(store, path, split, lock)
     except (ActstoreError, OSError, ValueError) as error:
         return f"left: {error}"
     return "repaired from its source"
@@ -91,18 +94,21 @@ def _rewrite_chunk(store: ActivationStore, path: Place, split: SplitSpec, chunk:
     begin_storing(path / ACTIVATIONS, spec, chunk, values, crc, lock)[0].finish()
 
 
-def _rewrite_labels_and_ids(store: ActivationStore, path: Place, split: SplitSpec, lock: OwnedLog) -> None:
+def _rewrite_facts(store: ActivationStore, path: Place, split: SplitSpec, lock: OwnedLog) -> None:
     label_of = {name: label for label, name in enumerate(store.classes)}
-
+    kinds = {column.name: column.kind for column in split.columns}
     parts = []
     for table, first, last in _tables(split, 0, split.rows):
         labels = None if table.labels is None else table.labels[first:last]
         ids = None if table.ids is None else encode_ids(table.ids[first:last])
-        parts.append(LabelsAndIds(parse_labels(labels, last - first, label_of, first), ids))
-    found = reduce(describe_labels_and_ids, parts, SplitSpec())
-    if (found.labels_crc, found.ids_crc) != (split.labels_crc, split.ids_crc):
-        raise InvalidInputError("its source now holds other labels or ids than those once imported")
-    write_labels_and_ids(path, SplitSpec(), parts, lock.require_own)
+        given = {name: column.part(first, last) for name, column in table.columns.items()}
+        columns = parse_columns(given, last - first, kinds, str(path))
+        parts.append(RowFacts(parse_labels(labels, last - first, label_of, first), ids, columns))
+    found = reduce(describe_facts, parts, SplitSpec())
+    same = (found.labels_crc, found.ids_crc) == (split.labels_crc, split.ids_crc)
+    if not same or set(found.columns) != set(split.columns):
+        raise InvalidInputError("its source now holds other labels, ids or columns than those once imported")
+    write_facts(path, SplitSpec(), parts, lock.require_own)
 
 
 def _tables(split: SplitSpec, start: int, stop: int) -> Iterator[tuple[Table, int, int]]:

@@ -18,8 +18,9 @@ from actstore.compute.tensors import first_non_finite_row
 from actstore.errors import ActstoreError, DamagedError
 from actstore.layout.chunk_encoding import decode_chunk, decode_units
 from actstore.layout.chunk_file import chunk_path
+from actstore.layout.columns import array_layouts, flat_layouts, read_column
 from actstore.layout.ledger import LEDGER, Entry, content_hash, read_ledger
-from actstore.layout.metadata import ACTIVATIONS, FLAT_ARRAYS, read_attributes, read_flat
+from actstore.layout.metadata import ACTIVATIONS, read_attributes, read_flat
 from actstore.layout.zarr_arrays import expected_document, metadata_difference, open_array
 from actstore.parallel.cluster import Cluster
 from actstore.search.kept_files import damaged
@@ -109,12 +110,12 @@ def verify_split(
         faults += [] if fault is None else [fault]
         if progress is not None:
             progress(entry.rows)
-    unreadable = {fault.array for fault in faults}
-    for name in (*FLAT_ARRAYS, *STATISTICS):
-        if (name in FLAT_ARRAYS and name not in unreadable) or (name in STATISTICS and (path / name).has_entries()):
+    unreadable, flat = {fault.array for fault in faults}, flat_layouts(split)
+    for name in (*flat, *STATISTICS):
+        if (name in flat and name not in unreadable) or (name in STATISTICS and (path / name).has_entries()):
             faults += _raw_array_faults(path, name)
-    if not any(fault.array in FLAT_ARRAYS for fault in faults):
-        faults += _column_faults(path, split)
+    if not any(fault.array in flat for fault in faults):
+        faults += _fact_faults(path, split)
     return faults
 
 
@@ -143,7 +144,7 @@ def _metadata_faults(path: Place, spec: StoreSpec, split: SplitSpec, entries: li
     named = sum(entry.rows for entry in entries)
     if named < split.rows:
         yield fault("ledger", f"it names {named} rows, the split has {split.rows}", path / ACTIVATIONS / LEDGER)
-    for name in (ACTIVATIONS, *FLAT_ARRAYS):
+    for name in (ACTIVATIONS, *flat_layouts(split)):
         try:
             expected = expected_document(name, spec, split)
             difference = metadata_difference(path / name, expected, not split.complete or _is_growing(path))
@@ -152,14 +153,14 @@ def _metadata_faults(path: Place, spec: StoreSpec, split: SplitSpec, entries: li
         if difference is not None:
             yield fault(name, difference, path / name / "zarr.json")
     if split.complete and not _is_growing(path):
-        content = content_hash(spec.dtype, spec.dim, entries, split.labels_crc, split.ids_crc)
+        content = content_hash(spec.dtype, spec.dim, entries, split.labels_crc, split.ids_crc, split.columns)
         if content != split.content or named != split.rows:
             said = f"rows or content hash of the split are not those of its {LEDGER}"
             yield fault(GROUP, said, path / "zarr.json")
 
 
-def _column_faults(path: Place, split: SplitSpec) -> Iterator[Fault]:
-    """Labels and ids whose chunks are sound may still be other ones than those committed."""
+def _fact_faults(path: Place, split: SplitSpec) -> Iterator[Fault]:
+    """Labels, ids and columns whose chunks are sound may still be other ones than those committed."""
     try:
         if crc32c(read_flat(path / "labels", split.rows).astype("<i4")) != split.labels_crc:
             file = str(path / "labels")
@@ -171,6 +172,11 @@ def _column_faults(path: Place, split: SplitSpec) -> Iterator[Fault]:
             if crc32c(lines) != split.ids_crc:
                 file = str(path / "path_bytes")
                 yield Fault(path.name, "path_bytes", 0, "corrupt", "the ids are not those committed", file)
+        for column in split.columns:
+            if read_column(path, column, split.rows).extend_crc(0) != column.crc:
+                name = list(array_layouts(column))[-1]
+                said = f"the values of column {column.name!r} are not those committed"
+                yield Fault(path.name, name, 0, "corrupt", said, str(path / name))
     except ActstoreError as error:
         yield Fault(path.name, "labels", -1, "metadata", str(error))
 

@@ -21,7 +21,8 @@ from actstore.spec import StoreSpec
 from actstore.storage.crc import crc32c, extend_crc32c
 from actstore.storage.owned_log import OwnedLog
 from actstore.storage.place import Place, Storing
-from actstore.writing.pending_rows import LabelsAndIds, Pending
+from actstore.writing.pending_rows import Pending
+from actstore.writing.row_facts import RowFacts
 
 _BUFFERS = 3  # one being filled, one being written, one waiting
 
@@ -53,7 +54,7 @@ class ChunkWriter:
             self._settled.popleft().result()
         return self._free.pop()
 
-    def submit(self, chunk: int, values: NDArray[Any], used: int, rows: LabelsAndIds) -> None:
+    def submit(self, chunk: int, values: NDArray[Any], used: int, rows: RowFacts) -> None:
         """Queue a chunk, of which the first `used` rows count; its buffer comes back by itself."""
         values[used:] = 0  # padding, so that equal rows give equal files
         self._written.append((self._writing.submit(self._write, chunk, values, used, rows), values))
@@ -80,7 +81,7 @@ class ChunkWriter:
         self._settled.append(future.result())
         self._free.append(values)
 
-    def _write(self, chunk: int, values: NDArray[Any], used: int, rows: LabelsAndIds) -> Future[None]:
+    def _write(self, chunk: int, values: NDArray[Any], used: int, rows: RowFacts) -> Future[None]:
         with self._stopping_at_first_error():
             sidecar = self._pending.begin_chunk(chunk, rows, self._ledger.require_own)
             crc = crc32c(values)

@@ -1,7 +1,7 @@
 """What is durable but not yet committed, beside the ledger; when a build commits, it is removed.
 
-`source.json`: where the rows come from. `rows-N.npz`: labels and ids of chunk N, which is on disk, until they are
-merged into the split's arrays. `open-R.npz`: rows of a chunk that is not full yet, from row R on, with their
+`source.json`: where the rows come from. `rows-N.npz`: labels, ids and columns of chunk N, which is on disk, until they
+are merged into the split's arrays. `open-R.npz`: rows of a chunk that is not full yet, from row R on, with their
 values; a source that is slow, or was interrupted, has its rows in such pieces until the chunk is whole.
 """
 
@@ -25,23 +25,16 @@ from actstore.spec import Json, SplitSpec
 from actstore.storage.crc import CRC_BYTES, chunk_parts, crc32c
 from actstore.storage.object_path import Guard
 from actstore.storage.place import Place, Storing, read_file, write_file
-
-
-@dataclass(frozen=True)
-class LabelsAndIds:
-    """Labels (n,) and, where the split has them, encoded ids of the uncommitted rows of a chunk."""
-
-    labels: NDArray[np.int32]
-    ids: list[bytes] | None
+from actstore.writing.row_facts import RowFacts, pack, unpack
 
 
 @dataclass(frozen=True)
 class OpenRows:
-    """Rows of the open chunk from row `first` of the split on: values (n, dim), labels and ids."""
+    """Rows of the open chunk from row `first` of the split on: values (n, dim) and what belongs to them."""
 
     first: int
     values: NDArray[Any]
-    rows: LabelsAndIds
+    rows: RowFacts
 
     @property
     def end(self) -> int:
@@ -79,20 +72,20 @@ class Pending:
         """Whether a kill just after the commit left all this: nothing is durable that is not committed."""
         return committed.complete and committed.ledger_bytes == ledger_bytes and not self.has_kept(committed.rows)
 
-    def begin_chunk(self, chunk: int, rows: LabelsAndIds, guard: Guard) -> Storing:
-        """Labels and ids of a chunk, to be finished before its line in the ledger."""
-        return self._file(chunk).begin_write(_packed(rows), guard=guard)
+    def begin_chunk(self, chunk: int, rows: RowFacts, guard: Guard) -> Storing:
+        """Labels, ids and columns of a chunk, to be finished before its line in the ledger."""
+        return self._file(chunk).begin_write(pack(rows), guard=guard)
 
-    def read(self, chunk: int) -> LabelsAndIds:
+    def read(self, chunk: int) -> RowFacts:
         with np.load(io.BytesIO(read_file(self._file(chunk)).data), allow_pickle=False) as arrays:
-            return _unpacked(arrays)
+            return unpack(arrays)
 
     def keep(self, piece: OpenRows, guard: Guard) -> None:
         """Make rows of the open chunk durable. A piece names the crc of the one before it, so that pieces of two
         writers are never taken for one."""
         end, crc = self._last
         before = np.array([crc if end == piece.first else 0], np.uint32)
-        body = _packed(piece.rows, values=piece.values, before=before)
+        body = pack(piece.rows, values=piece.values, before=before)
         crc = crc32c(body)
         guard()
         write_file(self._piece(piece.first), *chunk_parts(body, crc), guard=guard)
@@ -159,28 +152,8 @@ class Pending:
         if len(body) == 0 or crc32c(body) != crc:
             return None
         with suppress(KeyError, ValueError, zipfile.BadZipFile), np.load(io.BytesIO(body.data)) as arrays:
-            return OpenRows(first, arrays["values"], _unpacked(arrays)), int(arrays["before"][0]), crc
+            return OpenRows(first, arrays["values"], unpack(arrays)), int(arrays["before"][0]), crc
         return None
-
-
-def _packed(rows: LabelsAndIds, **more: NDArray[Any]) -> memoryview:
-    arrays: dict[str, NDArray[Any]] = {"labels": rows.labels, **more}
-    if rows.ids is not None:
-        arrays["lengths"] = np.array([len(name) for name in rows.ids], np.int32)
-        arrays["bytes"] = np.frombuffer(b"".join(rows.ids), np.uint8)
-    stream = io.BytesIO()
-    np.savez(stream, **arrays)  # type: ignore[arg-type]
-    return stream.getbuffer()
-
-
-def _unpacked(arrays: Mapping[str, NDArray[Any]]) -> LabelsAndIds:
-    labels = arrays["labels"]
-    if "lengths" not in arrays:
-        return LabelsAndIds(labels, None)
-    ends = np.cumsum(arrays["lengths"])
-    data = arrays["bytes"].tobytes()
-    starts = ends - arrays["lengths"]
-    return LabelsAndIds(labels, [data[a:b] for a, b in zip(starts.tolist(), ends.tolist(), strict=True)])
 
 
 def describe(source: Mapping[str, Json] | None) -> str:

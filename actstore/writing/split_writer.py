@@ -1,6 +1,6 @@
 """Rows into a split: blocks of any size in, whole chunks out, resumable at every moment.
 
-A chunk's labels and ids go to disk first, then its rows, then its line in the ledger; the split's own metadata
+A chunk's labels, ids and columns go to disk first, then its rows, then its line in the ledger; the split's own metadata
 changes last, in one rename. After a crash the chunks that the ledger names count, and then the rows of the chunk
 under way that were kept beside it: at most 20 s old ones are not, see row_keeper.py.
 """
@@ -20,6 +20,7 @@ from numpy.typing import ArrayLike, NDArray
 from actstore.compute.tensors import convert_into, first_non_finite_row
 from actstore.errors import ActstoreError, DamagedError, IncompleteError, InvalidInputError
 from actstore.layout.chunk_file import chunk_path
+from actstore.layout.columns import uncommitted_columns
 from actstore.layout.image_ids import Ids
 from actstore.layout.ledger import open_ledger, read_ledger
 from actstore.layout.metadata import ACTIVATIONS, read_attributes, read_flat
@@ -30,9 +31,11 @@ from actstore.spec import KEY, Json, SplitSpec, StoreSpec
 from actstore.storage.crc import crc32c
 from actstore.storage.place import Place
 from actstore.writing.chunk_writer import ChunkWriter, begin_storing
+from actstore.writing.column_checks import parse_columns
 from actstore.writing.commit import commit
-from actstore.writing.pending_rows import LabelsAndIds, OpenRows, Pending
+from actstore.writing.pending_rows import OpenRows, Pending
 from actstore.writing.row_checks import parse_activations, parse_ids, parse_labels, refused_row
+from actstore.writing.row_facts import RowFacts, join_facts
 from actstore.writing.row_keeper import Keeper
 
 _CHECK_ROWS = 1024
@@ -78,21 +81,30 @@ class SplitWriter:
         """Rows in the split so far, those in the open chunk included."""
         return self._chunk * self._spec.chunk_rows + self._filled
 
-    def append(self, activations: ArrayLike, labels: ArrayLike | None = None, ids: Iterable[str] | None = None) -> None:
-        """Add a block: activations (n, dim), labels (n,) as numbers or class names, ids (n,).
+    def append(
+        self,
+        activations: ArrayLike,
+        labels: ArrayLike | None = None,
+        ids: Iterable[str] | None = None,
+        columns: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Add a block: activations (n, dim), labels (n,) as numbers or class names, ids (n,), columns {name: (n,)}.
 
-        Labels default to -1, unlabelled. A block is taken whole or refused whole.
+        Labels default to -1, unlabelled. Columns are numbers, truth values, dates or text; rows that come without one
+        have no value of it (NaN, NaT, ""), and so have those before its first. A block is taken whole or refused whole.
         """
         self._require_open()
         values = parse_activations(activations, self._spec.dim)
         numbers = parse_labels(labels, len(values), self._labels_of, self.position)
         names = self._parse_ids(ids, len(values))
+        parsed = parse_columns(columns, len(values), self._kinds, f"split {self._split.name!r}")
+        facts = RowFacts(numbers, names, parsed)
         if len(values) > self._spec.chunk_rows - self._filled:  # smaller ones are checked on their way
             self._check(values)
         done = 0
         while done < len(values):
-            part = slice(done, done + self._spec.chunk_rows - self._filled)
-            done += self._fill(values[part], numbers[part], names[part] if names is not None else None, done)
+            stop = min(len(values), done + self._spec.chunk_rows - self._filled)
+            done += self._fill(values[done:stop], facts.part(done, stop), done)
         if self._filled:
             self._keeper.rows_came()
 
@@ -105,12 +117,12 @@ class SplitWriter:
     def last_id(self) -> str | None:
         """The id of the newest row: where a source that skips items has to go on."""
         self._chunks.drain()
-        if self._ids:
-            return self._ids[-1].decode()
+        if ids := self._open_ids():
+            return ids[-1].decode()
         entries, _ = read_ledger(self._split / ACTIVATIONS)
         if self._pending.has(len(entries) - 1):
-            ids = self._pending.read(len(entries) - 1).ids
-            return ids[-1].decode() if ids else None
+            kept = self._pending.read(len(entries) - 1).ids
+            return kept[-1].decode() if kept else None
         if self.committed.has_ids and self.committed.rows:
             return self._committed_ids()[-1]
         return None
@@ -123,10 +135,14 @@ class SplitWriter:
         for chunk in range(self.committed.rows // self._spec.chunk_rows, self._chunk):
             if self._pending.has(chunk):
                 yield from (name.decode() for name in self._pending.read(chunk).ids or ())
-        yield from (name.decode() for name in self._ids or ())
+        yield from (name.decode() for name in self._open_ids())
+
+    def _open_ids(self) -> list[bytes]:
+        """Of the open chunk, but for rows that are committed."""
+        return [name for part in self._facts for name in part.ids or ()]
 
     def commit(self, sources: Sequence[Mapping[str, Json]] | None = None, **facts: Json) -> SplitSpec:
-        """Finish: write the last chunk, merge labels and ids, say so in the metadata.
+        """Finish: write the last chunk, merge labels, ids and columns, say so in the metadata.
 
         facts: what became known about the source only now, such as the files that were skipped.
         sources: of all rows so far, each with its range; those of a split that was copied are still its own.
@@ -196,10 +212,9 @@ class SplitWriter:
         start = self._chunk * self._spec.chunk_rows
         first = max(self._kept, start + self._durable)
         values = self._buffer[first - start : self._filled].copy()
-        before = max(self.committed.rows, start)  # labels and ids are those after it
-        part = slice(first - before, self.position - before)
-        labels = np.concatenate([np.empty(0, np.int32), *self._labels])[part]
-        return OpenRows(first, values, LabelsAndIds(labels, None if self._ids is None else self._ids[part]))
+        before = max(self.committed.rows, start)  # labels, ids and columns are those after it
+        facts = join_facts(self._facts, self._kinds).part(first - before, self.position - before)
+        return OpenRows(first, values, facts)
 
     def _committed_ids(self) -> Ids:
         offsets = read_flat(self._split / "path_offsets", self.committed.rows + 1)
@@ -249,20 +264,23 @@ class SplitWriter:
             array = self._split / ACTIVATIONS
             begin_storing(array, self._spec, chunk, values, crc32c(values), self._ledger)[0].finish()
         self._ledger.truncate(self.committed.ledger_bytes)
+        for name in uncommitted_columns(self._split, self.committed):
+            (self._split / name).remove_tree()
         self._pending.remove()
 
     def _start(self, durable: int) -> None:
         self._chunk, self._filled = divmod(durable, self._spec.chunk_rows)
         self._durable = self._filled  # rows of the open chunk that are in its file already
         self._kept = durable  # rows of the split that are durable, in a file or beside the ledger
-        self._labels: list[NDArray[np.int32]] = []
-        self._ids: list[bytes] | None = None
+        self._facts: list[RowFacts] = []  # of the open chunk, but for rows that are committed
+        self._kinds = {column.name: column.kind for column in self.committed.columns}
         self._has_ids: bool | None = None if durable == 0 else self.committed.has_ids
         if durable > self.committed.rows:
             last = self._pending.read((durable - 1) // self._spec.chunk_rows)
             self._has_ids = last.ids is not None
+            self._know_kinds(last)
             if self._filled:
-                self._labels, self._ids = [last.labels], last.ids
+                self._facts = [last]
 
     def _load_open_chunk(self, kept: list[OpenRows]) -> None:
         self._buffer = self._chunks.buffer()
@@ -270,7 +288,7 @@ class SplitWriter:
             start = self._chunk * self._spec.chunk_rows
             self._buffer[: self._filled] = self._sound_rows(self._chunk, start + self._filled)
         for piece in kept:
-            self._fill(piece.values, piece.rows.labels, piece.rows.ids, 0)
+            self._fill(piece.values, piece.rows, 0)
             self._kept = piece.end
 
     def _sound_rows(self, chunk: int, stop: int) -> NDArray[Any]:
@@ -279,7 +297,11 @@ class SplitWriter:
         rows.check([chunk])
         return rows.read(chunk * self._spec.chunk_rows, stop)
 
-    def _fill(self, values: NDArray[Any], labels: NDArray[np.int32], ids: list[bytes] | None, offset: int) -> int:
+    def _know_kinds(self, facts: RowFacts) -> None:
+        """Every chunk on disk names all columns up to it, so the newest one is enough to know them again."""
+        self._kinds |= {name: column.kind for name, column in facts.columns.items()}
+
+    def _fill(self, values: NDArray[Any], facts: RowFacts, offset: int) -> int:
         target = self._buffer[self._filled : self._filled + len(values)]
         convert_into(target, values)
         bad = first_non_finite_row(target)
@@ -288,18 +310,16 @@ class SplitWriter:
                 values[bad], f"row {self.position + bad} (row {offset + bad} of this block)", self._spec.dtype
             )
         with self._changing:
-            self._has_ids = ids is not None
-            self._labels.append(labels)
-            if ids is not None:
-                self._ids = [] if self._ids is None else self._ids
-                self._ids.extend(ids)
+            self._has_ids = facts.ids is not None
+            self._know_kinds(facts)
+            self._facts.append(facts)
             self._filled += len(values)  # last: an interrupt may come before
         if self._filled == self._spec.chunk_rows:
             self._submit()
             buffer = self._chunks.buffer()
             with self._changing:
                 self._chunk, self._filled, self._durable = self._chunk + 1, 0, 0
-                self._buffer, self._labels, self._ids = buffer, [], None
+                self._buffer, self._facts = buffer, []
                 self._keeper.since = None
         return len(values)
 
@@ -316,8 +336,7 @@ class SplitWriter:
                 raise refused_row(values[row], where, self._spec.dtype)
 
     def _submit(self) -> None:
-        rows = LabelsAndIds(np.concatenate([np.empty(0, np.int32), *self._labels]), self._ids)
-        self._chunks.submit(self._chunk, self._buffer, self._filled, rows)
+        self._chunks.submit(self._chunk, self._buffer, self._filled, join_facts(self._facts, self._kinds))
 
     def _parse_ids(self, ids: Iterable[str] | None, count: int) -> list[bytes] | None:
         if count and self._has_ids is not None and (ids is not None) != self._has_ids:

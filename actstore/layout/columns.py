@@ -1,0 +1,156 @@
+"""Columns: a named value of every row, and the plain arrays that they are kept in.
+
+Numbers, truth values and dates are one array each; text is two, its bytes and where each row's begin. Every type has
+a value that stands for none: NaN, the smallest integer, -1 of a truth value, the empty text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Self, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from actstore.layout.metadata import DIMENSIONS, FLAT_ARRAYS, FlatLayout, read_attributes, read_flat
+from actstore.layout.texts import Texts
+from actstore.spec import ColumnKind, ColumnSpec, Json, SplitSpec
+from actstore.storage.crc import extend_crc32c
+from actstore.storage.place import Place
+
+SMALLEST = int(np.iinfo(np.int64).min)  # numpy's NaT, too
+NONE: dict[ColumnKind, Any] = {"bool": -1, "int": SMALLEST, "float": float("nan"), "date": SMALLEST}
+KIND = "column"  # the attribute of an array that says which type of column it holds
+_DTYPES: dict[ColumnKind, str] = {"bool": "i1", "int": "i8", "float": "f8", "date": "i8"}
+_ROWS, _BYTES = 16_384, 1 << 18  # of a chunk: 128 and 256 KiB
+# as netCDF and so xarray spell it, whose readers see dates, and missing values as missing
+_DATES: dict[str, Json] = {"units": "microseconds since 1970-01-01", "calendar": "proleptic_gregorian"}
+
+
+@dataclass(frozen=True)
+class Column:
+    """Values of a column as they are stored: (n,) of i1, i8 or f8, or texts."""
+
+    kind: ColumnKind
+    stored: NDArray[Any] | Texts
+
+    @classmethod
+    def nothing(cls, kind: ColumnKind, count: int) -> Self:
+        """So many rows without a value."""
+        return cls(kind, Texts.empty(count) if kind == "text" else np.full(count, NONE[kind], "<" + _DTYPES[kind]))
+
+    @classmethod
+    def joined(cls, kind: ColumnKind, parts: Sequence[Column]) -> Self:
+        texts = [part.stored for part in parts if isinstance(part.stored, Texts)]
+        numbers = [part.stored for part in parts if not isinstance(part.stored, Texts)]
+        if kind == "text":
+            return cls(kind, Texts.joined(texts))
+        return cls(kind, np.concatenate([np.empty(0, "<" + _DTYPES[kind]), *numbers]))
+
+    def __len__(self) -> int:
+        return len(self.stored)
+
+    def part(self, start: int, stop: int) -> Column:
+        if isinstance(self.stored, Texts):
+            return replace(self, stored=self.stored.part(start, stop))
+        return replace(self, stored=self.stored[start:stop])
+
+    def take(self, rows: NDArray[np.int64]) -> Column:
+        return replace(self, stored=self.stored.take(rows) if isinstance(self.stored, Texts) else self.stored[rows])
+
+    def missing(self) -> NDArray[np.bool_]:
+        """(n,) where there is no value."""
+        if isinstance(self.stored, Texts):
+            return self.stored.equal("")
+        found: NDArray[np.bool_] = np.isnan(self.stored) if self.kind == "float" else self.stored == NONE[self.kind]
+        return found
+
+    def values(self) -> NDArray[Any]:
+        """(n,) as numpy has them: bool, int64, float64, datetime64[us] or str objects.
+
+        No value is NaN, NaT or ""; integers and truth values become float64 where some row has none.
+        """
+        if isinstance(self.stored, Texts):
+            return np.array([*self.stored, None], dtype=object)[:-1]  # so that numpy makes no array of letters
+        if self.kind == "date":
+            return self.stored.astype(np.int64).view("M8[us]")
+        if self.kind == "float":
+            return self.stored.astype(np.float64, copy=False)
+        missing = self.missing()
+        if missing.any():
+            return np.where(missing, np.nan, self.stored)
+        return self.stored.astype(bool if self.kind == "bool" else np.int64, copy=False)
+
+    def extend_crc(self, crc: int) -> int:
+        """The crc32c of what `crc` covers followed by these values."""
+        return extend_crc32c(crc, self.stored.terminated() if isinstance(self.stored, Texts) else self.stored)
+
+
+def describe_column(before: ColumnSpec, part: Column) -> ColumnSpec:
+    """The checksum and size after some more rows."""
+    size = len(part.stored.data) if isinstance(part.stored, Texts) else 0
+    return replace(before, crc=part.extend_crc(before.crc), text_bytes=before.text_bytes + size)
+
+
+def array_layouts(column: ColumnSpec) -> dict[str, FlatLayout]:
+    """The arrays of a column by name; no two columns share one, as names of columns have no dots."""
+    name, kind = column.name, column.kind
+    if kind == "text":
+        return {
+            f"{name}.offsets": FlatLayout("i8", _ROWS, (f"{name}.bound",), 0, {KIND: kind}),
+            f"{name}.bytes": FlatLayout("u1", _BYTES, (f"{name}.byte",), 0, {KIND: kind}),
+        }
+    attributes: dict[str, Json] = {KIND: kind, **(_DATES if kind == "date" else {})}
+    if kind != "float":
+        attributes["_FillValue"] = NONE[kind]
+    return {name: FlatLayout(_DTYPES[kind], _ROWS, ("row",), NONE[kind], attributes)}
+
+
+def array_lengths(column: ColumnSpec, rows: int) -> dict[str, int]:
+    """The committed length of each of its arrays, where the split has so many rows."""
+    if column.kind == "text":
+        return {f"{column.name}.offsets": rows + 1, f"{column.name}.bytes": column.text_bytes}
+    return {column.name: rows}
+
+
+def flat_layouts(split: SplitSpec) -> dict[str, FlatLayout]:
+    """Every one-dimensional array that a split has, by name: labels, ids and columns."""
+    found = dict(FLAT_ARRAYS)
+    for column in split.columns:
+        found |= array_layouts(column)
+    return found
+
+
+def flat_lengths(split: SplitSpec) -> dict[str, int]:
+    """The committed length of each of them."""
+    offsets = split.rows + 1 if split.has_ids else 0
+    found = {"labels": split.rows, "path_offsets": offsets, "path_bytes": split.id_bytes}
+    for column in split.columns:
+        found |= array_lengths(column, split.rows)
+    return found
+
+
+def read_column(split: Place, column: ColumnSpec, rows: int) -> Column:
+    """The values of the first `rows` rows."""
+    lengths = array_lengths(column, rows)
+    found = {name: read_flat(split / name, lengths[name], layout) for name, layout in array_layouts(column).items()}
+    if column.kind == "text":
+        return Column(column.kind, Texts(found[f"{column.name}.bytes"], found[f"{column.name}.offsets"]))
+    return Column(column.kind, found[column.name])
+
+
+def column_arrays(split: Place) -> dict[str, ColumnKind]:
+    """Arrays of columns that lie in a split, committed or not, by name: an attribute says what they are."""
+    found: dict[str, ColumnKind] = {}
+    for entry in split.children():
+        if entry.name not in DIMENSIONS and (entry / "zarr.json").exists():
+            kind = read_attributes(entry).get(KIND)
+            if kind in get_args(ColumnKind):
+                found[entry.name] = kind  # type: ignore[assignment]
+    return found
+
+
+def uncommitted_columns(split: Place, committed: SplitSpec) -> set[str]:
+    """Arrays that an interrupted build or append has left."""
+    return set(column_arrays(split)) - set(flat_layouts(committed))

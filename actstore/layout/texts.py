@@ -1,0 +1,86 @@
+"""Many short texts as one block of UTF-8 bytes and offsets: no object per text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from actstore.errors import InvalidInputError
+from actstore.layout.image_ids import offsets_of
+
+
+@dataclass(frozen=True)
+class Texts:
+    """Text i is `data[offsets[i]:offsets[i + 1]]`; offsets (n + 1,) begin at 0."""
+
+    data: NDArray[np.uint8]
+    offsets: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, texts: Iterable[str], what: str = "text") -> Self:
+        encoded = [_encode(text, row, what) for row, text in enumerate(texts)]
+        return cls(np.frombuffer(b"".join(encoded), np.uint8), offsets_of(encoded))
+
+    @classmethod
+    def empty(cls, count: int) -> Self:
+        """So many texts of no letters."""
+        return cls(np.empty(0, np.uint8), np.zeros(count + 1, np.int64))
+
+    @classmethod
+    def joined(cls, parts: Sequence[Texts]) -> Self:
+        lengths = np.concatenate([np.empty(0, np.int64), *(part.lengths for part in parts)])
+        data = np.concatenate([np.empty(0, np.uint8), *(part.data for part in parts)])
+        return cls(data, np.concatenate([[0], np.cumsum(lengths)]))
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    def __iter__(self) -> Iterator[str]:
+        data = self.data.tobytes()
+        return (data[start:stop].decode() for start, stop in pairwise(self.offsets.tolist()))
+
+    @property
+    def lengths(self) -> NDArray[np.int64]:
+        """(n,) in bytes."""
+        return np.diff(self.offsets)
+
+    def part(self, start: int, stop: int) -> Texts:
+        offsets = self.offsets[start : stop + 1]
+        return Texts(self.data[offsets[0] : offsets[-1]], offsets - offsets[0])
+
+    def take(self, rows: NDArray[np.int64]) -> Texts:
+        lengths = self.lengths[rows]
+        ends = np.cumsum(lengths)
+        # byte j of the outcome comes from as far behind the start of its text as it lies behind the start there
+        source = np.arange(ends[-1] if len(ends) else 0) + np.repeat(self.offsets[rows] - (ends - lengths), lengths)
+        return Texts(self.data[source], np.concatenate([[0], ends]))
+
+    def equal(self, text: str) -> NDArray[np.bool_]:
+        """(n,) which are this text; only those of its length are looked at."""
+        wanted = np.frombuffer(text.encode(), np.uint8)
+        found: NDArray[np.bool_] = self.lengths == len(wanted)
+        if len(wanted):
+            rows = np.flatnonzero(found)
+            letters = self.data[self.offsets[rows][:, None] + np.arange(len(wanted))]  # (candidates, bytes)
+            found[rows] = (letters == wanted).all(1)
+        return found
+
+    def terminated(self) -> NDArray[np.uint8]:
+        """All bytes, each text followed by a zero byte: equal for equal texts alone."""
+        out = np.zeros(len(self.data) + len(self), np.uint8)
+        out[np.arange(len(self.data)) + np.repeat(np.arange(len(self)), self.lengths)] = self.data
+        return out
+
+
+def _encode(text: str, row: int, what: str) -> bytes:
+    if not isinstance(text, str) or "\0" in text:
+        raise InvalidInputError(f"{what} of row {row} must be text without zero bytes, got {text!r}")
+    try:
+        return text.encode()
+    except UnicodeEncodeError:
+        raise InvalidInputError(f"{what} of row {row} is {text!r}: not valid Unicode text") from None

@@ -1,0 +1,133 @@
+"""What the values of a column must be before a store takes them, and the type that they have."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, date, datetime
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from actstore.errors import InvalidInputError
+from actstore.layout.columns import NONE, SMALLEST, Column
+from actstore.layout.texts import Texts
+from actstore.spec import ColumnKind, ColumnSpec
+
+_EXPECTED = "expected numbers, truth values, dates or text"
+_OF_NUMPY: dict[str, ColumnKind] = {
+    "b": "bool", "i": "int", "u": "int", "f": "float", "M": "date", "U": "text", "S": "text",
+}  # fmt: skip
+
+
+def parse_columns(
+    given: Mapping[str, Any] | None, count: int, known: Mapping[str, ColumnKind], where: str
+) -> dict[str, Column]:
+    """Columns of `count` rows, as arrays, lists or stored values; known: the types that the split has so far."""
+    found: dict[str, Column] = {}
+    for name, values in (given or {}).items():
+        ColumnSpec(name, "int")  # says what is wrong with a name
+        twin = next((other for other in (*known, *found) if other != name and other.lower() == name.lower()), None)
+        if twin is not None:
+            raise InvalidInputError(f"column {name!r} differs from {twin!r} in case alone; rename one of them")
+        column = parse_column(name, values, known.get(name))
+        if len(column) != count:
+            raise InvalidInputError(f"expected {count} values of column {name!r}, one per row, got {len(column)}")
+        if known.get(name, column.kind) != column.kind:
+            raise InvalidInputError(
+                f"column {name!r} of {where} holds {known[name]} values, got {column.kind}; "
+                "convert them, or give the column another name"
+            )
+        found[name] = column
+    return found
+
+
+def parse_column(name: str, values: Any, wanted: ColumnKind | None = None) -> Column:
+    """Values of one column; whole numbers are taken for others, and rows of no value at all for any, where wanted."""
+    if isinstance(values, Column):
+        return _as_float(values) if (values.kind, wanted) == ("int", "float") else values
+    given = _as_array(values)
+    if given.ndim != 1:
+        raise InvalidInputError(f"column {name!r} must have one value per row, got shape {given.shape}")
+    if given.dtype.kind == "O":
+        column = _of_objects(name, given.tolist(), wanted)
+    elif given.dtype.kind in _OF_NUMPY:
+        column = _of_array(name, given)
+    else:
+        raise InvalidInputError(f"column {name!r} is of type {given.dtype}; {_EXPECTED}")
+    return _as_float(column) if (column.kind, wanted) == ("int", "float") else column
+
+
+def _as_array(values: Any) -> NDArray[Any]:
+    """Lists stay as they are: numpy would make texts of numbers beside texts."""
+    if isinstance(values, np.ndarray) or hasattr(values, "__array__"):
+        return np.asarray(values)
+    listed = list(values)
+    found = np.empty(len(listed), object)
+    found[:] = listed
+    return found
+
+
+def _of_array(name: str, values: NDArray[Any]) -> Column:
+    kind = _OF_NUMPY[values.dtype.kind]
+    if kind == "text":
+        texts = np.char.decode(values, "utf-8") if values.dtype.kind == "S" else values
+        return Column(kind, Texts.of(texts.tolist(), f"column {name!r}"))
+    if kind == "date":
+        return Column(kind, values.astype("M8[us]").view(np.int64))
+    if kind == "int" and len(values) and (int(values.max()) > -SMALLEST - 1 or int(values.min()) <= SMALLEST):
+        raise InvalidInputError(f"column {name!r} holds a whole number beyond 64 bits; give it as text or float")
+    stored = {"bool": "<i1", "int": "<i8", "float": "<f8"}[kind]
+    return Column(kind, values.astype(stored))
+
+
+def _of_objects(name: str, values: list[Any], wanted: ColumnKind | None) -> Column:
+    present = [value for value in values if not _is_none(value)]
+    if not present and wanted is not None:
+        return Column.nothing(wanted, len(values))
+    kind = _kind_of(name, present)
+    if kind == "text":
+        return Column(kind, Texts.of(["" if _is_none(value) else value for value in values], f"column {name!r}"))
+    if kind == "date":
+        return Column(kind, np.array([_microseconds(value) for value in values], np.int64))
+    filled = [NONE[kind] if _is_none(value) else value for value in values]
+    try:
+        return Column(kind, np.array(filled, {"bool": "<i1", "int": "<i8", "float": "<f8"}[kind]))
+    except OverflowError:
+        raise InvalidInputError(
+            f"column {name!r} holds a whole number beyond 64 bits; give it as text or float"
+        ) from None
+
+
+def _is_none(value: Any) -> bool:
+    return value is None or (isinstance(value, float | np.datetime64) and value != value)
+
+
+def _kind_of(name: str, present: list[Any]) -> ColumnKind:
+    tests: tuple[tuple[ColumnKind, tuple[type, ...]], ...] = (
+        ("bool", (bool, np.bool_)),
+        ("text", (str,)),
+        ("date", (date, np.datetime64)),
+        ("int", (int, np.integer)),
+        ("float", (int, float, np.integer, np.floating)),
+    )
+    if not present:
+        raise InvalidInputError(f"column {name!r} has no value at all, so its type is not known; leave it out")
+    for kind, types in tests:
+        if all(isinstance(value, types) and (kind == "bool" or not isinstance(value, bool)) for value in present):
+            return kind
+    mixed = sorted({type(value).__name__ for value in present})
+    raise InvalidInputError(f"column {name!r} holds values of type {', '.join(mixed)}; {_EXPECTED}, all of one type")
+
+
+def _microseconds(value: Any) -> int:
+    if _is_none(value):
+        return SMALLEST
+    if isinstance(value, datetime) and value.tzinfo is not None:
+        value = value.astimezone(UTC).replace(tzinfo=None)
+    return int(np.datetime64(value, "us").astype(np.int64))
+
+
+def _as_float(column: Column) -> Column:
+    assert not isinstance(column.stored, Texts)
+    return Column("float", np.where(column.missing(), np.nan, column.stored).astype("<f8"))
