@@ -11,7 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from actstore.errors import InvalidInputError, reason_of
+from actstore.filters.matching import matching_rows
+from actstore.layout.columns import NONE, Column
 from actstore.layout.row_numbers import parse_rows
+from actstore.layout.texts import Texts
 from actstore.storage.npy_file import load_npy
 
 if TYPE_CHECKING:
@@ -19,12 +22,17 @@ if TYPE_CHECKING:
 
 
 def find_rows(
-    split: Split, classes: Sequence[str | int] | None = None, path_glob: str | None = None, rows: Any = None
+    split: Split,
+    classes: Sequence[str | int] | None = None,
+    path_glob: str | None = None,
+    rows: Any = None,
+    where: str | Sequence[str] | None = None,
 ) -> NDArray[np.int64]:
     """Rows that satisfy every filter given, ascending and distinct.
 
     classes: names or labels. path_glob: a shell pattern for ids. rows: a slice, row numbers, a mask,
-    "1000:2000", or the path of a text or .npy file of row numbers.
+    "1000:2000", or the path of a text or .npy file of row numbers. where: conditions on columns, see `filters`;
+    class, label, id and row can be named too.
     """
     keep = np.ones(len(split), bool)
     if classes is not None:
@@ -36,7 +44,24 @@ def find_rows(
         keep &= _mask(split.ids.glob(path_glob), len(split))
     if rows is not None:
         keep &= _mask(parse_row_filter(rows, len(split)), len(split))
+    if where is not None and len(where):
+        keep &= matching_rows(where, lambda name: _column(split, name), len(split))
     return np.flatnonzero(keep)
+
+
+def _column(split: Split, name: str) -> Column:
+    """A column of the split, or what every split has by itself."""
+    if name == "row":
+        return Column("int", np.arange(len(split)))
+    if name == "label":
+        return Column("int", np.where(split.labels < 0, NONE["int"], split.labels.astype(np.int64)))
+    if name == "class":
+        return Column(
+            "text", Texts.of([*split.classes, ""]).take(split.labels.astype(np.int64) % (len(split.classes) + 1))
+        )
+    if name == "id":
+        return Column("text", Texts.of(split.ids))
+    return split.stored_column(name)
 
 
 def parse_row_filter(rows: Any, count: int) -> NDArray[np.int64]:

@@ -168,12 +168,19 @@ class Split:
             self.rows.release(start, stop)
 
     def query(
-        self, classes: Sequence[str | int] | None = None, path_glob: str | None = None, rows: Any = None
+        self,
+        classes: Sequence[str | int] | None = None,
+        path_glob: str | None = None,
+        rows: Any = None,
+        where: str | Sequence[str] | None = None,
     ) -> NDArray[np.int64]:
-        """Row numbers that satisfy every filter given, ascending; see query.py."""
+        """Row numbers that satisfy every filter given, ascending; see query.py.
+
+        where: conditions on columns such as "area > 0.5 and source in (web, print)", several are and-ed.
+        """
         from actstore.query import find_rows
 
-        return find_rows(self, classes=classes, path_glob=path_glob, rows=rows)
+        return find_rows(self, classes=classes, path_glob=path_glob, rows=rows, where=where)
 
     def search(
         self,

@@ -24,6 +24,7 @@ RANKS = {
         layout
         reading
         writing
+        filters
         split store query creation convert
         streams
         statistics

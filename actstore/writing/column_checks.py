@@ -30,6 +30,8 @@ def parse_columns(
         twin = next((other for other in (*known, *found) if other != name and other.lower() == name.lower()), None)
         if twin is not None:
             raise InvalidInputError(f"column {name!r} differs from {twin!r} in case alone; rename one of them")
+        if not count and not len(values):
+            continue  # no rows say nothing about a type
         column = parse_column(name, values, known.get(name))
         if len(column) != count:
             raise InvalidInputError(f"expected {count} values of column {name!r}, one per row, got {len(column)}")

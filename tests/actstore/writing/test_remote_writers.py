@@ -52,15 +52,15 @@ def test_a_commit_that_was_overtaken_changes_nothing(place: str, rows: Any, monk
     store = store_at(place, rows)
     slow = store.writer("train", source={"kind": "slow"})
     slow.append(rows[:200], LABELS[:200], IDS[:200])
-    write = commit.write_labels_and_ids
+    write = commit.write_facts
 
     def overtaken(*arguments: Any) -> Any:
-        monkeypatch.setattr(commit, "write_labels_and_ids", write)
+        monkeypatch.setattr(commit, "write_facts", write)
         with store.writer("train", source={"kind": "fast"}, restart=True) as fast:
             fast.append(rows[:50], LABELS[:50], IDS[:50])
         return write(*arguments)
 
-    monkeypatch.setattr(commit, "write_labels_and_ids", overtaken)
+    monkeypatch.setattr(commit, "write_facts", overtaken)
     with pytest.raises(LockedError):
         slow.commit()
     slow.close()
