@@ -65,8 +65,9 @@ def to_xarray(split: Split) -> xarray.Dataset:
     import xarray
 
     names = np.array([*split.classes, ""], dtype=object)  # label -1 picks the last: no class
+    columns = {name: ("row", values) for name, values in split.columns.items()}
     return xarray.Dataset(
-        {"activations": (("row", "feature"), to_dask(split)), "label": ("row", split.labels)},
+        {"activations": (("row", "feature"), to_dask(split)), "label": ("row", split.labels), **columns},
         coords={
             "row": np.arange(len(split)),
             "class_name": ("row", names[split.labels]),

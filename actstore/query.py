@@ -56,9 +56,8 @@ def _column(split: Split, name: str) -> Column:
     if name == "label":
         return Column("int", np.where(split.labels < 0, NONE["int"], split.labels.astype(np.int64)))
     if name == "class":
-        return Column(
-            "text", Texts.of([*split.classes, ""]).take(split.labels.astype(np.int64) % (len(split.classes) + 1))
-        )
+        numbers = split.labels.astype(np.int64) % (len(split.classes) + 1)  # -1 is the last: no class
+        return Column("text", Texts.of([*split.classes, ""]).take(numbers))
     if name == "id":
         return Column("text", Texts.of(split.ids))
     return split.stored_column(name)

@@ -18,7 +18,8 @@ KEY = "actstore"  # the one attribute that holds all of our metadata
 RESERVED = frozenset(
     {
         "activations", "labels", "label", "class", "class_name", "id", "ids", "row", "feature", "path_bytes",
-        "path_offsets", "class_count", "class_mean", "class_var", "and", "or", "in", "not", "none",
+        "path_offsets", "classes", "columns", "class_count", "class_mean", "class_var", "and", "or", "in",
+        "not", "none",
     }
 )  # fmt: skip
 

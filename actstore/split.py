@@ -228,7 +228,7 @@ class Split:
         return to_torch(self, rows, dtype, device)
 
     def to_xarray(self) -> xarray.Dataset:
-        """A lazy xarray Dataset with class names and ids as coordinates."""
+        """A lazy xarray Dataset with columns as variables, class names and ids as coordinates."""
         from actstore.convert import to_xarray
 
         return to_xarray(self)

@@ -125,7 +125,17 @@ def _is_parquet_export(path: Path) -> bool:
     import pyarrow.parquet
 
     try:
-        return list(pyarrow.parquet.read_schema(path).names) == ["id", "label", "activations"]
+        return list(pyarrow.parquet.read_schema(path).names)[:3] == ["id", "label", "activations"]
+    except pyarrow.ArrowException:
+        return False
+
+
+def _is_columns_export(path: Path) -> bool:
+    import pyarrow
+    import pyarrow.parquet
+
+    try:
+        return (pyarrow.parquet.read_schema(path).metadata or {}).get(b"actstore") == b"columns"
     except pyarrow.ArrowException:
         return False
 
@@ -178,6 +188,7 @@ def exported_array(dim: int) -> Kind:
     return Kind("an export of such rows", array_of("f2 f4", None, dim))
 
 
+COLUMNS = Kind("an export's columns", _is_columns_export)
 LABELS_ARRAY = Kind("an export's labels", array_of("i4", None))
 
 

@@ -115,10 +115,13 @@ def file_options(command: Command) -> Command:
         click.option("--restart", is_flag=True, help="Discard an interrupted run instead of resuming it."),
         click.option("--split", help="Name of the split to fill.  [default: train, or the names in the file]"),
         click.option("--array", help="Which array of the file, where it holds several."),
+        click.option("--columns", type=path, help="Further values of every row: a .csv or .parquet with a row each."),
+        click.option("--column", multiple=True, metavar="NAME",
+                     help="A column of ARRAY, or of --columns, to keep beside the rows; repeatable."),
         click.option("--classes", type=path, help="Class names, one per line, in the order of the labels."),
         click.option("--ids", type=path, help="Image ids: text, one per line."),
         click.option("--labels", type=path, help="Labels: .npy, or text with one number or class name per line."),
-    ):
+    ):  # fmt: skip
         command = option(command)
     return command
 

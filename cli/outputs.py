@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from cli.filekinds import Kind
 
 Claimed = tuple[Path | None, "Kind"]
+_BESIDE = ("labels", "ids", "classes", "columns")  # files beside an imported array, as a source names them
 FORCE = "choose another name, or replace it with --force"
 
 
@@ -49,7 +50,7 @@ def claim_folder(folder: Path, kinds: Sequence[tuple[str, Kind]], inputs: Iterab
 
 def sources_of(split: Split) -> list[Path]:
     """The store and the files its rows came from, which no export of it may replace."""
-    named = [source[key] for source in split.committed.sources for key in ("labels", "ids", "classes") if key in source]
+    named = [source[key] for source in split.committed.sources for key in _BESIDE if key in source]
     found = [one.get("path") for one in [*split.committed.sources, *named]]
     return [Path(path) for path in [split.store_path.local_path, *found] if path is not None]
 

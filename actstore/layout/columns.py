@@ -23,6 +23,7 @@ SMALLEST = int(np.iinfo(np.int64).min)  # numpy's NaT, too
 NONE: dict[ColumnKind, Any] = {"bool": -1, "int": SMALLEST, "float": float("nan"), "date": SMALLEST}
 KIND = "column"  # the attribute of an array that says which type of column it holds
 _DTYPES: dict[ColumnKind, str] = {"bool": "i1", "int": "i8", "float": "f8", "date": "i8"}
+_MOST_DISTINCT = 10_000  # texts that are counted
 _ROWS, _BYTES = 16_384, 1 << 18  # of a chunk: 128 and 256 KiB
 # as netCDF and so xarray spell it, whose readers see dates, and missing values as missing
 _DATES: dict[str, Json] = {"units": "microseconds since 1970-01-01", "calendar": "proleptic_gregorian"}
@@ -154,3 +155,24 @@ def column_arrays(split: Place) -> dict[str, ColumnKind]:
 def uncommitted_columns(split: Place, committed: SplitSpec) -> set[str]:
     """Arrays that an interrupted build or append has left."""
     return set(column_arrays(split)) - set(flat_layouts(committed))
+
+
+def summary(column: Column) -> dict[str, Json]:
+    """Type, how many have no value, and the range of numbers and dates or the number of distinct texts."""
+    missing = column.missing()
+    found: dict[str, Json] = {"type": column.kind, "missing": int(missing.sum())}
+    if isinstance(column.stored, Texts):
+        distinct: set[str] = set()
+        for text in column.stored:
+            distinct.add(text)
+            if len(distinct) > _MOST_DISTINCT:
+                break
+        is_more = len(distinct) > _MOST_DISTINCT
+        distinct.discard("")
+        return found | {"distinct": min(len(distinct), _MOST_DISTINCT), "distinct_is_more": is_more}
+    present = column.take(np.flatnonzero(~missing)).values()
+    if not len(present):
+        return found | {"smallest": None, "largest": None}
+    ends = present.min(), present.max()
+    plain = [str(end).removesuffix("T00:00:00.000000") if column.kind == "date" else end.item() for end in ends]
+    return found | {"smallest": plain[0], "largest": plain[1]}

@@ -13,7 +13,7 @@ from actstore.spec import Json
 from actstore.storage.crc import CRC_BYTES, crc32c
 
 CONTENT = "content"
-_FILES = ("labels", "ids", "classes")
+_FILES = ("labels", "ids", "classes", "columns")
 _PIECE = 1 << 16  # bytes
 
 
@@ -34,7 +34,7 @@ def find_source(
 
 
 def _sizes(source: Mapping[str, Json]) -> list[Json]:
-    return [source.get("size"), *(source.get(name, {}).get("size") for name in _FILES)]
+    return [source.get("size"), *(source.get(name, {}).get("size") for name in _FILES), source.get("column")]
 
 
 class FileContent:
@@ -73,7 +73,8 @@ class FileContent:
     def _read(self) -> None:
         source, digest = self._source, hashlib.sha256()
         parts = {name: source[name]["path"] for name in _FILES if name in source}
-        digest.update(json.dumps([source["array"], source["split"], sorted(parts)]).encode())
+        chosen = [source["column"]] if "column" in source else []
+        digest.update(json.dumps([source["array"], source["split"], sorted(parts), *chosen]).encode())
         for path in (source["path"], *parts.values()):
             with Path(path).open("rb") as file:
                 while piece := file.read(_PIECE):

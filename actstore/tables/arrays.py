@@ -15,18 +15,23 @@ from actstore.storage.place import AnyPlace, parse_place
 from actstore.store import ActivationStore
 from actstore.tables.importing import fill_split, open_or_create
 from actstore.tables.row_source import ArrayRows, Table
+from actstore.writing.column_checks import parse_columns
 
-Arrays = tuple[ArrayLike, ArrayLike | None] | tuple[ArrayLike, ArrayLike | None, Iterable[str] | None]
+Arrays = (
+    tuple[ArrayLike, ArrayLike | None]
+    | tuple[ArrayLike, ArrayLike | None, Iterable[str] | None]
+    | tuple[ArrayLike, ArrayLike | None, Iterable[str] | None, Mapping[str, Any]]
+)
 
 
 def from_arrays(
     path: AnyPlace, splits: Mapping[str, Arrays], classes: Sequence[str] | None = None, **options: Any
 ) -> ActivationStore:
-    """A store from {split: (activations (n, dim), labels (n,)[, ids])}; options as for `create`.
+    """A store from {split: (activations (n, dim), labels (n,)[, ids[, columns {name: (n,)}]])}.
 
     Rows keep their type: fp16 as f2, anything else as f4, which rounds float64; dtype="f2" halves fp32. Memory maps are
     read block by block. A failure leaves nothing behind. Without `classes`, class names are the labels themselves:
-    the distinct strings, or the numbers up to the largest.
+    the distinct strings, or the numbers up to the largest. Further options as for `create`.
     """
     tables = {parse_split_name(name): _parse(name, given) for name, given in splits.items()}
     if not tables:
@@ -47,10 +52,13 @@ def from_arrays(
 
 
 def _parse(name: str, given: Arrays) -> Table:
-    if not isinstance(given, tuple) or len(given) not in (2, 3):
-        raise InvalidInputError(f"split {name!r} must be (activations, labels) or (activations, labels, ids)")
+    if not isinstance(given, tuple) or len(given) not in (2, 3, 4):
+        raise InvalidInputError(
+            f"split {name!r} must be (activations, labels), (activations, labels, ids) or (…, columns)"
+        )
     values = given[0] if isinstance(given[0], np.ndarray) else np.asarray(given[0])
     if values.ndim != 2:
         raise InvalidInputError(f"activations of split {name!r} must be two-dimensional, got shape {values.shape}")
-    ids = list(given[2]) if len(given) == 3 and given[2] is not None else None
-    return Table(ArrayRows(values), None if given[1] is None else np.asarray(given[1]), ids)
+    ids = list(given[2]) if len(given) >= 3 and given[2] is not None else None
+    columns = parse_columns(given[3] if len(given) == 4 else None, len(values), {}, f"split {name!r}")
+    return Table(ArrayRows(values), None if given[1] is None else np.asarray(given[1]), ids, columns)

@@ -13,10 +13,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from actstore.errors import InvalidInputError
+from actstore.layout.columns import Column
 from actstore.layout.image_ids import offsets_of
 from actstore.layout.row_numbers import parse_rows
 from actstore.split import Split
 from actstore.storage.atomic_file import as_bytes, npy_bytes, storage_errors, write_atomic
+from actstore.tables.column_files import arrow_file, arrow_type, arrow_values, cells_of, tensors_of
 
 _BLOCK_ROWS = 4096
 Progress = Callable[[int], None]
@@ -38,6 +40,10 @@ class Selection:
     def ids(self) -> list[str]:
         ids = self.split.ids
         return [ids[row] for row in self.rows.tolist()]
+
+    @property
+    def columns(self) -> dict[str, Column]:
+        return {name: self.split.stored_column(name).take(self.rows) for name in self.split.columns}
 
     def blocks(self) -> Iterator[tuple[NDArray[np.int64], NDArray[Any]]]:
         """(row numbers (n,), activations (n, dim))."""
@@ -70,9 +76,9 @@ class Selection:
 
 
 def export(split: Split, path: Path, rows: Any = None, progress: Progress | None = None) -> list[Path]:
-    """Write rows (all by default) with labels and ids; returns the files written.
+    """Write rows (all by default) with labels, ids and columns; returns the files written.
 
-    .npz, .parquet, .csv and .safetensors hold everything; .npy holds the activations, its labels and ids go beside it.
+    .npz, .parquet, .csv and .safetensors hold everything; .npy holds the activations, what belongs to them goes beside.
     """
     writer = _WRITERS.get(path.suffix)
     if writer is None:
@@ -95,12 +101,21 @@ def _write_npy(selection: Selection, stream: IO[bytes], path: Path) -> list[Path
     labels, ids = beside_npy(path)
     write_atomic(labels, npy_bytes(selection.labels))
     write_atomic(ids, "".join(f"{name}\n" for name in selection.ids).encode())
-    return [labels, ids]
+    if not selection.split.columns:
+        return [labels, ids]
+    columns = columns_beside_npy(path)
+    write_atomic(columns, arrow_file(selection.columns))
+    return [labels, ids, columns]
 
 
 def beside_npy(path: Path) -> tuple[Path, Path]:
     """Where the labels and ids of rows in a .npy go."""
     return path.with_suffix(".labels.npy"), path.with_suffix(".ids.txt")
+
+
+def columns_beside_npy(path: Path) -> Path:
+    """Where their columns go, if they have any; `actstore import --columns` reads them."""
+    return path.with_suffix(".columns.parquet")
 
 
 def _stream_npy(selection: Selection, stream: IO[bytes]) -> None:
@@ -117,6 +132,10 @@ def _write_npz(selection: Selection, stream: IO[bytes], path: Path) -> list[Path
         "ids": np.array(selection.ids, dtype=str),
         "classes": np.array(selection.split.classes, dtype=str),
     }
+    if columns := selection.columns:
+        small["columns"] = np.array(list(columns), dtype=str)
+        small |= {name: column.values() for name, column in columns.items() if column.kind != "text"}
+        small |= {name: column.values().astype(str) for name, column in columns.items() if column.kind == "text"}
     with zipfile.ZipFile(stream, "w", zipfile.ZIP_STORED) as archive:
         with archive.open("activations.npy", "w", force_zip64=True) as member:
             _stream_npy(selection, member)
@@ -132,8 +151,14 @@ def _write_parquet(selection: Selection, stream: IO[bytes], path: Path) -> list[
 
     split = selection.split
     number = pyarrow.float16() if split.dtype == np.float16 else pyarrow.float32()
+    stored = {name: split.stored_column(name) for name in split.columns}
     schema = pyarrow.schema(
-        {"id": pyarrow.string(), "label": pyarrow.string(), "activations": pyarrow.list_(number, split.dim)},
+        {
+            "id": pyarrow.string(),
+            "label": pyarrow.string(),
+            "activations": pyarrow.list_(number, split.dim),
+            **{name: arrow_type(column.kind) for name, column in stored.items()},
+        },
         metadata={"classes": json.dumps(split.classes)},
     )
     names = np.array([*split.classes, None], dtype=object)  # label -1 picks the last: none
@@ -145,6 +170,7 @@ def _write_parquet(selection: Selection, stream: IO[bytes], path: Path) -> list[
                 pyarrow.array([ids[row] for row in rows.tolist()]),
                 pyarrow.array(names[split.labels[rows]].tolist(), pyarrow.string()),
                 pyarrow.FixedSizeListArray.from_arrays(flat, split.dim),
+                *(arrow_values(column.take(rows)) for column in stored.values()),
             ]
             writer.write_table(pyarrow.Table.from_arrays(columns, schema=schema))
     return []
@@ -157,12 +183,14 @@ def _write_csv(selection: Selection, stream: IO[bytes], path: Path) -> list[Path
     names, ids = (*split.classes, ""), split.ids
     text = io.TextIOWrapper(stream, encoding="utf-8", newline="")
     writer = csv.writer(text)
-    writer.writerow(["row", "id", "class", *(f"f{feature}" for feature in range(split.dim))])
+    stored = {name: split.stored_column(name) for name in split.columns}
+    writer.writerow(["row", "id", "class", *stored, *(f"f{feature}" for feature in range(split.dim))])
     for rows, values in selection.blocks():
+        cells = zip(*(cells_of(column.take(rows)) for column in stored.values()), strict=True)
         for row, line in zip(rows.tolist(), values.astype(np.float64).tolist(), strict=True):
             # 5 digits tell fp16 values apart, 9 do for fp32
             digits = (f"{value:.{5 if split.dtype == np.float16 else 9}g}" for value in line)
-            writer.writerow([row, ids[row], names[split.labels[row]], *digits])
+            writer.writerow([row, ids[row], names[split.labels[row]], *next(cells, ()), *digits])
     text.detach()
     return []
 
@@ -177,8 +205,12 @@ def _write_safetensors(selection: Selection, stream: IO[bytes], path: Path) -> l
         "path_offsets": ("I64", offsets_of(encoded)),
         "path_bytes": ("U8", np.frombuffer(b"".join(encoded), np.uint8)),
     }
+    metadata = {"classes": json.dumps(split.classes)}
+    if stored := selection.columns:
+        metadata["columns"] = json.dumps({name: column.kind for name, column in stored.items()})
+        columns |= {key: found for name, column in stored.items() for key, found in tensors_of(name, column).items()}
     header: dict[str, Any] = {
-        "__metadata__": {"classes": json.dumps(split.classes)},
+        "__metadata__": metadata,
         "activations": {
             "dtype": "F16" if split.dtype == np.float16 else "F32",
             "shape": [count, split.dim],

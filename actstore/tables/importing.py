@@ -13,10 +13,11 @@ from actstore.errors import InvalidInputError
 from actstore.layout.ledger import read_ledger
 from actstore.layout.metadata import ACTIVATIONS
 from actstore.layout.source_history import CONTENT, FileContent, find_source
-from actstore.spec import Json, default_chunk_rows
+from actstore.spec import ColumnKind, Json, default_chunk_rows
 from actstore.storage.place import AnyPlace, parse_place
 from actstore.store import ActivationStore, open
 from actstore.tables.array_files import as_text, open_tables, read_column
+from actstore.tables.column_files import read_columns
 from actstore.tables.rounding import Rounding, natural_dtype
 from actstore.tables.row_source import Table
 from actstore.writing.pending_rows import Pending
@@ -36,34 +37,47 @@ class ImportRequest:
     labels: Path | None = None
     ids: Path | None = None
     classes: Path | None = None
+    columns: Path | None = None
+    column: tuple[str, ...] = ()  # which columns, of that file or else of `path` itself
 
     def source(self, split: str) -> dict[str, Json]:
         """What identifies the origin of a split's rows; enough to read them again."""
-        named = {"labels": self.labels, "ids": self.ids, "classes": self.classes}
+        named = {"labels": self.labels, "ids": self.ids, "classes": self.classes, "columns": self.columns}
         return {
             "kind": "file",
             **_fingerprint(self.path),
             "array": self.array,
             "split": split,
             **{key: _fingerprint(path) for key, path in named.items() if path is not None},
+            **({"column": list(self.column)} if self.column else {}),
         }
 
 
-def read_request(request: ImportRequest) -> tuple[dict[str, Table], list[str] | None]:
-    """Tables by split, with labels and ids of their own files where those were given."""
-    tables, classes = open_tables(request.path, request.array, request.split)
+def read_request(
+    request: ImportRequest, kinds: Mapping[str, ColumnKind] | None = None
+) -> tuple[dict[str, Table], list[str] | None]:
+    """Tables by split, with labels, ids and columns of their own files where those were given.
+
+    kinds: the types that columns have in the store; cells of a csv are read as those.
+    """
+    known, own = kinds or {}, request.column if request.columns is None else ()
+    tables, classes = open_tables(request.path, request.array, request.split, own, known)
     if request.classes is not None:
         classes = as_text(read_column(request.classes, "classes"))
-    if request.labels is None and request.ids is None:
+    if request.labels is None and request.ids is None and request.columns is None:
         return tables, classes
     if len(tables) != 1:
         raise InvalidInputError(
-            f"{request.path} holds the splits {', '.join(tables)}; choose one with --array to give it labels or ids"
+            f"{request.path} holds the splits {', '.join(tables)}; choose one with --array to give it labels, ids or "
+            "columns"
         )
     ((split, table),) = tables.items()
     labels = table.labels if request.labels is None else read_column(request.labels, "labels")
     ids = table.ids if request.ids is None else as_text(read_column(request.ids, "ids"))
-    return {split: Table(table.activations, labels, ids)}, classes
+    columns = dict(table.columns)
+    if request.columns is not None:
+        columns |= read_columns(request.columns, request.column, ids, known)
+    return {split: Table(table.activations, labels, ids, columns)}, classes
 
 
 def import_file(
@@ -100,7 +114,7 @@ def append_file(
     A file that was added before adds nothing, unless `again` says that its rows are wanted once more.
     """
     target, added = open(store), 0
-    tables, classes = read_request(request)
+    tables, classes = read_request(request, _kinds_of(target))
     tables = tables if rounding is None else rounding.watch(tables, target.spec.dtype)
     for split, table in tables.items():
         before = target[split].committed
@@ -212,6 +226,10 @@ def open_or_create(
         longest = max(table.activations.shape[0] for table in tables.values())
         options["chunk_rows"] = default_chunk_rows(dim, dtype, longest)
     return create(path, classes=names, dim=dim, **options)
+
+
+def _kinds_of(store: ActivationStore) -> dict[str, ColumnKind]:
+    return {column.name: column.kind for split in store.splits.values() for column in split.columns}
 
 
 def _holds_nothing(store: ActivationStore) -> bool:

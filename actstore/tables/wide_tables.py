@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -13,6 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from actstore.errors import InvalidInputError
+from actstore.layout.columns import Column
+from actstore.spec import ColumnKind
+from actstore.tables.column_files import NUMBERING, column_of_cells, parquet_column
 from actstore.tables.row_source import block_rows
 
 if TYPE_CHECKING:
@@ -21,20 +24,23 @@ if TYPE_CHECKING:
 NAMES = ("class", "class_name", "category")  # labels that are names, whatever they look like
 LABELS = ("label", "labels", "target", "y", *NAMES)
 IDS = ("id", "ids", "path", "filename", "file", "image", "image_id", "name")
-_NUMBERING = ("", "row", "index", "unnamed: 0", "__index_level_0__")  # of rows, as this tool and pandas write it
 
 
 @dataclass(frozen=True)
 class Columns:
-    """Which columns of a table are features, and which are labels and ids."""
+    """Which columns of a table are features, which are labels and ids, and which are kept as columns."""
 
     features: tuple[str, ...]
     label: str | None
     id: str | None
+    kept: tuple[str, ...] = ()
 
 
-def sort_columns(names: Sequence[str], numeric: Iterable[str], where: str) -> Columns:
-    """Labels and ids by their names, numberings left out; everything else must be numbers: the features."""
+def sort_columns(names: Sequence[str], numeric: Iterable[str], where: str, kept: Sequence[str] = ()) -> Columns:
+    """Labels and ids by their names, numberings left out; everything else must be numbers: the features.
+
+    kept: columns that were asked for, which are no features.
+    """
     twice = next((name for place, name in enumerate(names) if name in names[:place]), None)
     if twice is not None:
         raise InvalidInputError(f"column {twice!r} is in {where} twice; rename one of them")
@@ -42,16 +48,19 @@ def sort_columns(names: Sequence[str], numeric: Iterable[str], where: str) -> Co
         next((name for wanted in known for name in names if name.strip().lower() == wanted), None)
         for known in (LABELS, IDS)
     )
-    others = [name for name in names if name not in (label, identity) and name.strip().lower() not in _NUMBERING]
+    if unknown := [name for name in kept if name not in names]:
+        raise InvalidInputError(f"{where} has no column {unknown[0]!r}; it has: {', '.join(names)}")
+    passed = {label, identity, *kept}
+    others = [name for name in names if name not in passed and name.strip().lower() not in NUMBERING]
     text = [name for name in others if name not in set(numeric)]
     if text:
         raise InvalidInputError(
             f"column {text[0]!r} of {where} is not numbers; expected features, labels ({', '.join(LABELS)}) or ids "
-            f"({', '.join(IDS)}); remove or rename it"
+            f"({', '.join(IDS)}); keep it with --column {text[0]}, or remove it"
         )
     if not others:
         raise InvalidInputError(f"{where} has no column of numbers, only {', '.join(names) or 'none at all'}")
-    return Columns(tuple(others), label, identity)
+    return Columns(tuple(others), label, identity, tuple(kept))
 
 
 def label_values(values: Iterable[Any], column: str) -> NDArray[Any]:
@@ -100,6 +109,10 @@ class WideTable:
     def batches(self, names: Sequence[str], rows: int) -> Iterator[pyarrow.RecordBatch]:
         raise NotImplementedError
 
+    def column(self, name: str) -> Column:
+        """The values of a column that is kept."""
+        raise NotImplementedError
+
     def shapes(self) -> dict[str, tuple[int, ...]]:
         columns = {"labels": self.columns.label, "ids": self.columns.id}
         found = {name: (self.count,) for name, column in columns.items() if column is not None}
@@ -113,7 +126,7 @@ class WideTable:
 
 
 class WideParquet(WideTable):
-    def __init__(self, path: Path, schema: pyarrow.Schema, count: int) -> None:
+    def __init__(self, path: Path, schema: pyarrow.Schema, count: int, kept: Sequence[str] = ()) -> None:
         import pyarrow.types
 
         numeric = [
@@ -122,7 +135,7 @@ class WideParquet(WideTable):
             if pyarrow.types.is_floating(field.type) or pyarrow.types.is_integer(field.type)
         ]
         self.path, self.count = path, count
-        self.columns = sort_columns(schema.names, numeric, str(path))
+        self.columns = sort_columns(schema.names, numeric, str(path), kept)
         kinds = [np.dtype(schema.field(name).type.to_pandas_dtype()) for name in self.columns.features]
         self.dtype = np.result_type(*kinds)
 
@@ -133,11 +146,15 @@ class WideParquet(WideTable):
             for batch in file.iter_batches(rows, columns=list(names)):
                 yield batch.select(list(names))
 
+    def column(self, name: str) -> Column:
+        return parquet_column(self.path, name)
+
 
 class WideCsv(WideTable):
     """A csv in UTF-8 with a header; or without one, where its first line is all numbers: features alone."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, kept: Sequence[str] = (), kinds: Mapping[str, ColumnKind] | None = None) -> None:
+        self._kinds = kinds or {}
         self.path, self.dtype = path, np.dtype(np.float64)
         lines, self._delimiter = _first_lines(path)
         if not lines:
@@ -148,7 +165,7 @@ class WideCsv(WideTable):
             raise InvalidInputError(f"{path} has {len(lines[0])} columns in its header, {len(first)} in its first row")
         self._names = lines[0] if self._has_header else [f"f{place}" for place in range(len(lines[0]))]
         numeric = [name for name, cell in zip(self._names, first, strict=True) if _is_number(cell)]
-        self.columns = sort_columns(self._names, numeric, str(path))
+        self.columns = sort_columns(self._names, numeric, str(path), kept)
 
     @cached_property
     def count(self) -> int:  # type: ignore[override]
@@ -159,7 +176,7 @@ class WideCsv(WideTable):
         import pyarrow
         from pyarrow import csv as arrow_csv
 
-        text = {self.columns.label, self.columns.id}
+        text = {self.columns.label, self.columns.id, *self.columns.kept}
         kinds = {name: pyarrow.string() if name in text else pyarrow.float64() for name in names}
         try:
             with arrow_csv.open_csv(
@@ -171,6 +188,10 @@ class WideCsv(WideTable):
                 yield from reader
         except pyarrow.ArrowInvalid as error:
             raise InvalidInputError(f"{self.path} cannot be read as csv: {' '.join(str(error).split())}") from None
+
+    def column(self, name: str) -> Column:
+        cells = [cell for batch in self.batches([name], 1 << 16) for cell in batch.column(0).to_pylist()]
+        return column_of_cells(name, cells, self._kinds.get(name))
 
 
 def _first_lines(path: Path) -> tuple[list[list[str]], str]:

@@ -17,7 +17,7 @@ from actstore.layout.ledger import has_writer, open_ledger, read_ledger
 from actstore.layout.metadata import ACTIVATIONS, write_document
 from actstore.layout.zarr_arrays import expected_document
 from actstore.search.kept_files import remove
-from actstore.spec import Json, SplitSpec
+from actstore.spec import ColumnKind, Json, SplitSpec
 from actstore.split import Split
 from actstore.statistics.class_statistics import NAMES as STATISTICS
 from actstore.storage.crc import crc32c
@@ -117,37 +117,39 @@ def _tables(split: SplitSpec, start: int, stop: int) -> Iterator[tuple[Table, in
         first, last = source["rows"]
         low, high = max(start, first), min(stop, last)
         if low < high:
-            yield reopen(source), low - first, high - first
+            kinds = {column.name: column.kind for column in split.columns}
+            yield reopen(source, kinds), low - first, high - first
 
 
-def reopen(source: Mapping[str, Json]) -> Table:
-    """The table a split was once filled from."""
+def reopen(source: Mapping[str, Json], kinds: Mapping[str, ColumnKind]) -> Table:
+    """The table a split was once filled from; kinds: of its columns."""
     opener = _OPENERS.get(source.get("kind", ""))
     if opener is None:
         raise InvalidInputError(f"its rows came from {describe(source)}, which cannot be read again")
-    return opener(source)
+    return opener(source, kinds)
 
 
-def _reopen_file(source: Mapping[str, Json]) -> Table:
+def _reopen_file(source: Mapping[str, Json], kinds: Mapping[str, ColumnKind]) -> Table:
     def path_of(key: str) -> Path | None:
         return Path(source[key]["path"]) if key in source else None
 
     request = ImportRequest(
-        Path(source["path"]), source["array"], source["split"], path_of("labels"), path_of("ids"), path_of("classes")
-    )
-    tables, _ = read_request(request)
+        Path(source["path"]), source["array"], source["split"], path_of("labels"), path_of("ids"), path_of("classes"),
+        path_of("columns"), tuple(source.get("column", ())),
+    )  # fmt: skip
+    tables, _ = read_request(request, kinds)
     if source["split"] not in tables:
         raise InvalidInputError(f"{source['path']} no longer holds split {source['split']!r}")
     return tables[source["split"]]
 
 
-def _reopen_synthetic(source: Mapping[str, Json]) -> Table:
+def _reopen_synthetic(source: Mapping[str, Json], kinds: Mapping[str, ColumnKind]) -> Table:
     fields = {key: value for key, value in source.items() if key not in ("kind", "rows", "count")}
     return SyntheticSpec(rows=source["count"], **fields).table()
 
 
-_OPENERS: dict[str, Callable[[Mapping[str, Json]], Table]] = {
+_OPENERS: dict[str, Callable[[Mapping[str, Json], Mapping[str, ColumnKind]], Table]] = {
     "file": _reopen_file,
     "synthetic": _reopen_synthetic,
-    "images": reopen_images,
+    "images": lambda source, _: reopen_images(source),
 }

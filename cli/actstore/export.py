@@ -21,6 +21,7 @@ if TYPE_CHECKING:
         "actstore export imagenet.zarr tench.parquet --class n01440764",
         "actstore export imagenet.zarr all.npy --split val",
         "actstore export imagenet.zarr some.safetensors --rows rows.npy",
+        "actstore export imagenet.zarr large.parquet --where 'width >= 500 and date >= 2010'",
     )
 )
 @click.argument("store", type=STORE)
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 @json_option
 def export(
     store: Place, output: Path, split: str | None, classes: tuple[str, ...], path_glob: str | None, rows: str | None,
-    as_json: bool,
+    where: tuple[str, ...], as_json: bool,
 ) -> None:  # fmt: skip
     """Write rows of STORE to OUTPUT: .npy .npz .parquet .csv .safetensors; all rows, or those of the filters.
 
@@ -43,10 +44,12 @@ def export(
     if ":/" in str(output):
         raise click.UsageError(f"OUTPUT is a file on this machine, got {output}")
     opened = open_split(store, split)
-    claim(*written(output, opened.dim), inputs=[*sources_of(opened), *([Path(rows)] if rows else [])])
-    chosen = (
-        opened.query(classes or None, path_glob, rows) if classes or path_glob is not None or rows is not None else None
+    claim(
+        *written(output, opened.dim, bool(opened.columns)),
+        inputs=[*sources_of(opened), *([Path(rows)] if rows else [])],
     )
+    is_filtered = bool(classes or where) or path_glob is not None or rows is not None
+    chosen = opened.query(classes or None, path_glob, rows, where) if is_filtered else None
     count = len(opened) if chosen is None else len(chosen)
     with progress("export", count) as bar:
         files = write(opened, output, chosen, bar.update)
@@ -58,12 +61,15 @@ def export(
     )
 
 
-def written(output: Path, dim: int) -> list[Claimed]:
+def written(output: Path, dim: int, has_columns: bool) -> list[Claimed]:
     """The files that an export leaves; what ends otherwise is refused by the export itself."""
-    from actstore.tables.exporting import beside_npy
-    from cli.filekinds import EXPORTS, LABELS_ARRAY, exported_array, exported_ids
+    from actstore.tables.exporting import beside_npy, columns_beside_npy
+    from cli.filekinds import COLUMNS, EXPORTS, LABELS_ARRAY, exported_array, exported_ids
 
     if output.suffix == ".npy":
         labels, ids = beside_npy(output)
-        return [(output, exported_array(dim)), (labels, LABELS_ARRAY), (ids, exported_ids(output))]
+        columns = columns_beside_npy(output) if has_columns else None
+        return [
+            (output, exported_array(dim)), (labels, LABELS_ARRAY), (ids, exported_ids(output)), (columns, COLUMNS),
+        ]  # fmt: skip
     return [(output, EXPORTS[output.suffix])] if output.suffix in EXPORTS else []

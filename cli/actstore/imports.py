@@ -27,6 +27,8 @@ ARRAY = click.argument("array_file", metavar="ARRAY", type=click.Path(path_type=
         "actstore import activations.npz mini.zarr      # every K with a K_labels becomes a split",
         "actstore import features.h5 x.zarr --array pool5 --split val",
         "actstore import activations.npz mini.zarr --trained-on split.json",
+        "actstore import table.csv x.zarr --column area --column source",
+        "actstore import features.npy x.zarr --columns facts.csv       # area,source,date: a line per row",
     ),
 )
 @ARRAY

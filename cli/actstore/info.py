@@ -10,6 +10,7 @@ from cli.group import emit, example, human_bytes, json_option, table
 from cli.options import store_argument
 
 if TYPE_CHECKING:
+    from actstore import ActivationStore
     from actstore.storage.place import Place
 
 
@@ -50,6 +51,7 @@ def describe(path: Place) -> dict[str, Any]:
                 "means": (path / name / "class_mean" / "zarr.json").exists(),
                 "content": split.content,
                 "sources": [dict(source) for source in split.sources],
+                "columns": _columns(store, name) if split.complete else [],
             }
         )
     layout = {"chunk_rows": spec.chunk_rows, "chunk_bytes": spec.chunk_bytes, "codec": spec.codec}
@@ -64,6 +66,14 @@ def describe(path: Place) -> dict[str, Any]:
         "splits": splits,
         "provenance": dict(spec.provenance),
     }
+
+
+def _columns(store: ActivationStore, split: str) -> list[dict[str, Any]]:
+    """Name, type, how many rows lack it, and its range or how many values it has."""
+    from actstore.layout.columns import summary
+
+    opened = store[split]
+    return [{"name": name, **summary(opened.stored_column(name))} for name in opened.columns]
 
 
 def _class_rows(path: Place) -> dict[str, dict[str, int]]:
@@ -111,9 +121,24 @@ def _text(facts: dict[str, Any], list_skipped: bool) -> str:
             lines.append(f"{split['split']}: {len(skipped)} files skipped" + ("" if list_skipped else " (--skipped)"))
         if list_skipped:
             lines += [f"  {name}: {reason}" for name, reason in skipped]
+    for split in facts["splits"]:
+        if split["columns"]:
+            header = ["column", "type", f"values in {split['split']}", "missing"]
+            lines += ["", table(header, [_column_line(column) for column in split["columns"]])]
     for split, counts in facts.get("class_rows", {}).items():
         lines += ["", table(["class", f"rows in {split}"], [[name, count] for name, count in counts.items()])]
     return "\n".join(lines)
+
+
+def _column_line(column: dict[str, Any]) -> list[Any]:
+    if "distinct" in column:
+        more = "more than " if column["distinct_is_more"] else ""
+        values = f"{more}{column['distinct']:,} distinct"
+    else:
+        ends = [column[key] for key in ("smallest", "largest")]
+        shown = [f"{end:.6g}" if isinstance(end, float) else str(end) for end in ends]
+        values = "none" if ends[0] is None else " to ".join(shown)
+    return [column["name"], column["type"], values, column["missing"]]
 
 
 def _brief(value: Any) -> str:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
         "actstore query imagenet.zarr --class n01440764 --class n01443537",
         "actstore query imagenet.zarr --glob '*tench*' --output rows.npy",
         "actstore query imagenet.zarr --rows 0:1000 --json",
+        "actstore query imagenet.zarr --where 'area > 0.5' --where 'source in (web, print) and date >= 2024-01-01'",
     )
 )
 @store_argument
@@ -29,9 +30,9 @@ if TYPE_CHECKING:
 @json_option
 def query(
     store: Place, split: str | None, classes: tuple[str, ...], path_glob: str | None, rows: str | None,
-    output: Path | None, limit: int, as_json: bool,
+    where: tuple[str, ...], output: Path | None, limit: int, as_json: bool,
 ) -> None:  # fmt: skip
-    """Find rows of STORE by class, id or range; every filter given must hold."""
+    """Find rows of STORE by class, id, range or columns; every filter given must hold."""
     from actstore.storage.atomic_file import npy_bytes, write_atomic
     from cli.filekinds import ROW_ARRAY, ROWS
     from cli.outputs import claim, sources_of
@@ -40,7 +41,7 @@ def query(
     if output is not None:
         read = [*sources_of(opened), *([Path(rows)] if rows else [])]
         claim((output, ROW_ARRAY if output.suffix == ".npy" else ROWS), inputs=read)
-    found = opened.query(classes or None, path_glob, rows)
+    found = opened.query(classes or None, path_glob, rows, where)
     if output is not None:
         text = "".join(f"{row}\n" for row in found.tolist()).encode()
         write_atomic(output, npy_bytes(found) if output.suffix == ".npy" else text)
