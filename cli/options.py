@@ -82,18 +82,22 @@ def split_option(command: Command) -> Command:
 
 
 def filter_options(command: Command) -> Command:
-    """Which rows: --class, --glob, --rows, --where; all that are given must hold."""
+    """Which rows: --class, --glob, --rows; all that are given must hold."""
     for option in (
-        click.option("--where", multiple=True, metavar="CONDITION",
-                     help="A condition on columns such as 'area > 0.5 and source in (web, print)'; repeatable."),
         click.option("--rows", help="A range such as 0:1000, or a file of row numbers (.npy or text)."),
         click.option(
             "--glob", "path_glob", help="A shell pattern that the image's id must match, such as '*/tench/*'."
         ),
         click.option("--class", "classes", multiple=True, help="A class name; may be given several times."),
-    ):  # fmt: skip
+    ):
         command = option(command)
     return command
+
+
+def where_option(command: Command) -> Command:
+    """--where, one filter more."""
+    help_ = "A condition on columns such as 'area > 0.5 and source in (web, print)'; repeatable."
+    return click.option("--where", multiple=True, metavar="CONDITION", help=help_)(command)
 
 
 def chart_option(command: Command) -> Command:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from cli.group import emit, example, human_bytes, json_option
-from cli.options import STORE, cache_options, filter_options, open_split, split_option
+from cli.options import STORE, cache_options, filter_options, open_split, split_option, where_option
 from cli.progress import progress
 
 if TYPE_CHECKING:
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 @cache_options
 @split_option
 @filter_options
+@where_option
 @json_option
 def export(
     store: Place, output: Path, split: str | None, classes: tuple[str, ...], path_glob: str | None, rows: str | None,

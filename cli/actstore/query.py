@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from cli.group import emit, example, json_option, table
-from cli.options import filter_options, open_split, split_option, store_argument
+from cli.options import filter_options, open_split, split_option, store_argument, where_option
 
 if TYPE_CHECKING:
     from actstore.storage.place import Place
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 @store_argument
 @split_option
 @filter_options
+@where_option
 @click.option("--output", "-o", type=click.Path(path_type=Path), help="Write the row numbers: .npy, or text.")
 @click.option("--limit", default=20, show_default=True, help="How many rows to print; -1 for all.")
 @json_option
