@@ -47,6 +47,34 @@ class StorageError(ActstoreError, OSError):
     """The disk refused: full, read-only or gone."""
 
 
+class OutOfMapsError(OSError):
+    """The kernel gives no more maps or addresses to this process; rows can still be read without."""
+
+
+class CacheError(StorageError):
+    """The cache cannot take a chunk: its disk is full, say."""
+
+
+class UnreadableImageError(InvalidInputError):
+    """An image that is empty, truncated, too large, or none at all."""
+
+
+class ClusterError(ActstoreError):
+    """No scheduler, no workers, or workers that cannot do the work."""
+
+
+class DivergedError(ActstoreError):
+    """A figure or a weight of a training is no longer a number."""
+
+
+class PeerFailedError(ActstoreError):
+    """Another of the processes is gone."""
+
+
+class MissingInputError(ActstoreError):
+    """A figure cannot be drawn, as an input of it was not given."""
+
+
 def reason_of(error: BaseException) -> str:
     """What another library or the system says, in one line and without the file's name, which ours begin with."""
     if isinstance(error, OSError) and error.strerror:

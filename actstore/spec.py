@@ -26,6 +26,9 @@ RESERVED = frozenset(
 Dtype = Literal["f2", "f4"]
 Codec = Literal["raw", "blosc"]
 ColumnKind = Literal["bool", "int", "float", "date", "text"]
+IndexKind = Literal["ivf", "ivf-sq", "hnsw", "pq"]  # of approximate search
+INDEX_KINDS: tuple[IndexKind, ...] = get_args(IndexKind)
+SEARCH_METHODS = ("auto", "exact", "bounded", "approximate", *INDEX_KINDS)
 Json = Any  # what json.loads returns
 
 

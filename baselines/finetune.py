@@ -22,7 +22,7 @@ from actstore.backbones.loading import Backbone
 from actstore.errors import InvalidInputError
 from actstore.images.image_set import ImageSet, Loadable
 from actstore.layout.class_index import ClassIndex
-from actstore.streams.sampling import draw_support, generator
+from actstore.streams.sampling import Stream, draw_support, generator
 from baselines.image_training import (
     Decoded,
     ImageConfig,
@@ -41,7 +41,6 @@ from predictor.training import train as run
 from predictor.training.backbones.images import LabelledImages, Plan
 
 METHOD = "finetune-images"
-_STREAM = 20  # of actstore.sampling.generator
 
 
 @dataclass(frozen=True)
@@ -83,7 +82,7 @@ class FineTune(ImageTrainee):
         config = self._config
         for number in count(first):
             epoch, rows = epoch_rows(self._large, config.batch_size - self._novel, config.seed, number)
-            drawn = generator(config.seed, number, _STREAM).integers(0, self._few, self._novel)
+            drawn = generator(config.seed, number, Stream.NOVEL_EXAMPLES).integers(0, self._few, self._novel)
             yield epoch, np.concatenate([rows, self._large + drawn])
 
     def loss(self, images: Tensor, targets: Tensor) -> tuple[Tensor, Figures]:

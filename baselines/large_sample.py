@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from actstore.streams.sampling import generator
+from actstore.streams.sampling import Stream, generator
 from baselines.nearest_neighbour import draw_share
 from predictor.protocol.method import Support
 from predictor.training.schedule import cosine
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from actstore.split import Split
 
 MOST_ROWS = 50_000  # 410 MB at 2048 dimensions; all of D_large of mini-ImageNet, 55 rows of each of ImageNet's 900
-_STREAM = 18  # of actstore.sampling.generator
 
 
 @dataclass(frozen=True)
@@ -62,7 +61,8 @@ class LargeSample:
     def batches(self, size: int, steps: int) -> Iterator[Tensor]:
         """Places (size,) in the sample for every step; the same for every draw of the support."""
         for step in range(steps):
-            yield torch.from_numpy(generator(self._seed, step, _STREAM).integers(0, len(self.targets), size))
+            random = generator(self._seed, step, Stream.LARGE_SAMPLE)
+            yield torch.from_numpy(random.integers(0, len(self.targets), size))
 
 
 def share_text(share: float) -> str:

@@ -20,7 +20,7 @@ from torch.nn import functional
 from actstore.compute.tensors import borrow
 from actstore.errors import InvalidInputError
 from actstore.search.by_class import ClassRows
-from actstore.streams.sampling import epoch_order, generator
+from actstore.streams.sampling import Stream, epoch_order, generator
 from predictor.protocol.head import Head, write_head
 from predictor.training import Figures, Report, RunOptions, Tensors, Trained, Trainee
 from predictor.training import train as run
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from actstore.split import Split
 
 HEAD = "head.safetensors"  # what `read_head` reads
-_HELD_OUT = 17  # stream of actstore.sampling.generator
 _MEASURED_ROWS = 4096  # at a time
 
 
@@ -166,7 +165,7 @@ def hold_out(train: Split, names: Sequence[str], config: LinearConfig) -> tuple[
     ClassRows.of(index, labels)  # refuses a class without rows
     parts: tuple[list[Any], list[Any]] = ([], [])
     for target, label in enumerate(labels):
-        rows = generator(config.seed, label, _HELD_OUT).permutation(index.rows(label))
+        rows = generator(config.seed, label, Stream.HELD_OUT_ROWS).permutation(index.rows(label))
         if len(rows) < 2:
             raise InvalidInputError(f"class {names[target]!r} has one row; at least two are needed, one is held out")
         count = max(1, round(config.held_out * len(rows)))

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from actstore.errors import InvalidInputError
 from actstore.search.by_class import ClassRows, best_by_class, unit
-from actstore.streams.sampling import generator
+from actstore.streams.sampling import Stream, generator
 from predictor.protocol.method import Separable, Support
 
 if TYPE_CHECKING:
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from actstore.split import Split
 
 SHARES = (1.0, 0.1, 0.01)
-_STREAM = 16  # of actstore.sampling.generator
 
 
 class NearestNeighbour(Separable):
@@ -86,6 +85,6 @@ def draw_share(index: ClassIndex, labels: Sequence[int] | NDArray[Any], share: f
     for label in labels:
         rows = index.rows(int(label))
         count = min(len(rows), max(1, round(share * len(rows))))
-        order = generator(seed, int(label), _STREAM).permutation(len(rows))
+        order = generator(seed, int(label), Stream.NEIGHBOUR_SHARES).permutation(len(rows))
         groups.append(rows[sorted(order[:count].tolist())])
     return ClassRows.joined(groups, [index.names[int(label)] for label in labels])

@@ -14,12 +14,10 @@ from torch import Tensor
 
 from actstore.errors import InvalidInputError
 from actstore.search.by_class import unit
-from actstore.streams.sampling import generator
+from actstore.streams.sampling import Stream, generator
 
 if TYPE_CHECKING:
     from actstore.layout.class_index import ClassIndex
-
-_STREAM = 19  # of actstore.sampling.generator
 
 
 def triplet_loss(embeddings: Tensor, targets: Tensor, margin: float) -> tuple[Tensor, Tensor]:
@@ -49,7 +47,7 @@ def plan_triplets(
     """Rows of a batch and the places of their classes among the labels: so many rows of so many different classes."""
     if len(labels) < 2:
         raise InvalidInputError(f"triplets need at least two classes, got {len(labels)}")
-    random = generator(seed, step, _STREAM)
+    random = generator(seed, step, Stream.TRIPLETS)
     places = random.permutation(len(labels))[: min(classes, len(labels))].repeat(per_class)
     starts, counts = index.offsets[labels[places]], index.counts[labels[places]]
     return index.row_at(starts + random.integers(0, counts)), places

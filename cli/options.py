@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from actstore.storage.chunk_cache import CacheSpec
     from actstore.storage.place import Place
 
+STORE_HELP = "The activation store.  [default: $ACTSTORE, or the one *.zarr in this folder]"
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 
@@ -61,6 +62,40 @@ def store_argument(command: Command) -> Command:
         "store", required=False, type=STORE, callback=lambda _ctx, _param, value: find_store(value)
     )
     return argument(cache_options(command))
+
+
+def store_option(help_: str = STORE_HELP, find: bool = False) -> Callable[[Command], Command]:
+    """--store, with --cache and --cache-size. find: by default $ACTSTORE or the one *.zarr in the current folder."""
+    callback = (lambda _ctx, _param, value: find_store(value)) if find else None
+
+    def decorate(command: Command) -> Command:
+        return click.option("--store", type=STORE, callback=callback, help=help_)(cache_options(command))
+
+    return decorate
+
+
+def device_option(
+    default: str = "auto", help_: str | None = None, names: Sequence[str] = ()
+) -> Callable[[Command], Command]:
+    """--device, which actstore.compute.device.parse_device understands. names: the only ones that make sense here."""
+    what = help_ or (None if names else "auto, cpu, cuda or mps.")
+    choice = click.Choice(names) if names else str
+    return click.option("--device", type=choice, default=default, show_default=True, help=what)
+
+
+def weights_option(help_: str = "The backbone's weights, where they have moved.") -> Callable[[Command], Command]:
+    return click.option("--weights", type=click.Path(path_type=Path), help=help_)
+
+
+def on_error_option(
+    default: str = "fail", help_: str = "What to do with an image that cannot be read."
+) -> Callable[[Command], Command]:
+    choice = click.Choice(["fail", "skip"])
+    return click.option("--on-error", type=choice, default=default, show_default=True, help=help_)
+
+
+def seed_option(command: Command) -> Command:
+    return click.option("--seed", type=click.IntRange(0), default=0, show_default=True)(command)
 
 
 def find_store(given: Place | None) -> Place:

@@ -11,11 +11,10 @@ import numpy as np
 
 from actstore.backbones.loading import Backbone
 from actstore.compute.device import parse_device
-from actstore.errors import InvalidInputError
+from actstore.errors import InvalidInputError, UnreadableImageError
 from actstore.extraction.cluster_build import ClusterExtraction, recipe_of
 from actstore.extraction.forward import ExtractedBatch, LocalExtraction, Wanted, move_to
 from actstore.extraction.target import is_finished, layer_split, open_or_create, origin_of
-from actstore.images.decode import UnreadableImageError
 from actstore.images.image_set import ImageSet, Loadable
 from actstore.storage.place import AnyPlace, parse_place
 from actstore.store import ActivationStore

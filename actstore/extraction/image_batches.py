@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from actstore.backbones.transform import Transform
-from actstore.images.decode import UnreadableImageError
+from actstore.errors import UnreadableImageError
 from actstore.images.image_set import Loadable
 
 Failures = list[tuple[int, str]]

@@ -11,17 +11,13 @@ from typing import Any
 import numpy as np
 from PIL import Image, ImageFile, ImageOps, UnidentifiedImageError
 
-from actstore.errors import InvalidInputError
+from actstore.errors import UnreadableImageError
 from actstore.images.image_formats import readable_formats, why_unidentified
 
 # what Pillow's readers raise on damaged files
 _BROKEN = (OSError, SyntaxError, ValueError, IndexError, KeyError, TypeError, EOFError, struct.error, zlib.error)
 
 _SUBFILE, _BITS, _PHOTOMETRIC, _DNG_VERSION = 254, 258, 262, 50706  # tags of a TIFF
-
-
-class UnreadableImageError(InvalidInputError):
-    """An image that is empty, truncated, too large, or none at all."""
 
 
 def decode(data: bytes, name: str, at_least: int | None = None) -> Image.Image:

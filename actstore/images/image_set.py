@@ -11,8 +11,8 @@ from typing import Generic, Protocol, TypeVar
 
 from PIL import Image
 
-from actstore.errors import InvalidInputError, StorageError
-from actstore.images.decode import UnreadableImageError, decode
+from actstore.errors import InvalidInputError, StorageError, UnreadableImageError
+from actstore.images.decode import decode
 from actstore.layout.image_ids import encode_ids
 
 ENDINGS = (".jpg", ".jpeg", ".jfif", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".avif", ".heic", ".heif")

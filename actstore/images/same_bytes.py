@@ -6,7 +6,7 @@ import hashlib
 from collections import defaultdict
 from collections.abc import Sequence
 
-from actstore.images.decode import UnreadableImageError
+from actstore.errors import UnreadableImageError
 from actstore.images.image_set import ImageItem, read_bytes
 
 

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 from uuid import uuid4
 
-from actstore.errors import ActstoreError
+from actstore.errors import ActstoreError, ClusterError
 
 CONNECT_SECONDS = 10.0
 WORKER_SECONDS = 60.0  # how long to wait for a worker where there is none: at the start, and when all were lost
@@ -29,10 +29,6 @@ _RETRIES = 2  # of a task that fails for a reason of its worker, such as a sick 
 _SAME = ("actstore", "torch", "numpy", "pillow")  # what rows are made with
 T = TypeVar("T")
 R = TypeVar("R")
-
-
-class ClusterError(ActstoreError):
-    """No scheduler, no workers, or workers that cannot do the work."""
 
 
 @dataclass(frozen=True)

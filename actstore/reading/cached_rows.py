@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from actstore.errors import DamagedError, StorageError
+from actstore.errors import CacheError, DamagedError, OutOfMapsError, StorageError
 from actstore.layout.chunk_encoding import decode_chunk
 from actstore.layout.chunk_file import chunk_path
 from actstore.layout.ledger import read_ledger
-from actstore.reading.mapped_rows import MappedRows, OutOfMapsError
+from actstore.reading.mapped_rows import MappedRows
 from actstore.reading.ranged_rows import RangedRows
 from actstore.reading.zarr_rows import ZarrRows
 from actstore.spec import StoreSpec
@@ -148,7 +148,3 @@ class CachedRows(MappedRows):
             raise DamagedError(f"chunk {path} is missing; run `actstore verify`") from None
         except (ValueError, RuntimeError) as error:
             raise DamagedError(f"chunk {path} is corrupt ({error}); run `actstore verify`") from error
-
-
-class CacheError(StorageError):
-    """The cache cannot take a chunk: its disk is full, say."""

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from actstore.errors import DamagedError
+from actstore.errors import DamagedError, OutOfMapsError
 from actstore.reading.checked_chunks import ChunkChecks
 from actstore.reading.read_ahead import announce, is_worthwhile
 from actstore.storage.crc import CRC_BYTES, extend_crc32c
@@ -32,10 +32,6 @@ _PROT_NONE = 0
 _CHECKED_BYTES = 1 << 20
 _PIECE = 256  # rows: at most 512 MiB of mapped pages at a time
 _FAILED = ctypes.c_void_p(-1).value
-
-
-class OutOfMapsError(OSError):
-    """The kernel gives no more maps or addresses to this process; rows can still be read without."""
 
 
 def can_map(chunk_bytes: int, chunks: int) -> bool:

@@ -10,8 +10,9 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from actstore.errors import OutOfMapsError
 from actstore.reading.cached_rows import CachedRows
-from actstore.reading.mapped_rows import MappedRows, OutOfMapsError, can_map
+from actstore.reading.mapped_rows import MappedRows, can_map
 from actstore.reading.ranged_rows import RangedRows
 from actstore.reading.zarr_rows import ZarrRows
 from actstore.spec import StoreSpec

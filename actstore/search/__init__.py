@@ -20,14 +20,12 @@ from actstore.search.kept_files import folder
 from actstore.search.queries import parse_metric
 from actstore.search.ranking import Neighbours
 from actstore.search.table import RowTable
+from actstore.spec import INDEX_KINDS, SEARCH_METHODS
 
 if TYPE_CHECKING:
     from actstore.split import Split
 
-__all__ = ["METHODS", "BoundedSearch", "Engine", "ExactSearch", "Neighbours", "RowTable", "open_engine", "search"]
-
-KINDS = ("ivf", "ivf-sq", "hnsw", "pq")
-METHODS = ("auto", "exact", "bounded", "approximate", *KINDS)
+__all__ = ["BoundedSearch", "Engine", "ExactSearch", "Neighbours", "RowTable", "open_engine", "search"]
 
 
 class Engine(Protocol):
@@ -48,8 +46,8 @@ def search(
 def open_engine(split: Split, method: str = "auto", metric: str = "cosine", device: str = "cpu") -> Engine:
     """method: auto (bounded where its index is built and pays, else exact), exact, bounded, approximate (whichever
     index is built) or a kind of index. device: cpu, cuda, or auto."""
-    if method not in METHODS:
-        raise InvalidInputError(f"method must be one of {', '.join(METHODS)}, got {method!r}")
+    if method not in SEARCH_METHODS:
+        raise InvalidInputError(f"method must be one of {', '.join(SEARCH_METHODS)}, got {method!r}")
     chosen = parse_metric(metric)
     if chosen != "cosine" and method not in ("auto", "exact"):
         raise InvalidInputError(f"method {method} searches by cosine only; for inner products use method exact")
@@ -57,7 +55,7 @@ def open_engine(split: Split, method: str = "auto", metric: str = "cosine", devi
         from actstore.search.gpu import GpuSearch
 
         return GpuSearch(split)
-    if method in ("approximate", *KINDS):
+    if method in ("approximate", *INDEX_KINDS):
         from actstore.search.approximate import ApproximateSearch
 
         return ApproximateSearch.load(split, _built_kind(split) if method == "approximate" else method)
@@ -89,7 +87,7 @@ def _on_gpu(device: str, method: str, metric: str) -> bool:
 
 
 def _built_kind(split: Split) -> str:
-    built = [kind for kind in KINDS if (folder(split) / f"{kind}.json").exists()]
+    built = [kind for kind in INDEX_KINDS if (folder(split) / f"{kind}.json").exists()]
     if len(built) == 1:
         return built[0]
     if built:

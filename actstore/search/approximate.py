@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any
 
 import faiss
 import numpy as np
@@ -22,12 +22,10 @@ from actstore.search.kept_files import find, publish
 from actstore.search.queries import parse_k, parse_vectors, unit
 from actstore.search.ranking import Neighbours, Pairs, rank, thin_out
 from actstore.search.table import RowTable
+from actstore.spec import INDEX_KINDS, IndexKind
 
 if TYPE_CHECKING:
     from actstore.split import Split
-
-Kind = Literal["ivf", "ivf-sq", "hnsw", "pq"]
-KINDS: tuple[Kind, ...] = get_args(Kind)
 
 
 @dataclass(frozen=True)
@@ -37,7 +35,7 @@ class IndexSettings:
     recall: share of held-out queries whose nearest row was found, out of `queries`, at this effort.
     """
 
-    kind: Kind
+    kind: IndexKind
     dims: int
     lists: int
     effort: int
@@ -139,9 +137,9 @@ def row_order(rows: int, held_out: tuple[int, ...]) -> NDArray[np.int64]:
     return np.concatenate([np.setdiff1d(np.arange(rows), last), last])
 
 
-def parse_kind(kind: str) -> Kind:
-    if kind not in KINDS:
-        raise InvalidInputError(f"the kind of an approximate index must be {', '.join(KINDS)}, got {kind!r}")
+def parse_kind(kind: str) -> IndexKind:
+    if kind not in INDEX_KINDS:
+        raise InvalidInputError(f"the kind of an approximate index must be {', '.join(INDEX_KINDS)}, got {kind!r}")
     return kind
 
 

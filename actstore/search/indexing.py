@@ -18,7 +18,7 @@ from actstore.search.exact import ExactSearch
 from actstore.search.queries import parse_vectors, unit
 from actstore.search.rotation import fit_directions, rotate, sample_rows
 from actstore.search.table import RowTable
-from actstore.streams.sampling import generator
+from actstore.streams.sampling import Stream, generator
 
 if TYPE_CHECKING:
     from actstore.split import Split
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 _TRAINED_ON = 65_536  # rows at most
 _BLOCK = 8192
 _QUERIES = 256
-_STREAM = 201
 Progress = Callable[[int], None]
 
 
@@ -86,13 +85,13 @@ def _directions(table: RowTable, settings: IndexSettings, seed: int) -> Tensor:
     """(dims, dim) leading directions; for pq turned at random among themselves, so that each code has a fair share."""
     directions = fit_directions(table, seed)[: settings.dims]
     if settings.kind == "pq":
-        turn = generator(seed, 1, _STREAM).standard_normal((settings.dims, settings.dims))
+        turn = generator(seed, 1, Stream.INDEX).standard_normal((settings.dims, settings.dims))
         directions = torch.from_numpy(np.linalg.qr(turn)[0]).float() @ directions
     return directions.contiguous()
 
 
 def _hold_out(table: RowTable, seed: int) -> tuple[int, ...]:
-    chosen = generator(seed, 0, _STREAM).choice(len(table), min(_QUERIES, len(table) // 10), replace=False)
+    chosen = generator(seed, 0, Stream.INDEX).choice(len(table), min(_QUERIES, len(table) // 10), replace=False)
     lengths = table.lengths().numpy()
     return tuple(sorted(int(row) for row in chosen if lengths[row] > 0))
 

@@ -12,11 +12,10 @@ from torch import Tensor
 from actstore.search.exact import ExactSearch
 from actstore.search.queries import unit
 from actstore.search.table import RowTable
-from actstore.streams.sampling import generator
+from actstore.streams.sampling import Stream, generator
 
 WIDTHS = (16, 32, 48, 64, 96, 128, 192, 256, 320, 384, 448, 512, 640, 768, 1024)  # coordinates tried, and a norm
 _SAMPLE, _PROBES, _PROBE_K = 16_384, 32, 10
-_STREAM = 200  # of random numbers
 _STEP = 256  # coordinates multiplied at a time: shorter sums have smaller worst cases
 
 
@@ -30,7 +29,7 @@ def fit_directions(table: RowTable, seed: int = 0) -> Tensor:
 
 def sample_rows(table: RowTable, count: int, seed: int = 0) -> Tensor:
     """(n, dim) unit rows drawn without replacement, in the order of the table; rows of zeros are left out."""
-    chosen = generator(seed, 0, _STREAM).choice(len(table), min(count, len(table)), replace=False)
+    chosen = generator(seed, 0, Stream.ROTATION).choice(len(table), min(count, len(table)), replace=False)
     rows = unit(table.take(np.sort(chosen)).float())
     return rows[(rows != 0).any(1)]
 
@@ -40,7 +39,7 @@ def measure_narrowing(table: RowTable, directions: Tensor, seed: int = 0) -> dic
     sample = sample_rows(table, _SAMPLE, seed)
     if len(sample) <= _PROBE_K:
         return {}
-    probes = sample[torch.from_numpy(generator(seed, 1, _STREAM).permutation(len(sample))[:_PROBES])]
+    probes = sample[torch.from_numpy(generator(seed, 1, Stream.ROTATION).permutation(len(sample))[:_PROBES])]
     scores, _ = ExactSearch(table).search(probes, _PROBE_K + 1)
     return _narrow(rotate(sample, directions), rotate(probes, directions), torch.from_numpy(scores[:, -1].copy()))
 

@@ -7,6 +7,7 @@ step's number.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import IntEnum, unique
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,35 @@ from numpy.typing import NDArray
 from actstore.errors import InvalidInputError
 from actstore.layout.class_index import ClassIndex
 
-_SUPPORT = 1 << 32  # streams from here on draw support, one stream per class
+
+@unique
+class Stream(IntEnum):
+    """Every stream of random numbers, so that no two that are drawn with one seed are the same; a comment says what a
+    step is. The numbers are part of what a seed means: another one changes draws, splits and resumed trainings."""
+
+    CLASS_BATCHES = 0  # step of a training: statistics and queries
+    EPOCH_ORDER = 1  # epoch
+    HELD_OUT_IMAGES = 2  # class
+    CROP_SHIFTS = 3  # epoch
+    FLIPS = 4  # epoch
+    TASKS = 5  # number of the task
+    NEIGHBOUR_SHARES = 16  # class
+    HELD_OUT_ROWS = 17  # class
+    LARGE_SAMPLE = 18  # step of a training
+    TRIPLETS = 19  # step of a training
+    NOVEL_EXAMPLES = 20  # step of a training
+    SYNTHETIC_CLASSES = 100  # class
+    SYNTHETIC_FEATURES = 101
+    SYNTHETIC_ORDER = 102
+    SYNTHETIC_ROWS = 103  # tile of rows
+    ROTATION = 200  # 0: rows to fit on, 1: probes
+    INDEX = 201  # 0: queries to tune on, 1: rotation
+    SUPPORT = 1 << 32  # draw; one stream per class follows
+
+
+# Step: a task, whose stand-ins for novel categories are chosen. It shares its number with CROP_SHIFTS since 0.1.0: one
+# is drawn while a backbone is trained, the other while a phi is calibrated, and calibrations are to stay as they are.
+STAND_INS = 3
 
 
 @dataclass(frozen=True)
@@ -72,7 +101,7 @@ def plan_batch(index: ClassIndex, labels: NDArray[Any], seed: int, step: int, p_
     if (counts == 0).any():
         empty = index.names[int(chosen[np.flatnonzero(counts == 0)[0]])]
         raise InvalidInputError(f"class {empty!r} has no rows to sample; leave it out of the batch")
-    random = generator(seed, step)
+    random = generator(seed, step, Stream.CLASS_BATCHES)
     use_mean = random.random(len(chosen)) < p_mean
     statistic = index.row_at(starts + random.integers(0, counts))
     query = index.row_at(starts + random.integers(0, counts))
@@ -95,11 +124,11 @@ def draw_support(index: ClassIndex, labels: NDArray[Any], shots: int, seed: int,
         )
     rows = np.empty((len(chosen), shots), np.int64)
     for place, label in enumerate(chosen.tolist()):
-        order = generator(seed, draw, stream=_SUPPORT + label).permutation(int(index.counts[label]))
+        order = generator(seed, draw, stream=Stream.SUPPORT + label).permutation(int(index.counts[label]))
         rows[place] = index.row_at(index.offsets[label] + order[:shots])
     return rows
 
 
 def epoch_order(rows: int, seed: int, epoch: int) -> NDArray[np.int64]:
     """A permutation of the rows for one pass over them."""
-    return generator(seed, epoch, stream=1).permutation(rows)
+    return generator(seed, epoch, Stream.EPOCH_ORDER).permutation(rows)

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from actstore.errors import InvalidInputError
 from actstore.spec import Json
-from actstore.streams.sampling import generator
+from actstore.streams.sampling import Stream, generator
 from actstore.tables.row_source import Table
 
 TILE = 2048  # rows drawn from one random stream; never depends on how rows are asked for
@@ -27,7 +27,6 @@ _CLASS_SHARE, _NOISE_SHARE = 0.2015, 0.0696  # of the variance of h; of the rest
 _THRESHOLD, _THRESHOLD_SPREAD = 0.65, 0.2235
 _GAIN_SPREAD, _ROW_SPREAD = 0.453, 0.0497  # log-normal, over features and over rows
 _MEAN_NORM = 50.3
-_CLASSES, _FEATURES, _SHUFFLE, _ROWS = range(100, 104)  # random streams
 
 
 @dataclass(frozen=True)
@@ -49,7 +48,7 @@ class SyntheticSpec:
 
     def labels(self) -> NDArray[np.int64]:
         ordered = np.arange(self.rows, dtype=np.int64) * self.classes // self.rows
-        return generator(self.seed, 0, _SHUFFLE).permutation(ordered) if self.shuffled else ordered
+        return generator(self.seed, 0, Stream.SYNTHETIC_ORDER).permutation(ordered) if self.shuffled else ordered
 
     def class_names(self) -> list[str]:
         width = len(str(self.classes - 1))
@@ -67,7 +66,7 @@ class SyntheticRows:
         self.shape = (spec.rows, spec.dim)
         self.dtype = np.dtype(np.float32)
         self._seed, self._labels = spec.seed, labels
-        random = _torch_generator(spec.seed, 0, _FEATURES)
+        random = _torch_generator(spec.seed, 0, Stream.SYNTHETIC_FEATURES)
         self._row_mix = _mixing(_ROW_SPECTRUM, spec.dim, random)  # (latent, dim)
         self._class_mix = _mixing(_CLASS_SPECTRUM, spec.dim, random)
         self._threshold = _THRESHOLD + _THRESHOLD_SPREAD * torch.randn(spec.dim, generator=random)
@@ -81,7 +80,7 @@ class SyntheticRows:
 
     def _tile(self, tile: int) -> torch.Tensor:
         """(TILE, dim); rows past the end are drawn too, so that a longer set begins with a shorter one's noise."""
-        random = _torch_generator(self._seed, tile, _ROWS)
+        random = _torch_generator(self._seed, tile, Stream.SYNTHETIC_ROWS)
         labels = self._labels[tile * TILE : (tile + 1) * TILE]
         hidden = torch.randn(TILE, _LATENT, generator=random) @ self._row_mix
         hidden *= ((1 - _CLASS_SHARE) * (1 - _NOISE_SHARE)) ** 0.5
@@ -96,7 +95,7 @@ class SyntheticRows:
         return hidden
 
     def _class_code(self, label: int) -> torch.Tensor:
-        return torch.randn(_LATENT, generator=_torch_generator(self._seed, label, _CLASSES))
+        return torch.randn(_LATENT, generator=_torch_generator(self._seed, label, Stream.SYNTHETIC_CLASSES))
 
 
 def _mixing(decay: float, dim: int, random: torch.Generator) -> torch.Tensor:

@@ -10,7 +10,7 @@ import click
 
 from cli.cluster import chosen_cluster, cluster_options
 from cli.group import emit, example, json_option, warn_of_classes
-from cli.options import STORE, layout_options, trained_on_option
+from cli.options import STORE, device_option, layout_options, on_error_option, trained_on_option, weights_option
 from cli.progress import SplitBars
 
 if TYPE_CHECKING:
@@ -38,13 +38,13 @@ if TYPE_CHECKING:
     help="efficientnet-lite0 (or 1, 2), resnet50, resnet18, simple, wrn28-10, small, timm:NAME, torchvision:NAME "
     "or package.module:factory.",
 )
-@click.option("--weights", type=click.Path(path_type=Path), help="A .pth or .safetensors file.")
+@weights_option("A .pth or .safetensors file.")
 @click.option("--pretrained", is_flag=True, help="Let timm or torchvision fetch its own weights (needs internet).")
 @click.option("--random-weights", is_flag=True, help="Untrained weights, for trying things out.")
 @click.option(
     "--layer", "layers", multiple=True, help="A module to read instead of the pooled output; may be repeated."
 )
-@click.option("--device", default="auto", show_default=True, help="auto, cpu, cuda or mps.")
+@device_option()
 @click.option("--batch-size", type=click.IntRange(1), default=32, show_default=True)
 @click.option(
     "--workers",
@@ -58,13 +58,7 @@ if TYPE_CHECKING:
     show_default=True,
     help="10: average over centre, corners and their mirror images; ten times the work.",
 )
-@click.option(
-    "--on-error",
-    type=click.Choice(["skip", "fail"]),
-    default="skip",
-    show_default=True,
-    help="What to do with an unreadable image; skipped ones are listed in the store.",
-)
+@on_error_option("skip", "What to do with an unreadable image; skipped ones are listed in the store.")
 @click.option("--ground-truth", type=click.Path(path_type=Path), help="Labels of a flat ILSVRC val folder.")
 @click.option("--synsets", type=click.Path(path_type=Path), help="WNIDs in the order of those labels.")
 @click.option("--restart", is_flag=True, help="Discard an interrupted build instead of resuming it.")

@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from cli.group import emit, example, json_option
+from cli.options import seed_option
 from cli.progress import progress
 
 
@@ -23,7 +24,7 @@ from cli.progress import progress
 @click.option(
     "--val-per-class", type=click.IntRange(0), default=10, show_default=True, help="Validation images of each."
 )
-@click.option("--seed", type=click.IntRange(0), default=0, show_default=True)
+@seed_option
 @click.option("--size", type=click.IntRange(8, 512), default=32, show_default=True, help="Side of an image in pixels.")
 @json_option
 def glyphs(

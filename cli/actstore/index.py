@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from actstore.spec import INDEX_KINDS
 from cli.group import emit, example, human_bytes, json_option
-from cli.options import open_split, split_option, store_argument
+from cli.options import open_split, seed_option, split_option, store_argument
 from cli.progress import progress
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 @split_option
 @click.option(
     "--kind",
-    type=click.Choice(["bounded", "ivf", "ivf-sq", "hnsw", "pq"]),
+    type=click.Choice(["bounded", *INDEX_KINDS]),
     default="bounded",
     show_default=True,
     help="bounded stays exact; the others are faiss's approximate indexes.",
@@ -46,7 +47,7 @@ if TYPE_CHECKING:
     "--recall", type=click.FloatRange(0, 1), default=0.95, show_default=True, help="Effort is raised to this."
 )
 @click.option("--recall-queries", help="Split whose rows measure the recall.  [default: rows held out of the index]")
-@click.option("--seed", type=click.IntRange(0), default=0, show_default=True)
+@seed_option
 @json_option
 @click.pass_context
 def index(

@@ -7,14 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from actstore.spec import SEARCH_METHODS
 from cli.group import emit, example, json_option, table
-from cli.options import open_split, split_option, store_argument
+from cli.options import device_option, open_split, split_option, store_argument, weights_option
 
 if TYPE_CHECKING:
     from actstore import Split
     from actstore.storage.place import Place
-
-METHODS = ("auto", "exact", "bounded", "approximate", "ivf", "ivf-sq", "hnsw", "pq")
 
 
 @click.command(
@@ -32,14 +31,14 @@ METHODS = ("auto", "exact", "bounded", "approximate", "ivf", "ivf-sq", "hnsw", "
 @click.option("-k", type=click.IntRange(1), default=10, show_default=True, help="How many neighbours.")
 @click.option(
     "--method",
-    type=click.Choice(METHODS),
+    type=click.Choice(SEARCH_METHODS),
     default="auto",
     show_default=True,
     help="auto: exact, by the bounded index where there is one. Others than exact need `actstore index`.",
 )
 @click.option("--metric", type=click.Choice(["cosine", "inner"]), default="cosine", show_default=True)
-@click.option("--weights", type=click.Path(path_type=Path), help="The backbone's weights, for --image.")
-@click.option("--device", type=click.Choice(["cpu", "cuda", "auto"]), default="cpu", show_default=True)
+@weights_option("The backbone's weights, for --image.")
+@device_option("cpu", names=["cpu", "cuda", "auto"])
 @json_option
 def search(
     store: Place, split: str | None, images: tuple[Path, ...], row: int | None, vector: Path | None, k: int,

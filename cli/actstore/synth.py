@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from cli.group import emit, example, human_bytes, json_option
-from cli.options import STORE, layout_options
+from cli.options import STORE, layout_options, seed_option
 from cli.progress import SplitBars
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 @click.option("--rows", type=click.IntRange(1), default=100_000, show_default=True)
 @click.option("--dim", type=click.IntRange(1), default=2048, show_default=True)
 @click.option("--classes", type=click.IntRange(1), default=1000, show_default=True)
-@click.option("--seed", type=click.IntRange(0), default=0, show_default=True)
+@seed_option
 @click.option("--shuffled", is_flag=True, help="Labels in random order, not class after class.")
 @click.option("--split", default="train", show_default=True)
 @click.option("--restart", is_flag=True, help="Discard an interrupted run instead of resuming it.")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from cli.group import emit, example, json_option
-from cli.options import STORE, cache_options, filter_options
+from cli.options import STORE, cache_options, device_option, filter_options, on_error_option
 from cli.ppa.classifier_option import DEFAULT
 from cli.ppa.starting import Beginning, Start, begin, start_options
 
@@ -41,14 +41,8 @@ if TYPE_CHECKING:
     help="How a category's examples are combined.  [default: as calibrated, else max]",
 )
 @click.option("--novel-bias", type=float, help="On the novel scores.  [default: as calibrated, else 0]")
-@click.option("--device", default="auto", show_default=True, help="Of the backbone: auto, cpu, cuda or mps.")
-@click.option(
-    "--on-error",
-    type=click.Choice(["fail", "skip"]),
-    default="fail",
-    show_default=True,
-    help="What to do with an image that cannot be read.",
-)
+@device_option(help_="Of the backbone: auto, cpu, cuda or mps.")
+@on_error_option()
 @click.option(
     "--out",
     type=click.Path(path_type=Path, dir_okay=False),

@@ -10,7 +10,7 @@ import click
 from click.core import ParameterSource
 
 from cli.group import emit, example, json_option
-from cli.options import STORE, cache_options
+from cli.options import device_option, store_option
 from cli.ppa.baseline_activations import ACTIVATION_TRAINERS
 from cli.ppa.baseline_images import IMAGE_TRAINERS
 from cli.ppa.baseline_request import Request, Trainer
@@ -43,14 +43,10 @@ def training_options(command: Command) -> Command:
         click.option("--epochs", type=click.IntRange(1), help="At most."),
         click.option("--steps", type=click.IntRange(1)),
         click.option("--split", "train_split", help="Of the store: D_large.  [default: train]"),
-        click.option(
-            "--store",
-            type=STORE,
-            help="The activation store.  [default: $ACTSTORE, or the one *.zarr in this folder]",
-        ),
+        store_option(),
     ):
         command = option(command)
-    return cache_options(command)
+    return command
 
 
 @click.command(
@@ -68,7 +64,7 @@ def training_options(command: Command) -> Command:
 @task_options
 @split_file_option
 @click.option("--out", type=click.Path(path_type=Path, file_okay=False), help="[default: runs/NAME]")
-@click.option("--device", default="auto", show_default=True, help="auto, cpu, cuda or mps.")
+@device_option()
 @run_options
 @json_option
 @click.pass_context

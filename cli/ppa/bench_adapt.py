@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from cli.group import emit, example, json_option, table
+from cli.options import device_option
 
 
 @click.command(
@@ -25,7 +26,7 @@ from cli.group import emit, example, json_option, table
 @click.option("--backbone", default="resnet50", show_default=True, help="none: leave its times out.")
 @click.option("--seconds", type=click.FloatRange(0, min_open=True), default=10, show_default=True, help="Per figure.")
 @click.option("--threads", type=click.IntRange(1), help="[default: as many as there are cores]")
-@click.option("--device", default="cpu", show_default=True, help="cpu or cuda, of the trainings and the backbone.")
+@device_option("cpu", "cpu or cuda, of the trainings and the backbone.")
 @json_option
 def bench_adapt(
     phi: Path | None, dim: int, categories: int, shots: int, base: int, images: int, backbone: str, seconds: float,

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from actstore.spec import INDEX_KINDS
 from cli.group import emit, example, human_bytes, json_option
-from cli.options import STORE, cache_options, chart_option
+from cli.options import chart_option, device_option, find_store, store_option
 from cli.progress import progress
 
 if TYPE_CHECKING:
@@ -31,11 +32,7 @@ QUERIES = 64
         "ppa bench-inference --store imagenet.zarr --device cuda",
     )
 )
-@click.option(
-    "--store",
-    type=STORE,
-    help="Search its rows.  [default: $ACTSTORE, or the one *.zarr here; where there is none, generated rows]",
-)
+@store_option("Search its rows.  [default: $ACTSTORE, or the one *.zarr here; where there is none, generated rows]")
 @click.option("--split", default="train", show_default=True)
 @click.option(
     "--synthetic",
@@ -47,9 +44,7 @@ QUERIES = 64
 @click.option(
     "--backbone", default="resnet50", show_default=True, help="Its time alone; weights do not matter. none: skip."
 )
-@click.option(
-    "--approximate", type=click.Choice(["ivf", "ivf-sq", "hnsw", "pq", "none"]), default="pq", show_default=True
-)
+@click.option("--approximate", type=click.Choice([*INDEX_KINDS, "none"]), default="pq", show_default=True)
 @click.option(
     "--fp32/--no-fp32",
     default=None,
@@ -63,10 +58,9 @@ QUERIES = 64
     help="For each figure, and at least three runs.",
 )
 @click.option("--threads", type=click.IntRange(1), help="[default: as many as there are cores]")
-@click.option("--device", default="cpu", show_default=True, help="cpu or cuda.")
+@device_option("cpu", "cpu or cuda.")
 @chart_option
 @click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="Also write the JSON to a file.")
-@cache_options
 @json_option
 def bench_inference(
     store: Place | None, split: str, synthetic: str | None, batches: tuple[int, ...], categories: int, backbone: str,
@@ -120,7 +114,6 @@ def bench_inference(
 def choose_rows(store: Place | None, split: str, synthetic: str | None) -> tuple[Any, Tensor, str]:
     """A split or a tensor to search, held-out queries, and a line that says what they are."""
     import actstore
-    from cli.options import find_store
 
     if store is not None and synthetic is not None:
         raise click.UsageError("--store and --synthetic exclude each other")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from cli.group import emit, example, json_option, table
-from cli.options import STORE, cache_options, find_store
+from cli.options import find_store, seed_option, store_option
 from cli.ppa.recognition import parse_numbers, say_means_are_computed
 from cli.progress import progress
 
@@ -37,11 +37,7 @@ if TYPE_CHECKING:
 )
 @click.option("--novel-bias", type=float, help="Set this constant by hand instead of fitting one.")
 @click.option("--aggregate", type=click.Choice(["max", "mean"]), help="With --novel-bias: how examples are combined.")
-@click.option(
-    "--store",
-    type=STORE,
-    help="The activation store.  [default: $ACTSTORE, or the one *.zarr in this folder]",
-)
+@store_option()
 @click.option("--split", "train_split", default="train", show_default=True)
 @click.option("--shots", default="1,2,3,5", show_default=True)
 @click.option(
@@ -50,9 +46,8 @@ if TYPE_CHECKING:
     help="The backbone's classifier of the base classes.  [default: linear discriminants of the store]",
 )
 @click.option("--tasks", type=click.IntRange(1), default=20, show_default=True)
-@click.option("--seed", type=click.IntRange(0), default=0, show_default=True)
+@seed_option
 @click.option("--force", is_flag=True, help="Replace a calibration that is there.")
-@cache_options
 @json_option
 def calibrate(
     phi: Path | None, classifier: Path | None, novel_bias: float | None, aggregate: str | None,

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-PHIS = ("phi1", "phi2", "phi2star")
+from predictor.protocol.method_key import PHI_KINDS
+
 BATCHES = 250  # per epoch of phi, as in the paper
 
 
@@ -68,7 +69,7 @@ def plan_demo(folder: Path, size: Size, bench_options: frozenset[str] | None = N
     """bench_options: what `ppa bench-inference` takes, where there is such a command."""
     store, split = folder / "glyphs.zarr", folder / "split.json"
     weights = folder / "backbone" / "best.safetensors"
-    runs = [folder / "runs" / phi for phi in PHIS]
+    runs = [folder / "runs" / phi for phi in PHI_KINDS]
     with_store = ("--store", str(store), "--split-file", str(split))
     all_phis = tuple(word for run in runs for word in ("--phi", str(run)))
     models = tuple(run / "model.safetensors" for run in runs)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from cli.group import emit, example, json_option
-from cli.options import STORE, cache_options, find_store
+from cli.options import device_option, find_store, seed_option, store_option
 from cli.ppa.episode_table import PAPER_NAMES, table_rows, write_table
 from cli.ppa.recognition import (
     choose_categories,
@@ -41,7 +41,7 @@ Run = tuple["Examples", "list[EpisodeMethod]"]  # methods that read the same exa
         "ppa episodes --images mini.tar --split-file split.json --learner runs/maml --queries 15",
     )
 )
-@click.option("--store", type=STORE, help="The activation store.  [default: as elsewhere]")
+@store_option("The activation store.  [default: as elsewhere]")
 @split_file_option
 @click.option("--split", "splits", help="Splits whose rows are pooled.  [default: all there are of train,val,test]")
 @click.option("--way", type=click.IntRange(2), default=5, show_default=True, help="Categories of a task.")
@@ -55,10 +55,9 @@ Run = tuple["Examples", "list[EpisodeMethod]"]  # methods that read the same exa
     "--learner", "learners", multiple=True, type=click.Path(path_type=Path),
     help="A run of `ppa baseline` with images, such as maml; repeatable.",
 )  # fmt: skip
-@click.option("--device", default="auto", show_default=True, help="Of the learners: auto, cpu, cuda or mps.")
-@click.option("--seed", type=click.IntRange(0), default=0, show_default=True)
+@device_option(help_="Of the learners: auto, cpu, cuda or mps.")
+@seed_option
 @click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="Also write it: .md, .csv or .json.")
-@cache_options
 @json_option
 def episodes(
     store: Place | None, split_file: Path | None, splits: str | None, way: int, shots: str, tasks: int,

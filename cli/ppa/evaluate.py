@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from cli.group import emit, example, json_option
+from cli.options import seed_option, store_option
 from cli.ppa.recognition import (
     choose_categories,
     parse_numbers,
@@ -17,7 +18,6 @@ from cli.ppa.recognition import (
     say_means_are_computed,
     seen_novel,
     split_file_option,
-    store_option,
     without_paper,
 )
 from cli.progress import progress
@@ -44,7 +44,7 @@ UNTRAINED = "nn,class-mean"  # baselines that need neither training nor a classi
         "ppa eval --methods nn --shots 1,5 --json",
     ),
 )
-@store_option
+@store_option(find=True)
 @click.option("--phi", "phis", multiple=True, type=click.Path(path_type=Path), help="A run of `ppa train`; repeatable.")
 @click.option(
     "--methods",
@@ -81,7 +81,7 @@ UNTRAINED = "nn,class-mean"  # baselines that need neither training nor a classi
     type=float,
     help="Added to phi's novel scores.  [default: none, and calibrated rows beside it where `ppa calibrate` was run]",
 )
-@click.option("--seed", type=click.IntRange(0), default=0, show_default=True)
+@seed_option
 @click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="Also write it: .md, .csv or .json.")
 @json_option
 def evaluate(

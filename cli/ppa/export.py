@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from cli.group import emit, example, json_option
+from cli.options import weights_option
 from cli.ppa.classifier_option import classifier_option
 
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ CHECKED = 100  # photos that a graph is compared on
 @click.option(
     "--check", type=click.Path(path_type=Path), help=f"Compare that graph on up to {CHECKED} photos of a folder."
 )
-@click.option("--weights", type=click.Path(path_type=Path), help="The backbone's weights, where they have moved.")
+@weights_option()
 @json_option
 def export(
     classifier: Path, torch_file: Path | None, onnx_file: Path | None, with_backbone: bool, check: Path | None,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from cli.group import emit, example, json_option
-from cli.options import STORE, cache_options
+from cli.options import store_option
 from cli.ppa.recognition import find_test_split
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     help="Where the inputs that are not named are looked for: *.zarr, runs/phi*, table.json, bench-inference.json, "
     "backbone/best.safetensors.",
 )
-@click.option("--store", type=STORE, help="The activation store.")
+@store_option("The activation store.")
 @click.option("--split", "train_split", default="train", show_default=True)
 @click.option("--test-split", help="Of the test images.  [default: val or test]")
 @click.option("--phi", "phis", multiple=True, type=click.Path(path_type=Path), help="A run of `ppa train`; repeatable.")
@@ -44,7 +44,6 @@ if TYPE_CHECKING:
     "--bench", type=click.Path(path_type=Path, dir_okay=False), help="What `ppa bench-inference --json` printed."
 )
 @click.option("--out", type=click.Path(path_type=Path, file_okay=False), help="[default: RUN_FOLDER/figures]")
-@cache_options
 @json_option
 def figures(
     run_folder: Path, store: Place | None, train_split: str, test_split: str | None, phis: tuple[Path, ...],

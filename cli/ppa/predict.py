@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from cli.group import emit, example, json_option, table
-from cli.options import STORE, cache_options, filter_options
+from cli.options import device_option, filter_options, store_option, weights_option
 from cli.ppa.classifier_option import classifier_option
 
 if TYPE_CHECKING:
@@ -31,16 +31,15 @@ SHOWN, KEPT = 3, 5  # categories of an image by default: in the table, and elsew
 )
 @click.argument("images", nargs=-1, type=click.Path(path_type=Path))
 @classifier_option
-@click.option("--store", type=STORE, help="Classify rows of a store instead of images.")
-@cache_options
+@store_option("Classify rows of a store instead of images.")
 @click.option("--split", help="Of --store.  [default: the only one, or train]")
 @filter_options
 @click.option("--top", type=click.IntRange(1), help=f"Categories an image.  [default: {KEPT}, {SHOWN} in the table]")
 @click.option("--only-mine", is_flag=True, help="Choose among the taught categories alone.")
 @click.option("--csv", "as_csv", is_flag=True, help="Print a line for each image, for a spreadsheet.")
 @click.option("--sheet", type=click.Path(path_type=Path, dir_okay=False), help="Also write a page of thumbnails.")
-@click.option("--weights", type=click.Path(path_type=Path), help="The backbone's weights, where they have moved.")
-@click.option("--device", default="auto", show_default=True)
+@weights_option()
+@device_option()
 @click.option(
     "--on-error", type=click.Choice(["continue", "skip", "fail"]), default="continue", show_default=True,
     help="An image that cannot be read: left out and exit code 1 at the end, left out, or the end.",

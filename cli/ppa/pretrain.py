@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from cli.group import emit, example, json_option
+from cli.options import device_option, seed_option
 from cli.ppa.recognition import choose_categories, is_first, split_file_option
 from cli.progress import TrainingBars
 
@@ -58,9 +59,9 @@ def setting_options(command: Command) -> Command:
 @split_file_option
 @click.option("--out", type=click.Path(path_type=Path, file_okay=False), default=Path("pretrained"), show_default=True)
 @setting_options
-@click.option("--device", type=click.Choice(["auto", "cpu", "cuda", "mps"]), default="auto", show_default=True)
+@device_option(names=["auto", "cpu", "cuda", "mps"])
 @click.option("--workers", type=click.IntRange(0), help="Processes that decode.  [default: one per core, at most 8]")
-@click.option("--seed", type=click.IntRange(0), default=0, show_default=True)
+@seed_option
 @click.option(
     "--checkpoint-seconds",
     type=click.FloatRange(0),

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from cli.options import STORE, cache_options, find_store
+from cli.options import seed_option
 
 if TYPE_CHECKING:
     from actstore import ActivationStore, Split
@@ -21,17 +21,6 @@ UNKNOWN_TRAINING = (
     "WARNING: which classes the backbone was trained on is not known: it may have seen the novel categories "
     "(say it with `--trained-on` of `actstore import` or `actstore build`)"
 )
-
-
-def store_option(command: Command) -> Command:
-    """--store, by default $ACTSTORE or the one *.zarr in the current folder."""
-    option = click.option(
-        "--store",
-        type=STORE,
-        callback=lambda _ctx, _param, value: find_store(value),
-        help="The activation store.  [default: $ACTSTORE, or the one *.zarr in this folder]",
-    )
-    return option(cache_options(command))
 
 
 def split_file_option(command: Command) -> Command:
@@ -49,7 +38,7 @@ def run_options(command: Command) -> Command:
         click.option("--restart", is_flag=True, help="Discard what is in OUT instead of resuming it."),
         click.option("--checkpoint-seconds", type=click.FloatRange(0), default=15, show_default=True,
                      help="A kill loses at most this much, and a step."),
-        click.option("--seed", type=click.IntRange(0), default=0, show_default=True),
+        seed_option,
     ):  # fmt: skip
         command = option(command)
     return command

@@ -9,14 +9,13 @@ from typing import TYPE_CHECKING
 import click
 
 from cli.group import emit, example, json_option
-from cli.options import chart_option
+from cli.options import chart_option, seed_option, store_option
 from cli.ppa.evaluate import agreed_categories, baselines, predictors
 from cli.ppa.recognition import (
     require_test_split,
     say_means_are_computed,
     seen_novel,
     split_file_option,
-    store_option,
     trained_on_novel,
 )
 from cli.progress import progress
@@ -37,7 +36,7 @@ if TYPE_CHECKING:
         "ppa sessions --store sixty.zarr --phi runs/phi2 --chart sessions.png",
     )
 )
-@store_option
+@store_option(find=True)
 @click.option("--phi", "phis", multiple=True, type=click.Path(path_type=Path), help="A run of `ppa train`; repeatable.")
 @click.option(
     "--methods",
@@ -58,7 +57,7 @@ if TYPE_CHECKING:
 @click.option("--way", type=click.IntRange(1), default=5, show_default=True, help="New categories of a session.")
 @click.option("--shots", type=click.IntRange(1), default=5, show_default=True, help="Examples of each.")
 @click.option("--draws", type=click.IntRange(1), default=10, show_default=True, help="Of the examples.")
-@click.option("--seed", type=click.IntRange(0), default=0, show_default=True)
+@seed_option
 @click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="Also write it: .md, .csv or .json.")
 @chart_option
 @json_option

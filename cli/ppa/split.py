@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 import click
 
 from cli.group import emit, example, json_option
-from cli.ppa.recognition import SPLIT_FILE, UNKNOWN_TRAINING, seen_novel, store_option
+from cli.options import store_option
+from cli.ppa.recognition import SPLIT_FILE, UNKNOWN_TRAINING, seen_novel
 
 if TYPE_CHECKING:
     from actstore.storage.place import Place
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
         "ppa split --store mini.zarr --from miniimagenet-split.json --validate n01532829 --validate n01558993",
     )
 )
-@store_option
+@store_option(find=True)
 @click.option("--novel-share", type=click.FloatRange(0, 1), default=0.1, show_default=True, help="Of the classes.")
 @click.option(
     "--validation-share",

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from cli.group import emit, example, json_option
+from cli.options import device_option, store_option
 from cli.ppa.recognition import (
     choose_categories,
     claim_run,
@@ -18,9 +19,9 @@ from cli.ppa.recognition import (
     say_means_are_computed,
     seen_novel,
     split_file_option,
-    store_option,
 )
 from cli.progress import TrainingBars
+from predictor.protocol.method_key import PHI_KINDS
 
 if TYPE_CHECKING:
     from actstore.storage.place import Place
@@ -56,7 +57,7 @@ def setting_options(command: Command) -> Command:
         "torchrun --nproc-per-node 4 --no-python ppa train --phi phi2 --store imagenet21k.zarr",
     )
 )
-@click.option("--phi", type=click.Choice(["phi1", "phi2", "phi2star"]), default="phi2", show_default=True)
+@click.option("--phi", type=click.Choice(PHI_KINDS), default="phi2", show_default=True)
 @click.option(
     "--preset",
     type=click.Choice(["paper", "code"]),
@@ -64,13 +65,13 @@ def setting_options(command: Command) -> Command:
     show_default=True,
     help="The paper's settings, or those of its authors' code.",
 )
-@store_option
+@store_option(find=True)
 @click.option("--split", "train_split", default="train", show_default=True, help="Of the store: D_large.")
 @click.option("--test-split", help="Held-out images for the log.  [default: val or test]")
 @split_file_option
 @click.option("--out", type=click.Path(path_type=Path, file_okay=False), help="[default: runs/PHI, or runs/PHI-code]")
 @setting_options
-@click.option("--device", default="auto", show_default=True, help="auto, cpu, cuda or mps.")
+@device_option()
 @click.option(
     "--resident/--streamed",
     default=None,

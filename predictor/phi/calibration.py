@@ -21,7 +21,7 @@ from torch import Tensor
 
 from actstore.errors import InvalidInputError
 from actstore.split import Split
-from actstore.streams.sampling import draw_support, generator
+from actstore.streams.sampling import STAND_INS, draw_support, generator
 from predictor.phi.network import Phi
 from predictor.phi.recogniser import Aggregate, nearest_shots, novel_scores
 from predictor.protocol.category_split import CategorySplit
@@ -31,7 +31,6 @@ from predictor.protocol.outcome import BaseSide, Outcome, Queries
 AGGREGATES: tuple[Aggregate, ...] = ("max", "mean")
 MOST_QUERIES = 4000  # of the base and of the stand-ins in each task
 DISCRIMINANT_ROWS = 20_000  # a sample: ten times the dimension of a ResNet-50
-_STREAM = 3  # of the generator that chooses stand-ins
 Change = Callable[[Tensor], Tensor]  # (n, dim) -> (n, dim)
 
 
@@ -93,7 +92,7 @@ def choose_stand_ins(categories: CategorySplit, seed: int, task: int) -> tuple[s
     count = max(2, round(share * len(categories.base)))
     if count >= len(categories.base):
         raise InvalidInputError(f"{len(categories.base)} base categories are too few to calibrate on; use --novel-bias")
-    chosen = generator(seed, task, stream=_STREAM).choice(len(categories.base), count, replace=False)
+    chosen = generator(seed, task, stream=STAND_INS).choice(len(categories.base), count, replace=False)
     return tuple(categories.base[place] for place in np.sort(chosen))
 
 

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from actstore.errors import InvalidInputError
+from predictor.protocol.method_key import PhiKind
 
 LAYERS = {"phi1": 1, "phi2": 2, "phi2star": 2}
 FIRST_SCALE = 10.0  # of unit-norm queries: cosines alone are too flat for a softmax over many categories
@@ -29,7 +30,7 @@ class PhiSpec:
     the ReLU of two layers then sees every channel and its opposite (twice the width), so that nothing is lost at first.
     """
 
-    kind: Literal["phi1", "phi2", "phi2star"]
+    kind: PhiKind
     dim: int
     input_norm: bool = False
     bias: bool = False

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal, get_args
 
+PhiKind = Literal["phi1", "phi2", "phi2star"]
+PHI_KINDS: tuple[PhiKind, ...] = get_args(PhiKind)  # in the order in which they are shown
 LABELS = {"phi1": "phi1", "phi2": "phi2", "phi2star": "phi2*"}  # as the paper's table names them
 CALIBRATED = "calibrated"
 BY_SHARE = ("nn", "triplet", "triplet-images")  # measured with several shares of D_large

@@ -15,9 +15,8 @@ from numpy.typing import NDArray
 
 from actstore.errors import InvalidInputError
 from actstore.layout.class_index import ClassIndex
-from actstore.streams.sampling import generator
+from actstore.streams.sampling import Stream, generator
 
-_TASKS = 5  # stream of actstore.sampling.generator
 IGNORED = -1  # the target of a place that is only there to make tasks equally long
 
 
@@ -62,7 +61,7 @@ def plan_task(index: ClassIndex, labels: NDArray[Any], size: TaskSize, seed: int
     """
     eligible = np.asarray(labels, np.int64)
     _check(index, eligible, size)
-    counts, random = index.counts, generator(seed, number, _TASKS)
+    counts, random = index.counts, generator(seed, number, Stream.TASKS)
     chosen = random.permutation(eligible)[: size.way]
     support = np.empty((size.way, size.shots), np.int64)
     queries = []

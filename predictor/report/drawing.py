@@ -8,7 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from actstore.errors import ActstoreError, InvalidInputError
+from actstore.errors import InvalidInputError, MissingInputError
 from actstore.split import Split
 from predictor.figures.channels import draw_channels
 from predictor.figures.class_map import ClassMap, make_class_map
@@ -32,10 +32,6 @@ from predictor.training.trained_phi import TrainedPhi, load_phi
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from torch import Tensor
-
-
-class MissingInputError(ActstoreError):
-    """A figure cannot be drawn, as an input of it was not given."""
 
 
 @dataclass(frozen=True)

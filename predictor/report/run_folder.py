@@ -15,11 +15,11 @@ from typing import Any
 
 from actstore.errors import DamagedError, InvalidInputError, reason_of
 from actstore.storage.place import Place, stores_in
+from predictor.protocol.method_key import PHI_KINDS
 from predictor.training.run_files import MODEL
 
 FIGURES, CLASS_MAP = "figures", "class-map.json"
 TABLE, EPISODES, BENCH, STEPS = "table.json", "episodes.json", "bench-inference.json", "steps.json"
-KINDS = ("phi1", "phi2", "phi2star")  # the order in which runs are shown; others follow
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ def find_run(folder: Path) -> RunFolder:
         raise InvalidInputError(f"no folder {folder}; expected one with runs of `ppa train` and tables of `ppa eval`")
     stores = stores_in(folder)
     runs = {path.parent for pattern in ("phi*", "runs/phi*") for path in folder.glob(f"{pattern}/{MODEL}")}
-    order = {name: place for place, name in enumerate(KINDS)}
+    order: dict[str, int] = {name: place for place, name in enumerate(PHI_KINDS)}
     return RunFolder(
         folder,
         store=stores[0] if len(stores) == 1 else None,

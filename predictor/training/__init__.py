@@ -4,7 +4,8 @@ A trainee says what a step is; log, checkpoints, exact resumption, several proce
 loop's. Imports `phi`, `figures`, `protocol` and `actstore`; baselines bring trainees of their own.
 """
 
-from predictor.training.loop import DivergedError, Report, RunOptions, train
+from actstore.errors import DivergedError
+from predictor.training.loop import Report, RunOptions, train
 from predictor.training.run_files import Trained, read_trained
 from predictor.training.trainee import Figures, Tensors, Trainee
 

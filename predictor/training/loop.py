@@ -28,7 +28,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from actstore.errors import ActstoreError
+from actstore.errors import DivergedError
 from actstore.parallel.signals import Interruption, noted_signals
 from predictor.training.curves import draw_curves
 from predictor.training.identity import refuse_other_training
@@ -53,10 +53,6 @@ from predictor.training.trainee import Figures, Trainee
 
 Report = Callable[[int, int, Figures], None]  # steps done, steps in all, the newest figures
 SECONDS_PER_DRAWING = 30.0  # of curves.png
-
-
-class DivergedError(ActstoreError):
-    """A figure or a weight of a training is no longer a number."""
 
 
 @dataclass(frozen=True)

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, fields, replace
-from typing import Any, Literal
+from typing import Any
 
 from actstore.errors import InvalidInputError
 from predictor.phi.network import LAYERS, PhiSpec
-
-Kind = Literal["phi1", "phi2", "phi2star"]
+from predictor.protocol.method_key import PhiKind
 
 
 @dataclass(frozen=True)
@@ -16,7 +15,7 @@ class TrainConfig:
     """p_mean: how often a category's statistic is its mean. decay: (epoch, factor) pairs; from that epoch on the
     learning rate is multiplied by the factor."""
 
-    phi: Kind = "phi2"
+    phi: PhiKind = "phi2"
     epochs: int = 300
     batches: int = 250
     learning_rate: float = 1e-3
@@ -63,7 +62,7 @@ PRESETS = {
 }
 
 
-def choose_config(preset: str, phi: Kind, **changes: Any) -> TrainConfig:
+def choose_config(preset: str, phi: PhiKind, **changes: Any) -> TrainConfig:
     """A preset with what is given (not None) in its place. phi2star always trains on means: that is what it is."""
     if preset not in PRESETS:
         raise InvalidInputError(f"preset must be one of {', '.join(PRESETS)}, got {preset!r}")

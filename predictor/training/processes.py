@@ -15,14 +15,10 @@ import torch.distributed
 from torch import Tensor
 from torch.distributed.rendezvous import rendezvous
 
-from actstore.errors import ActstoreError, InvalidInputError
+from actstore.errors import InvalidInputError, PeerFailedError
 from actstore.streams.sampling import share
 
 _SECONDS_TO_SPEAK = 1.0
-
-
-class PeerFailedError(ActstoreError):
-    """Another of the processes is gone."""
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,6 @@ from PIL import Image
 import actstore
 from actstore.compute.tensors import one_thread
 from cli.actstore import main
-from cli.actstore.search import METHODS
 
 ROWS = 1200
 
@@ -145,9 +144,3 @@ def _save_other_weights(path: str) -> None:
     from actstore.backbones.construction import construct
 
     save_file(construct("small", seed=5).module.state_dict(), path)
-
-
-def test_the_command_knows_every_method() -> None:
-    from actstore.search import METHODS as LIBRARY
-
-    assert METHODS == LIBRARY

@@ -13,17 +13,15 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from actstore.backbones.transform import Transform
-from actstore.errors import InvalidInputError
-from actstore.images.decode import UnreadableImageError
+from actstore.errors import InvalidInputError, UnreadableImageError
 from actstore.images.image_set import Loadable
-from actstore.streams.sampling import generator
+from actstore.streams.sampling import Stream, generator
 from predictor.training.backbones.augmentation import augment_image, change_colours, shift_batch
 from predictor.training.backbones.config import TrainingConfig
 from predictor.training.backbones.images import EVALUATION, LabelledImages, Plan, Rows, evaluation_plan
 
 IGNORED = -100  # the target of an image that cannot be read; torch's losses leave it out
 MEMORY_LIMIT = 2_000_000_000  # bytes of decoded pixels to keep
-_SHIFT_STREAM, _FLIP_STREAM = 3, 4  # of actstore.sampling.generator
 _DECODE_BATCH = 100
 
 
@@ -166,9 +164,10 @@ def _draw(images: int, epoch: int, config: TrainingConfig) -> tuple[Tensor, Tens
     """offsets (images, 2) and flipped (images,) of one epoch: pure functions of (seed, epoch, image)."""
     offsets, flipped = np.zeros((images, 2), np.int64), np.zeros(images, bool)
     if epoch != EVALUATION and config.augment == "shift":
-        offsets = generator(config.seed, epoch, _SHIFT_STREAM).integers(-config.shift, config.shift + 1, (images, 2))
+        random = generator(config.seed, epoch, Stream.CROP_SHIFTS)
+        offsets = random.integers(-config.shift, config.shift + 1, (images, 2))
     if epoch != EVALUATION and config.flip:
-        flipped = generator(config.seed, epoch, _FLIP_STREAM).random(images) < 0.5
+        flipped = generator(config.seed, epoch, Stream.FLIPS).random(images) < 0.5
     return torch.from_numpy(offsets), torch.from_numpy(flipped)
 
 

@@ -11,12 +11,11 @@ from numpy.typing import NDArray
 
 from actstore.errors import InvalidInputError
 from actstore.images.image_set import ImageItem, ImageSet, Loadable
-from actstore.streams.sampling import epoch_order, generator
+from actstore.streams.sampling import Stream, epoch_order, generator
 from predictor.protocol.category_split import CategorySplit
 
 HELD_OUT_SHARE = 0.1
 VAL = "val"
-_HELD_OUT_STREAM = 2  # of actstore.sampling.generator; 1 is the order of an epoch
 EVALUATION = -1  # in place of an epoch: no augmentation
 Rows = NDArray[np.int64]
 Plan = Iterator[tuple[int, Rows]]  # (epoch, rows of one batch)
@@ -93,7 +92,7 @@ def _held_out(targets: Rows, classes: int, seed: int) -> NDArray[np.bool_]:
     for target in range(classes):
         rows = np.flatnonzero(targets == target)
         count = max(1, round(HELD_OUT_SHARE * len(rows))) if len(rows) > 1 else 0
-        chosen[generator(seed, target, _HELD_OUT_STREAM).permutation(rows)[:count]] = True
+        chosen[generator(seed, target, Stream.HELD_OUT_IMAGES).permutation(rows)[:count]] = True
     return chosen
 
 

@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image, ImageFile
 
-from actstore.errors import InvalidInputError
-from actstore.images.decode import UnreadableImageError, decode
+from actstore.errors import InvalidInputError, UnreadableImageError
+from actstore.images.decode import decode
 
 
 def encoded(image: Image.Image, kind: str = "PNG", **options: Any) -> bytes:

@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 from PIL import Image, features
 
+from actstore.errors import UnreadableImageError
 from actstore.images import image_formats as kinds
-from actstore.images.decode import UnreadableImageError
 from actstore.images.finding import find_images
 
 WIDTH, HEIGHT = 40, 24

@@ -17,8 +17,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from actstore.errors import InvalidInputError, StorageError
-from actstore.images.decode import UnreadableImageError
+from actstore.errors import InvalidInputError, StorageError, UnreadableImageError
 from actstore.images.finding import ImageItem, ImageSet, find_images, read_bytes
 from actstore.images.image_set import classes_train_lacks
 from actstore.layout.image_ids import encode_ids

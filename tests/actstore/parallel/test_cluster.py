@@ -17,12 +17,12 @@ from PIL import Image
 
 from actstore.backbones.loading import Backbone, load_backbone
 from actstore.backbones.weights import save_weights
-from actstore.errors import ActstoreError, InvalidInputError
+from actstore.errors import ActstoreError, ClusterError, InvalidInputError
 from actstore.extraction import cluster_build as extraction_task
 from actstore.extraction.build import BuildOptions, build
 from actstore.images.opening import open_images
 from actstore.parallel import cluster as module
-from actstore.parallel.cluster import Cluster, ClusterError, connect, parse_address
+from actstore.parallel.cluster import Cluster, connect, parse_address
 from actstore.statistics import spans
 from actstore.statistics.class_statistics import class_statistics
 from actstore.upkeep.verify import verify_store

@@ -15,9 +15,10 @@ import actstore
 from actstore.compute.tensors import one_thread
 from actstore.errors import DamagedError, InvalidInputError
 from actstore.search import ExactSearch
-from actstore.search.approximate import KINDS, ApproximateSearch, row_order
+from actstore.search.approximate import ApproximateSearch, row_order
 from actstore.search.indexing import build_index, measure_recall
 from actstore.search.kept_files import find, folder
+from actstore.spec import INDEX_KINDS
 
 pytestmark = pytest.mark.numeric
 
@@ -43,7 +44,7 @@ def store(tmp_path: Path, random: np.random.Generator) -> actstore.ActivationSto
     return actstore.from_arrays(tmp_path / "x.zarr", arrays, classes=["one"])
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", INDEX_KINDS)
 def test_recall_is_reached_on_another_split(store: actstore.ActivationStore, kind: str) -> None:
     train, queries = store["train"], store["val"][:]
     engine = build_index(train, kind, dims=32, lists=16, queries=queries[:100], recall=0.9)

@@ -13,10 +13,11 @@ import actstore
 from actstore.errors import InvalidInputError
 from actstore.streams.sampling import plan_batch
 from predictor.phi.network import FIRST_SCALE, LAYERS, Phi, PhiSpec, build_phi, unit
+from predictor.protocol.method_key import PHI_KINDS as KINDS
 
 pytestmark = pytest.mark.numeric
 
-KINDS = ("phi1", "phi2", "phi2star")
+
 OPTIONS = [{}, {"input_norm": True}, {"bias": True}, {"input_norm": True, "bias": True}]
 
 

@@ -14,8 +14,8 @@ import pytest
 import torch
 from torch import nn
 
-from actstore.errors import DamagedError, InvalidInputError, LockedError
-from predictor.training import DivergedError, Figures, RunOptions, Trainee, read_trained, train
+from actstore.errors import DamagedError, DivergedError, InvalidInputError, LockedError
+from predictor.training import Figures, RunOptions, Trainee, read_trained, train
 from predictor.training.curves import Curves, Panel
 from predictor.training.loop import largest
 from predictor.training.run_files import read_log, read_model, read_training, write_log

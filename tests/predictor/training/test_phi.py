@@ -14,10 +14,10 @@ import torch
 from numpy.typing import NDArray
 
 import actstore
-from actstore.errors import InvalidInputError
+from actstore.errors import DivergedError, InvalidInputError
 from actstore.streams.class_batches import ClassBatches
 from predictor.protocol.category_split import CategorySplit
-from predictor.training import DivergedError, RunOptions
+from predictor.training import RunOptions
 from predictor.training.phi import TrainOptions, few_threads, train_phi
 from predictor.training.phi_config import TrainConfig, choose_config
 from predictor.training.processes import Processes

@@ -13,10 +13,10 @@ from PIL import Image
 from actstore.backbones.construction import build_network
 from actstore.backbones.loading import load_backbone
 from actstore.backbones.weights import read_weights
-from actstore.errors import DamagedError, InvalidInputError, LockedError
+from actstore.errors import DamagedError, DivergedError, InvalidInputError, LockedError
 from actstore.images.opening import open_images
 from predictor.protocol.category_split import CategorySplit, alphabetical_split
-from predictor.training import DivergedError, RunOptions
+from predictor.training import RunOptions
 from predictor.training.backbones.images import select_images
 from predictor.training.backbones.trainee import kept_line
 from predictor.training.run_files import read_log
