@@ -25,6 +25,7 @@ from safetensors.numpy import save_file
 
 import actstore
 from actstore.layout.metadata import read_document, write_document
+from actstore.storage.place import parse_place
 from tests.cli.conftest import CLASSES
 
 Case = tuple[str, str]  # a command line, and a part of what it must say
@@ -220,8 +221,8 @@ def _stores(rows: Any) -> None:
     next(Path("nochunk.zarr/train/activations").rglob("c/0/0")).unlink()
     Path("nojson.zarr/zarr.json").write_text("{")
     Path("notours.zarr/zarr.json").write_text('{"zarr_format": 3, "node_type": "group", "attributes": {}}')
-    text = json.dumps(read_document(Path("future.zarr")))
-    write_document(Path("future.zarr"), json.loads(text.replace('"format_version": 1', '"format_version": 99')))
+    text = json.dumps(read_document(parse_place("future.zarr")))
+    write_document(parse_place("future.zarr"), json.loads(text.replace('"format_version": 1', '"format_version": 99')))
     shutil.rmtree("badlabels.zarr/train/labels")
     actstore.from_arrays("blosc.zarr", {"train": rows(2, 9)}, classes=CLASSES, codec="blosc", dtype="f2")
     chunk = next(Path("blosc.zarr/train/activations").rglob("c/0/0"))
