@@ -14,22 +14,26 @@ from torch import Tensor
 
 from actstore.search.by_class import ClassRows, unit
 from predictor.protocol.method import Separable, Support
+from predictor.protocol.stand_ins import Change, as_they_are
 
 if TYPE_CHECKING:
     from actstore.split import Split
 
 
 class ClassMean(Separable):
-    """A category's score is the cosine of the query with the mean of the category's activations."""
+    """A category's score is the cosine of the query with the mean of the category's activations.
+
+    change: of what is known of the base, as queries and support are changed already.
+    """
 
     key = "class-mean"
     name = "Nearest class mean"
 
-    def __init__(self, train: Split, base: Sequence[str]) -> None:
+    def __init__(self, train: Split, base: Sequence[str], change: Change = as_they_are) -> None:
         index = train.class_index
         labels = [index.position(one) for one in base]
         ClassRows.of(index, labels)  # refuses a class without rows
-        self._base = unit(torch.from_numpy(train.means()[labels]))  # (n_base, dim)
+        self._base = unit(change(torch.from_numpy(train.means()[labels])))  # (n_base, dim)
 
     def base_scores(self, queries: Tensor) -> Tensor:
         return unit(queries) @ self._base.to(queries).T

@@ -16,6 +16,7 @@ from actstore.compute.tensors import borrow, one_thread
 from actstore.search.by_class import ClassRows, unit
 from predictor.protocol.head import Head, head_for
 from predictor.protocol.method import Separable, Support
+from predictor.protocol.stand_ins import Change, as_they_are
 
 if TYPE_CHECKING:
     from actstore.split import Split
@@ -27,11 +28,13 @@ class Imprint(Separable):
 
     key, name = "imprint", "Imprinting"
 
-    def __init__(self, train: Split, base: Sequence[str], head: Head | None = None) -> None:
+    def __init__(
+        self, train: Split, base: Sequence[str], head: Head | None = None, change: Change = as_they_are
+    ) -> None:
         if head is not None:
             self._base = unit(head_for(head, base, train.dim).weight)  # (n_base, dim)
         else:
-            self._base = imprint_rows(train, base)
+            self._base = imprint_rows(train, base, change)
             self.key, self.name = "imprint-base-rows", "Imprinting (base rows too)"
 
     def base_scores(self, queries: Tensor) -> Tensor:
@@ -45,13 +48,13 @@ class Imprint(Separable):
         return unit(queries) @ unit(unit(support).mean(dim=2)).mT
 
 
-def imprint_rows(train: Split, names: Sequence[str]) -> Tensor:
-    """(n_class, dim): of each class the normalised mean of its unit activations."""
+def imprint_rows(train: Split, names: Sequence[str], change: Change = as_they_are) -> Tensor:
+    """(n_class, dim): of each class the normalised mean of its unit activations, which are changed first."""
     index = train.class_index
     labels = [index.position(name) for name in names]
     ClassRows.of(index, labels)  # refuses a class without rows
     rows = torch.empty(len(labels), train.dim)
     with one_thread():
         for place, label in enumerate(labels):
-            rows[place] = unit(borrow(train.of_class(label)).float()).mean(dim=0)
+            rows[place] = unit(change(borrow(train.of_class(label)).float())).mean(dim=0)
     return unit(rows)

@@ -12,6 +12,7 @@ from torch import Tensor
 from actstore.streams.sampling import Stream, generator
 from baselines.nearest_neighbour import draw_share
 from predictor.protocol.method import Support
+from predictor.protocol.stand_ins import Change, as_they_are
 from predictor.training.schedule import cosine
 
 if TYPE_CHECKING:
@@ -47,13 +48,20 @@ class LargeSample:
     share: of D_large, in words.
     """
 
-    def __init__(self, train: Split, base: Sequence[str], seed: int = 0, most_rows: int = MOST_ROWS) -> None:
+    def __init__(
+        self,
+        train: Split,
+        base: Sequence[str],
+        seed: int = 0,
+        most_rows: int = MOST_ROWS,
+        change: Change = as_they_are,
+    ) -> None:
         index = train.class_index
         labels = [index.position(name) for name in base]
         share = min(1.0, most_rows / max(1, int(index.counts[labels].sum())))
         chosen = draw_share(index, labels, share, seed)
         self.share = share_text(share)
-        self.activations = train.to_torch(chosen.rows, dtype=torch.float32)
+        self.activations = change(train.to_torch(chosen.rows, dtype=torch.float32))
         self.targets = torch.arange(len(labels)).repeat_interleave(torch.from_numpy(chosen.offsets).diff())
         self.mean_square = float(self.activations.square().sum(dim=1).mean())  # of the activations' length
         self._seed = seed

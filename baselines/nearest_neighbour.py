@@ -17,6 +17,7 @@ from actstore.errors import InvalidInputError
 from actstore.search.by_class import ClassRows, best_by_class, unit
 from actstore.streams.sampling import Stream, generator
 from predictor.protocol.method import Separable, Support
+from predictor.protocol.stand_ins import Change, as_they_are
 
 if TYPE_CHECKING:
     from actstore.layout.class_index import ClassIndex
@@ -29,7 +30,8 @@ class NearestNeighbour(Separable):
     """A category's score is the highest cosine of the query with any of its examples.
 
     share: of the rows of each base category, drawn with the seed, at least one. embed: (n, dim) -> (n, any),
-    applied to queries, rows and support alike.
+    applied to queries, rows and support alike. change: of the base's rows, before that; queries and support are changed
+    already.
     """
 
     def __init__(
@@ -42,15 +44,18 @@ class NearestNeighbour(Separable):
         name: str = "NN+Cosine",
         paper_name: str | None = None,
         key: str = "nn",
+        change: Change = as_they_are,
     ) -> None:
         self.key, self.name, self.paper_name, self.share = key, name, paper_name, f"{share:.0%}"
-        self._train, self._embed = train, embed
+        self._train, self._embed, self._change = train, embed, change
         self._held: tuple[Tensor, int, Tensor] | None = None
         index = train.class_index
         self._rows = draw_share(index, [index.position(one) for one in base], share, seed)
 
     def base_scores(self, queries: Tensor) -> Tensor:
-        return best_by_class(self._train, self._rows, self._mapped(queries), self._embed)
+        return best_by_class(
+            self._train, self._rows, self._mapped(queries), lambda rows: self._mapped(self._change(rows))
+        )
 
     def novel_scores(self, queries: Tensor, support: Support) -> Tensor:
         return self._best(support.activations[None], self._units(queries)[None])[0]

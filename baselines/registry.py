@@ -26,6 +26,7 @@ from baselines.triplet_images import METHOD as TRIPLET_IMAGES
 from predictor.protocol.category_split import CategorySplit
 from predictor.protocol.head import Head
 from predictor.protocol.method import Method
+from predictor.protocol.stand_ins import Change, as_they_are
 from predictor.training.run_files import MODEL, Trained, read_trained
 
 if TYPE_CHECKING:
@@ -36,13 +37,19 @@ HEAD, ORACLE = "head", "oracle"  # trainings of linear.py: on the base categorie
 
 @dataclass(frozen=True)
 class Setting:
-    """What baselines are made from. head: w_large^pt, or None for the one in runs/head. runs: folder of trainings."""
+    """What baselines are made from. head: w_large^pt, or None for the one in runs/head. runs: folder of trainings.
+
+    change: of all activations of the base, and whole: the split that was trained with, where `split` is one of its
+    stand-in tasks (see `predictor.protocol.stand_ins`).
+    """
 
     train: Split
     split: CategorySplit
     head: Head | None = None
     runs: Path = Path("runs")
     seed: int = 0
+    change: Change = as_they_are
+    whole: CategorySplit | None = None
 
     @cached_property
     def classifier(self) -> Head:
@@ -50,7 +57,7 @@ class Setting:
 
     @cached_property
     def sample(self) -> LargeSample:
-        return LargeSample(self.train, self.split.base, self.seed)
+        return LargeSample(self.train, self.split.base, self.seed, change=self.change)
 
     def trained(self, name: str) -> Trained:
         """The training of this name, of this very store and split."""
@@ -60,7 +67,8 @@ class Setting:
             raise InvalidInputError(
                 f"{folder} was trained on other rows than those of {self.train.path}; train it again with --restart"
             )
-        names = self.split.base if name != ORACLE else (*self.split.base, *self.split.novel)
+        split = self.whole or self.split
+        names = split.base if name != ORACLE else (*split.base, *split.novel)
         if set(trained.identity["split"]["classes"]) != set(names):
             raise InvalidInputError(f"{folder} was trained on other classes than this split's; choose that split")
         return trained
@@ -78,14 +86,17 @@ class Entry:
 
 
 def _nearest(setting: Setting) -> list[Entry]:
-    return [Entry(NearestNeighbour(setting.train, setting.split.base, share, setting.seed)) for share in SHARES]
+    return [
+        Entry(NearestNeighbour(setting.train, setting.split.base, share, setting.seed, change=setting.change))
+        for share in SHARES
+    ]
 
 
 def _triplet(setting: Setting) -> list[Entry]:
     embed = trained_embedding(setting.trained(TRIPLET))
-    name, base = "Triplet (activations)", setting.split.base
+    named = {"name": "Triplet (activations)", "paper_name": "Triplet", "key": TRIPLET, "change": setting.change}
     return [
-        Entry(NearestNeighbour(setting.train, base, share, setting.seed, embed, name, "Triplet", TRIPLET))
+        Entry(NearestNeighbour(setting.train, setting.split.base, share, setting.seed, embed, **named))  # type: ignore[arg-type]
         for share in SHARES
     ]
 
@@ -119,8 +130,11 @@ def _finetune_images(setting: Setting) -> list[Entry]:
 
 
 def _imprint(setting: Setting) -> list[Entry]:
-    base = setting.split.base
-    return [Entry(Imprint(setting.train, base, setting.classifier)), Entry(Imprint(setting.train, base))]
+    base, change = setting.split.base, setting.change
+    return [
+        Entry(Imprint(setting.train, base, setting.classifier, change)),
+        Entry(Imprint(setting.train, base, change=change)),
+    ]
 
 
 def _child(setting: Setting) -> list[Entry]:
@@ -142,7 +156,7 @@ BASELINES: dict[str, Callable[[Setting], list[Entry]]] = {
     "finetune": _finetune,
     "child": _child,
     "imprint": _imprint,
-    "class-mean": lambda setting: [Entry(ClassMean(setting.train, setting.split.base))],
+    "class-mean": lambda setting: [Entry(ClassMean(setting.train, setting.split.base, setting.change))],
     "oracle": _oracle,
     TRIPLET_IMAGES: _triplet_images,
     FINETUNE_IMAGES: _finetune_images,

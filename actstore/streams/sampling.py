@@ -33,6 +33,8 @@ class Stream(IntEnum):
     LARGE_SAMPLE = 18  # step of a training
     TRIPLETS = 19  # step of a training
     NOVEL_EXAMPLES = 20  # step of a training
+    UNTESTED_ROWS = 21  # class
+    STAND_IN_EXAMPLES = 22  # number of the task
     SYNTHETIC_CLASSES = 100  # class
     SYNTHETIC_FEATURES = 101
     SYNTHETIC_ORDER = 102

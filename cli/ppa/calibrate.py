@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
+from actstore.errors import InvalidInputError
 from cli.group import emit, example, json_option, table
 from cli.options import find_store, seed_option, store_option
-from cli.ppa.recognition import parse_numbers, say_means_are_computed
+from cli.ppa.constants import describe_constants, fit_baselines, held_out_of
+from cli.ppa.recognition import choose_categories, parse_numbers, say_means_are_computed, split_file_option
 from cli.progress import progress
 
 if TYPE_CHECKING:
@@ -26,6 +29,7 @@ if TYPE_CHECKING:
     epilog=example(
         "ppa calibrate --phi runs/phi2",
         "ppa calibrate --phi runs/phi2 --shots 1,2,3,5 --head resnet50-900/best.safetensors",
+        "ppa calibrate --methods all --head resnet50-900/best.safetensors",
         "ppa calibrate --classifier mine.safetensors --novel-bias 0.8",
     )
 )
@@ -45,27 +49,48 @@ if TYPE_CHECKING:
     type=click.Path(path_type=Path, dir_okay=False),
     help="The backbone's classifier of the base classes.  [default: linear discriminants of the store]",
 )
+@click.option("--methods", help="Baselines instead of a phi, with commas: nn, class-mean, … or all.")
+@click.option(
+    "--runs", type=click.Path(path_type=Path), default=Path("runs"), show_default=True,
+    help="With --methods: where `ppa baseline` left its trainings; constants are kept there.",
+)  # fmt: skip
+@split_file_option
+@click.option(
+    "--held-out",
+    help="Split whose base rows the network was not trained on: a fifth of them is fitted on, and left out by "
+    "`ppa eval`.  [default: val or test; none: training rows]",
+)
 @click.option("--tasks", type=click.IntRange(1), default=20, show_default=True)
 @seed_option
 @click.option("--force", is_flag=True, help="Replace a calibration that is there.")
 @json_option
 def calibrate(
     phi: Path | None, classifier: Path | None, novel_bias: float | None, aggregate: str | None,
-    store: Place | None, train_split: str, shots: str, head: Path | None, tasks: int, seed: int, force: bool,
-    as_json: bool,
+    store: Place | None, train_split: str, shots: str, head: Path | None, methods: str | None, runs: Path,
+    split_file: Path | None, held_out: str | None, tasks: int, seed: int, force: bool, as_json: bool,
 ) -> None:  # fmt: skip
     """Fit the constant on the novel scores, which trades base for novel accuracy, without any novel category.
 
     Base categories stand in for novel ones (validation categories of the split, where it has some). The result goes
-    beside phi, where eval and adapt find it, with a figure of the trade-off; with --classifier into that file.
+    beside phi, where eval and adapt find it, with a figure of the trade-off; with --classifier into that file. With
+    --methods the same is done for baselines whose base scores do not depend on the examples.
     """
     if novel_bias is not None:
         if classifier is None or phi is not None:
             raise click.UsageError("--novel-bias sets a classifier: give it with --classifier, and no --phi")
         set_by_hand(classifier, novel_bias, aggregate, as_json)
         return
+    if methods is not None:
+        if phi is not None or classifier is not None:
+            raise click.UsageError("--methods calibrates baselines; --phi and --classifier are calibrated on their own")
+        counts = parse_numbers("--shots", shots)
+        baselines(methods, find_store(store), train_split, split_file, head, runs, counts, held_out, tasks, seed, force,
+                  as_json)  # fmt: skip
+        return
     if phi is None:
-        raise click.UsageError("name the run to calibrate with --phi, or set a --classifier with --novel-bias")
+        raise click.UsageError(
+            "name the run to calibrate with --phi, baselines with --methods, or set a --classifier with --novel-bias"
+        )
     if aggregate is not None:
         raise click.UsageError("--aggregate belongs to --novel-bias; otherwise the better one is found")
     counts = parse_numbers("--shots", shots)
@@ -82,17 +107,48 @@ def calibrate(
     claim((folder / NAME, CALIBRATION), (folder / FIGURE, DRAWN), inputs=[head], force=force,
           advice="replace it with --force")  # fmt: skip
     opened = None if classifier is None else open_classifier(classifier, trained)
-    rows = actstore.open(find_store(store))[train_split]
+    whole = actstore.open(find_store(store))
+    rows = whole[train_split]
     trained.require_store(rows)
     say_means_are_computed(rows)
     weights = head_weights(head, trained.categories.base, rows)
     with progress("calibrate", tasks, "tasks") as bar:
-        fits = fit(trained.phi, rows, trained.categories, counts, weights, tasks, seed, bar.update)
+        fits = fit(
+            trained.phi, rows, trained.categories, counts, weights, tasks, seed, bar.update,
+            held_out_of(whole, train_split, held_out),
+        )  # fmt: skip
     save_calibrations(folder, fits)
     draw(folder, fits)
     if classifier is not None and opened is not None:
         set_fitted(classifier, opened, fits)
     emit([one.to_json() for one in fits], as_json, lambda: describe(folder, fits))
+
+
+def baselines(
+    names: str, store: Place, train_split: str, split_file: Path | None, head: Path | None, runs: Path,
+    shots: list[int], held_out: str | None, tasks: int, seed: int, force: bool, as_json: bool,
+) -> None:  # fmt: skip
+    """Constants of baselines, kept in the folder of their trainings."""
+    import actstore
+    from baselines.registry import Setting
+    from cli.filekinds import CALIBRATION
+    from cli.outputs import claim
+    from predictor.protocol.constant import FILE, save_constants
+    from predictor.protocol.head import head_for, read_head
+
+    claim((runs / FILE, CALIBRATION), inputs=[head, split_file], force=force, advice="replace it with --force")
+    opened = actstore.open(store)
+    rows = opened[train_split]
+    categories = choose_categories(split_file, rows.classes)
+    say_means_are_computed(rows)
+    given = None if head is None else head_for(read_head(head), categories.base, rows.dim)
+    setting = Setting(rows, categories, given, runs)
+    constants = fit_baselines(names, setting, shots, tasks, seed, held_out_of(opened, train_split, held_out))
+    if not constants:
+        raise InvalidInputError(f"none of {names} has base scores that do not depend on the support; nothing to fit")
+    runs.mkdir(parents=True, exist_ok=True)
+    path = save_constants(runs, constants)
+    emit([asdict(one) for one in constants], as_json, lambda: describe_constants(path, constants))
 
 
 def head_weights(head: Path | None, base: tuple[str, ...], rows: Split) -> Tensor | None:

@@ -11,6 +11,7 @@ import click
 
 from cli.group import emit, example, json_option
 from cli.options import seed_option, store_option
+from cli.ppa.constants import without_fitted_rows
 from cli.ppa.recognition import (
     choose_categories,
     parse_numbers,
@@ -25,8 +26,10 @@ from cli.progress import progress
 if TYPE_CHECKING:
     from actstore import Split
     from actstore.storage.place import Place
+    from predictor.phi.calibration import Calibration
     from predictor.phi.recogniser import Aggregate
     from predictor.protocol.category_split import CategorySplit
+    from predictor.protocol.constant import Constant
     from predictor.protocol.evaluation import AllWayTask, Row
     from predictor.protocol.method import Method
     from predictor.training.trained_phi import TrainedPhi
@@ -111,7 +114,8 @@ def evaluate(
     test = require_test_split(opened, train_split, test_split)
     trained = [load_phi(path) for path in phis]
     categories = agreed_categories(trained, split_file, train)
-    task = all_way_task(train, test, categories)
+    fits = [] if novel_bias is not None else calibrations_of(trained, methods, runs)
+    task, left_out = without_fitted_rows(all_way_task(train, test, categories), fits)
     if trained or methods != "nn":  # nearest neighbours alone need no means
         say_means_are_computed(train)
     contestants = [
@@ -123,7 +127,7 @@ def evaluate(
     rows = measure(contestants, counts, draws, seed)
     if lacking := without_paper(train):
         rows = [replace(row, paper_name="") for row in rows]
-    warning = "\n".join(filter(None, (seen_novel(train, categories), lacking))) or None
+    warning = "\n".join(filter(None, (seen_novel(train, categories), lacking, left_out))) or None
     if out is not None:
         text = {".md": to_markdown, ".csv": to_csv}.get(out.suffix, lambda r, w: json.dumps(records(r, w), indent=1))
         write_atomic(out, (text(rows, warning).rstrip("\n") + "\n").encode())
@@ -149,7 +153,9 @@ def baselines(
 ) -> list[Contestant]:
     """Each with the task on the store whose activations it reads."""
     import actstore
+    from baselines.calibration import attach_constants
     from baselines.registry import Setting, make_baselines
+    from predictor.protocol.constant import load_constants
     from predictor.protocol.evaluation import all_way_task
     from predictor.protocol.head import head_for, read_head
 
@@ -157,15 +163,27 @@ def baselines(
         return []
     given = None if head is None else head_for(read_head(head), categories.base, task.train.dim)
     setting = Setting(task.train, categories, given, runs, seed)
+    constants = load_constants(runs)
     found = []
     for entry in make_baselines([name.strip() for name in names.split(",")], setting):
         own = task
         if entry.store is not None:
             other = actstore.open(entry.store)
             parts = [other[part.name] if part.name in other.splits else part for part in (task.train, task.test)]
-            own = all_way_task(parts[0], parts[1], categories)
+            own = replace(all_way_task(parts[0], parts[1], categories), without=task.without)
+        else:
+            attach_constants(entry.method, constants, setting)
         found.append((entry.method, own))
     return found
+
+
+def calibrations_of(trained: list[TrainedPhi], methods: str, runs: Path) -> list[Constant | Calibration]:
+    """All constants that rows of the table may have."""
+    from predictor.phi.calibration_file import load_calibrations
+    from predictor.protocol.constant import load_constants
+
+    ours = [fit for one in trained for fit in load_calibrations(one.path.parent)]
+    return [*ours, *([] if methods == "none" else load_constants(runs))]
 
 
 def predictors(
@@ -185,7 +203,7 @@ def predictors(
         found.append((PredictedParameters(one.phi, means, way, bias, variant), task))
         if novel_bias is None and (fits := load_calibrations(one.path.parent)):
             settings = {fit.shots: (fit.aggregate, fit.novel_bias) for fit in fits}
-            found.append((Calibrated(one.phi, means, settings), task))
+            found.append((Calibrated(one.phi, means, settings, fits[0].fitted_on), task))
     return found
 
 

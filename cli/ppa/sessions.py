@@ -10,7 +10,8 @@ import click
 
 from cli.group import emit, example, json_option
 from cli.options import chart_option, seed_option, store_option
-from cli.ppa.evaluate import agreed_categories, baselines, predictors
+from cli.ppa.constants import without_fitted_rows
+from cli.ppa.evaluate import agreed_categories, baselines, calibrations_of, predictors
 from cli.ppa.recognition import (
     require_test_split,
     say_means_are_computed,
@@ -96,14 +97,15 @@ def sessions(
             f"the backbone of {store} was trained on {len(seen):,} of the {len(categories.novel):,} categories that "
             f"sessions add, such as {seen[0]!r}; train one on the base alone with `ppa pretrain --split-file`"
         )
-    task = all_way_task(train, test, categories)
+    fits = calibrations_of(trained, methods, runs)
+    task, left_out = without_fitted_rows(all_way_task(train, test, categories), fits)
     say_means_are_computed(train)
-    contestants = [method for method, _ in baselines(methods, task, categories, head, runs, seed)]
+    contestants = shifted_too([method for method, _ in baselines(methods, task, categories, head, runs, seed)], shots)
     contestants += [method for method, _ in predictors(trained, task, "mean", None)]
     if not contestants:
         raise click.UsageError("nothing to measure: name a run with --phi, or baselines with --methods")
-    warning, provenance = seen_novel(train, categories), train.spec.provenance
-    backbone = str(provenance.get("backbone") or "not known")
+    warning = "\n".join(filter(None, (seen_novel(train, categories), left_out))) or None
+    backbone = str(train.spec.provenance.get("backbone") or "not known")
     rows = session_rows(measure(contestants, task, way, shots, draws, seed), way, shots, backbone, warning)
     text = to_markdown(rows, warning)
     if out is not None:
@@ -115,6 +117,15 @@ def sessions(
 
         save(draw_sessions(rows), chart)
     emit(rows, as_json, lambda: text)
+
+
+def shifted_too(methods: list[Method], shots: int) -> list[Method]:
+    """Each method, and once more with its constant where it has one."""
+    from predictor.protocol.method import Separable
+    from predictor.protocol.sessions import Shifted
+
+    pairs = [(one, Shifted(one, shots)) if isinstance(one, Separable) and one.constants else (one,) for one in methods]
+    return [one for pair in pairs for one in pair]
 
 
 def measure(

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Literal
 
 import torch
 from torch import Tensor
 
 from predictor.phi.network import Phi
+from predictor.protocol.constant import nearest_shots
 from predictor.protocol.method import Separable, Support
 from predictor.protocol.method_key import CALIBRATED, LABELS
 
@@ -51,19 +52,17 @@ class PredictedParameters(Separable):
 class Calibrated(PredictedParameters):
     """With the aggregate and the bias that calibration found, by number of shots."""
 
-    def __init__(self, phi: Phi, base_means: Tensor, settings: Mapping[int, tuple[Aggregate, float]]) -> None:
+    def __init__(
+        self, phi: Phi, base_means: Tensor, settings: Mapping[int, tuple[Aggregate, float]], fitted_on: str = ""
+    ) -> None:
         super().__init__(phi, base_means, variant=CALIBRATED)
+        self.fitted_on = fitted_on
         self.paper_name = self.name  # the paper calibrates nothing
         self.settings = dict(settings)
 
     def novel_scores(self, queries: Tensor, support: Support) -> Tensor:
         aggregate, bias = self.settings[nearest_shots(self.settings, support.shots)]
         return novel_scores(self.phi, queries, support.activations, aggregate) + bias
-
-
-def nearest_shots(fitted: Iterable[int], shots: int) -> int:
-    """This number of shots, or the nearest that was fitted; of two the lower."""
-    return min(fitted, key=lambda one: (abs(one - shots), one))
 
 
 def novel_scores(phi: Phi, queries: Tensor, examples: Tensor, aggregate: Aggregate) -> Tensor:

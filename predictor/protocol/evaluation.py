@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -16,7 +16,9 @@ from actstore.errors import InvalidInputError
 from actstore.split import Split
 from actstore.streams.sampling import draw_support, generator
 from predictor.protocol.category_split import CategorySplit
+from predictor.protocol.constant import nearest_shots
 from predictor.protocol.method import Method, Separable, Support
+from predictor.protocol.method_key import CALIBRATED
 from predictor.protocol.outcome import BaseSide, Outcome, Queries
 
 SIGN_ROWS = 1000
@@ -27,7 +29,8 @@ Progress = Callable[[int], None]  # draws done since the last call
 class AllWayTask:
     """Base and novel categories of a store: support comes from `train`, queries from `test`.
 
-    most: a limit on the queries of the base and of the novel categories, drawn at random; None: all.
+    most: a limit on the queries of the base and of the novel categories, drawn at random; None: all. without: rows of
+    `test` that are not asked about, such as those that constants were fitted on.
     """
 
     train: Split
@@ -35,13 +38,19 @@ class AllWayTask:
     base: tuple[str, ...]
     novel: tuple[str, ...]
     most: int | None = None
+    without: tuple[int, ...] = ()
 
     @cached_property
     def queries(self) -> Queries:
-        base_rows, base_targets = rows_of(self.test, self.base, self.most)
-        novel_rows, novel_targets = rows_of(self.test, self.novel, self.most)
+        base_rows, base_targets = self._asked(self.base)
+        novel_rows, novel_targets = self._asked(self.novel)
         rows = np.concatenate([base_rows, novel_rows])
         return Queries(take_float(self.test, rows), torch.from_numpy(base_targets), torch.from_numpy(novel_targets))
+
+    def _asked(self, names: Sequence[str]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        rows, targets = rows_of(self.test, names, self.most)
+        asked = ~np.isin(rows, self.without)
+        return rows[asked], targets[asked]
 
     def support(self, shots: int, seed: int, draw: int) -> Support:
         index = self.train.class_index
@@ -72,16 +81,31 @@ def outcomes(
     method: Method, task: AllWayTask, shots: int, draws: Iterable[int], seed: int, base: BaseSide | None = None
 ) -> Iterator[Outcome]:
     """One outcome per support draw. base: what `base_side` gave, where it was asked before."""
+    for plain, *_ in _outcomes(method, task, shots, draws, seed, base, ()):
+        yield plain
+
+
+def _outcomes(
+    method: Method,
+    task: AllWayTask,
+    shots: int,
+    draws: Iterable[int],
+    seed: int,
+    base: BaseSide | None,
+    biases: Sequence[float],
+) -> Iterator[list[Outcome]]:
+    """Per draw the outcome as it is, and one for each bias on the novel scores, which are computed once."""
     queries = task.queries
     base = base_side(method, task) if base is None else base
     for draw in draws:
         support = task.support(shots, seed, draw)
         if isinstance(method, Separable) and base is not None:
-            yield Outcome.of(base, method.novel_scores(queries.activations, support), queries)
+            novel = method.novel_scores(queries.activations, support)
+            yield [Outcome.of(base, novel + bias if bias else novel, queries) for bias in (0.0, *biases)]
         else:
             scores = method.scores(queries.activations, support)
             ours, novel = scores[:, : len(task.base)], scores[:, len(task.base) :]
-            yield Outcome.of(BaseSide.of(ours, queries), novel, queries)
+            yield [Outcome.of(BaseSide.of(ours, queries), novel, queries)]
 
 
 def base_side(method: Method, task: AllWayTask) -> BaseSide | None:
@@ -95,7 +119,8 @@ def base_side(method: Method, task: AllWayTask) -> BaseSide | None:
 class Row:
     """A line of the table: means over draws with the half-width of their 95% confidence interval.
 
-    paper_name, paper_share: the row of the paper's table to print beside it. key, variant: as in `Method`.
+    paper_name, paper_share: the row of the paper's table to print beside it. key, variant, fitted_on: as in `Method`.
+    values: of every draw, in the order of the draws, which all methods share.
     """
 
     method: str
@@ -109,6 +134,8 @@ class Row:
     key: str
     variant: str
     paper_share: str = ""
+    fitted_on: str = ""
+    values: dict[str, list[float]] = field(default_factory=dict)
 
 
 def evaluate(
@@ -119,22 +146,45 @@ def evaluate(
     seed: int = 0,
     progress: Progress | None = None,
 ) -> list[Row]:
-    """A row per number of shots, with every metric of outcome.METRICS. A method that takes no support has one row."""
+    """A row per number of shots, with every metric of outcome.METRICS, and another where the method has constants.
+
+    A method that takes no support has one row.
+    """
     base = base_side(method, task)
     rows = []
     for count, numbers in plan_draws(method, shots, draws).items():
-        measured = []
-        for outcome in outcomes(method, task, count, numbers, seed, base):
-            measured.append(outcome.metrics())
+        fitted = method.constants if base is not None else {}
+        biases = [fitted[nearest_shots(fitted, count)]] if fitted else []
+        measured: list[list[dict[str, float]]] = [[] for _ in range(1 + len(biases))]
+        for found in _outcomes(method, task, count, numbers, seed, base, biases):
+            for place, outcome in enumerate(found):
+                measured[place].append(outcome.metrics())
             if progress is not None:
                 progress(1)
-        mean = {name: float(np.mean([one[name] for one in measured])) for name in measured[0]}
-        interval = {name: half_width([one[name] for one in measured]) for name in measured[0]}
         label = str(count) if method.uses_support else "all"
-        known = (method.paper_name or method.name, method.key or method.name, method.variant,
-                 method.paper_share or method.share)  # fmt: skip
-        rows.append(Row(method.name, method.share, label, method.finetuned, len(measured), mean, interval, *known))
+        rows += [_row(method, label, values, is_shifted=place > 0) for place, values in enumerate(measured)]
     return rows
+
+
+def _row(method: Method, shots: str, measured: Sequence[dict[str, float]], is_shifted: bool) -> Row:
+    """is_shifted: with the method's constant, which the paper has in no row."""
+    values = {name: [one[name] for one in measured] for name in measured[0]}
+    name = f"{method.name}, {CALIBRATED}" if is_shifted else method.name
+    return Row(
+        method=name,
+        share=method.share,
+        shots=shots,
+        finetuned=method.finetuned,
+        draws=len(measured),
+        mean={key: float(np.mean(found)) for key, found in values.items()},
+        interval={key: half_width(found) for key, found in values.items()},
+        paper_name=name if is_shifted else method.paper_name or name,
+        key=method.key or method.name,
+        variant=CALIBRATED if is_shifted else method.variant,
+        paper_share=method.paper_share or method.share,
+        fitted_on=method.fitted_on if is_shifted or method.variant == CALIBRATED else "",
+        values=values,
+    )
 
 
 def plan_draws(method: Method, shots: Sequence[int], draws: int) -> dict[int, range]:

@@ -7,7 +7,9 @@ An all-way task holds the base categories (C_large), which a method knows from t
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Protocol
 
 import numpy as np
@@ -41,7 +43,8 @@ class Method(ABC):
     paper's table that it answers to, where its own name says more. share: how much of D_large is in use; paper_share:
     as the paper's row has it, where that is another. finetuned: whether adapting to the novel categories trains
     anything. uses_support: False where the scores are the same for every draw. only_draw: (shots, number) of the single
-    draw that a method was trained for, where it cannot be asked about others.
+    draw that a method was trained for, where it cannot be asked about others. constants: number of shots -> what is
+    added to the novel scores in a further row, where calibration found it. fitted_on: what those were fitted on.
     """
 
     name: str
@@ -53,6 +56,8 @@ class Method(ABC):
     uses_support: bool = True
     paper_name: str | None = None
     only_draw: tuple[int, int] | None = None
+    constants: Mapping[int, float] = MappingProxyType({})
+    fitted_on: str = ""
 
     @abstractmethod
     def scores(self, queries: Tensor, support: Support) -> Tensor:

@@ -9,6 +9,7 @@ from typing import Any
 
 from predictor.protocol.evaluation import Row
 from predictor.protocol.paper import all_way_figures
+from predictor.report import paired
 
 PERCENT = ("top1_large", "top5_large", "top1_few", "top5_few")
 FURTHER = ("harmonic_mean", "joint", "delta", "ausuc")
@@ -17,6 +18,7 @@ FURTHER = ("harmonic_mean", "joint", "delta", "ausuc")
 def records(rows: Sequence[Row], warning: str | None = None) -> list[dict[str, Any]]:
     """One object per row: the columns of the paper's table, our further metrics, intervals and the paper's figures."""
     found = []
+    references = {shots: paired.reference_of(rows, shots) for shots in {row.shots for row in rows}}
     for row in rows:
         paper = all_way_figures(row.paper_name, row.paper_share or row.share, row.shots) or {}
         record: dict[str, Any] = {
@@ -29,6 +31,8 @@ def records(rows: Sequence[Row], warning: str | None = None) -> list[dict[str, A
             "draws": row.draws,
             "key": row.key,
             "variant": row.variant,
+            "fitted_on": row.fitted_on,
+            **paired.differences(row, references[row.shots]),
             **{f"paper_{name}": paper.get(name) for name in PERCENT},
         }
         if warning:
@@ -38,20 +42,29 @@ def records(rows: Sequence[Row], warning: str | None = None) -> list[dict[str, A
 
 
 def to_markdown(rows: Sequence[Row], warning: str | None = None) -> str:
-    """top-1 / top-5 with the half-width of top-1's 95% interval; the last columns are the paper's, on ImageNet."""
+    """top-1 / top-5 with the half-width of top-1's 95% interval; the last columns are the paper's, on ImageNet.
+
+    Where constants were fitted, a letter says on what. Below, differences on the same draws.
+    """
+    found = records(rows)
+    fitted = list(dict.fromkeys(record["fitted_on"] for record in found if record["fitted_on"]))
+    letters = {text: chr(ord("a") + place % 26) for place, text in enumerate(fitted)}
     lines = [
         "| method | D_large | shots | base top-1 / top-5 | novel top-1 / top-5 | harmonic mean | joint | delta | AUSUC "
-        "| paper base | paper novel |",
-        "|---|--:|--:|---|---|--:|--:|--:|--:|---|---|",
+        "| paper base | paper novel |" + (" constant |" if fitted else ""),
+        "|---|--:|--:|---|---|--:|--:|--:|--:|---|---|" + ("---|" if fitted else ""),
     ]
     lines += [
         f"| {record['method']} | {record['d_large']} | {record['shots']} "
         f"| {_pair(record, 'large')} | {_pair(record, 'few')} "
         + "".join(f"| {record[name]:.1f} " for name in FURTHER)
         + f"| {_paper(record, 'large')} | {_paper(record, 'few')} |"
-        for record in records(rows)
+        + (f" {letters.get(record['fitted_on'], '')} |" if fitted else "")
+        for record in found
     ]
-    return "\n".join([*lines, *(["", warning] if warning else [])])
+    notes = [f"constant {letter}: fitted on {text}" for text, letter in letters.items()]
+    notes += [warning] if warning else []
+    return "\n".join([*lines, *paired.to_markdown(found), *(["", *notes] if notes else [])])
 
 
 def to_csv(rows: Sequence[Row], warning: str | None = None) -> str:

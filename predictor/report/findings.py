@@ -71,9 +71,12 @@ def describe_harmonic(records: Sequence[Record], shots: str = "1") -> str | None
 
 
 def compare(ours: Record, other: Record, key: str) -> Standing:
-    """Level where the means differ by less than both 95% intervals together (the root of the sum of squares)."""
+    """Level where the 95% interval of the difference on the same draws holds 0; without one, where the means differ by
+    less than both intervals together (the root of the sum of squares)."""
     noise = hypot(ours.get(f"{key}_ci95") or 0.0, other.get(f"{key}_ci95") or 0.0)
     difference = float(ours[key]) - float(other[key])
+    if other.get("against") == ours["method"] and other.get(f"{key}_difference") is not None:
+        difference, noise = -float(other[f"{key}_difference"]), float(other[f"{key}_difference_ci95"])
     if abs(difference) <= noise:
         return "level"
     return "ahead" if difference > 0 else "behind"

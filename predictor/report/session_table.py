@@ -25,7 +25,7 @@ def session_rows(
             "method": result.method.name, "d_large": result.method.share, "backbone": backbone, "way": way,
             "shots": shots, "draws": len(result.figures[ACCURACY]), "categories": list(result.categories),
             **{name: mean_over_draws(result.figures[name]) for name in MEASURES},
-            "key": result.method.key, "variant": result.method.variant,
+            "key": result.method.key, "variant": result.method.variant, "fitted_on": result.method.fitted_on,
         }  # fmt: skip
         for name in (ACCURACY, HARMONIC):
             for what, values in (("average", result.averages(name)), ("last", result.last(name))):
@@ -70,6 +70,8 @@ def to_markdown(rows: Sequence[Row], warning: str | None = None) -> str:
         f"\ncolumns: categories known; {first['way']} new ones a session from {first['shots']} examples, no training "
         f"in a session, {first['draws']} draws; network: {first['backbone']}"
     ]
+    fitted = dict.fromkeys(row["fitted_on"] for row in ours if row["fitted_on"])
+    notes += [f"constants fitted on {text}" for text in fitted]
     if others:
         notes.append("published: " + "; ".join(f"{row['method']}: {row['source']}" for row in others))
     return "\n".join([*lines, *notes, *([warning] if warning else [])])

@@ -43,7 +43,49 @@ def test_with_the_networks_own_classifier(here: Path, ppa: Run) -> None:
     (fit,) = json.loads(
         ppa("calibrate", "--phi", "runs/phi1", "--head", "head.npz", "--tasks", 2, "--shots", 1, "--json").stdout
     )
-    assert fit["fitted_on"] == "2 tasks of base categories as stand-ins, the classifier's rows taken out"
+    taken = "2 tasks of base categories as stand-ins, the classifier's rows taken out"
+    assert fit["fitted_on"] == f"{taken}; training rows"  # a fifth of four rows is too few to show and ask about
+
+
+def test_baselines_are_calibrated_by_the_same_procedure(here: Path, ppa: Run, make_activations: Any) -> None:
+    """On rows of val, which are then left out of the test; each calibrated row says what its constant was fitted on."""
+    splits = {"train": make_activations(12, 0), "val": make_activations(20, 1)}
+    store = actstore.from_arrays(Path("y.zarr"), splits, classes=[f"c{number}" for number in range(10)])
+    given = ("--store", store.path, "--split-file", "split.json")
+    ppa("baseline", "head", *given, "--epochs", 1)
+    ppa("baseline", "triplet", *given, "--steps", 2)
+    ppa("train", "--phi", "phi2", *given, "--epochs", 1, "--batches", 2, "--out", "runs/y")
+    plain = json.loads(ppa("eval", *given, "--methods", "class-mean", "--draws", 2, "--shots", 1, "--json").stdout)
+    assert plain[0]["fitted_on"] == ""
+    found = json.loads(ppa("calibrate", "--methods", "all", *given, *FAST, "--json").stdout)
+    assert {one["key"] for one in found} == {"nn", "triplet", "child", "imprint", "imprint-base-rows", "class-mean"}
+    assert {(one["key"], one["share"], one["shots"]) for one in found} >= {("nn", "1%", 2), ("triplet", "100%", 1)}
+    assert all(one["harmonic_mean"] >= one["uncalibrated"] for one in found)
+    assert {one["held_out"] for one in found} == {0.2}
+    assert (
+        "constants.json exists; replace it with --force" in ppa("calibrate", "--methods", "all", *given, code=1).stderr
+    )
+    (fit, *_) = json.loads(ppa("calibrate", "--phi", "runs/y", "--store", store.path, *FAST, "--json").stdout)
+    assert fit["held_out_of"] == store["val"].content
+    arguments = ("eval", "--phi", "runs/y", "--store", store.path, "--methods", "nn,class-mean,child", "--shots", 1)
+    rows = json.loads(ppa(*arguments, "--draws", 3, "--json").stdout)
+    by_name = {(row["method"], row["d_large"]): row for row in rows}
+    for name, share in (("NN+Cosine", "1%"), ("Nearest class mean", "100%"), ("Learning like a Child", "100%")):
+        row, shifted = by_name[name, share], by_name[f"{name}, calibrated", share]
+        assert shifted["ausuc"] == row["ausuc"]
+        assert (shifted["variant"], shifted["paper_top1_few"]) == ("calibrated", None)
+        assert "20% of the base rows of val" in shifted["fitted_on"]
+        assert shifted["against"] == "phi2, calibrated"
+    assert by_name["phi2, calibrated", "100%"]["against"] is None
+    assert "28 rows of the base in val: no method is tested on those" in rows[0]["warning"]  # 4 of each of 7
+    gap = by_name["Nearest class mean", "100%"]["ausuc_difference"]
+    means = [by_name[name, "100%"]["ausuc"] for name in ("Nearest class mean", "phi2, calibrated")]
+    assert gap == pytest.approx(means[0] - means[1], abs=0.02)
+    text = ppa(*arguments, "--draws", 3).stdout
+    assert "Less phi2, calibrated, on the same draws" in text
+    assert "constant a: fitted on 3 tasks of base categories as stand-ins" in text
+    ran = json.loads(ppa("sessions", *given, "--way", 2, "--shots", 2, "--draws", 2, "--json").stdout)
+    assert [row["method"] for row in ran] == ["Nearest class mean", "Nearest class mean, calibrated"]
 
 
 def test_a_classifier_is_set_as_fitted_for_its_examples(here: Path, ppa: Run, classifier: Path) -> None:

@@ -49,7 +49,7 @@ def test_a_table_in_three_forms(here: Path, ppa: Run) -> None:
 
     shown = ppa(*arguments, "--out", "t.md").stdout
     assert Path("t.md").read_text() == shown
-    assert len(shown.splitlines()) == 2 + 12
+    assert len(shown.splitlines()) == 2 + 12 + 5 + 10  # then the differences to phi2, of all others
     assert f"| phi2 | 100% | 1 | {found[5]['top1_large']:.2f} ± " in shown
 
 
@@ -141,11 +141,12 @@ def test_child_says_which_share_of_d_large_it_read(
     here: Path, ppa: Run, make_activations: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from baselines import large_sample
+    from predictor.protocol.stand_ins import as_they_are
 
     ppa("baseline", "head", "--store", "x.zarr", "--split-file", "split.json", "--epochs", 1)
     arguments = ("eval", "--methods", "child,finetune", *FAST, "--json")
     assert {row["d_large"] for row in json.loads(ppa(*arguments).stdout)} == {"100%"}
-    monkeypatch.setattr(large_sample.LargeSample.__init__, "__defaults__", (0, 42))  # of 84 rows
+    monkeypatch.setattr(large_sample.LargeSample.__init__, "__defaults__", (0, 42, as_they_are))  # of 84 rows
     rows = json.loads(ppa(*arguments).stdout)
     assert {row["d_large"] for row in rows} == {"50%"}
     assert {row["paper_top1_few"] for row in rows if row["shots"] == "1"} == {2.90, 2.82}  # of all of D_large

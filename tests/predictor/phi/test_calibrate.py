@@ -14,13 +14,14 @@ from hypothesis import strategies as st
 import actstore
 from actstore.errors import DamagedError, InvalidInputError
 from actstore.streams.sampling import draw_support
-from predictor.phi.calibration import Calibration, calibrate, choose_for, choose_stand_ins, discriminants, fit_bias
+from predictor.phi.calibration import Calibration, calibrate, choose_for, fit_bias
 from predictor.phi.calibration_file import NAME, load_calibrations, save_calibrations
 from predictor.phi.network import Phi
 from predictor.phi.recogniser import novel_scores
 from predictor.protocol.category_split import CategorySplit
 from predictor.protocol.evaluation import class_means
 from predictor.protocol.outcome import Outcome
+from predictor.protocol.stand_ins import choose_stand_ins, discriminants
 
 pytestmark = pytest.mark.numeric
 
@@ -114,7 +115,7 @@ def test_on_validation_categories_against_a_plain_loop(
     for _ in range(3):
         plain.add(held.base, held.validation)
     plain.check(fit)
-    assert fit.fitted_on == "3 validation categories, 3 draws"
+    assert fit.fitted_on == "3 validation categories, 3 draws; base queries: training rows"
 
 
 def test_on_stand_ins_against_a_plain_loop(
@@ -196,12 +197,12 @@ def test_it_helps_and_says_where_it_was_fitted(
     assert fit.novel_bias > 0
     assert fit.harmonic_mean > fit.uncalibrated
     assert fit.aggregate == "max"
-    assert fit.fitted_on == "5 tasks of base categories as stand-ins, linear discriminants taken out"
+    assert fit.fitted_on == "5 tasks of base categories as stand-ins, linear discriminants taken out; training rows"
     assert fit.curve.keys() == {"bias", "base", "novel"}
     assert np.all(np.diff(fit.curve["base"]) <= 0)
     assert np.all(np.diff(fit.curve["novel"]) >= 0)
     (with_head,) = calibrate(phi, store["train"], categories, [1], head, tasks=5)
-    assert with_head.fitted_on.endswith("the classifier's rows taken out")
+    assert with_head.fitted_on.endswith("the classifier's rows taken out; training rows")
     assert with_head.novel_bias != fit.novel_bias
 
 
