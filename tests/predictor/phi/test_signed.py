@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 import actstore
 from predictor.classifier.classifier import Classifier
 from predictor.classifier.classifier_file import load_classifier, save_classifier
-from predictor.phi import calibration
 from predictor.phi.calibration import calibrate
 from predictor.phi.channel_impacts import analyse
 from predictor.phi.network import Phi, PhiSpec, build_phi
 from predictor.phi.recogniser import PredictedParameters
+from predictor.protocol import stand_ins
 from predictor.protocol.category_split import CategorySplit
 from predictor.protocol.evaluation import all_way_task, class_means, evaluate, is_signed
 from predictor.training.phi import train_phi
@@ -91,7 +91,7 @@ def test_training_starts_from_the_prototypes_and_keeps_them(
 def test_calibration_does_not_cut_negative_values(signed: actstore.ActivationStore) -> None:
     train = signed["train"]
     directions = torch.randn(7, 16, generator=torch.Generator().manual_seed(0))
-    change = calibration._unlearning(train, SPLIT, BASE[:2], directions)
+    change = stand_ins._unlearning(train, SPLIT, BASE[:2], directions)
     rows = torch.from_numpy(train[:50].astype(np.float32))
     changed = change(rows)
     assert (changed < 0).any()
