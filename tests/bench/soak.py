@@ -146,6 +146,16 @@ def scenarios(data: Path, bucket: str, interval: float) -> dict[str, Scenario]:
     }
 
 
+def _signalled(child: BaseProcess, number: signal.Signals) -> bool:
+    """Whether it was still there to be signalled."""
+    assert child.pid is not None
+    try:
+        os.kill(child.pid, number)
+    except ProcessLookupError:
+        return False
+    return True
+
+
 class Soak:
     def __init__(self, folder: Path, every: Mapping[str, Scenario], interval: float) -> None:
         self._folder, self._every, self._interval = folder, every, interval
@@ -165,10 +175,8 @@ class Soak:
             self._started(child)
             time.sleep(random.uniform(0, 1) ** 0.7 * self._whole[name])
             number = signal.Signals(random.choice(list(SIGNALS), p=list(SIGNALS.values())))
-            if child.is_alive():
-                at = time.monotonic()
-                assert child.pid is not None
-                os.kill(child.pid, number)
+            at = time.monotonic()
+            if _signalled(child, number):
                 child.join(PATIENCE)
                 self._settle(done, before)
                 lines = self._lines()
