@@ -149,6 +149,8 @@ def scenarios(data: Path, bucket: str, interval: float) -> dict[str, Scenario]:
 def _signalled(child: BaseProcess, number: signal.Signals) -> bool:
     """Whether it was still there to be signalled."""
     assert child.pid is not None
+    if not child.is_alive():
+        return False
     try:
         os.kill(child.pid, number)
     except ProcessLookupError:
