@@ -140,6 +140,21 @@ def _is_columns_export(path: Path) -> bool:
         return False
 
 
+def _is_findings_table(path: Path) -> bool:
+    import pyarrow
+    import pyarrow.parquet
+
+    try:
+        return list(pyarrow.parquet.read_schema(path).names)[:4] == ["kind", "leak", "split", "row"]
+    except pyarrow.ArrowException:
+        return False
+
+
+def _is_contact_sheet(path: Path) -> bool:
+    head = _head(path)
+    return head.startswith(b"<!doctype html>") and b'<meta name="generator" content="actstore audit">' in head
+
+
 def _is_tensor_export(path: Path) -> bool:
     return {"activations", "labels", "path_bytes", "path_offsets"} <= set(_header(path))
 
@@ -169,6 +184,12 @@ TABLES = {
     ".md": Kind("a table", _begins("| method")),
     ".csv": Kind("a table", _begins("method,")),
     ".json": Kind("a table", _list_of("method")),
+}
+AUDIT = Kind("an audit", _holds("audit"))
+AUDIT_SHEET = Kind("a page of `actstore audit`", _is_contact_sheet)
+AUDIT_TABLES = {
+    ".csv": Kind("the findings of an audit", _begins("kind,leak,split,row,")),
+    ".parquet": Kind("the findings of an audit", _is_findings_table),
 }
 ROWS = Kind("a list of row numbers", _is_row_list)
 ROW_ARRAY = Kind("an array of row numbers", array_of("i8", None))

@@ -14,7 +14,7 @@ import click
 from actstore.errors import ActstoreError
 
 Command = TypeVar("Command", bound=Callable[..., Any])
-_RESUMING = {"build", "import", "append", "synth", "glyphs", "pretrain", "train", "baseline", "demo"}
+_RESUMING = {"build", "import", "append", "audit", "synth", "glyphs", "pretrain", "train", "baseline", "demo"}
 
 
 class Commands(click.Group):

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 import actstore
+from actstore.audit import audit_store
 from actstore.backbones.construction import build_network
 from actstore.backbones.loading import load_backbone
 from actstore.backbones.weights import save_weights
@@ -65,6 +66,7 @@ def _store_kinds(folder: Path) -> Iterator[Kind]:
     build_levels(RowTable(train))
     for kind in ("ivf", "ivf-sq", "hnsw", "pq"):
         build_index(train, kind, lists=None if kind == "hnsw" else 4, recall=0.5).save()
+    audit_store(store)
     split = place / "train"
     found = {
         "chunk": split.glob("activations/c/*/*"),
@@ -79,6 +81,7 @@ def _store_kinds(folder: Path) -> Iterator[Kind]:
             f"index {kind}": (folder / "x.zarr.search/train").glob(f"{kind}.*")
             for kind in ("norms", "bounded", "ivf", "ivf-sq", "hnsw", "pq")
         },
+        "audit": [folder / "x.zarr.audit/audit.safetensors"],
     }
     for name, files in found.items():
         yield Kind(name, tuple(sorted(files)), lambda: _verified(place))

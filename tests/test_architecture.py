@@ -33,6 +33,7 @@ RANKS = {
         images
         backbones
         extraction
+        audit
         upkeep
         bench
     """,

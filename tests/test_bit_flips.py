@@ -14,8 +14,8 @@ from tests.bit_flips import Kind, make_kinds
 
 KINDS = (
     "chunk", "ledger", "labels", "ids", "metadata of the store", "metadata of a split", "metadata of arrays", "means",
-    "index norms", "index bounded", "index ivf", "index ivf-sq", "index hnsw", "index pq", "phi", "calibration",
-    "classifier", "checkpoint of a training", "category split", "backbone weights",
+    "index norms", "index bounded", "index ivf", "index ivf-sq", "index hnsw", "index pq", "audit", "phi",
+    "calibration", "classifier", "checkpoint of a training", "category split", "backbone weights",
     "backbone weights with a recorded hash", "head",
 )  # fmt: skip
 PLACES = 5  # of each file, beside its first and last byte

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
+from actstore.audit.kept import FILE, folder_of
 from actstore.compute.tensors import convert_into
 from actstore.errors import ActstoreError, InvalidInputError, LockedError
 from actstore.extraction.rebuild import reopen_images
@@ -27,7 +28,7 @@ from actstore.store import ActivationStore
 from actstore.tables.importing import ImportRequest, check_table, read_request
 from actstore.tables.row_source import Table
 from actstore.tables.synthetic import SyntheticSpec
-from actstore.upkeep.verify import SEARCH_FILES, Fault, readable_splits
+from actstore.upkeep.verify import AUDIT, SEARCH_FILES, Fault, readable_splits
 from actstore.writing.chunk_writer import begin_storing
 from actstore.writing.column_checks import parse_columns
 from actstore.writing.commit import describe_facts, write_facts
@@ -64,6 +65,9 @@ def _repair_one(store: ActivationStore, name: str, split: SplitSpec, fault: Faul
         if fault.array.startswith(SEARCH_FILES):
             remove(Split(store.path, name, store.spec, split), fault.array.removeprefix(SEARCH_FILES))
             return "removed: norms are computed again when asked for; build an index again with `actstore index`"
+        if fault.array == AUDIT:
+            (folder_of(store.path) / FILE).unlink(missing_ok=True)
+            return "removed: make it again with `actstore audit`"
         if fault.kind == "metadata" and fault.array in (ACTIVATIONS, *flat_layouts(split)):
             write_document(path / fault.array, expected_document(fault.array, store.spec.of_split(split), split))
             return "repaired from the metadata of its split"

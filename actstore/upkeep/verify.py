@@ -14,6 +14,7 @@ from typing import Literal
 import numpy as np
 import torch
 
+from actstore.audit.kept import damaged as audit_damage
 from actstore.compute.tensors import first_non_finite_row
 from actstore.errors import ActstoreError, DamagedError
 from actstore.layout.chunk_encoding import decode_chunk, decode_units
@@ -34,6 +35,7 @@ from actstore.store import ActivationStore
 Kind = Literal["missing", "truncated", "corrupt", "non-finite", "metadata"]
 Progress = Callable[[int], None]
 SEARCH_FILES = "search/"  # what a fault's array begins with where it lies beside the store
+AUDIT = "audit"  # a fault's array where the audit kept beside the store is damaged
 GROUP = "zarr.json"  # a fault's array where the metadata of the split itself is wrong
 
 
@@ -69,6 +71,7 @@ def verify_store(
             Fault(name, f"{SEARCH_FILES}{kept}", -1, "corrupt", said)
             for kept, said in damaged(Split(store.path, name, spec, split))
         ]
+    faults += [Fault(name, AUDIT, -1, "corrupt", said) for name in [*splits][:1] for said in audit_damage(store)]
     return [*faults, *_lost_splits(store)]
 
 

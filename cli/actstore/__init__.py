@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from actstore import __version__
+from cli.actstore.audit import audit
 from cli.actstore.bench import bench
 from cli.actstore.build import build
 from cli.actstore.export import export
@@ -40,6 +41,6 @@ def main(debug: bool) -> None:
 
 
 for command in (
-    build, glyphs, import_, append, rechunk, info, verify, means, query, search, index, export, synth, bench,
+    build, glyphs, import_, append, rechunk, info, verify, audit, means, query, search, index, export, synth, bench,
 ):  # fmt: skip
     main.add_command(command)

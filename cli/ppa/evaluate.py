@@ -12,6 +12,7 @@ import click
 from cli.group import emit, example, json_option
 from cli.options import seed_option, store_option
 from cli.ppa.constants import without_fitted_rows
+from cli.ppa.leaks import named_leaks
 from cli.ppa.recognition import (
     choose_categories,
     parse_numbers,
@@ -127,7 +128,8 @@ def evaluate(
     rows = measure(contestants, counts, draws, seed)
     if lacking := without_paper(train):
         rows = [replace(row, paper_name="") for row in rows]
-    warning = "\n".join(filter(None, (seen_novel(train, categories), lacking, left_out))) or None
+    said = (seen_novel(train, categories), named_leaks(opened, task, counts, draws, seed), lacking, left_out)
+    warning = "\n".join(filter(None, said)) or None
     if out is not None:
         text = {".md": to_markdown, ".csv": to_csv}.get(out.suffix, lambda r, w: json.dumps(records(r, w), indent=1))
         write_atomic(out, (text(rows, warning).rstrip("\n") + "\n").encode())

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from actstore.errors import InvalidInputError, MissingInputError
+from actstore.images.split_images import image_sources
 from actstore.split import Split
 from predictor.figures.channels import draw_channels
 from predictor.figures.class_map import ClassMap, make_class_map
@@ -25,7 +26,7 @@ from predictor.protocol.head import head_for, read_head
 from predictor.protocol.method_key import CALIBRATED, LABELS
 from predictor.report.run_folder import CLASS_MAP, read_records
 from predictor.report.sheet_figure import draw_sheet
-from predictor.report.support_sheet import images_of, make_sheet
+from predictor.report.support_sheet import make_sheet
 from predictor.training.run_files import read_log
 from predictor.training.trained_phi import TrainedPhi, load_phi
 
@@ -160,7 +161,7 @@ def _sheet(inputs: Inputs, out: Path) -> Figure:
     train, trained = inputs.rows(), inputs.phi("phi2", "phi1", "phi2star")
     if inputs.test is None:
         raise MissingInputError("no split val or test in the store")
-    if images_of(train) is None or images_of(inputs.test) is None:
+    if not image_sources(train) or not image_sources(inputs.test):
         raise MissingInputError("the store's rows were imported, its images are not known")
     calibrations = load_calibrations(trained.path.parent)
     how = LABELS[trained.kind] + (f", {CALIBRATED}" if calibrations else "")

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image
 
-from actstore.errors import ActstoreError
-from actstore.images.image_set import Loadable
-from actstore.images.opening import open_images
+from actstore.images.split_images import SplitImages
 from actstore.split import Split
 from actstore.streams.sampling import draw_support
 from predictor.classifier.classifier import Classifier
@@ -52,45 +48,26 @@ def make_sheet(
         fit = choose_for(calibrations, 1)
         learner.calibrate(fit.novel_bias, fit.aggregate)
     directions = unit_rows(learner.rows.weight.numpy())
-    pictures = {part.name: _items(part) for part in (train, test)}
+    pictures = {part.name: SplitImages(part) for part in (train, test)}
     found = []
     for place in np.unique(np.linspace(0, len(novel) - 1, min(rows, len(novel))).round().astype(int)).tolist():
         name = novel[place]
         similar = directions[: len(base)] @ directions[len(base) + place]
         nearest = np.argsort(-similar, kind="stable")[:NEIGHBOURS].tolist()
         row = int(test.class_index.rows(test.class_index.position(name))[0])
-        shown = [(_picture(pictures[train.name], train, int(index.rows(index.position(base[one]))[0])), base[one],
+        shown = [(_picture(pictures[train.name], int(index.rows(index.position(base[one]))[0])), base[one],
                   float(similar[one])) for one in nearest]  # fmt: skip
         found.append(
             SheetRow(
                 name,
-                _picture(pictures[train.name], train, int(support[place])),
+                _picture(pictures[train.name], int(support[place])),
                 shown,
-                _picture(pictures[test.name], test, row),
+                _picture(pictures[test.name], row),
                 learner.predict(take_float(test, np.array([row])), TOP)[0],
             )
         )
     return found
 
 
-def images_of(split: Split) -> str | None:
-    """Where a split's images came from, as `actstore build` was told; None for imported rows."""
-    source = next((one for one in reversed(split.committed.sources) if one.get("kind") == "images"), None)
-    return None if source is None else str(source["path"])
-
-
-def _items(split: Split) -> Mapping[str, Loadable]:
-    """Id -> image."""
-    source = images_of(split)
-    sets: Mapping[str, Any] = {} if source is None else open_images(source)
-    if split.name not in sets:
-        raise ActstoreError(f"the images of {split.path} are not at hand")
-    return {item.id: item for item in sets[split.name].items}
-
-
-def _picture(items: Mapping[str, Loadable], split: Split, row: int) -> Picture:
-    image = items[split.ids[row]].load()
-    short = min(image.size)
-    left, top = (image.width - short) // 2, (image.height - short) // 2
-    square = image.crop((left, top, left + short, top + short))
-    return np.asarray(square.resize((SIDE, SIDE), Image.Resampling.BICUBIC), np.uint8)
+def _picture(images: SplitImages, row: int) -> Picture:
+    return np.asarray(images.thumbnail(row, SIDE), np.uint8)

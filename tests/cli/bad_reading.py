@@ -124,3 +124,18 @@ SEARCHES: list[Case] = [
     ("actstore index x.zarr --kind ivf --dims 1", "is not in the range"),
     ("actstore index half.zarr", "is not complete; repeat the command that builds it"),
 ]
+AUDITS: list[Case] = [
+    ("actstore audit none.zarr", "none.zarr"),
+    ("actstore audit nosplit.zarr", "has no split to audit yet"),
+    ("actstore audit half.zarr", "is not complete; repeat the command that builds it"),
+    ("actstore audit x.zarr --split none", "no split 'none'"),
+    ("actstore audit x.zarr -k 0", "is not in the range"),
+    ("actstore audit x.zarr -o new.txt", "--output must end in .csv or .parquet"),
+    ("actstore audit x.zarr --sheet new.pdf", "--sheet must end in .html"),
+    ("actstore audit x.zarr -o notes.txt/new.csv", "notes.txt is no folder"),
+    ("actstore audit x.zarr --keep notes.txt", "is a file"),
+    ("actstore audit x.zarr --images none", "does not exist"),
+    ("actstore audit cutchunk.zarr", "is truncated: 513 bytes"),
+    ("actstore audit nochunk.zarr", "is missing; run `actstore verify`"),
+    ("actstore audit badlabels.zarr", "badlabels.zarr/train/labels holds no zarr.json"),
+]

@@ -1,0 +1,227 @@
+"""The audit of a store: every split with every other that can be compared with it."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from actstore.audit.kept import BLOCKS, folder_of, key_of, load_audit, save_audit
+from actstore.audit.labels import LabelScores, judge, mean_margins, robust_deviations, votes
+from actstore.audit.near_copies import LEAST_ROWS, NearCopies, find_near_copies
+from actstore.audit.neighbours import SPARE, Neighbours, find_neighbours, pieces
+from actstore.audit.outcome import Audit, Finding, Kind
+from actstore.audit.survey import Survey, copy_groups, survey, unit_rows
+from actstore.errors import InvalidInputError
+from actstore.split import Split
+from actstore.store import ActivationStore
+
+K = 10
+SAME = 1 - 1e-5  # similarity of a row that was computed twice: batches of other sizes round otherwise
+OUTLIER_ABOVE = 3.0  # robust standard deviations of the logarithm of the mean distance to the neighbours
+Progress = Callable[[int], None]  # rows done since the last call; every row is done twice
+
+
+def audit_store(
+    store: ActivationStore,
+    splits: Sequence[str] = (),
+    k: int = K,
+    folder: Path | None = None,
+    restart: bool = False,
+    progress: Progress | None = None,
+) -> Audit:
+    """Of these splits, by default all. k: neighbours that are looked at.
+
+    Kept in `folder`, by default beside the store; what is kept of the same rows and settings is not computed again,
+    and an interrupted audit goes on. restart: discard it instead.
+    """
+    if k < 1:
+        raise InvalidInputError(f"k must be a positive whole number, got {k}")
+    chosen = _in_order([store[name] for name in dict.fromkeys(splits or store.splits)])
+    if not chosen:
+        raise InvalidInputError(f"{store.path} has no split to audit yet")
+    place = folder_of(store.path) if folder is None else folder
+    contents, settings = {split.name: split.content for split in chosen}, {"k": k}
+    if restart:
+        shutil.rmtree(place / BLOCKS, ignore_errors=True)
+    elif (kept := load_audit(place)) is not None and (kept.contents, kept.settings) == (contents, settings):
+        return kept
+    parts = [_audit_group(group, k, place / BLOCKS, progress) for group in _comparable(chosen)]
+    audit = Audit(
+        contents,
+        settings,
+        [finding for part in parts for finding in part.findings],
+        {name: scores for part in parts for name, scores in part.label_scores.items()},
+        {", ".join(part.contents): part.measured for part in parts},
+        [note for part in parts for note in part.notes],
+    )
+    save_audit(place, audit)
+    shutil.rmtree(place / BLOCKS, ignore_errors=True)
+    return audit
+
+
+def _in_order(splits: Sequence[Split]) -> list[Split]:
+    """train first: what is also in another split is a leak from there."""
+    return sorted(splits, key=lambda split: (split.name != "train", not split.name.startswith("train"), split.name))
+
+
+def _comparable(splits: Sequence[Split]) -> list[list[Split]]:
+    """Splits of one length of rows and one layer of the network."""
+    groups: dict[tuple[int, str], list[Split]] = {}
+    for split in splits:
+        layers = [str(source["layer"]) for source in split.committed.sources if "layer" in source]
+        groups.setdefault((split.dim, layers[-1] if layers else ""), []).append(split)
+    return list(groups.values())
+
+
+@dataclass(frozen=True)
+class _Group:
+    """Splits one after the other: places number the rows of all of them."""
+
+    splits: Sequence[Split]
+    surveys: Sequence[Survey]
+
+    @property
+    def starts(self) -> NDArray[np.int64]:
+        return np.cumsum([0, *(len(split) for split in self.splits)])
+
+    @property
+    def labels(self) -> NDArray[np.int32]:
+        return np.concatenate([split.labels for split in self.splits])
+
+    @property
+    def is_zero(self) -> NDArray[np.bool_]:
+        return np.concatenate([one.is_zero for one in self.surveys])
+
+    def place(self, place: int) -> tuple[str, int]:
+        number = int(np.searchsorted(self.starts, place, side="right")) - 1
+        return self.splits[number].name, place - int(self.starts[number])
+
+    def slices(self) -> Iterator[tuple[str, slice]]:
+        for split, start in zip(self.splits, self.starts[:-1].tolist(), strict=True):
+            yield split.name, slice(start, start + len(split))
+
+
+def _audit_group(splits: Sequence[Split], k: int, blocks: Path, progress: Progress | None) -> Audit:
+    group = _Group(splits, [survey(split, progress) for split in splits])
+    contents, settings = {split.name: split.content for split in splits}, {"k": k}
+    first, is_zero = copy_groups(group.surveys), group.is_zero
+    found = find_neighbours(splits, is_zero, k + SPARE, blocks, key_of(contents, settings), progress)
+    # a copy of the row is reported as such, and tells nothing about what else is near
+    near = found.pick((found.places >= 0) & (first[found.places] != first[:, None]), k)
+    copies = find_near_copies(near.scores)
+    labels = _judge_labels(group, near)
+    findings = [
+        *_copies(group, first),
+        *_near_copies(group, near, copies),
+        *_suspects(group, near, labels),
+        *_outliers(group, near),
+        *(Finding("empty-row", *group.place(place)) for place in np.flatnonzero(is_zero).tolist()),
+        *_dead_features(group),
+    ]
+    measured = {
+        "rows": len(first),
+        "dim": splits[0].dim,
+        "dimension": round(copies.dimension, 3),
+        "near_copy_ratio": round(copies.ratio, 6),
+        "judged_labels": int(np.count_nonzero(labels.suggested >= 0)),
+    }
+    scores = {name: labels.score[part] for name, part in group.slices()}
+    return Audit(contents, settings, findings, scores, measured, _notes(group, copies, labels))
+
+
+def _judge_labels(group: _Group, near: Neighbours) -> LabelScores:
+    """Block by block: distances to all class means are (rows, classes)."""
+    labels, is_zero = group.labels, group.is_zero
+    counts = np.sum([one.class_counts for one in group.surveys], axis=0)
+    sums = np.sum([one.class_sums for one in group.surveys], axis=0)
+    judged = (labels >= 0) & ~is_zero & (np.count_nonzero(counts) > 1)
+    judged[judged] = counts[labels[judged]] > 1
+    margins, own, other = (np.zeros(len(labels)) for _ in range(3))
+    suggested = np.full(len(labels), -1, np.int64)
+    for split, (_, whole) in zip(group.splits, group.slices(), strict=True):
+        for part in pieces(len(split)):
+            rows = part.start + np.flatnonzero(judged[whole][part])
+            if not len(rows):
+                continue
+            at = whole.start + rows
+            units = unit_rows(split.take(rows).astype(np.float64))
+            margins[at], suggested[at] = mean_margins(units, labels[at], sums, counts)
+            places = near.places[at]
+            own[at], other[at] = votes(labels[at], np.where(places >= 0, labels[places], -1))
+    return judge(margins, own, other, suggested, judged)
+
+
+def _copies(group: _Group, first: NDArray[np.int64]) -> Iterator[Finding]:
+    for place in np.flatnonzero(first != np.arange(len(first))).tolist():
+        yield Finding("copy", *group.place(place), *group.place(int(first[place])), similarity=1.0)
+
+
+def _near_copies(group: _Group, near: Neighbours, copies: NearCopies) -> Iterator[Finding]:
+    """Each pair once, the later row first; nearest pairs first."""
+    pairs: dict[tuple[int, int], float] = {}
+    for place, column in copies.pairs.tolist():
+        other = int(near.places[place, column])
+        pairs[max(place, other), min(place, other)] = float(near.scores[place, column])
+    for (place, other), score in sorted(pairs.items(), key=lambda pair: (-pair[1], pair[0])):
+        distance, furthest = np.sqrt(2 - 2 * min(score, 1.0)), _furthest(near, place)
+        ratio = float(distance / furthest) if furthest > 0 else 0.0
+        kind: Kind = "copy" if score >= SAME else "near-copy"
+        yield Finding(kind, *group.place(place), *group.place(other), similarity=score, score=ratio)
+
+
+def _furthest(near: Neighbours, place: int) -> float:
+    scores = near.scores[place][near.places[place] >= 0]
+    return float(np.sqrt(max(0.0, 2 - 2 * float(scores[-1])))) if len(scores) else 0.0
+
+
+def _suspects(group: _Group, near: Neighbours, judged: LabelScores) -> Iterator[Finding]:
+    """The most suspect first, each with a neighbour that has the suggested label, else the nearest one."""
+    places, labels = np.flatnonzero(judged.is_suspect), group.labels
+    for place in places[np.argsort(judged.score[places], kind="stable")].tolist():
+        suggested, score = int(judged.suggested[place]), float(judged.score[place])
+        present = near.places[place] >= 0
+        column = int(np.argmax(present & (labels[near.places[place]] == suggested)))
+        other = group.place(int(near.places[place, column]))
+        similarity = float(near.scores[place, column])
+        yield Finding("suspect-label", *group.place(place), *other, similarity, score, suggested)
+
+
+def _outliers(group: _Group, near: Neighbours) -> Iterator[Finding]:
+    """The furthest from their neighbours first."""
+    present = near.places >= 0
+    counted = np.flatnonzero(present.any(axis=1))
+    if len(counted) < LEAST_ROWS:
+        return
+    distances = np.sqrt(np.maximum(2 - 2 * near.scores.astype(np.float64), 0)) * present
+    mean = distances[counted].sum(axis=1) / np.count_nonzero(present[counted], axis=1)
+    deviations = robust_deviations(np.log(np.maximum(mean, 1e-6)))
+    far = np.flatnonzero(deviations > OUTLIER_ABOVE)
+    for at in far[np.argsort(-deviations[far], kind="stable")].tolist():
+        place = int(counted[at])
+        other, similarity = group.place(int(near.places[place, 0])), float(near.scores[place, 0])
+        yield Finding("outlier", *group.place(place), *other, similarity, float(deviations[at]))
+
+
+def _dead_features(group: _Group) -> Iterator[Finding]:
+    """Of each split that is not tiny: features that have one value in all of its rows, mostly zero."""
+    for split, found in zip(group.splits, group.surveys, strict=True):
+        if len(split) >= LEAST_ROWS:
+            for feature in np.flatnonzero(found.lowest == found.highest).tolist():
+                yield Finding("dead-feature", split.name, feature, score=float(found.lowest[feature]))
+
+
+def _notes(group: _Group, copies: NearCopies, labels: LabelScores) -> list[str]:
+    names = ", ".join(split.name for split in group.splits)
+    said = []
+    if copies.dimension == 0:
+        said.append(f"{names}: too few rows to tell near copies, outliers and dead features, {LEAST_ROWS} are needed")
+    if not (group.labels >= 0).any():
+        said.append(f"{names}: no row has a label, so no label is suspect")
+    elif not (labels.suggested >= 0).any():
+        said.append(f"{names}: labels are judged where two classes have two rows each or more")
+    return said

@@ -1,0 +1,129 @@
+"""A page of thumbnails of what an audit found: one HTML file with everything in it."""
+
+from __future__ import annotations
+
+import base64
+import io
+from collections.abc import Mapping, Sequence
+from html import escape
+from importlib.resources import files
+from pathlib import Path
+
+from actstore.audit.outcome import Audit, Finding, record
+from actstore.errors import ActstoreError, InvalidInputError
+from actstore.images.split_images import SplitImages, image_sources
+from actstore.split import Split
+
+SIDE = 112  # pixels of a thumbnail
+MOST = 60  # findings of a section
+MARK = '<meta name="generator" content="actstore audit">'
+_SECTIONS = (
+    ("Leaks", "Images of one split that another split holds too. A test on them says nothing."),
+    ("Copies", "The same image twice in one split. Where the labels differ, one of them is wrong."),
+    ("Suspect labels", "Neither the neighbours nor the class means agree with the label; the most suspect first."),
+    ("Outliers", "Far from all other rows, the furthest first: often not what the data set is about."),
+    ("Empty rows", "Activations that are all zero: often a blank or broken image."),
+)
+
+
+def make_sheet(audit: Audit, splits: Mapping[str, Split], folder: Path | None = None, most: int = MOST) -> str:
+    """folder: where the ids of the rows are paths; None: the images that the splits were built from."""
+    images = {
+        name: SplitImages(split, folder) for name, split in splits.items() if folder is not None or image_sources(split)
+    }
+    if not images:
+        where = next(iter(splits.values())).store_path
+        raise InvalidInputError(
+            f"the images of {where} are not known, its rows were imported; name the folder of their ids with --images"
+        )
+    page = _Page(images, splits, most)
+    parts = [page.section(*about, found) for about, found in zip(_SECTIONS, _sorted(audit), strict=True)]
+    title = f"Audit of {next(iter(splits.values())).store_path.name}"
+    facts = ", ".join(f"{len(split):,} rows of {name}" for name, split in splits.items())
+    nothing = "" if any(parts) else "<p>Nothing was found that could be shown.</p>"
+    style = (files(__package__) / "sheet.css").read_text("utf-8")
+    return f"""<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+{MARK}
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>{escape(title)}</title>
+<link rel="icon" href="data:,">
+<style>{style}</style>
+</head>
+<body>
+<header><h1>{escape(title)}</h1><p>{escape(facts)}</p></header>
+<main>{"".join(parts)}{nothing}</main>
+</body>
+</html>
+"""
+
+
+def _sorted(audit: Audit) -> Sequence[Sequence[Finding]]:
+    """The findings of each section."""
+    pairs = [*audit.of_kind("copy"), *audit.of_kind("near-copy")]
+    return (
+        [finding for finding in pairs if finding.is_leak],
+        [finding for finding in pairs if not finding.is_leak],
+        audit.of_kind("suspect-label"),
+        audit.of_kind("outlier"),
+        audit.of_kind("empty-row"),
+    )
+
+
+class _Page:
+    def __init__(self, images: Mapping[str, SplitImages], splits: Mapping[str, Split], most: int) -> None:
+        self._images, self._splits, self._most = images, splits, most
+
+    def section(self, title: str, about: str, findings: Sequence[Finding]) -> str:
+        if not findings:
+            return ""
+        cards = "\n".join(self._card(finding) for finding in findings[: self._most])
+        shown = f"{len(findings):,}" + (f", {self._most} shown" if len(findings) > self._most else "")
+        return (
+            f"<section><h2>{escape(title)} <small>{shown}</small></h2>\n<p>{escape(about)}</p>\n"
+            f'<div class="cards">{cards}</div></section>\n'
+        )
+
+    def _card(self, finding: Finding) -> str:
+        line = record(finding, self._splits)
+        tiles = [self._tile(finding.split, finding.row, line["label"])]
+        if finding.kind in ("copy", "near-copy", "suspect-label"):
+            tiles.append(self._tile(finding.other_split, finding.other_row, self._label(finding)))
+        said = {
+            "copy": "the same",
+            "near-copy": f"similarity {finding.similarity:.4f}",
+            "suspect-label": f"perhaps {line['other_label']}",
+            "outlier": f"{finding.score:.1f} deviations off",
+            "empty-row": "all zero",
+            "dead-feature": "",
+        }[finding.kind]
+        if line["conflict"]:
+            said += ", but other labels"
+        return (
+            f'<article class="{"conflict" if line["conflict"] else ""}">'
+            f'<div class="tiles">{"".join(tiles)}</div><p>{escape(said)}</p></article>'
+        )
+
+    def _label(self, finding: Finding) -> str | None:
+        split = self._splits[finding.other_split]
+        label = int(split.labels[finding.other_row])
+        return split.classes[label] if label >= 0 else None
+
+    def _tile(self, split: str, row: int, label: str | None) -> str:
+        name = self._splits[split].ids[row]
+        caption = f"<figcaption><b>{escape(label or 'no label')}</b>{escape(split)} {row:,}</figcaption>"
+        return f'<figure title="{escape(name)}">{self._picture(split, row)}{caption}</figure>'
+
+    def _picture(self, split: str, row: int) -> str:
+        try:
+            if split not in self._images:
+                raise ActstoreError("not known")
+            image = self._images[split].thumbnail(row, SIDE)
+        except (ActstoreError, OSError):
+            return '<div class="missing">no image</div>'
+        data = io.BytesIO()
+        image.save(data, "JPEG", quality=80)
+        text = base64.b64encode(data.getvalue()).decode("ascii")
+        return f'<img alt="" width="{SIDE}" height="{SIDE}" loading="lazy" src="data:image/jpeg;base64,{text}">'

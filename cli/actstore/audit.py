@@ -1,0 +1,157 @@
+"""`actstore audit`."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from cli.group import emit, example, json_option, table
+from cli.options import store_argument
+from cli.progress import progress
+
+if TYPE_CHECKING:
+    from actstore import ActivationStore, Split
+    from actstore.audit import Audit
+    from actstore.storage.place import Place
+
+SAID = {
+    "leaks": "rows that another split holds too",
+    "copy": "rows that are another row once more, the same up to rounding",
+    "near-copy": "pairs nearer than chance has them: re-encoded, resized, cropped",
+    "suspect-label": "labels that neither neighbours nor class means agree with",
+    "outlier": "rows far from all others",
+    "empty-row": "rows of zeros",
+    "dead-feature": "features with one value in a whole split",
+}
+
+HEADERS = {
+    "copy": ["", "row", "id", "is also", "id", "label"],
+    "near-copy": ["", "similarity", "row", "id", "is near", "id", "label"],
+    "suspect-label": ["score", "row", "id", "label", "perhaps"],
+    "outlier": ["deviations", "row", "id", "label"],
+    "empty-row": ["row", "id", "label"],
+    "dead-feature": ["split", "feature", "always"],
+}
+
+
+@click.command(
+    epilog=example(
+        "actstore audit photos.zarr",
+        "actstore audit photos.zarr --output findings.csv --sheet findings.html",
+        "actstore audit imagenet.zarr --split train --split val --json",
+    )
+)
+@store_argument
+@click.option("--split", "names", multiple=True, help="Which split; may be repeated.  [default: all]")
+@click.option("-k", type=click.IntRange(1, 1000), default=10, show_default=True, help="Neighbours that are looked at.")
+@click.option("--most", type=click.IntRange(0), default=10, show_default=True, help="Findings of each kind to print.")
+@click.option("--output", "-o", type=click.Path(path_type=Path), help="Also write all findings: .csv or .parquet.")
+@click.option("--sheet", type=click.Path(path_type=Path), help="Also write a page of thumbnails, .html.")
+@click.option("--images", type=click.Path(path_type=Path, exists=True, file_okay=False),
+              help="Where the ids of imported rows are paths of images, for --sheet.")  # fmt: skip
+@click.option("--keep", type=click.Path(path_type=Path, file_okay=False),
+              help="Folder for the audit, finished or interrupted.  [default: STORE.audit beside it]")  # fmt: skip
+@click.option("--restart", is_flag=True, help="Discard an interrupted or kept audit instead of using it.")
+@json_option
+def audit(
+    store: Place, names: tuple[str, ...], k: int, most: int, output: Path | None, sheet: Path | None,
+    images: Path | None, keep: Path | None, restart: bool, as_json: bool,
+) -> None:  # fmt: skip
+    """Name what STORE should not hold: copies and near copies, within a split and across (a test image that is in
+    train is a leak), suspect labels, outliers, rows of zeros and dead features.
+
+    By exact nearest neighbours, all splits together. Kept beside STORE: repeated, it is read; interrupted, it goes on;
+    of older rows, it is made again. `ppa eval` names the leaks.
+    """
+    import actstore
+    from actstore.audit import audit_store
+    from actstore.audit.listing import write_findings
+    from actstore.audit.sheet import make_sheet
+    from actstore.storage.atomic_file import write_atomic
+
+    opened = actstore.open(store)
+    _claim(opened, output, sheet, keep)
+    begin = time.perf_counter()
+    chosen = names or tuple(opened.splits)
+    rows = sum(opened.splits[name].rows for name in set(chosen) if name in opened.splits)
+    with progress("audit", 2 * rows) as bar:  # one pass over the rows, and the neighbours of each
+        found = audit_store(opened, names, k, keep, restart, bar.update)
+    splits = {name: opened[name] for name in found.contents}
+    if output is not None:
+        write_findings(found, splits, output)
+    if sheet is not None:
+        write_atomic(sheet, make_sheet(found, splits, images).encode())
+    seconds = time.perf_counter() - begin
+    emit(_result(found, splits, store, seconds), as_json, lambda: _text(found, splits, store, most, seconds))
+
+
+def _claim(opened: ActivationStore, output: Path | None, sheet: Path | None, keep: Path | None) -> None:
+    from actstore.audit.kept import FILE
+    from actstore.audit.listing import ENDINGS
+    from cli.filekinds import AUDIT, AUDIT_SHEET, AUDIT_TABLES
+    from cli.outputs import claim, claim_folder, sources_of
+
+    if output is not None and output.suffix not in ENDINGS:
+        raise click.UsageError(f"--output must end in {' or '.join(ENDINGS)}, got {output}")
+    if sheet is not None and sheet.suffix != ".html":
+        raise click.UsageError(f"--sheet must end in .html, got {sheet}")
+    inputs = [path for name in opened.splits for path in sources_of(opened[name])]
+    outputs = [] if output is None else [(output, AUDIT_TABLES[output.suffix])]
+    claim(*outputs, (sheet, AUDIT_SHEET), inputs=inputs)
+    if keep is not None:
+        claim_folder(keep, [(FILE, AUDIT)], inputs)
+
+
+def _result(found: Audit, splits: dict[str, Split], store: Place, seconds: float) -> dict[str, Any]:
+    from actstore.audit.outcome import record
+
+    return {
+        "store": str(store),
+        "splits": {name: len(split) for name, split in splits.items()},
+        "summary": found.summary(),
+        "settings": dict(found.settings),
+        "measured": dict(found.measured),
+        "notes": list(found.notes),
+        "seconds": seconds,
+        "findings": [record(finding, splits) for finding in found.findings],
+    }
+
+
+def _text(found: Audit, splits: dict[str, Split], store: Place, most: int, seconds: float) -> str:
+    rows = sum(len(split) for split in splits.values())
+    counts = found.summary()
+    parts = [f"{store}: {rows:,} rows of {', '.join(splits)}, {seconds:.1f} s", ""]
+    parts.append(table(["found", "", "what"], [[name, count, SAID[name]] for name, count in counts.items()]))
+    for kind in HEADERS:
+        parts += _listing(found, splits, kind, most)
+    return "\n".join([*parts, *(f"\nnote: {note}" for note in found.notes)])
+
+
+def _listing(found: Audit, splits: dict[str, Split], kind: Any, most: int) -> list[str]:
+    """The first findings of a kind; leaks before what is within a split."""
+    from actstore.audit.outcome import record
+
+    findings = sorted(found.of_kind(kind), key=lambda finding: not finding.is_leak)
+    if not findings or not most:
+        return []
+    lines = [list(map(str, _cells(record(finding, splits)))) for finding in findings[:most]]
+    more = f", {most} of {len(findings):,} (--most, or --output for all)" if len(findings) > most else ""
+    return ["", f"{kind}{more}", table(HEADERS[kind], lines)]
+
+
+def _cells(line: dict[str, Any]) -> list[Any]:
+    """What HEADERS names."""
+    here, label = [f"{line['split']}/{line['row']}", line["id"]], line["label"] or ""
+    there = [f"{line['other_split']}/{line['other_row']}", line["other_id"]]
+    if line["kind"] in ("copy", "near-copy"):
+        clash = f"labels differ: {line['label']}, {line['other_label']}" if line["conflict"] else label
+        similar = [f"{line['similarity']:.4f}"] if line["kind"] == "near-copy" else []
+        return ["leak" if line["leak"] else "", *similar, *here, *there, clash]
+    if line["kind"] == "suspect-label":
+        return [f"{line['score']:.2f}", *here, label, line["other_label"]]
+    if line["kind"] == "outlier":
+        return [f"{line['score']:.2f}", *here, label]
+    return [line["split"], line["row"], f"{line['score']:g}"] if line["kind"] == "dead-feature" else [*here, label]

@@ -1,0 +1,63 @@
+"""What an audit of the store says about support and test images: a warning where some are the same."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from cli.ppa.recognition import note
+
+if TYPE_CHECKING:
+    from actstore import ActivationStore
+    from actstore.audit import Finding
+    from predictor.protocol.evaluation import AllWayTask
+
+
+def named_leaks(store: ActivationStore, task: AllWayTask, shots: Sequence[int], draws: int, seed: int) -> str | None:
+    """A line for the table; None without an audit beside the store, or where it found none among the images tested.
+
+    An audit of other rows than the store holds now is named on stderr, and not used.
+    """
+    from actstore.audit import kept_audit
+    from actstore.errors import DamagedError, InvalidInputError
+    from predictor.protocol.evaluation import rows_of
+
+    train, test = task.train, task.test
+    try:
+        audit = kept_audit(store, train.name, test.name)
+    except (DamagedError, InvalidInputError) as error:
+        note(f"leaks are not named: {error}")
+        return None
+    if audit is None:
+        return None
+    tested = set(rows_of(test, [*task.base, *task.novel])[0].tolist())
+    pairs = {_rows(leak, test.name): leak for leak in audit.leaks(train.name, test.name)}
+    leaks = [pair for pair in pairs if pair[0] in tested]
+    if not leaks:
+        return None
+    drawn = _drawn(task, max(shots), draws, seed)
+    rows, supported = {row for row, _ in leaks}, {row for row, other in leaks if other in drawn}
+    first, other = leaks[0]
+    what = "test image is" if len(rows) == 1 else "test images are"
+    return (
+        f"WARNING: {len(rows):,} {what} also in {train.name}, {len(supported):,} of them as support drawn here; "
+        f"{test.name} {test.ids[first]} = {train.name} {train.ids[other]}"
+        + (f" and {len(leaks) - 1:,} more" if len(leaks) > 1 else "")
+        + f"; `actstore audit {store.path}` lists them"
+    )
+
+
+def _rows(leak: Finding, test: str) -> tuple[int, int]:
+    """(test row, train row)."""
+    return (leak.row, leak.other_row) if leak.split == test else (leak.other_row, leak.row)
+
+
+def _drawn(task: AllWayTask, shots: int, draws: int, seed: int) -> set[int]:
+    """All rows that are support in one of the draws; fewer shots draw the first of these."""
+    import numpy as np
+
+    from actstore.streams.sampling import draw_support
+
+    index = task.train.class_index
+    labels = np.array([index.position(name) for name in task.novel], np.int64)
+    return {row for draw in range(draws) for row in draw_support(index, labels, shots, seed, draw).ravel().tolist()}
