@@ -15,6 +15,10 @@ class InvalidInputError(ActstoreError, ValueError):
     """Rows, labels, ids or arguments that the store refuses."""
 
 
+class OtherVersionError(InvalidInputError):
+    """Derived data in the format of another version; it can be made again."""
+
+
 class RowRangeError(InvalidInputError, IndexError):
     """A row id outside of the split."""
 

@@ -187,6 +187,10 @@ class Split:
         vectors: Any,
         k: int = 10,
         *,
+        classes: Sequence[str | int] | None = None,
+        path_glob: str | None = None,
+        rows: Any = None,
+        where: str | Sequence[str] | None = None,
         exact: bool = True,
         method: str = "auto",
         metric: str = "cosine",
@@ -194,14 +198,17 @@ class Split:
     ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
         """The k nearest rows of each of vectors (n, dim) -> scores (n, k) descending, rows (n, k).
 
-        Equal scores are ordered by row. exact=False, or a method such as "ivf", asks the index that
-        `actstore index` built; see search/__init__.py for the methods.
+        Equal scores are ordered by row. classes, path_glob, rows and where limit the rows as in `query`.
+        exact=False, or a method such as "ivf", asks the index that `actstore index` built; see search/__init__.py for
+        the methods.
         """
         from actstore.search import search
 
+        filters = (classes, path_glob, rows, where)
+        chosen = None if all(one is None for one in filters) else self.query(*filters)
         if not exact and method == "auto":
             method = "approximate"
-        return search(self, vectors, k, method=method, metric=metric, device=device)
+        return search(self, vectors, k, rows=chosen, method=method, metric=metric, device=device)
 
     def statistics(self, progress: Any = None) -> ClassStatistics:
         """Count, mean and variance of every class, cached in the store under the hash of the content."""

@@ -4,7 +4,8 @@ ExactSearch      all products, on the CPU
 BoundedSearch    all products avoided where leading coordinates suffice (bounded.py); exact
 ApproximateSearch, build_index   faiss (approximate.py, indexing.py)
 GpuSearch        faiss on a GPU (gpu.py); exact
-Each has `search(vectors, k) -> scores (n, k) float32, rows (n, k) int64`.
+Each has `search(vectors, k, rows) -> scores (n, k) float32, rows (n, k) int64`; rows limits it to some. Rows that
+were appended since an index was built are searched exactly beside it.
 
 Imports the store and what stands above it. faiss lives here.
 """
@@ -13,12 +14,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Protocol
 
-from actstore.errors import ActstoreError, InvalidInputError
+from actstore.errors import ActstoreError, InvalidInputError, OtherVersionError
 from actstore.search.bounded import BoundedSearch
 from actstore.search.exact import ExactSearch
 from actstore.search.kept_files import folder
 from actstore.search.queries import parse_metric
 from actstore.search.ranking import Neighbours
+from actstore.search.selection import Rows
 from actstore.search.table import RowTable
 from actstore.spec import INDEX_KINDS, SEARCH_METHODS
 
@@ -29,18 +31,31 @@ __all__ = ["BoundedSearch", "Engine", "ExactSearch", "Neighbours", "RowTable", "
 
 
 class Engine(Protocol):
-    def search(self, vectors: Any, k: int = 10) -> Neighbours: ...
+    def search(self, vectors: Any, k: int = 10, rows: Rows | None = None) -> Neighbours: ...
 
 
 def search(
-    split: Split, vectors: Any, k: int = 10, *, method: str = "auto", metric: str = "cosine", device: str = "cpu"
+    split: Split,
+    vectors: Any,
+    k: int = 10,
+    *,
+    rows: Rows | None = None,
+    method: str = "auto",
+    metric: str = "cosine",
+    device: str = "cpu",
 ) -> Neighbours:
-    """The k nearest rows of each of vectors (n, dim). Engines stay with the split, ready for the next search."""
+    """The k nearest rows of each of vectors (n, dim), or the nearest of some rows, ascending and distinct.
+
+    Engines stay with the split, ready for the next search."""
+    if rows is not None and not len(rows):
+        raise InvalidInputError(
+            f"no row of split {split.name!r} of {split.store_path} satisfies every filter; leave one out"
+        )
     engines: dict[Any, Engine] = vars(split).setdefault("_engines", {})
     key = (method, metric, device)
     if key not in engines:
         engines[key] = open_engine(split, method, metric, device)
-    return engines[key].search(vectors, k)
+    return engines[key].search(vectors, k, rows)
 
 
 def open_engine(split: Split, method: str = "auto", metric: str = "cosine", device: str = "cpu") -> Engine:
@@ -59,13 +74,14 @@ def open_engine(split: Split, method: str = "auto", metric: str = "cosine", devi
         from actstore.search.approximate import ApproximateSearch
 
         return ApproximateSearch.load(split, _built_kind(split) if method == "approximate" else method)
-    if method == "bounded":
-        return BoundedSearch(split)
-    if method == "auto" and chosen == "cosine" and (folder(split) / "bounded.json").exists():
+    if method == "bounded" or (method == "auto" and chosen == "cosine" and (folder(split) / "bounded.json").exists()):
         try:
             return BoundedSearch(split)
-        except ActstoreError:  # of older content: the same answers take longer
+        except OtherVersionError:  # `remarks` says so: the same answers take longer
             pass
+        except ActstoreError:
+            if method == "bounded":
+                raise
     return ExactSearch(split, chosen)
 
 

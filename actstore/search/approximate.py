@@ -18,14 +18,18 @@ from torch import Tensor
 
 from actstore.compute.threads import worker_threads
 from actstore.errors import DamagedError, InvalidInputError
+from actstore.search.exact import ExactSearch
 from actstore.search.kept_files import find, publish
 from actstore.search.queries import parse_k, parse_vectors, unit
-from actstore.search.ranking import Neighbours, Pairs, rank, thin_out
+from actstore.search.ranking import Neighbours, Pairs, join, rank, thin_out
+from actstore.search.selection import Mask, Rows, mask_of
 from actstore.search.table import RowTable
 from actstore.spec import INDEX_KINDS, IndexKind
 
 if TYPE_CHECKING:
     from actstore.split import Split
+
+_FEW, _FEW_SHARE = 10_000, 0.02  # rows that are searched exactly, rather than looked for in an index of all
 
 
 @dataclass(frozen=True)
@@ -33,6 +37,8 @@ class IndexSettings:
     """dims: leading coordinates in use. lists: cells of the inverted file (not for hnsw). effort: cells visited by a
     query, or hnsw's efSearch. refine: rows per query that are scored from the store. links: of hnsw's graph.
     recall: share of held-out queries whose nearest row was found, out of `queries`, at this effort.
+    held_out: rows that came last, after the recall was measured without them. extended: of each extension, how many
+    rows there were before, and its held-out rows.
     """
 
     kind: IndexKind
@@ -43,16 +49,21 @@ class IndexSettings:
     links: int = 32
     recall: float = float("nan")
     queries: int = 0
-    held_out: tuple[int, ...] = ()  # rows that came last, after the recall was measured without them
+    held_out: tuple[int, ...] = ()
+    extended: tuple[tuple[int, tuple[int, ...]], ...] = ()
 
 
 class ApproximateSearch:
     """An index in memory over a split or tensor; `load` reads the one beside a split."""
 
-    def __init__(self, rows: Split | Tensor | Any, index: Any, settings: IndexSettings) -> None:
+    def __init__(
+        self, rows: Split | Tensor | Any, index: Any, settings: IndexSettings, covered: int | None = None
+    ) -> None:
+        """covered: how many rows the index is of, the first ones; all by default."""
         self.table = rows if isinstance(rows, RowTable) else RowTable(rows)
         self.index, self.settings = index, settings
-        self.order = row_order(len(self.table), settings.held_out)
+        self.covered = len(self.table) if covered is None else covered
+        self.order = row_order(self.covered, settings)
         self._lock = threading.Lock()
 
     @classmethod
@@ -64,10 +75,11 @@ class ApproximateSearch:
                 f"split {split.name!r} of {split.store_path} has no {kind} index; "
                 f"build it with `actstore index {split.store_path} --split {split.name} --kind {kind}`"
             )
-        path, stored = found
+        path, stored, covered = found
         try:
-            settings = IndexSettings(**{**stored, "held_out": tuple(stored["held_out"])})
-            return cls(split, faiss.read_index(str(path)), settings)
+            extended = tuple((int(rows), tuple(held)) for rows, held in stored.get("extended", ()))
+            settings = IndexSettings(**{**stored, "held_out": tuple(stored["held_out"]), "extended": extended})
+            return cls(split, faiss.read_index(str(path)), settings, covered)
         except (RuntimeError, TypeError, KeyError) as error:
             reason = str(error).partition("\n")[0]
             raise DamagedError(f"{path} cannot be read ({reason}); build the index again") from error
@@ -77,7 +89,8 @@ class ApproximateSearch:
         split = self.table.split
         if split is None:
             raise InvalidInputError("an index over a tensor has no store to be saved beside; search a split instead")
-        settings = {**asdict(self.settings), "held_out": list(self.settings.held_out)}
+        extended = [[rows, list(held)] for rows, held in self.settings.extended]
+        settings = {**asdict(self.settings), "held_out": list(self.settings.held_out), "extended": extended}
         return publish(
             split, self.settings.kind, ".faiss", settings, lambda path: faiss.write_index(self.index, str(path))
         )
@@ -89,29 +102,43 @@ class ApproximateSearch:
         faiss.write_index(self.index, writer)
         return int(writer.data.size())
 
-    def search(self, vectors: Any, k: int = 10, effort: int | None = None) -> Neighbours:
-        """(n, dim) -> scores (n, k) float32 descending, rows (n, k) int64."""
+    def search(self, vectors: Any, k: int = 10, rows: Rows | None = None, *, effort: int | None = None) -> Neighbours:
+        """(n, dim) -> scores (n, k) float32 descending, rows (n, k) int64. Few rows are searched exactly."""
         queries = parse_vectors(vectors, self.table.dim)
-        k = parse_k(k, len(self.table))
+        k = parse_k(k, len(self.table) if rows is None else len(rows))
+        indexed = self.covered if rows is None else int(np.searchsorted(rows, self.covered))
+        if indexed < k or (rows is not None and indexed < max(_FEW, _FEW_SHARE * self.covered)):
+            return ExactSearch(self.table).search(queries, k, rows)
         self.table.lengths()
+        mask = None if rows is None else mask_of(rows, len(self.table))
         with worker_threads() as workers:
-            return self._search(queries, k, effort or self.settings.effort, workers)
+            found = self._search(queries, k, effort or self.settings.effort, workers, mask)
+        return ExactSearch(self.table).search(queries, k, rows) if found is None else found
 
-    def _search(self, queries: Tensor, k: int, effort: int, workers: int) -> Neighbours:
+    def _search(self, queries: Tensor, k: int, effort: int, workers: int, mask: Mask | None) -> Neighbours | None:
+        """None where the index does not find enough of the rows in the mask."""
         directions = unit(queries)
-        proposed = self._propose_enough(directions, k, effort, workers)
+        proposed = self._propose_enough(directions, k, effort, workers, mask)
+        if proposed is None:
+            return None
         owner, place = np.nonzero(proposed >= 0)
-        rows = self.order[proposed[owner, place]]
-        pairs = thin_out(self.table, directions, Pairs(rows, owner, np.empty(0, np.float32)), k)
-        return rank(self.table, queries, pairs, k, "cosine")
+        pairs = Pairs(self.order[proposed[owner, place]], owner, np.zeros(len(owner), np.float32))
+        if self.covered < len(self.table):  # appended since
+            found = ExactSearch(self.table).candidates(queries, k, workers, mask, self.covered)
+            pairs = join([pairs, found])
+        return rank(self.table, queries, thin_out(self.table, directions, pairs, k), k, "cosine")
 
-    def _propose_enough(self, directions: Tensor, k: int, effort: int, workers: int) -> NDArray[np.int64]:
+    def _propose_enough(
+        self, directions: Tensor, k: int, effort: int, workers: int, mask: Mask | None
+    ) -> NDArray[np.int64] | None:
         """At least k positions for each query: cells may be empty or small, then more of them are visited."""
         count = max(k, self.settings.refine)
-        proposed = self.propose(directions, count, effort, workers)
+        proposed = self.propose(directions, count, effort, workers, mask)
         while (missing := np.flatnonzero((proposed >= 0).sum(1) < k)).size and effort < self.most_effort:
             effort = min(self.most_effort, 2 * effort)
-            proposed[missing] = self.propose(directions[missing], count, effort, workers)
+            proposed[missing] = self.propose(directions[missing], count, effort, workers, mask)
+        if missing.size and mask is not None:
+            return None
         if missing.size:
             raise InvalidInputError(
                 f"the {self.settings.kind} index finds fewer than {k} rows for query {missing[0]}; search exactly"
@@ -120,21 +147,31 @@ class ApproximateSearch:
 
     @property
     def most_effort(self) -> int:
-        return max(2048, len(self.table)) if self.settings.kind == "hnsw" else self.settings.lists
+        return max(2048, self.covered) if self.settings.kind == "hnsw" else self.settings.lists
 
-    def propose(self, directions: Tensor, count: int, effort: int, workers: int) -> NDArray[np.int64]:
-        """(n, dim) unit vectors -> (n, count) positions in the index, -1 where it found fewer."""
+    def propose(
+        self, directions: Tensor, count: int, effort: int, workers: int, mask: Mask | None = None
+    ) -> NDArray[np.int64]:
+        """(n, dim) unit vectors -> (n, count) positions in the index, -1 where it found fewer; mask: of the rows."""
+        # faiss keeps no reference to the bits: they must live as long as the call
+        bits = None if mask is None else np.packbits(mask[self.order], bitorder="little")
+        parameters = search_parameters(self.settings.kind, effort, bits)
         with self._lock:
-            set_effort(self.index, effort)
             faiss.omp_set_num_threads(workers)
-            found: NDArray[np.int64] = self.index.search(directions.numpy(), min(count, self.index.ntotal))[1]
+            count = min(count, self.index.ntotal)
+            found: NDArray[np.int64] = self.index.search(directions.numpy(), count, params=parameters)[1]
         return found
 
 
-def row_order(rows: int, held_out: tuple[int, ...]) -> NDArray[np.int64]:
-    """Which row each position of the index holds."""
-    last = np.array(held_out, np.int64)
-    return np.concatenate([np.setdiff1d(np.arange(rows), last), last])
+def row_order(covered: int, settings: IndexSettings) -> NDArray[np.int64]:
+    """Which row each position of the index holds: of every building of it the held-out rows come last."""
+    edges = [0, *(rows for rows, _ in settings.extended), covered]
+    held = [settings.held_out, *(rows for _, rows in settings.extended)]
+    parts = []
+    for begin, end, last in zip(edges, edges[1:], held, strict=False):
+        late = np.array(last, np.int64)
+        parts += [np.setdiff1d(np.arange(begin, end), late), late]
+    return np.concatenate(parts)
 
 
 def parse_kind(kind: str) -> IndexKind:
@@ -152,9 +189,12 @@ def structure(settings: IndexSettings) -> Any:
     return faiss.index_factory(dims, f"IVF{settings.lists},{codes}", metric)
 
 
-def set_effort(index: Any, effort: int) -> None:
-    inner: Any = faiss.downcast_index(index.index)
-    if isinstance(inner, faiss.IndexHNSW):
-        inner.hnsw.efSearch = effort
+def search_parameters(kind: IndexKind, effort: int, bits: NDArray[np.uint8] | None) -> Any:
+    """bits: one for every position that may be found, eight to a byte."""
+    library: Any = faiss  # whose Python layer takes arrays and keywords that its stubs do not know
+    limit = {} if bits is None else {"sel": library.IDSelectorBitmap(bits)}
+    if kind == "hnsw":
+        inner = library.SearchParametersHNSW(efSearch=effort, **limit)
     else:
-        inner.nprobe = effort
+        inner = library.SearchParametersIVF(nprobe=effort, **limit)
+    return library.SearchParametersPreTransform(index_params=inner)

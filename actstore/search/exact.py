@@ -9,8 +9,10 @@ import torch
 from torch import Tensor
 
 from actstore.compute.threads import spread, worker_threads
+from actstore.search.half import HalfQueries
 from actstore.search.queries import Metric, parse_k, parse_metric, parse_vectors, unit
-from actstore.search.ranking import Neighbours, Pairs, rank, rounding, stack
+from actstore.search.ranking import Neighbours, Pairs, rank, rounding, stack, thin_out
+from actstore.search.selection import Mask, Rows, SelectedRows, are_few, mask_of
 from actstore.search.sieve import Candidates, padded
 from actstore.search.table import RowTable
 
@@ -34,37 +36,59 @@ class ExactSearch:
         self._buffers: dict[int, tuple[Tensor, Tensor]] = {}
         self._lock = threading.Lock()
 
-    def search(self, vectors: Any, k: int = 10) -> Neighbours:
-        """(n, dim) -> scores (n, k) float32 descending, rows (n, k) int64; equal scores by lower row."""
+    def search(self, vectors: Any, k: int = 10, rows: Rows | None = None) -> Neighbours:
+        """(n, dim) -> scores (n, k) float32 descending, rows (n, k) int64; equal scores by lower row.
+
+        rows: ascending, distinct; only these are searched."""
         queries = parse_vectors(vectors, self.table.dim, self.metric)
-        k = parse_k(k, len(self.table))
+        k = parse_k(k, len(self.table) if rows is None else len(rows))
+        if rows is not None and are_few(rows, self.table):
+            scores, places = ExactSearch(SelectedRows(self.table, rows), self.metric).search(queries, k)
+            return scores, rows[places]
+        mask = None if rows is None else mask_of(rows, len(self.table))
         self.table.lengths()
         with worker_threads() as workers:
             batches = [queries[start : start + _QUERIES] for start in range(0, len(queries), _QUERIES)]
-            return stack([rank(self.table, batch, self.candidates(batch, k, workers), k, self.metric)
-                          for batch in batches], k)  # fmt: skip
+            found = (self.candidates(batch, k, workers, mask) for batch in batches)
+            return stack([rank(self.table, batch, pairs, k, self.metric)
+                          for batch, pairs in zip(batches, found, strict=True)], k)  # fmt: skip
 
-    def candidates(self, queries: Tensor, k: int, workers: int) -> Pairs:
-        """Pairs that hold the k nearest of every query (n, dim), and what comes within rounding of them."""
+    def candidates(self, queries: Tensor, k: int, workers: int, mask: Mask | None = None, first: int = 0) -> Pairs:
+        """Pairs that hold the k nearest of every query (n, dim), and what comes within rounding of them.
+
+        Of the rows from `first` on, and of those alone where mask (rows,) is true."""
         table, count = self.table, len(queries)
+        units = unit(queries)
+        half = HalfQueries.of(table, units) if self.metric == "cosine" else None
         longest = float(table.lengths().max()) if self.metric == "inner" else 1.0
-        found = Candidates(table, queries, k, rounding(table.dim) * longest, self.metric)
-        directions = unit(queries).T.contiguous()  # (dim, queries)
+        margin = rounding(table.dim) * longest if half is None else half.margin
+        found = Candidates(table, queries, k, margin, self.metric)
+        directions = units.T.contiguous()  # (dim, queries)
         scales = None if self.metric == "inner" else table.scales()
         step = self._block_rows(count, workers)
+        skipped = first // step  # whole blocks: they are what a compressed store decodes
+        barred = None if mask is None else torch.from_numpy(~mask)[:, None]
 
         def score(part: int, worker: int) -> None:
-            start, stop = part * step, min(len(table), (part + 1) * step)
+            start, stop = max(first, (skipped + part) * step), min(len(table), (skipped + part + 1) * step)
+            if barred is not None and bool(barred[start:stop].all()):
+                return
             values, out = self._buffer(worker, padded(stop - start), count)
-            multiply(table.read(start, stop), directions, values, out[: stop - start])
+            inside = out[: stop - start]
+            if half is None:
+                multiply(table.read(start, stop), directions, values, inside)
+            else:
+                half.multiply(table.read(start, stop), inside)
             if scales is not None:
-                out[: stop - start].mul_(scales[start:stop])
+                inside.mul_(scales[start:stop])
+            if barred is not None:
+                inside.masked_fill_(barred[start:stop], -torch.inf)
             out[stop - start :] = -torch.inf
             found.add(out, start)
 
         with self._lock:
-            spread(score, -(-len(table) // step), workers)
-        return found.pairs()
+            spread(score, -(-len(table) // step) - skipped, workers)
+        return found.pairs() if half is None else thin_out(table, units, found.pairs(), k)
 
     def _buffer(self, worker: int, rows: int, count: int) -> tuple[Tensor, Tensor]:
         """Of a worker, the same memory in every search: for converted rows, and for scores (rows, count)."""

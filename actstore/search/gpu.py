@@ -20,6 +20,7 @@ from actstore.errors import InvalidInputError
 from actstore.search.exact import ExactSearch
 from actstore.search.queries import parse_k, parse_vectors, unit
 from actstore.search.ranking import Neighbours, Pairs, rank, rounding
+from actstore.search.selection import Rows
 from actstore.search.table import RowTable
 
 if TYPE_CHECKING:
@@ -39,8 +40,10 @@ class GpuSearch:
         self._device, self._resources = device, faiss.StandardGpuResources()
         self._index: Any = self._hold() if resident else None
 
-    def search(self, vectors: Any, k: int = 10) -> Neighbours:
-        """As `ExactSearch.search` by cosine, with the same answers."""
+    def search(self, vectors: Any, k: int = 10, rows: Rows | None = None) -> Neighbours:
+        """As `ExactSearch.search` by cosine, with the same answers; some of the rows are searched on the CPU."""
+        if rows is not None:
+            return ExactSearch(self.table).search(vectors, k, rows)
         queries = parse_vectors(vectors, self.table.dim)
         k = parse_k(k, len(self.table))
         return certified(self.table, queries, k, self._blockwise if self._index is None else self._held)

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 _TRAINED_ON = 65_536  # rows at most
 _BLOCK = 8192
 _QUERIES = 256
+_FEWEST_HELD = 50  # new rows that are worth a recall of their own
 Progress = Callable[[int], None]
 
 
@@ -61,9 +62,51 @@ def build_index(
     engine = ApproximateSearch(table, _with_rotation(inner, directions), settings)
     first = len(table) - len(held)
     _add(engine, directions, 0, first, progress)
-    engine.settings = _choose_effort(engine, probes, recall)
+    engine.settings = _choose_effort(engine, probes, recall, held)
     _add(engine, directions, first, len(table), progress)
     return engine
+
+
+def extend_index(
+    before: ApproximateSearch,
+    *,
+    recall: float = 0.95,
+    queries: Any = None,
+    seed: int = 0,
+    progress: Progress | None = None,
+) -> ApproximateSearch:
+    """With the rows that were appended since; structure and directions stay, the effort is chosen anew.
+
+    queries: as in `build_index`; without them some of the new rows are held out until the recall is measured, or, where
+    there are too few, rows of the index look for their nearest other row.
+    """
+    table, old = before.table, before.settings
+    if before.covered == len(table):
+        return before
+    held = () if queries is not None else _hold_out(table, seed, before.covered)
+    held = held if len(held) >= _FEWEST_HELD else ()
+    settings = replace(old, extended=(*old.extended, (before.covered, held)))
+    engine = ApproximateSearch(table, before.index, settings)
+    directions = _stored_directions(before.index)
+    faiss.omp_set_num_threads(torch.get_num_threads())
+    if progress is not None:
+        progress(before.covered)
+    first = len(table) - len(held)
+    _add(engine, directions, before.covered, first, progress)
+    if queries is None and not held:
+        engine.settings = _choose_effort(engine, None, recall, _hold_out(table, seed))
+    else:
+        probes = table.take(np.array(held, np.int64)).float() if queries is None else queries
+        engine.settings = _choose_effort(engine, probes, recall, held)
+    _add(engine, directions, first, len(table), progress)
+    return engine
+
+
+def _stored_directions(index: Any) -> Tensor:
+    """(dims, dim) of the rotation that an index was built with."""
+    transform: Any = faiss.downcast_VectorTransform(index.chain.at(0))
+    values: NDArray[np.float32] = faiss.vector_to_array(transform.A)
+    return torch.from_numpy(values.reshape(transform.d_out, transform.d_in))
 
 
 def _settings(kind: Any, table: RowTable, dims: int | None, lists: int | None, refine: int | None) -> IndexSettings:
@@ -90,8 +133,11 @@ def _directions(table: RowTable, settings: IndexSettings, seed: int) -> Tensor:
     return directions.contiguous()
 
 
-def _hold_out(table: RowTable, seed: int) -> tuple[int, ...]:
-    chosen = generator(seed, 0, Stream.INDEX).choice(len(table), min(_QUERIES, len(table) // 10), replace=False)
+def _hold_out(table: RowTable, seed: int, first: int = 0) -> tuple[int, ...]:
+    """Some of the rows from `first` on: a tenth, or half of those that were appended."""
+    count = len(table) - first
+    share = 2 if first else 10
+    chosen = first + generator(seed, 0, Stream.INDEX).choice(count, min(_QUERIES, count // share), replace=False)
     lengths = table.lengths().numpy()
     return tuple(sorted(int(row) for row in chosen if lengths[row] > 0))
 
@@ -114,30 +160,49 @@ def _add(engine: ApproximateSearch, directions: Tensor, first: int, last: int, p
             progress(len(rows))
 
 
-def _choose_effort(engine: ApproximateSearch, probes: Any, wanted: float) -> IndexSettings:
-    """The first of 1, 2, 4, … (then halfway back) whose recall is high enough; the highest where none is."""
-    queries = parse_vectors(probes, engine.table.dim)[:_QUERIES]
-    truth = _nearest(engine, queries)
+def _choose_effort(engine: ApproximateSearch, probes: Any, wanted: float, held: tuple[int, ...]) -> IndexSettings:
+    """The first of 1, 2, 4, … (then halfway back) whose recall is high enough; the highest where none is.
+
+    probes: queries, while the rows `held` are not in the index; None: these rows are, and look for others.
+    """
+    inside = np.array(held, np.int64) if probes is None else None
+    given = engine.table.take(inside).float() if inside is not None else probes
+    queries = parse_vectors(given, engine.table.dim)[:_QUERIES]
+    truth = _nearest(engine, queries, held) if inside is None else _nearest_other(engine, queries, inside)
     most = 2048 if engine.settings.kind == "hnsw" else engine.settings.lists
     effort = 16 if engine.settings.kind == "hnsw" else 1
-    while (found := measure_recall(engine, queries, truth, effort)) < wanted and effort < most:
+    while (found := measure_recall(engine, queries, truth, effort, inside)) < wanted and effort < most:
         effort = min(most, 2 * effort)
     between = effort * 3 // 4
-    if effort > 2 and (less := measure_recall(engine, queries, truth, between)) >= wanted:
+    if effort > 2 and (less := measure_recall(engine, queries, truth, between, inside)) >= wanted:
         effort, found = between, less
     return replace(engine.settings, effort=effort, recall=found, queries=len(queries))
 
 
-def _nearest(engine: ApproximateSearch, queries: Tensor) -> NDArray[np.int64]:
-    """(n,) the nearest row of each query among those in the index, which the held-out rows are not."""
-    held = np.array(engine.settings.held_out, np.int64)
-    k = min(len(engine.table), len(held) + 1)
-    rows = ExactSearch(engine.table).search(queries, k)[1]
-    nearest: NDArray[np.int64] = rows[np.arange(len(rows)), (~np.isin(rows, held)).argmax(1)]
+def _nearest(engine: ApproximateSearch, queries: Tensor, held: tuple[int, ...]) -> NDArray[np.int64]:
+    """(n,) the nearest row of each query among those in the index, which the held-out rows are not yet."""
+    rows = np.setdiff1d(np.arange(len(engine.table)), np.array(held, np.int64))
+    nearest: NDArray[np.int64] = ExactSearch(engine.table).search(queries, 1, rows)[1][:, 0]
     return nearest
 
 
-def measure_recall(engine: ApproximateSearch, queries: Tensor, truth: NDArray[np.int64], effort: int) -> float:
-    """Share of queries (n, dim) whose nearest row, truth (n,), the search finds."""
-    found = engine.search(queries, 1, effort)[1][:, 0]
-    return float((found == truth).mean())
+def _nearest_other(engine: ApproximateSearch, queries: Tensor, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+    return _first_other(ExactSearch(engine.table).search(queries, 2)[1], rows)
+
+
+def _first_other(found: NDArray[np.int64], rows: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Of the two nearest rows (n, 2) of rows (n,) the first that is another."""
+    return np.where(found[:, 0] == rows, found[:, 1], found[:, 0])
+
+
+def measure_recall(
+    engine: ApproximateSearch,
+    queries: Tensor,
+    truth: NDArray[np.int64],
+    effort: int,
+    inside: NDArray[np.int64] | None = None,
+) -> float:
+    """Share of queries (n, dim) whose nearest row, truth (n,), the search finds; inside (n,): which rows they are."""
+    found = engine.search(queries, 1 if inside is None else 2, effort=effort)[1]
+    nearest = found[:, 0] if inside is None else _first_other(found, inside)
+    return float((nearest == truth).mean())

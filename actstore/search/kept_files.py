@@ -1,7 +1,8 @@
 """What searches keep beside a store: STORE.search/SPLIT/NAME.json and the file of data that it names.
 
 A folder of its own: a Zarr reader warns about strangers inside of a store. NAME.json holds the content hash of
-the split, so nothing is ever used with other rows than those it was made of; it is written last.
+the split, so nothing is ever used with other rows than those it was made of, wherever both are moved to; it is written
+last. The history of the split says which rows an earlier content stands for: after an append, the first ones.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,7 +22,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from actstore.errors import DamagedError, InvalidInputError, StorageError, reason_of
+from actstore.errors import DamagedError, InvalidInputError, OtherVersionError, StorageError, reason_of
 from actstore.spec import Json
 from actstore.storage.atomic_file import storage_errors, write_atomic
 from actstore.storage.checksum import file_checksum, sealed, unsealed
@@ -29,7 +30,16 @@ from actstore.storage.checksum import file_checksum, sealed, unsealed
 if TYPE_CHECKING:
     from actstore.split import Split
 
-_TYPES = {"F16": np.float16, "F32": np.float32}
+_TYPES = {"U8": np.uint8, "I32": np.int32, "F32": np.float32}
+_VERSIONS = {"bounded": 2}  # of what the data file holds, where it is not 1
+
+
+class Kept(NamedTuple):
+    """What was published: its data file, its settings, and how many of the split's rows it covers, the first ones."""
+
+    data: Path
+    settings: dict[str, Any]
+    rows: int
 
 
 def folder(split: Split) -> Path:
@@ -38,7 +48,7 @@ def folder(split: Split) -> Path:
 
 def publish(split: Split, name: str, suffix: str, settings: Mapping[str, Json], write: Callable[[Path], None]) -> Path:
     """Let `write` make the data under a temporary name, then give it its own, and at last the JSON that names it."""
-    description = {"content": split.content, "settings": dict(settings)}
+    description = {"content": split.content, "version": _version(name), "settings": dict(settings)}
     digest = hashlib.sha256(json.dumps(description, sort_keys=True).encode()).hexdigest()[:12]
     target = folder(split) / f"{name}.{digest}{suffix}"
     partial = target.with_name(target.name + ".part")
@@ -68,10 +78,15 @@ def _disk_errors() -> Iterator[None]:
         raise OSError(errno.ENOSPC if is_full else errno.EIO, reason_of(error)) from error
 
 
-def find(split: Split, name: str) -> tuple[Path, dict[str, Json]] | None:
-    """The data file and settings of what was published for this very content; None where there is nothing.
+def _version(name: str) -> int:
+    return _VERSIONS.get(name, 1)
 
-    What belongs to other content, or is not what was written, is refused by name.
+
+def find(split: Split, name: str, checked: bool = True) -> Kept | None:
+    """What was published for these rows, or for the first of them before an append; None where there is nothing.
+
+    What belongs to other content or another version, or is not what was written, is refused by name; checked: also
+    by its checksum.
     """
     note = folder(split) / f"{name}.json"
     rebuild = f"rebuild it with `actstore index {split.store_path} --split {split.name} --kind {name}`"
@@ -85,16 +100,29 @@ def find(split: Split, name: str) -> tuple[Path, dict[str, Json]] | None:
         return None
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise DamagedError(f"{note} is damaged ({error}); {rebuild}") from error
-    if content != split.content:
+    rows = _rows_of(split, content)
+    if rows is None:
         raise InvalidInputError(
             f"index {name} in {note.parent} was built for other rows ({content[:19]}…) than split {split.name!r} of "
             f"{split.store_path} holds now ({split.content[:19]}…); {rebuild}"
         )
+    if (version := document.get("version", 1)) != _version(name):
+        raise OtherVersionError(
+            f"index {name} in {note.parent} was built by another version of actstore (its format is {version}, "
+            f"this one reads {_version(name)}); {rebuild}"
+        )
     if not complete:
         raise DamagedError(f"{data} is truncated; {rebuild}")
-    if (found := document.get("crc")) is not None and found != file_checksum(data):
+    if checked and (found := document.get("crc")) is not None and found != file_checksum(data):
         raise DamagedError(f"{data} is damaged: its checksum is not the one in {note.name}; {rebuild}")
-    return data, settings
+    return Kept(data, settings, rows)
+
+
+def _rows_of(split: Split, content: str) -> int | None:
+    """How many rows a content stands for, now or before an append; None where it never was this split's."""
+    if content == split.content:
+        return len(split)
+    return next((rows for rows, earlier in split.committed.history if earlier == content and rows <= len(split)), None)
 
 
 def damaged(split: Split) -> Iterator[tuple[str, str]]:
@@ -107,6 +135,29 @@ def damaged(split: Split) -> Iterator[tuple[str, str]]:
             pass
         except DamagedError as error:
             yield note.stem, str(error)
+
+
+def remarks(split: Split) -> Iterator[tuple[str, str]]:
+    """(name, what one should know) of the indexes beside a split that do not cover all of its rows, or none."""
+    for note in sorted(folder(split).glob("*.json")):
+        if (name := note.stem) == "norms":
+            continue
+        try:
+            kept = find(split, name, checked=False)
+        except InvalidInputError as error:
+            yield name, f"{error}; until then no search uses it"
+            continue
+        except DamagedError as error:
+            yield name, str(error)
+            continue
+        if kept is not None and kept.rows < len(split):
+            yield (
+                name,
+                (
+                    f"index {name} covers {kept.rows:,} of {len(split):,} rows, and the others are searched exactly; "
+                    f"`actstore index {split.store_path} --split {split.name} --kind {name}` extends it"
+                ),
+            )
 
 
 def remove(split: Split, name: str) -> None:
@@ -124,10 +175,10 @@ def load_tensors(path: Path) -> dict[str, Tensor]:
 
 
 def load_cached(split: Split, name: str) -> dict[str, Tensor] | None:
-    """A cache that may be missing, stale or damaged: then None."""
+    """A cache that may be missing, stale or damaged: then None. After an append it covers the first rows only."""
     with suppress(DamagedError, InvalidInputError, OSError):
         found = find(split, name)
-        return None if found is None else load_tensors(found[0])
+        return None if found is None else load_tensors(found.data)
     return None
 
 
@@ -138,7 +189,7 @@ def save_cached(split: Split, name: str, tensors: dict[str, Tensor]) -> None:
 
 
 def create_tensors(path: Path, shapes: Mapping[str, tuple[str, tuple[int, ...]]]) -> dict[str, NDArray[Any]]:
-    """A safetensors file of zeros to be filled through the arrays returned: name -> (F16 or F32, shape)."""
+    """A safetensors file of zeros to be filled through the arrays returned: name -> (U8, I32 or F32, shape)."""
     header: dict[str, Json] = {}
     end = 0
     for name, (kind, shape) in shapes.items():

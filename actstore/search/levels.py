@@ -1,143 +1,102 @@
-"""Leading coordinates of unit rows, kept beside the store: what the bounded search reads instead of the rows.
+"""Leading coordinates of unit rows as 8-bit codes, kept beside the store: what a bounded search reads instead of rows.
 
-The first level holds p coordinates of each row and the norm of the rest, in float16. The second holds the coordinates
-that follow, the first level's norm again, and the norm that then remains. Norms are rounded up.
+With q and x split along orthonormal directions into coordinates that are coded and a rest, and codes q~ and x~,
+q.x <= q~.x~ + |q_p| |x_p - x~_p| + |q_p - q~_p| |x~_p| + |q_r| |x_r|
+The first coordinate, which most of a row lies along, stays a float. The next p are turned among themselves and coded.
+Norms are rounded up. `first` (rows, p) holds the codes of the first level, `factors` (rows, 6) what a product of both
+sides' norms needs, over the row's scale: 1, 1/scale, x_0, |x_p - x~_p|, |x~_p|, |x_r|. `second` (rows, p2 + 32) holds
+the codes of the coordinates that follow and eight floats: scale, error, norm and rest with both levels, then those
+three of the first level again. `cells` (rows,) says which of `centres` a row is nearest to: see cells.py.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from actstore.compute.threads import spread, worker_threads
-from actstore.errors import InvalidInputError
-from actstore.search.kept_files import create_tensors, find, load_tensors, publish
+from actstore.search.cells import cell_of
+from actstore.search.codes import encode_rows, rounded_up
 from actstore.search.queries import unit
-from actstore.search.rotation import choose_widths, fit_directions, measure_narrowing, rotate, rotation_error
-from actstore.search.table import RowTable
+from actstore.search.rotation import rotate, rotation_error
 
-if TYPE_CHECKING:
-    from actstore.split import Split
-
-NAME = "bounded"
-_BLOCK = 2048
-Progress = Callable[[int], None]
+FACTORS = 6
+TAIL = 32  # bytes of the eight floats after the second level's codes
 
 
 @dataclass(frozen=True)
 class Levels:
-    """widths: of the levels, none where the bound does not pay. directions (p, dim): those in use.
-
-    first (rows, widths[0]); second (rows, widths[1] - widths[0] + 2), or empty.
-    """
+    """widths: coded coordinates of each level, none where the bound does not pay. skew: of the directions, which are
+    (1 + sum of widths, dim). Rows from len(first) on are not covered."""
 
     widths: tuple[int, ...]
+    skew: float
     directions: Tensor
+    factors: Tensor
     first: Tensor
     second: Tensor
+    centres: Tensor
+    cells: Tensor
 
     @property
     def nbytes(self) -> int:
-        return self.directions.nbytes + self.first.nbytes + self.second.nbytes
+        parts = (self.directions, self.factors, self.first, self.second, self.centres, self.cells)
+        return sum(part.nbytes for part in parts)
 
 
-def build_levels(table: RowTable, progress: Progress | None = None) -> Levels:
-    """Fitted, decided on and filled; kept beside the store where the table is a split."""
-    table.check()
-    directions = fit_directions(table)
-    narrowing = measure_narrowing(table, directions)
-    widths = choose_widths(narrowing, len(table), table.dim)
-    directions = directions[: widths[-1] - 1].contiguous() if widths else directions[:0]
-    shapes = _shapes(len(table), table.dim, widths)
-    if table.split is None:
-        made: dict[str, Any] = {name: np.zeros(shape, kind) for name, (kind, shape) in _plain(shapes).items()}
-        _fill(table, made, directions, widths, progress)
-        return Levels(widths, directions, torch.from_numpy(made["first"]), torch.from_numpy(made["second"]))
-
-    def write(path: Path) -> None:
-        arrays = create_tensors(path, shapes)
-        _fill(table, arrays, directions, widths, progress)
-        for array in arrays.values():
-            array.flush()  # type: ignore[attr-defined]
-
-    settings = {"widths": list(widths), "left": {str(width): left for width, left in narrowing.items()}}
-    publish(table.split, NAME, ".safetensors", settings, write)
-    return load_levels(table.split)
+Shapes = dict[str, tuple[str, tuple[int, ...]]]
 
 
-def load_levels(split: Split) -> Levels:
-    """Mapped from the disk; refused where they belong to other content."""
-    found = find(split, NAME)
-    if found is None:
-        raise InvalidInputError(
-            f"split {split.name!r} of {split.store_path} has no bounded index; "
-            f"build it with `actstore index {split.store_path} --split {split.name} --kind {NAME}`"
-        )
-    path, settings = found
-    tensors = load_tensors(path)
-    return Levels(tuple(settings["widths"]), tensors["directions"], tensors["first"], tensors["second"])
-
-
-def _shapes(rows: int, dim: int, widths: tuple[int, ...]) -> dict[str, tuple[str, tuple[int, ...]]]:
-    first = widths[0] if widths else 0
-    second = widths[1] - first + 2 if len(widths) > 1 else 0
+def level_shapes(rows: int, dim: int, widths: tuple[int, ...], centres: tuple[int, ...]) -> Shapes:
+    """Of the arrays: name -> (type, shape)."""
+    held = rows if widths else 0
+    second = widths[1] + TAIL if len(widths) > 1 else 0
     return {
-        "directions": ("F32", (max(0, max(widths, default=0) - 1), dim)),
-        "first": ("F16", (rows if first else 0, first)),
-        "second": ("F16", (rows if second else 0, second)),
+        "directions": ("F32", (1 + sum(widths) if widths else 0, dim)),
+        "factors": ("F32", (held, FACTORS)),
+        "first": ("U8", (held, widths[0] if widths else 0)),
+        "second": ("U8", (held if second else 0, second)),
+        "centres": ("F32", centres),
+        "cells": ("I32", (held,)),
     }
 
 
-def _plain(shapes: dict[str, tuple[str, tuple[int, ...]]]) -> dict[str, tuple[str, tuple[int, ...]]]:
-    return {name: ({"F16": "f2", "F32": "f4"}[kind], shape) for name, (kind, shape) in shapes.items()}
+def encode_levels(rows: Tensor, levels: Levels) -> dict[str, Tensor]:
+    """factors, cells, first and second of (n, dim) rows as they are stored, for the directions of levels."""
+    directions, widths, skew = levels.directions, levels.widths, levels.skew
+    along, p = rotate(unit(rows), directions), widths[0]  # (n, 1 + p + p2)
+    one = encode_rows(along[:, 1 : 1 + p])
+    rest = _rest(along[:, : 1 + p], rows.shape[1], skew)
+    columns = [torch.ones_like(rest), along[:, 0].double(), one.error, one.norm, rest]
+    scale = one.scale.double()
+    factors = torch.stack([columns[0], 1 / scale, *(column / scale for column in columns[1:])], 1)
+    factors[:, 3:] *= 1 + 2.0**-20  # norms only: never too small after rounding
+    made = {"factors": factors.float(), "first": one.codes, "cells": cell_of(along, levels.centres)}
+    if len(widths) == 1:
+        return made
+    two = encode_rows(along[:, 1 + p :].contiguous())
+    both = [torch.hypot(one.error, two.error), torch.hypot(one.norm, two.norm), _rest(along, rows.shape[1], skew)]
+    # of the first level's norms, those that are taken off: as they were put on
+    first_norms = [one.error, one.norm, rest]
+    tail = torch.stack([two.scale, *map(rounded_up, both), *(norm.float() for norm in first_norms), two.scale], 1)
+    return {**made, "second": torch.cat([two.codes, tail.contiguous().view(torch.uint8)], 1)}
 
 
-def _fill(
-    table: RowTable, arrays: dict[str, Any], directions: Tensor, widths: tuple[int, ...], progress: Progress | None
-) -> None:
-    if not widths:
-        return
-    arrays["directions"][...] = directions.numpy()
-    outs = [torch.from_numpy(arrays[name]) for name in ("first", "second")[: len(widths)]]
-    step = table.block_rows or _BLOCK
-
-    def fill(part: int, worker: int) -> None:
-        block = table.read(part * step, min(len(table), (part + 1) * step))
-        for start in range(0, len(block), _BLOCK):
-            rows = slice(part * step + start, part * step + min(len(block), start + _BLOCK))
-            for out, values in zip(outs, _coordinates(block[start : start + _BLOCK], directions, widths), strict=True):
-                out[rows] = values
-        if progress is not None:
-            progress(len(block))
-
-    with worker_threads() as workers:
-        spread(fill, -(-len(table) // step), workers)
+def _rest(along: Tensor, dim: int, skew: float) -> Tensor:
+    """(n, p) coordinates of unit rows, as computed -> (n,) float64 norms of what is left, never too small."""
+    norm = torch.linalg.vector_norm(along, dim=1, dtype=torch.float64) - rotation_error(along.shape[1], dim)
+    square: Tensor = 1 - norm.clamp(min=0).square() + skew
+    return square.clamp(min=0).sqrt()
 
 
-def _coordinates(rows: Tensor, directions: Tensor, widths: tuple[int, ...]) -> list[Tensor]:
-    """Of (n, dim) rows: the float16 values of each level."""
-    along = rotate(unit(rows), directions)  # (n, p)
-    p = widths[0] - 1
-    rests = [_rest(along[:, : width - 1], rows.shape[1]) for width in widths]
-    levels = [torch.cat([along[:, :p].half(), rests[0]], 1)]
-    if len(widths) > 1:
-        levels.append(torch.cat([along[:, p:].half(), rests[0], rests[1]], 1))
-    return levels
+def bound_margin(widths: tuple[int, ...], dim: int, skew: float) -> float:
+    """The most by which a bound from codes of these widths, computed in float32, can be below the exact one.
 
-
-def _rest(along: Tensor, dim: int) -> Tensor:
-    """(n, p) coordinates of unit rows -> (n, 1) norms of what is left, rounded up to float16."""
-    square = (1 - along.double().square().sum(1, keepdim=True)).clamp(min=0)
-    rest = (square + rest_slack(along.shape[1], dim)).sqrt()
-    return (rest * (1 + 2.0**-10)).half()
-
-
-def rest_slack(p: int, dim: int) -> float:
-    """How much larger the square of the rest may be than one minus the square of the coordinates computed."""
-    return 3 * rotation_error(p, dim) + 2.0**-20
+    Rotation of the row (that of the query is in float64), directions that are orthonormal only up to `skew`, and
+    roundings of ten terms: each is at most one, but for the offset in the rows' codes, at most the root of p.
+    """
+    p = 1 + sum(widths)
+    terms = 8 + 1.02 * np.sqrt(widths[0])
+    return float(1.01 * rotation_error(p, dim) + skew + 24 * terms * 2.0**-24)

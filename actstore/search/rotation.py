@@ -1,7 +1,4 @@
-"""Principal directions of unit rows, and how far leading coordinates narrow down the nearest neighbours.
-
-With q and x split into p leading coordinates and a rest, Cauchy and Schwarz say q.x <= q_p.x_p + |q_r| |x_r|.
-"""
+"""Principal directions of unit rows, and coordinates along them with a worst case of their rounding."""
 
 from __future__ import annotations
 
@@ -9,22 +6,24 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from actstore.search.exact import ExactSearch
 from actstore.search.queries import unit
 from actstore.search.table import RowTable
 from actstore.streams.sampling import Stream, generator
 
-WIDTHS = (16, 32, 48, 64, 96, 128, 192, 256, 320, 384, 448, 512, 640, 768, 1024)  # coordinates tried, and a norm
-_SAMPLE, _PROBES, _PROBE_K = 16_384, 32, 10
+SAMPLE = 16_384
 _STEP = 256  # coordinates multiplied at a time: shorter sums have smaller worst cases
 
 
 def fit_directions(table: RowTable, seed: int = 0) -> Tensor:
     """(dim, dim) float32, orthonormal, the one with the largest share of the unit rows first."""
-    sample = sample_rows(table, _SAMPLE, seed)
+    return principal(sample_rows(table, SAMPLE, seed)).float()
+
+
+def principal(sample: Tensor) -> Tensor:
+    """(n, dim) unit rows -> (dim, dim) float64 directions."""
     moments = (sample.T @ sample).double()
     vectors: Tensor = torch.linalg.eigh(moments).eigenvectors
-    return vectors.flip(1).T.contiguous().float()
+    return vectors.flip(1).T.contiguous()
 
 
 def sample_rows(table: RowTable, count: int, seed: int = 0) -> Tensor:
@@ -34,59 +33,40 @@ def sample_rows(table: RowTable, count: int, seed: int = 0) -> Tensor:
     return rows[(rows != 0).any(1)]
 
 
-def measure_narrowing(table: RowTable, directions: Tensor, seed: int = 0) -> dict[int, float]:
-    """Share of the rows that each width leaves for a query. Probes are rows, which do not count as neighbours."""
-    sample = sample_rows(table, _SAMPLE, seed)
-    if len(sample) <= _PROBE_K:
-        return {}
-    probes = sample[torch.from_numpy(generator(seed, 1, Stream.ROTATION).permutation(len(sample))[:_PROBES])]
-    scores, _ = ExactSearch(table).search(probes, _PROBE_K + 1)
-    return _narrow(rotate(sample, directions), rotate(probes, directions), torch.from_numpy(scores[:, -1].copy()))
+def turned(directions: Tensor, widths: tuple[int, ...], seed: int = 0) -> Tensor:
+    """The first of (n, dim) float64 directions as it is, the next widths[0] turned at random among themselves, and so
+    on: coordinates of equal size lose least to codes with one scale. -> (1 + sum of widths, dim) float32."""
+    parts, done = [directions[:1]], 1
+    for number, width in enumerate(widths):
+        draws = generator(seed, 2 + number, Stream.ROTATION).standard_normal((width, width))
+        parts.append(torch.from_numpy(np.linalg.qr(draws)[0]) @ directions[done : done + width])
+        done += width
+    return torch.cat(parts).float().contiguous()
 
 
-def _narrow(rows: Tensor, queries: Tensor, kth: Tensor) -> dict[int, float]:
-    found, scores, done = {}, torch.zeros(len(rows), len(queries)), 0
-    for width in [width for width in WIDTHS if width <= rows.shape[1]]:
-        p = width - 1
-        scores += rows[:, done:p] @ queries[:, done:p].T
-        rest = rows[:, p:].norm(dim=1)[:, None] * queries[:, p:].norm(dim=1)
-        left = scores + rest >= kth - storage_margin(p, rows.shape[1])
-        found[width] = float(left.float().mean())
-        done = p
-    return found
+def skewness(directions: Tensor) -> float:
+    """How far (n, dim) directions are from orthonormal: at least the spectral norm of D D' - 1."""
+    exact = directions.double()
+    gram = exact @ exact.T
+    gram.diagonal().sub_(1)
+    return float(torch.linalg.vector_norm(gram)) * 1.001 + 1e-12
 
 
 def rotate(rows: Tensor, directions: Tensor) -> Tensor:
     """(n, dim) float32 -> (n, p) coordinates along directions (p, dim)."""
-    out = torch.zeros(len(rows), len(directions))
+    out = rows.new_zeros(len(rows), len(directions))
+    part = torch.empty_like(out)
     for start in range(0, rows.shape[1], _STEP):
-        out.addmm_(rows[:, start : start + _STEP], directions[:, start : start + _STEP].T)
+        # added apart, so that no library sums all of a row in one chain
+        torch.mm(rows[:, start : start + _STEP], directions[:, start : start + _STEP].T, out=part)
+        out.add_(part)
     return out
 
 
 def rotation_error(p: int, dim: int) -> float:
-    """The most by which p coordinates of a unit vector, as `rotate` computes them, can be off: the norm of it."""
-    return float(np.sqrt(p) * (min(dim, _STEP) + dim / _STEP + 8) * 2.0**-24)
+    """The most by which p coordinates of a unit vector, as `rotate` computes them, can be off: the norm of it.
 
-
-def storage_margin(p: int, dim: int) -> float:
-    """The most by which a bound from float16 coordinates can be below the exact one: rounding of what is stored,
-    of the rotation (also its directions, which are orthonormal only to float32) and of sums of p products."""
-    return float(1.01 * 2.0**-11 + np.sqrt(p) * 2.0**-24 + 2 * rotation_error(p, dim) + (2 * p + 16) * 2.0**-24)
-
-
-def choose_widths(narrowing: dict[int, float], rows: int, dim: int) -> tuple[int, ...]:
-    """One or two widths that cost least, or none where the plain product is as good.
-
-    Costs are multiplications per row and query of a batch, from timings on one core: a pair that is gathered costs
-    as much as 4,000 of those in a matrix product, each coordinate of it 15, the calls 10 microseconds a query.
-    """
-    plans: dict[tuple[int, ...], float] = {}
-    for first, left in narrowing.items():
-        plans[first,] = first + left * (4000 + 15 * dim)
-        for second, after in narrowing.items():
-            if second >= first + 64:
-                gathered = left * (4000 + 15 * (second - first)) + after * (4000 + 15 * dim)
-                plans[first, second] = first + gathered + 10e-6 / (rows * 0.033e-9)
-    best = min(plans, key=lambda plan: plans[plan], default=())
-    return best if best and plans[best] < 0.6 * dim else ()
+    A sum of n products of two unit vectors is off by n roundings at most, since the products' sizes sum to one; one
+    rounding more is that of the unit vector."""
+    rounding = 2.0**-24 if torch.get_float32_matmul_precision() == "highest" else 2.0**-8  # else bfloat16 is allowed
+    return float(np.sqrt(p) * (min(dim, _STEP) + dim / _STEP + 8) * rounding + 2.0**-22)

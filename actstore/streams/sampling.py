@@ -39,8 +39,11 @@ class Stream(IntEnum):
     SYNTHETIC_FEATURES = 101
     SYNTHETIC_ORDER = 102
     SYNTHETIC_ROWS = 103  # tile of rows
-    ROTATION = 200  # 0: rows to fit on, 1: probes
+    ROTATION = 200  # 0: rows to fit on, 2 and 3: turns of the first and second level
     INDEX = 201  # 0: queries to tune on, 1: rotation
+    INDEX_PROBES = 202  # 1: rows to choose levels by
+    BLOCK_ORDER = 203  # 1
+    CELLS = 204  # 0: first centres
     SUPPORT = 1 << 32  # draw; one stream per class follows
 
 

@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     "--recall", type=click.FloatRange(0, 1), default=0.95, show_default=True, help="Effort is raised to this."
 )
 @click.option("--recall-queries", help="Split whose rows measure the recall.  [default: rows held out of the index]")
+@click.option("--again", is_flag=True, help="Build anew where an index of earlier rows could be extended.")
 @seed_option
 @json_option
 @click.pass_context
@@ -57,24 +58,26 @@ def index(
     split: str | None,
     kind: str,
     recall_queries: str | None,
+    again: bool,
     as_json: bool,
     **settings: Any,
 ) -> None:
     """Build what makes searches of STORE faster, and keep it beside it, in STORE.search.
 
-    It belongs to the rows at hand: after an append it is refused until it is built again. The exit code is 1
-    where an approximate index misses --recall; it is kept all the same.
+    After an append, searches look through the new rows beside the index, and the same command extends it (with an
+    approximate index's own --dims, --lists and --refine). The exit code is 1 where an approximate index misses
+    --recall; it is kept all the same.
     """
     begin = time.perf_counter()
     opened = open_split(store, split)
     with progress(f"index {kind}", len(opened)) as bar:
         if kind == "bounded":
-            result, text = _bounded(opened, bar.update)
+            result, text = _bounded(opened, bar.update, again)
         else:
             if recall_queries == opened.name:
                 raise click.UsageError(f"--recall-queries must be another split than {opened.name}, which is indexed")
             held = None if recall_queries is None else _sample(store, recall_queries, settings["seed"])
-            result, text = _approximate(opened, kind, held, bar.update, settings)
+            result, text = _approximate(opened, kind, held, bar.update, settings, again)
     seconds = time.perf_counter() - begin
     result = {"store": str(store), "split": opened.name, "kind": kind, **result, "seconds": seconds}
     emit(result, as_json, lambda: f"{store} {opened.name}: {kind} index, {text}; {seconds:.1f} s")
@@ -97,10 +100,10 @@ def _sample(store: Place, split: str, seed: int) -> Any:
     return rows.take(generator(seed, 0).choice(len(rows), count, replace=False))
 
 
-def _bounded(split: Any, report: Any) -> tuple[dict[str, Any], str]:
+def _bounded(split: Any, report: Any, again: bool) -> tuple[dict[str, Any], str]:
     from actstore.search.bounded import BoundedSearch
 
-    engine = BoundedSearch.build(split, report)
+    engine = BoundedSearch.build(split, report, again)
     widths = list(engine.levels.widths)
     text = (
         f"{' then '.join(map(str, widths))} of {split.dim} coordinates, {human_bytes(engine.nbytes)}"
@@ -111,13 +114,19 @@ def _bounded(split: Any, report: Any) -> tuple[dict[str, Any], str]:
 
 
 def _approximate(
-    split: Any, kind: str, queries: Any, report: Any, settings: dict[str, Any]
+    split: Any, kind: str, queries: Any, report: Any, settings: dict[str, Any], again: bool
 ) -> tuple[dict[str, Any], str]:
     from dataclasses import asdict
 
-    from actstore.search.indexing import build_index
+    from actstore.search.indexing import build_index, extend_index
 
-    engine = build_index(split, kind, queries=queries, progress=report, **settings)
+    before = None if again else _extensible(split, kind, settings)
+    if before is None:
+        engine = build_index(split, kind, queries=queries, progress=report, **settings)
+    else:
+        engine = extend_index(
+            before, queries=queries, progress=report, recall=settings["recall"], seed=settings["seed"]
+        )
     path = engine.save()
     made = engine.settings
     reached = made.recall >= settings["recall"]
@@ -127,3 +136,16 @@ def _approximate(
         f"the nearest row of {made.recall:.1%} of {made.queries} held-out queries"
     )
     return facts, text
+
+
+def _extensible(split: Any, kind: str, settings: dict[str, Any]) -> Any:
+    """The index of the split's first rows, where there is one of the settings asked for; else None."""
+    from actstore.errors import ActstoreError
+    from actstore.search.approximate import ApproximateSearch
+
+    try:
+        before = ApproximateSearch.load(split, kind)
+    except ActstoreError:  # none, or of other rows, or damaged: built anew
+        return None
+    same = all(settings[name] in (None, getattr(before.settings, name)) for name in ("dims", "lists", "refine"))
+    return before if same and before.covered < len(split) else None

@@ -7,9 +7,17 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from actstore.spec import SEARCH_METHODS
+from actstore.spec import INDEX_KINDS, SEARCH_METHODS
 from cli.group import emit, example, json_option, table
-from cli.options import device_option, open_split, split_option, store_argument, weights_option
+from cli.options import (
+    device_option,
+    filter_options,
+    open_split,
+    split_option,
+    store_argument,
+    weights_option,
+    where_option,
+)
 
 if TYPE_CHECKING:
     from actstore import Split
@@ -20,6 +28,7 @@ if TYPE_CHECKING:
     epilog=example(
         "actstore search imagenet.zarr --image cat.jpg -k 10",
         "actstore search imagenet.zarr --row 17",
+        "actstore search imagenet.zarr --row 17 --class tench --glob '*/n01440764_1*'",
         "actstore search imagenet.zarr --vector v.npy --method ivf --json",
     )
 )
@@ -28,6 +37,8 @@ if TYPE_CHECKING:
 @click.option("--image", "images", multiple=True, type=click.Path(path_type=Path), help="An image file; repeatable.")
 @click.option("--row", type=click.IntRange(0), help="A row of the split; it is not listed among its own neighbours.")
 @click.option("--vector", type=click.Path(path_type=Path, dir_okay=False), help="A .npy of shape (dim,) or (n, dim).")
+@filter_options
+@where_option
 @click.option("-k", type=click.IntRange(1), default=10, show_default=True, help="How many neighbours.")
 @click.option(
     "--method",
@@ -41,29 +52,44 @@ if TYPE_CHECKING:
 @device_option("cpu", names=["cpu", "cuda", "auto"])
 @json_option
 def search(
-    store: Place, split: str | None, images: tuple[Path, ...], row: int | None, vector: Path | None, k: int,
-    method: str, metric: str, weights: Path | None, device: str, as_json: bool,
+    store: Place, split: str | None, images: tuple[Path, ...], row: int | None, vector: Path | None,
+    classes: tuple[str, ...], path_glob: str | None, rows: str | None, where: tuple[str, ...],
+    k: int, method: str, metric: str, weights: Path | None, device: str, as_json: bool,
 ) -> None:  # fmt: skip
     """The rows of STORE nearest to an image, a row or a vector, by cosine.
 
-    An image goes through the backbone that made the store; its weights must be the very same.
+    --class, --glob, --rows and --where limit the rows that are searched. An image goes through the backbone that
+    made the store; its weights must be the very same.
     """
     if (bool(images), row is not None, vector is not None).count(True) != 1:
         raise click.UsageError("give one of --image, --row and --vector")
     opened = open_split(store, split)
     names, vectors = _queries(opened, images, row, vector, weights, device)
-    others = len(opened) - (row is not None)
-    if k > others:
+    chosen = opened.query(classes or None, path_glob, rows, where) if classes or path_glob or rows or where else None
+    itself = row is not None and (chosen is None or row in chosen)
+    others = (len(opened) if chosen is None else len(chosen)) - itself
+    if k > others and not (chosen is not None and not len(chosen)):
         raise click.UsageError(f"-k is {k:,}, but only {others:,} rows are there to be found; ask for fewer")
-    scores, rows = opened.search(vectors, k + (row is not None), method=method, metric=metric, device=device)
+    scores, found = opened.search(vectors, k + itself, rows=chosen, method=method, metric=metric, device=device)
+    _remark(opened, method)
     listed = [
         entry
         for number, name in enumerate(names)
-        for entry in _neighbours(opened, name, scores[number].tolist(), rows[number].tolist(), row, k)
+        for entry in _neighbours(opened, name, scores[number].tolist(), found[number].tolist(), row, k)
     ]
     result = {"store": str(store), "split": opened.name, "method": method, "metric": metric, "neighbours": listed}
     header = [*(["query"] if len(names) > 1 else []), "rank", "score", "row", "class", "id"]
     emit(result, as_json, lambda: table(header, [[_shown(entry[key]) for key in header] for entry in listed]))
+
+
+def _remark(split: Split, method: str) -> None:
+    """Say on stderr where an index that could have been used covers only some of the rows, or none."""
+    from actstore.search.kept_files import remarks
+
+    wanted = ("bounded",) if method in ("auto", "bounded") else () if method == "exact" else INDEX_KINDS
+    for name, remark in remarks(split):
+        if name in wanted:
+            click.echo(remark, err=True)
 
 
 def _queries(

@@ -78,6 +78,10 @@ ERRORS: dict[str, tuple[list[str], int, str]] = {
     "two queries": (["search", "x.zarr", "--row", "1", "--vector", "v.npy"], 2, "one of --image"),
     "row": (["search", "x.zarr", "--row", "5000"], 1, "row 5000 is out of range"),
     "k": (["search", "x.zarr", "--row", "1", "-k", "1200"], 2, "-k is 1,200, but only 1,199 rows"),
+    "k of some": (["search", "x.zarr", "--row", "1", "-k", "4", "--rows", "0:4"], 2, "-k is 4, but only 3 rows"),
+    "nothing left": (["search", "x.zarr", "--row", "1", "--glob", "nowhere/*"], 1, "satisfies every filter"),
+    "no such class": (["search", "x.zarr", "--row", "1", "--class", "two"], 1, "two"),
+    "no range": (["search", "x.zarr", "--row", "1", "--rows", "a:b"], 1, "rows must look like"),
     "no such file": (["search", "x.zarr", "--vector", "none.npy"], 1, "none.npy"),
     "no numbers": (["search", "x.zarr", "--vector", "x.txt"], 1, "x.txt is not a numpy array file"),
     "zero": (["search", "x.zarr", "--vector", "zero.npy"], 1, "query 0 is a zero vector"),
@@ -106,13 +110,32 @@ def test_errors_are_one_clear_line(store: Path, case: str) -> None:
     assert "Traceback" not in result.output
 
 
-def test_the_index_of_older_rows_is_refused(store: Path) -> None:
-    run("index", store, "--kind", "ivf", "--dims", 16, "--recall", 0.5)
+@pytest.mark.parametrize("kind", ["bounded", "ivf"])
+def test_an_index_of_older_rows_is_used_named_and_extended(store: Path, kind: str) -> None:
+    options = () if kind == "bounded" else ("--dims", 32, "--recall", 0.5)
+    run("index", store, "--split", "train", "--kind", kind, *options)
     run("append", "v.npy", store, code=1)  # one axis only
-    np.save("more.npy", np.ones((1, 32), np.float16))
+    np.save("more.npy", np.load("many.npy")[:1])  # row 17 once more
     run("append", "more.npy", store, "--split", "train")
-    result = run("search", store, "--row", 3, "--method", "ivf", code=1)
-    assert "rebuild it with `actstore index" in result.stderr
+    result = run("search", store, "--split", "train", "--row", 17, "-k", 2, "--method", kind, "--json")
+    assert [one["row"] for one in json.loads(result.stdout)["neighbours"]] == [800, ROWS]
+    if kind == "bounded" and "covers" not in result.stderr:
+        return  # rows that leading coordinates do not tell apart have nothing to extend
+    assert f"index {kind} covers 1,200 of 1,201 rows" in result.stderr
+    run("index", store, "--split", "train", "--kind", kind, *options[2:])
+    extended = run("search", store, "--split", "train", "--row", 17, "-k", 2, "--method", kind, "--json")
+    assert "covers" not in extended.stderr
+    assert [one["row"] for one in json.loads(extended.stdout)["neighbours"]] == [800, ROWS]
+
+
+def test_rows_are_limited_by_class_id_and_number(store: Path) -> None:
+    found = run_json("search", store, "--split", "train", "--row", 17, "-k", 3, "--rows", "18:900:2")["neighbours"]
+    assert found[0]["row"] == 800
+    assert all(one["row"] % 2 == 0 for one in found)
+    itself = run_json("search", store, "--split", "train", "--row", 17, "-k", 1, "--rows", "0:100")["neighbours"]
+    assert itself[0]["row"] not in (17, 800)
+    by_id = run_json("search", store, "--split", "train", "--row", 17, "-k", 1, "--glob", "80?", "--class", "one")
+    assert by_id["neighbours"][0]["row"] == 800
 
 
 def test_an_image_goes_through_the_backbone_of_the_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

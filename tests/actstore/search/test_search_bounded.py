@@ -16,10 +16,14 @@ from numpy.typing import NDArray
 import actstore
 from actstore.compute.tensors import one_thread
 from actstore.errors import DamagedError, InvalidInputError
-from actstore.search import BoundedSearch, ExactSearch, RowTable, bounded, levels
+from actstore.search import BoundedSearch, ExactSearch, RowTable, bounded_pass, integers, level_building
+from actstore.search.integers import Products
 from actstore.search.kept_files import find, folder
+from actstore.search.levels import TAIL
+from actstore.search.plan import Costs, choose_widths
 from actstore.search.queries import unit
-from actstore.search.rotation import choose_widths, fit_directions, rotate, storage_margin
+from actstore.search.query_codes import QueryCodes
+from actstore.search.rotation import fit_directions, principal, rotate, skewness, turned
 
 pytestmark = pytest.mark.numeric
 
@@ -35,7 +39,7 @@ def clustered(
 
 
 def with_widths(rows: Any, *widths: int, monkeypatch: pytest.MonkeyPatch) -> BoundedSearch:
-    monkeypatch.setattr(levels, "choose_widths", lambda *_: widths)
+    monkeypatch.setattr(level_building, "choose_widths", lambda *_: widths)
     return build(rows)
 
 
@@ -51,44 +55,91 @@ def assert_same(engine: BoundedSearch, queries: Any, k: int) -> None:
     np.testing.assert_array_equal(scores, expected_scores)
 
 
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(
     seed=st.integers(0, 2**32 - 1),
-    rows=st.integers(700, 1500),
-    dim=st.sampled_from([48, 64, 100]),
-    widths=st.sampled_from([(16,), (32,), (16, 48), (32, 48)]),
+    rows=st.integers(1100, 1900),
+    dim=st.sampled_from([48, 100, 160]),
+    widths=st.sampled_from([(16,), (32,), (16, 16), (32, 8)]),
     queries=st.integers(1, 40),
     k=st.integers(1, 5),
     isotropic=st.booleans(),
+    in_integers=st.booleans(),
+    in_cells=st.booleans(),
 )
 def test_any_widths_give_the_exact_answer(
-    seed: int, rows: int, dim: int, widths: tuple[int, ...], queries: int, k: int, isotropic: bool
-) -> None:
+    seed: int, rows: int, dim: int, widths: tuple[int, ...], queries: int, k: int, isotropic: bool,
+    in_integers: bool, in_cells: bool,
+) -> None:  # fmt: skip
     random = np.random.default_rng(seed)
     values = clustered(random, rows, dim)
     asked = random.standard_normal((queries, dim)) if isotropic else clustered(random, max(10, queries), dim)[:queries]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(bounded, "_BOUNDS", 1 << 13)  # several spans
-        patch.setattr(bounded, "_MOST_LEFT", 2.0)  # never fall back
+        patch.setattr(bounded_pass, "_MOST_LEFT", 2.0)  # never fall back
+        patch.setattr(bounded_pass, "_CODES", 4096)  # several blocks
+        patch.setattr(bounded_pass, "_SHARED", 0)
+        patch.setattr(bounded_pass, "_LARGE", 1000 if in_cells else 10**6)
+        if not in_integers:
+            patch.setattr(bounded_pass, "integers_pay", lambda _: False)
         engine = with_widths(values, *widths, monkeypatch=patch)
         assert_same(engine, asked.astype(np.float32), k)
         assert engine.fell_back == 0
 
 
 def test_bounds_are_never_below_the_scores(random: np.random.Generator, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The heart of it: what is stored, rounded and multiplied still bounds every score from above."""
-    for values in (clustered(random, 900, 64), random.standard_normal((900, 64)).astype(np.float32)):
+    """The heart of it: what is coded, rounded and multiplied still bounds every score from above."""
+    isotropic = random.standard_normal((900, 64)).astype(np.float32)
+    lone = np.zeros((900, 64), np.float32)  # each along one axis: the worst case of one scale for all coordinates
+    lone[np.arange(900), np.arange(900) % 64] = random.random(900) + 0.1
+    for values in (clustered(random, 900, 64), isotropic, lone):
         values[7] = 0
-        engine = with_widths(values, 16, 48, monkeypatch=monkeypatch)
+        levels = with_widths(values, 16, 32, monkeypatch=monkeypatch).levels
         queries = torch.from_numpy(np.concatenate([values[:20], random.standard_normal((20, 64))]).astype(np.float32))
         queries = queries[(queries != 0).any(1)]
-        exact = unit(torch.from_numpy(values)).double() @ unit(queries).double().T
-        first, second = bounded._coefficients(engine.levels, unit(queries))
-        bounds = engine.levels.first.double() @ first.double()
-        margin = storage_margin(len(engine.levels.directions), 64)
-        assert (bounds + margin >= exact).all()
-        assert (bounds + engine.levels.second.double() @ second.double() + margin >= exact).all()
-        assert (bounds < exact + 2.5).all()
+        exact = (unit(torch.from_numpy(values)).double() @ unit(queries).double().T).numpy()
+        coded = QueryCodes.of(queries, levels, levels.directions.double())
+        products = Products(len(values), 16, len(queries), integers=False)
+        sums = products.multiply(levels.first, coded.levels[0].codes)
+        coefficients = coded.coefficients(np.zeros(len(queries), np.float32), torch.zeros(len(queries)))
+        bounds = (
+            sums.addmm_(levels.factors, coefficients).numpy() * coded.levels[0].scale / levels.factors[:, 1:2].numpy()
+        )
+        assert (bounds >= exact).all()
+        assert (bounds <= exact + 2.5).all()
+        tails = levels.second[:, -TAIL:].contiguous().view(torch.float32).numpy()
+        codes = levels.second[:, :-TAIL].double() - integers.OFFSET
+        norms = coded.second_norms()
+        again = bounds + (codes @ coded.levels[1].codes.double()).numpy() * norms[:, 0] * tails[:, :1]
+        assert (again + tails[:, 1:] @ norms[:, 1:].T >= exact).all()
+
+
+def test_products_of_codes_are_whole_numbers() -> None:
+    random = np.random.default_rng(0)
+    for width, count in ((16, 1), (64, 3), (1024, 32)):
+        rows = random.integers(1, 256, (70, width), dtype=np.uint8)
+        rows[0] = 255
+        queries = random.integers(-127, 128, (width, count), dtype=np.int8)
+        queries[:, 0] = 127
+        expected = (rows.astype(int) - integers.OFFSET) @ queries.astype(int)
+        for exactly in {False, integers.integers_pay(width)}:
+            products = Products(70, width, count, exactly)
+            found = products.multiply(torch.from_numpy(rows), torch.from_numpy(queries)).numpy().astype(int)
+            excess = products.excess(torch.from_numpy(queries)).numpy().astype(int)
+            # with the offset, sums may be above 2**24 and are rounded once as they become float32
+            assert np.abs(found - excess - expected).max() <= (2 if exactly else 0)
+
+
+def test_a_product_that_saturates_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    def saturating(rows: torch.Tensor, queries: torch.Tensor, out: Any = None) -> torch.Tensor:
+        return (rows.int() @ queries.int()).clamp(-(2**15), 2**15 - 1)
+
+    monkeypatch.setattr(torch, "_int_mm", saturating)
+    integers.integers_pay.cache_clear()
+    assert not integers.integers_pay(64)
+    monkeypatch.delattr(torch, "_int_mm")
+    integers.integers_pay.cache_clear()
+    assert not integers.integers_pay(64)
+    integers.integers_pay.cache_clear()
 
 
 def test_rows_near_a_subspace_prune_and_agree(random: np.random.Generator) -> None:
@@ -97,6 +148,7 @@ def test_rows_near_a_subspace_prune_and_agree(random: np.random.Generator) -> No
     assert engine.prunes
     assert engine.nbytes < values.nbytes
     assert_same(engine, values[-64:], 5)
+    assert_same(engine, values[-1:], 10)
     assert engine.fell_back == 0
 
 
@@ -117,7 +169,7 @@ def test_large_k_few_rows_and_equal_rows(random: np.random.Generator, monkeypatc
     few = with_widths(clustered(random, 130, 32), 16, monkeypatch=monkeypatch)
     for k in (1, 2, 100, 130):
         assert_same(few, random.standard_normal((3, 32)), k)
-    equal = with_widths(np.ones((3000, 32), np.float16), 16, monkeypatch=monkeypatch)
+    equal = with_widths(np.ones((3000, 32), np.float16), 8, 8, monkeypatch=monkeypatch)
     np.testing.assert_array_equal(equal.search(np.ones(32), 4)[1], [[0, 1, 2, 3]])
     with pytest.raises(InvalidInputError, match="only 3,000 rows"):
         equal.search(np.ones(32), 3001)
@@ -126,7 +178,7 @@ def test_large_k_few_rows_and_equal_rows(random: np.random.Generator, monkeypatc
 def test_an_index_is_kept_beside_the_store(
     make_store: Callable[..., Any], random: np.random.Generator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(levels, "choose_widths", lambda *_: (16, 48))
+    monkeypatch.setattr(level_building, "choose_widths", lambda *_: (16, 32))
     store = make_store(rows=2000)
     queries = random.random((5, 64), dtype=np.float32)
     expected = store["train"].search(queries, 4, method="exact")
@@ -142,23 +194,8 @@ def test_an_index_is_kept_beside_the_store(
     assert sorted(actstore.open(store.path).splits) == ["train"]  # it is no part of the store
 
 
-def test_an_index_of_other_rows_is_refused(make_store: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(levels, "choose_widths", lambda *_: (16,))
-    store = make_store(rows=1500)
-    BoundedSearch.build(store["train"])
-    with store.writer("train") as writer:
-        writer.append(store.values[:10], np.zeros(10, np.int64), [f"new/{row}" for row in range(10)])
-    split = store["train"]
-    with pytest.raises(InvalidInputError, match=r"built for other rows .* --kind bounded"):
-        split.search(store.values[0], 1, method="bounded")
-    assert split.search(store.values[0], 2)[1].tolist() == [[0, 1500]]  # auto: all products
-    BoundedSearch.build(split)
-    assert split.search(store.values[0], 2, method="bounded")[1].tolist() == [[0, 1500]]
-    assert len(list(folder(split).glob("bounded.*.safetensors"))) == 1  # the old one is gone
-
-
 def test_damage_is_named(make_store: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(levels, "choose_widths", lambda *_: (16,))
+    monkeypatch.setattr(level_building, "choose_widths", lambda *_: (16,))
     split = make_store(rows=1500)["train"]
     BoundedSearch.build(split)
     found = find(split, "bounded")
@@ -184,11 +221,26 @@ def test_directions_are_orthonormal_and_ordered(random: np.random.Generator) -> 
     assert (shares[:6] > shares[6:].max()).all()
 
 
+def test_turned_directions_span_what_they_did(random: np.random.Generator) -> None:
+    directions = principal(unit(torch.from_numpy(clustered(random, 2000, 48))))
+    basis = turned(directions, (16, 24))
+    assert basis.shape == (41, 48)
+    assert skewness(basis) < 1e-5
+    np.testing.assert_allclose(basis[0], directions[0], atol=1e-6)
+    for part, old in ((basis[1:17], directions[1:17]), (basis[17:41], directions[17:41])):
+        np.testing.assert_allclose(part.T @ part, old.T @ old, atol=1e-5)
+
+
+COSTS = Costs(product=0.6e-9, coordinate=8e-12, exact=60e-9, pair=80e-9, pair_byte=0.2e-9, pair_full=2e-6)
+
+
 def test_widths_follow_what_they_leave() -> None:
-    assert choose_widths({16: 1.0, 64: 1.0}, 10**6, 512) == ()
-    assert choose_widths({}, 10, 512) == ()
-    assert choose_widths({16: 0.5, 64: 1e-4, 128: 0.9e-4}, 10**6, 512) == (64,)
-    assert choose_widths({256: 0.05, 512: 0.004, 768: 0.0005}, 10**6, 2048) == (512, 768)
+    assert choose_widths({16: 1.0, 64: 1.0}, 10**6, 2048, COSTS) == ()
+    assert choose_widths({}, 10, 2048, COSTS) == ()
+    assert choose_widths({16: 0.5, 64: 1e-6, 128: 0.9e-6}, 10**6, 2048, COSTS) == (64,)
+    assert choose_widths({256: 0.2, 512: 0.02, 704: 0.004, 1280: 0.0002}, 10**6, 2048, COSTS) == (704, 576)
+    slow = Costs(product=1e-9, coordinate=100e-12, exact=60e-9, pair=80e-9, pair_byte=0.2e-9, pair_full=2e-6)
+    assert choose_widths({512: 0.02, 704: 0.004}, 10**6, 2048, slow) == ()  # codes do not pay on such a machine
 
 
 def test_real_activations_prune_and_agree(real_activations: Path) -> None:

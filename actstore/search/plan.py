@@ -1,0 +1,135 @@
+"""Which levels a bounded index should have: from what they leave of the rows, and what products cost here."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from actstore.search.exact import ExactSearch, multiply
+from actstore.search.integers import MOST_CODES, Products, integers_pay, least_seconds
+from actstore.search.rotation import SAMPLE, rotate, rotation_error, sample_rows
+from actstore.search.table import RowTable
+from actstore.streams.sampling import Stream, generator
+
+WIDTHS = (16, 32, 48, 64, 96, 128, 192, 256, 320, 384, 448, 512, 576, 640, 704, 768, 896, 1024, 1152, 1280, 1408)
+_PROBES, _PROBE_K = 32, 10
+_BATCH = 32  # queries
+_MOST_BYTES = 0.72  # of the coordinates of a row: an index stays below the size of the rows in float16 by far
+_CALLS = 40e-6  # seconds a query for the calls of a second level
+_TRIED = 16_384  # rows of a product that is timed
+_BEYOND_CACHE = 1 << 27  # bytes of codes that are gathered from
+_COLLECTED = 100e-9  # seconds for a pair that the first level leaves; early thresholds leave two or three times as many
+
+
+@dataclass(frozen=True)
+class Costs:
+    """Seconds on this machine, one thread. Of a row and query in a batch: product + coordinate * width with codes,
+    and exact with all of a row. Of a pair that is gathered: pair + pair_byte * width with codes, pair_full exactly."""
+
+    product: float
+    coordinate: float
+    exact: float
+    pair: float
+    pair_byte: float
+    pair_full: float
+
+
+def measure_narrowing(table: RowTable, directions: Tensor, seed: int = 0) -> dict[int, float]:
+    """Share of the rows that so many coded coordinates leave for a query. Probes are rows, not their own neighbours."""
+    sample = sample_rows(table, SAMPLE, seed)
+    if len(sample) <= _PROBE_K:
+        return {}
+    probes = sample[torch.from_numpy(generator(seed, 1, Stream.INDEX_PROBES).permutation(len(sample))[:_PROBES])]
+    scores, _ = ExactSearch(table).search(probes, _PROBE_K + 1)
+    kth = torch.from_numpy(scores[:, -1].copy())
+    rows, queries = rotate(sample, directions.float()), rotate(probes, directions.float())
+    found, products, done = {}, torch.zeros(len(rows), len(queries)), 0
+    for width in [width for width in WIDTHS if width < rows.shape[1]]:
+        end = width + 1
+        products += rows[:, done:end] @ queries[:, done:end].T
+        rest = rows[:, end:].norm(dim=1)[:, None] * queries[:, end:].norm(dim=1)
+        coded = rows[:, 1:end].norm(dim=1)[:, None] * queries[:, 1:end].norm(dim=1)
+        slack = coded * coding_error(width) + 2 * rotation_error(end, rows.shape[1])
+        found[width] = float((products + rest + slack >= kth).float().mean())
+        done = end
+    return found
+
+
+def coding_error(width: int) -> float:
+    """About how much codes of both sides add to a bound, as a share of both norms: the largest of `width` normal
+    coordinates makes a step of the codes, and each loses up to half of one."""
+    return float(2 * np.sqrt(2 * np.log(2 * width) / 12) / 127)
+
+
+def measure_costs(table: RowTable) -> Costs:
+    """A second or so of products with the table's own rows, and with codes."""
+    narrow, wide = (_code_seconds(width, len(table)) for width in (64, 512))
+    step = (wide[0] - narrow[0]) / (512 - 64)
+    pair_step = (wide[1] - narrow[1]) / (512 - 64)
+    return Costs(
+        product=max(0.0, narrow[0] - 64 * step),
+        coordinate=step,
+        exact=_exact_seconds(table),
+        pair=max(0.0, narrow[1] - 64 * pair_step),
+        pair_byte=max(0.0, pair_step),
+        pair_full=_full_seconds(table),
+    )
+
+
+def _code_seconds(width: int, count: int) -> tuple[float, float]:
+    """Of a row and query in a batch; of a gathered pair. Codes are more than the cache holds, if `count` rows are."""
+    rows = torch.ones(min(_BEYOND_CACHE // width, max(_TRIED, count)), width, dtype=torch.uint8)
+    queries = torch.randint(-127, 128, (width, _BATCH), dtype=torch.int8)
+    products = Products(2048, width, _BATCH, integers_pay(width))
+    factors, coefficients = torch.rand(2048, 6), torch.rand(6, _BATCH)
+
+    def bound() -> None:
+        for start in range(0, _TRIED, 2048):
+            rows[start : start + 2048].view(torch.int64).sum()
+            sums = products.multiply(rows[start : start + 2048], queries)
+            np.flatnonzero(sums.addmm_(factors, coefficients).numpy() > 2.0**30)
+
+    single = Products(1024, width, 1, products.integers)
+    chosen = iter(np.random.default_rng(0).integers(0, len(rows), (8, 1024)))  # others each time: never in the cache
+    column, buffer = queries[:, :1].contiguous(), np.empty((1024, width), np.uint8)
+
+    def gather() -> None:
+        taken = np.take(rows.numpy(), next(chosen), 0, out=buffer, mode="clip")
+        taken[:, -32:].copy().view(np.float32).sum(1)
+        single.multiply(torch.from_numpy(taken), column)
+
+    return least_seconds(bound) / _TRIED / _BATCH, least_seconds(gather) / 1024
+
+
+def _exact_seconds(table: RowTable) -> float:
+    count = min(len(table), 2048)
+    rows, out = table.read(0, count), torch.empty(count, _BATCH)
+    directions, buffer = torch.rand(table.dim, _BATCH), torch.empty(table.piece_rows * table.dim)
+    return least_seconds(lambda: multiply(rows, directions, buffer, out)) / count / _BATCH
+
+
+def _full_seconds(table: RowTable) -> float:
+    count = min(len(table), 128)
+    chosen = iter(np.random.default_rng(0).integers(0, len(table), (8, count)))
+    query, buffer = torch.rand(table.dim), torch.empty(count, table.dim)
+    return least_seconds(lambda: torch.mv(buffer.copy_(table.take(next(chosen))), query)) / count
+
+
+def choose_widths(narrowing: dict[int, float], rows: int, dim: int, costs: Costs) -> tuple[int, ...]:
+    """Codes of one or two levels that cost least, or none where the plain product is as good."""
+    plans: dict[tuple[int, ...], float] = {}
+    for first, left in narrowing.items():
+        if first > MOST_CODES:
+            continue
+        start = costs.product + costs.coordinate * first + left * _COLLECTED
+        plans[first,] = start + left * costs.pair_full
+        for total, after in narrowing.items():
+            second = total - first
+            if 64 <= second <= MOST_CODES and total <= _MOST_BYTES * dim:
+                again = left * (costs.pair + costs.pair_byte * second)
+                plans[first, second] = start + again + after * costs.pair_full + _CALLS / rows
+    best = min(plans, key=lambda plan: plans[plan], default=())
+    return best if best and plans[best] < 0.7 * costs.exact else ()
