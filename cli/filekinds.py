@@ -160,6 +160,8 @@ def _is_tensor_export(path: Path) -> bool:
 
 
 CLASSIFIER = Kind("a classifier of `ppa adapt`", _holds("classifier"), is_work=True)
+OWN_CLASSIFIER = Kind("a classifier of this demo", _holds("classifier"))
+PHOTO_LIST = Kind("a list of photos", _begins("path,label"))
 SPLIT = Kind("a split of `ppa split`", _object("base", "novel", "validation"), is_work=True)
 CALIBRATION = Kind("a calibration of `ppa calibrate`", lambda path: b'"novel_bias"' in _head(path), is_work=True)
 FIGURE = Kind("a figure drawn here", _is_drawn)

@@ -208,6 +208,12 @@ def _layout_options(command: Command, dtype: str | None, help_: str) -> Command:
     return command
 
 
+def wait_without_spinning() -> None:
+    """To be said before torch is imported: its threads then sleep while they wait. On a machine that does other work
+    too, `ppa predict` on 50 photos took 22 s instead of 56, and a third of the processor's time."""
+    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+
+
 def open_split(store: Place, split: str | None) -> Split:
     import actstore
 

@@ -14,6 +14,7 @@ from click.testing import CliRunner
 
 from actstore.backbones.construction import build_network
 from actstore.images.glyphs import write_glyphs
+from predictor import load_classifier
 from tests.object_storage import S3Server
 
 ROOT = Path(__file__).parents[1]
@@ -82,7 +83,7 @@ def test_images_to_tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     assert len(lines) > 15
     for line in lines:
         run(line)
-    rows = np.random.default_rng(0).random((3, 256), np.float32)
+    rows = np.random.default_rng(0).random((3, load_classifier("classifier.safetensors").dim), np.float32)
     scope = {"activations": rows, "queries": rows}
     for code in snippets(text["Someone with 300 photos"]):
         exec(code, scope)

@@ -13,6 +13,7 @@ from cli.ppa.bench_adapt import bench_adapt
 from cli.ppa.bench_inference import bench_inference
 from cli.ppa.calibrate import calibrate
 from cli.ppa.categories import categories
+from cli.ppa.check import check
 from cli.ppa.demo import demo
 from cli.ppa.episodes import episodes
 from cli.ppa.evaluate import evaluate
@@ -43,8 +44,8 @@ def main(debug: bool) -> None:
 
 
 for command in (
-    pretrain, split, train, calibrate, evaluate, episodes, sessions, baseline, adapt, predict, categories, export,
-    analyse, bench_inference, bench_adapt,
+    pretrain, split, train, calibrate, evaluate, episodes, sessions, baseline, adapt, predict, check, categories,
+    export, analyse, bench_inference, bench_adapt,
     figures, report, demo,
 ):  # fmt: skip
     main.add_command(command)

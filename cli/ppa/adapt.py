@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from cli.group import emit, example, json_option
-from cli.options import STORE, cache_options, device_option, filter_options, on_error_option
+from cli.options import STORE, cache_options, device_option, filter_options, on_error_option, wait_without_spinning
 from cli.ppa.classifier_option import DEFAULT
 from cli.ppa.starting import Beginning, Start, begin, start_options
 
@@ -62,6 +62,7 @@ def adapt(
     beside the base categories of a store. Categories may have different numbers of examples. The classifier file holds
     everything `ppa predict` needs but the backbone's weights.
     """
+    wait_without_spinning()
     from cli.ppa.support import support_from_images, support_from_rows
     from predictor.classifier.classifier_file import save_classifier
 

@@ -21,21 +21,35 @@ if TYPE_CHECKING:
 
 
 @click.command(
-    epilog=example("ppa demo", "ppa demo --quick", "ppa demo --out somewhere --json"),
+    epilog=example("ppa demo", "ppa demo --quick", "ppa demo --photos my-photos/", "ppa demo --out somewhere --json"),
 )
 @click.option("--quick", is_flag=True, help="Fewer categories, images and steps: about a minute.")
 @click.option(
+    "--photos",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="On your own photos, PHOTOS/CATEGORY/*.jpg: 1, 3 and 5 of each teach the rest.",
+)
+@click.option(
     "--out",
     type=click.Path(path_type=Path, file_okay=False),
-    help="[default: demo-out, or demo-out/quick]",
+    help="[default: demo-out, demo-out/quick or demo-out/photos]",
 )
 @json_option
-def demo(quick: bool, out: Path | None, as_json: bool) -> None:
-    """Everything, on the embedded glyphs: backbone, store, phi, baselines, tables, figures and one HTML report.
+def demo(quick: bool, photos: Path | None, out: Path | None, as_json: bool) -> None:
+    """Everything, on the embedded glyphs: backbone, store, phi, baselines, tables, figures and one HTML report. Or
+    what a pretrained network makes of your own photos.
 
     Needs no download. Interrupted or repeated, it goes on where it was; steps that are up to date are skipped. What
     is not up to date is made again, so keep nothing of your own in the files it writes.
     """
+    if photos is not None:
+        from cli.ppa.demo_photos import describe_photos, run_photo_demo
+
+        if quick:
+            raise click.UsageError("--quick belongs to the glyphs; --photos takes as long as the photos do")
+        found = run_photo_demo(photos, out or Path("demo-out/photos"))
+        emit(found, as_json, lambda: describe_photos(found))
+        return
     folder = out or (Path("demo-out/quick") if quick else Path("demo-out"))
     run = run_demo(folder, QUICK if quick else FULL)
     emit(run, as_json, lambda: describe(run))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from cli.group import emit, example, json_option
-from cli.options import weights_option
+from cli.options import wait_without_spinning, weights_option
 from cli.ppa.classifier_option import classifier_option
 
 if TYPE_CHECKING:
@@ -55,6 +55,7 @@ def export(
 
     Older exports are replaced; a file of any other kind is not.
     """
+    wait_without_spinning()
     from cli.filekinds import NAMES, ONNX, TORCH
     from cli.outputs import claim
     from predictor.classifier.classifier_file import load_classifier

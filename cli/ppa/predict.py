@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from cli.group import emit, example, json_option, table
-from cli.options import device_option, filter_options, store_option, weights_option
+from cli.options import device_option, filter_options, store_option, wait_without_spinning, weights_option
 from cli.ppa.classifier_option import classifier_option
 
 if TYPE_CHECKING:
@@ -54,6 +54,7 @@ def predict(
 
     An image that cannot be read is named and left out.
     """
+    wait_without_spinning()
     from cli.ppa.support import list_queries, read_images, read_rows
     from predictor.classifier.classifier_file import load_classifier
     from predictor.classifier.predictions import predict_images, to_csv

@@ -88,15 +88,21 @@ def sheet_page(title: str, about: str, sections: Sequence[Section], more: str = 
 """
 
 
-def confusion_html(names: Sequence[str], counts: Sequence[Sequence[int]]) -> str:
-    """counts: row by row what images of a category were taken for, in the order of the names."""
-    heads = "".join(f'<th scope="col">{escape(name)}</th>' for name in names)
+def confusion_html(names: Sequence[str], columns: Sequence[str], counts: Sequence[Sequence[int]]) -> str:
+    """counts: for each name how many of its images were taken for each column; the columns begin with the names."""
+    heads = "".join(f'<th scope="col">{escape(name)}</th>' for name in columns)
     lines = []
     for place, (name, row) in enumerate(zip(names, counts, strict=True)):
         cells = "".join(_count(count, place == other) for other, count in enumerate(row))
         lines.append(f'<tr><th scope="row">{escape(name)}</th>{cells}</tr>')
     head = f'<tr><th scope="col">is, taken for →</th>{heads}</tr>'
     return f'<div class="scroll"><table><thead>{head}</thead><tbody>{"".join(lines)}</tbody></table></div>'
+
+
+def plain_table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
+    heads = "".join(f'<th scope="col">{escape(name)}</th>' for name in header)
+    lines = ["<tr>" + "".join(f"<td>{escape(str(cell))}</td>" for cell in row) + "</tr>" for row in rows]
+    return f'<div class="scroll"><table><thead><tr>{heads}</tr></thead><tbody>{"".join(lines)}</tbody></table></div>'
 
 
 def _count(count: int, is_right: bool) -> str:

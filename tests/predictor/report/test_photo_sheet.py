@@ -67,8 +67,9 @@ def test_bars_are_as_long_as_their_share() -> None:
 
 
 def test_a_confusion() -> None:
-    html = confusion_html(["a<", "b"], [[3, 1], [0, 4]])
+    html = confusion_html(["a<", "b"], ["a<", "b", "another"], [[3, 1, 0], [0, 4, 2]])
     assert re.findall(r"<td[^>]*>\d*</td>", html) == [
-        '<td class="diagonal">3</td>', '<td class="off">1</td>', "<td></td>", '<td class="diagonal">4</td>'
+        '<td class="diagonal">3</td>', '<td class="off">1</td>', "<td></td>",
+        "<td></td>", '<td class="diagonal">4</td>', '<td class="off">2</td>',
     ]  # fmt: skip
     assert html.count("a&lt;") == 2
