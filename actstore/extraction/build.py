@@ -1,4 +1,5 @@
-"""Images -> backbone -> store: every readable image becomes one row, in the order of its source."""
+"""Images -> backbone -> store: every readable image becomes one row, in the order of its source, with its size and date
+as columns."""
 
 from __future__ import annotations
 
@@ -13,6 +14,7 @@ from actstore.backbones.loading import Backbone
 from actstore.compute.device import parse_device
 from actstore.errors import InvalidInputError, UnreadableImageError
 from actstore.extraction.cluster_build import ClusterExtraction, recipe_of
+from actstore.extraction.fact_columns import columns_of
 from actstore.extraction.forward import ExtractedBatch, LocalExtraction, Wanted, move_to
 from actstore.extraction.target import is_finished, layer_split, open_or_create, origin_of
 from actstore.images.image_set import ImageSet, Loadable
@@ -128,7 +130,8 @@ class _LayerTarget:
         if keep:
             items = [self._items[batch.positions[index]] for index in keep]
             labels = [-1 if item.label is None else self._label_of[item.label] for item in items]
-            self.writer.append(batch.rows[self.layer][keep], np.array(labels), [item.id for item in items])
+            columns = columns_of([batch.facts[index] for index in keep])
+            self.writer.append(batch.rows[self.layer][keep], np.array(labels), [item.id for item in items], columns)
 
     def skipped(self) -> Iterator[list[str]]:
         """Items without a row, with the reason; found by walking along the ids that were written."""

@@ -114,7 +114,7 @@ def _travelling(batch: ExtractedBatch, task: ExtractionTask) -> ExtractedBatch:
     rows = {layer: _converted(batch.rows[layer], task.dtype) for layer in task.layers}
     positions = [task.first + position for position in batch.positions]
     failures = [(task.first + position, reason) for position, reason in batch.failures]
-    return ExtractedBatch(rows, positions, failures)
+    return ExtractedBatch(rows, positions, failures, batch.facts)
 
 
 def _converted(values: NDArray[Any], dtype: str) -> NDArray[Any]:

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from actstore.backbones.loading import Backbone
 from actstore.extraction.image_batches import Failures, ImageBatch, decode_batches
+from actstore.images.decode import ImageFacts
 from actstore.images.image_set import Loadable
 
 
@@ -29,11 +30,12 @@ class Wanted:
 
 @dataclass(frozen=True)
 class ExtractedBatch:
-    """rows: layer -> (n, dim), of the items in `positions` (n,); failures: (position, reason) of the others."""
+    """rows: layer -> (n, dim), and facts, of the items in `positions` (n,); failures: (position, reason) of others."""
 
     rows: dict[str, NDArray[Any]]
     positions: list[int]
     failures: Failures
+    facts: list[ImageFacts]
 
     @property
     def end(self) -> int:
@@ -62,7 +64,7 @@ class LocalExtraction:
 def pass_through(backbone: Backbone, device: torch.device, decoded: Iterable[ImageBatch]) -> Iterator[ExtractedBatch]:
     for batch in decoded:
         rows = {layer: values.numpy() for layer, values in forward(backbone, batch, device).items()}
-        yield ExtractedBatch(rows, batch.positions, batch.failures)
+        yield ExtractedBatch(rows, batch.positions, batch.failures, batch.facts)
 
 
 def forward(backbone: Backbone, batch: ImageBatch, device: torch.device) -> dict[str, torch.Tensor]:

@@ -18,6 +18,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from actstore.backbones.transform import Transform
 from actstore.errors import UnreadableImageError
+from actstore.images.decode import ImageFacts
 from actstore.images.image_set import Loadable
 
 Failures = list[tuple[int, str]]
@@ -25,11 +26,12 @@ Failures = list[tuple[int, str]]
 
 @dataclass(frozen=True)
 class ImageBatch:
-    """images (n, views, 3, crop, crop) of the items in `positions` (n,); failures: (position, reason) of others."""
+    """images (n, views, 3, crop, crop) and facts of the items in `positions` (n,); failures: (position, reason)."""
 
     images: Tensor
     positions: list[int]
     failures: Failures
+    facts: list[ImageFacts]
 
 
 class _Batches(Dataset[ImageBatch]):
@@ -40,16 +42,18 @@ class _Batches(Dataset[ImageBatch]):
         return -(-len(self._items) // self._size)
 
     def __getitem__(self, number: int) -> ImageBatch:
-        images, positions, failures = [], [], []
+        images, positions, failures, facts = [], [], [], []
         for position in range(number * self._size, min((number + 1) * self._size, len(self._items))):
             try:
-                images.append(self._transform.views(self._items[position].load(), self._views))
+                image, known = self._items[position].load_with_facts()
+                images.append(self._transform.views(image, self._views))
                 positions.append(position)
+                facts.append(known)
             except UnreadableImageError as error:
                 failures.append((position, str(error)))
         crop = self._transform.crop
         stacked = torch.stack(images) if images else torch.empty(0, self._views, 3, crop, crop)
-        return ImageBatch(stacked, positions, failures)
+        return ImageBatch(stacked, positions, failures, facts)
 
 
 def decode_batches(

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from actstore.backbones.loading import Backbone
 from actstore.errors import InvalidInputError
+from actstore.extraction.fact_columns import FactColumns
 from actstore.extraction.forward import forward
 from actstore.extraction.image_batches import decode_batches
 from actstore.extraction.recorded_network import load_recorded, recorded_network
@@ -32,7 +33,8 @@ def reopen_images(source: Mapping[str, Json]) -> Table:
     rows = ExtractedRows(images.items, kept, backbone, source["layer"], source["batch_size"], source.get("views", 1))
     names = [images.items[position].label for position in kept]
     labels = None if None in names else np.array(names, dtype=object)
-    return Table(rows, labels, [images.items[position].id for position in kept])
+    items = [images.items[position] for position in kept]
+    return Table(rows, labels, [item.id for item in items], FactColumns(items))
 
 
 class ExtractedRows:

@@ -6,6 +6,8 @@ import io
 import re
 import struct
 import zlib
+from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 import numpy as np
@@ -17,7 +19,18 @@ from actstore.images.image_formats import readable_formats, why_unidentified
 # what Pillow's readers raise on damaged files
 _BROKEN = (OSError, SyntaxError, ValueError, IndexError, KeyError, TypeError, EOFError, struct.error, zlib.error)
 
+_EXIF, _ORIGINAL, _DATETIME = 0x8769, 0x9003, 0x0132  # tags of EXIF
 _SUBFILE, _BITS, _PHOTOMETRIC, _DNG_VERSION = 254, 258, 262, 50706  # tags of a TIFF
+
+
+@dataclass(frozen=True, slots=True)
+class ImageFacts:
+    """What a file says of its image: pixels when upright, bytes, and when the camera says that it was taken."""
+
+    width: int
+    height: int
+    bytes: int | None = None
+    date: datetime | None = None
 
 
 def decode(data: bytes, name: str, at_least: int | None = None) -> Image.Image:
@@ -27,6 +40,17 @@ def decode(data: bytes, name: str, at_least: int | None = None) -> Image.Image:
     decoded at 1/2, 1/4 or 1/8 of its size, several times faster, as long as no side gets shorter than that.
     Without it every pixel is decoded. Safe to call from several threads.
     """
+    return decode_with_date(data, name, at_least)[0]
+
+
+def decode_with_facts(data: bytes, name: str) -> tuple[Image.Image, ImageFacts]:
+    """The image, and what is known of it once its file is open."""
+    image, date = decode_with_date(data, name)
+    return image, ImageFacts(image.width, image.height, len(data), date)
+
+
+def decode_with_date(data: bytes, name: str, at_least: int | None = None) -> tuple[Image.Image, datetime | None]:
+    """See `decode`; and when the image was taken, by the camera's clock."""
     if not data:
         raise UnreadableImageError(f"{name}: the file is empty")
     ImageFile.LOAD_TRUNCATED_IMAGES = False  # other libraries set it for all: half-grey images would pass for whole
@@ -45,7 +69,7 @@ def decode(data: bytes, name: str, at_least: int | None = None) -> Image.Image:
         raise UnreadableImageError(f"{name}: damaged or truncated: {reason}") from None
 
 
-def _decode(data: bytes, at_least: int | None) -> Image.Image:
+def _decode(data: bytes, at_least: int | None) -> tuple[Image.Image, datetime | None]:
     with Image.open(io.BytesIO(data), formats=readable_formats()) as image:
         if image.format == "TIFF" and _is_raw(image, data):
             raise UnreadableImageError("its first image is only a preview, as in a camera's raw file; save it as JPEG")
@@ -55,7 +79,7 @@ def _decode(data: bytes, at_least: int | None) -> Image.Image:
         if at_least is not None and image.format == "JPEG":
             _draft(image, at_least)
         image.load()
-        return _to_rgb(_upright(image), _grey_range(image))
+        return _to_rgb(_upright(image), _grey_range(image)), _taken(image)
 
 
 def _is_raw(image: Any, data: bytes) -> bool:
@@ -94,6 +118,16 @@ def _upright(image: Image.Image) -> Image.Image:
         return ImageOps.exif_transpose(image)
     except (*_BROKEN, UserWarning):  # broken metadata, whole pixels
         return image
+
+
+def _taken(image: Image.Image) -> datetime | None:
+    """EXIF's DateTimeOriginal, else DateTime; the metadata were read for the sake of the orientation."""
+    try:
+        exif = image.getexif()
+        value = exif.get_ifd(_EXIF).get(_ORIGINAL) if _EXIF in exif else None
+        return datetime.strptime(str(value or exif.get(_DATETIME, "")).strip("\0 "), "%Y:%m:%d %H:%M:%S")
+    except (*_BROKEN, UserWarning):
+        return None
 
 
 def _to_rgb(image: Image.Image, grey_range: tuple[float, float]) -> Image.Image:

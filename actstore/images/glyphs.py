@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from actstore.errors import InvalidInputError
+from actstore.images.decode import ImageFacts
 from actstore.images.glyph_drawing import draw
 from actstore.images.image_set import ImageSet
 from actstore.storage.atomic_file import storage_errors
@@ -83,6 +84,10 @@ class GlyphItem:
         """Mode RGB, (size, size). `at_least` is there for the sake of files; a drawing has one size."""
         grey = glyph_image(self.category, self.sample, self.seed, self.size)
         return Image.fromarray(grey).convert("RGB")
+
+    def load_with_facts(self) -> tuple[Image.Image, ImageFacts]:
+        """A drawing has no file, so no size in bytes and no date."""
+        return self.load(), ImageFacts(self.size, self.size)
 
 
 @dataclass(frozen=True)

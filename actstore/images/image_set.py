@@ -12,7 +12,7 @@ from typing import Generic, Protocol, TypeVar
 from PIL import Image
 
 from actstore.errors import InvalidInputError, StorageError, UnreadableImageError
-from actstore.images.decode import decode
+from actstore.images.decode import ImageFacts, decode, decode_with_facts
 from actstore.layout.image_ids import encode_ids
 
 ENDINGS = (".jpg", ".jpeg", ".jfif", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".avif", ".heic", ".heif")
@@ -33,6 +33,7 @@ class Loadable(Protocol):
     @property
     def label(self) -> str | None: ...
     def load(self, at_least: int | None = None) -> Image.Image: ...
+    def load_with_facts(self) -> tuple[Image.Image, ImageFacts]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +58,9 @@ class ImageItem:
     def load(self, at_least: int | None = None) -> Image.Image:
         """The image in mode RGB; see `decode`."""
         return decode(read_bytes(self), self.id, at_least)
+
+    def load_with_facts(self) -> tuple[Image.Image, ImageFacts]:
+        return decode_with_facts(read_bytes(self), self.id)
 
 
 Found = tuple[list[ImageItem], Skipped]

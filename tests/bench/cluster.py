@@ -21,6 +21,7 @@ from actstore.backbones.loading import Backbone, load_backbone
 from actstore.bench.measure import Result, alternate, seconds
 from actstore.extraction.build import BuildOptions, build
 from actstore.extraction.forward import ExtractedBatch
+from actstore.images.decode import ImageFacts
 from actstore.images.opening import open_images
 from actstore.parallel.cluster import Cluster, connect
 from tests.bench.build import unpack
@@ -80,9 +81,9 @@ def kills(cluster: Cluster) -> list[Result]:
 
 def ready_rows(first: int) -> list[ExtractedBatch]:
     """What a task of extraction returns, without the work."""
-    rows = np.ones((BATCH, DIM), np.float16)
+    rows, facts = np.ones((BATCH, DIM), np.float16), [ImageFacts(32, 32)] * BATCH
     return [
-        ExtractedBatch({"activations": rows.copy()}, list(range(start, start + BATCH)), [])
+        ExtractedBatch({"activations": rows.copy()}, list(range(start, start + BATCH)), [], facts)
         for start in range(first, first + TASK, BATCH)
     ]
 
