@@ -14,7 +14,10 @@ import click
 from actstore.errors import ActstoreError
 
 Command = TypeVar("Command", bound=Callable[..., Any])
-_RESUMING = {"build", "import", "append", "audit", "synth", "glyphs", "pretrain", "train", "baseline", "demo"}
+_RESUMING = {
+    "build", "import", "append", "select", "rechunk", "audit", "synth", "glyphs", "pretrain", "train", "baseline",
+    "demo",
+}  # fmt: skip
 
 
 class Commands(click.Group):

@@ -20,7 +20,8 @@ from actstore.split import Split
 
 def network_of(split: Split) -> dict[str, Any]:
     """What a store knows about the network of a split; empty where rows were imported."""
-    source = next((one for one in reversed(split.committed.sources) if one.get("kind") == "images"), None)
+    origins = [one.get("from", one) for one in split.committed.sources]  # of rows that were chosen from a store
+    source = next((one for one in reversed(origins) if one.get("kind") == "images"), None)
     if source is None:
         return {}
     return recorded_network(source)

@@ -62,25 +62,33 @@ def _copy(
 ) -> ActivationStore:
     for name in source.splits:
         _ = source[name]  # every one must be complete
-    target = _target(source, out, chunk_rows)
+    target = copy_target(source, out, chunk_rows)
     for name, split in source.splits.items():
         done = target.splits.get(name)
         if done is not None and done.complete:
             _require_same_rows(source[name], target[name])
             continue
         _require_sound(source, name, split)
-        own = source.spec.of_split(split)
-        rows = _chunk_rows(target, own.dim, chunk_rows)
-        new = SplitSpec() if split.dim is None else SplitSpec(dim=own.dim, chunk_rows=rows)
+        new = new_split(source, split, target, chunk_rows)
         origin = {"kind": "rechunk", "path": str(source.path), "split": name, "content": split.content}
         copy_rows(split_table(source[name]), target, name, new, origin, split.sources, progress, restart)
     return target
 
 
-def _target(source: ActivationStore, out: Place, chunk_rows: int | None) -> ActivationStore:
+def new_split(source: ActivationStore, split: SplitSpec, target: ActivationStore, chunk_rows: int | None) -> SplitSpec:
+    """What a copy of a split begins with: a further layer of the backbone has a dim of its own."""
+    own = source.spec.of_split(split)
+    rows = _chunk_rows(target, own.dim, chunk_rows)
+    return SplitSpec() if split.dim is None else SplitSpec(dim=own.dim, chunk_rows=rows)
+
+
+def copy_target(
+    source: ActivationStore, out: Place, chunk_rows: int | None, longest: int | None = None
+) -> ActivationStore:
+    """The store that a copy goes to, new or begun; longest: rows of its longest split, where those are few."""
     spec = source.spec
     if not (out / "zarr.json").exists():
-        wanted = chunk_rows or default_chunk_rows(spec.dim, spec.dtype)
+        wanted = chunk_rows or default_chunk_rows(spec.dim, spec.dtype, longest)
         inner = spec.shard_inner_rows or 1
         return create(
             out, classes=spec.classes, dim=spec.dim, dtype=spec.dtype, chunk_rows=-(-wanted // inner) * inner,

@@ -29,6 +29,8 @@ from actstore.store import ActivationStore
 from actstore.tables.importing import ImportRequest, check_table, read_request
 from actstore.tables.row_source import Table
 from actstore.tables.synthetic import SyntheticSpec
+from actstore.upkeep.select import KIND as SELECTED
+from actstore.upkeep.select import reopen_selected
 from actstore.upkeep.verify import AUDIT, SEARCH_FILES, Fault, readable_splits
 from actstore.writing.chunk_writer import begin_storing
 from actstore.writing.column_checks import parse_columns
@@ -157,4 +159,5 @@ _OPENERS: dict[str, Callable[[Mapping[str, Json], Mapping[str, ColumnKind]], Tab
     "file": _reopen_file,
     "synthetic": _reopen_synthetic,
     "images": lambda source, _: reopen_images(source),
+    SELECTED: lambda source, _: reopen_selected(source),
 }

@@ -17,6 +17,7 @@ from cli.actstore.means import means
 from cli.actstore.query import query
 from cli.actstore.rechunk import rechunk
 from cli.actstore.search import search
+from cli.actstore.select import select
 from cli.actstore.synth import synth
 from cli.actstore.verify import verify
 from cli.group import Commands, example
@@ -41,6 +42,7 @@ def main(debug: bool) -> None:
 
 
 for command in (
-    build, glyphs, import_, append, rechunk, info, verify, audit, means, query, search, index, export, synth, bench,
+    build, glyphs, import_, append, select, rechunk, info, verify, audit, means, query, search, index, export, synth,
+    bench,
 ):  # fmt: skip
     main.add_command(command)

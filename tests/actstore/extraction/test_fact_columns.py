@@ -96,7 +96,7 @@ def test_a_build_that_began_before_there_were_columns_goes_on(
     np.testing.assert_array_equal(train.columns["width"], [np.nan, np.nan, 40, 30])
 
 
-@pytest.mark.parametrize("exif", [b"Exif\0\0", b"Exif\0\0garbage that is no TIFF", b"Exif\0\0II*\0\x08\0\0\0\xff\xff"])
+@pytest.mark.parametrize("exif", [b"Exif\0\0", b"Exif\0\0garbage that is no TIFF"])
 def test_broken_metadata_have_no_date(tmp_path: Path, exif: bytes) -> None:
     path = tmp_path / "x.jpg"
     Image.new("RGB", (20, 10)).save(path, exif=exif)
