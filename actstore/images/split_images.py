@@ -17,7 +17,8 @@ from actstore.split import Split
 
 def image_sources(split: Split) -> list[Mapping[str, Json]]:
     """What `actstore build` was told of each part of a split; none for imported rows."""
-    return [source for source in split.committed.sources if source.get("kind") == "images"]
+    origins = [source.get("from", source) for source in split.committed.sources]  # of rows chosen from a store
+    return [source for source in origins if source.get("kind") == "images"]
 
 
 class SplitImages:

@@ -210,7 +210,8 @@ def _read_parquet(path: Path) -> dict[str, Column]:
     import pyarrow.parquet
 
     try:
-        table = pyarrow.parquet.read_table(path)
+        with pyarrow.parquet.ParquetFile(path) as file:
+            table = file.read()
     except (pyarrow.ArrowException, OSError) as error:
         raise InvalidInputError(f"{path} is not a readable parquet file: {reason_of(error)}") from None
     names = [name for name in table.column_names if name.strip().lower() not in NUMBERING]

@@ -89,6 +89,20 @@ IMPORTS: list[Case] = [
     ("actstore import pickle.safetensors new.zarr", "pickle.safetensors cannot be read as .safetensors"),
     ("actstore import empty.safetensors new.zarr", "empty.safetensors cannot be read as .safetensors"),
 ]
+COLUMNS: list[Case] = [
+    ("actstore import good.npy new.zarr --columns none.csv", "no such columns file: none.csv"),
+    (
+        "actstore import good.npy new.zarr --columns notes.txt",
+        "notes.txt has ending '.txt'; expected columns in a",
+    ),
+    ("actstore import good.npy new.zarr --columns short.csv", "has 20 rows but 19 values of column 'area'"),
+    ("actstore import good.npy new.zarr --columns texts.csv --column size", "has no column 'size'; it has: area"),
+    ("actstore import good.npy new.zarr --columns odd.csv", "row 2 of odd.csv has 1 cells, its header 2"),
+    ("actstore import good.npy new.zarr --columns reserved.csv", "column name 'label' means something else already"),
+    ("actstore import good.npy new.zarr --column area", "good.npy has no column 'area'"),
+    ("actstore import good.npy new.zarr --columns cut.parquet", "cut.parquet is not a readable parquet file"),
+    ("actstore append good.npy facts.zarr --columns texts.csv", "holds float values, got text"),
+]
 APPENDS: list[Case] = [
     ("actstore append good.npy", "Missing argument 'STORE'"),
     ("actstore append good.npy none.zarr", "none.zarr"),

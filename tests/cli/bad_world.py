@@ -205,6 +205,12 @@ def _stores(rows: Any) -> None:
     actstore.from_arrays("alone.zarr", {"train": rows(2, 9)}, classes=CLASSES)
     actstore.from_arrays("parts.zarr", {"one": rows(1, 9), "two": rows(1, 9)}, classes=CLASSES)
     actstore.from_arrays("unlabelled.zarr", {"train": (rows(1, 9)[0], np.full(10, -1))}, classes=CLASSES)
+    facts = {"area": np.arange(10) / 10, "source": ["web", ""] * 5, "date": np.array(["2024-01-01"] * 10, "M8[us]")}
+    actstore.from_arrays("facts.zarr", {"train": (*rows(1, 9), None, facts)}, classes=CLASSES)
+    Path("short.csv").write_text("area,source\n" + "1,web\n" * 19)
+    Path("texts.csv").write_text("area\n" + "much\n" * 20)
+    Path("odd.csv").write_text("area,source\n1\n")
+    Path("reserved.csv").write_text("label\n" + "1\n" * 20)
     actstore.create("nosplit.zarr", classes=CLASSES, dim=16)
     other = actstore.create("other.zarr", classes=CLASSES, dim=16, provenance={"weights_sha256": "b", "backbone": "w"})
     with other.writer("train") as writer:
