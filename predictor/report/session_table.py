@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from predictor.protocol.evaluation import half_width
+from predictor.protocol.method_key import key_of
 from predictor.protocol.paper import read_table
 from predictor.protocol.sessions import ACCURACY, BASE, HARMONIC, MEASURES, NOVEL, SessionResult, mean_over_draws
 
@@ -59,7 +60,7 @@ def to_markdown(rows: Sequence[Row], warning: str | None = None) -> str:
     for row in ours:
         for name, words in ((ACCURACY, "accuracy"), (BASE, "base"), (NOVEL, "novel"), (HARMONIC, "harmonic mean")):
             ends = [_with_interval(row, f"{what}_{name}") for what in ("average", "last")]
-            lines.append(_line([row["method"] if name == ACCURACY else "", words, *map(_cell, row[name]), *ends]))
+            lines.append(_line([_named(row) if name == ACCURACY else "", words, *map(_cell, row[name]), *ends]))
     lines += [
         _line([row["method"], f"accuracy, {row['backbone']}", _cell(row.get("first_accuracy")),
                *[""] * (len(known) - 1), _cell(row.get("average_accuracy")), _cell(row["last_accuracy"])])
@@ -86,6 +87,11 @@ def to_csv(rows: Sequence[Row]) -> str:
         for session, count in enumerate(row.get("categories", ())):
             writer.writerow([row["method"], session, count, *(row[name][session] for name in MEASURES)])
     return text.getvalue()
+
+
+def _named(row: Mapping[str, Any]) -> str:
+    """With the share of D_large where a method is measured with several."""
+    return f"{row['method']}, {row['d_large']} of D_large" if key_of(row).is_by_share else str(row["method"])
 
 
 def _is_usual(result: SessionResult, way: int, shots: int) -> bool:
