@@ -124,8 +124,9 @@ def _taken(image: Image.Image) -> datetime | None:
     """EXIF's DateTimeOriginal, else DateTime; the metadata were read for the sake of the orientation."""
     try:
         exif = image.getexif()
-        value = exif.get_ifd(_EXIF).get(_ORIGINAL) if _EXIF in exif else None
-        return datetime.strptime(str(value or exif.get(_DATETIME, "")).strip("\0 "), "%Y:%m:%d %H:%M:%S")
+        original = exif.get_ifd(_EXIF).get(_ORIGINAL) if _EXIF in exif else None
+        value = str(original or exif.get(_DATETIME, "")).strip("\0 ")
+        return datetime.strptime(value, "%Y:%m:%d %H:%M:%S") if value else None
     except (*_BROKEN, UserWarning):
         return None
 

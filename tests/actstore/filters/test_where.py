@@ -167,3 +167,12 @@ def test_the_columns_that_every_split_has(make_store: Any) -> None:
     assert len(train.query(where=[])) == len(train)
     with pytest.raises(MissingColumnError, match="no column 'area'; it has: no columns"):
         train.query(where="area > 1")
+
+
+def test_a_search_of_the_rows_that_a_condition_leaves(make_store: Any) -> None:
+    train = make_store()["train"]
+    rows = train.query(where="row >= 300 and class in (1, 2)")
+    filtered = train.search(train[:4], k=5, where=["row >= 300", "class in (1, 2)"])
+    for found, expected in zip(filtered, train.search(train[:4], k=5, rows=rows), strict=True):
+        np.testing.assert_array_equal(found, expected)
+    assert np.isin(filtered[1], rows).all()
