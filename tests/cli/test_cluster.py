@@ -15,6 +15,7 @@ from PIL import Image
 
 from actstore.parallel import cluster as module
 from cli.actstore import main
+from tests.store_files import files
 
 pytest.importorskip("distributed")
 SMALL = ("--backbone", "small", "--random-weights", "--device", "cpu", "--batch-size", 2, "--chunk-rows", 4)
@@ -51,10 +52,6 @@ def photos(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
             Image.fromarray(random.integers(0, 255, (40, 50, 3), np.uint8)).save(f"photos/{name}/{number}.png")
     Path("photos/dog/6.jpg").write_bytes(b"")
     return Path("photos")
-
-
-def files(folder: str) -> dict[str, bytes]:
-    return {str(file.relative_to(folder)): file.read_bytes() for file in Path(folder).rglob("*") if file.is_file()}
 
 
 def test_build_means_and_verify_on_a_cluster_are_those_of_one_process(photos: Path, address: str) -> None:

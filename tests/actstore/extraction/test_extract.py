@@ -20,6 +20,7 @@ from actstore.compute.device import parse_device
 from actstore.errors import ActstoreError, InvalidInputError
 from actstore.extraction.build import BuildOptions, build
 from actstore.images.opening import open_images
+from tests.store_files import files
 
 CLASSES = ("ant", "bee", "çat")
 
@@ -155,10 +156,6 @@ def test_devices_are_never_replaced_silently() -> None:
             parse_device("cuda")
     with pytest.raises(InvalidInputError, match="must be one of"):
         parse_device("tpu")
-
-
-def files(folder: Path) -> dict[str, bytes]:
-    return {str(file.relative_to(folder)): file.read_bytes() for file in folder.rglob("*") if file.is_file()}
 
 
 BUILD = """

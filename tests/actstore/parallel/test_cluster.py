@@ -24,6 +24,7 @@ from actstore.parallel.cluster import Cluster, connect
 from actstore.statistics import spans
 from actstore.statistics.class_statistics import class_statistics
 from actstore.upkeep.verify import verify_store
+from tests.store_files import files
 
 pytest.importorskip("distributed")
 
@@ -60,10 +61,6 @@ def backbone() -> Backbone:
 
 
 OPTIONS = BuildOptions("cpu", 4, 0, layout={"chunk_rows": 8}, random_weights=True)
-
-
-def files(folder: Path) -> dict[str, bytes]:
-    return {str(file.relative_to(folder)): file.read_bytes() for file in folder.rglob("*") if file.is_file()}
 
 
 @pytest.fixture(scope="module")

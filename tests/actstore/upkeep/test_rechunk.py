@@ -21,12 +21,9 @@ from actstore.upkeep.rechunk import rechunk
 from actstore.upkeep.repair import repair
 from actstore.upkeep.verify import verify_store
 from cli.actstore import main
+from tests.store_files import files
 
 VALUES = np.random.default_rng(0).random((500, 16), dtype=np.float32)
-
-
-def files(folder: Path) -> dict[str, bytes]:
-    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
 @pytest.fixture

@@ -23,13 +23,10 @@ from actstore.errors import IncompleteError, InvalidInputError, LockedError
 from actstore.upkeep.verify import verify_store
 from actstore.writing import row_keeper as keeping
 from tests.object_storage import IDS, LABELS
+from tests.store_files import files
 
 SOURCE: dict[str, Any] = {"path": "x"}
 VALUES = np.random.default_rng(5).random((400, 8), dtype=np.float32).astype(np.float16)
-
-
-def files(folder: Path) -> dict[str, bytes]:
-    return {str(file.relative_to(folder)): file.read_bytes() for file in folder.rglob("*") if file.is_file()}
 
 
 def new_store(path: str | Path, chunk_rows: int = 64, dim: int = 8) -> actstore.ActivationStore:
