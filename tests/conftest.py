@@ -26,6 +26,17 @@ def _no_waiting_for_the_disk() -> Iterator[None]:
 
 
 @pytest.fixture
+def one_thread() -> Iterator[None]:
+    """torch on one thread, so that small products are quick and the same beside other work."""
+    import torch
+
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+@pytest.fixture
 def random() -> np.random.Generator:
     return np.random.default_rng(7)
 

@@ -1,4 +1,7 @@
-"""Every command and snippet of the README runs, in its order, on data small enough for a test."""
+"""Every command and snippet of the README runs, in its order, on data small enough for a test.
+
+Not run here: `make` and `pip install`, which set up an environment of their own; `ppa demo` has tests/cli/test_demo.py.
+"""
 
 from __future__ import annotations
 

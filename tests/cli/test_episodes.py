@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,12 +19,7 @@ from cli.ppa import main
 CLASSES = [f"c{number}" for number in range(10)]
 
 
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 @pytest.fixture
@@ -157,7 +151,6 @@ def test_learners_are_trained_and_measured(tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_a_learner_of_another_way_is_refused() -> None:
-    import torch
 
     from actstore.errors import InvalidInputError
     from baselines.maml import Maml

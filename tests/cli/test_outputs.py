@@ -114,8 +114,8 @@ def test_exports_tables_and_figures_are_made_again(here: Path, ppa: Run) -> None
         ("baseline", "oracle", "--epochs", "1", "--out", "runs/oracle", "--restart"),
     ]
     for command in commands:
-        ppa(*command)
-        ppa(*command)
+        first, second = ppa(*command), ppa(*command)
+        assert first.exit_code == second.exit_code == 0, command
 
 
 @pytest.mark.parametrize("ending", ["npy", "npz", "csv", "parquet", "safetensors"])

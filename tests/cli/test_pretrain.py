@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,14 +23,7 @@ ppa.add_command(pretrain)
 TINY = ("--epochs", 2, "--batch-size", 16, "--lr", 0.05, "--device", "cpu", "--workers", 0)
 
 
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    import torch
-
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def run(*arguments: Any, code: int = 0) -> click.testing.Result:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -18,17 +17,9 @@ from actstore.images.opening import open_images
 from actstore.upkeep.repair import repair
 from actstore.upkeep.verify import verify_store
 
-pytestmark = pytest.mark.numeric
+pytestmark = [pytest.mark.numeric, pytest.mark.usefixtures("one_thread")]
 
 PLAIN = Transform(resize=20, crop=16, mean=(0.0, 0.0, 0.0), std=(1.0, 1.0, 1.0))
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 @pytest.fixture(scope="module")

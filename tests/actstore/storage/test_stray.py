@@ -36,8 +36,10 @@ def litter(folder: Path) -> None:
 
 
 def picture(path: Path) -> None:
+    """A grey of its own for each name, as examples of the same bytes are taken once."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    Image.new("RGB", (4, 4)).save(path)
+    grey = sum(f"{path.parent.name}/{path.name}".encode()) % 256
+    Image.new("RGB", (4, 4), (grey, grey, grey)).save(path)
 
 
 @pytest.mark.parametrize("name", [*FILES, *FOLDERS, "THUMBS.DB", "~$letter.docx"])
@@ -95,6 +97,7 @@ def test_a_folder_with_nothing_but_strays_is_free(tmp_path: Path) -> None:
     (tmp_path / "x.zarr").mkdir()
     (tmp_path / "x.zarr" / ".DS_Store").write_bytes(b"x")
     actstore.create(tmp_path / "x.zarr", classes=["a"], dim=4)
+    assert actstore.open(tmp_path / "x.zarr").classes == ("a",)
 
 
 def test_images_in_littered_folders_and_tars(tmp_path: Path) -> None:

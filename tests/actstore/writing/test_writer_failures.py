@@ -140,6 +140,7 @@ def test_a_dropped_writer_lets_go_of_the_lock(tmp_path: Path) -> None:
     del writer
     with store.writer("train") as again:
         again.append(np.ones((1, 64)))
+    assert len(store["train"]) == 1
 
 
 def test_restart_leaves_nothing_of_the_first_attempt(tmp_path: Path) -> None:
