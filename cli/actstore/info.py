@@ -70,10 +70,16 @@ def describe(path: Place) -> dict[str, Any]:
 
 def _columns(store: ActivationStore, split: str) -> list[dict[str, Any]]:
     """Name, type, how many rows lack it, and its range or how many values it has."""
+    from actstore.errors import DamagedError
     from actstore.layout.columns import summary
 
-    opened = store[split]
-    return [{"name": name, **summary(opened.stored_column(name))} for name in opened.columns]
+    opened, found = store[split], []
+    for name, spec in opened.columns.specs.items():
+        try:
+            found.append({"name": name, **summary(opened.stored_column(name))})
+        except DamagedError as error:  # what is sound is shown all the same
+            found.append({"name": name, "type": spec.kind, "damaged": str(error)})
+    return found
 
 
 def _class_rows(path: Place) -> dict[str, dict[str, int]]:
@@ -131,6 +137,8 @@ def _text(facts: dict[str, Any], list_skipped: bool) -> str:
 
 
 def _column_line(column: dict[str, Any]) -> list[Any]:
+    if "damaged" in column:
+        return [column["name"], column["type"], column["damaged"], ""]
     if "distinct" in column:
         more = "more than " if column["distinct_is_more"] else ""
         values = f"{more}{column['distinct']:,} distinct"

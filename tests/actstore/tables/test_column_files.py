@@ -252,6 +252,17 @@ def test_xarray_and_info(tmp_path: Path) -> None:
     assert found[1] == {"name": "width", "type": "int", "missing": 0, "smallest": 0, "largest": 59 * 10**15}
 
 
+def test_info_names_a_damaged_column_and_shows_the_others(tmp_path: Path) -> None:
+    from cli.actstore import main
+
+    make(tmp_path / "x.zarr")
+    damage(tmp_path / "x.zarr/train/area/c/0")
+    done = CliRunner().invoke(main, ["info", str(tmp_path / "x.zarr")], catch_exceptions=False)
+    assert done.exit_code == 0
+    assert "is corrupt" in next(line for line in done.output.splitlines() if line.startswith("area"))
+    assert "2 distinct" in done.output
+
+
 def test_other_readers_see_columns(tmp_path: Path) -> None:
     import xarray
     import zarr
