@@ -149,7 +149,7 @@ def cleanlab_scores(
                 yield f"{kind}, {method}, adjusted", adjusted
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            quality = CleanLearning().find_label_issues(labels, pred_probs=votes)["label_quality"]
+            quality = CleanLearning().find_label_issues(labels=labels, pred_probs=votes)["label_quality"]
         yield f"{kind}, Datalab", np.asarray(quality, np.float64)
 
 
