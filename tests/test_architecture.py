@@ -43,6 +43,7 @@ RANKS = {
         phi
         training
         classifier
+        teach
         report
     """,
 }
@@ -75,6 +76,8 @@ HOMES = {
     ),
     "sklearn": ("predictor/figures/tsne.py",),
     "scipy": ("predictor/protocol/evaluation.py",),
+    "starlette": ("predictor/teach/",),
+    "uvicorn": ("predictor/teach/",),
     "click": ("cli/",),
     "tqdm": ("cli/",),
 }

@@ -24,6 +24,7 @@ from cli.ppa.pretrain import pretrain
 from cli.ppa.report import report
 from cli.ppa.sessions import sessions
 from cli.ppa.split import split
+from cli.ppa.teach import teach
 from cli.ppa.train import train
 
 
@@ -45,7 +46,7 @@ def main(debug: bool) -> None:
 
 for command in (
     pretrain, split, train, calibrate, evaluate, episodes, sessions, baseline, adapt, predict, check, categories,
-    export, analyse, bench_inference, bench_adapt,
+    export, teach, analyse, bench_inference, bench_adapt,
     figures, report, demo,
 ):  # fmt: skip
     main.add_command(command)

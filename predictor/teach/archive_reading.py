@@ -1,0 +1,129 @@
+"""A zip that someone dropped: read with limits, entry by entry; nothing is ever unpacked under a name of its own."""
+
+from __future__ import annotations
+
+import json
+import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from actstore.images.image_set import has_image_ending
+from predictor.teach.archive import CLASSIFIER, LABELS
+from predictor.teach.images import key_of
+from predictor.teach.limits import MB, Limits
+from predictor.teach.refusal import RefusalError
+from predictor.teach.state import parse_name
+
+LABELS_BYTES = 16 * MB
+_FAULTS = (zipfile.BadZipFile, zipfile.LargeZipFile, NotImplementedError, RuntimeError, EOFError, OSError, ValueError)
+
+
+@dataclass(frozen=True)
+class Listed:
+    """An example that an archive names: in a file of it, or as a row of its classifier. key: the file's sha256."""
+
+    category: str
+    name: str
+    file: str | None = None
+    key: str | None = None
+    row: int | None = None
+
+
+class ArchiveReader:
+    """Checked as a whole when it is opened: names, sizes and labels. Images are read one at a time."""
+
+    def __init__(self, path: Path, limits: Limits) -> None:
+        self._limits = limits
+        with _faults():
+            self._archive = zipfile.ZipFile(path)
+        try:
+            with _faults():
+                self._entries = {info.filename: info for info in self._archive.infolist() if not info.is_dir()}
+            self._check()
+            self.network, self.examples = self._labels()
+        except BaseException:
+            self._archive.close()
+            raise
+
+    def image(self, listed: Listed) -> bytes:
+        assert listed.file is not None
+        data = self._read(listed.file, self._limits.image_bytes)
+        if listed.key is not None and key_of(data) != listed.key:
+            raise RefusalError(422, f"{LABELS} of the zip names another image than {listed.file} is")
+        return data
+
+    def classifier(self, target: Path) -> bool:
+        """Its classifier in a file of our own name; False where there is none."""
+        if CLASSIFIER not in self._entries:
+            return False
+        target.write_bytes(self._read(CLASSIFIER, self._limits.archive_bytes))
+        return True
+
+    def close(self) -> None:
+        self._archive.close()
+
+    def _check(self) -> None:
+        limits, entries = self._limits, self._entries.values()
+        if len(entries) > limits.examples + 2:
+            raise RefusalError(413, f"the zip has more than {limits.examples:,} files")
+        if sum(info.file_size for info in entries) > limits.unpacked_bytes:
+            raise RefusalError(413, f"the zip unpacks to more than {limits.unpacked_bytes / MB:,.0f} MB")
+        for info in entries:
+            path = PurePosixPath(info.filename)
+            if path.is_absolute() or ".." in path.parts or "\\" in info.filename or ":" in path.parts[0]:
+                raise RefusalError(422, "the zip has a name that leads out of it, and is refused as a whole")
+            if info.flag_bits & 1:
+                raise RefusalError(422, "the zip is encrypted; send one that is not")
+
+    def _labels(self) -> tuple[dict[str, Any], list[Listed]]:
+        if LABELS not in self._entries:
+            return {}, self._class_folders()
+        try:
+            about = json.loads(self._read(LABELS, LABELS_BYTES))
+            network, listed = about.get("network") or {}, []
+            for category in about["categories"]:
+                name = parse_name(category["name"])
+                listed += [_listed(name, one) for one in category["examples"]]
+        except RefusalError:
+            raise
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+            raise RefusalError(422, f"{LABELS} of the zip is not as `ppa teach` writes it") from None
+        if missing := [one.file for one in listed if one.file is not None and one.file not in self._entries]:
+            raise RefusalError(422, f"{LABELS} of the zip names {missing[0]!r}, which it does not hold")
+        return network if isinstance(network, dict) else {}, listed
+
+    def _class_folders(self) -> list[Listed]:
+        """Somebody else's zip: the folder that holds an image names its category."""
+        paths = [PurePosixPath(name) for name in self._entries if has_image_ending(name) and "__MACOSX" not in name]
+        found = [Listed(parse_name(path.parent.name), path.name, str(path)) for path in paths if path.parent.name]
+        if not found:
+            raise RefusalError(422, f"the zip has neither {LABELS} nor images in a folder for each category")
+        return found
+
+    def _read(self, name: str, limit: int) -> bytes:
+        """At most that much, whatever the zip says about its size."""
+        with _faults(), self._archive.open(self._entries[name]) as file:
+            data = file.read(limit + 1)
+        if len(data) > limit:
+            raise RefusalError(413, f"{PurePosixPath(name).name} in the zip has more than {limit / MB:,.0f} MB")
+        return data
+
+
+@contextmanager
+def _faults() -> Iterator[None]:
+    try:
+        yield
+    except RefusalError:
+        raise
+    except _FAULTS:
+        raise RefusalError(415, "this is no zip that can be read; is it whole?") from None
+
+
+def _listed(category: str, one: dict[str, Any]) -> Listed:
+    file, row, key = one.get("file"), one.get("row"), one.get("key")
+    if (file is None) == (row is None) or not isinstance(file, str | None) or not isinstance(row, int | None):
+        raise ValueError("an example is either a file or a row")
+    return Listed(category, str(one.get("name", ""))[:200], file, str(key) if file else None, row)

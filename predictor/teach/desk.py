@@ -1,0 +1,187 @@
+"""What the page can ask for: a session, the classifier that follows it, and answers as JSON. Not thread-safe: one
+thread works at it."""
+
+from __future__ import annotations
+
+import copy
+import time
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from actstore.images.image_set import printable
+from predictor.classifier.classifier import Classifier
+from predictor.classifier.display_names import displays
+from predictor.teach.actions import ASKABLE, Action, Add, Create, Merge, Move, Rename, parse_action
+from predictor.teach.activations import ActivationCache
+from predictor.teach.images import key_of, parse_key, thumbnail
+from predictor.teach.learner import Learner, Network, open_image
+from predictor.teach.limits import Limits
+from predictor.teach.neighbours import BaseImages, find_base_images, nearest_examples
+from predictor.teach.refusal import RefusalError
+from predictor.teach.saving import Saving
+from predictor.teach.session import RESULT, Session
+from predictor.teach.state import Example, State, parse_name
+
+DRAWN_SIDE = 64  # networks that read no more pixels than this can be taught with drawings
+SEEN = 128  # images that were asked about and are remembered: a camera asks three times a second
+Json = dict[str, Any]
+
+
+class Desk:
+    def __init__(self, session: Session, network: Network, limits: Limits) -> None:
+        self.session, self.network, self.limits = session, network, limits
+        self.activations = ActivationCache(session.folder, session.inherited, self._compute)
+        fits = {int(shots): (str(how), float(bias)) for shots, how, bias in session.about["began"].get("fits", ())}
+        self.learner = Learner(session.start, fits, self.activations.get)
+        self.base: BaseImages | None = find_base_images(session.start.about, session.start.base)
+        self._seen: dict[str, tuple[Tensor, bytes]] = {}  # key -> activation and thumbnail of what was asked about
+        self._saving = Saving(session.folder / RESULT)
+        self._follow()
+
+    def describe(self, asked: str | None = None) -> Json:
+        """All that the page shows of a session; with the answer about an image that was asked before."""
+        session, learner, side = self.session, self.learner, self.network.side
+        about = {"name": self.network.backbone.name, "side": side, "draw": side <= DRAWN_SIDE}
+        found: Json = {
+            "network": about, "known": len(learner.classifier.base), "categories": session.state.to_json(),
+            "undo": session.history.next_undo, "redo": session.history.next_redo,
+            "milliseconds": learner.milliseconds, "session": session.folder.absolute().name,
+        }  # fmt: skip
+        if asked and (activation := self._find(parse_key(asked))) is not None:
+            found["answer"] = self._answer(asked, activation)
+        return found
+
+    def names(self) -> dict[str, str]:
+        """Of known categories that are shown otherwise than they are called: n01440764 as tench."""
+        return displays(self.learner.classifier)
+
+    def add(self, category: str, name: str, data: bytes) -> Json:
+        """An image as an example; returns what became of it: added, moved from another category, or there already."""
+        category = parse_name(category)
+        key = key_of(data)
+        before = self.session.state.places.get(key)
+        self._require_room(category, key)
+        if before != category:
+            self._act(Add(category, (self._keep(key, name, data),)))
+        return {"key": key, "outcome": "added" if before is None else "there" if before == category else "moved",
+                "before": before}  # fmt: skip
+
+    def act(self, data: Any) -> Json:
+        """An action that brings no image; returns what it did."""
+        kind = data.get("do") if isinstance(data, dict) else None
+        if kind in ("undo", "redo"):
+            said = self.session.undo() if kind == "undo" else self.session.redo()
+            self._follow()
+            return {"said": f"{kind}: {said}"}
+        action = parse_action(data, (*ASKABLE, "undo", "redo"))
+        if isinstance(action, Create | Move):
+            self._require_room(action.category)
+        elif isinstance(action, Rename):
+            self.learner.refuse_known(action.to)
+        self._act(action)
+        return {"said": action.said}
+
+    def ask(self, name: str, data: bytes) -> Json:
+        key = key_of(data)
+        return self._answer(key, *self._see(key, name, data))
+
+    def nearest(self, key: str) -> Json:
+        asked = parse_key(key)
+        activation = self._find(asked)
+        if activation is None:
+            raise RefusalError(404, "this image was not asked about")
+        rows = {one: self.activations.get(one) for one in self.session.state.places if one != asked}
+        base = [] if self.base is None else self.base.nearest(activation)
+        return {"examples": nearest_examples(activation, self.session.state, rows), "base": base}
+
+    def snapshot(self) -> tuple[Classifier, State]:
+        """As they are now; another thread may read them while this one goes on."""
+        taken = copy.copy(self.learner.classifier)
+        taken.support = dict(taken.support)
+        return taken, self.session.state
+
+    def bring(self, name: str, data: bytes) -> Example:
+        """An image of an archive, seen and kept; `merge` makes it an example."""
+        return self._keep(key_of(data), name, data)
+
+    def bring_row(self, name: str, row: Tensor) -> Example:
+        """An example without an image, of a classifier that was in an archive."""
+        key = key_of(row.numpy().tobytes())
+        self.activations.put(key, row, is_only_copy=True)
+        return Example(key, shown_name(name), has_image=False)
+
+    def merge(self, action: Merge) -> Json:
+        """What an archive brought, in one action."""
+        for category in action.categories:
+            self._require_room(category.name)
+        after = action.apply(self.session.state)
+        if len(after.places) > self.limits.examples or len(after.categories) > self.limits.categories:
+            raise RefusalError(409, f"with this zip the session would have more than {self.limits.examples:,} examples "
+                                    f"or {self.limits.categories:,} categories")  # fmt: skip
+        self._act(action)
+        return {"said": action.said}
+
+    def close(self) -> None:
+        self._saving.close()
+        self.session.close()
+
+    def _answer(self, key: str, activation: Tensor, milliseconds: float = 0.0) -> Json:
+        began = time.perf_counter()
+        answer = self.learner.answer(activation)
+        took = 1e3 * (time.perf_counter() - began)
+        return {"key": key, **answer, "milliseconds": {"network": milliseconds, "classifier": took}}
+
+    def _see(self, key: str, name: str, data: bytes) -> tuple[Tensor, float]:
+        """(dim,) and the milliseconds that decoding and the network took; none where the image was seen before."""
+        known = self._find(key)
+        if known is not None:
+            return known, 0.0
+        began = time.perf_counter()
+        image = open_image(data, shown_name(name), self.limits.pixels)
+        activation = self.network.activation(image)
+        took = 1e3 * (time.perf_counter() - began)
+        while len(self._seen) >= SEEN:
+            del self._seen[next(iter(self._seen))]
+        self._seen[key] = (activation, thumbnail(image))
+        return activation, took
+
+    def _keep(self, key: str, name: str, data: bytes) -> Example:
+        """An image on disk, as an example needs it."""
+        self._see(key, name, data)
+        if key in self._seen:
+            activation, small = self._seen.pop(key)
+            self.activations.put(key, activation)
+            self.session.images.keep_thumbnail(key, small)
+        self.session.images.put(data)
+        return Example(key, shown_name(name))
+
+    def _find(self, key: str) -> Tensor | None:
+        return self._seen[key][0] if key in self._seen else self.activations.find(key)
+
+    def _compute(self, key: str) -> Tensor:
+        """Of an example whose kept activation was lost."""
+        return self.network.activation(open_image(self.session.images.read(key), "an example", self.limits.pixels))
+
+    def _act(self, action: Action) -> None:
+        self.session.act(action)
+        self._follow()
+
+    def _follow(self) -> None:
+        self.learner.follow(self.session.state)
+        self._saving.later(self.snapshot()[0])
+
+    def _require_room(self, category: str, key: str | None = None) -> None:
+        self.learner.refuse_known(category)
+        state, limits = self.session.state, self.limits
+        if category not in state.names and len(state.categories) >= limits.categories:
+            raise RefusalError(409, f"a session has at most {limits.categories:,} categories")
+        if key is not None and key not in state.places and len(state.places) >= limits.examples:
+            raise RefusalError(409, f"a session has at most {limits.examples:,} examples; remove some first")
+
+
+def shown_name(name: str) -> str:
+    """Of a file, as its sender called it: for people to read, never a path."""
+    last = printable(name.replace("\\", "/").rsplit("/", 1)[-1]).strip()
+    return Path(last).name[:120] or "image"

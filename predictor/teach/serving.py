@@ -1,0 +1,86 @@
+"""A session at an address of this machine until Ctrl-C."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable
+from pathlib import Path
+
+import uvicorn
+
+from actstore.errors import InvalidInputError
+from predictor.teach.app import build_app
+from predictor.teach.desk import Desk
+from predictor.teach.learner import Network
+from predictor.teach.limits import Limits
+from predictor.teach.session import Session
+
+PORT = 8777
+LOCAL = ("127.0.0.1", "localhost", "::1")
+
+
+def serve(
+    folder: Path, host: str, port: int | None, weights: Path | None, device: str, limits: Limits,
+    opened: Callable[[str, Desk], None],
+) -> None:  # fmt: skip
+    """opened: called with the address once requests are answered. port: None takes PORT, or any where that is taken."""
+    session = Session(folder)  # first: a second server on it is refused before the network is loaded
+    try:
+        desk = Desk(session, Network(session.start.about.get("network", {}), weights, device), limits)
+    except BaseException:
+        session.close()
+        raise
+    try:
+        listening = _listen(host, port)
+    except BaseException:
+        desk.close()
+        raise
+    number = listening.getsockname()[1]
+    app = build_app(desk, _hosts(host, number))
+    address = f"http://{_spoken(host)}:{number}/?token={session.token}"
+    config = uvicorn.Config(
+        app, http="h11", ws="none", lifespan="on", access_log=False, log_level="error", server_header=False,
+        proxy_headers=False, limit_concurrency=limits.connections, timeout_keep_alive=30, timeout_graceful_shutdown=5,
+    )  # fmt: skip
+    server = _Server(config, lambda: opened(address, desk))
+    server.run(sockets=[listening])
+
+
+class _Server(uvicorn.Server):
+    def __init__(self, config: uvicorn.Config, started: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._started = started
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        if self.started:
+            self._started()
+
+
+def _listen(host: str, port: int | None) -> socket.socket:
+    tries = (PORT, 0) if port is None else (port,)
+    for number in tries:
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        listening = socket.socket(family, socket.SOCK_STREAM)
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listening.bind((host, number))
+        except OSError as error:
+            listening.close()
+            if number == tries[-1]:
+                raise InvalidInputError(
+                    f"cannot listen at {host}, port {number}: {error.strerror or error}; choose another --port"
+                ) from None
+        else:
+            return listening
+    raise AssertionError("one of the ports was bound or refused")
+
+
+def _hosts(host: str, port: int) -> list[str]:
+    """What a browser may send as Host: the names of this machine, or the one address that was asked for."""
+    names = (*LOCAL, host) if host in LOCAL else (host,)
+    return [f"{_spoken(name)}:{port}" for name in dict.fromkeys(names)]
+
+
+def _spoken(host: str) -> str:
+    return f"[{host}]" if ":" in host else host
