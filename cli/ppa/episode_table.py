@@ -37,6 +37,8 @@ def table_rows(
         row = rows.setdefault(result.method, {"method": result.method, "tasks": len(result.accuracies)})
         row[column(result.size)] = round(100 * result.accuracy, 2)
         row[f"{column(result.size)}_ci95"] = round(100 * result.ci95, 2)
+        if result.auroc is not None:
+            row[f"{column(result.size)}_auroc"] = round(100 * result.auroc, 2)
         row["seconds"] = round(row.get("seconds", 0.0) + result.seconds, 2)
     known = {name: ours if name == "phi2" and ours else name for name in rows}
     for name, row in rows.items():
@@ -53,11 +55,13 @@ def _figures(row: dict[str, str], sizes: Sequence[TaskSize]) -> Row:
 
 def markdown(rows: Sequence[Row], sizes: Sequence[TaskSize]) -> str:
     columns = [column(size) for size in sizes]
-    header = ["method", *(f"{size.shots} shot" for size in sizes), *(f"paper, {size.shots} shot" for size in sizes)]
+    header = ["method", *(f"{size.shots} shot" for size in sizes), *(f"AUROC, {size.shots} shot" for size in sizes),
+              *(f"paper, {size.shots} shot" for size in sizes)]  # fmt: skip
     lines = [
-        [row["method"], *(_cell(row, name) for name in columns), *(_cell(row, f"paper_{name}") for name in columns)]
+        [row["method"], *(_cell(row, name) for name in columns), *(_auroc(row, name) for name in columns),
+         *(_cell(row, f"paper_{name}") for name in columns)]
         for row in rows
-    ]
+    ]  # fmt: skip
     widths = [max(len(line[place]) for line in [header, *lines]) for place in range(len(header))]
     rule = ["-" * width for width in widths]
     return "\n".join(
@@ -68,6 +72,10 @@ def markdown(rows: Sequence[Row], sizes: Sequence[TaskSize]) -> str:
 
 def _cell(row: Row, name: str) -> str:
     return f"{row[name]:.2f} ± {row[f'{name}_ci95']:.2f}" if name in row else ""
+
+
+def _auroc(row: Row, name: str) -> str:
+    return f"{row[f'{name}_auroc']:.1f}" if f"{name}_auroc" in row else ""
 
 
 def write_table(path: Path, rows: Sequence[Row], sizes: Sequence[TaskSize]) -> None:

@@ -67,7 +67,7 @@ def episodes(
     """Measure recognisers on N-way K-shot tasks of the novel categories (C_few), beside the paper's table.
 
     Every method gets the same tasks, a function of the seed. Accuracy is the mean over tasks, in percent, with its
-    95% confidence interval.
+    95% confidence interval. AUROC: images of known against unknown categories, where half of a task's are withheld.
     """
     from cli.filekinds import TABLES
     from cli.outputs import claim

@@ -45,6 +45,7 @@ UNTRAINED = "nn,class-mean"  # baselines that need neither training nor a classi
     epilog=example(
         "ppa eval --store imagenet.zarr --phi runs/phi1 --phi runs/phi2",
         "ppa eval --phi runs/phi2 --methods all --head resnet50-900/best.safetensors --draws 50 --out table.md",
+        "ppa eval --base head --head resnet50-900/best.safetensors --methods none",
         "ppa eval --methods nn --shots 1,5 --json",
     ),
 )
@@ -57,9 +58,14 @@ UNTRAINED = "nn,class-mean"  # baselines that need neither training nor a classi
     help="Baselines, with commas: nn, class-mean, imprint, triplet, finetune, child, oracle, … or all, none.",
 )
 @click.option(
+    "--base",
+    type=click.Choice(["head"]),
+    help="head: also the network's own classifier as base, centred examples beside it, as it is and calibrated.",
+)
+@click.option(
     "--head",
     type=click.Path(path_type=Path, dir_okay=False),
-    help="The backbone's classifier of the base classes, for imprint, finetune and child.",
+    help="The backbone's classifier of the base classes, for --base head, imprint, finetune and child.",
 )
 @click.option(
     "--runs",
@@ -89,9 +95,9 @@ UNTRAINED = "nn,class-mean"  # baselines that need neither training nor a classi
 @click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="Also write it: .md, .csv or .json.")
 @json_option
 def evaluate(
-    store: Place, phis: tuple[Path, ...], methods: str, head: Path | None, runs: Path, split_file: Path | None,
-    train_split: str, test_split: str | None, shots: str, draws: int, aggregate: str, novel_bias: float | None,
-    seed: int, out: Path | None, as_json: bool,
+    store: Place, phis: tuple[Path, ...], methods: str, base: str | None, head: Path | None, runs: Path,
+    split_file: Path | None, train_split: str, test_split: str | None, shots: str, draws: int, aggregate: str,
+    novel_bias: float | None, seed: int, out: Path | None, as_json: bool,
 ) -> None:  # fmt: skip
     """All-way accuracy on base and novel categories: every method on the same support draws, beside the paper.
 
@@ -106,6 +112,8 @@ def evaluate(
     from predictor.training.trained_phi import load_phi
 
     counts = parse_numbers("--shots", shots)
+    if base is not None and head is None:
+        raise click.UsageError("--base head needs the network's classifier: say where it is with --head")
     if out is not None and out.suffix not in TABLES:
         raise click.UsageError(f"--out must end in .md, .csv or .json, got {out}")
     if out is not None:
@@ -122,9 +130,10 @@ def evaluate(
     contestants = [
         *baselines(methods, task, categories, head, runs, seed),
         *predictors(trained, task, aggregate, novel_bias),
+        *(own_classifier(head, task, categories, counts, seed) if base is not None and head is not None else []),
     ]
     if not contestants:
-        raise click.UsageError("nothing to measure: name a run with --phi, or baselines with --methods")
+        raise click.UsageError("nothing to measure: name a run with --phi, --base head, or baselines with --methods")
     rows = measure(contestants, counts, draws, seed)
     if lacking := without_paper(train):
         rows = [replace(row, paper_name="") for row in rows]
@@ -207,6 +216,23 @@ def predictors(
             settings = {fit.shots: (fit.aggregate, fit.novel_bias) for fit in fits}
             found.append((Calibrated(one.phi, means, settings, fits[0].fitted_on), task))
     return found
+
+
+def own_classifier(
+    head: Path, task: AllWayTask, categories: CategorySplit, shots: list[int], seed: int
+) -> list[Contestant]:
+    """The network's own classifier with centred examples: as it is, and with the constant of `ppa calibrate`."""
+    from predictor.phi.calibration import TASKS, calibrate
+    from predictor.phi.own_classifier import OwnClassifier
+    from predictor.protocol.evaluation import class_means
+    from predictor.protocol.head import head_for, read_head
+
+    rows = head_for(read_head(head), categories.base, task.train.dim)
+    means = class_means(task.train, task.base)
+    with progress("calibrate", TASKS, "tasks") as bar:
+        fits = calibrate(rows, task.train, categories, shots, seed=seed, progress=bar.update)
+    settings = {fit.shots: (fit.aggregate, fit.novel_bias) for fit in fits}
+    return [(OwnClassifier(rows, means), task), (OwnClassifier(rows, means, settings), task)]
 
 
 def measure(contestants: list[Contestant], shots: list[int], draws: int, seed: int) -> list[Row]:

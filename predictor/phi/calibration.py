@@ -14,14 +14,18 @@ from torch import Tensor
 from actstore.errors import InvalidInputError
 from actstore.split import Split
 from predictor.phi.network import Phi
+from predictor.phi.own_classifier import OwnClassifier
 from predictor.phi.recogniser import Aggregate, PredictedParameters
 from predictor.protocol.category_split import CategorySplit
 from predictor.protocol.constant import fit_constant, nearest_shots
 from predictor.protocol.evaluation import class_means
+from predictor.protocol.head import Head, head_for
+from predictor.protocol.method import Separable
 from predictor.protocol.outcome import Outcome
 from predictor.protocol.stand_ins import HeldOut, describe, stand_in_tasks, usable
 
 AGGREGATES: tuple[Aggregate, ...] = ("max", "mean")
+TASKS = 20  # by default
 
 
 @dataclass(frozen=True)
@@ -46,24 +50,31 @@ class Calibration:
 
 
 def calibrate(
-    phi: Phi,
+    phi: Phi | Head,
     train: Split,
     categories: CategorySplit,
     shots: Sequence[int],
     head: Tensor | None = None,
-    tasks: int = 20,
+    tasks: int = TASKS,
     seed: int = 0,
     progress: Callable[[int], None] | None = None,
     held_out: HeldOut | None = None,
 ) -> list[Calibration]:
-    """For each number of shots. head, held_out: as in `stand_in_tasks`; held-out rows that are too few are not used."""
+    """For each number of shots. phi: what is calibrated; a head, whose rows have names, stands for the network's own
+    classifier with centred examples beside it. head, held_out: as in `stand_in_tasks`; held-out rows that are too few
+    are not used."""
     found: dict[tuple[int, Aggregate], list[Outcome]] = {}
     held_out = usable(held_out, categories, max(shots))
     for task in stand_in_tasks(train, categories, max(shots), head, held_out, tasks, seed):
         means = task.change(class_means(train, task.base))
         for aggregate in AGGREGATES:
             counts = [count for count in shots if count > 1 or aggregate == AGGREGATES[0]]
-            measured = task.outcomes(PredictedParameters(phi, means, aggregate), counts)
+            method: Separable
+            if isinstance(phi, Head):
+                method = OwnClassifier(head_for(phi, task.base, train.dim), means, aggregate)
+            else:
+                method = PredictedParameters(phi, means, aggregate)
+            measured = task.outcomes(method, counts)
             for count, outcome in zip(counts, measured, strict=True):
                 found.setdefault((count, aggregate), []).append(outcome)
         if progress is not None:

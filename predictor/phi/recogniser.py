@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from predictor.phi.network import Phi
+from predictor.phi.rule import PhiRule, Rule
 from predictor.protocol.constant import nearest_shots
 from predictor.protocol.method import Separable, Support
 from predictor.protocol.method_key import CALIBRATED, LABELS
@@ -42,9 +43,12 @@ class PredictedParameters(Separable):
     def novel_scores(self, queries: Tensor, support: Support) -> Tensor:
         return novel_scores(self.phi, queries, support.activations, self.aggregate) + self.novel_bias
 
+    def query_lengths(self, queries: Tensor) -> Tensor:
+        return lengths_of(PhiRule(self.phi), queries)
+
     def episode_scores(self, support: Tensor, queries: Tensor) -> Tensor:
         """Tasks of novel categories alone (tasks, way, shots, dim), (tasks, n, dim) -> (tasks, n, way)."""
-        parameters = novel_parameters(self.phi, support, self.aggregate)  # (tasks, way, rows, dim)
+        parameters = novel_parameters(PhiRule(self.phi), support, self.aggregate)  # (tasks, way, rows, dim)
         scaled = self.phi.scale_queries(queries)
         return torch.einsum("tnd,twrd->tnwr", scaled, parameters).amax(3)
 
@@ -65,16 +69,23 @@ class Calibrated(PredictedParameters):
         return novel_scores(self.phi, queries, support.activations, aggregate) + bias
 
 
-def novel_scores(phi: Phi, queries: Tensor, examples: Tensor, aggregate: Aggregate) -> Tensor:
+def novel_scores(rule: Rule | Phi, queries: Tensor, examples: Tensor, aggregate: Aggregate) -> Tensor:
     """(n, dim) and (n_novel, shots, dim) -> (n, n_novel)."""
-    parameters = novel_parameters(phi, examples, aggregate)  # (n_novel, rows, dim)
+    rule = PhiRule(rule) if isinstance(rule, Phi) else rule
+    parameters = novel_parameters(rule, examples, aggregate)  # (n_novel, rows, dim)
     n_novel, rows, dim = parameters.shape
-    return phi.logits(parameters.reshape(-1, dim), queries).reshape(-1, n_novel, rows).amax(2)
+    return rule.scores(parameters.reshape(-1, dim), queries).reshape(-1, n_novel, rows).amax(2)
 
 
-def novel_parameters(phi: Phi, examples: Tensor, aggregate: Aggregate) -> Tensor:
+def novel_parameters(rule: Rule, examples: Tensor, aggregate: Aggregate) -> Tensor:
     """(…, shots, dim) -> (…, rows, dim): a row per example, or a single one for their mean."""
     if aggregate == "mean":
         examples = examples.mean(-2, keepdim=True)
-    parameters: Tensor = phi(examples.reshape(-1, examples.shape[-1]))
-    return parameters.reshape(examples.shape)
+    return rule.parameters(examples.reshape(-1, examples.shape[-1])).reshape(examples.shape)
+
+
+def lengths_of(rule: Rule, queries: Tensor) -> Tensor:
+    """(n, dim) -> (n,): of what is read, seen from where rows begin."""
+    point = rule.directions(queries[:0])[1]
+    lengths: Tensor = torch.linalg.vector_norm(rule.read(queries) - point, dim=1)
+    return lengths.clamp_min(1e-12)

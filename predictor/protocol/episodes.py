@@ -21,7 +21,8 @@ from actstore.compute.tensors import borrow, one_thread
 from actstore.errors import InvalidInputError
 from actstore.layout.class_index import ClassIndex
 from actstore.split import Split
-from predictor.protocol.method import EpisodeMethod
+from predictor.protocol.known_unknown import auroc
+from predictor.protocol.method import EpisodeMethod, Separable
 from predictor.protocol.tasks import IGNORED, TaskBatch, TaskSize, longest_task, plan_tasks
 
 # Of gathered queries, four 5-way tasks of 600 x 512 float32: up to 32 MB the allocator gives methods the same memory
@@ -42,12 +43,19 @@ class Examples:
 
 @dataclass(frozen=True)
 class EpisodeResult:
-    """One method on one size of task. accuracies: (tasks,), 0 to 1. seconds: of its scores alone."""
+    """One method on one size of task. accuracies: (tasks,), 0 to 1. seconds: of its scores alone. aurocs: (tasks,) of
+    known against unknown with half of a task's categories withheld, 0 to 1; None where the method looks at all of them
+    together."""
 
     method: str
     size: TaskSize
     accuracies: NDArray[np.float64]
     seconds: float
+    aurocs: NDArray[np.float64] | None = None
+
+    @property
+    def auroc(self) -> float | None:
+        return None if self.aurocs is None else float(self.aurocs.mean())
 
     @property
     def accuracy(self) -> float:
@@ -98,6 +106,12 @@ class Independent:
     def episode_scores(self, support: Tensor, queries: Tensor) -> Tensor:
         return self.method.episode_scores(support, queries)
 
+    def query_lengths(self, queries: Tensor) -> Tensor:
+        """(n, dim) -> (n,): see `Separable.query_lengths`."""
+        return (
+            self.method.query_lengths(queries) if isinstance(self.method, Separable) else queries.new_ones(len(queries))
+        )
+
 
 def run_episodes(
     methods: Sequence[EpisodeMethod],
@@ -113,6 +127,7 @@ def run_episodes(
     longest = longest_task(examples.index, examples.labels, size)
     predict = [_choose_way(method, examples.values, size, longest) for method in methods]
     accuracies, seconds = np.empty((len(methods), tasks)), np.zeros(len(methods))
+    aurocs = np.full((len(methods), tasks), np.nan)
     # rows are scored at memory speed, which more threads do not raise; images are real work
     with torch.no_grad(), one_thread() if examples.values.ndim == 2 else nullcontext():
         for start in range(0, tasks, PLANNED):
@@ -120,12 +135,21 @@ def run_episodes(
             batch = plan_tasks(examples.index, examples.labels, size, seed, numbers)
             for place in range(len(methods)):
                 began = time.perf_counter()
-                accuracies[place, start : numbers.stop] = task_accuracies(predict[place](batch), batch.targets)
+                found, familiar = predict[place](batch)
                 seconds[place] += time.perf_counter() - began
+                accuracies[place, start : numbers.stop] = task_accuracies(found, batch.targets)
+                if familiar is not None:
+                    aurocs[place, start : numbers.stop] = task_aurocs(familiar, batch.targets, size.way)
             if progress is not None:
                 progress(len(numbers))
     return [
-        EpisodeResult(method.name, size, accuracies[place], float(seconds[place]))
+        EpisodeResult(
+            method.name,
+            size,
+            accuracies[place],
+            float(seconds[place]),
+            None if np.isnan(aurocs[place]).any() else aurocs[place],
+        )
         for place, method in enumerate(methods)
     ]
 
@@ -137,51 +161,74 @@ def task_accuracies(predicted: NDArray[np.int64], targets: NDArray[np.int64]) ->
     return shares
 
 
-Predict = Callable[[TaskBatch], NDArray[np.int64]]  # -> (tasks, n): the category of each query
+def task_aurocs(familiar: NDArray[Any], targets: NDArray[np.int64], way: int) -> NDArray[np.float64]:
+    """(tasks, n) each -> (tasks,): the first half of the categories is known, the others are not."""
+    known = _known(way)
+    return np.array([
+        auroc(values[(wanted != IGNORED) & (wanted < known)], values[(wanted != IGNORED) & (wanted >= known)])
+        for values, wanted in zip(familiar, targets, strict=True)
+    ])  # fmt: skip
+
+
+def _known(way: int) -> int:
+    return (way + 1) // 2
+
+
+# -> (tasks, n): the category of each query, and how familiar it is with half of the categories (None: not asked)
+Predict = Callable[[TaskBatch], tuple[NDArray[np.int64], NDArray[np.float32] | None]]
 
 
 def _choose_way(method: EpisodeMethod, values: Tensor, size: TaskSize, longest: int) -> Predict:
     """All rows at once where that is cheaper: two 512-d rows multiply in 15 ns, one is gathered and scaled in 1,150."""
     if isinstance(method, Independent) and longest * 75 > len(values) * size.way:
         return _OverAllRows(method, values, size)
-    return _OverGathered(method, values, longest)
+    return _OverGathered(method, values, longest, size.way)
 
 
 class _OverAllRows:
     """Scores every row for every task's categories, then looks at those that are asked about."""
 
-    def __init__(self, method: EpisodeMethod, values: Tensor, size: TaskSize) -> None:
-        self._method, self._values = method, values
+    def __init__(self, method: Independent, values: Tensor, size: TaskSize) -> None:
+        self._method, self._values, self._known = method, values, _known(size.way)
+        self._lengths = method.query_lengths(values)[:, None]  # (rows, 1)
         self._together = max(1, BATCH_BYTES // (len(values) * size.way * size.shots * 4))
 
-    def __call__(self, batch: TaskBatch) -> NDArray[np.int64]:
-        predicted = np.empty(batch.queries.shape, np.int64)
+    def __call__(self, batch: TaskBatch) -> tuple[NDArray[np.int64], NDArray[np.float32] | None]:
+        predicted, familiar = np.empty(batch.queries.shape, np.int64), np.empty(batch.queries.shape, np.float32)
         for start in range(0, len(predicted), self._together):
             part = slice(start, start + self._together)
             rows = torch.from_numpy(batch.support[part]).to(self._values.device)  # (tasks, way, shots)
             support = self._values[rows.flatten(0, 1)]  # (tasks * way, shots, dim)
             scores = self._method.episode_scores(support[None], self._values[None])[0]  # (rows, tasks * way)
-            best = scores.view(len(scores), *rows.shape[:2]).argmax(2).cpu().numpy()  # (rows, tasks)
+            by_task = scores.view(len(scores), *rows.shape[:2])
+            best = by_task.argmax(2).cpu().numpy()  # (rows, tasks)
             predicted[part] = np.take_along_axis(best.T, batch.queries[part], axis=1)
-        return predicted
+            highest = (by_task[..., : self._known].amax(2) / self._lengths).cpu().numpy()
+            familiar[part] = np.take_along_axis(highest.T, batch.queries[part], axis=1)
+        return predicted, familiar
 
 
 class _OverGathered:
     """Gathers the queries of some tasks into a buffer that is used again: fresh memory costs more than the copy."""
 
-    def __init__(self, method: EpisodeMethod, values: Tensor, longest: int) -> None:
-        self._method, self._values = method, values
+    def __init__(self, method: EpisodeMethod, values: Tensor, longest: int, way: int) -> None:
+        self._method, self._values, self._known = method, values, _known(way)
         self._together = max(1, BATCH_BYTES // (longest * values[:1].nbytes))
         self._buffer = values.new_empty((self._together * longest, *values.shape[1:]))
 
-    def __call__(self, batch: TaskBatch) -> NDArray[np.int64]:
+    def __call__(self, batch: TaskBatch) -> tuple[NDArray[np.int64], NDArray[np.float32] | None]:
         predicted = np.empty(batch.queries.shape, np.int64)
+        familiar = np.empty(batch.queries.shape, np.float32) if isinstance(self._method, Independent) else None
         for start in range(0, len(predicted), self._together):
             part = slice(start, start + self._together)
             support = self._values[torch.from_numpy(batch.support[part]).to(self._values.device)]
-            scores = self._method.episode_scores(support, self._gather(batch.queries[part]))
+            queries = self._gather(batch.queries[part])
+            scores = self._method.episode_scores(support, queries)
             predicted[part] = scores.argmax(2).cpu().numpy()  # of equal scores the first category's
-        return predicted
+            if familiar is not None and isinstance(self._method, Independent):
+                lengths = self._method.query_lengths(queries.flatten(0, 1)).view(queries.shape[:2])
+                familiar[part] = (scores[..., : self._known].amax(2) / lengths).cpu().numpy()
+        return predicted, familiar
 
     def _gather(self, rows: NDArray[np.int64]) -> Tensor:
         """(tasks, n) -> (tasks, n, *row shape)"""

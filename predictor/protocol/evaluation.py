@@ -112,7 +112,8 @@ def base_side(method: Method, task: AllWayTask) -> BaseSide | None:
     """What all draws and shots of a separable method share; None where adapting changes the base scores."""
     if not isinstance(method, Separable):
         return None
-    return BaseSide.of(method.base_scores(task.queries.activations), task.queries)
+    activations = task.queries.activations
+    return BaseSide.of(method.base_scores(activations), task.queries, method.query_lengths(activations))
 
 
 @dataclass(frozen=True)

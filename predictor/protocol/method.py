@@ -75,6 +75,10 @@ class Separable(Method):
     def novel_scores(self, queries: Tensor, support: Support) -> Tensor:
         """(n, dim) -> (n, n_novel)."""
 
+    def query_lengths(self, queries: Tensor) -> Tensor:
+        """(n, dim) -> (n,): what a score grows with, whatever the category; 1 where scores are cosines."""
+        return queries.new_ones(len(queries))
+
     def scores(self, queries: Tensor, support: Support) -> Tensor:
         return torch.cat([self.base_scores(queries), self.novel_scores(queries, support)], dim=1)
 

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from actstore.errors import InvalidInputError
+from predictor.protocol.known_unknown import withheld_auroc
 
 TOP = 5
 
@@ -37,21 +38,24 @@ class BaseSide:
     """What the base scores alone decide; shared by all draws of a support set.
 
     true_score, rank: (n_base_query,) of the true category among the base. best: (n_novel_query, <=5) highest base
-    scores of the novel queries, descending.
+    scores of the novel queries, descending. highest, lengths: (n,) of all queries, where known is to be told from
+    unknown.
     """
 
     true_score: Tensor
     rank: Tensor
     best: Tensor
+    highest: Tensor | None = None
+    lengths: Tensor | None = None
 
     @classmethod
-    def of(cls, base_scores: Tensor, queries: Queries) -> BaseSide:
-        """base_scores: (n, n_base) of all queries."""
+    def of(cls, base_scores: Tensor, queries: Queries, lengths: Tensor | None = None) -> BaseSide:
+        """base_scores: (n, n_base) of all queries. lengths: as in `known_unknown.withheld_auroc`."""
         _refuse_nan(base_scores)
         count = len(queries.base_targets)
         true_score, rank = _true_score_and_rank(base_scores[:count], queries.base_targets)
         best = base_scores[count:].topk(min(TOP, base_scores.shape[1]), dim=1).values
-        return cls(true_score, rank, best)
+        return cls(true_score, rank, best, None if lengths is None else base_scores.amax(1), lengths)
 
 
 @dataclass(frozen=True)
@@ -60,13 +64,15 @@ class Outcome:
 
     novel_rank counts no more than five base categories before it: exact below 5, and 5 or more where it should be.
     base_limit: (n_base_query,) a base query is right up to this bias, -inf where it never is. novel_limit:
-    (n_novel_query,) a novel one is right above this bias, inf where it never is.
+    (n_novel_query,) a novel one is right above this bias, inf where it never is. auroc: of known against unknown
+    with half of the novel categories withheld, 0 to 1; NaN where it was not measured.
     """
 
     base_rank: NDArray[np.int64]
     novel_rank: NDArray[np.int64]
     base_limit: NDArray[np.float64]
     novel_limit: NDArray[np.float64]
+    auroc: float = float("nan")
 
     @classmethod
     def of(cls, base: BaseSide, novel_scores: Tensor, queries: Queries) -> Outcome:
@@ -79,11 +85,15 @@ class Outcome:
         novel_rank = rank + (base.best >= true_score[:, None]).sum(1)  # equal scores: the base comes first
         base_limit = (base.true_score - of_base.amax(1)).double()
         novel_limit = (base.best[:, 0] - true_score).double()
+        auroc = float("nan")
+        if base.highest is not None and base.lengths is not None:
+            auroc = withheld_auroc(base.highest, novel_scores, queries.novel_targets, base.lengths)
         return cls(
             base_rank.numpy(),
             novel_rank.numpy(),
             base_limit.masked_fill_(base.rank > 0, -torch.inf).numpy(),
             novel_limit.masked_fill_(rank > 0, torch.inf).numpy(),
+            auroc,
         )
 
     def metrics(self) -> dict[str, float]:
@@ -100,6 +110,7 @@ class Outcome:
             "joint": 100 * right / max(1, len(self.base_rank) + len(self.novel_rank)),
             "delta": ((base - alone[0]) + (novel - alone[1])) / 2,
             "ausuc": self.area(),
+            "auroc": 100 * self.auroc,
         }
 
     def area(self) -> float:
@@ -130,6 +141,7 @@ METRICS = {
     "joint": "top-1 over all test images",
     "delta": "mean loss of top-1 against knowing whether an image is base or novel",
     "ausuc": "area under base against novel top-1 over all novel biases",
+    "auroc": "images of known against unknown categories, half of C_few withheld: area under the ROC curve",
 }
 
 

@@ -12,7 +12,7 @@ from predictor.protocol.paper import all_way_figures
 from predictor.report import paired
 
 PERCENT = ("top1_large", "top5_large", "top1_few", "top5_few")
-FURTHER = ("harmonic_mean", "joint", "delta", "ausuc")
+FURTHER = ("harmonic_mean", "joint", "delta", "ausuc", "auroc")
 
 
 def records(rows: Sequence[Row], warning: str | None = None) -> list[dict[str, Any]]:
@@ -26,7 +26,7 @@ def records(rows: Sequence[Row], warning: str | None = None) -> list[dict[str, A
             "d_large": row.share,
             "shots": row.shots,
             "finetuned": "Y" if row.finetuned else "N",
-            **{name: round(row.mean[name], 2) for name in (*PERCENT, *FURTHER)},
+            **{name: _rounded(row.mean[name]) for name in (*PERCENT, *FURTHER)},
             **{f"{name}_ci95": _rounded(row.interval[name]) for name in (*PERCENT, *FURTHER)},
             "draws": row.draws,
             "key": row.key,
@@ -51,13 +51,13 @@ def to_markdown(rows: Sequence[Row], warning: str | None = None) -> str:
     letters = {text: chr(ord("a") + place % 26) for place, text in enumerate(fitted)}
     lines = [
         "| method | D_large | shots | base top-1 / top-5 | novel top-1 / top-5 | harmonic mean | joint | delta | AUSUC "
-        "| paper base | paper novel |" + (" constant |" if fitted else ""),
-        "|---|--:|--:|---|---|--:|--:|--:|--:|---|---|" + ("---|" if fitted else ""),
+        "| AUROC | paper base | paper novel |" + (" constant |" if fitted else ""),
+        "|---|--:|--:|---|---|--:|--:|--:|--:|--:|---|---|" + ("---|" if fitted else ""),
     ]
     lines += [
         f"| {record['method']} | {record['d_large']} | {record['shots']} "
         f"| {_pair(record, 'large')} | {_pair(record, 'few')} "
-        + "".join(f"| {record[name]:.1f} " for name in FURTHER)
+        + "".join(f"| {_figure(record[name])} " for name in FURTHER)
         + f"| {_paper(record, 'large')} | {_paper(record, 'few')} |"
         + (f" {letters.get(record['fitted_on'], '')} |" if fitted else "")
         for record in found
@@ -86,6 +86,10 @@ def _paper(record: dict[str, Any], part: str) -> str:
     if record[f"paper_top1_{part}"] is None:
         return ""
     return f"{record[f'paper_top1_{part}']:.2f} / {record[f'paper_top5_{part}']:.2f}"
+
+
+def _figure(value: float | None) -> str:
+    return "" if value is None else f"{value:.1f}"
 
 
 def _rounded(value: float) -> float | None:

@@ -32,6 +32,7 @@ METRICS = (
     "All accuracies are in percent, all-way: a test image competes among base and novel categories. Harmonic mean: of "
     "base and novel top-1. Joint: top-1 over all test images. Delta: the mean loss of top-1 against knowing whether an "
     "image is base or novel. AUSUC: the area under base against novel top-1 over all constants on the novel scores. "
+    "AUROC: images of known against unknown categories, half of the novel ones withheld. "
     "±: 95% confidence over support draws. The paper's columns are its top-1 on 1000-way ImageNet with a ResNet-50: "
     "compare the order of the methods, not the size of the figures."
 )

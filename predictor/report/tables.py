@@ -11,7 +11,7 @@ from predictor.report.html import Cell, table
 
 Record = Mapping[str, Any]
 ALL_WAY = ("method", "D_large", "shots", "base top-1", "base top-5", "novel top-1", "novel top-5", "harmonic mean",
-           "joint", "delta", "AUSUC", "paper base", "paper novel")  # fmt: skip
+           "joint", "delta", "AUSUC", "AUROC", "paper base", "paper novel")  # fmt: skip
 
 
 def all_way_table(records: Sequence[Record]) -> str:
@@ -21,7 +21,8 @@ def all_way_table(records: Sequence[Record]) -> str:
         rows.append([
             row["method"], _percent(row["d_large"]), _shots(row["shots"]), _with_interval(row, "top1_large"),
             row["top5_large"], _with_interval(row, "top1_few"), row["top5_few"], _with_interval(row, "harmonic_mean"),
-            row["joint"], row["delta"], row["ausuc"], row.get("paper_top1_large"), row.get("paper_top1_few"),
+            row["joint"], row["delta"], row["ausuc"], row.get("auroc"),
+            row.get("paper_top1_large"), row.get("paper_top1_few"),
         ])  # fmt: skip
         marks.append({"data-shots": row["shots"], "class": "ours" if key_of(row).is_phi else "other"})
     return table("all-way", ALL_WAY, rows, marks)

@@ -75,6 +75,25 @@ def test_every_method_gets_the_same_tasks(examples: Examples) -> None:
         np.testing.assert_array_equal(result.accuracies, results[0].accuracies)
 
 
+@pytest.mark.parametrize("size", [TaskSize(5, 1), TaskSize(2, 4), TaskSize(4, 2, 3)])
+@pytest.mark.parametrize("batch_bytes", [1, 1 << 20])
+def test_known_against_unknown_equals_every_pair(
+    examples: Examples, monkeypatch: pytest.MonkeyPatch, size: TaskSize, batch_bytes: int
+) -> None:
+    monkeypatch.setattr(episodes, "BATCH_BYTES", batch_bytes)
+    alone, independent = run_episodes([NearestMean(), Independent(NearestMean())], examples, size, 6, seed=4)
+    assert alone.aurocs is None  # it may look at all categories together
+    assert independent.aurocs is not None
+    values, known = examples.values.numpy(), (size.way + 1) // 2
+    for number, found in enumerate(independent.aurocs):
+        task = plan_task(examples.index, np.arange(8), size, 4, number)
+        means = values[task.support].mean(1)[:known]
+        familiar = np.array([-((values[row] - means) ** 2).sum(1).min() for row in task.queries])
+        inside, outside = familiar[task.targets < known], familiar[task.targets >= known]
+        assert found == pytest.approx(np.mean(inside[:, None] > outside[None, :]))
+    assert independent.auroc == pytest.approx(independent.aurocs.mean())
+
+
 def test_the_lower_category_wins_a_tie_and_padding_does_not_count() -> None:
     class Undecided:
         name = "undecided"

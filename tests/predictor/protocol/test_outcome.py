@@ -38,7 +38,8 @@ def measured(scores: Array, targets: NDArray[np.int64], n_base: int, of_base: in
         torch.empty(len(scores), 1), torch.from_numpy(targets[:of_base]), torch.from_numpy(targets[of_base:] - n_base)
     )
     tensor = torch.from_numpy(scores).float()
-    return Outcome.of(BaseSide.of(tensor[:, :n_base], queries), tensor[:, n_base:], queries)
+    side = BaseSide.of(tensor[:, :n_base], queries, torch.ones(len(tensor)))
+    return Outcome.of(side, tensor[:, n_base:], queries)
 
 
 def ranks(scores: Array, targets: NDArray[np.int64]) -> list[int]:
@@ -83,10 +84,37 @@ def test_every_metric(problem: tuple[Array, NDArray[np.int64], int, int]) -> Non
         "joint": 100 * (rank == 0).mean(),
         "delta": ((base - base_alone) + (novel - novel_alone)) / 2,
         "ausuc": staircase_area(*problem),
+        "auroc": 100 * pairwise_auroc(*problem),
     }
     found = measured(*problem).metrics()
     assert found.keys() == expected.keys() == METRICS.keys()
-    assert found == pytest.approx(expected)
+    assert found == pytest.approx(expected, nan_ok=True)
+
+
+def pairwise_auroc(scores: Array, targets: NDArray[np.int64], n_base: int, of_base: int) -> float:
+    """Every pair of an image of a known and one of an unknown category, with either half of the novel ones known."""
+    n_novel, found = scores.shape[1] - n_base, []
+    for first in (0, 1) if n_novel > 1 else ():
+        known = [*range(n_base), *range(n_base + first, n_base + n_novel, 2)]
+        familiar = scores[:, known].max(1)
+        inside = [value for value, target in zip(familiar, targets, strict=True) if target in known]
+        outside = [value for value, target in zip(familiar, targets, strict=True) if target not in known]
+        pairs = [(one > other) + (one == other) / 2 for one in inside for other in outside]
+        found.append(np.mean(pairs) if pairs else np.nan)
+    return float(np.mean(found)) if found else float("nan")
+
+
+def test_scores_are_compared_by_the_lengths_of_their_queries() -> None:
+    """A long query has high scores with every category, known or not."""
+    queries = Queries(torch.empty(3, 1), torch.tensor([0]), torch.tensor([0, 1]))
+    base, novel = torch.tensor([[0.9], [0.0], [0.0]]), torch.tensor([[0.0, 0.0], [0.8, 0.1], [5.0, 9.0]])
+    plain, scaled = (
+        Outcome.of(BaseSide.of(base, queries, lengths), novel, queries).auroc
+        for lengths in (torch.ones(3), torch.tensor([1.0, 1.0, 10.0]))
+    )
+    assert plain == pytest.approx((0 + 1) / 2)  # with either half known
+    assert scaled == pytest.approx((1 + 1) / 2)
+    assert np.isnan(Outcome.of(BaseSide.of(base, queries), novel, queries).auroc)
 
 
 def staircase_area(scores: Array, targets: NDArray[np.int64], n_base: int, of_base: int) -> float:

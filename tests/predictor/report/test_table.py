@@ -61,10 +61,10 @@ def test_a_method_may_answer_to_a_row_of_another_name() -> None:
 
 def test_markdown() -> None:
     header, rule, first, second = to_markdown([row(), row("mine", width=float("nan"))]).splitlines()
-    assert header.count("|") == rule.count("|") == first.count("|") == second.count("|") == 12
+    assert header.count("|") == rule.count("|") == first.count("|") == second.count("|") == 13
     cells = [cell.strip() for cell in first.split("|")[1:-1]]
     assert cells[:5] == ["phi2", "100%", "1", "10.00 ± 0.13 / 11.00", "12.00 ± 0.13 / 13.00"]
-    assert cells[5:] == ["14.0", "15.0", "16.0", "17.0", "74.17 / 91.79", "21.58 / 45.82"]
+    assert cells[5:] == ["14.0", "15.0", "16.0", "17.0", "18.0", "74.17 / 91.79", "21.58 / 45.82"]
     assert "±" not in second  # a single draw has no interval
     assert second.endswith("|  |  |")
 
