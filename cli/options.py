@@ -32,6 +32,24 @@ class StoreType(click.ParamType[Any]):
 STORE = StoreType()
 
 
+class Percent(click.ParamType[float]):
+    """2% or 2."""
+
+    name = "percent"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        try:
+            found = float(str(value).strip().removesuffix("%"))
+        except ValueError:
+            found = -1.0
+        if not 0 <= found <= 100:
+            self.fail(f"expected a share such as 2%, from 0% to 100%, got {value!r}", param, ctx)
+        return found
+
+
+PERCENT = Percent()
+
+
 def _cache(given: Mapping[str, Any]) -> CacheSpec | None:
     from actstore.storage.chunk_cache import DEFAULT_LIMIT, CacheSpec, parse_size
 

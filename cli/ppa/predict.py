@@ -9,7 +9,7 @@ import click
 
 from cli.group import emit, example, json_option, table
 from cli.options import device_option, filter_options, store_option, wait_without_spinning, weights_option
-from cli.ppa.classifier_option import classifier_option
+from cli.ppa.classifier_option import classifier_option, set_unknown_at, unknown_option
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -36,6 +36,7 @@ SHOWN, KEPT = 3, 5  # categories of an image by default: in the table, and elsew
 @filter_options
 @click.option("--top", type=click.IntRange(1), help=f"Categories an image.  [default: {KEPT}, {SHOWN} in the table]")
 @click.option("--only-mine", is_flag=True, help="Choose among the taught categories alone.")
+@unknown_option
 @click.option("--csv", "as_csv", is_flag=True, help="Print a line for each image, for a spreadsheet.")
 @click.option("--sheet", type=click.Path(path_type=Path, dir_okay=False), help="Also write a page of thumbnails.")
 @weights_option()
@@ -47,8 +48,8 @@ SHOWN, KEPT = 3, 5  # categories of an image by default: in the table, and elsew
 @json_option
 def predict(
     images: tuple[Path, ...], classifier: Path, store: Place | None, split: str | None, classes: tuple[str, ...],
-    path_glob: str | None, rows: str | None, top: int | None, only_mine: bool, as_csv: bool, sheet: Path | None,
-    weights: Path | None, device: str, on_error: str, as_json: bool,
+    path_glob: str | None, rows: str | None, top: int | None, only_mine: bool, unknown_at: float | None, as_csv: bool,
+    sheet: Path | None, weights: Path | None, device: str, on_error: str, as_json: bool,
 ) -> None:  # fmt: skip
     """The most probable categories of IMAGES (files or folders), or of rows of a store.
 
@@ -61,6 +62,7 @@ def predict(
 
     require_outputs(images, classifier, store, as_json, as_csv, sheet)
     learner = load_classifier(classifier)
+    set_unknown_at(learner, unknown_at)
     network = learner.about.get("network", {})
     items: list[ImageItem] = []
     asked = 0

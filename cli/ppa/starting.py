@@ -4,24 +4,27 @@ classifier that is there already."""
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from cli.options import STORE, find_store
-from cli.ppa.recognition import choose_categories, say_means_are_computed
+from cli.ppa.recognition import choose_categories, find_test_split, say_means_are_computed
+from cli.progress import progress
 
 if TYPE_CHECKING:
     from actstore import Split
     from actstore.backbones.loading import Backbone
     from actstore.storage.place import Place
+    from predictor.classifier.base_rows import BaseRows
     from predictor.classifier.classifier import Classifier
     from predictor.phi.calibration import Calibration
     from predictor.protocol.head import Head
     from predictor.training.trained_phi import TrainedPhi
 
+MOST_SHOTS = 5  # that a constant is fitted for; with more examples it hardly changes
 WAYS = "--backbone NAME, --phi RUN, --base head or --classifier FILE"
 
 
@@ -94,20 +97,24 @@ class Start:
 
 @dataclass(frozen=True)
 class Beginning:
-    """A classifier that has learnt nothing new yet. rows: of its base categories, where a store is at hand. fits: its
-    calibrations; backbone: the network, where it is loaded already."""
+    """A classifier that has learnt nothing new yet.
+
+    calibrations: number of examples -> what was fitted for the constant, if anything. base_rows: those of its base
+    categories to measure on, None where no store is at hand. backbone: the network, where it is loaded already.
+    """
 
     classifier: Classifier
-    rows: Split | None = None
-    fits: Sequence[Calibration] = field(default_factory=list)
+    calibrations: Callable[[int], Sequence[Calibration]] = lambda shots: []
+    base_rows: Callable[[], BaseRows] | None = None
     backbone: Backbone | None = None
+    beside_known: bool = False
 
 
 def begin(start: Start) -> Beginning:
     if start.classifier is not None:
         from predictor.classifier.classifier_file import load_classifier
 
-        return Beginning(load_classifier(start.classifier))
+        return _again(load_classifier(start.classifier), start)
     if start.phi is not None:
         return _from_phi(start, start.phi)
     if start.base is not None:
@@ -127,7 +134,38 @@ def _from_phi(start: Start, phi: Path) -> Beginning:
     say_means_are_computed(rows)
     base = trained.categories.base
     made = Classifier.from_means(trained.phi, base, class_means(rows, base), about={**_about(rows), "phi": str(phi)})
-    return Beginning(made, rows, load_calibrations(phi if phi.is_dir() else phi.parent))
+    fits = load_calibrations(phi if phi.is_dir() else phi.parent)
+    return _beside(made, rows, lambda shots: fits)
+
+
+def _beside(made: Classifier, rows: Split, fits: Callable[[int], Sequence[Calibration]]) -> Beginning:
+    """Beside base categories whose rows are at hand: held-out ones where the store has any."""
+    import actstore
+    from predictor.classifier.base_rows import BaseRows, fit_unknown
+
+    held_out = find_test_split(actstore.open(rows.store_path), rows.name, None) or rows
+    if not any(name in set(held_out.classes) and len(held_out.of_class(name)) for name in made.base):
+        held_out = rows
+    made.set_unknown(fit_unknown(made, rows, held_out))
+    return Beginning(made, fits, lambda: BaseRows.of(held_out, made.base))
+
+
+def _again(made: Classifier, start: Start) -> Beginning:
+    """A classifier that is there already; the store of its base is where it was, or --store names it."""
+    from actstore.storage.place import parse_place
+    from predictor.classifier.base_rows import BaseRows
+
+    named = start.store if start.store is not None else made.about.get("store")
+    if not made.base or named is None or not parse_place(named).exists():
+        return Beginning(made)
+
+    def read() -> BaseRows:
+        import actstore
+
+        store = actstore.open(named)
+        return BaseRows.of(find_test_split(store, start.train_split, None) or store[start.train_split], made.base)
+
+    return Beginning(made, base_rows=read)
 
 
 def store_of(trained: TrainedPhi) -> Place:
@@ -141,16 +179,23 @@ def store_of(trained: TrainedPhi) -> Place:
 
 def _from_head(start: Start) -> Beginning:
     from predictor.classifier.classifier import Classifier
+    from predictor.phi.calibration import TASKS, calibrate
     from predictor.protocol.evaluation import class_means
     from predictor.protocol.head import head_for
 
     rows = _open(find_store(start.store), start.train_split)
     head = own_head(start.head, rows)
-    base = choose_categories(start.split_file, rows.classes).base
+    categories = choose_categories(start.split_file, rows.classes)
     say_means_are_computed(rows)
-    centre = class_means(rows, base).mean(0)
-    made = Classifier.from_head(head_for(head, base, rows.dim), base, centre, about=_about(rows))
-    return Beginning(made, rows)
+    centre = class_means(rows, categories.base).mean(0)
+    own = head_for(head, categories.base, rows.dim)
+    made = Classifier.from_head(own, categories.base, centre, about=_about(rows))
+
+    def fit(shots: int) -> Sequence[Calibration]:
+        with progress("calibrate", TASKS, "tasks") as bar:
+            return calibrate(own, rows, categories, [min(shots, MOST_SHOTS)], progress=bar.update)
+
+    return _beside(made, rows, fit)
 
 
 def own_head(path: Path | None, rows: Split) -> Head:
@@ -170,7 +215,7 @@ def _from_backbone(start: Start) -> Beginning:
     backbone = load_backbone(start.backbone, start.weights, pretrained=start.pretrained)
     about = {"network": record_of(backbone, start.weights)}
     make = classifier_beside_known if start.keep_known else classifier_alone
-    return Beginning(make(backbone, about), backbone=backbone)
+    return Beginning(make(backbone, about), backbone=backbone, beside_known=start.keep_known)
 
 
 def _open(store: Place, split: str) -> Split:
