@@ -12,6 +12,7 @@ from actstore.errors import InvalidInputError
 from cli.group import emit, example, json_option, table
 from cli.options import find_store, seed_option, store_option
 from cli.ppa.constants import describe_constants, fit_baselines, held_out_of
+from cli.ppa.own_classifier import fit_own, read_own, require_head
 from cli.ppa.recognition import choose_categories, parse_numbers, say_means_are_computed, split_file_option
 from cli.progress import progress
 
@@ -39,6 +40,11 @@ if TYPE_CHECKING:
     type=click.Path(path_type=Path, dir_okay=False),
     help="A classifier of `ppa adapt` to set: from --novel-bias, or as fitted for its number of examples.",
 )
+@click.option(
+    "--base",
+    type=click.Choice(["head"]),
+    help="head: of the network's own classifier with centred examples, which --head names.",
+)
 @click.option("--novel-bias", type=float, help="Set this constant by hand instead of fitting one.")
 @click.option("--aggregate", type=click.Choice(["max", "mean"]), help="With --novel-bias: how examples are combined.")
 @store_option()
@@ -65,7 +71,7 @@ if TYPE_CHECKING:
 @click.option("--force", is_flag=True, help="Replace a calibration that is there.")
 @json_option
 def calibrate(
-    phi: Path | None, classifier: Path | None, novel_bias: float | None, aggregate: str | None,
+    phi: Path | None, classifier: Path | None, base: str | None, novel_bias: float | None, aggregate: str | None,
     store: Place | None, train_split: str, shots: str, head: Path | None, methods: str | None, runs: Path,
     split_file: Path | None, held_out: str | None, tasks: int, seed: int, force: bool, as_json: bool,
 ) -> None:  # fmt: skip
@@ -86,6 +92,13 @@ def calibrate(
         counts = parse_numbers("--shots", shots)
         baselines(methods, find_store(store), train_split, split_file, head, runs, counts, held_out, tasks, seed, force,
                   as_json)  # fmt: skip
+        return
+    if base is not None:
+        if phi is not None:
+            raise click.UsageError("--base head calibrates the network's own classifier: give it without --phi")
+        require_head(base, head)
+        own_classifier(head, find_store(store), train_split, split_file, classifier, parse_numbers("--shots", shots),
+                       held_out, tasks, seed, as_json)  # fmt: skip
         return
     if phi is None:
         raise click.UsageError(
@@ -149,6 +162,29 @@ def baselines(
     runs.mkdir(parents=True, exist_ok=True)
     path = save_constants(runs, constants)
     emit([asdict(one) for one in constants], as_json, lambda: describe_constants(path, constants))
+
+
+def own_classifier(
+    head: Path | None, store: Place, train_split: str, split_file: Path | None, classifier: Path | None,
+    shots: list[int], held_out: str | None, tasks: int, seed: int, as_json: bool,
+) -> None:  # fmt: skip
+    """Of the network's own classifier: printed, and set in a classifier that has it as its base."""
+    import actstore
+    from predictor.classifier.classifier_file import load_classifier
+
+    assert head is not None
+    opened = actstore.open(store)
+    rows = opened[train_split]
+    categories = choose_categories(split_file, rows.classes)
+    own = read_own(head, categories, rows)
+    made = None if classifier is None else load_classifier(classifier)
+    if made is not None and (made.base != categories.base or not made.base_parameters.equal(own.weight)):
+        raise InvalidInputError(f"{classifier} has another base than the rows of {head}; calibrate that one")
+    say_means_are_computed(rows)
+    fits = fit_own(own, opened, rows, categories, shots, seed, tasks, held_out)
+    if classifier is not None and made is not None:
+        set_fitted(classifier, made, fits)
+    emit([one.to_json() for one in fits], as_json, lambda: describe(classifier or head, fits))
 
 
 def head_weights(head: Path | None, base: tuple[str, ...], rows: Split) -> Tensor | None:

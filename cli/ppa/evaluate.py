@@ -13,6 +13,7 @@ from cli.group import emit, example, json_option
 from cli.options import seed_option, store_option
 from cli.ppa.constants import without_fitted_rows
 from cli.ppa.leaks import named_leaks
+from cli.ppa.own_classifier import OwnHead, fit_own, read_own, require_head
 from cli.ppa.recognition import (
     choose_categories,
     parse_numbers,
@@ -112,8 +113,7 @@ def evaluate(
     from predictor.training.trained_phi import load_phi
 
     counts = parse_numbers("--shots", shots)
-    if base is not None and head is None:
-        raise click.UsageError("--base head needs the network's classifier: say where it is with --head")
+    require_head(base, head)
     if out is not None and out.suffix not in TABLES:
         raise click.UsageError(f"--out must end in .md, .csv or .json, got {out}")
     if out is not None:
@@ -123,14 +123,19 @@ def evaluate(
     test = require_test_split(opened, train_split, test_split)
     trained = [load_phi(path) for path in phis]
     categories = agreed_categories(trained, split_file, train)
-    fits = [] if novel_bias is not None else calibrations_of(trained, methods, runs)
+    own = None
+    if base is not None and head is not None:
+        rows_of_head = read_own(head, categories, train)
+        fitted = [] if novel_bias is not None else fit_own(rows_of_head, opened, train, categories, counts, seed)
+        own = OwnHead(rows_of_head, fitted)
+    fits = [] if novel_bias is not None else [*calibrations_of(trained, methods, runs), *(own.fits if own else [])]
     task, left_out = without_fitted_rows(all_way_task(train, test, categories), fits)
     if trained or methods != "nn":  # nearest neighbours alone need no means
         say_means_are_computed(train)
     contestants = [
         *baselines(methods, task, categories, head, runs, seed),
         *predictors(trained, task, aggregate, novel_bias),
-        *(own_classifier(head, task, categories, counts, seed) if base is not None and head is not None else []),
+        *(own.contestants(task) if own is not None else []),
     ]
     if not contestants:
         raise click.UsageError("nothing to measure: name a run with --phi, --base head, or baselines with --methods")
@@ -216,23 +221,6 @@ def predictors(
             settings = {fit.shots: (fit.aggregate, fit.novel_bias) for fit in fits}
             found.append((Calibrated(one.phi, means, settings, fits[0].fitted_on), task))
     return found
-
-
-def own_classifier(
-    head: Path, task: AllWayTask, categories: CategorySplit, shots: list[int], seed: int
-) -> list[Contestant]:
-    """The network's own classifier with centred examples: as it is, and with the constant of `ppa calibrate`."""
-    from predictor.phi.calibration import TASKS, calibrate
-    from predictor.phi.own_classifier import OwnClassifier
-    from predictor.protocol.evaluation import class_means
-    from predictor.protocol.head import head_for, read_head
-
-    rows = head_for(read_head(head), categories.base, task.train.dim)
-    means = class_means(task.train, task.base)
-    with progress("calibrate", TASKS, "tasks") as bar:
-        fits = calibrate(rows, task.train, categories, shots, seed=seed, progress=bar.update)
-    settings = {fit.shots: (fit.aggregate, fit.novel_bias) for fit in fits}
-    return [(OwnClassifier(rows, means), task), (OwnClassifier(rows, means, settings), task)]
 
 
 def measure(contestants: list[Contestant], shots: list[int], draws: int, seed: int) -> list[Row]:

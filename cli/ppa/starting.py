@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from cli.options import STORE, find_store
+from cli.ppa.own_classifier import fit_own
 from cli.ppa.recognition import choose_categories, find_test_split, say_means_are_computed
-from cli.progress import progress
 
 if TYPE_CHECKING:
     from actstore import Split
@@ -178,8 +178,8 @@ def store_of(trained: TrainedPhi) -> Place:
 
 
 def _from_head(start: Start) -> Beginning:
+    import actstore
     from predictor.classifier.classifier import Classifier
-    from predictor.phi.calibration import TASKS, calibrate
     from predictor.protocol.evaluation import class_means
     from predictor.protocol.head import head_for
 
@@ -191,11 +191,8 @@ def _from_head(start: Start) -> Beginning:
     own = head_for(head, categories.base, rows.dim)
     made = Classifier.from_head(own, categories.base, centre, about=_about(rows))
 
-    def fit(shots: int) -> Sequence[Calibration]:
-        with progress("calibrate", TASKS, "tasks") as bar:
-            return calibrate(own, rows, categories, [min(shots, MOST_SHOTS)], progress=bar.update)
-
-    return _beside(made, rows, fit)
+    store = actstore.open(rows.store_path)
+    return _beside(made, rows, lambda shots: fit_own(own, store, rows, categories, [min(shots, MOST_SHOTS)]))
 
 
 def own_head(path: Path | None, rows: Split) -> Head:

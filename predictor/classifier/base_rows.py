@@ -100,7 +100,7 @@ def fit_budget(classifier: Classifier, rows: BaseRows, loss: float) -> Budget:
     if not classifier.support:
         raise InvalidInputError("no category was taught yet, so the base loses nothing; teach one first")
     limits = _limits(classifier, rows)
-    right = np.sort(limits[np.isfinite(limits)])
+    right = np.sort(limits[limits > -np.inf])
     if not len(right):
         raise InvalidInputError("the base recognises none of its own rows, so there is nothing to lose")
     may_go = int(loss / 100 * len(limits) + 1e-9)
@@ -119,4 +119,4 @@ def _limits(classifier: Classifier, rows: BaseRows) -> np.ndarray[tuple[int], np
 
 def _budget(limits: np.ndarray[tuple[int], np.dtype[np.float64]], bias: float) -> Budget:
     count = max(1, len(limits))
-    return Budget(bias, 100 * float(np.isfinite(limits).sum()) / count, 100 * float((limits >= bias).sum()) / count)
+    return Budget(bias, 100 * float((limits > -np.inf).sum()) / count, 100 * float((limits >= bias).sum()) / count)

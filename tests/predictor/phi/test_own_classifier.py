@@ -22,7 +22,7 @@ def head(store: actstore.ActivationStore, categories: CategorySplit) -> Head:
     means = class_means(store["train"], categories.base).double()
     centre = means.mean(0)
     weight = 4 * (means - centre)
-    return Head(weight.float(), (-(means + centre) * (means - centre)).sum(1).mul(2).float())
+    return Head(weight.float(), (-(means + centre) * (means - centre)).sum(1).mul(2).float(), categories.base)
 
 
 def test_scores_equal_a_loop(store: actstore.ActivationStore, categories: CategorySplit, head: Head) -> None:
@@ -47,13 +47,13 @@ def test_calibrated_it_has_a_row_of_its_own_and_the_same_area(
     task, means = all_way_task(train, store["val"], categories), class_means(train, categories.base)
     fits = calibrate(head, train, categories, [1, 3], tasks=5)
     settings = {fit.shots: (fit.aggregate, fit.novel_bias) for fit in fits}
-    plain, calibrated = OwnClassifier(head, means), OwnClassifier(head, means, settings)
+    plain, calibrated = OwnClassifier(head, means), OwnClassifier(head, means, settings=settings)
     assert (plain.key, plain.variant, calibrated.key, calibrated.variant) == ("head", "", "head", "calibrated")
     assert calibrated.name == f"{plain.name}, calibrated"
     (one,), (other,) = (evaluate(method, task, [1], draws=4) for method in (plain, calibrated))
     assert other.mean["ausuc"] == pytest.approx(one.mean["ausuc"])
     assert other.mean["harmonic_mean"] > one.mean["harmonic_mean"]
-    assert fits[0].fitted_on == "5 tasks of base categories as stand-ins, linear discriminants taken out"
+    assert fits[0].fitted_on == "5 tasks of base categories as stand-ins, linear discriminants taken out; training rows"
 
 
 def test_familiarity_is_by_the_cosine_about_the_centre(
