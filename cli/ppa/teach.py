@@ -88,7 +88,7 @@ def begin_session(
         return
     given = given or find_start()
     made = begin(start or Start(**given, weights=weights))
-    fits = [(one.shots, one.aggregate, one.novel_bias) for one in made.fits]
+    fits = [(one.shots, one.aggregate, one.novel_bias) for one in made.calibrations(1)]
     create_session(session, made.classifier, {"asked": _named(given), "fits": fits})
 
 
