@@ -11,8 +11,16 @@ from PIL import Image, ImageOps
 
 model, *photos = sys.argv[1:]
 session = onnxruntime.InferenceSession(model, providers=["CPUExecutionProvider"])
+outputs = [output.name for output in session.get_outputs()]
 for photo in photos:
     with Image.open(photo) as file:
         image = np.asarray(ImageOps.exif_transpose(file).convert("RGB"))  # (height, width, 3), of any size
-    names, shares = session.run(["names", "top_probabilities"], {"image": image})
-    print(photo, *(f"{name} {share:.1%}" for name, share in zip(names[0], shares[0], strict=True)), sep="  ")
+    found = dict(zip(outputs, session.run(outputs, {"image": image}), strict=True))
+    names, shares = found["names"][0], found["top_probabilities"][0]
+    known = found.get("known", [True])[0]  # whether it resembles any category
+    print(
+        photo,
+        *([] if known else ["unknown"]),
+        *(f"{name} {share:.1%}" for name, share in zip(names, shares, strict=True)),
+        sep="  ",
+    )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -70,11 +70,12 @@ def load_recorded(record: Mapping[str, Any], weights: Path | None = None) -> Bac
 
 
 def activations_of(
-    backbone: Backbone, items: Sequence[Loadable], device: torch.device, views: int = 1, batch_size: int = 32
-) -> tuple[Tensor, list[int], list[tuple[int, str]]]:
+    backbone: Backbone, items: Sequence[Loadable], device: torch.device, views: int = 1, batch_size: int = 32,
+    on_batch: Callable[[int], object] | None = None,
+) -> tuple[Tensor, list[int], list[tuple[int, str]]]:  # fmt: skip
     """(n, dim) of the readable images, their positions among the items, and (position, reason) of the others.
 
-    views: of each image, averaged; as many as the store has.
+    views: of each image, averaged; as many as the store has. on_batch: is told how many images each batch had.
     """
     backbone.module.to(device).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     layer, dim = next(iter(backbone.layers.items()))
@@ -83,4 +84,6 @@ def activations_of(
         rows.append(forward(backbone, batch, device)[layer])
         positions += batch.positions
         failures += batch.failures
+        if on_batch is not None:
+            on_batch(len(batch.positions) + len(batch.failures))
     return torch.cat(rows), positions, failures

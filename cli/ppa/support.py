@@ -107,9 +107,13 @@ def read_images(
     from actstore.compute.device import parse_device
     from actstore.errors import InvalidInputError
     from actstore.extraction.recorded_network import activations_of, load_recorded
+    from cli.progress import progress
 
     backbone = backbone or load_recorded(record, weights)
-    rows, positions, failures = activations_of(backbone, items, parse_device(device), record.get("views", 1))
+    with progress("read", len(items), "images") as bar:
+        rows, positions, failures = activations_of(
+            backbone, items, parse_device(device), record.get("views", 1), on_batch=bar.update
+        )
     for position, reason in failures:
         where = f"{items[position].path}: {reason.removeprefix(f'{items[position].id}: ')}"
         if on_error == "fail":

@@ -25,6 +25,7 @@ from predictor.classifier.classifier import Classifier
 from predictor.classifier.display_names import display
 from predictor.classifier.export import build_graph, import_onnx, names_file, write_names
 from predictor.classifier.image_graph import OPSET, image_graph
+from predictor.classifier.unknown_graph import add_known
 
 TOP = 5
 SIDES = ((80, 80), (300, 451), (613, 402), (260, 224))  # (width, height) of the images that a graph is checked with
@@ -44,7 +45,8 @@ class Agreement:
 def export_with_backbone(
     classifier: Classifier, backbone: Backbone, path: Path, photos: Sequence[Image.Image] = ()
 ) -> Agreement:
-    """Write a graph image (height, width, 3) uint8 RGB of any size -> see `_add_names`; checked with onnxruntime.
+    """Write a graph image (height, width, 3) uint8 RGB of any size -> see `_add_names` and `add_known`; checked with
+    onnxruntime.
 
     photos: what it is checked with beside drawn images, in mode RGB; the agreement is of these where there are any.
     """
@@ -52,6 +54,7 @@ def export_with_backbone(
     names_file(path)  # refused before the work, where it is the export itself
     model = _join(image_graph(backbone.transform), _backbone_graph(backbone), build_graph(classifier))
     _add_names(model, classifier)
+    add_known(model, classifier, "network.activations")
     onnx.checker.check_model(model)
     data: bytes = model.SerializeToString()
     session = runtime.InferenceSession(data, providers=["CPUExecutionProvider"])

@@ -25,7 +25,9 @@ from predictor.classifier.classifier import Classifier
 from predictor.classifier.display_names import set_displays
 from predictor.classifier.export_images import Agreement, export_with_backbone
 from predictor.classifier.image_graph import image_graph
+from predictor.classifier.unknown import PHOTOS, Unknown
 from predictor.phi.network import Phi
+from predictor.protocol.head import Head
 
 pytestmark = pytest.mark.numeric
 
@@ -129,3 +131,30 @@ def test_drawn_images_are_the_same_every_time() -> None:
         np.testing.assert_array_equal(one, other)
     sizes: list[Any] = [(image.shape[1], image.shape[0]) for image in first]
     assert sizes == list(export_images.SIDES)
+
+
+@pytest.mark.parametrize("kind", ["own", "beside"])
+def test_known_and_unknown(backbone: Backbone, tmp_path: Path, kind: str) -> None:
+    """Photos like the examples are known, noise is not: in the graph as in the classifier."""
+    (dim,) = backbone.layers.values()
+    images = torch.stack([backbone.transform(soft_image(50, 50, seed)) for seed in range(6)])
+    (rows,) = backbone.activations(images).values()
+    if kind == "own":
+        learner = Classifier.alone(dim)
+    else:
+        head = Head(torch.rand(4, dim, generator=torch.Generator().manual_seed(1)), torch.zeros(4))
+        unknown = Unknown(PHOTOS, base_threshold=0.3)
+        learner = Classifier.from_head(head, [f"k{place}" for place in range(4)], unknown=unknown)
+    learner.adapt("a", rows[:3])
+    learner.adapt("b", rows[3:])
+    noise = Image.fromarray(np.random.default_rng(0).integers(0, 256, (64, 64, 3), dtype=np.uint8))
+    photos = [soft_image(50, 50, 0), soft_image(90, 50, 9), noise, Image.new("RGB", (40, 40))]
+    (queries,) = backbone.activations(torch.stack([backbone.transform(photo) for photo in photos])).values()
+    learner.set_unknown(learner.unknown.set_at(float(learner.familiarity(queries).sort().values[1:3].mean())))
+    export_with_backbone(learner, backbone, tmp_path / "m.onnx", photos)
+    session = onnxruntime.InferenceSession(tmp_path / "m.onnx", providers=["CPUExecutionProvider"])
+    found = [session.run(["known", "familiarity"], {"image": np.asarray(photo)}) for photo in photos]
+    np.testing.assert_allclose([one[1][0] for one in found], learner.familiarity(queries).numpy(), atol=0.01)
+    expected = learner.is_known(queries).tolist()
+    assert [bool(one[0][0]) for one in found] == expected
+    assert sorted(expected) == [False, False, True, True]
