@@ -7,39 +7,29 @@ hence no baseline probability fixation.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
-from baselines.large_sample import LargeSample, RowTraining, flatten_support
-from predictor.protocol.head import Head, head_for
-from predictor.protocol.method import ALL, Separable, Support
+from baselines.large_sample import ExtendedHead, flatten_support
+from predictor.protocol.method import Separable, Support
 
 if TYPE_CHECKING:
-    from actstore.split import Split
+    pass
 
 
-class Child(Separable):
+class Child(ExtendedHead, Separable):
     """Base scores are the classifier's; novel rows start at 0."""
 
     key = "child"
     name = "Learning like a Child"
-    finetuned = True
 
-    def __init__(
-        self,
-        train: Split,
-        base: Sequence[str],
-        head: Head,
-        sample: LargeSample,
-        config: RowTraining = RowTraining(),  # noqa: B008 - frozen
-    ) -> None:
-        self.share, self.paper_share = sample.share, ALL
-        self._head, self._sample, self._config = head_for(head, base, train.dim), sample, config
-        # All that the novel rows' gradient needs of the fixed base rows, whatever the draw.
-        self._base_mass = self._head.scores(sample.activations).logsumexp(dim=1)  # (n,)
+    @cached_property
+    def _base_mass(self) -> Tensor:
+        """(n,): all that the novel rows' gradient needs of the fixed base rows, whatever the draw."""
+        return self._head.scores(self._sample.activations).logsumexp(dim=1)
 
     def base_scores(self, queries: Tensor) -> Tensor:
         return self._head.scores(queries)

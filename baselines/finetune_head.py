@@ -5,38 +5,25 @@ The counterpart of the "Fine-Tuned ResNet" of Qiao et al., CVPR 2018 (see finetu
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
-from baselines.large_sample import LargeSample, RowTraining, flatten_support
-from predictor.protocol.head import Head, head_for
-from predictor.protocol.method import ALL, Method, Support
+from baselines.large_sample import ExtendedHead, flatten_support
+from predictor.protocol.head import Head
+from predictor.protocol.method import Support
 
 if TYPE_CHECKING:
-    from actstore.split import Split
+    pass
 
 
-class FineTunedHead(Method):
+class FineTunedHead(ExtendedHead):
     """Base rows start as the classifier's, novel rows at 0; all are trained."""
 
     key = "finetune"
     name = "Fine-Tuned fc (activations)"
     paper_name = "Fine-Tuned ResNet"
-    finetuned = True
-
-    def __init__(
-        self,
-        train: Split,
-        base: Sequence[str],
-        head: Head,
-        sample: LargeSample,
-        config: RowTraining = RowTraining(),  # noqa: B008 - frozen
-    ) -> None:
-        self.share, self.paper_share = sample.share, ALL
-        self._head, self._sample, self._config = head_for(head, base, train.dim), sample, config
 
     def scores(self, queries: Tensor, support: Support) -> Tensor:
         return self.learn(support).scores(queries)

@@ -11,7 +11,8 @@ from torch import Tensor
 
 from actstore.streams.sampling import Stream, generator
 from baselines.nearest_neighbour import draw_share
-from predictor.protocol.method import Support
+from predictor.protocol.head import Head, head_for
+from predictor.protocol.method import ALL, Method, Support
 from predictor.protocol.stand_ins import Change, as_they_are
 from predictor.training.schedule import cosine
 
@@ -71,6 +72,23 @@ class LargeSample:
         for step in range(steps):
             random = generator(self._seed, step, Stream.LARGE_SAMPLE)
             yield torch.from_numpy(random.integers(0, len(self.targets), size))
+
+
+class ExtendedHead(Method):
+    """A method that extends the backbone's own classifier by rows for the novel categories, trained for every draw."""
+
+    finetuned = True
+
+    def __init__(
+        self,
+        train: Split,
+        base: Sequence[str],
+        head: Head,
+        sample: LargeSample,
+        config: RowTraining = RowTraining(),  # noqa: B008 - frozen
+    ) -> None:
+        self.share, self.paper_share = sample.share, ALL
+        self._head, self._sample, self._config = head_for(head, base, train.dim), sample, config
 
 
 def share_text(share: float) -> str:

@@ -30,19 +30,7 @@ def fine_tuning_step(module: nn.Module, images: torch.Tensor, device: torch.devi
     """Forward, backward and update of all layers on one batch (n, 3, height, width)."""
     module = module.train().to(device).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     inputs = images.to(device).contiguous(memory_format=torch.channels_last)
-    targets = torch.zeros(len(images), dtype=torch.long, device=device)
-    optimiser = torch.optim.SGD(module.parameters(), lr=1e-3, momentum=0.9)
-
-    def step() -> None:
-        with torch.autocast(device.type, enabled=device.type == "cuda"):
-            loss = functional.cross_entropy(module(inputs), targets)
-        optimiser.zero_grad()
-        loss.backward()  # type: ignore[no-untyped-call]
-        optimiser.step()
-        if device.type == "cuda":
-            torch.cuda.synchronize(device)
-
-    return step
+    return _learning_step(module, inputs, mixed=device.type == "cuda")
 
 
 def forward_step(module: nn.Module, images: torch.Tensor, device: torch.device) -> Callable[[], None]:
@@ -61,13 +49,19 @@ def forward_step(module: nn.Module, images: torch.Tensor, device: torch.device) 
 
 def classifier_step(rows: torch.Tensor, categories: int, device: torch.device) -> Callable[[], None]:
     """One batch (n, dim) of stored activations through a classifier that is trained: Learning like a Child."""
-    inputs = rows.to(device)
     layer = nn.Linear(rows.shape[1], categories, device=device)
-    targets = torch.zeros(len(rows), dtype=torch.long, device=device)
-    optimiser = torch.optim.SGD(layer.parameters(), lr=1e-3, momentum=0.9)
+    return _learning_step(layer, rows.to(device), mixed=False)
+
+
+def _learning_step(module: nn.Module, inputs: torch.Tensor, mixed: bool) -> Callable[[], None]:
+    """Forward, backward and update, waiting for the device. mixed: forward in half precision where that is safe."""
+    device = inputs.device
+    targets = torch.zeros(len(inputs), dtype=torch.long, device=device)
+    optimiser = torch.optim.SGD(module.parameters(), lr=1e-3, momentum=0.9)
 
     def step() -> None:
-        loss = functional.cross_entropy(layer(inputs), targets)
+        with torch.autocast(device.type, enabled=mixed):
+            loss = functional.cross_entropy(module(inputs), targets)
         optimiser.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
         optimiser.step()
