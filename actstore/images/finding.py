@@ -46,9 +46,9 @@ def find_images(
     """
     if not root.exists():
         raise InvalidInputError(f"no such file or folder: {root}; {EXPECTED}")
-    for given in (ground_truth, synsets):
-        if given is not None and not given.is_file():
-            raise InvalidInputError(f"no such file: {given}")
+    for file in (ground_truth, synsets):
+        if file is not None and not file.is_file():
+            raise InvalidInputError(f"no such file: {file}")
     found = _find(root)
     if list(found) == ["train"] and looks_like_validation(found["train"][0]):
         found = {"val": found["train"]}  # root is the validation folder itself
@@ -79,14 +79,14 @@ def _find_in_folder(root: Path) -> dict[str, Found]:
     if (root / _KAGGLE_IMAGES).is_dir():
         root = root / _KAGGLE_IMAGES
     sources: dict[str, Path] = {}
-    beside: Skipped = []
+    unused: Skipped = []
     for entry in sorted_entries(root):
         name = entry.name.removesuffix(".tar")
         is_place = is_folder(entry) or entry.name.endswith(".tar")
         split = (SPLITS.get(name) or _ILSVRC_TARS.get(name)) if is_place else None
         if split is None:
             if (is_place and not name.startswith(_DEVKIT)) or has_image_ending(entry.name):
-                beside.append((printable(entry.name), "beside the folders of splits"))
+                unused.append((printable(entry.name), "beside the folders of splits"))
             continue
         if split in sources:
             raise InvalidInputError(
@@ -97,7 +97,7 @@ def _find_in_folder(root: Path) -> dict[str, Found]:
         return {"train": list_folder(root)}
     order = sorted(sources, key=list(SPLITS.values()).index)
     found = {split: _list_split(sources[split]) for split in order}
-    found[order[0]][1].extend(beside)
+    found[order[0]][1].extend(unused)
     return found
 
 

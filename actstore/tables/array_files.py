@@ -58,11 +58,11 @@ def open_tables(
     if path.suffix not in ENDINGS:
         raise InvalidInputError(f"{path} has ending {path.suffix!r}; expected one of {', '.join(ENDINGS)}")
     file = _open(path, columns, kinds or {})
-    chosen = _choose(path, file, array, split)
+    keys = _choose(path, file, array, split)
     tables = {}
-    for name, key in chosen.items():
-        labels = next((one for one in (f"{key}_labels", "labels", "label") if one in file.shapes), None)
-        ids = next((one for one in (f"{key}_ids", "ids", "id") if one in file.shapes), None)
+    for name, key in keys.items():
+        labels = next((name for name in (f"{key}_labels", "labels", "label") if name in file.shapes), None)
+        ids = next((name for name in (f"{key}_ids", "ids", "id") if name in file.shapes), None)
         tables[name] = Table(
             file.rows(key),
             None if labels is None else file.values(labels),
@@ -91,7 +91,7 @@ def _columns_of(path: Path, file: ArrayFile, key: str, wanted: Sequence[str]) ->
 
 def as_text(values: NDArray[Any]) -> list[str]:
     """Ids or names as strings, also where they were stored as bytes."""
-    return [one.decode() if isinstance(one, bytes) else str(one) for one in values.reshape(-1).tolist()]
+    return [text.decode() if isinstance(text, bytes) else str(text) for text in values.reshape(-1).tolist()]
 
 
 def read_column(path: Path, what: str) -> NDArray[Any]:
@@ -245,17 +245,17 @@ def _open_wide(table: WideTable) -> ArrayFile:
 def _open_torch(path: Path) -> ArrayFile:
     from actstore.tables.torch_tensors import TensorRows, as_array, read_tensor_file
 
-    found = read_tensor_file(path)
+    tensors = read_tensor_file(path)
 
     def values(name: str) -> NDArray[Any]:
-        one = found[name]
-        return one if isinstance(one, np.ndarray) else as_array(one)
+        values = tensors[name]
+        return values if isinstance(values, np.ndarray) else as_array(values)
 
     def rows(name: str) -> RowSource:
-        one = found[name]
-        return ArrayRows(one) if isinstance(one, np.ndarray) else TensorRows(one)
+        values = tensors[name]
+        return ArrayRows(values) if isinstance(values, np.ndarray) else TensorRows(values)
 
-    shapes = {name: tuple(one.shape) for name, one in found.items()}
+    shapes = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
     return ArrayFile(shapes, rows, values)
 
 

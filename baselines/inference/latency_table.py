@@ -24,27 +24,35 @@ def paper_figures() -> dict[str, float]:
 
 def totals(latencies: Sequence[Latency], batch: int) -> list[tuple[Latency, float]]:
     """Each head or search at this batch size with the backbone's time added, the parametric one first."""
-    mine = [one for one in latencies if one.batch == batch]
-    backbone = sum(one.median for one in mine if one.part.kind == "backbone")
-    return [(one, backbone + one.median) for kind in ("head", "search") for one in mine if one.part.kind == kind]
+    mine = [latency for latency in latencies if latency.batch == batch]
+    backbone = sum(latency.median for latency in mine if latency.part.kind == "backbone")
+    return [
+        (latency, backbone + latency.median)
+        for kind in ("head", "search")
+        for latency in mine
+        if latency.part.kind == kind
+    ]
 
 
 def to_results(latencies: Sequence[Latency]) -> list[dict[str, Any]]:
     """{name, value, unit, peer, peer_value, ratio} per figure; peers are the parametric classifier and the paper."""
-    paper, found = paper_figures(), []
-    for one in latencies:
-        name = f"{one.part.name}, batch {one.batch}"
-        extra = {"p95": one.p95, "bytes": one.part.bytes, "recall": one.part.recall, "runs": one.runs}
-        found.append(Result(name, one.median, "ms/image").to_json() | extra | {"kind": one.part.kind})
-    for batch in dict.fromkeys(one.batch for one in latencies):
+    paper, results = paper_figures(), []
+    for latency in latencies:
+        name = f"{latency.part.name}, batch {latency.batch}"
+        extra = {"p95": latency.p95, "bytes": latency.part.bytes, "recall": latency.part.recall, "runs": latency.runs}
+        results.append(Result(name, latency.median, "ms/image").to_json() | extra | {"kind": latency.part.kind})
+    for batch in dict.fromkeys(latency.batch for latency in latencies):
         (head, fast), *searches = totals(latencies, batch)
         in_paper = batch == PAPER_BATCH
         peer = ("paper, Tesla K40M", paper["parametric"], fast / paper["parametric"]) if in_paper else (None,) * 3
-        whole = [(head, fast, peer), *((one, slow, ("parametric", fast, slow / fast)) for one, slow in searches)]
-        for one, total, beside in whole:
-            name = f"image to category, {one.part.name}, batch {batch}"
-            found.append(Result(name, total, "ms/image", *beside).to_json() | {"kind": one.part.kind})
-    return found
+        whole = [
+            (head, fast, peer),
+            *((latency, slow, ("parametric", fast, slow / fast)) for latency, slow in searches),
+        ]
+        for latency, total, peer_figures in whole:
+            name = f"image to category, {latency.part.name}, batch {batch}"
+            results.append(Result(name, total, "ms/image", *peer_figures).to_json() | {"kind": latency.part.kind})
+    return results
 
 
 def to_markdown(latencies: Sequence[Latency]) -> str:
@@ -53,15 +61,16 @@ def to_markdown(latencies: Sequence[Latency]) -> str:
         "| | batch | ms/image | p95 | memory | recall@1 | with the backbone | x parametric |",
         "|---|--:|--:|--:|--:|--:|--:|--:|",
     ]
-    for batch in dict.fromkeys(one.batch for one in latencies):
-        whole = {one.part.name: total for one, total in totals(latencies, batch)}
+    for batch in dict.fromkeys(latency.batch for latency in latencies):
+        whole = {latency.part.name: total for latency, total in totals(latencies, batch)}
         fast = next(iter(whole.values()))
-        for one in (one for one in latencies if one.batch == batch):
-            recall = "" if one.part.recall is None else f"{one.part.recall:.3f}"
-            total = whole.get(one.part.name)
+        for latency in (latency for latency in latencies if latency.batch == batch):
+            recall = "" if latency.part.recall is None else f"{latency.part.recall:.3f}"
+            total = whole.get(latency.part.name)
             sums = " | " if total is None else f"{total:,.2f} | {total / fast:,.2f}"
             lines.append(
-                f"| {one.part.name} | {batch} | {one.median:,.3f} | {one.p95:,.3f} | {one.part.bytes / 1e9:,.2f} GB "
+                f"| {latency.part.name} | {batch} | {latency.median:,.3f} | {latency.p95:,.3f} "
+                f"| {latency.part.bytes / 1e9:,.2f} GB "
                 f"| {recall} | {sums} |"
             )
     ratio = paper["nn"] / paper["parametric"]

@@ -62,39 +62,40 @@ def figures(
     from predictor.report.drawing import FIGURES, draw_all
     from predictor.report.run_folder import CLASS_MAP, find_run
 
-    found = find_run(run_folder)
+    inputs = find_run(run_folder)
     named = {"store": store, "table": table, "head": head, "bench": bench, "phis": phis or None}
-    found = replace(found, **{key: value for key, value in named.items() if value is not None})  # type: ignore[arg-type]
-    folder = out or found.figures
+    inputs = replace(inputs, **{key: value for key, value in named.items() if value is not None})  # type: ignore[arg-type]
+    folder = out or inputs.figures
     drawings = [(name + ending, FIGURE) for name in FIGURES for ending in (".png", ".svg")]
     claim_folder(folder, [*drawings, (CLASS_MAP, MAP)], inputs=[table, head, bench])
     drawn = draw_all(
-        open_inputs(found, train_split, test_split), folder, lambda name: click.echo(f"drawing {name}", err=True)
+        open_inputs(inputs, train_split, test_split), folder, lambda name: click.echo(f"drawing {name}", err=True)
     )
-    if all(one.path is None for one in drawn):
+    if all(figure.path is None for figure in drawn):
         raise InvalidInputError(
-            f"nothing of {run_folder} could be drawn: {'; '.join(f'{one.name}: {one.why}' for one in drawn)}"
+            f"nothing of {run_folder} could be drawn: {'; '.join(f'{figure.name}: {figure.why}' for figure in drawn)}"
         )
     result = {
         "folder": str(folder),
-        "figures": {one.name: str(one.path) for one in drawn if one.path is not None},
-        "skipped": {one.name: one.why for one in drawn if one.path is None},
+        "figures": {figure.name: str(figure.path) for figure in drawn if figure.path is not None},
+        "skipped": {figure.name: figure.why for figure in drawn if figure.path is None},
     }
     emit(result, as_json, lambda: describe(drawn))
 
 
-def open_inputs(found: RunFolder, train_split: str, test_split: str | None) -> Inputs:
+def open_inputs(inputs: RunFolder, train_split: str, test_split: str | None) -> Inputs:
     import actstore
     from predictor.report.drawing import Inputs
 
     train = test = None
-    if found.store is not None:
-        opened = actstore.open(found.store)
+    if inputs.store is not None:
+        opened = actstore.open(inputs.store)
         train, test = opened[train_split], find_test_split(opened, train_split, test_split)
-    return Inputs(found.phis, train, test, found.head, found.table, found.bench)
+    return Inputs(inputs.phis, train, test, inputs.head, inputs.table, inputs.bench)
 
 
 def describe(drawn: list[Drawn]) -> str:
     return "\n".join(
-        f"{one.path} and .svg" if one.path is not None else f"{one.name}: skipped, {one.why}" for one in drawn
+        f"{figure.path} and .svg" if figure.path is not None else f"{figure.name}: skipped, {figure.why}"
+        for figure in drawn
     )

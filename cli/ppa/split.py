@@ -60,28 +60,31 @@ def split(
     if not novel_share + validation_share <= 1:  # nor NaN
         raise click.UsageError(f"shares must be at most 1 together, got {novel_share:g} and {validation_share:g}")
     if source is not None:
-        chosen = read_split(source)
-        chosen.require_known(names)
+        categories = read_split(source)
+        categories.require_known(names)
     elif seed is not None:
-        chosen = seeded_split(names, seed, 1 - novel_share - validation_share, validation_share)
+        categories = seeded_split(names, seed, 1 - novel_share - validation_share, validation_share)
     else:
-        chosen = alphabetical_split(names, 1 - novel_share)
+        categories = alphabetical_split(names, 1 - novel_share)
         held = round(len(names) * validation_share)
-        chosen = chosen.hold_out(chosen.base[len(chosen.base) - held :])
-    chosen = chosen.hold_out(validate)
-    same = SPLIT.matches(out) and read_split(out) == chosen
+        categories = categories.hold_out(categories.base[len(categories.base) - held :])
+    categories = categories.hold_out(validate)
+    same = SPLIT.matches(out) and read_split(out) == categories
     claim((out, SPLIT), inputs=[source], force=force or same,
           advice="it is another split; choose another --out, or replace it with --force")  # fmt: skip
-    write_split(out, chosen)
-    warning = next((seen_novel(opened[name], chosen) for name in opened.splits), None)
+    write_split(out, categories)
+    warning = next((seen_novel(opened[name], categories) for name in opened.splits), None)
     warning = None if warning == UNKNOWN_TRAINING else warning  # that is for tables
-    result = {"file": str(out), "base": len(chosen.base), "novel": len(chosen.novel),
-              "validation": len(chosen.validation), "warning": warning}  # fmt: skip
-    emit(result, as_json, lambda: "\n".join(filter(None, [describe(chosen, out), warning])))
+    result = {"file": str(out), "base": len(categories.base), "novel": len(categories.novel),
+              "validation": len(categories.validation), "warning": warning}  # fmt: skip
+    emit(result, as_json, lambda: "\n".join(filter(None, [describe(categories, out), warning])))
 
 
-def describe(chosen: CategorySplit, out: Path) -> str:
-    parts = [f"{len(chosen.base):,} base ({chosen.base[0]} … {chosen.base[-1]})", f"{len(chosen.novel):,} novel"]
-    if chosen.validation:
-        parts.append(f"{len(chosen.validation):,} validation")
+def describe(categories: CategorySplit, out: Path) -> str:
+    parts = [
+        f"{len(categories.base):,} base ({categories.base[0]} … {categories.base[-1]})",
+        f"{len(categories.novel):,} novel",
+    ]
+    if categories.validation:
+        parts.append(f"{len(categories.validation):,} validation")
     return f"{out}: {', '.join(parts)} categories"

@@ -83,8 +83,8 @@ def _sentence(run: RunFolder, trained: Sequence[TrainedPhi]) -> str:
 
 
 def _steps_table(steps: Sequence[Record]) -> str:
-    rows = [[number, one["title"], (f"{one['seconds']:.1f} s", float(one["seconds"]))]
-            for number, one in enumerate((one for one in steps if one.get("done")), 1)]  # fmt: skip
+    rows = [[number, step["title"], (f"{step['seconds']:.1f} s", float(step["seconds"]))]
+            for number, step in enumerate((step for step in steps if step.get("done")), 1)]  # fmt: skip
     return table("steps", ["step", "what", "time"], rows) if rows else ""
 
 
@@ -93,28 +93,29 @@ def _findings(records: Sequence[Record]) -> list[str]:
     if not counts:
         return []
     shots = min(counts, key=int)
-    found = describe_novel(records, shots)
+    findings = describe_novel(records, shots)
     harmonic = describe_harmonic(records, shots)
-    other = [one for one in found if one.as_paper is False]
+    other = [finding for finding in findings if finding.as_paper is False]
     content = [paragraph(f"On novel categories with {shots} example{'s' * (shots != '1')} each, phi2 (no constant) is")]
-    content.append(_finding_list(found))
+    content.append(_finding_list(findings))
     if harmonic:
         content.append(paragraph(harmonic))
     if other:
         content.append(paragraph("Here the order is not the paper's:", "plain"))
-        content.append(listing([f"phi2 is {one.text}" for one in other]))
-        if any(one.method.is_by_share and one.method.share == "1%" for one in other):
+        content.append(listing([f"phi2 is {finding.text}" for finding in other]))
+        if any(finding.method.is_by_share and finding.method.share == "1%" for finding in other):
             content.append(paragraph(FEW_ROWS))
-    elif any(one.as_paper for one in found):
+    elif any(finding.as_paper for finding in findings):
         content.append(paragraph("No order differs from the paper's beyond noise."))
     return content
 
 
-def _finding_list(found: Sequence[Finding]) -> str:
+def _finding_list(findings: Sequence[Finding]) -> str:
     signs = {"ahead": "▲", "behind": "▼", "level": "="}
     items = "".join(
-        f'<li class="{one.standing}"><span aria-hidden="true">{signs[one.standing]}</span> {escape(one.text)}</li>'
-        for one in found
+        f'<li class="{finding.standing}"><span aria-hidden="true">{signs[finding.standing]}</span> '
+        f"{escape(finding.text)}</li>"
+        for finding in findings
     )
     return f'<ul class="findings">{items}</ul>'
 
@@ -160,16 +161,16 @@ def _provenance(run: RunFolder, trained: Sequence[TrainedPhi]) -> list[str]:
     content = [] if run.store is None else [store_facts(actstore.open(run.store))]
     if trained:
         content.append(category_facts(trained[0].categories))
-        content.append(training_table(trained, [read_model(one.path).seconds for one in trained]))
+        content.append(training_table(trained, [read_model(phi.path).seconds for phi in trained]))
     head = facts([("head (w_large^pt)", run.head)]) if run.head else ""
     return [*content, head, machine_facts()]
 
 
 def _commands(steps: Sequence[Record], trained: Sequence[TrainedPhi]) -> list[str]:
-    done = [one["command"] for one in steps if one.get("done")]
+    done = [step["command"] for step in steps if step.get("done")]
     if done:
         return [code("\n".join(done))]
-    rebuilt = [training_command(one) for one in trained]
+    rebuilt = [training_command(phi) for phi in trained]
     return [paragraph("Rebuilt from the records of the trainings:"), code("\n".join(rebuilt))] if rebuilt else []
 
 
