@@ -19,6 +19,6 @@ ppa baseline triplet --split-file "$out/split.json" --out "$out/runs/triplet"
 ppa baseline oracle --split-file "$out/split.json" --out "$out/runs/oracle"
 ppa calibrate --methods all --split-file "$out/split.json" --head "$head" --runs "$out/runs" --force
 phis=(--phi "$out/phi1" --phi "$out/phi2" --phi "$out/phi2star")
-ppa eval "${phis[@]}" --methods all --head "$head" --runs "$out/runs" --draws 20 --out "$out/all-way.md"
+ppa eval "${phis[@]}" --methods all --base head --head "$head" --runs "$out/runs" --draws 20 --out "$out/all-way.md"
 ppa analyse --phi "$out/phi1" --head "$head"
 ppa episodes --split-file "$out/split.json" "${phis[@]}" --shots 1,5 --tasks 2000 --out "$out/five-way.md"
