@@ -129,7 +129,7 @@ USES: list[Case] = [
     ("ppa adapt", "start from --backbone NAME, --phi RUN"),
     ("ppa adapt --phi runs/phi2 --classifier classifier.safetensors --support photos", "give one of them"),
     ("ppa adapt --classifier classifier.safetensors", "examples come from --support DIR"),
-    ("ppa adapt --backbone nothing --support photos", "no backbone 'nothing'"),
+    ("ppa adapt --backbone nothing --support photos --out new", "no backbone 'nothing'"),
     (
         "ppa adapt --backbone efficientnet-lite0 --weights good.safetensors --support photos --out new",
         "good.safetensors",
