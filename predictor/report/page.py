@@ -124,7 +124,12 @@ def _all_way(records: Sequence[Record]) -> list[str]:
     if not records:
         return []
     hint = paragraph("Sort by a click on a column's name.", "hint")
-    return [shots_filter(records), hint, all_way_table(records), paragraph(METRICS, "hint")]
+    fitted: dict[str, list[str]] = {}
+    for row in records:
+        if row.get("fitted_on") and row["method"] not in fitted.setdefault(row["fitted_on"], []):
+            fitted[row["fitted_on"]].append(row["method"])
+    notes = [paragraph(f"{', '.join(names)}: constant fitted on {text}.", "hint") for text, names in fitted.items()]
+    return [shots_filter(records), hint, all_way_table(records), *notes, paragraph(METRICS, "hint")]
 
 
 def _episodes(run: RunFolder) -> list[str]:

@@ -123,6 +123,12 @@ def test_warnings_are_on_top_once(folder: Path) -> None:
     assert page.count('role="alert"') == 1
 
 
+def test_calibrated_rows_say_what_their_constants_were_fitted_on(tmp_path: Path) -> None:
+    rows = [{**record(name, shots, 9), "fitted_on": "stand-ins"} for name in ("phi2", "NN") for shots in ("1", "2")]
+    (tmp_path / "table.json").write_text(json.dumps([*rows, record("Triplet", "1", 8)]))
+    assert make_page(find_run(tmp_path), "x").count("phi2, NN: constant fitted on stand-ins.") == 1
+
+
 def test_a_folder_with_one_table_is_enough(tmp_path: Path) -> None:
     (tmp_path / "table.json").write_text(json.dumps([record("NN", "1", 10)]))
     write_report(find_run(tmp_path), tmp_path / "report.html", "x")
