@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -12,6 +13,7 @@ from torch import Tensor
 
 from actstore.errors import InvalidInputError
 from predictor.classifier.classifier import Classifier
+from predictor.protocol.known_unknown import auroc
 
 Rows = Mapping[str, Tensor]  # category -> its images' activations (n, dim)
 
@@ -68,9 +70,9 @@ def run_trial(make: Callable[[], Classifier], rows: Rows, shots: int, draws: int
         accepted.append(float(learner.is_known(queries).float().mean()))
         tested += len(names)
         if len(rows) >= 4:
-            share, auroc = _unknown(make, rows, taught, rest, np.random.default_rng([seed, shots, draw, 1]))
+            share, area = _unknown(make, rows, taught, rest, np.random.default_rng([seed, shots, draw, 1]))
             refused.append(share)
-            separated.append(auroc)
+            separated += [] if math.isnan(area) else [area]  # none where no image of a known category is left
     return Trial(
         shots, draws, tested, float(np.mean(right)), float(np.std(right)), float(np.mean(accepted)),
         float(np.mean(refused)) if refused else None, float(np.mean(separated)) if separated else None,
@@ -87,15 +89,5 @@ def _unknown(
     learner = teach(make, rows, {name: taught[name] for name in known})
     inside = torch.cat([rows[name][torch.from_numpy(rest[name])] for name in known])
     outside = torch.cat([rows[name] for name in strange])
-    if not len(inside):
-        return float((~learner.is_known(outside)).float().mean()), float("nan")
-    scores = learner.familiarity(inside).numpy(), learner.familiarity(outside).numpy()
+    scores = (learner.familiarity(rows).numpy() if len(rows) else np.empty(0) for rows in (inside, outside))
     return float((~learner.is_known(outside)).float().mean()), auroc(*scores)
-
-
-def auroc(higher: NDArray[np.float32], lower: NDArray[np.float32]) -> float:
-    """The chance that one of the first is above one of the second; equal ones count half."""
-    ordered = np.sort(lower)
-    below = np.searchsorted(ordered, higher, "left")
-    level = np.searchsorted(ordered, higher, "right") - below
-    return float((below + level / 2).mean() / len(ordered))
