@@ -20,6 +20,7 @@ from cli.options import (
     wait_without_spinning,
 )
 from cli.ppa.classifier_option import DEFAULT, set_unknown_at, unknown_option
+from cli.ppa.recognition import note
 from cli.ppa.starting import Beginning, Start, begin, start_options
 
 if TYPE_CHECKING:
@@ -104,6 +105,10 @@ def adapt(
     took = time.perf_counter() - read
     said = keep_base(beginning, max_base_loss) if max_base_loss is not None else {}
     set_unknown_at(learner, unknown_at)
+    if len(learner.categories) == 1:
+        note(
+            f"{learner.categories[0]!r} is the only category: an image is that or unknown; teach others to tell it from"
+        )
     save_classifier(target, learner)
     count = sum(len(one) for one in examples.values())
     result = {

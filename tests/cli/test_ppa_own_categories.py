@@ -57,6 +57,10 @@ def test_from_a_network_alone(here: Path, ppa: Run, photos: Path) -> None:
     assert [one["top"][0]["category"] for one in answers] == ["blue"] * 3 + ["red"] * 3
     assert not any(one["unknown"] for one in answers)
     assert all(one["unknown"] for one in json.loads(ppa("predict", photos, "--json", "--unknown-at", 1).stdout))
+    (photos / "blue").rename(here / "blue")
+    said_of_one = ppa(*start[:-1], photos, "--out", "one.safetensors")
+    assert "'red' is the only category: an image is that or unknown" in said_of_one.stderr
+    (here / "blue").rename(photos / "blue")
     ppa(*start, "--keep-known", "--out", "known.safetensors")
     beside = load_classifier(Path("known.safetensors"))
     assert len(beside.base) == len(beside.base_parameters) > 0
