@@ -8,44 +8,14 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-import h5py
 import numpy as np
-import pyarrow.parquet
 import pytest
-from safetensors.numpy import save_file
 
 import actstore
 from actstore.errors import IncompleteError, InvalidInputError
 from actstore.storage.place import parse_place
 from actstore.tables.importing import ImportRequest, append_file, import_file
-
-VALUES = np.random.default_rng(0).random((300, 16), dtype=np.float32)
-
-
-LABELS = np.arange(300) * 5 // 300
-
-
-@pytest.fixture
-def labels(tmp_path: Path) -> Path:
-    path = tmp_path / "labels.npy"
-    np.save(path, LABELS)
-    return path
-
-
-def save(path: Path) -> Path:
-    if path.suffix == ".npy":
-        np.save(path, VALUES)
-    elif path.suffix == ".npz":
-        np.savez_compressed(path, activations=VALUES)
-    elif path.suffix == ".h5":
-        with h5py.File(path, "w") as file:
-            file["activations"] = VALUES
-    elif path.suffix == ".safetensors":
-        save_file({"activations": VALUES}, path)
-    else:
-        rows = pyarrow.FixedSizeListArray.from_arrays(pyarrow.array(VALUES.reshape(-1)), 16)
-        pyarrow.parquet.write_table(pyarrow.table({"activations": rows}), path)
-    return path
+from tests.actstore.tables.array_examples import VALUES, save
 
 
 def test_repeating_a_finished_import_changes_nothing(tmp_path: Path, labels: Path) -> None:
