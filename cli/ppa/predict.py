@@ -113,7 +113,7 @@ def require_some(asked: int, items: Sequence[ImageItem]) -> None:
 
 def describe(found: Sequence[Prediction], top: int) -> str:
     lines = [
-        [one.image, one.answer, f"{one.top[0].probability:.1%}",
+        [one.image, one.answer, "" if one.is_unknown else f"{one.top[0].probability:.1%}",
          ", ".join(f"{guess.shown} {guess.probability:.1%}" for guess in one.top[0 if one.is_unknown else 1 : top])]
         for one in found
     ]  # fmt: skip
