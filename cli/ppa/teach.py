@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 SESSION = Path("teach-session")
 NETWORK = "efficientnet-lite0"
+SHOTS = (1, 5)  # numbers of examples that a constant is fitted for, where it was not before
 
 
 @click.command(
@@ -88,8 +89,11 @@ def begin_session(
         return
     given = given or find_start()
     made = begin(start or Start(**given, weights=weights))
-    fits = [(one.shots, one.aggregate, one.novel_bias) for one in made.calibrations(1)]
-    create_session(session, made.classifier, {"asked": _named(given), "fits": fits})
+    fits = {one.shots: one for shots in SHOTS for one in made.calibrations(shots)}
+    create_session(session, made.classifier, {
+        "asked": _named(given), "beside_known": made.beside_known,
+        "fits": [(shots, one.aggregate, one.novel_bias) for shots, one in sorted(fits.items())],
+    })  # fmt: skip
 
 
 def _named(given: dict[str, Any]) -> dict[str, str]:

@@ -33,8 +33,9 @@ class Desk:
     def __init__(self, session: Session, network: Network, limits: Limits) -> None:
         self.session, self.network, self.limits = session, network, limits
         self.activations = ActivationCache(session.folder, session.inherited, self._compute)
-        fits = {int(shots): (str(how), float(bias)) for shots, how, bias in session.about["began"].get("fits", ())}
-        self.learner = Learner(session.start, fits, self.activations.get)
+        began = session.about["began"]
+        fits = {int(shots): (str(how), float(bias)) for shots, how, bias in began.get("fits", ())}
+        self.learner = Learner(session.start, self.activations.get, fits, bool(began.get("beside_known")))
         self.base: BaseImages | None = find_base_images(session.start.about, session.start.base)
         self._seen: dict[str, tuple[Tensor, bytes]] = {}  # key -> activation and thumbnail of what was asked about
         self._saving = Saving(session.folder / RESULT)

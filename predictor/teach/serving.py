@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 from collections.abc import Callable
 from pathlib import Path
@@ -17,6 +18,7 @@ from predictor.teach.session import Session
 
 PORT = 8777
 LOCAL = ("127.0.0.1", "localhost", "::1")
+EVERYWHERE = ("0.0.0.0", "::")
 
 
 def serve(
@@ -37,13 +39,14 @@ def serve(
         raise
     number = listening.getsockname()[1]
     app = build_app(desk, _hosts(host, number))
-    address = f"http://{_spoken(host)}:{number}/?token={session.token}"
+    shown = socket.gethostname() if host in EVERYWHERE else host
+    address = f"http://{_spoken(shown)}:{number}/?token={session.token}"
     config = uvicorn.Config(
         app, http="h11", ws="none", lifespan="on", access_log=False, log_level="error", server_header=False,
         proxy_headers=False, limit_concurrency=limits.connections, timeout_keep_alive=30, timeout_graceful_shutdown=5,
     )  # fmt: skip
-    server = _Server(config, lambda: opened(address, desk))
-    server.run(sockets=[listening])
+    with contextlib.suppress(KeyboardInterrupt):  # Ctrl-C is how it ends
+        _Server(config, lambda: opened(address, desk)).run(sockets=[listening])
 
 
 class _Server(uvicorn.Server):
@@ -78,7 +81,13 @@ def _listen(host: str, port: int | None) -> socket.socket:
 
 def _hosts(host: str, port: int) -> list[str]:
     """What a browser may send as Host: the names of this machine, or the one address that was asked for."""
-    names = (*LOCAL, host) if host in LOCAL else (host,)
+    if host in EVERYWHERE:
+        own, found = socket.gethostname(), list[str]()
+        with contextlib.suppress(OSError):
+            found = [str(one[4][0]).partition("%")[0] for one in socket.getaddrinfo(own, None)]
+        names: tuple[str, ...] = (*LOCAL, own, own.lower(), f"{own.lower()}.local", *found)
+    else:
+        names = (*LOCAL, host) if host in LOCAL else (host,)
     return [f"{_spoken(name)}:{port}" for name in dict.fromkeys(names)]
 
 

@@ -23,6 +23,7 @@ export function startMap() {
 export async function showMap() {
   const holder = byId("map");
   holder.setAttribute("aria-busy", "true");
+  holder.querySelector(".told")?.replaceChildren(make("span", { class: "quiet" }, "Placing the dots …"));
   const found = await api.map(way).catch((error) => { say(error.message, "error"); return null; });
   holder.removeAttribute("aria-busy");
   if (!found) return;

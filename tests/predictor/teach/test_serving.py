@@ -196,6 +196,18 @@ def test_what_a_classifier_learnt_before_can_be_moved_and_taken_away(
         assert_same(asked(other, glyphs[0][1]), answers)
 
 
+def test_a_server_for_other_machines_knows_its_own_names_alone(tmp_path: Path, start_file: Path) -> None:
+    import socket
+
+    with TeachServer(tmp_path / "s", "--classifier", start_file, "--host", "0.0.0.0") as server:
+        assert server.host.startswith(socket.gethostname())
+        for host in (server.host, f"localhost:{server.port}"):
+            assert server.request("GET", "/api/state", headers={"Host": host})[0] == 200
+        assert server.request("GET", "/api/state", headers={"Host": f"evil.example:{server.port}"})[0] == 421
+        assert server.stop() == ""  # Ctrl-C is no error, and nothing is said
+        assert server.process.returncode == 0
+
+
 def test_limits_of_a_session(tmp_path: Path, start_file: Path, glyphs: list[list[Path]]) -> None:
     with TeachServer(tmp_path / "s", "--classifier", start_file, examples=2, categories=2) as server:
         server.add("a", glyphs[0][0].read_bytes())
