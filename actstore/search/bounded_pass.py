@@ -23,7 +23,7 @@ from actstore.search.sieve import LEAST
 if TYPE_CHECKING:
     from actstore.search.bounded import BoundedSearch
 
-_SUMS = 1 << 16  # of a block of products,
+_SUMS = 1 << 18  # of a block of products,
 _CODES = 1 << 20  # and bytes of its codes: both in the cache of a core
 _GATHERED = 1 << 20  # bytes of rows that are gathered at a time
 _MOST_TIES = 1 << 18  # pairs that rounding leaves, before the exact search with its thinning out is better
@@ -97,7 +97,7 @@ class Pass:
 
     def _look_through(self, count: int) -> Pairs:
         """Of a sample of the rows, those with the highest bounds for each query."""
-        wanted = max(2 * _PILOT, 16 * self.k)
+        wanted = max(4 * _PILOT, 16 * self.k)
         chosen = np.arange(self.total) if self.rows is None else self.rows
         chosen = chosen[:: max(1, len(chosen) // wanted)]
         if self.mask is not None:

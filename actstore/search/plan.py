@@ -21,14 +21,16 @@ _MOST_BYTES = 0.72  # of the coordinates of a row: an index stays below the size
 _CALLS = 40e-6  # seconds a query for the calls of a second level
 _TRIED = 16_384  # rows of a product that is timed
 _BEYOND_CACHE = 1 << 27  # bytes of codes that are gathered from
-_COLLECTED = 100e-9  # seconds for a pair that the first level leaves; early thresholds leave two or three times as many
+_COLLECTED = 300e-9  # seconds for a pair that the first level leaves: early thresholds leave several times as many
 
 
 @dataclass(frozen=True)
 class Costs:
-    """Seconds on this machine, one thread. Of a row and query in a batch: product + coordinate * width with codes,
-    and exact with all of a row. Of a pair that is gathered: pair + pair_byte * width with codes, pair_full exactly."""
+    """Seconds on this machine, one thread. Of a byte that is read from memory. Of a row and query in a batch: product +
+    coordinate * width with codes, and exact with all of a row. Of a pair that is gathered: pair + pair_byte * width
+    with codes, pair_full exactly."""
 
+    byte: float
     product: float
     coordinate: float
     exact: float
@@ -69,7 +71,9 @@ def measure_costs(table: RowTable) -> Costs:
     narrow, wide = (_code_seconds(width, len(table)) for width in (64, 512))
     step = (wide[0] - narrow[0]) / (512 - 64)
     pair_step = (wide[1] - narrow[1]) / (512 - 64)
+    memory = torch.ones(_BEYOND_CACHE // 8, dtype=torch.int64)
     return Costs(
+        byte=least_seconds(memory.sum) / memory.nbytes,
         product=max(0.0, narrow[0] - 64 * step),
         coordinate=step,
         exact=_exact_seconds(table),
@@ -119,17 +123,24 @@ def _full_seconds(table: RowTable) -> float:
 
 
 def choose_widths(narrowing: dict[int, float], rows: int, dim: int, costs: Costs) -> tuple[int, ...]:
-    """Codes of one or two levels that cost least, or none where the plain product is as good."""
-    plans: dict[tuple[int, ...], float] = {}
+    """Codes of one or two levels that cost least for a batch and for a single query, which waits for memory; none where
+    the plain product of a batch is as good."""
+    batch: dict[tuple[int, ...], float] = {}
+    single: dict[tuple[int, ...], float] = {}
     for first, left in narrowing.items():
         if first > MOST_CODES:
             continue
-        start = costs.product + costs.coordinate * first + left * _COLLECTED
-        plans[first,] = start + left * costs.pair_full
+        after_first: dict[tuple[int, ...], float] = {(first,): left * (_COLLECTED + costs.pair_full)}
         for total, after in narrowing.items():
             second = total - first
             if 64 <= second <= MOST_CODES and total <= _MOST_BYTES * dim:
-                again = left * (costs.pair + costs.pair_byte * second)
-                plans[first, second] = start + again + after * costs.pair_full + _CALLS / rows
-    best = min(plans, key=lambda plan: plans[plan], default=())
-    return best if best and plans[best] < 0.7 * costs.exact else ()
+                again = left * (_COLLECTED + costs.pair + costs.pair_byte * second)
+                after_first[first, second] = again + after * costs.pair_full + _CALLS / rows
+        for plan, more in after_first.items():
+            batch[plan] = costs.product + costs.coordinate * first + more
+            single[plan] = costs.byte * first + more
+    affordable = [plan for plan, cost in batch.items() if cost < 0.7 * costs.exact]
+    if not affordable:
+        return ()
+    least = min(batch.values()), min(single.values())
+    return min(affordable, key=lambda plan: batch[plan] / least[0] + single[plan] / least[1])

@@ -1,14 +1,20 @@
-"""Searches beside their peers: exact, bounded and approximate, on real and on generated rows.
+"""Searches beside their peers: exact, bounded and approximate, on real and on generated rows; all take turns.
 
-python -m tests.bench.search [--rows 1200000] [--only real,synthetic,isotropic,approximate,exact]
-    [--no-faiss] [--threads N]
+python -m tests.bench.search [--rows 1200000] [--only synthetic,faiss,filters,append,real,isotropic,approximate]
+    [--rounds N] [--threads N]
+
+At 1.2 million rows without `approximate`: below 20 minutes on two cores, 10 GB of disk in bench-out, 13 GB of memory.
 """
 
 from __future__ import annotations
 
 import argparse
+import shutil
+import statistics
+import time
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,12 +24,15 @@ from torch import Tensor
 
 import actstore as library
 from actstore.bench.measure import Result, alternate, peak_memory
+from actstore.compute.tensors import borrow
 from actstore.search import BoundedSearch, ExactSearch
 from actstore.search.indexing import build_index, measure_recall
 from actstore.search.kept_files import find
 from actstore.search.queries import unit
+from actstore.search.rotation import fit_directions
 from actstore.tables.synthetic import TILE, SyntheticSpec
-from tests.bench.common import OUT, actstore, features, report
+from tests.bench.common import OUT, actstore, report
+from tests.bench.search_earlier import COMMIT, EarlierBounded
 from tests.conftest import REAL_DATA
 
 BATCH, K, DIM = 32, 5, 2048
@@ -62,65 +71,166 @@ def same(one: tuple[Any, Any], other: tuple[Any, Any]) -> str:
     return "identical" if all(np.array_equal(a, b) for a, b in zip(one, other, strict=True)) else "DIFFERENT"
 
 
-def held_out(rows: int) -> NDArray[np.float32]:
-    """(BATCH, DIM) generated rows of the same classes that are in no store: from tiles beyond the last."""
+def held_out(rows: int, count: int = BATCH) -> NDArray[np.float32]:
+    """(count, DIM) generated rows of the same classes that are in no store: from tiles beyond the last."""
     spec = SyntheticSpec((rows // TILE + 3) * TILE, DIM, shuffled=True)
     start = (rows // TILE + 1) * TILE
     block = next(iter(spec.table().activations.blocks(start, start + TILE)))
-    return block[:BATCH].astype(np.float16).astype(np.float32)
+    return block[:count].astype(np.float16).astype(np.float32)
 
 
 def synthetic_store(rows: int) -> library.ActivationStore:
-    values, labels = features(rows)
     path = OUT / "data" / f"search-{rows}.zarr"
     if not path.exists():
-        actstore("import", values, path, "--labels", labels)
+        actstore("synth", path, "--rows", str(rows), "--shuffled")
     return library.open(path)
 
 
-def exact(rows: int, rounds: int, with_faiss: bool) -> None:
-    split, queries = synthetic_store(rows)["train"], torch.from_numpy(held_out(rows))
-    engine = ExactSearch(split)
-    answer = engine.search(queries, K)
-    held = split.to_torch()  # the same bytes in memory, fp16
-    actions: dict[str, Callable[[], Any]] = {
-        "exact, from the store": lambda: engine.search(queries, K),
-        "bare torch, fp16 in memory": bare(held, queries, K),
-        "bare torch, fp16, 4096 rows at a time": bare(held, queries, K, 4096),
-    }
-    in_memory = ExactSearch(held)
-    actions["exact, tensor in memory"] = partial(in_memory.search, queries, K)
-    times = alternate(actions, rounds)
-    results = [ratio("exact, from the store", times, "exact, from the store", peer) for peer in list(actions)[1:]]
-    verdict = same(answer, in_memory.search(queries, K))
-    memory = peak_memory()
-    del held, in_memory, actions
-    report("search-exact", results, [f"within 1.2x of bare torch (ratio >= 0.83); store and tensor {verdict}"])
-    if with_faiss:
-        _against_faiss(engine, queries, answer, memory)
+def bounded_of(split: library.Split) -> BoundedSearch:
+    if find(split, "bounded") is None:
+        seconds, peak, _ = actstore("index", split.store_path, "--kind", "bounded")
+        print(f"bounded index: {seconds:.0f} s, peak {peak / 1e9:.2f} GB (mapped files included)", flush=True)
+    return BoundedSearch(split)
 
 
-def _against_faiss(engine: ExactSearch, queries: Tensor, answer: tuple[Any, Any], before: int) -> None:
-    """faiss needs unit rows in fp32: 9.8 GB at 1.2 million; the fp32 tensor is searched by bare torch as well."""
+def per_query(name: str, taken: dict[str, float], ours: str, peer: str, batch: int) -> Result:
+    mine, theirs = taken[ours] * 1e3 / batch, taken[peer] * 1e3 / batch
+    return Result(name, mine, "ms/query", peer, theirs, theirs / mine)
+
+
+def in_turns(actions: dict[str, Callable[[], float | None]], rounds: int) -> dict[str, float]:
+    """Median seconds of each; an action of another process returns the seconds that it took there."""
+    taken: dict[str, list[float]] = {name: [] for name in actions}
+    for turn in range(rounds + 1):
+        for name, action in actions.items():
+            begin = time.perf_counter()
+            inside = action()
+            seconds = time.perf_counter() - begin if inside is None else inside
+            if turn:
+                taken[name].append(seconds)
+    return {name: statistics.median(times) for name, times in taken.items()}
+
+
+def quiet(search: Callable[..., Any], *arguments: Any) -> Callable[[], None]:
+    def run() -> None:
+        search(*arguments)
+
+    return run
+
+
+def synthetic(rows: int, rounds: int) -> None:
+    """Batches of 32 and 1: ours, the bounded search of before, and bare torch over the same bytes."""
+    split, queries = synthetic_store(rows)["train"], held_out(rows, 1000)
+    engine, results = bounded_of(split), []
+    with EarlierBounded(Path(str(split.store_path)), queries[:BATCH]) as earlier:
+        for batch in (BATCH, 1):
+            asked = torch.from_numpy(queries[:batch])
+            actions: dict[str, Callable[[], float | None]] = {
+                "bounded": quiet(engine.search, asked, K),
+                "our exact search": quiet(engine.exact.search, asked, K),
+                f"bounded of {COMMIT}": partial(earlier.search, batch, K),
+            }
+            if batch > 1:
+                held = borrow(np.asarray(split))  # mapped: the same pages
+                actions["bare torch, fp16"] = quiet(bare(held, asked, K))
+            times = in_turns(actions, rounds)
+            what = f"bounded, {rows:,} x {DIM}, batch {batch}, k = {K}"
+            results += [per_query(what, times, "bounded", peer, batch) for peer in list(actions)[1:]]
+        results.append(Result("bounded index", engine.nbytes / 1e6, "MB", f"that of {COMMIT}", earlier.nbytes / 1e6,
+                              earlier.nbytes / engine.nbytes))  # fmt: skip
+    verdict = same(engine.search(queries, K), engine.exact.search(queries, K))
+    notes = [
+        "batch 32: 8x our exact search, 2.5x the bounded search of before; batch 1: 3x; index no larger",
+        f"{len(queries):,} queries {verdict} to exact; widths {engine.levels.widths}; {engine.fell_back} fell back",
+    ]
+    report("search-synthetic", results, notes)
+
+
+def against_faiss(rows: int, rounds: int) -> None:
+    """Our exact and bounded search beside faiss's flat indexes and torch, which need a copy of unit rows in fp32."""
     import faiss
 
     faiss.omp_set_num_threads(torch.get_num_threads())
-    table = engine.table
-    index = faiss.IndexFlatIP(table.dim)
-    for start in range(0, len(table), 8192):
-        index.add(unit(table.read(start, min(len(table), start + 8192))).numpy())
-    directions = unit(queries)
-    flat = torch.from_numpy(faiss.rev_swig_ptr(index.get_xb(), index.ntotal * table.dim)).view(-1, table.dim)
-    actions = {
-        "exact, from the store": lambda: engine.search(queries, K),
-        "faiss IndexFlatIP, fp32": lambda: index.search(directions.numpy(), K),
-        "bare torch, fp32 in memory": bare(flat, queries, K),
-    }
-    times = alternate(actions, 3)
-    agreed = float((index.search(directions.numpy(), K)[1] == answer[1]).mean())
-    results = [ratio("exact, from the store", times, "exact, from the store", peer) for peer in list(actions)[1:]]
-    results.append(Result("peak memory before faiss's copy", before / 1e9, "GB"))
-    report("search-faiss", results, [f"3x faiss IndexFlatIP; {agreed:.1%} of its neighbours are ours, place by place"])
+    split, queries = synthetic_store(rows)["train"], torch.from_numpy(held_out(rows))
+    engine, results, notes = bounded_of(split), [], ["batch 1: our exact search no slower than torch over an fp32 copy"]
+    directions = fit_directions(engine.table)
+    answer = engine.search(queries, K)[1]
+    for name, index, turn in (
+        ("faiss IndexFlatIP, fp32", faiss.IndexFlatIP(DIM), False),
+        ("faiss IndexFlatIPPanorama, 16 levels, after a PCA", faiss.IndexFlatIPPanorama(DIM, 16), True),
+    ):
+        for start in range(0, rows, 8192):
+            block = unit(engine.table.read(start, min(rows, start + 8192)))
+            index.add((block @ directions.T if turn else block).numpy())
+        asked = unit(queries) @ directions.T if turn else unit(queries)
+        for batch in (BATCH, 1):
+            actions: dict[str, Callable[[], float | None]] = {
+                "bounded": quiet(engine.search, queries[:batch], K),
+                "exact": quiet(engine.exact.search, queries[:batch], K),
+                name: quiet(index.search, asked[:batch].numpy(), K),
+            }
+            if not turn:
+                flat = torch.from_numpy(faiss.rev_swig_ptr(index.get_xb(), rows * DIM)).view(rows, DIM)
+                actions["torch over an fp32 copy"] = quiet(bare(flat, queries[:batch], K, 8192))
+            times = in_turns(actions, rounds)
+            for ours in ("exact", "bounded"):
+                what = f"{ours}, {rows:,} x {DIM}, batch {batch}"
+                results += [per_query(what, times, ours, peer, batch) for peer in list(actions)[2:]]
+        agreed = float((index.search(asked.numpy(), K)[1] == answer).mean())
+        notes.append(f"{agreed:.1%} of the neighbours of {name} are ours, place by place")
+        del index, actions
+    report("search-faiss", results, [*notes, f"peak memory {peak_memory() / 1e9:.1f} GB (mapped files included)"])
+
+
+def filters(rows: int, rounds: int) -> None:
+    """1% of the rows, drawn at random, and as one class of the store."""
+    split, queries = synthetic_store(rows)["train"], torch.from_numpy(held_out(rows))
+    engine, results, verdicts = bounded_of(split), [], []
+    drawn = np.sort(np.random.default_rng(0).choice(rows, rows // 100, replace=False))
+    for name, search in (("exact", engine.exact.search), ("bounded", engine.search)):
+        for batch in (BATCH, 1):
+            actions: dict[str, Callable[[], float | None]] = {
+                "1% of the rows": quiet(search, queries[:batch], K, drawn),
+                "all rows": quiet(search, queries[:batch], K),
+            }
+            times = in_turns(actions, rounds)
+            share = times["1% of the rows"] / times["all rows"]
+            results.append(per_query(f"{name}, 1% of {rows:,} rows, batch {batch}: {share:.1%} of all", times,
+                                     "1% of the rows", "all rows", batch))  # fmt: skip
+        verdicts.append(same(search(queries, K, drawn), engine.exact.search(queries, K, drawn)))
+    report("search-filters", results, [f"at most 3% of a whole search; {' and '.join(verdicts)} to exact"])
+
+
+def appending(rows: int) -> None:
+    """A tenth more rows: right at once, and extending against building."""
+    path, more = OUT / "data" / "search-append.zarr", OUT / "data" / "search-append-more.npy"
+    for old in (path, path.with_name(f"{path.name}.search")):
+        shutil.rmtree(old, ignore_errors=True)
+    actstore("synth", path, "--rows", str(rows), "--shuffled")
+    spec = SyntheticSpec((rows // TILE + 4) * TILE + rows // 10, DIM, shuffled=True)
+    start = (rows // TILE + 2) * TILE
+    fresh = np.concatenate(list(spec.table().activations.blocks(start, start + rows // 10))).astype(np.float16)
+    np.save(more, fresh)
+    queries, results, notes = held_out(rows), [], []
+    for kind in ("bounded", "pq"):
+        actstore("index", path, "--kind", kind, *(() if kind == "bounded" else ("--recall", "0.5")))
+    actstore("append", more, path)
+    split = library.open(path)["train"]
+    engine = BoundedSearch(split)
+    verdict = same(engine.search(queries, K), engine.exact.search(queries, K))
+    notes.append(f"right after the append: {verdict} to exact; {engine.covered:,} of {len(split):,} rows by the index")
+    for kind in ("bounded", "pq"):
+        options = () if kind == "bounded" else ("--recall", "0.5")
+        extend, _, said = actstore("index", path, "--kind", kind, *options)
+        build, _, _ = actstore("index", path, "--kind", kind, "--again", *options)
+        results.append(
+            Result(f"extending {kind}, {rows:,} rows by 10%", extend, "s", "building", build, build / extend)
+        )
+        notes.append(said)
+    fresh_engine = BoundedSearch(library.open(path)["train"])
+    verdict = same(fresh_engine.search(queries, K), fresh_engine.exact.search(queries, K))
+    report("search-append", results, ["extending at most a fifth of building", f"then: {verdict} to exact", *notes])
+    more.unlink()
 
 
 def real(rounds: int) -> None:
@@ -129,16 +239,6 @@ def real(rounds: int) -> None:
     queries = val[:: len(val) // BATCH][:BATCH]
     engine = BoundedSearch.build(values)
     _bounded("search-real", "bounded, mini-ImageNet", engine, values, queries, rounds, 5)
-
-
-def synthetic(rows: int, rounds: int) -> None:
-    split, queries = synthetic_store(rows)["train"], torch.from_numpy(held_out(rows))
-    if find(split, "bounded") is None:
-        seconds, peak, _ = actstore("index", split.store_path, "--kind", "bounded")
-        print(f"bounded index: {seconds:.0f} s, peak {peak / 1e9:.2f} GB (mapped files included)", flush=True)
-    _bounded(
-        "search-synthetic", f"bounded, {rows:,} x {DIM}", BoundedSearch(split), split.to_torch(), queries, rounds, 3
-    )
 
 
 def isotropic(rows: int, rounds: int) -> None:
@@ -208,27 +308,32 @@ def _approximate(
         )
 
 
+PARTS = ("synthetic", "faiss", "filters", "append", "real", "isotropic", "approximate")
+
+
 def main() -> None:
-    parser = argparse.ArgumentParser()
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", type=int, default=1_200_000)
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--only", default="real,synthetic,isotropic,approximate,exact")
-    parser.add_argument("--no-faiss", action="store_true", help="Leave out what needs an fp32 copy of the rows.")
+    parser.add_argument("--only", default=",".join(PARTS))
     parser.add_argument("--threads", type=int, help="By default those of torch: one per core.")
     options = parser.parse_args()
     if options.threads:
         torch.set_num_threads(options.threads)
-    chosen = options.only.split(",")
-    if "real" in chosen:
-        real(4 * options.rounds)
-    if "synthetic" in chosen:
-        synthetic(options.rows, options.rounds)
-    if "isotropic" in chosen:
-        isotropic(min(options.rows, 200_000), options.rounds)
-    if "approximate" in chosen:
-        approximate(options.rows, options.rounds)
-    if "exact" in chosen:
-        exact(options.rows, options.rounds, not options.no_faiss)
+    rows, rounds, few = options.rows, options.rounds, min(options.rows, 200_000)
+    parts: dict[str, Callable[[], None]] = {
+        "synthetic": lambda: synthetic(rows, rounds),
+        "faiss": lambda: against_faiss(rows, max(2, rounds - 2)),
+        "filters": lambda: filters(rows, rounds),
+        "append": lambda: appending(few),
+        "real": lambda: real(4 * rounds),
+        "isotropic": lambda: isotropic(few, rounds),
+        "approximate": lambda: approximate(rows, rounds),
+    }
+    for name in options.only.split(","):
+        if name not in parts:
+            parser.error(f"--only takes {', '.join(PARTS)}, got {name}")
+        parts[name]()
 
 
 if __name__ == "__main__":

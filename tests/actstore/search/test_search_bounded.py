@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -231,7 +232,7 @@ def test_turned_directions_span_what_they_did(random: np.random.Generator) -> No
         np.testing.assert_allclose(part.T @ part, old.T @ old, atol=1e-5)
 
 
-COSTS = Costs(product=0.6e-9, coordinate=8e-12, exact=60e-9, pair=80e-9, pair_byte=0.2e-9, pair_full=2e-6)
+COSTS = Costs(byte=0.1e-9, product=0.6e-9, coordinate=8e-12, exact=60e-9, pair=80e-9, pair_byte=0.2e-9, pair_full=2e-6)
 
 
 def test_widths_follow_what_they_leave() -> None:
@@ -239,7 +240,11 @@ def test_widths_follow_what_they_leave() -> None:
     assert choose_widths({}, 10, 2048, COSTS) == ()
     assert choose_widths({16: 0.5, 64: 1e-6, 128: 0.9e-6}, 10**6, 2048, COSTS) == (64,)
     assert choose_widths({256: 0.2, 512: 0.02, 704: 0.004, 1280: 0.0002}, 10**6, 2048, COSTS) == (704, 576)
-    slow = Costs(product=1e-9, coordinate=100e-12, exact=60e-9, pair=80e-9, pair_byte=0.2e-9, pair_full=2e-6)
+    even = replace(COSTS, byte=1e-9)  # memory that is slow: fewer bytes, for a single query's sake
+    assert choose_widths({256: 0.2, 512: 0.005, 704: 0.004, 1280: 0.0002}, 10**6, 2048, even) == (512, 768)
+    slow = Costs(
+        byte=0.1e-9, product=1e-9, coordinate=100e-12, exact=60e-9, pair=80e-9, pair_byte=0.2e-9, pair_full=2e-6
+    )
     assert choose_widths({512: 0.02, 704: 0.004}, 10**6, 2048, slow) == ()  # codes do not pay on such a machine
 
 
