@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from cli.group import emit, example, json_option, table
-from cli.options import wait_without_spinning
+from cli.options import device_option, wait_without_spinning
 from cli.ppa.classifier_option import DEFAULT
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ BACKBONE = "efficientnet-lite0"
 )  # fmt: skip
 @click.option("--backbone", help=f"With PHOTOS: the network.  [default: {BACKBONE}]")
 @click.option("--weights", type=click.Path(path_type=Path), help="Of the backbone, where they are not installed.")
-@click.option("--device", default="auto", show_default=True)
+@device_option()
 @click.option("--sheet", type=click.Path(path_type=Path, dir_okay=False), help="Also write a page of thumbnails.")
 @json_option
 def check(
