@@ -105,6 +105,10 @@ def test_onnx_gives_the_same_categories(tmp_path: Path, server: TeachServer, gly
     rows = np.load(server.session / "activations" / f"{key_of(glyphs[5][0].read_bytes())}.npy")[None]
     (found,) = session.run(["probabilities"], {"activations": rows})
     assert names[int(found.argmax())] == "onnx"
+    whole = onnxruntime.InferenceSession(server.get("/api/export/model.onnx"), providers=["CPUExecutionProvider"])
+    pixels = np.asarray(Image.open(glyphs[5][0]).convert("RGB"))
+    (found,) = whole.run(["probabilities"], {"image": pixels})
+    assert names[int(found.argmax())] == "onnx"
     server.act(do="delete", category="onnx")
 
 
