@@ -162,9 +162,14 @@ class Classifier:
         """(n, dim) -> (n, n_categories) with the row of each category, about the centre."""
         first = len(self.base)
         directions = torch.cat([
-            self.fitted.base_directions(self.rows.weight[:first]), self.fitted.directions(self.rows.weight[first:])[0]
+            self._base_directions, self.fitted.directions(self.rows.weight[first:])[0]
         ])  # fmt: skip
         return self.rows.highest(self.seen(activations) @ directions.T, len(self.categories))
+
+    @cached_property
+    def _base_directions(self) -> Tensor:
+        """(n_base, dim) of unit length: whatever is taught, they stay the same."""
+        return self.rule.base_directions(self.base_parameters)
 
     def familiarity(self, activations: ArrayLike | Tensor, only_mine: bool = False) -> Tensor:
         """(n, dim) -> (n,): the highest cosine with a known category; what is below `threshold` is unknown.
