@@ -14,7 +14,7 @@ from cli.ppa.support import SAID, list_queries, list_support
 def write(root: Path, *names: str) -> Path:
     for name in names:
         (root / name).parent.mkdir(parents=True, exist_ok=True)
-        (root / name).write_bytes(b"x")
+        (root / name).write_bytes(name.encode())  # every file another content
     return root
 
 
