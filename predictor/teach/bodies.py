@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -12,6 +13,8 @@ from starlette.requests import ClientDisconnect, Request
 
 from predictor.teach.limits import MB, Limits
 from predictor.teach.refusal import RefusalError
+
+DRAINED_BYTES, DRAINED_SECONDS = 64 * MB, 0.5
 
 
 class Bodies:
@@ -73,11 +76,24 @@ async def _parts(request: Request, limit: int) -> AsyncIterator[bytes]:
     declared = request.headers.get("content-length", "0")
     if not declared.isdigit():
         raise RefusalError(400, "the length of the body must be a number")
+    stream, count = request.stream(), 0
     if int(declared) > limit:
+        await _drain(stream)
         raise too_large
-    count = 0
-    async for part in request.stream():
+    async for part in stream:
         count += len(part)
         if count > limit:
+            await _drain(stream)
             raise too_large
         yield part
+
+
+async def _drain(stream: AsyncIterator[bytes]) -> None:
+    """Some more of what is refused: a connection that is closed on a sender takes the answer with it."""
+    left = DRAINED_BYTES
+    with contextlib.suppress(TimeoutError, ClientDisconnect):
+        async with asyncio.timeout(DRAINED_SECONDS):
+            async for part in stream:
+                left -= len(part)
+                if left < 0:
+                    return
