@@ -91,7 +91,10 @@ def _columns_of(path: Path, file: ArrayFile, key: str, wanted: Sequence[str]) ->
 
 def as_text(values: NDArray[Any]) -> list[str]:
     """Ids or names as strings, also where they were stored as bytes."""
-    return [text.decode() if isinstance(text, bytes) else str(text) for text in values.reshape(-1).tolist()]
+    try:
+        return [text.decode() if isinstance(text, bytes) else str(text) for text in values.reshape(-1).tolist()]
+    except UnicodeDecodeError as error:
+        raise InvalidInputError(f"ids or names hold {error.object!r}, expected text in UTF-8; decode them") from None
 
 
 def read_column(path: Path, what: str) -> NDArray[Any]:

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 NUMBERING = ("", "row", "index", "unnamed: 0", "__index_level_0__")  # of rows, as this tool and pandas write it
 _TENSORS = {"bool": "I8", "int": "I64", "float": "F64", "date": "I64"}
 _WHOLE = re.compile(r"[+-]?(0|[1-9]\d*)", re.ASCII)  # 007 is a text
+# float() alone takes more: 12_34, 007.5 and digits of other scripts are texts
+_NUMBER = re.compile(r"[+-]?(((0|[1-9]\d*)(\.\d*)?|\.\d+)(e[+-]?\d+)?|nan|inf|infinity)", re.ASCII | re.IGNORECASE)
 _DATE = re.compile(r"\d{4}-\d\d-\d\d([T ]\d\d:\d\d.*)?", re.ASCII)
 
 
@@ -146,7 +148,7 @@ def column_of_cells(name: str, cells: Iterable[str | None], wanted: ColumnKind |
 
 
 def _as_number(cell: str) -> float:
-    if re.fullmatch(r"[+-]?0\d+", cell):
+    if not _NUMBER.fullmatch(cell):
         raise ValueError(cell)
     return float(cell)
 

@@ -73,7 +73,7 @@ def _as_array(values: Any) -> NDArray[Any]:
 def _of_array(name: str, values: NDArray[Any]) -> Column:
     kind = _OF_NUMPY[values.dtype.kind]
     if kind == "text":
-        texts = np.char.decode(values, "utf-8") if values.dtype.kind == "S" else values
+        texts = _decoded(name, values) if values.dtype.kind == "S" else values
         return Column(kind, Texts.of(texts.tolist(), f"column {name!r}"))
     if kind == "date":
         return Column(kind, values.astype("M8[us]").view(np.int64))
@@ -81,6 +81,15 @@ def _of_array(name: str, values: NDArray[Any]) -> Column:
         raise InvalidInputError(f"column {name!r} holds a whole number beyond 64 bits; give it as text or float")
     stored = {"bool": "<i1", "int": "<i8", "float": "<f8"}[kind]
     return Column(kind, values.astype(stored))
+
+
+def _decoded(name: str, values: NDArray[np.bytes_]) -> NDArray[np.str_]:
+    try:
+        return np.char.decode(values, "utf-8")
+    except UnicodeDecodeError as error:
+        raise InvalidInputError(
+            f"column {name!r} holds {error.object!r}, expected text in UTF-8; decode it first, or save it as str"
+        ) from None
 
 
 def _of_objects(name: str, values: list[Any], wanted: ColumnKind | None) -> Column:

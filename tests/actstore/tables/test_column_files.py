@@ -279,3 +279,25 @@ def test_other_readers_see_columns(tmp_path: Path) -> None:
     np.testing.assert_array_equal(found["date"].values, COLUMNS["date"])
     np.testing.assert_array_equal(found["count"].values, [np.nan, *range(59)])
     assert found["area"].dims == found["keep"].dims == ("row",)
+
+
+@pytest.mark.parametrize("cell", ["12_34", "007", "007.5", "-01e3", "١٢", "1 2"])
+def test_what_only_python_takes_for_a_number_is_text(cell: str) -> None:
+    column = column_of_cells("code", ["1.5", cell, ""])
+    assert (column.kind, column.values().tolist()) == ("text", ["1.5", cell, ""])
+
+
+@pytest.mark.parametrize("cell", ["0.5", ".5", "5.", "-1e-07", "+2E+300", "inf", "-Infinity"])
+def test_what_others_write_as_a_number_is_one(cell: str) -> None:
+    column = column_of_cells("area", [cell, "nan"])
+    assert column.kind == "float"
+    np.testing.assert_array_equal(column.values(), [float(cell), np.nan])
+
+
+def test_bytes_in_another_encoding_are_named(tmp_path: Path) -> None:
+    np.savez(tmp_path / "a.npz", activations=VALUES[:2], place=np.array(["café".encode("latin-1"), b"bar"]))
+    with pytest.raises(InvalidInputError, match=r"column 'place' holds b'caf.xe9', expected text in UTF-8"):
+        import_file(ImportRequest(tmp_path / "a.npz", column=("place",)), tmp_path / "a.zarr")
+    np.savez(tmp_path / "b.npz", activations=VALUES[:2], ids=np.array(["café".encode("latin-1"), b"bar"]))
+    with pytest.raises(InvalidInputError, match=r"ids or names hold b'caf.xe9', expected text in UTF-8"):
+        import_file(ImportRequest(tmp_path / "b.npz"), tmp_path / "b.zarr")
