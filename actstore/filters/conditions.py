@@ -57,6 +57,10 @@ class _Token:
 
 def parse_where(text: str) -> list[Condition]:
     """Every one of them must hold. Conditions stand between `and`; `or` has no meaning here, `in (a, b)` has."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:  # bytes of a shell in another encoding come as lone surrogates
+        refuse(text, error.start + 1, f"expected text in UTF-8, got {text[error.start]!r}")
     return _Parser(text).conditions()
 
 

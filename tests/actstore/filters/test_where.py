@@ -176,3 +176,10 @@ def test_a_search_of_the_rows_that_a_condition_leaves(make_store: Any) -> None:
     for found, expected in zip(filtered, train.search(train[:4], k=5, rows=rows), strict=True):
         np.testing.assert_array_equal(found, expected)
     assert np.isin(filtered[1], rows).all()
+
+
+def test_letters_that_are_no_unicode_are_named(make_store: Any) -> None:
+    train = make_store()["train"]
+    for where in ("id == caf\udce9", "id in (x, 'caf\udce9')", "id < caf\udce9"):
+        with pytest.raises(InvalidInputError, match=r"expected text in UTF-8, got '.udce9' at character"):
+            train.query(where=where)
