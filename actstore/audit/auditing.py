@@ -12,11 +12,11 @@ from numpy.typing import NDArray
 
 from actstore.audit.kept import BLOCKS, folder_of, key_of, load_audit, save_audit
 from actstore.audit.labels import LabelScores, judge, mean_margins, robust_deviations, votes
-from actstore.audit.near_copies import LEAST_ROWS, NearCopies, find_near_copies
+from actstore.audit.near_copies import LEAST_NEIGHBOURS, LEAST_ROWS, NearCopies, find_near_copies
 from actstore.audit.neighbours import SPARE, Neighbours, find_neighbours, pieces
 from actstore.audit.outcome import Audit, Finding, Kind
 from actstore.audit.survey import Survey, copy_groups, survey, unit_rows
-from actstore.errors import InvalidInputError
+from actstore.errors import DamagedError, InvalidInputError
 from actstore.split import Split
 from actstore.store import ActivationStore
 
@@ -48,7 +48,7 @@ def audit_store(
     contents, settings = {split.name: split.content for split in chosen}, {"k": k}
     if restart:
         shutil.rmtree(place / BLOCKS, ignore_errors=True)
-    elif (kept := load_audit(place)) is not None and (kept.contents, kept.settings) == (contents, settings):
+    elif (kept := _kept(place, folder is None)) is not None and (kept.contents, kept.settings) == (contents, settings):
         return kept
     parts = [_audit_group(group, k, place / BLOCKS, progress) for group in _comparable(chosen)]
     audit = Audit(
@@ -64,6 +64,18 @@ def audit_store(
     return audit
 
 
+def _kept(place: Path, is_own: bool) -> Audit | None:
+    """None also of a damaged one, which is made again. is_own: a folder that holds nothing but audits of the store."""
+    try:
+        return load_audit(place)
+    except DamagedError:
+        return None
+    except InvalidInputError:  # a file of another kind
+        if is_own:
+            return None
+        raise
+
+
 def _in_order(splits: Sequence[Split]) -> list[Split]:
     """train first: what is also in another split is a leak from there."""
     return sorted(splits, key=lambda split: (split.name != "train", not split.name.startswith("train"), split.name))
@@ -73,7 +85,8 @@ def _comparable(splits: Sequence[Split]) -> list[list[Split]]:
     """Splits of one length of rows and one layer of the network."""
     groups: dict[tuple[int, str], list[Split]] = {}
     for split in splits:
-        layers = [str(source["layer"]) for source in split.committed.sources if "layer" in source]
+        origins = [source.get("from", source) for source in split.committed.sources]  # of rows chosen from a store
+        layers = [str(source["layer"]) for source in origins if "layer" in source]
         groups.setdefault((split.dim, layers[-1] if layers else ""), []).append(split)
     return list(groups.values())
 
@@ -131,7 +144,7 @@ def _audit_group(splits: Sequence[Split], k: int, blocks: Path, progress: Progre
         "judged_labels": int(np.count_nonzero(labels.suggested >= 0)),
     }
     scores = {name: labels.score[part] for name, part in group.slices()}
-    return Audit(contents, settings, findings, scores, measured, _notes(group, copies, labels))
+    return Audit(contents, settings, findings, scores, measured, _notes(group, k, copies, labels))
 
 
 def _judge_labels(group: _Group, near: Neighbours) -> LabelScores:
@@ -215,11 +228,15 @@ def _dead_features(group: _Group) -> Iterator[Finding]:
                 yield Finding("dead-feature", split.name, feature, score=float(found.lowest[feature]))
 
 
-def _notes(group: _Group, copies: NearCopies, labels: LabelScores) -> list[str]:
+def _notes(group: _Group, k: int, copies: NearCopies, labels: LabelScores) -> list[str]:
     names = ", ".join(split.name for split in group.splits)
     said = []
-    if copies.dimension == 0:
+    if np.count_nonzero(~group.is_zero) < LEAST_ROWS:
         said.append(f"{names}: too few rows to tell near copies, outliers and dead features, {LEAST_ROWS} are needed")
+    elif k < LEAST_NEIGHBOURS:
+        said.append(f"{names}: near copies are told by {LEAST_NEIGHBOURS} neighbours or more, k is {k}")
+    elif copies.dimension == 0:
+        said.append(f"{names}: too few rows have {k} neighbours that are no copies to tell near copies; lower k")
     if not (group.labels >= 0).any():
         said.append(f"{names}: no row has a label, so no label is suspect")
     elif not (labels.suggested >= 0).any():

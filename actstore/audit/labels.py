@@ -57,8 +57,12 @@ def votes(labels: NDArray[np.integer], near: NDArray[np.integer]) -> tuple[NDArr
     present = near >= 0
     total = np.maximum(np.count_nonzero(present, axis=1), 1)
     same = present & (near == labels[:, None])
-    alike = np.count_nonzero(near[:, :, None] == near[:, None, :], axis=2)  # (n, k) neighbours of one's label
-    other = np.where(present & ~same, alike, 0).max(axis=1, initial=0)
+    ranked = np.sort(near, axis=1)  # equal labels lie together: no table of all pairs, which a large k has no room for
+    begins = np.flatnonzero(np.diff(ranked, axis=1, prepend=-2) != 0)
+    rows, run, lengths = begins // max(near.shape[1], 1), ranked.ravel()[begins], np.diff(begins, append=near.size)
+    counted = (run >= 0) & (run != labels[rows])
+    other = np.zeros(len(labels), np.int64)
+    np.maximum.at(other, rows[counted], lengths[counted])
     return np.count_nonzero(same, axis=1) / total, other / total
 
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 FALSE_SHARE = 0.01  # of the rows named, expected by chance
 LEAST_ROWS = 50  # with fewer the dimension is no measurement
-_LEAST_NEIGHBOURS = 5
+LEAST_NEIGHBOURS = 5
 _MOST_DIMENSIONS = 1000.0
 
 
@@ -38,10 +38,10 @@ def find_near_copies(scores: NDArray[np.float32], false_share: float = FALSE_SHA
     k = scores.shape[1]
     full = counts == k
     nothing = NearCopies(np.empty((0, 2), np.int64), 0.0, 0.0)
-    if k < _LEAST_NEIGHBOURS or np.count_nonzero(full) < LEAST_ROWS:
+    if k < LEAST_NEIGHBOURS or np.count_nonzero(full) < LEAST_ROWS:
         return nothing
     dimension = measure_dimension(ratios[full, 0], k)
-    tested = np.flatnonzero(counts >= _LEAST_NEIGHBOURS)
+    tested = np.flatnonzero(counts >= LEAST_NEIGHBOURS)
     chances = chance(ratios[tested, 0], dimension, counts[tested])
     named = tested[by_false_share(chances, false_share)]
     if not len(named):

@@ -9,7 +9,6 @@ from cli.ppa.recognition import note
 
 if TYPE_CHECKING:
     from actstore import ActivationStore
-    from actstore.audit import Finding
     from predictor.protocol.evaluation import AllWayTask
 
 
@@ -18,7 +17,7 @@ def named_leaks(store: ActivationStore, task: AllWayTask, shots: Sequence[int], 
 
     An audit of other rows than the store holds now is named on stderr, and not used.
     """
-    from actstore.audit import kept_audit
+    from actstore.audit import kept_audit, shared_rows
     from actstore.errors import DamagedError, InvalidInputError
     from predictor.protocol.evaluation import rows_of
 
@@ -31,25 +30,19 @@ def named_leaks(store: ActivationStore, task: AllWayTask, shots: Sequence[int], 
     if audit is None:
         return None
     tested = set(rows_of(test, [*task.base, *task.novel])[0].tolist())
-    pairs = {_rows(leak, test.name): leak for leak in audit.leaks(train.name, test.name)}
-    leaks = [pair for pair in pairs if pair[0] in tested]
+    leaks = {row: twins for row, twins in shared_rows(audit, test.name, train.name).items() if row in tested}
     if not leaks:
         return None
     drawn = _drawn(task, max(shots), draws, seed)
-    rows, supported = {row for row, _ in leaks}, {row for row, other in leaks if other in drawn}
-    first, other = leaks[0]
-    what = "test image is" if len(rows) == 1 else "test images are"
+    supported = [row for row, twins in leaks.items() if not drawn.isdisjoint(twins)]
+    first, (other, *_) = next(iter(leaks.items()))
+    what = "test image is" if len(leaks) == 1 else "test images are"
     return (
-        f"WARNING: {len(rows):,} {what} also in {train.name}, {len(supported):,} of them as support drawn here; "
+        f"WARNING: {len(leaks):,} {what} also in {train.name}, {len(supported):,} of them as support drawn here; "
         f"{test.name} {test.ids[first]} = {train.name} {train.ids[other]}"
         + (f" and {len(leaks) - 1:,} more" if len(leaks) > 1 else "")
         + f"; `actstore audit {store.path}` lists them"
     )
-
-
-def _rows(leak: Finding, test: str) -> tuple[int, int]:
-    """(test row, train row)."""
-    return (leak.row, leak.other_row) if leak.split == test else (leak.other_row, leak.row)
 
 
 def _drawn(task: AllWayTask, shots: int, draws: int, seed: int) -> set[int]:

@@ -71,6 +71,15 @@ def test_eval_names_leaks_between_support_and_test(store: Path, ppa: Run) -> Non
     assert "3 test images are also in train, 1 of them as support drawn here" in many
 
 
+def test_eval_counts_support_that_is_a_later_copy(here: Path, ppa: Run, make_activations: Any) -> None:
+    train, val = make_activations(12, 0), make_activations(4, 1)
+    train[0][110] = val[0][37] = train[0][1]  # the first copy is of a base category, and so never support
+    actstore.from_arrays(here / "y.zarr", {"train": train, "val": val}, classes=CLASSES)
+    run("audit", "y.zarr")
+    said = ppa(*EVAL[:-1], 60).stdout
+    assert "1 test image is also in train, 1 of them as support drawn here" in said
+
+
 def test_eval_does_not_use_an_audit_of_other_rows(store: Path, ppa: Run, make_activations: Any) -> None:
     run("audit", "y.zarr")
     with actstore.open("y.zarr").writer("val") as writer:

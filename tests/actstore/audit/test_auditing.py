@@ -7,13 +7,15 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from numpy.typing import NDArray
 
 import actstore
-from actstore.audit import Audit, audit_store, kept_audit, neighbours
+from actstore.audit import Audit, Finding, audit_store, kept_audit, neighbours, shared_rows
 from actstore.audit.kept import BLOCKS, FILE
 from actstore.audit.labels import UNJUDGED
 from actstore.errors import DamagedError, IncompleteError, InvalidInputError, MissingSplitError
+from actstore.storage.tensor_file import write_tensors
 from actstore.upkeep.repair import repair
 from actstore.upkeep.verify import verify_store
 
@@ -162,6 +164,46 @@ def test_a_damaged_audit_is_named_and_repaired(store: actstore.ActivationStore, 
     assert [said for _, said in repair(store, faults)] == ["removed: make it again with `actstore audit`"]
     assert verify_store(store) == []
     assert kept_audit(store) is None
+
+
+@pytest.mark.parametrize("content", [b"", b"nothing of the kind", None])
+def test_a_damaged_audit_is_made_again(store: actstore.ActivationStore, tmp_path: Path, content: bytes | None) -> None:
+    whole = audit_store(store)
+    file = tmp_path / "x.zarr.audit" / FILE
+    data = file.read_bytes()
+    file.write_bytes(data[:-3] if content is None else content)
+    assert list(audit_store(store).findings) == list(whole.findings)
+    assert file.read_bytes() == data
+
+
+def test_a_file_of_another_kind_is_replaced_only_beside_the_store(
+    store: actstore.ActivationStore, tmp_path: Path
+) -> None:
+    place = tmp_path / "mine" / FILE
+    write_tensors(place, "head", {"weight": torch.ones(2)}, {})
+    with pytest.raises(InvalidInputError, match="got a head"):
+        audit_store(store, folder=place.parent)
+    write_tensors(tmp_path / "x.zarr.audit" / FILE, "head", {"weight": torch.ones(2)}, {})
+    audit_store(store)
+    assert kept_audit(store) is not None
+
+
+def test_notes_say_whether_rows_or_neighbours_are_too_few(store: actstore.ActivationStore) -> None:
+    assert audit_store(store).notes == []
+    assert audit_store(store, k=3).notes == ["train, val: near copies are told by 5 neighbours or more, k is 3"]
+    (said,) = audit_store(store, k=1000).notes
+    assert "too few rows have 1000 neighbours that are no copies" in said
+
+
+def test_rows_that_splits_share_are_all_named() -> None:
+    findings = [
+        Finding("copy", "train", 7, "train", 3), Finding("copy", "val", 4, "train", 3),
+        Finding("copy", "train", 8, "other", 1), Finding("copy", "val", 6, "other", 1),
+        Finding("near-copy", "val", 5, "train", 3), Finding("outlier", "val", 9, "train", 3),
+    ]  # fmt: skip
+    audit = Audit({}, {}, findings, {}, {}, [])
+    assert shared_rows(audit, "val", "train") == {4: [3, 7], 5: [3, 7], 6: [8]}
+    assert shared_rows(audit, "train", "val") == {3: [4, 5], 7: [4, 5], 8: [6]}
 
 
 def audit_of(tmp_path: Path, splits: dict[str, Any], **options: Any) -> Audit:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -39,6 +41,16 @@ def test_votes_are_shares_of_the_labelled_neighbours(count: int, k: int, seed: i
         total = max(1, len(labelled))
         assert own[row] == labelled.count(int(labels[row])) / total
         assert other[row] == max((others.count(label) for label in others), default=0) / total
+
+
+def test_votes_of_many_neighbours_need_no_table_of_all_pairs() -> None:
+    labels, near = np.zeros(64, np.int64), np.arange(64 * 1000).reshape(64, 1000) % 7 - 1
+    tracemalloc.start()
+    try:
+        votes(labels, near)
+        assert tracemalloc.get_traced_memory()[1] < 16 * near.nbytes  # all pairs are 125 times as much
+    finally:
+        tracemalloc.stop()
 
 
 def test_a_suspect_row_has_all_against_it() -> None:
