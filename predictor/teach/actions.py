@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -150,26 +150,27 @@ class Delete:
         return {"do": "delete", "category": self.category}
 
 
-_READERS: dict[str, Callable[[Mapping[str, Any]], Action]] = {
-    "add": lambda data: Add(parse_name(data["category"]), tuple(Example.from_json(one) for one in data["examples"])),
-    "merge": lambda data: Merge(tuple(Category.from_json(one) for one in data["categories"])),
-    "create": lambda data: Create(parse_name(data["category"])),
-    "move": lambda data: Move(_keys(data["keys"]), parse_name(data["category"])),
-    "remove": lambda data: Remove(_keys(data["keys"])),
-    "rename": lambda data: Rename(parse_name(data["category"]), parse_name(data["to"])),
-    "delete": lambda data: Delete(parse_name(data["category"])),
+_Name = Callable[[Any], str]
+_READERS: dict[str, Callable[[Mapping[str, Any], _Name], Action]] = {
+    "add": lambda data, name: Add(name(data["category"]), tuple(Example.from_json(one) for one in data["examples"])),
+    "merge": lambda data, name: Merge(tuple(Category.from_json(one) for one in data["categories"])),
+    "create": lambda data, name: Create(name(data["category"])),
+    "move": lambda data, name: Move(_keys(data["keys"]), name(data["category"])),
+    "remove": lambda data, name: Remove(_keys(data["keys"])),
+    "rename": lambda data, name: Rename(name(data["category"]), name(data["to"])),
+    "delete": lambda data, name: Delete(name(data["category"])),
 }
 ASKABLE = ("create", "move", "remove", "rename", "delete")  # what a page may send as JSON; the others bring images
 
 
-def parse_action(data: Any, known: Iterable[str] = _READERS) -> Action:
-    """An action from its JSON; 422 with what was expected where it is none."""
+def parse_action(data: Any, known: Iterable[str] = _READERS, names: Container[str] = ()) -> Action:
+    """An action from its JSON; 422 with what was expected where it is none. names: see `parse_name`."""
     known = tuple(known)
     name = data.get("do") if isinstance(data, dict) else None
     if not isinstance(name, str) or name not in known:
         raise RefusalError(422, f'expected an object whose "do" is one of {", ".join(known)}')
     try:
-        return _READERS[name](data)
+        return _READERS[name](data, lambda given: parse_name(given, names))
     except KeyError as error:
         raise RefusalError(422, f"{name} needs {error.args[0]!r}") from None
     except (TypeError, AttributeError):

@@ -76,13 +76,11 @@ class Server:
         return answer(await self.at_desk(self.desk.nearest, request.path_params["key"]))
 
     async def image(self, request: Request) -> Response:
-        made = await self.aside(self.desk.session.images.thumbnail, request.path_params["key"])
+        made = await self.aside(self.desk.thumbnail, request.path_params["key"])
         return picture(made)
 
     async def base_image(self, request: Request) -> Response:
-        if self.desk.base is None:
-            raise RefusalError(404, "there are no base images at hand")
-        return picture(await self.aside(self.desk.base.thumbnail, request.path_params["row"]))
+        return picture(await self.aside(self.desk.base_thumbnail, request.path_params["row"]))
 
     async def _after(self, request: Request, function: Callable[..., Any], *given: Any) -> Any:
         """What an action did, and the state it led to."""

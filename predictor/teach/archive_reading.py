@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import lzma
+import struct
 import zipfile
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -18,18 +21,23 @@ from predictor.teach.refusal import RefusalError
 from predictor.teach.state import parse_name
 
 LABELS_BYTES = 16 * MB
-_FAULTS = (zipfile.BadZipFile, zipfile.LargeZipFile, NotImplementedError, RuntimeError, EOFError, OSError, ValueError)
+_FAULTS = (
+    zipfile.BadZipFile, zipfile.LargeZipFile, zlib.error, lzma.LZMAError, struct.error, NotImplementedError,
+    RuntimeError, EOFError, OSError, ValueError,
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
 class Listed:
-    """An example that an archive names: in a file of it, or as a row of its classifier. key: the file's sha256."""
+    """An example that an archive names: in a file of it, or as a row of its classifier. key: the file's sha256.
+    category: as it is kept here. theirs: as the archive and its classifier call it."""
 
     category: str
     name: str
     file: str | None = None
     key: str | None = None
     row: int | None = None
+    theirs: str = ""
 
 
 class ArchiveReader:
@@ -41,7 +49,8 @@ class ArchiveReader:
             self._archive = zipfile.ZipFile(path)
         try:
             with _faults():
-                self._entries = {info.filename: info for info in self._archive.infolist() if not info.is_dir()}
+                listed = [info for info in self._archive.infolist() if not info.is_dir()]
+                self._entries = {str(PurePosixPath(info.filename)): info for info in listed}  # ./a//b.jpg is a/b.jpg
             self._check()
             self.network, self.examples = self._labels()
         except BaseException:
@@ -73,7 +82,7 @@ class ArchiveReader:
             raise RefusalError(413, f"the zip unpacks to more than {limits.unpacked_bytes / MB:,.0f} MB")
         for info in entries:
             path = PurePosixPath(info.filename)
-            if path.is_absolute() or ".." in path.parts or "\\" in info.filename or ":" in path.parts[0]:
+            if path.is_absolute() or ".." in path.parts or "\\" in info.filename or ":" in "".join(path.parts[:1]):
                 raise RefusalError(422, "the zip has a name that leads out of it, and is refused as a whole")
             if info.flag_bits & 1:
                 raise RefusalError(422, "the zip is encrypted; send one that is not")
@@ -86,13 +95,18 @@ class ArchiveReader:
             network, listed = about.get("network") or {}, []
             for category in about["categories"]:
                 name = parse_name(category["name"])
-                listed += [_listed(name, one) for one in category["examples"]]
+                listed += [_listed(name, category["name"], one) for one in category["examples"]]
+                if len(listed) > self._limits.examples:
+                    raise RefusalError(413, f"{LABELS} of the zip names more than {self._limits.examples:,} examples")
         except RefusalError:
             raise
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
             raise RefusalError(422, f"{LABELS} of the zip is not as `ppa teach` writes it") from None
         if missing := [one.file for one in listed if one.file is not None and one.file not in self._entries]:
             raise RefusalError(422, f"{LABELS} of the zip names {missing[0]!r}, which it does not hold")
+        named = [one.file for one in listed if one.file is not None]
+        if len(set(named)) < len(named):  # a large file named thousands of times would be unpacked as often
+            raise RefusalError(422, f"{LABELS} of the zip names a file twice; an image is one example")
         return network if isinstance(network, dict) else {}, listed
 
     def _class_folders(self) -> list[Listed]:
@@ -122,8 +136,8 @@ def _faults() -> Iterator[None]:
         raise RefusalError(415, "this is no zip that can be read; is it whole?") from None
 
 
-def _listed(category: str, one: dict[str, Any]) -> Listed:
+def _listed(category: str, theirs: str, one: dict[str, Any]) -> Listed:
     file, row, key = one.get("file"), one.get("row"), one.get("key")
     if (file is None) == (row is None) or not isinstance(file, str | None) or not isinstance(row, int | None):
         raise ValueError("an example is either a file or a row")
-    return Listed(category, str(one.get("name", ""))[:200], file, str(key) if file else None, row)
+    return Listed(category, str(one.get("name", ""))[:200], file, str(key) if file else None, row, theirs)

@@ -4,6 +4,7 @@ thread works at it."""
 from __future__ import annotations
 
 import copy
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from predictor.classifier.classifier import Classifier
 from predictor.classifier.display_names import displays
 from predictor.teach.actions import ASKABLE, Action, Add, Create, Merge, Move, Rename, parse_action
 from predictor.teach.activations import ActivationCache
-from predictor.teach.images import key_of, parse_key, thumbnail
+from predictor.teach.images import key_of, parse_key, row_key, thumbnail
 from predictor.teach.learner import Learner, Network, open_image
 from predictor.teach.limits import Limits
 from predictor.teach.neighbours import BaseImages, find_base_images, nearest_examples
@@ -38,6 +39,7 @@ class Desk:
         self.learner = Learner(session.start, self.activations.get, fits, bool(began.get("beside_known")))
         self.base: BaseImages | None = find_base_images(session.start.about, session.start.base)
         self._seen: dict[str, tuple[Tensor, bytes]] = {}  # key -> activation and thumbnail of what was asked about
+        self._decoding = threading.Semaphore(limits.decodes)
         self._saving = Saving(session.folder / RESULT)
         self._follow()
 
@@ -60,7 +62,7 @@ class Desk:
 
     def add(self, category: str, name: str, data: bytes) -> Json:
         """An image as an example; returns what became of it: added, moved from another category, or there already."""
-        category = parse_name(category)
+        category = parse_name(category, self.session.state.names)
         key = key_of(data)
         before = self.session.state.places.get(key)
         self._require_room(category, key)
@@ -76,7 +78,7 @@ class Desk:
             said = self.session.undo() if kind == "undo" else self.session.redo()
             self._follow()
             return {"said": f"{kind}: {said}"}
-        action = parse_action(data, (*ASKABLE, "undo", "redo"))
+        action = parse_action(data, (*ASKABLE, "undo", "redo"), self.session.state.names)
         if isinstance(action, Create | Move):
             self._require_room(action.category)
         elif isinstance(action, Rename):
@@ -97,6 +99,16 @@ class Desk:
         base = [] if self.base is None else self.base.nearest(activation)
         return {"examples": nearest_examples(activation, self.session.state, rows), "base": base}
 
+    def thumbnail(self, key: str) -> bytes:
+        """Of an example. This and `base_thumbnail` may be called by another thread."""
+        return self.session.images.thumbnail(key, self._decoding)
+
+    def base_thumbnail(self, row: int) -> bytes:
+        if self.base is None:
+            raise RefusalError(404, "there are no base images at hand")
+        with self._decoding:
+            return self.base.thumbnail(row)
+
     def snapshot(self) -> tuple[Classifier, State]:
         """As they are now; another thread may read them while this one goes on."""
         taken = copy.copy(self.learner.classifier)
@@ -109,18 +121,22 @@ class Desk:
 
     def bring_row(self, name: str, row: Tensor) -> Example:
         """An example without an image, of a classifier that was in an archive."""
-        key = key_of(row.numpy().tobytes())
+        key = row_key(row)
         self.activations.put(key, row, is_only_copy=True)
         return Example(key, shown_name(name), has_image=False)
 
-    def merge(self, action: Merge) -> Json:
-        """What an archive brought, in one action."""
+    def require_mergeable(self, action: Merge) -> None:
+        """Refuses what an archive brings where there is no room for it, or the network knows a category itself."""
         for category in action.categories:
             self._require_room(category.name)
         after = action.apply(self.session.state)
         if len(after.places) > self.limits.examples or len(after.categories) > self.limits.categories:
             raise RefusalError(409, f"with this zip the session would have more than {self.limits.examples:,} examples "
                                     f"or {self.limits.categories:,} categories")  # fmt: skip
+
+    def merge(self, action: Merge) -> Json:
+        """What an archive brought, in one action."""
+        self.require_mergeable(action)  # once more: others went on with the session in between
         self._act(action)
         return {"said": action.said}
 
@@ -140,12 +156,14 @@ class Desk:
         if known is not None:
             return known, 0.0
         began = time.perf_counter()
-        image = open_image(data, shown_name(name), self.limits.pixels)
-        activation = self.network.activation(image)
+        with self._decoding:
+            image = open_image(data, shown_name(name), self.limits.pixels)
+            activation, small = self.network.activation(image), thumbnail(image)
+            del image  # large, and no more than a few may be in memory
         took = 1e3 * (time.perf_counter() - began)
         while len(self._seen) >= SEEN:
             del self._seen[next(iter(self._seen))]
-        self._seen[key] = (activation, thumbnail(image))
+        self._seen[key] = (activation, small)
         return activation, took
 
     def _keep(self, key: str, name: str, data: bytes) -> Example:
@@ -163,7 +181,8 @@ class Desk:
 
     def _compute(self, key: str) -> Tensor:
         """Of an example whose kept activation was lost."""
-        return self.network.activation(open_image(self.session.images.read(key), "an example", self.limits.pixels))
+        with self._decoding:
+            return self.network.activation(open_image(self.session.images.read(key), "an example", self.limits.pixels))
 
     def _act(self, action: Action) -> None:
         self.session.act(action)

@@ -6,9 +6,11 @@ import hashlib
 import io
 import os
 import re
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 from PIL import Image
+from torch import Tensor
 
 from actstore.images.decode import decode
 from actstore.storage.atomic_file import write_atomic
@@ -20,6 +22,11 @@ _KEY = re.compile(r"[0-9a-f]{64}")
 
 def key_of(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
+
+
+def row_key(row: Tensor) -> str:
+    """Of an activation (dim,) that no image gives."""
+    return key_of(row.numpy().tobytes())
 
 
 def parse_key(text: str) -> str:
@@ -49,14 +56,13 @@ class ImageFolder:
         except FileNotFoundError:
             raise RefusalError(404, "there is no such image") from None
 
-    def has(self, key: str) -> bool:
-        return self._path(key).exists()
-
-    def thumbnail(self, key: str) -> bytes:
+    def thumbnail(self, key: str, decoding: AbstractContextManager[object]) -> bytes:
+        """decoding: entered where the image has to be decoded again."""
         path = self._thumbnails / f"{parse_key(key)}.webp"
         if path.exists():
             return path.read_bytes()
-        made = thumbnail(decode(self.read(key), "the image"))
+        with decoding:
+            made = thumbnail(decode(self.read(key), "the image"))
         self.keep_thumbnail(key, made)
         return made
 

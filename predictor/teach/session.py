@@ -141,7 +141,7 @@ def _replay(path: Path, entries: list[dict[str, Any]], first: State) -> History:
             if entry.get("do") in ("undo", "redo"):
                 history.undo() if entry["do"] == "undo" else history.redo()
             else:
-                history.act(parse_action(entry))
+                history.act(parse_action(entry, names=history.state.names))
         except RefusalError as error:
             raise DamagedError(f"{path}: line {number:,} does not follow from those before it: {error}") from None
     return history

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Self
@@ -76,10 +76,14 @@ class State:
         return [category.to_json() for category in self.categories]
 
 
-def parse_name(given: Any) -> str:
-    """A category's name as it is kept: one Unicode spelling, no control characters, no spaces around it."""
+def parse_name(given: Any, known: Container[str] = ()) -> str:
+    """A category's name as it is kept: one Unicode spelling, no control characters, no spaces around it.
+
+    known: names of a session, taken as they are: those of the classifier it began with follow no rule."""
     if not isinstance(given, str):
         raise RefusalError(422, f"a category's name must be text, got {type(given).__name__}")
+    if given in known:
+        return given
     name = " ".join(unicodedata.normalize("NFC", given).split())
     if not name:
         raise RefusalError(422, "a category needs a name")

@@ -23,6 +23,7 @@ from predictor.classifier.export_images import export_with_backbone
 from predictor.teach.actions import Merge
 from predictor.teach.archive import network_of, write_archive
 from predictor.teach.archive_reading import ArchiveReader, Listed
+from predictor.teach.images import key_of, row_key
 from predictor.teach.plane import place_points
 from predictor.teach.refusal import RefusalError
 from predictor.teach.responses import answer
@@ -79,32 +80,35 @@ class TakingAway:
 
     async def bring(self, request: Request, bodies: Bodies) -> Response:
         """A zip of a session, or of class folders: image by image, so that questions are answered in between."""
-        path = self._scratch("import.zip")
-        try:
-            with path.open("wb") as file:
-                await bodies.file(request, self._desk.limits.archive_bytes, file)
-            reader = await self._aside(ArchiveReader, path, self._desk.limits)
+        async with bodies.turn():
+            path = self._scratch("import.zip")
             try:
-                action = Merge(await self._categories(reader))
+                with path.open("wb") as file:
+                    await bodies.file(request, self._desk.limits.archive_bytes, file)
+                reader = await self._aside(ArchiveReader, path, self._desk.limits)
+                try:
+                    action = await self._read(reader)
+                finally:
+                    reader.close()
+                asked = request.query_params.get("asked")
+                done = await self._at_desk(lambda: {**self._desk.merge(action), "state": self._desk.describe(asked)})
+                return answer(done)
             finally:
-                reader.close()
-            asked = request.query_params.get("asked")
-            done = await self._at_desk(lambda: {**self._desk.merge(action), "state": self._desk.describe(asked)})
-            return answer(done)
-        finally:
-            path.unlink(missing_ok=True)
+                path.unlink(missing_ok=True)
 
-    async def _categories(self, reader: ArchiveReader) -> tuple[Category, ...]:
+    async def _read(self, reader: ArchiveReader) -> Merge:
         rows = await self._aside(self._rows, reader) if any(one.row is not None for one in reader.examples) else {}
-        found: dict[str, list[Example]] = {}
+        keys = [await self._aside(_key, reader, rows, one) for one in reader.examples]
+        planned = [Example(key, one.name) for key, one in zip(keys, reader.examples, strict=True)]
+        await self._at_desk(self._desk.require_mergeable, _merge(reader, planned))  # before any image is kept
+        found: list[Example] = []
         for listed in reader.examples:
             if listed.file is not None:
                 data = await self._aside(reader.image, listed)
-                example = await self._at_desk(self._desk.bring, listed.name or listed.file, data)
+                found.append(await self._at_desk(self._desk.bring, listed.name or listed.file, data))
             else:
-                example = await self._at_desk(self._desk.bring_row, listed.name, _row(rows, listed))
-            found.setdefault(listed.category, []).append(example)
-        return tuple(Category(name, tuple(examples)) for name, examples in found.items())
+                found.append(await self._at_desk(self._desk.bring_row, listed.name, _row(rows, listed)))
+        return _merge(reader, found)
 
     def _rows(self, reader: ArchiveReader) -> dict[str, Any]:
         """Examples without an image are of one network alone: that of the classifier beside them."""
@@ -126,8 +130,23 @@ class TakingAway:
         return Path(path)
 
 
+def _merge(reader: ArchiveReader, examples: list[Example]) -> Merge:
+    """examples: one for each that the zip names, in its order."""
+    found: dict[str, list[Example]] = {}
+    for listed, example in zip(reader.examples, examples, strict=True):
+        found.setdefault(listed.category, []).append(example)
+    return Merge(tuple(Category(name, tuple(some)) for name, some in found.items()))
+
+
+def _key(reader: ArchiveReader, rows: dict[str, Any], listed: Listed) -> str:
+    """Of an example that a zip names, as it will be kept."""
+    if listed.file is None:
+        return row_key(_row(rows, listed))
+    return listed.key or key_of(reader.image(listed))
+
+
 def _row(rows: dict[str, Any], listed: Listed) -> Any:
-    known = rows.get(listed.category, ())
+    known = rows.get(listed.theirs, ())
     if listed.row is None or not 0 <= listed.row < len(known):
         raise RefusalError(422, f"the zip names an example of {listed.category!r} that its classifier does not hold")
     return known[listed.row].clone()

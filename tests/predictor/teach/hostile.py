@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 import json
 import struct
@@ -91,6 +92,19 @@ def lying() -> bytes:
     return bytes(data)
 
 
+def named_twice() -> bytes:
+    data = picture()
+    example = {"file": "cat/a.png", "key": hashlib.sha256(data).hexdigest()}
+    return archive(("cat/a.png", data), labels={"categories": [{"name": "cat", "examples": [example] * 2}]})
+
+
+def damaged() -> bytes:
+    """Data that no deflate makes, in a zip whose names and sizes are in order."""
+    data = bytearray(archive(("cat/a.png", picture())))
+    data[30 + len("cat/a.png")] = 0xFF
+    return bytes(data)
+
+
 REQUESTS = [
     Hostile("no token", 401, headers={"Authorization": None}),
     Hostile("a wrong token", 401, headers={"Authorization": "Bearer " + "x" * 32}),
@@ -173,6 +187,15 @@ REQUESTS = [
     post("a decompression bomb in a zip", 413, BRING, lambda: archive(("cat/a.png", bomb()))),
     post("a zip that lies about sizes", 415, BRING, lying),
     post("a zip of very many files", 413, BRING, lambda: archive(*((f"cat/{one}.png", b"x") for one in range(40)))),
+    post("a zip whose labels name very many examples", 413, BRING, lambda: archive(labels={
+        "categories": [{"name": "cat", "examples": [{"row": 0}] * 40}]})),
+    post("a zip whose labels name a file twice", 422, BRING, named_twice),
+    post("a zip of more examples than there is room for", 409, BRING,
+         lambda: archive(*((f"cat/{one}.png", picture()) for one in range(31)))),
+    post("a zip of a category that the network knows", 409, BRING,
+         lambda: archive(("cat/a.png", picture()), ("U+00F1/a.png", picture()))),
+    post("a zip with damaged data", 415, BRING, damaged),
+    post("a zip with a dot for a name", 422, BRING, lambda: archive((".", b"hello"))),
     post("an encrypted zip", 422, BRING, encrypted),
     post("a zip of nothing", 422, BRING, lambda: archive(("readme.txt", b"hello"))),
     post("a zip whose labels are no JSON", 422, BRING, lambda: archive(labels=b"{")),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import json
 import shutil
@@ -17,7 +18,11 @@ from PIL import Image
 
 from cli.ppa import main
 from predictor.classifier.classifier_file import load_classifier
+from predictor.teach.bodies import Bodies
 from predictor.teach.images import key_of
+from predictor.teach.limits import Limits
+from predictor.teach.refusal import RefusalError
+from predictor.teach.taking_away import TakingAway
 from tests.teach_server import TeachServer
 
 
@@ -140,6 +145,22 @@ def test_a_zip_of_class_folders_is_read(tmp_path: Path, server: TeachServer, gly
     assert names(server.act(do="undo")) == {}
 
 
+def test_names_in_a_zip_may_have_dots_and_double_strokes(server: TeachServer, glyphs: list[list[Path]]) -> None:
+    made = io.BytesIO()
+    with zipfile.ZipFile(made, "w") as archive:
+        archive.write(glyphs[3][0], "a.png")
+        for name, file in (("./drei/1.png", glyphs[3][0]), ("vier//1.png", glyphs[4][0])):
+            archive.writestr(zipfile.ZipInfo(name), file.read_bytes())
+    assert names(server.bring(made.getvalue())["state"]) == {"drei": 1, "vier": 1}
+    assert names(server.act(do="undo")) == {}
+
+
+def test_a_zip_waits_for_its_turn_as_images_do() -> None:
+    away = TakingAway(*[None] * 3)  # type: ignore[arg-type]
+    with pytest.raises(RefusalError, match="too many images at once"):
+        asyncio.run(away.bring(None, Bodies(Limits(waiting=0))))  # type: ignore[arg-type]
+
+
 def test_thumbnails_are_small_images_of_our_own(server: TeachServer, glyphs: list[list[Path]]) -> None:
     photo = io.BytesIO()
     Image.effect_noise((1200, 800), 90).convert("RGB").save(photo, "JPEG")
@@ -198,6 +219,33 @@ def test_what_a_classifier_learnt_before_can_be_moved_and_taken_away(
         other.kill()
     with other:
         assert_same(asked(other, glyphs[0][1]), answers)
+
+
+def test_categories_of_a_classifier_can_be_changed_whatever_they_are_called(
+    tmp_path: Path, start_file: Path, glyphs: list[list[Path]]
+) -> None:
+    from predictor.classifier.classifier_file import save_classifier
+
+    taught = load_classifier(start_file)
+    rows = torch.rand(4, taught.dim, generator=torch.Generator().manual_seed(0))
+    given = ["two  spaces", "cafe\u0301", "x" * 90]
+    taught.adapt_all({name: rows[place : place + 1] for place, name in enumerate(given)})
+    save_classifier(tmp_path / "taught.safetensors", taught)
+    with TeachServer(tmp_path / "s", "--classifier", tmp_path / "taught.safetensors") as server:
+        for place, name in enumerate(given):
+            server.add(name, glyphs[place][0].read_bytes())
+        assert names(server.state()) == dict.fromkeys(given, 2)
+        server.act(do="move", keys=[key_of(glyphs[0][0].read_bytes())], category=given[1])
+        server.act(do="rename", category=given[2], to="short")
+        expected = {given[0]: 1, given[1]: 3, "short": 2}
+        assert names(server.state()) == expected
+        taken = server.get("/api/export/session.zip")
+        server.kill()
+    with server:
+        assert names(server.state()) == expected
+        assert names(server.act(do="delete", category=given[1])) == {given[0]: 1, "short": 2}
+    with TeachServer(tmp_path / "other", "--classifier", start_file) as other:
+        assert names(other.bring(taken)["state"]) == {"two spaces": 1, "caf\u00e9": 3, "short": 2}
 
 
 def test_a_server_for_other_machines_knows_its_own_names_alone(tmp_path: Path, start_file: Path) -> None:
