@@ -52,9 +52,11 @@ def without_fitted_rows(task: AllWayTask, fits: Sequence[Constant | Calibration]
     """The task without the rows that these constants were fitted on, for all methods alike, and a line that says so."""
     from predictor.protocol.stand_ins import HeldOut
 
-    share = max((one.held_out for one in fits if one.held_out_of == task.test.content), default=0.0)
-    if not share:
+    # what an earlier content of the split held are its first rows
+    rows_then = {task.test.content: len(task.test)} | {content: count for count, content in task.test.committed.history}
+    used = {(one.held_out, rows_then[one.held_out_of]) for one in fits if one.held_out_of in rows_then}
+    rows = sorted({row for share, first in used for row in HeldOut(task.test, share, first).rows(task.base).tolist()})
+    if not rows:
         return task, None
-    rows = HeldOut(task.test, share).rows(task.base)
     said = f"constants were fitted on {len(rows):,} rows of the base in {task.test.name}: no method is tested on those"
-    return replace(task, without=tuple(rows.tolist())), said
+    return replace(task, without=tuple(rows)), said

@@ -128,7 +128,7 @@ def evaluate(
         rows_of_head = read_own(head, categories, train)
         fitted = [] if novel_bias is not None else fit_own(rows_of_head, opened, train, categories, counts, seed)
         own = OwnHead(rows_of_head, fitted)
-    fits = [] if novel_bias is not None else [*calibrations_of(trained, methods, runs), *(own.fits if own else [])]
+    fits = [*calibrations_of(trained, methods, runs), *(own.fits if own else [])]
     task, left_out = without_fitted_rows(all_way_task(train, test, categories), fits)
     if trained or methods != "nn":  # nearest neighbours alone need no means
         say_means_are_computed(train)

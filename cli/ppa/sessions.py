@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,8 +24,7 @@ from cli.progress import progress
 
 if TYPE_CHECKING:
     from actstore.storage.place import Place
-    from predictor.protocol.evaluation import AllWayTask
-    from predictor.protocol.method import Method
+    from cli.ppa.evaluate import Contestant
     from predictor.protocol.sessions import SessionResult
 
 
@@ -92,7 +92,8 @@ def sessions(
     train, test = opened[train_split], require_test_split(opened, train_split, test_split)
     trained = [load_phi(path) for path in phis]
     categories = agreed_categories(trained, split_file, train)
-    if seen := trained_on_novel(train, categories):
+    added = replace(categories, validation=())  # sessions add no validation category: those may be known
+    if seen := trained_on_novel(train, added):
         raise InvalidInputError(
             f"the backbone of {store} was trained on {len(seen):,} of the {len(categories.novel):,} categories that "
             f"sessions add, such as {seen[0]!r}; train one on the base alone with `ppa pretrain --split-file`"
@@ -100,13 +101,13 @@ def sessions(
     fits = calibrations_of(trained, methods, runs)
     task, left_out = without_fitted_rows(all_way_task(train, test, categories), fits)
     say_means_are_computed(train)
-    contestants = shifted_too([method for method, _ in baselines(methods, task, categories, head, runs, seed)], shots)
-    contestants += [method for method, _ in predictors(trained, task, "mean", None)]
+    contestants = shifted_too(baselines(methods, task, categories, head, runs, seed), shots)
+    contestants += predictors(trained, task, "mean", None)
     if not contestants:
         raise click.UsageError("nothing to measure: name a run with --phi, or baselines with --methods")
-    warning = "\n".join(filter(None, (seen_novel(train, categories), left_out))) or None
+    warning = "\n".join(filter(None, (seen_novel(train, added), left_out))) or None
     backbone = str(train.spec.provenance.get("backbone") or "not known")
-    rows = session_rows(measure(contestants, task, way, shots, draws, seed), way, shots, backbone, warning)
+    rows = session_rows(measure(contestants, way, shots, draws, seed), way, shots, backbone, warning)
     text = to_markdown(rows, warning)
     if out is not None:
         written = {".md": text, ".csv": to_csv(rows)}.get(out.suffix) or json.dumps(rows, indent=1)
@@ -119,19 +120,21 @@ def sessions(
     emit(rows, as_json, lambda: text)
 
 
-def shifted_too(methods: list[Method], shots: int) -> list[Method]:
-    """Each method, and once more with its constant where it has one."""
+def shifted_too(contestants: list[Contestant], shots: int) -> list[Contestant]:
+    """Each method, and once more with its constant where it has one; with the task on the store that it reads."""
     from predictor.protocol.method import Separable
     from predictor.protocol.sessions import Shifted
 
-    pairs = [(one, Shifted(one, shots)) if isinstance(one, Separable) and one.constants else (one,) for one in methods]
-    return [one for pair in pairs for one in pair]
+    found: list[Contestant] = []
+    for method, task in contestants:
+        found.append((method, task))
+        if isinstance(method, Separable) and method.constants:
+            found.append((Shifted(method, shots), task))
+    return found
 
 
-def measure(
-    contestants: list[Method], task: AllWayTask, way: int, shots: int, draws: int, seed: int
-) -> list[SessionResult]:
+def measure(contestants: list[Contestant], way: int, shots: int, draws: int, seed: int) -> list[SessionResult]:
     from predictor.protocol.sessions import run_sessions
 
     with progress("sessions", len(contestants) * draws, "draws") as bar:
-        return [run_sessions(method, task, way, shots, draws, seed, bar.update) for method in contestants]
+        return [run_sessions(method, task, way, shots, draws, seed, bar.update) for method, task in contestants]

@@ -213,10 +213,17 @@ def rows_of(split: Split, names: Sequence[str], most: int | None = None) -> tupl
     parts = [index.rows(index.position(name)) for name in names]
     rows = np.concatenate([*parts, np.empty(0, np.int64)])
     targets = np.repeat(np.arange(len(names)), [len(part) for part in parts])
-    if most is not None and len(rows) > most:
-        kept = np.sort(generator(0, 0).choice(len(rows), most, replace=False))
-        rows, targets = rows[kept], targets[kept]
-    return rows, targets
+    return (rows, targets) if most is None else at_most(rows, targets, most)
+
+
+def at_most(
+    rows: NDArray[np.int64], targets: NDArray[np.int64], most: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """A random sample of so many, in their order: the first ones would be of the first categories alone."""
+    if len(rows) <= most:
+        return rows, targets
+    kept = np.sort(generator(0, 0).choice(len(rows), most, replace=False))
+    return rows[kept], targets[kept]
 
 
 def take_float(split: Split, rows: NDArray[Any]) -> Tensor:

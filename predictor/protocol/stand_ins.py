@@ -22,7 +22,7 @@ from actstore.errors import InvalidInputError
 from actstore.split import Split
 from actstore.streams.sampling import STAND_INS, Stream, draw_support, generator
 from predictor.protocol.category_split import CategorySplit
-from predictor.protocol.evaluation import class_means, is_signed, rows_of, take_float
+from predictor.protocol.evaluation import at_most, class_means, is_signed, rows_of, take_float
 from predictor.protocol.method import Separable, Support
 from predictor.protocol.outcome import BaseSide, Outcome, Queries
 
@@ -36,15 +36,18 @@ Rows = NDArray[np.int64]
 @dataclass(frozen=True)
 class HeldOut:
     """Rows of base categories that the network was not trained on: a share of each, of a split which is tested on.
-    Whoever fits on them leaves them out of the test."""
+    Whoever fits on them leaves them out of the test. first: of so many rows, those that the split had before an append;
+    None: of all."""
 
     split: Split
     share: float = HELD_OUT_SHARE
+    first: int | None = None
 
     def of_class(self, name: str) -> Rows:
         index = self.split.class_index
         label = index.position(name)
         rows = index.rows(label)
+        rows = rows if self.first is None else rows[rows < self.first]
         order = generator(0, label, Stream.UNTESTED_ROWS).permutation(len(rows))
         return np.sort(rows[order[: round(self.share * len(rows))]])
 
@@ -135,7 +138,6 @@ def _task(
     else:
         base_split = held_out.split
         base_rows, base_targets = _joined([held_out.of_class(name) for name in others])
-        base_rows, base_targets = base_rows[:MOST_QUERIES], base_targets[:MOST_QUERIES]
     if held_out is None or categories.validation:  # of validation categories no row was trained on
         split, shown, rows, targets = train, *_from_train(train, stand_ins, most_shots, seed, number)
     else:
@@ -172,8 +174,9 @@ def _from_held_out(
 
 
 def _joined(groups: Sequence[Rows]) -> tuple[Rows, Rows]:
+    """Rows to ask about, of all groups, and for each the number of its group."""
     targets = np.repeat(np.arange(len(groups)), [len(group) for group in groups])
-    return np.concatenate([*groups, np.empty(0, np.int64)]), targets
+    return at_most(np.concatenate([*groups, np.empty(0, np.int64)]), targets, MOST_QUERIES)
 
 
 def _unlearning(

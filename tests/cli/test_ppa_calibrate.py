@@ -78,6 +78,9 @@ def test_baselines_are_calibrated_by_the_same_procedure(here: Path, ppa: Run, ma
         assert shifted["against"] == "phi2, calibrated"
     assert by_name["phi2, calibrated", "100%"]["against"] is None
     assert "28 rows of the base in val: no method is tested on those" in rows[0]["warning"]  # 4 of each of 7
+    by_hand = json.loads(ppa(*arguments, "--draws", 3, "--novel-bias", 1, "--json").stdout)
+    assert "Nearest class mean, calibrated" in {row["method"] for row in by_hand}
+    assert "28 rows of the base in val" in by_hand[0]["warning"]
     gap = by_name["Nearest class mean", "100%"]["ausuc_difference"]
     means = [by_name[name, "100%"]["ausuc"] for name in ("Nearest class mean", "phi2, calibrated")]
     assert gap == pytest.approx(means[0] - means[1], abs=0.02)
@@ -86,6 +89,26 @@ def test_baselines_are_calibrated_by_the_same_procedure(here: Path, ppa: Run, ma
     assert "constant a: fitted on 3 tasks of base categories as stand-ins" in text
     ran = json.loads(ppa("sessions", *given, "--way", 2, "--shots", 2, "--draws", 2, "--json").stdout)
     assert [row["method"] for row in ran] == ["Nearest class mean", "Nearest class mean, calibrated"]
+
+
+def test_rows_that_were_fitted_on_are_known_after_an_append(here: Path, make_activations: Any) -> None:
+    from cli.ppa.constants import without_fitted_rows
+    from predictor.protocol.constant import Constant
+    from predictor.protocol.evaluation import AllWayTask
+    from predictor.protocol.stand_ins import HeldOut
+
+    splits = {"train": make_activations(12, 0), "val": make_activations(20, 1)}
+    store = actstore.from_arrays(Path("y.zarr"), splits, classes=[f"c{number}" for number in range(10)])
+    base, before = tuple(store.classes[:7]), store["val"]
+    fit = Constant("nn", "1%", 1, 0.5, 50, 40, "", store["train"].content, base, 0.2, before.content)
+    with store.writer("val") as writer:
+        writer.append(*make_activations(20, 2))
+    after = actstore.open("y.zarr")["val"]
+    assert (len(after), after.content == before.content) == (400, False)
+    task, said = without_fitted_rows(AllWayTask(store["train"], after, base, tuple(store.classes[7:])), [fit])
+    assert set(task.without) == set(HeldOut(before, 0.2).rows(base).tolist())
+    assert said is not None
+    assert "28 rows of the base in val" in said
 
 
 def test_a_classifier_is_set_as_fitted_for_its_examples(here: Path, ppa: Run, classifier: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import importlib
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -66,6 +67,28 @@ def test_a_network_that_saw_a_category_of_a_session_is_refused(here: Path, ppa: 
     store.add_provenance(trained_classes=["c0", "c8", "c9"])
     refused = ppa("sessions", "--store", "seen.zarr", *FAST, code=1)
     assert "was trained on 2 of the 3 categories that sessions add, such as 'c8'" in refused.stderr
+    names = [f"c{number}" for number in range(10)]
+    Path("validated.json").write_text(json.dumps({"base": names[:6], "validation": names[8:], "novel": names[6:8]}))
+    shown = ppa("sessions", "--store", "seen.zarr", "--split-file", "validated.json", *FAST)
+    assert "trained on" not in shown.output
+
+
+def test_a_method_is_measured_on_the_activations_that_it_reads(
+    here: Path, ppa: Run, make_activations: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from baselines.class_mean import ClassMean
+    from predictor.protocol.evaluation import all_way_task
+
+    splits = {"train": make_activations(12, 0, dim=8), "val": make_activations(4, 1, dim=8)}
+    own = actstore.from_arrays(Path("own.zarr"), splits, classes=[f"c{number}" for number in range(10)])
+
+    def of_its_own_store(names: str, task: Any, categories: Any, *_: Any) -> list[Any]:
+        method = ClassMean(own["train"], categories.base)
+        return [(method, all_way_task(own["train"], own["val"], categories))]
+
+    monkeypatch.setattr(importlib.import_module("cli.ppa.sessions"), "baselines", of_its_own_store)
+    (row,) = json.loads(ppa("sessions", "--store", "x.zarr", *FAST, "--json").stdout)
+    assert row["accuracy"][0] > 50
 
 
 @pytest.mark.parametrize(

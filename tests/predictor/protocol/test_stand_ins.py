@@ -61,6 +61,17 @@ def test_no_row_that_is_asked_about_was_trained_on_or_shown(tmp_path: Path) -> N
         assert not asked & {tuple(row) for row in task.examples.flatten(0, 1).tolist()}
 
 
+def test_a_limit_on_the_queries_leaves_out_no_category(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("predictor.protocol.stand_ins.MOST_QUERIES", 40)
+    store = make_store(tmp_path / "x.zarr", 20, 8)
+    held = HeldOut(store["val"], 0.5)  # 10 rows of each class
+    (task,) = stand_in_tasks(store["train"], split_of(store, 10), 2, held_out=held, tasks=1)
+    assert (len(task.base), len(task.stand_ins)) == (5, 5)
+    for targets in (task.queries.base_targets, task.queries.novel_targets):
+        assert len(targets) == 40
+        assert len(targets.unique()) == 5
+
+
 def test_held_out_rows_that_are_too_few_are_not_used(tmp_path: Path) -> None:
     store = make_store(tmp_path / "x.zarr", 6, 8)
     split, held = split_of(store, 4), HeldOut(store["val"], 0.2)  # 4 rows of each class
