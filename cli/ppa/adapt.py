@@ -144,7 +144,7 @@ def learn(
     beginning: Beginning, examples: dict[str, Tensor], extend: bool, aggregate: str | None, novel_bias: float | None
 ) -> None:
     """Add the categories; bias and aggregate by hand, else as it was calibrated, else as they are."""
-    from predictor.classifier.photo_start import bias_beside_known
+    from predictor.classifier.photo_start import bias_beside_known, choose_bias
     from predictor.phi.calibration import choose_for
 
     learner = beginning.classifier
@@ -154,7 +154,7 @@ def learn(
     chosen = aggregate or (fit.aggregate if fit else learner.aggregate)
     learner.calibrate(fit.novel_bias if fit else learner.novel_bias, "mean" if chosen == "mean" else "max")
     if novel_bias is not None:
-        learner.calibrate(novel_bias)
+        choose_bias(learner, novel_bias)
     elif beginning.beside_known:
         learner.calibrate(bias_beside_known(learner))
     _ = learner.rows  # predicted here, so that the time says what learning costs
@@ -163,12 +163,13 @@ def learn(
 def keep_base(beginning: Beginning, loss: float) -> dict[str, Any]:
     """Set the constant within the budget; returns what it costs beside the one that was there."""
     from predictor.classifier.base_rows import fit_budget, measure_base
+    from predictor.classifier.photo_start import choose_bias
 
     learner = beginning.classifier
     assert beginning.base_rows is not None
     rows = beginning.base_rows()
     before, kept = measure_base(learner, rows), fit_budget(learner, rows, loss)
-    learner.calibrate(kept.novel_bias)
+    choose_bias(learner, kept.novel_bias)
     return {"base_top1_alone": kept.alone, "base_top1": kept.beside, "base_rows": len(rows.targets),
             "without_budget": {"novel_bias": before.novel_bias, "base_top1": before.beside}}  # fmt: skip
 

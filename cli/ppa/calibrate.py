@@ -195,9 +195,10 @@ def head_weights(head: Path | None, base: tuple[str, ...], rows: Split) -> Tenso
 
 def set_by_hand(path: Path, novel_bias: float, aggregate: str | None, as_json: bool) -> None:
     from predictor.classifier.classifier_file import load_classifier, save_classifier
+    from predictor.classifier.photo_start import choose_bias
 
     opened = load_classifier(path)
-    opened.calibrate(novel_bias, "mean" if aggregate == "mean" else "max" if aggregate == "max" else None)
+    choose_bias(opened, novel_bias, "mean" if aggregate == "mean" else "max" if aggregate == "max" else None)
     save_classifier(path, opened)
     result = {"classifier": str(path), "novel_bias": opened.novel_bias, "aggregate": opened.aggregate}
     emit(result, as_json, lambda: f"{path}: novel bias {opened.novel_bias:g}, aggregate {opened.aggregate}")
@@ -217,10 +218,11 @@ def open_classifier(path: Path, trained: TrainedPhi) -> Classifier:
 
 def set_fitted(path: Path, opened: Classifier, fits: list[Calibration]) -> None:
     from predictor.classifier.classifier_file import save_classifier
+    from predictor.classifier.photo_start import choose_bias
     from predictor.phi.calibration import choose_for
 
     chosen = choose_for(fits, opened.typical_shots())
-    opened.calibrate(chosen.novel_bias, chosen.aggregate)
+    choose_bias(opened, chosen.novel_bias, chosen.aggregate)
     save_classifier(path, opened)
 
 

@@ -13,6 +13,7 @@ import click
 from cli.options import STORE, find_store
 from cli.ppa.own_classifier import fit_own
 from cli.ppa.recognition import choose_categories, find_test_split, say_means_are_computed
+from cli.ppa.support import require_network
 
 if TYPE_CHECKING:
     from actstore import Split
@@ -154,18 +155,22 @@ def _again(made: Classifier, start: Start) -> Beginning:
     """A classifier that is there already; the store of its base is where it was, or --store names it."""
     from actstore.storage.place import parse_place
     from predictor.classifier.base_rows import BaseRows
+    from predictor.classifier.photo_start import BESIDE_KNOWN
 
+    beside_known = bool(made.about.get(BESIDE_KNOWN))
     named = start.store if start.store is not None else made.about.get("store")
     if not made.base or named is None or not parse_place(named).exists():
-        return Beginning(made)
+        return Beginning(made, beside_known=beside_known)
 
     def read() -> BaseRows:
         import actstore
 
         store = actstore.open(named)
-        return BaseRows.of(find_test_split(store, start.train_split, None) or store[start.train_split], made.base)
+        rows = find_test_split(store, start.train_split, None) or store[start.train_split]
+        require_network(made.about.get("network", {}), rows)  # another store may lie there by now
+        return BaseRows.of(rows, made.base)
 
-    return Beginning(made, base_rows=read)
+    return Beginning(made, base_rows=read, beside_known=beside_known)
 
 
 def store_of(trained: TrainedPhi) -> Place:

@@ -142,6 +142,19 @@ def support_from_images(
     return found
 
 
+def require_network(record: Mapping[str, Any], split: Split) -> None:
+    """Rows must be of the network that a classifier names."""
+    from actstore.errors import InvalidInputError
+
+    theirs = split.spec.provenance
+    ours, other = record.get("weights_sha256"), theirs.get("weights_sha256")
+    if ours and other and ours != other:
+        raise InvalidInputError(
+            f"{split.store_path} holds activations of another network ({theirs.get('backbone')}) than the "
+            f"classifier's ({record.get('backbone')}); give rows of that one"
+        )
+
+
 def read_rows(
     record: Mapping[str, Any], store: Place, split: str | None, classes: Sequence[str], path_glob: str | None,
     rows: str | None,
@@ -151,15 +164,9 @@ def read_rows(
     Where the store or the classifier does not say which network it is from, only the dim can tell them apart.
     """
     from actstore.compute.tensors import borrow
-    from actstore.errors import InvalidInputError
 
     opened = open_split(store, split)
-    ours, theirs = record.get("weights_sha256"), opened.spec.provenance.get("weights_sha256")
-    if ours and theirs and ours != theirs:
-        raise InvalidInputError(
-            f"{store} holds activations of another network ({opened.spec.provenance.get('backbone')}) than the "
-            f"classifier's ({record.get('backbone')}); give rows of that one"
-        )
+    require_network(record, opened)
     chosen = opened.query(classes=list(classes) or None, path_glob=path_glob, rows=rows)
     return opened, chosen, borrow(opened.take(chosen)).float()
 

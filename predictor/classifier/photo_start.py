@@ -13,7 +13,10 @@ from actstore.backbones.loading import Backbone
 from predictor.classifier.classifier import Classifier
 from predictor.classifier.held_out import leave_one_out
 from predictor.classifier.unknown import PHOTOS, PHOTOS_KNOWN, Unknown
+from predictor.phi.recogniser import Aggregate
 from predictor.protocol.head import head_of
+
+BESIDE_KNOWN = "beside_known"  # in a classifier's `about`, until a constant is chosen by hand
 
 
 def classifier_alone(backbone: Backbone, about: Mapping[str, Any]) -> Classifier:
@@ -22,16 +25,23 @@ def classifier_alone(backbone: Backbone, about: Mapping[str, Any]) -> Classifier
 
 
 def classifier_beside_known(backbone: Backbone, about: Mapping[str, Any]) -> Classifier:
-    """It knows what the network was trained on, and scores what it is taught beside that."""
+    """It knows what the network was trained on, and scores what it is taught beside that. Its file says so: with
+    all that it learns later the constant is fitted anew."""
     head = head_of(backbone)
     names = head.classes or tuple(f"known {row}" for row in range(len(head.weight)))
-    return Classifier.from_head(head, names, about=about, unknown=Unknown(PHOTOS, PHOTOS_KNOWN))
+    return Classifier.from_head(head, names, about={**about, BESIDE_KNOWN: True}, unknown=Unknown(PHOTOS, PHOTOS_KNOWN))
 
 
 # Of the taught categories' own images, so many are to win against what the network knows. On mini-ImageNet's photos
 # through efficientnet-lite0 the constant with the best harmonic mean let 84 to 97% win (2, 5 and 16 categories of 1 and
 # 5 examples beside 984 known ones).
 WINNING = 0.9
+
+
+def choose_bias(classifier: Classifier, novel_bias: float, aggregate: Aggregate | None = None) -> None:
+    """Set a constant that a user chose: what is learnt later leaves it as it is."""
+    classifier.calibrate(novel_bias, aggregate)
+    classifier.about.pop(BESIDE_KNOWN, None)
 
 
 @torch.no_grad()

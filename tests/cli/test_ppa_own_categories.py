@@ -13,6 +13,7 @@ import torch
 
 import actstore
 from predictor.classifier.classifier_file import load_classifier
+from predictor.classifier.photo_start import bias_beside_known
 
 Run = Callable[..., Any]
 ROWS = ("--support-store", "x.zarr", "--rows", "85:110")  # 11 of c7, 12 of c8, 2 of c9
@@ -43,6 +44,8 @@ def photos(here: Path) -> Path:
 
 
 def test_from_a_network_alone(here: Path, ppa: Run, photos: Path) -> None:
+    from PIL import Image
+
     from actstore.backbones.loading import load_backbone
     from actstore.backbones.weights import save_weights
 
@@ -65,6 +68,17 @@ def test_from_a_network_alone(here: Path, ppa: Run, photos: Path) -> None:
     beside = load_classifier(Path("known.safetensors"))
     assert len(beside.base) == len(beside.base_parameters) > 0
     assert beside.categories[-2:] == ("blue", "red")
+    (here / "more" / "grey").mkdir(parents=True)
+    for number in range(3):
+        Image.new("RGB", (40, 40), (90 + 20 * number,) * 3).save(here / "more" / "grey" / f"{number}.png")
+    add = ("adapt", "--classifier", "known.safetensors", "--weights", "small.safetensors", "--support", here / "more")
+    ppa(*add, "--out", "added.safetensors")
+    added = load_classifier(Path("added.safetensors"))
+    assert added.novel_bias == pytest.approx(bias_beside_known(added))  # fitted anew with what was added
+    assert added.novel_bias != pytest.approx(beside.novel_bias)
+    ppa("calibrate", "--classifier", "known.safetensors", "--novel-bias", 0.5)
+    ppa(*add, "--out", "by-hand.safetensors")
+    assert load_classifier(Path("by-hand.safetensors")).novel_bias == 0.5
     more = ("--classifier", "known.safetensors", "--support", photos, "--max-base-loss", "2%", "--extend")
     assert "needs rows of the base categories" in ppa("adapt", *more, code=2).stderr
 
