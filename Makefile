@@ -3,7 +3,6 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.installed
-BOTH_CORES := -n 2 --dist loadfile  # files in turn on two processes: fixtures of a module are made once
 
 .PHONY: demo test numeric check bench gpu results clean
 
@@ -11,7 +10,7 @@ demo: $(READY)  ## backbone, store, phi, baselines, tables, figures, report, on 
 	$(BIN)/ppa demo
 
 test: $(READY)  ## the test suite
-	$(BIN)/python -m pytest $(BOTH_CORES)
+	$(BIN)/python -m pytest
 
 numeric: $(READY)  ## tests that compare floating-point results, under every instruction set here, one and two threads
 	.ci/numeric
@@ -20,7 +19,7 @@ check: $(READY)  ## lint, types, tests
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/python -m pytest $(BOTH_CORES)
+	$(BIN)/python -m pytest
 
 bench: $(READY)  ## the figures of the README; needs about 60 GB of disk and two hours
 	$(BIN)/python -m pip install -q -c constraints.txt -e '.[bench]'

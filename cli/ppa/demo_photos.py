@@ -67,7 +67,8 @@ def list_photos(photos: Path, out: Path) -> dict[str, list[ImageItem]]:
     classifiers = [(f"classifier-{shots}.safetensors", kinds.OWN_CLASSIFIER) for shots in SHOTS]
     pages = [("sheet.html", kinds.SHEET), ("report.html", kinds.SHEET)]
     claim_folder(out, [("steps.json", kinds.STEPS), ("photos.csv", kinds.PHOTO_LIST), *classifiers, *pages])
-    found = list_support(photos)
+    # a store takes no `..` in an id; what lies below the folder stays as it is, see `_absolute`
+    found = list_support(photos.resolve() if ".." in photos.parts else photos)
     if len(found) < 2 or max(len(images) for images in found.values()) < 2:
         what = (
             f"{len(found)} categor{'y' if len(found) == 1 else 'ies'}, at most {max(map(len, found.values()))} images"

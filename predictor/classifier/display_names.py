@@ -18,6 +18,7 @@ from predictor.classifier.classifier import Classifier
 
 KEY = "display"
 _WNID, _GLYPH = re.compile(r"n\d{8}"), re.compile(r"U\+([0-9A-F]{4,6})")
+_CODE = re.compile(r"(?:n\d{8}|U\+[0-9A-F]{4,6})([ \t])")
 
 
 def known_display(name: str) -> str:
@@ -90,7 +91,9 @@ def _from_lines(path: Path, text: str) -> dict[str, str]:
     for number, line in enumerate(text.splitlines(), 1):
         if not line.strip():
             continue
-        mark = next((mark for mark in ("\t", ",", " ") if mark in line.strip()), None)
+        is_code = _CODE.match(line.strip())  # what follows may have commas: 'n01440764 tench, Tinca tinca'
+        marks = (is_code[1],) if is_code else ("\t", ",", " ")
+        mark = next((mark for mark in marks if mark in line.strip()), None)
         name, _, shown = line.strip().partition(mark or "\n")
         if mark is None or not shown.strip() or name in found:
             why = "is there twice" if name in found else "has no display name"

@@ -57,6 +57,22 @@ def test_everything_and_again(photos: Path, ppa: Any) -> None:
     assert "up to date" not in changed.stderr
 
 
+def test_a_folder_beside_this_one(photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from cli.ppa.demo_photos import _absolute, list_photos
+
+    (tmp_path / "work").mkdir()
+    (tmp_path / "far" / "away").mkdir(parents=True)
+    (tmp_path / "work" / "link").symlink_to(tmp_path / "far" / "away")
+    monkeypatch.chdir(tmp_path / "work")
+    for given in ("../mine", "link/../../mine"):  # what is above a link is not what its name says
+        found = list_photos(Path(given), Path("out"))
+        listed = {_absolute(item) for images in found.values() for item in images}
+        assert {Path(name).parent.parent.name for name in listed} >= {"mine"}
+        assert not any(".." in name for name in listed)
+        assert all(Path(name).is_file() for name in listed)
+        assert ".." not in Path("out/photos.csv").read_text()
+
+
 def test_what_a_folder_needs(photos: Path, ppa: Any) -> None:
     one = sorted(photos.iterdir())[0]
     for folder in sorted(photos.iterdir())[1:]:

@@ -79,6 +79,13 @@ def test_files_of_names(tmp_path: Path, text: str) -> None:
     assert read_displays(file) == {"n1": "red fox", "n2": "cat"}
 
 
+@pytest.mark.parametrize("mark", [" ", "\t", ",", ", "])
+def test_names_with_commas_after_a_code(tmp_path: Path, mark: str) -> None:
+    file = tmp_path / "names.txt"
+    file.write_text(f"n01440764{mark}tench, Tinca tinca\nU+0041{mark}A, the first\n")
+    assert read_displays(file) == {"n01440764": "tench, Tinca tinca", "U+0041": "A, the first"}
+
+
 @pytest.mark.parametrize(
     ("content", "message"),
     [(b"n1\n", "line 1: 'n1' has no display name"), (b"n1 a\nn1 b\n", "line 2: 'n1' is there twice"),
