@@ -6,7 +6,7 @@ import json
 import os
 import platform
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import actstore
@@ -21,7 +21,10 @@ from predictor.training.trained_phi import TrainedPhi
 def store_facts(store: ActivationStore) -> str:
     """The network's rows are of the newest build."""
     rows = ", ".join(f"{name} {split.rows:,}" for name, split in store.splits.items())
-    sources = [source for split in store.splits.values() for source in split.sources]
+    # of rows that were chosen from a store: what it recorded of them
+    sources: list[Mapping[str, Any]] = [
+        source.get("from", source) for split in store.splits.values() for source in split.sources
+    ]
     built = next((one for one in sources if one.get("kind") == "images"), {})
     known = {**store.spec.provenance, **{key: value for key, value in built.items() if value is not None}}
     trained = store.spec.provenance.get("trained_classes")

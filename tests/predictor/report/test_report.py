@@ -15,11 +15,13 @@ import pytest
 from PIL import Image
 
 import actstore
+from actstore.upkeep.select import Choice, select
 from predictor.figures.class_map import make_class_map
 from predictor.protocol.category_split import CategorySplit
 from predictor.report import write_report
 from predictor.report.html import table
 from predictor.report.page import make_page
+from predictor.report.provenance import store_facts
 from predictor.report.run_folder import find_run
 from predictor.training.phi import train_phi
 from predictor.training.phi_config import TrainConfig
@@ -166,3 +168,12 @@ def test_in_a_browser_tables_sort_rows_filter_and_the_map_is_drawn(folder: Path,
     assert len(re.findall(r"<tr[^>]*hidden", body)) == 1  # the row of 2 shots
     assert re.search(r'viewBox="(?!0 0 1000 1000)', dom)
     assert "c3, base. Nearest by mean activation" in dom or "c3, novel. Nearest by mean activation" in dom
+
+
+def test_a_store_of_chosen_rows_names_the_network_they_come_from(tmp_path: Path) -> None:
+    store = actstore.create(tmp_path / "x.zarr", classes=["a"], dim=4)
+    with store.writer("train", source={"kind": "images", "path": "photos", "backbone": "resnet-of-mine"}) as writer:
+        writer.append(np.ones((6, 4), np.float32), np.zeros(6, np.int64))
+    chosen = select(store.path, tmp_path / "y.zarr", Choice(rows="0:3"))
+    for one in (store, chosen):
+        assert "resnet-of-mine" in store_facts(one)
