@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 import actstore
-from actstore.audit import audit_store
+from actstore.audit import audit_store, kept_audit
 from actstore.backbones.construction import build_network
 from actstore.backbones.loading import load_backbone
 from actstore.backbones.weights import save_weights
@@ -58,7 +58,8 @@ def _store_kinds(folder: Path) -> Iterator[Kind]:
     random = np.random.default_rng(0)
     labels = random.integers(0, CLASSES, ROWS)
     values = random.random((ROWS, DIM), dtype=np.float32) + labels[:, None]
-    rows = {"train": (values, labels, [f"c{label}/{row}.jpg" for row, label in enumerate(labels)])}
+    columns = {"area": random.random(ROWS), "place": [f"at {row % 7}" for row in range(ROWS)]}
+    rows = {"train": (values, labels, [f"c{label}/{row}.jpg" for row, label in enumerate(labels)], columns)}
     store = actstore.from_arrays(place, rows, classes=[f"c{n}" for n in range(CLASSES)], chunk_rows=512)
     train = store["train"]
     train.statistics()
@@ -73,6 +74,7 @@ def _store_kinds(folder: Path) -> Iterator[Kind]:
         "ledger": [split / "activations/ledger.jsonl"],
         "labels": split.glob("labels/c/*"),
         "ids": split.glob("path_*/c/*"),
+        "columns": [file for name in columns for file in split.glob(f"{name}*/c/*")],
         "metadata of the store": [place / "zarr.json"],
         "metadata of a split": [split / "zarr.json"],
         "metadata of arrays": split.glob("*/zarr.json"),
@@ -98,7 +100,10 @@ def _verified(place: Path) -> Any:
     statistics = [np.asarray(arrays[name][...]).tobytes() for name in NAMES]
     scores, found = train.search(train.take([3, 700]).astype(np.float32), 5)
     kept = (train.take(np.arange(len(train))).tobytes(), train.labels.tobytes(), list(train.ids))
-    return store.spec, store.splits, shapes, statistics, scores.tolist(), found.tolist(), kept
+    audit = kept_audit(store)
+    told = None if audit is None else (audit.findings, audit.label_scores["train"].tobytes(), audit.measured)
+    beside = [(name, values.tolist()) for name, values in train.columns.items()]
+    return store.spec, store.splits, shapes, statistics, scores.tolist(), found.tolist(), kept, beside, told
 
 
 def _run_kinds(folder: Path) -> Iterator[Kind]:

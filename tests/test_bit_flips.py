@@ -13,8 +13,8 @@ from actstore.errors import ActstoreError
 from tests.bit_flips import Kind, make_kinds
 
 KINDS = (
-    "chunk", "ledger", "labels", "ids", "metadata of the store", "metadata of a split", "metadata of arrays", "means",
-    "index norms", "index bounded", "index ivf", "index ivf-sq", "index hnsw", "index pq", "audit", "phi",
+    "chunk", "ledger", "labels", "ids", "columns", "metadata of the store", "metadata of a split", "metadata of arrays",
+    "means", "index norms", "index bounded", "index ivf", "index ivf-sq", "index hnsw", "index pq", "audit", "phi",
     "calibration", "classifier", "checkpoint of a training", "category split", "backbone weights",
     "backbone weights with a recorded hash", "head",
 )  # fmt: skip

@@ -17,6 +17,7 @@ from actstore.audit.labels import UNJUDGED
 from actstore.errors import DamagedError, IncompleteError, InvalidInputError, MissingSplitError
 from actstore.storage.tensor_file import write_tensors
 from actstore.upkeep.repair import repair
+from actstore.upkeep.select import Choice, select
 from actstore.upkeep.verify import verify_store
 
 CLASSES = [f"c{number}" for number in range(5)]
@@ -256,6 +257,16 @@ def test_splits_of_other_dims_are_looked_at_by_themselves(tmp_path: Path) -> Non
     assert ("layer", 5, "layer", 2) in pairs(audit, "copy")
     assert ("val", 4, "train", 11) in pairs(audit, "copy")
     assert set(audit.measured) == {"train, val", "layer"}
+
+
+def test_layers_of_chosen_rows_are_looked_at_by_themselves(tmp_path: Path) -> None:
+    store = actstore.create(tmp_path / "y.zarr", classes=CLASSES, dim=24)
+    for name, layer in (("train", "last"), ("train.first", "first")):
+        with store.writer(name, source={"kind": "images", "path": "photos", "layer": layer}) as writer:
+            writer.append(*rows_of(12, 3))
+    chosen = select(store.path, tmp_path / "z.zarr", Choice(rows="0:40"))
+    for one in (store, chosen):
+        assert set(audit_store(one).measured) == {"train", "train.first"}
 
 
 def test_only_the_splits_asked_for(store: actstore.ActivationStore) -> None:
