@@ -8,7 +8,7 @@ through a link, and no two of its outputs are one file. All of this is checked b
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -51,7 +51,8 @@ def claim_folder(folder: Path, kinds: Sequence[tuple[str, Kind]], inputs: Iterab
 def sources_of(split: Split) -> list[Path]:
     """The store and the files its rows came from, which no export of it may replace."""
     named = [source[key] for source in split.committed.sources for key in _BESIDE if key in source]
-    found = [one.get("path") for one in [*split.committed.sources, *named]]
+    files = [one for one in named if isinstance(one, Mapping)]  # generated rows have a number of classes there
+    found = [one.get("path") for one in [*split.committed.sources, *files]]
     return [Path(path) for path in [split.store_path.local_path, *found] if path is not None]
 
 

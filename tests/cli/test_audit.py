@@ -60,6 +60,11 @@ def test_outputs_are_made_again_and_nothing_else_is_replaced(store: Path) -> Non
     assert "its rows were imported" in run("audit", "y.zarr", "--sheet", "g.html", code=1).stderr
 
 
+def test_generated_rows_can_be_audited_too(here: Path) -> None:
+    run("synth", "s.zarr", "--rows", 80, "--dim", 8, "--classes", 4)
+    assert "s.zarr: 80 rows of train" in run("audit", "s.zarr").stdout
+
+
 def test_eval_names_leaks_between_support_and_test(store: Path, ppa: Run) -> None:
     assert "also in train" not in ppa(*EVAL).output
     run("audit", "y.zarr")
