@@ -12,7 +12,7 @@ from actstore.errors import InvalidInputError
 from cli.group import emit, example, json_option, table
 from cli.options import find_store, seed_option, store_option
 from cli.ppa.constants import describe_constants, fit_baselines, held_out_of
-from cli.ppa.own_classifier import fit_own, read_own, require_head
+from cli.ppa.own_classifier import fit_own, read_own
 from cli.ppa.recognition import choose_categories, parse_numbers, say_means_are_computed, split_file_option
 from cli.progress import progress
 
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 @click.option(
     "--base",
     type=click.Choice(["head"]),
-    help="head: of the network's own classifier with centred examples, which --head names.",
+    help="head: of the network's own classifier with centred examples: of --head, else of the store's network.",
 )
 @click.option("--novel-bias", type=float, help="Set this constant by hand instead of fitting one.")
 @click.option("--aggregate", type=click.Choice(["max", "mean"]), help="With --novel-bias: how examples are combined.")
@@ -96,7 +96,6 @@ def calibrate(
     if base is not None:
         if phi is not None:
             raise click.UsageError("--base head calibrates the network's own classifier: give it without --phi")
-        require_head(base, head)
         own_classifier(head, find_store(store), train_split, split_file, classifier, parse_numbers("--shots", shots),
                        held_out, tasks, seed, as_json)  # fmt: skip
         return
@@ -172,19 +171,18 @@ def own_classifier(
     import actstore
     from predictor.classifier.classifier_file import load_classifier
 
-    assert head is not None
     opened = actstore.open(store)
     rows = opened[train_split]
     categories = choose_categories(split_file, rows.classes)
     own = read_own(head, categories, rows)
     made = None if classifier is None else load_classifier(classifier)
     if made is not None and (made.base != categories.base or not made.base_parameters.equal(own.weight)):
-        raise InvalidInputError(f"{classifier} has another base than the rows of {head}; calibrate that one")
+        raise InvalidInputError(f"{classifier} has another base than the rows of {head or store}; calibrate that one")
     say_means_are_computed(rows)
     fits = fit_own(own, opened, rows, categories, shots, seed, tasks, held_out)
     if classifier is not None and made is not None:
         set_fitted(classifier, made, fits)
-    emit([one.to_json() for one in fits], as_json, lambda: describe(classifier or head, fits))
+    emit([one.to_json() for one in fits], as_json, lambda: describe(classifier or head or store, fits))
 
 
 def head_weights(head: Path | None, base: tuple[str, ...], rows: Split) -> Tensor | None:
@@ -242,7 +240,7 @@ def shots_text(shots: int) -> str:
     return "1 shot" if shots == 1 else f"{shots} shots"
 
 
-def describe(folder: Path, fits: list[Calibration]) -> str:
+def describe(folder: Path | Place, fits: list[Calibration]) -> str:
     rows = [
         [fit.shots, fit.aggregate, f"{fit.novel_bias:+.3f}", f"{fit.uncalibrated:.1f}", f"{fit.harmonic_mean:.1f}"]
         for fit in fits

@@ -35,12 +35,13 @@ BACKBONE = "efficientnet-lite0"
 )  # fmt: skip
 @click.option("--backbone", help=f"With PHOTOS: the network.  [default: {BACKBONE}]")
 @click.option("--weights", type=click.Path(path_type=Path), help="Of the backbone, where they are not installed.")
+@click.option("--pretrained", is_flag=True, help="Let timm or torchvision fetch the weights of --backbone.")
 @device_option()
 @click.option("--sheet", type=click.Path(path_type=Path, dir_okay=False), help="Also write a page of thumbnails.")
 @json_option
 def check(
-    photos: Path | None, classifier: Path | None, backbone: str | None, weights: Path | None, device: str,
-    sheet: Path | None, as_json: bool,
+    photos: Path | None, classifier: Path | None, backbone: str | None, weights: Path | None, pretrained: bool,
+    device: str, sheet: Path | None, as_json: bool,
 ) -> None:  # fmt: skip
     """Classify each photo of PHOTOS/CATEGORY/*.jpg by the others: which go wrong, and which categories look alike.
 
@@ -55,12 +56,16 @@ def check(
 
     if photos is not None and classifier is not None:
         raise click.UsageError("check PHOTOS, or what a --classifier was taught: one of the two")
-    if photos is None and (backbone or weights or sheet):
-        raise click.UsageError("--backbone, --weights and --sheet belong to PHOTOS; a classifier keeps no photos")
+    if photos is None and (backbone or weights or pretrained or sheet):
+        raise click.UsageError(
+            "--backbone, --weights, --pretrained and --sheet belong to PHOTOS; a classifier keeps no photos"
+        )
+    if pretrained and backbone is None:
+        raise click.UsageError("--pretrained belongs to --backbone")
     claim((sheet, SHEET), inputs=[photos])
     items: dict[str, list[ImageItem]] = {}
     if photos is not None:
-        learner, items = learn_photos(photos, backbone or BACKBONE, weights, device)
+        learner, items = learn_photos(photos, backbone or BACKBONE, weights, device, pretrained)
     else:
         learner = load_classifier(classifier or DEFAULT)
     found = check_support(learner)
@@ -70,7 +75,7 @@ def check(
 
 
 def learn_photos(
-    photos: Path, name: str, weights: Path | None, device: str
+    photos: Path, name: str, weights: Path | None, device: str, pretrained: bool = False
 ) -> tuple[Classifier, dict[str, list[ImageItem]]]:
     """A classifier of the folders alone, and the images of its examples in their order."""
     from actstore.backbones.loading import load_backbone
@@ -79,7 +84,7 @@ def learn_photos(
     from predictor.classifier.photo_start import classifier_alone
 
     listed = list_support(photos)
-    backbone = load_backbone(name, weights)
+    backbone = load_backbone(name, weights, pretrained=pretrained)
     record = record_of(backbone, weights)
     wanted = [item for images in listed.values() for item in images]
     rows, read = read_images(record, weights, wanted, device, "skip", backbone)

@@ -13,7 +13,7 @@ from cli.group import emit, example, json_option
 from cli.options import seed_option, store_option
 from cli.ppa.constants import without_fitted_rows
 from cli.ppa.leaks import named_leaks
-from cli.ppa.own_classifier import OwnHead, fit_own, read_own, require_head
+from cli.ppa.own_classifier import OwnHead, fit_own, read_own
 from cli.ppa.recognition import (
     choose_categories,
     parse_numbers,
@@ -66,7 +66,8 @@ UNTRAINED = "nn,class-mean"  # baselines that need neither training nor a classi
 @click.option(
     "--head",
     type=click.Path(path_type=Path, dir_okay=False),
-    help="The backbone's classifier of the base classes, for --base head, imprint, finetune and child.",
+    help="The backbone's classifier of the base classes, for --base head (default: that of the store's own network), "
+    "imprint, finetune and child.",
 )
 @click.option(
     "--runs",
@@ -113,7 +114,6 @@ def evaluate(
     from predictor.training.trained_phi import load_phi
 
     counts = parse_numbers("--shots", shots)
-    require_head(base, head)
     if out is not None and out.suffix not in TABLES:
         raise click.UsageError(f"--out must end in .md, .csv or .json, got {out}")
     if out is not None:
@@ -124,7 +124,7 @@ def evaluate(
     trained = [load_phi(path) for path in phis]
     categories = agreed_categories(trained, split_file, train)
     own = None
-    if base is not None and head is not None:
+    if base is not None:
         rows_of_head = read_own(head, categories, train)
         fitted = [] if novel_bias is not None else fit_own(rows_of_head, opened, train, categories, counts, seed)
         own = OwnHead(rows_of_head, fitted)

@@ -41,15 +41,27 @@ class OwnHead:
         return found
 
 
-def require_head(base: str | None, head: Path | None) -> None:
-    if base is not None and head is None:
-        raise click.UsageError("--base head needs the network's classifier: say where it is with --head")
+def own_head(path: Path | None, rows: Split) -> Head:
+    """From a file, else that of the network that the store names."""
+    from actstore.extraction.recorded_network import load_recorded, network_of
+    from predictor.protocol.head import head_of, read_head
+
+    if path is not None:
+        return read_head(path)
+    record = network_of(rows)
+    if not record.get("backbone"):
+        raise click.UsageError(
+            f"--base head needs the network's classifier, and {rows.store_path} names no network: say where it is with "
+            "--head"
+        )
+    return head_of(load_recorded(record))
 
 
-def read_own(head: Path, categories: CategorySplit, train: Split) -> Head:
-    from predictor.protocol.head import head_for, read_head
+def read_own(head: Path | None, categories: CategorySplit, train: Split) -> Head:
+    """Its rows of the base categories, in their order."""
+    from predictor.protocol.head import head_for
 
-    return head_for(read_head(head), categories.base, train.dim)
+    return head_for(own_head(head, train), categories.base, train.dim)
 
 
 def fit_own(

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from cli.options import STORE, find_store
-from cli.ppa.own_classifier import fit_own
+from cli.ppa.own_classifier import fit_own, read_own
 from cli.ppa.recognition import choose_categories, find_test_split, say_means_are_computed
 from cli.ppa.support import require_network
 
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from predictor.classifier.base_rows import BaseRows
     from predictor.classifier.classifier import Classifier
     from predictor.phi.calibration import Calibration
-    from predictor.protocol.head import Head
     from predictor.training.trained_phi import TrainedPhi
 
 MOST_SHOTS = 5  # that a constant is fitted for; with more examples it hardly changes
@@ -186,26 +185,16 @@ def _from_head(start: Start) -> Beginning:
     import actstore
     from predictor.classifier.classifier import Classifier
     from predictor.protocol.evaluation import class_means
-    from predictor.protocol.head import head_for
 
     rows = _open(find_store(start.store), start.train_split)
-    head = own_head(start.head, rows)
     categories = choose_categories(start.split_file, rows.classes)
     say_means_are_computed(rows)
     centre = class_means(rows, categories.base).mean(0)
-    own = head_for(head, categories.base, rows.dim)
+    own = read_own(start.head, categories, rows)
     made = Classifier.from_head(own, categories.base, centre, about=_about(rows))
 
     store = actstore.open(rows.store_path)
     return _beside(made, rows, lambda shots: fit_own(own, store, rows, categories, [min(shots, MOST_SHOTS)]))
-
-
-def own_head(path: Path | None, rows: Split) -> Head:
-    """From a file, else that of the network that the store names."""
-    from actstore.extraction.recorded_network import load_recorded, network_of
-    from predictor.protocol.head import head_of, read_head
-
-    return read_head(path) if path is not None else head_of(load_recorded(network_of(rows)))
 
 
 def _from_backbone(start: Start) -> Beginning:

@@ -28,6 +28,7 @@ def list_support(root: Path) -> dict[str, list[ImageItem]]:
     """Category -> its images, from ROOT/CATEGORY/*.jpg; a category without one is an error."""
     from actstore.errors import InvalidInputError
     from actstore.images.class_folders import is_folder, sorted_entries
+    from predictor.classifier.category_names import refuse_reserved
 
     if not root.is_dir():
         raise InvalidInputError(f"no folder {root}; expected {root}/CATEGORY/*.jpg")
@@ -36,6 +37,8 @@ def list_support(root: Path) -> dict[str, list[ImageItem]]:
     say_unused(root, [(entry.name, "not in the folder of a category") for entry in entries if not is_folder(entry)])
     if not folders:
         raise InvalidInputError(f"{root} has no folder of its own for each category; expected {root}/CATEGORY/*.jpg")
+    for folder in folders:
+        refuse_reserved(folder.name)
     found = each_once({folder.name: list_images(folder) for folder in folders})
     if empty := [name for name, images in found.items() if not images]:
         raise InvalidInputError(f"category {empty[0]!r} has no support: {root / empty[0]} holds no image")

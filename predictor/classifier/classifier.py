@@ -14,6 +14,7 @@ from torch import Tensor
 
 from actstore.errors import InvalidInputError
 from predictor.classifier.activations import parse_activations, parse_examples
+from predictor.classifier.category_names import refuse_reserved
 from predictor.classifier.held_out import leave_one_out
 from predictor.classifier.linear_rows import Rows, each_once, first_equal
 from predictor.classifier.unknown import PHOTOS, Unknown
@@ -98,6 +99,13 @@ class Classifier:
 
     def adapt_all(self, examples: Mapping[str, ArrayLike | Tensor], extend: bool = False) -> None:
         """Learn many categories at once; they may have different numbers of examples. All or none are added."""
+        for name in examples:
+            if isinstance(name, str) and name not in self.support:
+                refuse_reserved(name)
+        self.restore(examples, extend)
+
+    def restore(self, examples: Mapping[str, ArrayLike | Tensor], extend: bool = False) -> None:
+        """The same for what was learnt before, whatever it was called then: files keep opening."""
         parsed = {name: parse_examples(name, given, self.dim) for name, given in examples.items()}
         for name in parsed:
             if name in self.base:
@@ -121,6 +129,7 @@ class Classifier:
         self._require_novel(name)
         if not new or new in self.categories:
             raise InvalidInputError(f"cannot rename {name!r}: {new!r} is taken or empty")
+        refuse_reserved(new)
         self.support = {new if key == name else key: rows for key, rows in self.support.items()}
 
     @cached_property

@@ -57,7 +57,7 @@ def load_classifier(path: Path | str) -> Classifier:
         )  # fmt: skip
         counts = [count for _, count in about["novel"]]
         examples = torch.split(tensors["support"], counts)
-        classifier.adapt_all({name: rows for (name, _), rows in zip(about["novel"], examples, strict=True)})
+        classifier.restore({name: rows for (name, _), rows in zip(about["novel"], examples, strict=True)})
     except (KeyError, TypeError, ValueError, RuntimeError) as error:
         raise DamagedError(f"{path} is damaged: {error}; {_REMEDY}") from error
     return classifier

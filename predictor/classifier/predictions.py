@@ -11,10 +11,9 @@ from typing import Any
 from torch import Tensor
 
 from actstore.errors import InvalidInputError
+from predictor.classifier.category_names import UNKNOWN
 from predictor.classifier.classifier import Classifier
 from predictor.classifier.display_names import display
-
-UNKNOWN = "unknown"
 
 
 @dataclass(frozen=True)

@@ -20,9 +20,10 @@ from actstore.extraction.image_batches import ImageBatch
 from actstore.extraction.recorded_network import load_recorded
 from actstore.images.decode import decode
 from actstore.images.image_formats import readable_formats
+from predictor.classifier.category_names import UNKNOWN
 from predictor.classifier.classifier import Classifier
 from predictor.classifier.photo_start import bias_beside_known
-from predictor.classifier.predictions import UNKNOWN, predict_images
+from predictor.classifier.predictions import predict_images
 from predictor.protocol.constant import nearest_shots
 from predictor.teach.refusal import RefusalError
 from predictor.teach.state import State
@@ -94,7 +95,7 @@ class Learner:
         for name in list(self.classifier.support):
             self.classifier.remove(name)
         if examples:
-            self.classifier.adapt_all(examples)
+            self.classifier.restore(examples)
         self._balance()
         _ = self.classifier.rows, self.classifier.threshold  # here, so that the time says what learning costs
         self.milliseconds = 1e3 * (time.perf_counter() - began)

@@ -9,10 +9,9 @@ from functools import cached_property
 from typing import Any, Self
 
 from actstore.images.image_set import printable
+from predictor.classifier.category_names import is_reserved
 from predictor.teach.limits import NAME_LENGTH
 from predictor.teach.refusal import RefusalError
-
-RESERVED = ("unknown",)  # what a classifier says where nothing fits
 
 
 @dataclass(frozen=True)
@@ -91,6 +90,6 @@ def parse_name(given: Any, known: Container[str] = ()) -> str:
         raise RefusalError(422, f"a category's name has at most {NAME_LENGTH} characters, got {len(name):,}")
     if not name.isprintable():
         raise RefusalError(422, f"a category's name must be printable, got {printable(name)}")
-    if name.casefold() in RESERVED:
+    if is_reserved(name):
         raise RefusalError(409, f"{name!r} is what is said where no category fits; choose another name")
     return name

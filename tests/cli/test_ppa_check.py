@@ -66,6 +66,20 @@ def test_an_image_in_the_wrong_folder_is_named_in_the_sheet(check: tuple[Any, ..
     ppa(*check, "--sheet", "check.html")  # made again
 
 
+def test_weights_that_are_fetched(studio: Path, ppa: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    from actstore.backbones import loading
+
+    asked, load = [], loading.load_backbone
+
+    def fetched(name: str, weights: Path | None, pretrained: bool) -> Any:
+        asked.append((name, pretrained))
+        return load(name, random_weights=True)
+
+    monkeypatch.setattr(loading, "load_backbone", fetched)
+    ppa("check", "new", "--backbone", "small", "--pretrained", "--device", "cpu")
+    assert asked == [("small", True)]
+
+
 def test_what_a_classifier_was_taught(studio: Path, ppa: Run, adapt: tuple[Any, ...]) -> None:
     ppa(*adapt)
     found = json.loads(ppa("check", "--json").stdout)
@@ -77,7 +91,8 @@ def test_what_a_classifier_was_taught(studio: Path, ppa: Run, adapt: tuple[Any, 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [(["new", "--classifier", "c.safetensors"], "one of the two"), (["--sheet", "s.html"], "belong to PHOTOS"),
-     (["--backbone", "small"], "belong to PHOTOS")],
+     (["--backbone", "small"], "belong to PHOTOS"), (["--pretrained"], "belong to PHOTOS"),
+     (["new", "--pretrained"], "--pretrained belongs to --backbone")],
 )  # fmt: skip
 def test_options_that_exclude_each_other(studio: Path, ppa: Run, arguments: list[str], message: str) -> None:
     assert message in ppa("check", *arguments, code=2).stderr

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,8 +13,9 @@ import pytest
 import torch
 
 import actstore
-from predictor.classifier.classifier_file import load_classifier
+from predictor.classifier.classifier_file import load_classifier, save_classifier
 from predictor.classifier.photo_start import bias_beside_known
+from predictor.protocol.head import read_head
 
 Run = Callable[..., Any]
 ROWS = ("--support-store", "x.zarr", "--rows", "85:110")  # 11 of c7, 12 of c8, 2 of c9
@@ -97,9 +99,17 @@ def test_beside_the_networks_own_classifier(here: Path, ppa: Run, head: Path) ->
     assert kept["without_budget"]["novel_bias"] == plain["novel_bias"]
     text = ppa(*start, "--max-base-loss", "2%", "--out", "two.safetensors").stdout
     assert "the constant for the best harmonic mean" in text
+    learner = load_classifier(Path("two.safetensors"))
+    learner.about["network"] = {"backbone": "small", "weights_sha256": "a" * 64}
+    save_classifier(Path("two.safetensors"), learner)
+    shutil.copytree("x.zarr", "other.zarr")  # where the store was, another one lies by now
+    actstore.open("other.zarr").add_provenance(backbone="small", weights_sha256="b" * 64)
+    again = ("adapt", "--classifier", "two.safetensors", "--store", "other.zarr", *ROWS, "--extend")
+    refused = ppa(*again, "--max-base-loss", "2%", code=1).stderr
+    assert "other.zarr holds activations of another network (small) than the classifier's" in refused
 
 
-def test_in_the_table_and_calibrated(here: Path, ppa: Run, head: Path) -> None:
+def test_in_the_table_and_calibrated(here: Path, ppa: Run, head: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = ("eval", "--store", "x.zarr", "--methods", "class-mean", "--base", "head", "--head", head, "--draws", 2,
              "--shots", "1,3", "--split-file", "split.json")  # fmt: skip
     rows = json.loads(ppa(*asked, "--json").stdout)
@@ -107,9 +117,17 @@ def test_in_the_table_and_calibrated(here: Path, ppa: Run, head: Path) -> None:
         ("class-mean", ""), ("head", ""), ("head", "calibrated")
     ]  # fmt: skip
     assert all(0 <= row["auroc"] <= 100 for row in rows)
-    fits = json.loads(ppa("calibrate", "--base", "head", "--head", head, "--store", "x.zarr", "--split-file",
-                          "split.json", "--tasks", 3, "--shots", "1,2", "--json").stdout)  # fmt: skip
-    assert [fit["shots"] for fit in fits] == [1, 2]
+    fit = ("calibrate", "--base", "head", "--store", "x.zarr", "--split-file", "split.json", "--tasks", 3, "--shots",
+           "1,2", "--json")  # fmt: skip
+    fits = json.loads(ppa(*fit, "--head", head).stdout)
+    assert [one["shots"] for one in fits] == [1, 2]
+    # without --head: that of the network which the store names
+    own = read_head(head)
+    monkeypatch.setattr("actstore.extraction.recorded_network.network_of", lambda rows: {"backbone": "small"})
+    monkeypatch.setattr("actstore.extraction.recorded_network.load_recorded", lambda record: record["backbone"])
+    monkeypatch.setattr("predictor.protocol.head.head_of", {"small": own}.get)
+    assert json.loads(ppa(*fit).stdout) == fits
+    assert json.loads(ppa(*(one for one in asked if one not in ("--head", head)), "--json").stdout) == rows
 
 
 def test_phi_finds_the_store_it_was_trained_on(here: Path, ppa: Run, monkeypatch: pytest.MonkeyPatch) -> None:

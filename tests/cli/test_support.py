@@ -33,6 +33,11 @@ def test_support_is_found_in_folders_in_folders_and_the_rest_is_said(
     ]
 
 
+def test_no_folder_is_called_as_what_fits_nothing(tmp_path: Path) -> None:
+    with pytest.raises(InvalidInputError, match="'Unknown' is what is said where no category fits"):
+        list_support(write(tmp_path, "a/1.jpg", "Unknown/2.jpg"))
+
+
 def test_queries_are_files_as_they_are_and_all_images_of_folders(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

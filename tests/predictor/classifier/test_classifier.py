@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ import torch
 import actstore
 from actstore.errors import InvalidInputError
 from predictor.classifier.classifier import Classifier
+from predictor.classifier.classifier_file import load_classifier, save_classifier
 from predictor.phi.network import Phi, PhiSpec
 from predictor.phi.recogniser import Aggregate
 from predictor.protocol.category_split import CategorySplit
@@ -236,6 +238,8 @@ def test_bad_examples_change_nothing(make: Make, case: str) -> None:
         (lambda one: one.rename("okapi", "bee"), "cannot rename 'okapi': 'bee' is taken or empty"),
         (lambda one: one.rename("okapi", "quokka"), "'quokka' is taken"),
         (lambda one: one.rename("okapi", ""), "is taken or empty"),
+        (lambda one: one.rename("okapi", "Unknown"), "'Unknown' is what is said where no category fits"),
+        (lambda one: one.adapt("UNKNOWN", torch.ones(1, 16)), "'UNKNOWN' is what is said where no category fits"),
         (lambda one: one.predict(torch.ones(1, 16), top=0), "top must be at least 1, got 0"),
         (lambda one: one.scores(torch.ones(1, 3)), r"queries: expected activations \(n, 16\), got \(1, 3\)"),
         (lambda one: one.calibrate(float("nan")), "the novel bias must be a finite number, got nan"),
@@ -252,3 +256,10 @@ def test_base_parameters_must_fit(make_phi: Callable[..., Phi]) -> None:
         Classifier(make_phi(), BASE, torch.ones(2, 16))
     with pytest.raises(InvalidInputError, match="aggregate must be max or mean"):
         Classifier(make_phi(), BASE, torch.ones(3, 16), aggregate="sum")  # type: ignore[arg-type]
+
+
+def test_a_file_whose_category_is_called_unknown_opens(tmp_path: Path) -> None:
+    one = Classifier.alone(16)
+    one.restore({"unknown": torch.ones(1, 16), "okapi": torch.eye(16)[:2]})
+    save_classifier(tmp_path / "c.safetensors", one)
+    assert load_classifier(tmp_path / "c.safetensors").categories == ("unknown", "okapi")
