@@ -85,17 +85,11 @@ def export(
 
 
 def export_images(learner: Classifier, path: Path, weights: Path | None, check: Path | None) -> dict[str, Any]:
-    from actstore.errors import InvalidInputError
     from actstore.extraction.recorded_network import load_recorded
     from cli.ppa.support import list_queries
     from predictor.classifier.export_images import export_with_backbone
 
     network = learner.about.get("network", {})
-    if network.get("views", 1) != 1:
-        raise InvalidInputError(
-            f"the classifier averages {network['views']} views of an image, a graph reads one; learn it again from a "
-            "store that was built with --views 1"
-        )
     items = [] if check is None else list_queries([check])
     photos = [item.load() for item in items[:: max(1, len(items) // CHECKED)][:CHECKED]]
     found = export_with_backbone(learner, load_recorded(network, weights), path, photos)

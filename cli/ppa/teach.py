@@ -34,6 +34,7 @@ SHOTS = (1, 5)  # numbers of examples that a constant is fitted for, where it wa
 @click.option("--store", type=STORE, help="Of phi's base categories.  [default: the one phi was trained on]")
 @click.option("--backbone", help=f"Begin with a network that has weights of its own, such as {NETWORK}.")
 @click.option("--keep-known", is_flag=True, help="With --backbone: beside the categories that the network knows.")
+@click.option("--pretrained", is_flag=True, help="Let timm or torchvision fetch the weights of --backbone.")
 @click.option("--session", type=click.Path(path_type=Path, file_okay=False), default=SESSION, show_default=True,
               help="The folder that keeps everything; one that is there goes on.")  # fmt: skip
 @click.option("--weights", type=click.Path(path_type=Path), help="The network's weights, where they have moved.")
@@ -45,36 +46,37 @@ SHOTS = (1, 5)  # numbers of examples that a constant is fitted for, where it wa
 @json_option
 def teach(
     classifier: Path | None, phi: Path | None, base: str | None, store: Place | None, backbone: str | None,
-    keep_known: bool, session: Path, weights: Path | None, device: str, host: str, port: int | None, no_browser: bool,
-    as_json: bool,
+    keep_known: bool, pretrained: bool, session: Path, weights: Path | None, device: str, host: str, port: int | None,
+    no_browser: bool, as_json: bool,
 ) -> None:  # fmt: skip
     """Open a local page on which a network is taught by showing it things.
 
     Begins with --classifier, --phi, --base head or --backbone; with none of them, with what is in this folder. Every
     action is on disk before it is answered: end it with Ctrl-C, or in any other way, and the same command goes on.
     """
-    begin_session(session, weights, classifier, phi, base, store, backbone, keep_known)
+    begin_session(session, weights, classifier, phi, base, store, backbone, keep_known, pretrained)
     from predictor.teach.limits import Limits
     from predictor.teach.serving import serve
+    from predictor.teach.token_files import write_opening
 
     def opened(address: str, desk: Any) -> None:
         result = {"address": address, "session": str(session), "categories": len(desk.session.state.categories)}
         emit(result, as_json, lambda: f"{session}: {address}\nCtrl-C ends it; nothing is lost")
         sys.stdout.flush()
         if not no_browser:
-            click.launch(address)
+            click.launch(str(write_opening(session, address)))
 
     serve(session, host, port, weights, device, Limits(), opened)
 
 
 def begin_session(
     session: Path, weights: Path | None, classifier: Path | None, phi: Path | None, base: str | None,
-    store: Place | None, backbone: str | None, keep_known: bool,
+    store: Place | None, backbone: str | None, keep_known: bool, pretrained: bool = False,
 ) -> None:  # fmt: skip
     """Make the session's folder, unless it is there; then what is asked for must be what it began with."""
     asked: dict[str, Any] = {
         "classifier": classifier, "phi": phi, "base": base, "store": store, "backbone": backbone,
-        "keep_known": keep_known,
+        "keep_known": keep_known, "pretrained": pretrained,
     }  # fmt: skip
     given = {key: value for key, value in asked.items() if value}
     start = Start(**given, weights=weights) if given else None

@@ -50,6 +50,11 @@ def export_with_backbone(
 
     photos: what it is checked with beside drawn images, in mode RGB; the agreement is of these where there are any.
     """
+    if (views := classifier.about.get("network", {}).get("views") or 1) != 1:
+        raise InvalidInputError(
+            f"the classifier averages {views} views of an image, a graph reads one; learn it again from a store "
+            "that was built with --views 1"
+        )
     onnx, runtime = import_onnx("onnx", "onnxruntime")
     names_file(path)  # refused before the work, where it is the export itself
     model = _join(image_graph(backbone.transform), _backbone_graph(backbone), build_graph(classifier))

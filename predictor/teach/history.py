@@ -21,7 +21,7 @@ class History:
         after = action.apply(self.state)
         self.done.append((action.said, self.state))
         self.undone.clear()
-        self.state = after
+        self._go_to(after)
 
     def undo(self) -> str:
         """Returns what was undone."""
@@ -29,7 +29,7 @@ class History:
             raise RefusalError(409, "there is nothing to undo")
         said, before = self.done.pop()
         self.undone.append((said, self.state))
-        self.state = before
+        self._go_to(before)
         return said
 
     def redo(self) -> str:
@@ -37,8 +37,13 @@ class History:
             raise RefusalError(409, "there is nothing to redo")
         said, after = self.undone.pop()
         self.done.append((said, self.state))
-        self.state = after
+        self._go_to(after)
         return said
+
+    def _go_to(self, state: State) -> None:
+        """A state that is put away keeps no tables: those of thousands would fill the memory."""
+        self.state.forget_tables()
+        self.state = state
 
     @property
     def next_undo(self) -> str | None:

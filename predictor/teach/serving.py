@@ -87,7 +87,7 @@ def _hosts(host: str, port: int) -> list[str]:
             found = [str(one[4][0]).partition("%")[0] for one in socket.getaddrinfo(own, None)]
         names: tuple[str, ...] = (*LOCAL, own, own.lower(), f"{own.lower()}.local", *found)
     else:
-        names = (*LOCAL, host) if host in LOCAL else (host,)
+        names = (*LOCAL, host) if host.lower() in LOCAL else (host,)
     return [f"{_spoken(name)}:{port}" for name in dict.fromkeys(names)]
 
 

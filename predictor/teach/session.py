@@ -6,6 +6,8 @@ FOLDER/journal              every action, see journal.py
 FOLDER/images/              the images as they came, by content hash
 FOLDER/activations/         what the network made of them; made again where a file is missing
 FOLDER/classifier.safetensors   what was learnt, a moment after the last action
+FOLDER/open.html            leads a browser to the page, with the token
+FOLDER/away-*               a file on its way in or out
 """
 
 from __future__ import annotations
@@ -14,7 +16,6 @@ import fcntl
 import hashlib
 import json
 import os
-import secrets
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -31,9 +32,11 @@ from predictor.teach.images import ImageFolder
 from predictor.teach.journal import Journal
 from predictor.teach.refusal import RefusalError
 from predictor.teach.state import Category, Example, State
+from predictor.teach.token_files import read_token
 
 VERSION = 1
 ABOUT, START, JOURNAL, RESULT = "session.json", "start.safetensors", "journal", "classifier.safetensors"
+AWAY = "away-"
 
 
 class Session:
@@ -44,12 +47,14 @@ class Session:
         self.about = read_about(folder)
         self._lock = _lock(folder)
         try:
+            for left in folder.glob(f"{AWAY}*"):  # by a kill; the lock says that nobody works at it
+                left.unlink()
             self.start = load_classifier(folder / START)
             self.inherited = _inherited(self.start)  # key -> (dim,)
             self._journal = Journal(folder / JOURNAL)
             self.history = _replay(folder / JOURNAL, self._journal.entries, first_state(self.start))
             self.images = ImageFolder(folder)
-            self.token = _token(folder)
+            self.token = read_token(folder)
         except BaseException:
             os.close(self._lock)
             raise
@@ -164,18 +169,3 @@ def _lock(folder: Path) -> int:
             f"another `ppa teach` serves {folder}; use its page, end it, or choose another --session"
         ) from None
     return descriptor
-
-
-def _token(folder: Path) -> str:
-    """Drawn once for a session: a page that is open goes on after a restart. Readable by the owner alone."""
-    path = folder / "token"
-    if not path.exists():
-        with storage_errors(path):
-            descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-            with os.fdopen(descriptor, "w") as file:
-                file.write(secrets.token_urlsafe(24))
-    token = path.read_text().strip()
-    if len(token) < 32:  # a kill between its making and its writing
-        path.unlink()
-        return _token(folder)
-    return token

@@ -59,6 +59,11 @@ class State:
         """Key -> the category it is an example of."""
         return {example.key: category.name for category in self.categories for example in category.examples}
 
+    def forget_tables(self) -> None:
+        """`names` and `places` are made again when they are asked for."""
+        for table in ("names", "places"):
+            self.__dict__.pop(table, None)
+
     def __iter__(self) -> Iterator[Category]:
         return iter(self.categories)
 

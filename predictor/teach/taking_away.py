@@ -28,6 +28,7 @@ from predictor.teach.plane import place_points
 from predictor.teach.refusal import RefusalError
 from predictor.teach.responses import answer
 from predictor.teach.review import review
+from predictor.teach.session import AWAY
 from predictor.teach.state import Category, Example
 
 if TYPE_CHECKING:
@@ -125,7 +126,7 @@ class TakingAway:
 
     def _scratch(self, name: str) -> Path:
         """A new file in the session's folder, so that a large one does not fill /tmp."""
-        descriptor, path = tempfile.mkstemp(f"-{name}", "away-", self._desk.session.folder)
+        descriptor, path = tempfile.mkstemp(f"-{name}", AWAY, self._desk.session.folder)
         os.close(descriptor)
         return Path(path)
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import stat
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -44,6 +46,25 @@ def test_it_begins_with_a_classifier_and_goes_on(folder: Path, ppa: Run, served:
     assert "teach-session began with" in error
 
 
+def test_a_browser_is_started_without_the_token(folder: Path, ppa: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_glyph_classifier(Path("classifier.safetensors"))
+    launched: list[str] = []
+    monkeypatch.setattr("click.launch", launched.append)
+
+    def serve(session: Path, *given: Any) -> None:
+        opened = Session(session)
+        given[-1]("http://127.0.0.1:8777/?token=secret", SimpleNamespace(session=opened))
+        opened.close()
+
+    monkeypatch.setattr("predictor.teach.serving.serve", serve)
+    for _ in range(2):
+        ppa("teach")
+    path = folder / "teach-session" / "open.html"
+    assert launched == [str(path)] * 2
+    assert "0; url=http://127.0.0.1:8777/?token=secret" in path.read_text()
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+
 def test_it_begins_with_phi_and_its_calibration(here: Path, ppa: Run, served: list[Path]) -> None:
     ppa("calibrate", "--phi", "runs/phi2", "--tasks", 4, "--shots", "1,3")
     ppa("teach", "--session", "found")  # runs/phi2 and the one store here
@@ -67,6 +88,7 @@ def test_a_folder_of_something_else_is_left_alone(folder: Path, ppa: Run, served
 @pytest.mark.parametrize(("options", "code", "said"), [
     (("--phi", "runs/phi2", "--classifier", "x.safetensors"), 2, "one of"),
     (("--keep-known", "--phi", "runs/phi2"), 2, "--keep-known belongs to --backbone"),
+    (("--pretrained", "--phi", "runs/phi2"), 2, "--pretrained belongs to --backbone"),
     (("--keep-known",), 2, "start from --backbone NAME"),
     (("--classifier", "x.safetensors"), 1, "x.safetensors"),
     (("--port", "99999"), 2, "99999"),

@@ -76,6 +76,17 @@ def test_every_action_can_be_undone_redone_and_replayed(steps: list[Any]) -> Non
     assert history.state == last
 
 
+def test_states_that_are_put_away_keep_no_tables() -> None:
+    history = History()
+    for key in KEYS:
+        history.act(Add("cat", shown([key])))
+    history.undo()
+    history.undo()
+    history.redo()
+    assert [list(vars(state)) for _, state in (*history.done, *history.undone)] == [["categories"]] * len(KEYS)
+    assert set(history.state.places) == set(KEYS[:-1])
+
+
 def test_an_image_added_elsewhere_moves() -> None:
     state = Add("cat", shown(KEYS[:2])).apply(State())
     state = Add("dog", shown(KEYS[1:3])).apply(state)

@@ -16,13 +16,16 @@ import torch
 from click.testing import CliRunner
 from PIL import Image
 
+from actstore.backbones.loading import load_backbone
+from actstore.errors import LockedError
 from cli.ppa import main
 from predictor.classifier.classifier_file import load_classifier
 from predictor.teach.bodies import Bodies
 from predictor.teach.images import key_of
 from predictor.teach.limits import Limits
 from predictor.teach.refusal import RefusalError
-from predictor.teach.taking_away import TakingAway
+from predictor.teach.session import Session, create_session
+from predictor.teach.taking_away import TakingAway, _write_onnx
 from tests.teach_server import TeachServer
 
 
@@ -115,6 +118,7 @@ def test_onnx_gives_the_same_categories(tmp_path: Path, server: TeachServer, gly
     (found,) = whole.run(["probabilities"], {"image": pixels})
     assert names[int(found.argmax())] == "onnx"
     server.act(do="delete", category="onnx")
+    assert not list(server.session.glob("away-*"))  # nor the names that an export writes beside it
 
 
 def test_a_zip_is_class_folders_for_any_other_tool(
@@ -183,6 +187,28 @@ def test_the_printed_address_opens_the_page_and_gives_it_a_cookie(server: TeachS
     assert server.request("GET", "/api/state", headers={"Authorization": "", "Cookie": cookie})[0] == 200
     for part in ("'unsafe-inline'", "'unsafe-eval'", "http:", "https:", "*"):
         assert part not in headers["content-security-policy"]
+
+
+def test_what_a_kill_left_on_its_way_is_removed(tmp_path: Path, start_file: Path) -> None:
+    create_session(tmp_path / "s", load_classifier(start_file), {"asked": {}})
+    for name in ("away-1-import.zip", "away-2-session.zip.classifier"):
+        (tmp_path / "s" / name).write_bytes(b"half")
+    session = Session(tmp_path / "s")
+    (tmp_path / "s" / "away-3-session.zip").write_bytes(b"of a server at work")
+    with pytest.raises(LockedError):
+        Session(tmp_path / "s")
+    assert [path.name for path in (tmp_path / "s").glob("away-*")] == ["away-3-session.zip"]
+    session.close()
+
+
+def test_a_graph_for_several_views_is_refused(tmp_path: Path, start_file: Path) -> None:
+    classifier = load_classifier(start_file)
+    classifier.about["network"]["views"] = 10
+    network = load_backbone("small", random_weights=True)
+    with pytest.raises(RefusalError, match="averages 10 views") as error:
+        _write_onnx(classifier, tmp_path / "model.onnx", lambda: network)
+    assert error.value.status == 409
+    assert not list(tmp_path.iterdir())
 
 
 def test_the_folder_is_its_owners_alone(server: TeachServer) -> None:
