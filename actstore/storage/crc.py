@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import cast
 
-import google_crc32c
+from awscrt import checksums
 
 from actstore.storage.atomic_file import Data, as_bytes
 
@@ -17,8 +17,7 @@ def crc32c(data: Data) -> int:
 
 def extend_crc32c(crc: int, data: Data) -> int:
     """The crc of what `crc` covers followed by `data`."""
-    # The C extension refuses memoryviews, but takes any array without a copy.
-    return cast(int, google_crc32c.extend(crc, as_bytes(data)))
+    return cast(int, checksums.crc32c(as_bytes(data), crc))
 
 
 def chunk_parts(values: Data, crc: int) -> tuple[Data, Data]:
