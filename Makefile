@@ -3,6 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.installed
+BOTH_CORES := -n 2 --dist loadfile  # files in turn on two processes: fixtures of a module are made once
 
 .PHONY: demo test numeric check bench gpu results clean
 
@@ -10,7 +11,7 @@ demo: $(READY)  ## backbone, store, phi, baselines, tables, figures, report, on 
 	$(BIN)/ppa demo
 
 test: $(READY)  ## the test suite
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest $(BOTH_CORES)
 
 numeric: $(READY)  ## tests that compare floating-point results, under every instruction set here, one and two threads
 	.ci/numeric
@@ -19,7 +20,7 @@ check: $(READY)  ## lint, types, tests
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest $(BOTH_CORES)
 
 bench: $(READY)  ## the figures of the README; needs about 60 GB of disk and two hours
 	$(BIN)/python -m pip install -q -c constraints.txt -e '.[bench]'

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from cli.group import emit, example, json_option
-from cli.options import STORE, cache_options
+from cli.options import STORE, cache_options, device_option
 from cli.ppa.starting import Start, begin
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ SHOTS = (1, 5)  # numbers of examples that a constant is fitted for, where it wa
 @click.option("--session", type=click.Path(path_type=Path, file_okay=False), default=SESSION, show_default=True,
               help="The folder that keeps everything; one that is there goes on.")  # fmt: skip
 @click.option("--weights", type=click.Path(path_type=Path), help="The network's weights, where they have moved.")
-@click.option("--device", default="auto", show_default=True, help="Of the network: auto, cpu, cuda or mps.")
+@device_option(help_="Of the network: auto, cpu, cuda or mps.")
 @click.option("--host", default="127.0.0.1", show_default=True, help="Another address lets other machines in.")
 @click.option("--port", type=click.IntRange(0, 65_535), help="[default: 8777, or a free one]")
 @click.option("--no-browser", is_flag=True, help="Only print the address.")
