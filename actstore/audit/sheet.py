@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import base64
-import io
 from collections.abc import Mapping, Sequence
 from html import escape
 from importlib.resources import files
 from pathlib import Path
 
-from actstore.audit.outcome import Audit, Finding, record
+from actstore.audit.outcome import Audit, Finding, class_of, record
 from actstore.errors import ActstoreError, InvalidInputError
+from actstore.images.html_page import data_address, html_page, jpeg_bytes
 from actstore.images.split_images import SplitImages, image_sources
 from actstore.split import Split
 
 SIDE = 112  # pixels of a thumbnail
 MOST = 60  # findings of a section
-MARK = '<meta name="generator" content="actstore audit">'
 _SECTIONS = (
     ("Leaks", "Images of one split that another split holds too. A test on them says nothing."),
     ("Copies", "The same image twice in one split. Where the labels differ, one of them is wrong."),
@@ -40,24 +38,8 @@ def make_sheet(audit: Audit, splits: Mapping[str, Split], folder: Path | None = 
     parts = [page.section(*about, found) for about, found in zip(_SECTIONS, _sorted(audit), strict=True)]
     title = f"Audit of {next(iter(splits.values())).store_path.name}"
     facts = ", ".join(f"{len(split):,} rows of {name}" for name, split in splits.items())
-    nothing = "" if any(parts) else "<p>Nothing was found that could be shown.</p>"
-    style = (files(__package__) / "sheet.css").read_text("utf-8")
-    return f"""<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-{MARK}
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<title>{escape(title)}</title>
-<link rel="icon" href="data:,">
-<style>{style}</style>
-</head>
-<body>
-<header><h1>{escape(title)}</h1><p>{escape(facts)}</p></header>
-<main>{"".join(parts)}{nothing}</main>
-</body>
-</html>
-"""
+    content = "".join(parts) or "<p>Nothing was found that could be shown.</p>"
+    return html_page(title, facts, content, files(__package__) / "sheet.css", kind="actstore audit")
 
 
 def _sorted(audit: Audit) -> Sequence[Sequence[Finding]]:
@@ -90,7 +72,8 @@ class _Page:
         line = record(finding, self._splits)
         tiles = [self._tile(finding.split, finding.row, line["label"])]
         if finding.kind in ("copy", "near-copy", "suspect-label"):
-            tiles.append(self._tile(finding.other_split, finding.other_row, self._label(finding)))
+            other = class_of(self._splits[finding.other_split], finding.other_row)
+            tiles.append(self._tile(finding.other_split, finding.other_row, other))
         said = {
             "copy": "the same",
             "near-copy": f"similarity {finding.similarity:.4f}",
@@ -106,11 +89,6 @@ class _Page:
             f'<div class="tiles">{"".join(tiles)}</div><p>{escape(said)}</p></article>'
         )
 
-    def _label(self, finding: Finding) -> str | None:
-        split = self._splits[finding.other_split]
-        label = int(split.labels[finding.other_row])
-        return split.classes[label] if label >= 0 else None
-
     def _tile(self, split: str, row: int, label: str | None) -> str:
         name = self._splits[split].ids[row]
         caption = f"<figcaption><b>{escape(label or 'no label')}</b>{escape(split)} {row:,}</figcaption>"
@@ -123,7 +101,5 @@ class _Page:
             image = self._images[split].thumbnail(row, SIDE)
         except (ActstoreError, OSError):
             return '<div class="missing">no image</div>'
-        data = io.BytesIO()
-        image.save(data, "JPEG", quality=80)
-        text = base64.b64encode(data.getvalue()).decode("ascii")
-        return f'<img alt="" width="{SIDE}" height="{SIDE}" loading="lazy" src="data:image/jpeg;base64,{text}">'
+        address = data_address(jpeg_bytes(image))
+        return f'<img alt="" width="{SIDE}" height="{SIDE}" loading="lazy" src="{address}">'

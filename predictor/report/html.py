@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Mapping, Sequence
 from html import escape
 from pathlib import Path
 from typing import Any
+
+from actstore.images.html_page import data_address
 
 Cell = Any  # str, number, None, or (what is shown, what is sorted by)
 
@@ -49,10 +50,10 @@ def facts(rows: Sequence[tuple[str, Any]]) -> str:
 
 def picture(path: Path, title: str) -> str:
     """A PNG inside the page; a click shows it at full size."""
-    data = base64.b64encode(path.read_bytes()).decode("ascii")
+    address = data_address(path.read_bytes(), "png")
     return (
         f'<figure><button type="button" class="picture" aria-label="enlarge: {escape(title)}">'
-        f'<img alt="{escape(title)}" src="data:image/png;base64,{data}"></button>'
+        f'<img alt="{escape(title)}" src="{address}"></button>'
         f"<figcaption>{escape(title)}</figcaption></figure>"
     )
 

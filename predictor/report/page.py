@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import actstore
+from actstore.images.html_page import html_page
 from actstore.storage.atomic_file import write_atomic
 from predictor.figures.class_map import ClassMap
 from predictor.report.class_map_view import class_map_view
@@ -64,7 +65,9 @@ def make_page(run: RunFolder, title: str, warning: str | None = None) -> str:
         section("provenance", "Where it comes from", *_provenance(run, trained)),
         section("commands", "The exact commands", *_commands(steps, trained)),
     ]
-    return _fill(title, "\n".join(part for part in content if part))
+    about = "Predicting the parameters of a classifier from activations (Qiao, Liu, Shen and Yuille, CVPR 2018)."
+    here = files(__package__)
+    return html_page(title, about, "\n".join(filter(None, content)), here / "report.css", here / "report.js")
 
 
 def _sentence(run: RunFolder, trained: Sequence[TrainedPhi]) -> str:
@@ -177,27 +180,3 @@ def _commands(steps: Sequence[Record], trained: Sequence[TrainedPhi]) -> list[st
         return [code("\n".join(done))]
     rebuilt = [training_command(phi) for phi in trained]
     return [paragraph("Rebuilt from the records of the trainings:"), code("\n".join(rebuilt))] if rebuilt else []
-
-
-def _fill(title: str, content: str) -> str:
-    here = files(__package__)
-    style, script = ((here / name).read_text("utf-8") for name in ("report.css", "report.js"))
-    return f"""<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<title>{escape(title)}</title>
-<link rel="icon" href="data:,">
-<style>{style}</style>
-</head>
-<body>
-<header><h1>{escape(title)}</h1>
-<p>Predicting the parameters of a classifier from activations (Qiao, Liu, Shen and Yuille, CVPR 2018).</p></header>
-<main>
-{content}
-</main>
-<script>{script}</script>
-</body>
-</html>
-"""

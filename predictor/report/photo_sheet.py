@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import io
 from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
@@ -13,10 +11,10 @@ from typing import Literal
 
 from PIL import Image
 
+from actstore.images.html_page import data_address, html_page, jpeg_bytes
 from actstore.storage.atomic_file import write_atomic
 
 SIDE = 320  # pixels of a thumbnail's longer side: sharp at twice the density of a screen
-MARK = '<meta name="generator" content="actstore photo sheet">'
 Standing = Literal["plain", "right", "wrong", "unknown"]
 
 
@@ -47,9 +45,7 @@ def thumbnail(image: Image.Image) -> bytes:
     """JPEG of a photo in RGB."""
     small = image.copy()
     small.thumbnail((SIDE, SIDE), Image.Resampling.BICUBIC, reducing_gap=2.0)
-    data = io.BytesIO()
-    small.save(data, "JPEG", quality=80)
-    return data.getvalue()
+    return jpeg_bytes(small)
 
 
 def write_sheet(path: Path, title: str, about: str, sections: Sequence[Section], more: str = "") -> None:
@@ -59,33 +55,12 @@ def write_sheet(path: Path, title: str, about: str, sections: Sequence[Section],
 
 def sheet_page(title: str, about: str, sections: Sequence[Section], more: str = "") -> str:
     here = files(__package__)
-    style, script = ((here / name).read_text("utf-8") for name in ("sheet.css", "sheet.js"))
     content = "\n".join(_section(heading, cards) for heading, cards in sections)
     count = sum(len(cards) for _, cards in sections)
     find = '<div class="find"><input id="find" type="search" aria-label="find a photo or a category" '
     find += 'placeholder="a name or a category"><output id="found"></output></div>'
-    return f"""<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-{MARK}
-<title>{escape(title)}</title>
-<link rel="icon" href="data:,">
-<style>{style}</style>
-</head>
-<body>
-<header><h1>{escape(title)}</h1>
-<p>{escape(about)}</p></header>
-<main>
-{more}
-{find if count > 1 else ""}
-{content}
-</main>
-<script>{script}</script>
-</body>
-</html>
-"""
+    parts = (more, find if count > 1 else "", content)
+    return html_page(title, about, "\n".join(parts), here / "sheet.css", here / "sheet.js", "actstore photo sheet")
 
 
 def confusion_html(names: Sequence[str], columns: Sequence[str], counts: Sequence[Sequence[int]]) -> str:
@@ -119,11 +94,10 @@ def _section(heading: str, cards: Sequence[Card]) -> str:
 
 def _card(card: Card) -> str:
     words = " ".join([card.image, card.note, *(bar.name for bar in card.bars)]).lower()
-    data = base64.b64encode(card.thumbnail).decode("ascii")
     kind = ' class="is-unknown"' if card.standing == "unknown" else ""
     bars = "".join(_bar(bar, place == 0) for place, bar in enumerate(card.bars))
     return (
-        f'<li{kind} data-words="{escape(words)}"><img alt="" loading="lazy" src="data:image/jpeg;base64,{data}">'
+        f'<li{kind} data-words="{escape(words)}"><img alt="" loading="lazy" src="{data_address(card.thumbnail)}">'
         f'<h3>{escape(card.image)}</h3><p class="note {card.standing}">{escape(card.note)}</p>'
         f'<ul class="bars">{bars}</ul></li>'
     )
