@@ -196,7 +196,8 @@ def trained_on_option(command: Command) -> Command:
 
 def read_trained_on(path: Path) -> list[str]:
     """Of a split file the base; of any other text file its lines."""
-    from actstore.tables.array_files import as_text, read_column
+    from actstore.tables.array_files import read_column
+    from actstore.tables.containers import as_text
     from predictor.protocol.category_split import read_split
 
     return list(read_split(path).base) if path.suffix == ".json" else as_text(read_column(path, "classes"))

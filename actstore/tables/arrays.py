@@ -14,7 +14,7 @@ from actstore.spec import parse_split_name
 from actstore.storage.place import AnyPlace, parse_place
 from actstore.store import ActivationStore
 from actstore.tables.importing import fill_split, open_or_create
-from actstore.tables.row_source import ArrayRows, Table
+from actstore.tables.row_source import Table, array_rows
 from actstore.writing.column_checks import parse_columns
 
 Arrays = (
@@ -61,4 +61,4 @@ def _parse(name: str, given: Arrays) -> Table:
         raise InvalidInputError(f"activations of split {name!r} must be two-dimensional, got shape {values.shape}")
     ids = list(given[2]) if len(given) >= 3 and given[2] is not None else None
     columns = parse_columns(given[3] if len(given) == 4 else None, len(values), {}, f"split {name!r}")
-    return Table(ArrayRows(values), None if given[1] is None else np.asarray(given[1]), ids, columns)
+    return Table(array_rows(values), None if given[1] is None else np.asarray(given[1]), ids, columns)

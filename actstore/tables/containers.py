@@ -1,87 +1,235 @@
-""".h5, .parquet and .safetensors files as sources of rows."""
+"""Which arrays a file holds and how they are read, by format: .npy .npz .h5 .safetensors .parquet .pt .pth."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from actstore.errors import InvalidInputError
-from actstore.tables.row_source import block_rows
+from actstore.layout.columns import Column
+from actstore.layout.image_ids import Ids
+from actstore.layout.texts import Texts
+from actstore.spec import parse_column_name
+from actstore.storage.npy_file import load_npy
+from actstore.tables.column_files import NUMBERING, is_plain, parquet_column
+from actstore.tables.npy import load_member, member_shapes, npy_rows, npz_rows
+from actstore.tables.row_source import ArrayFile, BatchedRows, RowSource, SlicedRows
+from actstore.tables.wide_tables import wide_parquet
+from actstore.writing.column_checks import parse_column
+
+if TYPE_CHECKING:
+    import pyarrow
+    import torch
+
+_TORCH_ADVICE = "save a tensor, or a dict of tensors, with torch.save"
 
 
-class HdfRows:
-    def __init__(self, path: Path, name: str) -> None:
-        import h5py
+def as_text(values: NDArray[Any]) -> list[str]:
+    """Ids or names as strings, also where they were stored as bytes."""
+    try:
+        return [text.decode() if isinstance(text, bytes) else str(text) for text in values.reshape(-1).tolist()]
+    except UnicodeDecodeError as error:
+        raise InvalidInputError(f"ids or names hold {error.object!r}, expected text in UTF-8; decode them") from None
 
-        self._path, self._name = path, name
+
+def open_npy(path: Path) -> ArrayFile:
+    rows = npy_rows(path)
+    return ArrayFile({"activations": rows.shape}, lambda _: rows, lambda name: load_npy(path, name))
+
+
+def open_npz(path: Path) -> ArrayFile:
+    shapes, values = member_shapes(path), partial(load_member, path)
+    # an export lists its columns in an array of that name
+    listed = as_text(values("columns")) if len(shapes.get("columns", ())) == 1 else []
+    names = [name for name in listed if len(shapes.get(name, ())) == 1]
+    columns = {name: partial(lambda name: parse_column(name, values(name)), name) for name in names}
+    return ArrayFile(shapes, partial(npz_rows, path), values, columns)
+
+
+def open_hdf(path: Path) -> ArrayFile:
+    import h5py
+
+    def values(name: str) -> NDArray[Any]:
         with h5py.File(path, "r") as file:
-            self.shape = tuple(file[name].shape)
-            self.dtype = np.dtype(file[name].dtype)
+            data = file[name]
+            return np.asarray(data.asstr()[()] if h5py.check_string_dtype(data.dtype) else data[()])
 
-    def blocks(self, start: int, stop: int) -> Iterator[NDArray[Any]]:
-        import h5py
+    @contextmanager
+    def opened(name: str) -> Iterator[Callable[[slice], NDArray[Any]]]:
+        with h5py.File(path, "r") as file:
+            yield file[name].__getitem__
 
-        step = block_rows(self.shape[1], self.dtype)
-        with h5py.File(self._path, "r") as file:
-            for position in range(start, stop, step):
-                yield file[self._name][position : min(position + step, stop)]
+    with h5py.File(path, "r") as file:
+        arrays = {name: item for name, item in file.items() if hasattr(item, "shape")}
+        shapes = {name: tuple(item.shape) for name, item in arrays.items()}
+        types = {name: np.dtype(item.dtype) for name, item in arrays.items()}
+    return ArrayFile(shapes, lambda name: SlicedRows(shapes[name], types[name], partial(opened, name)), values)
 
 
-class SafetensorsRows:
-    def __init__(self, path: Path, name: str) -> None:
-        from safetensors import safe_open
+def open_safetensors(path: Path) -> ArrayFile:
+    from safetensors import SafetensorError, safe_open
 
-        self._path, self._name = path, name
+    try:
         with safe_open(path, "numpy") as file:
-            part = file.get_slice(name)
-            self.shape = tuple(part.get_shape())
-            self.dtype = part[0:1].dtype
+            shapes = {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
+            metadata = file.metadata() or {}
+            classes = json.loads(metadata["classes"]) if "classes" in metadata else None
+            kinds = json.loads(metadata.get("columns", "{}"))
+    except (SafetensorError, ValueError) as error:
+        raise InvalidInputError(f"{path} cannot be read as .safetensors: {error}") from error
+    # safetensors has no strings: class names travel in its metadata, ids as bytes
+    if classes is not None:
+        shapes["classes"] = (len(classes),)
+    if {"path_bytes", "path_offsets"} <= set(shapes):
+        shapes["ids"] = (shapes["path_offsets"][0] - 1,)
 
-    def blocks(self, start: int, stop: int) -> Iterator[NDArray[Any]]:
-        from safetensors import safe_open
+    def values(name: str) -> NDArray[Any]:
+        if name == "classes" and classes is not None:
+            return np.array(classes, dtype=object)
+        with safe_open(path, "numpy") as file:
+            if name == "ids":
+                return np.array(list(Ids(file.get_tensor("path_bytes"), file.get_tensor("path_offsets"))), dtype=object)
+            return np.asarray(file.get_tensor(name))
 
-        step = block_rows(self.shape[1], self.dtype)
-        with safe_open(self._path, "numpy") as file:
-            part = file.get_slice(self._name)
-            for position in range(start, stop, step):
-                yield part[position : min(position + step, stop)]
+    def column(name: str) -> Column:
+        with safe_open(path, "numpy") as file:
+            if kinds[name] != "text":
+                return Column(kinds[name], file.get_tensor(name))
+            return Column("text", Texts(file.get_tensor(f"{name}.bytes"), file.get_tensor(f"{name}.offsets")))
+
+    @contextmanager
+    def opened(name: str) -> Iterator[Callable[[slice], NDArray[Any]]]:
+        with safe_open(path, "numpy") as file:
+            yield file.get_slice(name).__getitem__
+
+    def rows(name: str) -> RowSource:
+        with opened(name) as read:
+            return SlicedRows(shapes[name], read(slice(0, 1)).dtype, partial(opened, name))
+
+    return ArrayFile(shapes, rows, values, {name: partial(column, name) for name in kinds})
 
 
-class ParquetRows:
-    """A column of equally long lists of numbers."""
+def open_parquet(path: Path, columns: Sequence[str]) -> ArrayFile:
+    """A column of lists is the rows; where there is none, every number is a feature."""
+    import pyarrow.parquet
+    import pyarrow.types
 
-    def __init__(self, path: Path, name: str) -> None:
-        import pyarrow.parquet
-
-        self._path, self._name = path, name
+    try:
         with pyarrow.parquet.ParquetFile(path) as file:
-            first = next(file.iter_batches(1, columns=[name]), None)
-            if first is None:
-                raise InvalidInputError(f"{path} has no rows")
-            row = first.column(0).flatten()
-            if not len(row):
-                raise InvalidInputError(f"column {name!r} of {path} has an empty first row; expected a list of numbers")
-            self.shape = (file.metadata.num_rows, len(row))
-            self.dtype = np.dtype(row.type.to_pandas_dtype())
+            schema, count = file.schema_arrow, file.metadata.num_rows
+    except pyarrow.ArrowInvalid as error:
+        raise InvalidInputError(f"{path} cannot be read as .parquet: {error}") from error
+    is_list = (pyarrow.types.is_list, pyarrow.types.is_large_list, pyarrow.types.is_fixed_size_list)
+    nested = {field.name for field in schema if any(test(field.type) for test in is_list)}
+    if not nested:
+        return wide_parquet(path, schema, count, columns)
+    shapes = {field.name: (count, 0) if field.name in nested else (count,) for field in schema}
+    classes = json.loads((schema.metadata or {}).get(b"classes", b"null"))
+    if classes is not None:
+        shapes["classes"] = (len(classes),)
 
-    def blocks(self, start: int, stop: int) -> Iterator[NDArray[Any]]:
-        import pyarrow.parquet
+    def values(name: str) -> NDArray[Any]:
+        if name == "classes" and classes is not None:
+            return np.array(classes, dtype=object)
+        return np.array(pyarrow.parquet.read_table(path, columns=[name]).column(0).to_pylist(), dtype=object)
 
+    plain = [field.name for field in schema if is_plain(field.type) and field.type != pyarrow.uint64()]
+    offered = [name for name in plain if _is_column_name(name) and name.lower() not in NUMBERING]
+    kept = {name: partial(parquet_column, path, name) for name in schema.names if name in {*offered, *columns}}
+    return ArrayFile(shapes, partial(_list_rows, path), values, kept)
+
+
+def _is_column_name(name: str) -> bool:
+    """Whether a column may be called so; one that may not is left out, unless it is asked for."""
+    try:
+        return bool(parse_column_name(name))
+    except InvalidInputError:
+        return False
+
+
+def _list_rows(path: Path, name: str) -> RowSource:
+    """A column of equally long lists of numbers."""
+    import pyarrow.parquet
+
+    with pyarrow.parquet.ParquetFile(path) as file:
+        count, first = file.metadata.num_rows, next(file.iter_batches(1, columns=[name]), None)
+    if first is None:
+        raise InvalidInputError(f"{path} has no rows")
+    row = first.column(0).flatten()
+    dim = len(row)
+    if not dim:
+        raise InvalidInputError(f"column {name!r} of {path} has an empty first row; expected a list of numbers")
+
+    def batches(rows: int) -> Iterator[pyarrow.RecordBatch]:
         position = 0
-        with pyarrow.parquet.ParquetFile(self._path) as file:
-            for batch in file.iter_batches(block_rows(self.shape[1], self.dtype), columns=[self._name]):
-                values = batch.column(0).flatten().to_numpy(zero_copy_only=False)
-                if len(values) != len(batch) * self.shape[1]:
+        with pyarrow.parquet.ParquetFile(path) as file:
+            for batch in file.iter_batches(rows, columns=[name]):
+                if len(batch.column(0).flatten()) != len(batch) * dim:
                     raise InvalidInputError(
-                        f"column {self._name!r} of {self._path} has rows of different lengths near row {position}"
+                        f"column {name!r} of {path} has rows of different lengths near row {position}"
                     )
-                first, last = max(start, position), min(stop, position + len(batch))
-                if first < last:
-                    yield values.reshape(len(batch), -1)[first - position : last - position]
+                yield batch
                 position += len(batch)
-                if position >= stop:
-                    return
+
+    def values(batch: pyarrow.RecordBatch) -> NDArray[Any]:
+        return np.asarray(batch.column(0).flatten().to_numpy(zero_copy_only=False).reshape(-1, dim))
+
+    return BatchedRows((count, dim), np.dtype(row.type.to_pandas_dtype()), batches, values)
+
+
+def open_torch(path: Path) -> ArrayFile:
+    """A tensor, or a dict of tensors and lists of text; a tensor alone is called activations."""
+    import torch
+
+    from actstore.storage.torch_file import read_torch_file
+
+    contents = read_torch_file(path, _TORCH_ADVICE, mapped=True)
+    if isinstance(contents, torch.Tensor):
+        contents = {"activations": contents}
+    if not isinstance(contents, Mapping):
+        raise InvalidInputError(f"{path} holds a {type(contents).__name__}; {_TORCH_ADVICE}")
+    single = (str, int, float, type(None))  # an epoch or a remark is no array
+    tensors = {
+        str(name): _plain_tensor(value, name, path) for name, value in contents.items() if not isinstance(value, single)
+    }
+
+    @contextmanager
+    def opened(name: str) -> Iterator[Callable[[slice], NDArray[Any]]]:
+        yield lambda part: _as_array(tensors[name][part])
+
+    def rows(name: str) -> RowSource:
+        count, dim = tensors[name].shape
+        return SlicedRows((count, dim), _as_array(tensors[name][:0]).dtype, partial(opened, name))
+
+    shapes = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
+    return ArrayFile(shapes, rows, lambda name: _as_array(tensors[name]))
+
+
+def _plain_tensor(value: Any, name: Any, path: Path) -> torch.Tensor | NDArray[Any]:
+    import torch
+
+    if isinstance(value, list | tuple) and all(isinstance(entry, str) for entry in value):
+        return np.array(value, dtype=object)
+    if isinstance(value, list | tuple) and all(isinstance(entry, int) for entry in value):
+        return np.array(value, np.int64)
+    if not isinstance(value, torch.Tensor) or value.is_sparse or value.is_quantized or value.is_complex():
+        raise InvalidInputError(
+            f"{name!r} in {path} is a {type(value).__name__} that holds no plain numbers; {_TORCH_ADVICE}"
+        )
+    return value.detach()
+
+
+def _as_array(values: torch.Tensor | NDArray[Any]) -> NDArray[Any]:
+    """numpy has no bfloat16; fp32 holds all of its values."""
+    import torch
+
+    if isinstance(values, np.ndarray):
+        return values
+    return (values.float() if values.dtype == torch.bfloat16 else values).numpy()

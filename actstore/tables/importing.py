@@ -16,8 +16,9 @@ from actstore.layout.source_history import CONTENT, FileContent, find_source
 from actstore.spec import ColumnKind, Json, default_chunk_rows
 from actstore.storage.place import AnyPlace, parse_place
 from actstore.store import ActivationStore, open
-from actstore.tables.array_files import as_text, open_tables, read_column
+from actstore.tables.array_files import open_tables, read_column
 from actstore.tables.column_files import read_columns
+from actstore.tables.containers import as_text
 from actstore.tables.rounding import Rounding, natural_dtype
 from actstore.tables.row_source import Table
 from actstore.writing.pending_rows import Pending

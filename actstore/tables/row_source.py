@@ -1,15 +1,19 @@
-"""What every source of rows offers, and arrays in memory as the simplest one."""
+"""What every source of rows offers, and the two shapes most have: what can be sliced, and what comes in batches."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from actstore.layout.columns import Column
+
+if TYPE_CHECKING:
+    import pyarrow
 
 BLOCK_BYTES = 8 << 20  # read at a time: fits the cache, so that conversion does not wait for memory
 
@@ -17,8 +21,10 @@ BLOCK_BYTES = 8 << 20  # read at a time: fits the cache, so that conversion does
 class RowSource(Protocol):
     """(rows, dim) values that are read in order, from any row on, without ever being whole in memory."""
 
-    shape: tuple[int, int]
-    dtype: np.dtype[Any]
+    @property
+    def shape(self) -> tuple[int, int]: ...
+    @property
+    def dtype(self) -> np.dtype[Any]: ...
 
     def blocks(self, start: int, stop: int) -> Iterator[NDArray[Any]]:
         """Consecutive (n, dim) blocks; a block may be overwritten when the next one is drawn."""
@@ -35,18 +41,54 @@ class Table:
     columns: Mapping[str, Column] = field(default_factory=dict)
 
 
-class ArrayRows:
-    """An array or memory map."""
+@dataclass(frozen=True)
+class ArrayFile:
+    """shapes: of every array in the file, by name. rows: opens a large one. values: loads a small one."""
 
-    def __init__(self, values: NDArray[Any]) -> None:
-        self._values = values
-        self.shape = (values.shape[0], values.shape[1])
-        self.dtype = values.dtype
+    shapes: Mapping[str, tuple[int, ...]]
+    rows: Callable[[str], RowSource]
+    values: Callable[[str], NDArray[Any]]
+    columns: Mapping[str, Callable[[], Column]] = field(default_factory=dict)  # what is plainly a column, unasked for
+
+
+@dataclass(frozen=True)
+class SlicedRows:
+    """Rows of what gives any slice of them; `opened` opens it before the first and closes it after the last."""
+
+    shape: tuple[int, int]
+    dtype: np.dtype[Any]
+    opened: Callable[[], AbstractContextManager[Callable[[slice], NDArray[Any]]]]
 
     def blocks(self, start: int, stop: int) -> Iterator[NDArray[Any]]:
         step = block_rows(self.shape[1], self.dtype)
-        for position in range(start, stop, step):
-            yield self._values[position : min(position + step, stop)]
+        with self.opened() as read:
+            for position in range(start, stop, step):
+                yield read(slice(position, min(position + step, stop)))
+
+
+def array_rows(values: NDArray[Any]) -> SlicedRows:
+    """An array or memory map."""
+    return SlicedRows((values.shape[0], values.shape[1]), values.dtype, lambda: nullcontext(values.__getitem__))
+
+
+@dataclass(frozen=True)
+class BatchedRows:
+    """Rows of a table of arrow that is read from its beginning. batches: by how many rows to read at a time."""
+
+    shape: tuple[int, int]
+    dtype: np.dtype[Any]
+    batches: Callable[[int], Iterable[pyarrow.RecordBatch]]
+    values: Callable[[pyarrow.RecordBatch], NDArray[Any]]
+
+    def blocks(self, start: int, stop: int) -> Iterator[NDArray[Any]]:
+        position = 0
+        for batch in self.batches(block_rows(self.shape[1], self.dtype)):
+            first, last = max(start - position, 0), min(stop - position, len(batch))
+            if first < last:
+                yield self.values(batch.slice(first, last - first))
+            position += len(batch)
+            if position >= stop:
+                return
 
 
 def block_rows(dim: int, dtype: np.dtype[Any]) -> int:
