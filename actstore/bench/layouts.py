@@ -73,16 +73,16 @@ def _bench_take(ways: list[Contender], place: Path, rows: int, batch: int, round
     random = np.random.default_rng(0)
 
     def taker(way: Contender) -> Callable[[], Any]:
-        take = way.open_take(place / way.name)
-        return lambda: take(random.integers(0, rows, batch))
+        opened = way.open(place / way.name)
+        return lambda: way.take(opened, random.integers(0, rows, batch))
 
     return alternate({way.name: taker(way) for way in ways}, rounds, settle=True)
 
 
 def _scan(way: Contender, place: Path) -> Callable[[], float]:
     """Touch every value once, so that lazy readers have to read."""
-    blocks = way.open_scan(place / way.name)
-    return lambda: sum(float(borrow(block).view(torch.int16).amax()) for block in blocks())
+    opened = way.open(place / way.name)
+    return lambda: sum(float(borrow(block).view(torch.int16).amax()) for block in way.scan(opened))
 
 
 def _results(what: str, values: dict[str, float], unit: str) -> list[Result]:

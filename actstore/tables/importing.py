@@ -115,7 +115,8 @@ def append_file(
     A file that was added before adds nothing, unless `again` says that its rows are wanted once more.
     """
     target, added = open(store), 0
-    tables, classes = read_request(request, _kinds_of(target))
+    kinds = {column.name: column.kind for split in target.splits.values() for column in split.columns}
+    tables, classes = read_request(request, kinds)
     tables = tables if rounding is None else rounding.watch(tables, target.spec.dtype)
     for split, table in tables.items():
         before = target[split].committed
@@ -195,12 +196,10 @@ def check_table(table: Table, split: str, dim: int) -> None:
     count, width = table.activations.shape
     if width != dim:
         raise InvalidInputError(f"split {split!r} has rows of dim {width}, the store has dim {dim}")
-    for what, column in (("labels", table.labels), ("ids", table.ids)):
-        if column is not None and len(column) != count:
-            raise InvalidInputError(f"split {split!r} has {count} rows but {len(column)} {what}")
-    for name, values in table.columns.items():
-        if len(values) != count:
-            raise InvalidInputError(f"split {split!r} has {count} rows but {len(values)} values of column {name!r}")
+    columns = {f"values of column {name!r}": column for name, column in table.columns.items()}
+    for what, values in {"labels": table.labels, "ids": table.ids, **columns}.items():
+        if values is not None and len(values) != count:
+            raise InvalidInputError(f"split {split!r} has {count} rows but {len(values)} {what}")
 
 
 def open_or_create(
@@ -229,15 +228,10 @@ def open_or_create(
     return create(path, classes=names, dim=dim, **options)
 
 
-def _kinds_of(store: ActivationStore) -> dict[str, ColumnKind]:
-    return {column.name: column.kind for split in store.splits.values() for column in split.columns}
-
-
 def _holds_nothing(store: ActivationStore) -> bool:
-    splits = store.splits
-    arrays = [store.path / name / ACTIVATIONS for name in splits]
-    return not any(split.complete for split in splits.values()) and not any(
-        read_ledger(array)[0] or Pending(array).has_kept(0) for array in arrays
+    arrays = {store.path / name / ACTIVATIONS: split for name, split in store.splits.items()}
+    return not any(
+        split.complete or read_ledger(array)[0] or Pending(array).has_kept(0) for array, split in arrays.items()
     )
 
 
