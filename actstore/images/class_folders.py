@@ -9,7 +9,7 @@ from pathlib import Path
 from actstore.errors import InvalidInputError
 from actstore.images.ilsvrc import DEVKIT, KAGGLE, META, SYNSET_LISTS
 from actstore.images.image_set import ENDINGS, Found, ImageItem, Skipped, has_image_ending, id_fault, printable
-from actstore.images.tar_folders import list_class_tar
+from actstore.images.tars import list_class_tar
 from actstore.images.tiny_imagenet import ANNOTATIONS, is_flat, label_flat
 from actstore.storage.stray_files import is_stray
 

@@ -40,17 +40,11 @@ def decode(data: bytes, name: str, at_least: int | None = None) -> Image.Image:
     decoded at 1/2, 1/4 or 1/8 of its size, several times faster, as long as no side gets shorter than that.
     Without it every pixel is decoded. Safe to call from several threads.
     """
-    return decode_with_date(data, name, at_least)[0]
+    return decode_with_facts(data, name, at_least)[0]
 
 
-def decode_with_facts(data: bytes, name: str) -> tuple[Image.Image, ImageFacts]:
-    """The image, and what is known of it once its file is open."""
-    image, date = decode_with_date(data, name)
-    return image, ImageFacts(image.width, image.height, len(data), date)
-
-
-def decode_with_date(data: bytes, name: str, at_least: int | None = None) -> tuple[Image.Image, datetime | None]:
-    """See `decode`; and when the image was taken, by the camera's clock."""
+def decode_with_facts(data: bytes, name: str, at_least: int | None = None) -> tuple[Image.Image, ImageFacts]:
+    """See `decode`; and what is known of the image once its file is open."""
     if not data:
         raise UnreadableImageError(f"{name}: the file is empty")
     ImageFile.LOAD_TRUNCATED_IMAGES = False  # other libraries set it for all: half-grey images would pass for whole
@@ -59,7 +53,9 @@ def decode_with_date(data: bytes, name: str, at_least: int | None = None) -> tup
     except UnreadableImageError as error:
         raise UnreadableImageError(f"{name}: {error}") from None
     except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
-        raise UnreadableImageError(f"{name}: {_too_large(_pixels_in(str(error)))}") from None
+        # Pillow's message has the count: "Image size (250000000 pixels) exceeds limit of ..."
+        pixels = re.search(r"\d+", str(error))
+        raise UnreadableImageError(f"{name}: {_too_large(int(pixels.group()) if pixels else 0)}") from None
     except UnidentifiedImageError:
         raise UnreadableImageError(f"{name}: {why_unidentified(data)}") from None
     except MemoryError:
@@ -69,7 +65,7 @@ def decode_with_date(data: bytes, name: str, at_least: int | None = None) -> tup
         raise UnreadableImageError(f"{name}: damaged or truncated: {reason}") from None
 
 
-def _decode(data: bytes, at_least: int | None) -> tuple[Image.Image, datetime | None]:
+def _decode(data: bytes, at_least: int | None) -> tuple[Image.Image, ImageFacts]:
     with Image.open(io.BytesIO(data), formats=readable_formats()) as image:
         if image.format == "TIFF" and _is_raw(image, data):
             raise UnreadableImageError("its first image is only a preview, as in a camera's raw file; save it as JPEG")
@@ -79,7 +75,8 @@ def _decode(data: bytes, at_least: int | None) -> tuple[Image.Image, datetime | 
         if at_least is not None and image.format == "JPEG":
             _draft(image, at_least)
         image.load()
-        return _to_rgb(_upright(image), _grey_range(image)), _taken(image)
+        decoded = _to_rgb(_upright(image), _grey_range(image))
+        return decoded, ImageFacts(decoded.width, decoded.height, len(data), _taken(image))
 
 
 def _is_raw(image: Any, data: bytes) -> bool:
@@ -96,12 +93,6 @@ def _grey_range(image: Any) -> tuple[float, float]:
 
 def _too_large(pixels: int) -> str:
     return f"{pixels:,} pixels, more than {Image.MAX_IMAGE_PIXELS:,} are refused"
-
-
-def _pixels_in(message: str) -> int:
-    """Pillow's message has the count: "Image size (250000000 pixels) exceeds limit of ..."."""
-    found = re.search(r"\d+", message)
-    return int(found.group()) if found else 0
 
 
 def _draft(image: Image.Image, at_least: int) -> None:

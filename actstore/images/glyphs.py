@@ -26,7 +26,7 @@ from actstore.images.image_set import ImageSet
 from actstore.storage.atomic_file import storage_errors
 
 FIRST_VALIDATION_SAMPLE = 1_000_000  # validation never shares a drawing with training, however many those are
-_SIZES = (8, 512)
+SMALLEST, LARGEST = 8, 512  # pixels of a side
 
 
 def class_name(character: str) -> str:
@@ -52,21 +52,9 @@ def _characters() -> tuple[str, ...]:
 
 def glyph_image(category: int, sample: int, seed: int, size: int = 32) -> NDArray[np.uint8]:
     """One drawing (size, size), grey, of the category at this place in `glyph_categories()`."""
-    characters = _characters()
-    if not 0 <= category < len(characters) or sample < 0 or seed < 0:
-        raise InvalidInputError(
-            f"expected a category from 0 to {len(characters) - 1}, and a sample and seed of 0 or more, "
-            f"got category {category}, sample {sample}, seed {seed}"
-        )
-    _check_size(size)
-    character = characters[category]
+    character = _characters()[category]
     # seeded by code point, not by place: an image stays the same if the list is ever reordered
     return draw(character, np.random.default_rng([seed, ord(character), sample]), size)
-
-
-def _check_size(size: int) -> None:
-    if not _SIZES[0] <= size <= _SIZES[1]:
-        raise InvalidInputError(f"glyph size: expected {_SIZES[0]} to {_SIZES[1]} pixels, got {size}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +90,8 @@ class GlyphSet:
 
     def __post_init__(self) -> None:
         glyph_categories(self.classes)
-        _check_size(self.size)
+        if not SMALLEST <= self.size <= LARGEST:
+            raise InvalidInputError(f"glyph size: expected {SMALLEST} to {LARGEST} pixels, got {self.size}")
         if not 1 <= self.per_class <= FIRST_VALIDATION_SAMPLE or self.val_per_class < 0 or self.seed < 0:
             raise InvalidInputError(
                 f"expected 1 to {FIRST_VALIDATION_SAMPLE:,} images per class, 0 or more for validation and a seed of "
@@ -131,20 +120,14 @@ class GlyphSet:
 
 
 def write_glyphs(
-    out: Path,
-    classes: int = 1000,
-    per_class: int = 40,
-    val_per_class: int = 10,
-    seed: int = 0,
-    size: int = 32,
-    progress: Callable[[int], object] | None = None,
+    out: Path, *numbers: int, progress: Callable[[int], object] | None = None, **named_numbers: int
 ) -> int:
     """Write out/train/U+0041/0000.png and out/val/...; files that are there are kept. Returns how many were written.
 
-    `progress` is told how many more images are done, whether written or kept.
+    numbers: those of a `GlyphSet`. progress: is told how many more images are done, whether written or kept.
     """
     written = 0
-    for split, images in GlyphSet(classes, per_class, val_per_class, seed, size).image_sets().items():
+    for split, images in GlyphSet(*numbers, **named_numbers).image_sets().items():
         for label in images.classes:
             with storage_errors(out / split / label):
                 (out / split / label).mkdir(parents=True, exist_ok=True)

@@ -38,7 +38,7 @@ def glyphs(
 
     total, begin = classes * (per_class + val_per_class), time.perf_counter()
     with progress("glyphs", total, "images") as bar:
-        written = write_glyphs(out, classes, per_class, val_per_class, seed, size, bar.update)
+        written = write_glyphs(out, classes, per_class, val_per_class, seed, size, progress=bar.update)
     seconds = time.perf_counter() - begin
     result = {
         "folder": str(out),

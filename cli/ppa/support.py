@@ -57,7 +57,7 @@ def list_images(folder: Path) -> list[ImageItem]:
 def each_once(found: dict[str, list[ImageItem]]) -> dict[str, list[ImageItem]]:
     """An image that lies in a category twice, by its bytes, counts once; one in two categories is kept in both. Both
     are said."""
-    from actstore.images.same_bytes import same_bytes
+    from actstore.images.image_set import same_bytes
 
     left_out = set()
     for items in same_bytes([item for images in found.values() for item in images]):

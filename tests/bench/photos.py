@@ -20,7 +20,7 @@ from actstore.backbones.imagenet import imagenet_wnids
 from actstore.backbones.loading import load_backbone
 from actstore.backbones.packages import package_folder
 from actstore.bench.measure import Result, alternate
-from actstore.images.finding import find_images
+from actstore.images.opening import find_images
 from tests.bench.common import ROOT, rate, report
 
 DATA = Path(os.environ.get("ACTSTORE_DATA", ROOT.parent / "shared" / "data"))

@@ -20,7 +20,7 @@ from torch import Tensor
 from actstore.backbones.loading import load_backbone
 from actstore.bench.measure import Result
 from actstore.extraction.recorded_network import activations_of
-from actstore.images.finding import find_images
+from actstore.images.opening import find_images
 from predictor.classifier.classifier import Classifier
 from predictor.protocol.known_unknown import auroc
 from tests.bench.common import ROOT, report

@@ -10,7 +10,8 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from actstore.images.finding import ImageItem, ImageSet, find_images
+from actstore.images.image_set import ImageItem, ImageSet
+from actstore.images.opening import find_images
 
 KIT_FOX, TENCH, GOLDFISH = "n02119789", "n01440764", "n01443537"
 

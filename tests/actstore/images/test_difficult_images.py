@@ -16,7 +16,7 @@ from PIL import Image, features
 
 from actstore.errors import UnreadableImageError
 from actstore.images import image_formats as kinds
-from actstore.images.finding import find_images
+from actstore.images.opening import find_images
 
 WIDTH, HEIGHT = 40, 24
 Y, X = np.mgrid[:HEIGHT, :WIDTH]

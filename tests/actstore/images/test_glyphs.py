@@ -17,9 +17,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from actstore.errors import InvalidInputError, StorageError
-from actstore.images.finding import find_images
 from actstore.images.glyph_drawing import FACES, face_file, ink
 from actstore.images.glyphs import GlyphSet, class_name, glyph_categories, glyph_image, write_glyphs
+from actstore.images.opening import find_images
 
 
 def test_twelve_faces_ship_with_matplotlib() -> None:
@@ -137,12 +137,6 @@ def test_a_full_disk_leaves_no_half_file(tmp_path: Path, monkeypatch: pytest.Mon
 def test_wrong_numbers_are_refused(wrong: dict[str, int]) -> None:
     with pytest.raises(InvalidInputError, match="expected"):
         GlyphSet(**wrong)
-
-
-@pytest.mark.parametrize("wrong", [(-1, 0, 0), (10**6, 0, 0), (0, -1, 0), (0, 0, -1), (0, 0, 0, 2)])
-def test_wrong_image_numbers_are_refused(wrong: tuple[int, ...]) -> None:
-    with pytest.raises(InvalidInputError, match="expected"):
-        glyph_image(*wrong)
 
 
 def test_command(tmp_path: Path) -> None:

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from actstore.errors import InvalidInputError
-from actstore.images.finding import find_images, read_bytes
+from actstore.images.image_set import read_bytes
+from actstore.images.opening import find_images
 from tests.actstore.images.image_files import GOLDFISH, KIT_FOX, TENCH, listed, picture, write, write_tar
 
 # ---- ILSVRC

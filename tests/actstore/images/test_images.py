@@ -11,8 +11,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from actstore.errors import InvalidInputError, StorageError, UnreadableImageError
-from actstore.images.finding import find_images, read_bytes
-from actstore.images.image_set import classes_train_lacks
+from actstore.images.image_set import classes_train_lacks, read_bytes
+from actstore.images.opening import find_images
 from actstore.layout.image_ids import encode_ids
 from tests.actstore.images.image_files import listed, only, picture, write
 

@@ -7,8 +7,7 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from actstore.images.image_set import ImageItem
-from actstore.images.same_bytes import same_bytes
+from actstore.images.image_set import ImageItem, same_bytes
 
 
 @given(contents=st.lists(st.binary(max_size=2), max_size=12))

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from actstore.errors import InvalidInputError
-from actstore.images.finding import find_images, read_bytes
+from actstore.images.image_set import read_bytes
+from actstore.images.opening import find_images
 from tests.actstore.images.image_files import GOLDFISH, TENCH, listed, picture, write
 
 # ---- Tiny-ImageNet

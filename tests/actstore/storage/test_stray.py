@@ -14,7 +14,7 @@ from click.testing import CliRunner
 from PIL import Image
 
 import actstore
-from actstore.images.finding import find_images
+from actstore.images.opening import find_images
 from actstore.storage.stray_files import is_stray
 from cli.actstore import main
 from cli.ppa.support import list_queries, list_support

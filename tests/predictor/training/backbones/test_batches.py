@@ -12,8 +12,8 @@ import torch
 from PIL import Image
 
 from actstore.backbones.transform import Transform
-from actstore.images.finding import find_images
 from actstore.images.glyphs import GlyphSet
+from actstore.images.opening import find_images
 from predictor.protocol.category_split import CategorySplit
 from predictor.training.backbones.augmentation import augment_image, random_box, shift_batch
 from predictor.training.backbones.batches import IGNORED, Batch, open_feed, to_network
