@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 from actstore.errors import InvalidInputError
@@ -24,7 +25,11 @@ def list_folder(folder: Path) -> Found:
     entries = sorted_entries(folder)
     folders = [entry for entry in entries if is_folder(entry)]
     tars = [entry for entry in entries if not is_folder(entry) and entry.name.endswith(".tar")]
-    _refuse_twice({entry.name for entry in folders}, {entry.name.removesuffix(".tar") for entry in tars}, folder)
+    if both := sorted({entry.name for entry in folders} & {entry.name.removesuffix(".tar") for entry in tars}):
+        more = f" and {len(both) - 1} more" if len(both) > 1 else ""
+        raise InvalidInputError(
+            f"class {both[0]!r}{more} is in {folder} both as a folder and as a tar; remove one of the two"
+        )
     items: list[ImageItem] = []
     skipped: Skipped = []
     loose = [entry for entry in entries if has_image_ending(entry.name) and not is_folder(entry)]
@@ -36,19 +41,15 @@ def list_folder(folder: Path) -> Found:
     skipped += [(printable(name), _not_by_ending(name)) for name in others]
     annotations = folder / ANNOTATIONS
     if is_flat(items) and annotations.is_file():
-        items, unknown = label_flat(items, _read(annotations), str(annotations))
+        try:
+            items, unknown = label_flat(items, annotations.read_bytes(), str(annotations))
+        except OSError as error:
+            raise InvalidInputError(f"{annotations} cannot be read: {error.strerror or error}") from None
         skipped += unknown
     if items:
         return items, skipped + [(printable(entry.name), "not in a class folder") for entry in loose]
     loose_items, left_out = _loose_images(folder, loose)
     return loose_items, skipped + left_out
-
-
-def _read(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise InvalidInputError(f"{path} cannot be read: {error.strerror or error}") from None
 
 
 def sorted_entries(folder: Path) -> list[os.DirEntry[str]]:
@@ -61,25 +62,9 @@ def sorted_entries(folder: Path) -> list[os.DirEntry[str]]:
 
 
 def is_folder(entry: os.DirEntry[str]) -> bool:
-    try:
+    with suppress(OSError):  # links in a circle
         return entry.is_dir()
-    except OSError:  # links in a circle
-        return False
-
-
-def _is_plain(entry: os.DirEntry[str]) -> bool:
-    try:
-        return entry.is_file()
-    except OSError:
-        return False
-
-
-def _refuse_twice(folders: set[str], tars: set[str], where: Path) -> None:
-    if both := sorted(folders & tars):
-        more = f" and {len(both) - 1} more" if len(both) > 1 else ""
-        raise InvalidInputError(
-            f"class {both[0]!r}{more} is in {where} both as a folder and as a tar; remove one of the two"
-        )
+    return False
 
 
 def _class_folder(root: Path, name: str) -> Found:
@@ -124,8 +109,9 @@ def _walk(root: Path, inside: str, above: set[str], visited: set[str], skipped: 
 def _why_no_image(entry: os.DirEntry[str]) -> str | None:
     if not has_image_ending(entry.name):
         return _not_by_ending(entry.name)
-    if _is_plain(entry):
-        return None
+    with suppress(OSError):  # links in a circle
+        if entry.is_file():
+            return None
     return "broken or circular symbolic link" if entry.is_symlink() else "not a plain file"
 
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 import csv
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 from actstore.errors import InvalidInputError, reason_of
-from actstore.images.image_set import ImageItem, Skipped
+from actstore.images.image_set import Found, ImageItem, labelled
 
 KAGGLE = "LOC_val_solution.csv"
 DEVKIT = "ILSVRC2012_validation_ground_truth.txt"
@@ -27,12 +26,12 @@ def looks_like_validation(items: Sequence[ImageItem]) -> bool:
 
 def label_validation(
     items: Sequence[ImageItem], places: Sequence[Path], truth: Path | None = None, synsets: Path | None = None
-) -> tuple[list[ImageItem], Skipped]:
+) -> Found:
     """The same images with WNIDs as labels; those the file says nothing about are skipped.
 
     places: folders to search for `truth` and `synsets` where they are not given.
     """
-    file = truth or find_file((KAGGLE, DEVKIT), places)
+    file = truth or _find_file((KAGGLE, DEVKIT), places)
     if file is None:
         raise InvalidInputError(
             f"{len(items):,} flat validation images have no labels: expected {KAGGLE}, or {DEVKIT} with "
@@ -40,29 +39,17 @@ def label_validation(
         )
     if file.suffix == ".csv":
         by_stem = _read_kaggle(file)
-        labels = [by_stem.get(_stem(item)) for item in items]
+        labels = [by_stem.get(item.id.rpartition("/")[2].rpartition(".")[0]) for item in items]
     else:
-        by_number = _read_devkit(file, synsets or find_file((*SYNSET_LISTS, META), places))
-        labels = [by_number.get(_number(item)) for item in items]
-    kept = [replace(item, label=label) for item, label in zip(items, labels, strict=True) if label is not None]
-    missing = [item.id for item, label in zip(items, labels, strict=True) if label is None]
-    if not kept:
-        raise InvalidInputError(f"{file} labels none of the {len(items):,} images, such as {items[0].id}")
-    return kept, [(name, f"{file.name} has no label for it") for name in missing]
+        by_number = _read_devkit(file, synsets or _find_file((*SYNSET_LISTS, META), places))
+        named = [_NAMED.search(item.id) for item in items]
+        labels = [by_number.get(int(match[1])) if match else None for match in named]
+    return labelled(items, labels, file.name, str(file))
 
 
-def find_file(names: Iterable[str], places: Iterable[Path]) -> Path | None:
+def _find_file(names: Iterable[str], places: Iterable[Path]) -> Path | None:
     candidates = [place / folder / name for name in names for place in places for folder in _DEVKIT_FOLDERS]
     return next((path for path in candidates if path.is_file()), None)
-
-
-def _stem(item: ImageItem) -> str:
-    return item.id.rpartition("/")[2].rpartition(".")[0]
-
-
-def _number(item: ImageItem) -> int:
-    named = _NAMED.search(item.id)
-    return int(named.group(1)) if named else 0
 
 
 def _read_lines(path: Path) -> list[str]:

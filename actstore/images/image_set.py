@@ -7,7 +7,7 @@ import hashlib
 import unicodedata
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Generic, Protocol, TypeVar
 
@@ -97,6 +97,20 @@ def read_bytes(item: ImageItem) -> bytes:
             f"{item.id}: {item.path} ends inside of it, {len(data)} of {item.size} bytes are there"
         )
     return data
+
+
+def labelled(items: Sequence[ImageItem], labels: Iterable[str | None], file: str, where: str) -> Found:
+    """The images with these labels; those without one are skipped. file, where: name and place of the labels."""
+    kept: list[ImageItem] = []
+    skipped: Skipped = []
+    for item, label in zip(items, labels, strict=True):
+        if label is None:
+            skipped.append((item.id, f"{file} has no label for it"))
+        else:
+            kept.append(replace(item, label=label))
+    if not kept:
+        raise InvalidInputError(f"{where} labels none of the {len(items):,} images, such as {items[0].id}")
+    return kept, skipped
 
 
 def has_image_ending(name: str) -> bool:

@@ -3,39 +3,34 @@
 from __future__ import annotations
 
 import csv
+import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 from actstore.errors import InvalidInputError, reason_of
-from actstore.images.image_set import ImageItem, Skipped, has_image_ending, id_fault, printable
+from actstore.images.image_set import Found, ImageItem, has_image_ending, id_fault, printable
 
 ENDINGS = (".csv", ".parquet")
 Row = tuple[str, str | None, str]  # path, label, split
 _PROBED = 20
 
 
-def list_file(path: Path) -> dict[str, tuple[list[ImageItem], Skipped]]:
+def list_file(path: Path) -> dict[str, Found]:
     """Split name -> images in the order of the file. Paths are relative to the file's folder, or absolute."""
-    splits: dict[str, tuple[list[ImageItem], Skipped]] = {}
+    splits: dict[str, Found] = {}
     folder = str(path.parent)
     names: dict[str, str] = {}  # one object per label, not one per row
     for given, label, split in _rows(path):
         items, skipped = splits.setdefault(split, ([], []))
-        absolute = given.startswith("/")
-        name = _relative(given)
+        name = "/".join(part for part in given.split("/") if part not in ("", "."))
         if reason := _fault(name, label):
             skipped.append((printable(name or given), reason))
         else:
             shared = None if label is None else names.setdefault(label, label)
-            items.append(ImageItem(name, shared, "/" if absolute else folder))
+            items.append(ImageItem(name, shared, "/" if given.startswith("/") else folder))
     _refuse_wrong_folder(path, splits)
     return splits
-
-
-def _relative(given: str) -> str:
-    parts = [part for part in given.split("/") if part not in ("", ".")]
-    return "/".join(parts)
 
 
 def _fault(name: str, label: str | None) -> str | None:
@@ -46,22 +41,16 @@ def _fault(name: str, label: str | None) -> str | None:
     return None if has_image_ending(name) else f"not an image by its ending {Path(name).suffix!r}"
 
 
-def _refuse_wrong_folder(path: Path, splits: dict[str, tuple[list[ImageItem], Skipped]]) -> None:
+def _refuse_wrong_folder(path: Path, splits: dict[str, Found]) -> None:
     """A list whose paths start elsewhere would otherwise fail image by image."""
     for items, _ in splits.values():
         probed = items[:_PROBED]
-        if probed and not any(_exists(item.path) for item in probed):
+        # os.path: a name too long for the disk does not exist, where Path raises
+        if probed and not any(os.path.exists(item.path) for item in probed):  # noqa: PTH110
             raise InvalidInputError(
                 f"{path}: none of its first {len(probed)} images exist, such as {probed[0].path}; "
                 "paths are expected relative to the folder of the list"
             )
-
-
-def _exists(path: Path) -> bool:
-    try:
-        return path.exists()
-    except OSError:  # a name too long for the disk
-        return False
 
 
 def _rows(path: Path) -> Iterator[Row]:

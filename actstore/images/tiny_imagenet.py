@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from actstore.errors import InvalidInputError
-from actstore.images.image_set import Found, ImageItem, Skipped
+from actstore.images.image_set import Found, ImageItem, labelled
 
 ANNOTATIONS = "val_annotations.txt"
 IMAGES = "images"  # the one folder of a split that has no class folders
@@ -32,17 +32,7 @@ def without_labels(split: str, items: Sequence[ImageItem], train: Sequence[Image
 def label_flat(items: Sequence[ImageItem], annotations: bytes, where: str) -> Found:
     """The images with the class that the annotations give their file name; the others are skipped."""
     label_of = _read(annotations, where)
-    found: list[ImageItem] = []
-    skipped: Skipped = []
-    for item in items:
-        label = label_of.get(item.id.rpartition("/")[2])
-        if label is None:
-            skipped.append((item.id, f"{ANNOTATIONS} has no label for it"))
-        else:
-            found.append(replace(item, label=label))
-    if not found:
-        raise InvalidInputError(f"{where} labels none of the {len(items):,} images, such as {items[0].id}")
-    return found, skipped
+    return labelled(items, [label_of.get(item.id.rpartition("/")[2]) for item in items], ANNOTATIONS, where)
 
 
 def _read(data: bytes, where: str) -> Mapping[str, str]:
