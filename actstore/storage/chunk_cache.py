@@ -6,18 +6,17 @@ the chunk, so a file is never taken for newer or older rows; after an append onl
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import os
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from actstore.errors import InvalidInputError
 from actstore.storage.atomic_file import Data, storage_errors, write_atomic
 from actstore.storage.crc import CRC_BYTES, chunk_parts
+from actstore.storage.file_lock import FileLock
 
 DEFAULT_LIMIT = 100 << 30
 _UNITS = {"": 0, "K": 10, "M": 20, "G": 30, "T": 40}  # powers of two
@@ -76,7 +75,7 @@ class ChunkCache:
     def add(self, chunk: int, values: Data, crc: int) -> bool:
         """Keep a chunk whose values were checked against `crc`; False where there is no room for it."""
         path = self.paths[chunk]
-        with storage_errors(path), _locked(self._spec.folder):
+        with storage_errors(path), FileLock(self._spec.folder / ".lock"):
             dropped = self._droppable(_files(self._spec.folder))
             if dropped is None:
                 return False
@@ -98,19 +97,6 @@ class ChunkCache:
                 dropped.append(path)
                 total -= size
         return dropped if total + self._bytes <= self._spec.limit else None
-
-
-@contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    """One thread of one process at a time may change what is in the folder, so that its bound holds."""
-    folder.mkdir(parents=True, exist_ok=True)
-    descriptor = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT, 0o644)
-    try:
-        with suppress(OSError):  # some network file systems cannot lock
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(descriptor)
 
 
 def _files(folder: Path) -> list[tuple[float, int, Path]]:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import fcntl
 import mmap
 import os
 import shutil
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path, PosixPath
 from typing import TYPE_CHECKING, Self, TypeVar
 
@@ -15,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from actstore.storage.atomic_file import AtomicFile, Data, storage_errors, write_atomic
+from actstore.storage.file_lock import FileLock
 from actstore.storage.owned_log import LockedFile
 from actstore.storage.stray_files import is_stray
 
@@ -106,15 +106,8 @@ class FolderPath(PosixPath):
             fresh.remove_tree()
             raise
 
-    @contextmanager
-    def changing(self) -> Iterator[None]:
-        descriptor = os.open(self, os.O_RDONLY)
-        try:
-            with suppress(OSError):  # some network file systems cannot lock a folder
-                fcntl.flock(descriptor, fcntl.LOCK_EX)
-            yield
-        finally:
-            os.close(descriptor)
+    def changing(self) -> FileLock:
+        return FileLock(self)
 
     def open_log(self) -> LockedFile:
         return LockedFile(self)

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import uuid
-import weakref
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from actstore.errors import LockedError
 from actstore.storage.atomic_file import storage_errors, write_all
+from actstore.storage.file_lock import FileLock
 
 if TYPE_CHECKING:
     from actstore.storage.object_path import ObjectPath, Version
@@ -32,36 +31,27 @@ class OwnedLog(Protocol):
     def close(self) -> None: ...
 
 
-class LockedFile:
-    """A log on disk. Holding it open is holding its lock; a killed process lets go."""
+class LockedFile(FileLock):
+    """A log on disk. Holding it open is holding its lock."""
 
     def __init__(self, path: Path) -> None:
+        super().__init__(path, f"another process is writing to {path.parent.parent}; wait for it to end, or stop it")
         self.path = path
-        with storage_errors(path):
-            path.parent.mkdir(parents=True, exist_ok=True)
-            self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
-        try:
-            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            os.close(self._descriptor)
-            whole = path.parent.parent
-            raise LockedError(f"another process is writing to {whole}; wait for it to end, or stop it") from None
-        self._close = weakref.finalize(self, os.close, self._descriptor)  # a writer that is dropped lets go too
 
     def append(self, line: bytes) -> None:
         before = self.size()
         with storage_errors(self.path):
             try:
-                write_all(self._descriptor, memoryview(line))
-                os.fsync(self._descriptor)
+                write_all(self.descriptor, memoryview(line))
+                os.fsync(self.descriptor)
             except OSError:
-                os.ftruncate(self._descriptor, before)  # no half line
+                os.ftruncate(self.descriptor, before)  # no half line
                 raise
 
     def truncate(self, length: int) -> None:
         with storage_errors(self.path):
-            os.ftruncate(self._descriptor, length)
-            os.fsync(self._descriptor)
+            os.ftruncate(self.descriptor, length)
+            os.fsync(self.descriptor)
 
     def require_own(self) -> None:
         """The lock sees to it."""
@@ -70,10 +60,7 @@ class LockedFile:
         """Every line was flushed to disk."""
 
     def size(self) -> int:
-        return os.fstat(self._descriptor).st_size
-
-    def close(self) -> None:
-        self._close()  # also releases the lock
+        return os.fstat(self.descriptor).st_size
 
 
 class TokenedObject:

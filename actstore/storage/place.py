@@ -106,7 +106,7 @@ class Place(Protocol):
     def replacing(self) -> AbstractContextManager[Self]:
         """Where to write a folder anew that takes this one's place in the end; nothing is left of it on an error."""
 
-    def changing(self) -> AbstractContextManager[None]:
+    def changing(self) -> AbstractContextManager[object]:
         """While a folder's metadata is read, changed and written; keeps other processes out where that is needed."""
 
     def open_log(self) -> OwnedLog:

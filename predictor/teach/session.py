@@ -12,18 +12,17 @@ FOLDER/away-*               a file on its way in or out
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from torch import Tensor
 
-from actstore.errors import DamagedError, InvalidInputError, LockedError
+from actstore.errors import DamagedError, InvalidInputError
 from actstore.storage.atomic_file import storage_errors, sync_directory, write_atomic
+from actstore.storage.file_lock import FileLock
 from predictor.classifier.classifier import Classifier
 from predictor.classifier.classifier_file import load_classifier, save_classifier
 from predictor.teach.actions import Action, parse_action
@@ -45,7 +44,8 @@ class Session:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.about = read_about(folder)
-        self._lock = _lock(folder)
+        refusal = f"another `ppa teach` serves {folder}; use its page, end it, or choose another --session"
+        self._lock = FileLock(folder / "lock", refusal)
         try:
             for left in folder.glob(f"{AWAY}*"):  # by a kill; the lock says that nobody works at it
                 left.unlink()
@@ -56,7 +56,7 @@ class Session:
             self.images = ImageFolder(folder)
             self.token = read_token(folder)
         except BaseException:
-            os.close(self._lock)
+            self._lock.close()
             raise
 
     @property
@@ -77,9 +77,7 @@ class Session:
 
     def close(self) -> None:
         self._journal.close()
-        descriptor, self._lock = self._lock, -1
-        if descriptor >= 0:
-            os.close(descriptor)
+        self._lock.close()
 
     def _step(self, kind: str) -> str:
         if not (self.history.done if kind == "undo" else self.history.undone):
@@ -156,16 +154,3 @@ def _is_unfinished(folder: Path) -> bool:
     """What a killed `create_session` leaves."""
     ours = {"images", START, f"{START}.part", f"{ABOUT}.part"}
     return {path.name for path in folder.iterdir()} <= ours and not any((folder / "images").glob("*"))
-
-
-def _lock(folder: Path) -> int:
-    with storage_errors(folder / "lock"):
-        descriptor = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o600)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        os.close(descriptor)
-        raise LockedError(
-            f"another `ppa teach` serves {folder}; use its page, end it, or choose another --session"
-        ) from None
-    return descriptor

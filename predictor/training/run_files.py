@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import csv
-import fcntl
 import io
 import json
-import os
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from torch import Tensor
 
-from actstore.errors import DamagedError, InvalidInputError, LockedError
-from actstore.storage.atomic_file import storage_errors, write_atomic
+from actstore.errors import DamagedError, InvalidInputError
+from actstore.storage.atomic_file import write_atomic
 from actstore.storage.checksum import require_sound_copy, sealed
+from actstore.storage.file_lock import FileLock
 from actstore.storage.tensor_file import read_tensors, write_tensors
 from predictor.training.processes import Processes
 
@@ -115,18 +113,6 @@ def read_log(folder: Path) -> list[dict[str, float]]:
         return [{key: float(value) for key, value in line.items()} for line in csv.DictReader(file)]
 
 
-@contextmanager
-def locked(folder: Path) -> Iterator[None]:
-    """One training per folder; a killed process lets go."""
-    path = folder / "lock"
-    with storage_errors(path):
-        folder.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
-    try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise LockedError(f"another process is training in {folder}; wait for it to end, or stop it") from None
-        yield
-    finally:
-        os.close(descriptor)
+def locked(folder: Path) -> FileLock:
+    """One training per folder."""
+    return FileLock(folder / "lock", f"another process is training in {folder}; wait for it to end, or stop it")
