@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from actstore.compute.tensors import borrow
-from actstore.layout.row_numbers import parse_rows
+from actstore.split import parse_rows
 
 if TYPE_CHECKING:
     import dask.array

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import fnmatch
+import re
 from collections.abc import Sequence
 from os import PathLike
 from pathlib import Path
@@ -13,8 +15,8 @@ from numpy.typing import NDArray
 from actstore.errors import InvalidInputError, reason_of
 from actstore.filters.matching import matching_rows
 from actstore.layout.columns import NONE, Column
-from actstore.layout.row_numbers import parse_rows
 from actstore.layout.texts import Texts
+from actstore.split import parse_rows
 from actstore.storage.npy_file import load_npy
 
 if TYPE_CHECKING:
@@ -41,7 +43,7 @@ def find_rows(
         wanted = np.array([split.class_index.position(name) for name in classes], np.int64)
         keep &= np.isin(split.labels, wanted)
     if path_glob is not None:
-        keep &= _mask(split.ids.glob(path_glob), len(split))
+        keep &= _mask(_matching(split.ids, path_glob), len(split))
     if rows is not None:
         keep &= _mask(parse_row_filter(rows, len(split)), len(split))
     if where is not None and len(where):
@@ -91,6 +93,12 @@ def _read_row_file(path: Path) -> NDArray[Any]:
         return np.array(path.read_text("utf-8-sig").split(), int)
     except (ValueError, OverflowError, OSError) as error:
         raise InvalidInputError(f"{path} is not a list of row numbers: {reason_of(error)}") from error
+
+
+def _matching(ids: Sequence[str], pattern: str) -> NDArray[np.int64]:
+    """Rows whose id matches a shell pattern."""
+    matches = re.compile(fnmatch.translate(pattern)).match
+    return np.fromiter((row for row, name in enumerate(ids) if matches(name)), np.int64)
 
 
 def _mask(rows: NDArray[np.int64], count: int) -> NDArray[np.bool_]:

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from actstore.errors import InvalidInputError, MissingColumnError, RowRangeError
+from actstore.errors import InvalidInputError, RowRangeError
 from actstore.layout.class_index import ClassIndex
-from actstore.layout.columns import Column, read_column
-from actstore.layout.image_ids import Ids, RowNumbers
-from actstore.layout.metadata import ACTIVATIONS, read_flat
-from actstore.layout.row_numbers import parse_rows
+from actstore.layout.columns import Column, Columns
+from actstore.layout.metadata import ACTIVATIONS, read_flat, read_ids
+from actstore.layout.texts import RowNumbers
 from actstore.reading.checked_chunks import CheckedRows
 from actstore.reading.reader import Rows, open_rows
 from actstore.spec import SplitSpec, StoreSpec
@@ -95,17 +94,16 @@ class Split:
         return labels
 
     @cached_property
-    def ids(self) -> Ids:
+    def ids(self) -> Sequence[str]:
         """The id of each row: its image's path, or its number where none was given."""
         if not self.committed.has_ids:
             return RowNumbers(len(self))
-        offsets = read_flat(self.path / "path_offsets", len(self) + 1)
-        return Ids(read_flat(self.path / "path_bytes", self.committed.id_bytes), offsets)
+        return read_ids(self.path, len(self), self.committed.id_bytes)
 
     @cached_property
     def columns(self) -> Columns:
         """`split.columns["area"]`: (rows,) values of a column; `list(split.columns)` names them."""
-        return Columns(self)
+        return Columns(self.path, self.committed)
 
     def stored_column(self, name: str) -> Column:
         """A column as it is stored, missing values included."""
@@ -256,36 +254,26 @@ class Split:
         return f"<Split {self.path} rows={len(self)} dim={self.dim} {self.dtype} classes={len(self.classes)}>"
 
 
-class Columns(Mapping[str, NDArray[Any]]):
-    """The columns of a split by name, read when they are asked for; see `Column.values` for their types."""
-
-    def __init__(self, split: Split) -> None:
-        self._path, self._rows = split.path, len(split)
-        self.specs = {column.name: column for column in split.committed.columns}
-        self._read: dict[str, Column] = {}
-
-    def stored(self, name: str) -> Column:
-        if name not in self.specs:
-            have = ", ".join(self.specs) or "no columns"
-            raise MissingColumnError(f"split {self._path.name!r} has no column {name!r}; it has: {have}")
-        if name not in self._read:
-            self._read[name] = read_column(self._path, self.specs[name], self._rows)
-        return self._read[name]
-
-    def __getitem__(self, name: str) -> NDArray[Any]:
-        return self.stored(name).values()
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self.specs)
-
-    def __len__(self) -> int:
-        return len(self.specs)
-
-    def __contains__(self, name: object) -> bool:
-        return name in self.specs
-
-    def __repr__(self) -> str:
-        return f"<Columns {', '.join(f'{one.name} ({one.kind})' for one in self.specs.values())}>"
+def parse_rows(rows: ArrayLike, count: int) -> NDArray[np.int64]:
+    """Integers in any order, negative ones counted from the end as numpy does, or a boolean mask of length `count`."""
+    numbers: NDArray[Any] = np.asarray(rows)
+    if numbers.dtype == bool:
+        if numbers.shape != (count,):
+            raise InvalidInputError(f"a row mask must have shape ({count},), got {numbers.shape}")
+        return np.flatnonzero(numbers)
+    if numbers.size == 0:
+        return np.empty(0, np.int64)
+    if numbers.ndim != 1 or numbers.dtype.kind not in "iu":
+        raise InvalidInputError(
+            f"rows must be a one-dimensional list of integers, got shape {numbers.shape}, type {numbers.dtype}"
+        )
+    parsed = np.ascontiguousarray(numbers, dtype=np.int64)
+    low, high = int(parsed.min()), int(parsed.max())
+    if low < -count or high >= count:
+        wrong = high if high >= count else low
+        have = f"rows 0 to {count - 1}, or -{count} to -1 from the end" if count else "no rows"
+        raise RowRangeError(f"row {wrong} is out of range: the split has {have}")
+    return np.where(parsed < 0, parsed + count, parsed) if low < 0 else parsed
 
 
 def _two_keys(key: Any) -> tuple[Any, Any]:

@@ -86,7 +86,6 @@ LIGHT = (
     "actstore/layout/class_index.py",
     "actstore/streams/sampling.py",
     "actstore/errors.py",
-    "actstore/layout/row_numbers.py",
     "predictor/protocol/tasks.py",
 )
 

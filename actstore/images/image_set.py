@@ -15,7 +15,7 @@ from PIL import Image
 
 from actstore.errors import InvalidInputError, StorageError, UnreadableImageError
 from actstore.images.decode import ImageFacts, decode, decode_with_facts
-from actstore.layout.image_ids import encode_ids
+from actstore.layout.texts import encode_ids
 
 ENDINGS = (".jpg", ".jpeg", ".jfif", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".avif", ".heic", ".heif")
 SPLITS = {"train": "train", "val": "val", "valid": "val", "validation": "val", "test": "test"}  # name -> split

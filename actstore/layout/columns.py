@@ -6,17 +6,18 @@ a value that stands for none: NaN, the smallest integer, -1 of a truth value, th
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Self, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
+from actstore.errors import MissingColumnError
 from actstore.layout.metadata import DIMENSIONS, FLAT_ARRAYS, FlatLayout, read_attributes, read_flat
 from actstore.layout.texts import Texts
 from actstore.spec import ColumnKind, ColumnSpec, Json, SplitSpec
-from actstore.storage.crc import extend_crc32c
+from actstore.storage.atomic_file import extend_crc32c
 from actstore.storage.place import Place
 
 SMALLEST = int(np.iinfo(np.int64).min)  # numpy's NaT, too
@@ -139,6 +140,38 @@ def read_column(split: Place, column: ColumnSpec, rows: int) -> Column:
     if column.kind == "text":
         return Column(column.kind, Texts(found[f"{column.name}.bytes"], found[f"{column.name}.offsets"]))
     return Column(column.kind, found[column.name])
+
+
+class Columns(Mapping[str, NDArray[Any]]):
+    """The columns of a split by name, read when they are asked for; see `Column.values` for their types."""
+
+    def __init__(self, path: Place, split: SplitSpec) -> None:
+        self._path, self._rows = path, split.rows
+        self.specs = {column.name: column for column in split.columns}
+        self._read: dict[str, Column] = {}
+
+    def stored(self, name: str) -> Column:
+        if name not in self.specs:
+            have = ", ".join(self.specs) or "no columns"
+            raise MissingColumnError(f"split {self._path.name!r} has no column {name!r}; it has: {have}")
+        if name not in self._read:
+            self._read[name] = read_column(self._path, self.specs[name], self._rows)
+        return self._read[name]
+
+    def __getitem__(self, name: str) -> NDArray[Any]:
+        return self.stored(name).values()
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.specs)
+
+    def __len__(self) -> int:
+        return len(self.specs)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.specs
+
+    def __repr__(self) -> str:
+        return f"<Columns {', '.join(f'{spec.name} ({spec.kind})' for spec in self.specs.values())}>"
 
 
 def column_arrays(split: Place) -> dict[str, ColumnKind]:

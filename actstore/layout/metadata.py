@@ -6,17 +6,18 @@ import json
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from actstore.errors import DamagedError, LockedError, NotAStoreError, StorageError
-from actstore.layout.chunk_encoding import decode_units, require_size
-from actstore.layout.chunk_file import chunk_path
+from actstore.layout.chunk_file import chunk_path, decode_units, require_size
+from actstore.layout.texts import Texts
 from actstore.spec import Json
+from actstore.storage.atomic_file import CRC_BYTES, crc32c
 from actstore.storage.checksum import FIELD, document_checksum
-from actstore.storage.crc import CRC_BYTES
 from actstore.storage.object_path import Guard, Version
 from actstore.storage.place import Place, read_files
 
@@ -188,6 +189,19 @@ def read_flat(path: Place, stop: int, layout: FlatLayout | None = None) -> NDArr
         except ValueError as error:
             raise DamagedError(f"chunk {files[number]} is corrupt ({error}); run `actstore verify`") from error
     return out[:stop]
+
+
+def read_ids(split: Place, rows: int, id_bytes: int) -> Texts:
+    """The ids of the first rows of a split that has some."""
+    offsets = read_flat(split / "path_offsets", rows + 1)
+    return Texts(read_flat(split / "path_bytes", id_bytes), offsets)
+
+
+def ids_crc(split: Place, rows: int, id_bytes: int) -> int:
+    """Of the ids as lines: they hold no line break, so this tells them apart."""
+    ids = read_ids(split, rows, id_bytes)
+    data = ids.data.tobytes()
+    return crc32c(b"".join(data[start:stop] + b"\n" for start, stop in pairwise(ids.offsets.tolist())))
 
 
 def require_chunks(path: Place, chunks: Iterable[int], ndim: int) -> None:

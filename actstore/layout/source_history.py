@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from actstore.spec import Json
-from actstore.storage.crc import CRC_BYTES, crc32c
+from actstore.storage.atomic_file import CRC_BYTES, crc32c
 
 CONTENT = "content"
 _FILES = ("labels", "ids", "classes", "columns")

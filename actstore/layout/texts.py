@@ -1,21 +1,20 @@
-"""Many short texts as one block of UTF-8 bytes and offsets: no object per text."""
+"""Many short texts, image ids and columns, as one block of UTF-8 bytes and offsets: no object per text."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from actstore.errors import InvalidInputError
-from actstore.layout.image_ids import offsets_of
 
 
-@dataclass(frozen=True)
-class Texts:
+@dataclass(frozen=True, eq=False)
+class Texts(Sequence[str]):
     """Text i is `data[offsets[i]:offsets[i + 1]]`; offsets (n + 1,) begin at 0."""
 
     data: NDArray[np.uint8]
@@ -39,6 +38,13 @@ class Texts:
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
+
+    def __getitem__(self, row: Any) -> Any:
+        """The text of a row, or the list of a slice's."""
+        if isinstance(row, slice):
+            return [self[number] for number in range(*row.indices(len(self)))]
+        place = range(len(self))[row]  # Python's own rules for negative and out-of-range
+        return self.data[self.offsets[place] : self.offsets[place + 1]].tobytes().decode()
 
     def __iter__(self) -> Iterator[str]:
         data = self.data.tobytes()
@@ -77,6 +83,22 @@ class Texts:
         return out
 
 
+class RowNumbers(Sequence[str]):
+    """The ids of a split that was given none: the row numbers, which need no memory."""
+
+    def __init__(self, rows: int) -> None:
+        self._rows = range(rows)
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def __getitem__(self, row: Any) -> Any:
+        return list(map(str, self._rows[row])) if isinstance(row, slice) else str(self._rows[row])
+
+    def __iter__(self) -> Iterator[str]:
+        return map(str, self._rows)
+
+
 def _encode(text: str, row: int, what: str) -> bytes:
     if not isinstance(text, str) or "\0" in text:
         raise InvalidInputError(f"{what} of row {row} must be text without zero bytes, got {text!r}")
@@ -84,3 +106,27 @@ def _encode(text: str, row: int, what: str) -> bytes:
         return text.encode()
     except UnicodeEncodeError:
         raise InvalidInputError(f"{what} of row {row} is {text!r}: not valid Unicode text") from None
+
+
+def encode_ids(ids: Iterable[str]) -> list[bytes]:
+    """UTF-8 of each id; refuses what could break a listing or leave a folder when used as a path."""
+    encoded = []
+    for row, name in enumerate(ids):
+        if not isinstance(name, str):
+            raise InvalidInputError(f"id {row} must be a string, got {name!r}")
+        if not name or any(ord(character) < 32 or ord(character) == 127 for character in name):
+            raise InvalidInputError(f"id {row} is {name!r}: empty ids, line breaks and control characters are refused")
+        if ".." in name.replace("\\", "/").split("/"):
+            raise InvalidInputError(f"id {row} is {name!r}: '..' is refused, it could point outside of a folder")
+        try:
+            encoded.append(name.encode())
+        except UnicodeEncodeError:
+            raise InvalidInputError(f"id {row} is {name!r}: not valid Unicode text") from None
+    return encoded
+
+
+def offsets_of(encoded: Sequence[bytes]) -> NDArray[np.int64]:
+    """(n,) byte strings -> (n + 1,) offsets."""
+    offsets = np.zeros(len(encoded) + 1, np.int64)
+    np.cumsum([len(name) for name in encoded], out=offsets[1:])
+    return offsets

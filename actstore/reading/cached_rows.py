@@ -12,15 +12,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from actstore.errors import CacheError, DamagedError, OutOfMapsError, StorageError
-from actstore.layout.chunk_encoding import decode_chunk
-from actstore.layout.chunk_file import chunk_path
+from actstore.layout.chunk_file import chunk_path, decode_chunk
 from actstore.layout.ledger import read_ledger
 from actstore.reading.mapped_rows import MappedRows
 from actstore.reading.ranged_rows import RangedRows
 from actstore.reading.zarr_rows import ZarrRows
 from actstore.spec import StoreSpec
+from actstore.storage.atomic_file import crc32c
 from actstore.storage.chunk_cache import CacheSpec, ChunkCache
-from actstore.storage.crc import crc32c
 from actstore.storage.place import Place
 
 _FETCHES = 4  # chunks at a time: four times 64 MiB of memory

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from actstore.errors import DamagedError
 from actstore.layout.chunk_file import chunk_path
 from actstore.layout.ledger import LEDGER, Entry, read_ledger, read_lines
-from actstore.storage.crc import crc32c
+from actstore.storage.atomic_file import crc32c
 from actstore.storage.place import Place
 
 if TYPE_CHECKING:

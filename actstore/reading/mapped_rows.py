@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from actstore.errors import DamagedError, OutOfMapsError
 from actstore.reading.checked_chunks import ChunkChecks
 from actstore.reading.read_ahead import announce, is_worthwhile
-from actstore.storage.crc import CRC_BYTES, extend_crc32c
+from actstore.storage.atomic_file import CRC_BYTES, extend_crc32c
 from actstore.storage.folder_path import FolderPath
 from actstore.storage.place import Place
 

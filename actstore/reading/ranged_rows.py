@@ -14,11 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from actstore.errors import DamagedError
-from actstore.layout.chunk_encoding import decode_units
-from actstore.layout.chunk_file import chunk_path
+from actstore.layout.chunk_file import chunk_path, decode_units
 from actstore.reading.checked_chunks import scan_chunks
 from actstore.spec import StoreSpec
-from actstore.storage.crc import CRC_BYTES
+from actstore.storage.atomic_file import CRC_BYTES
 from actstore.storage.place import Place
 
 

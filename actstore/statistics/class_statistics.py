@@ -22,17 +22,19 @@ from actstore.layout.metadata import read_attributes, require_chunks
 from actstore.layout.zarr_arrays import create_raw_array, open_array
 from actstore.parallel.cluster import Cluster
 from actstore.statistics.moments import (
+    SUMS_BYTES,
     Moments,
+    Span,
     Sums,
     add_sums,
     choose_pivot,
     merge_moments,
     no_sums,
+    plan_spans,
     sum_rows,
     to_moments,
 )
-from actstore.statistics.spans import SUMS_BYTES, Span, plan_spans
-from actstore.storage.crc import crc32c
+from actstore.storage.atomic_file import crc32c
 from actstore.storage.place import Place, write_chunk
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""Durable writes: a file is either whole under its name, or not there."""
+"""Bytes of files: their crc32c, and durable writes, after which a file is whole under its name, or not there."""
 
 from __future__ import annotations
 
@@ -8,19 +8,35 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
+from awscrt import checksums
 from numpy.typing import NDArray
 
 from actstore.errors import StorageError
 
+CRC_BYTES = 4
 Data = bytes | bytearray | memoryview | NDArray[Any]
 
 
 def as_bytes(data: Data) -> NDArray[np.uint8]:
     """The memory of contiguous data as bytes, without a copy."""
     return np.frombuffer(data, np.uint8)
+
+
+def crc32c(data: Data) -> int:
+    return extend_crc32c(0, data)
+
+
+def extend_crc32c(crc: int, data: Data) -> int:
+    """The crc of what `crc` covers followed by `data`."""
+    return cast(int, checksums.crc32c(as_bytes(data), crc))
+
+
+def chunk_parts(values: Data, crc: int) -> tuple[Data, Data]:
+    """A chunk file: the bytes of its values, then their crc32c, as Zarr's codec pair `bytes` + `crc32c` makes one."""
+    return values, crc.to_bytes(CRC_BYTES, "little")
 
 
 @contextmanager

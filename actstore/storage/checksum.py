@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from actstore.errors import DamagedError
-from actstore.storage.crc import crc32c, extend_crc32c
+from actstore.storage.atomic_file import crc32c, extend_crc32c
 
 FIELD = "checksum"
 BLANK = "00000000"  # what stands in the field while the checksum is computed

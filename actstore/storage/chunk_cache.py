@@ -1,6 +1,6 @@
 """Chunks of remote stores on this machine's disk: fetched once, checked, then mapped like those of a local store.
 
-DIR/STORE/SPLIT/CHUNK-CRC is a raw chunk file (crc.py). Its name holds the crc that the store's ledger gives
+DIR/STORE/SPLIT/CHUNK-CRC is a raw chunk file. Its name holds the crc that the store's ledger gives
 the chunk, so a file is never taken for newer or older rows; after an append only the chunks that changed are fetched.
 """
 
@@ -14,8 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from actstore.errors import InvalidInputError
-from actstore.storage.atomic_file import Data, storage_errors, write_atomic
-from actstore.storage.crc import CRC_BYTES, chunk_parts
+from actstore.storage.atomic_file import CRC_BYTES, Data, chunk_parts, storage_errors, write_atomic
 from actstore.storage.file_lock import FileLock
 
 DEFAULT_LIMIT = 100 << 30

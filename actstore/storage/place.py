@@ -11,9 +11,8 @@ from typing import Any, Protocol, Self, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from actstore.storage.atomic_file import Data
+from actstore.storage.atomic_file import Data, chunk_parts, crc32c
 from actstore.storage.chunk_cache import CacheSpec
-from actstore.storage.crc import chunk_parts, crc32c
 from actstore.storage.folder_path import FolderPath
 from actstore.storage.object_path import Guard, ObjectPath, Version
 from actstore.storage.owned_log import OwnedLog

@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 
 from actstore.errors import InvalidInputError
 from actstore.layout.columns import Column
-from actstore.layout.image_ids import Ids
 from actstore.layout.texts import Texts
 from actstore.spec import parse_column_name
 from actstore.storage.npy_file import load_npy
@@ -95,7 +94,9 @@ def open_safetensors(path: Path) -> ArrayFile:
             return np.array(classes, dtype=object)
         with safe_open(path, "numpy") as file:
             if name == "ids":
-                return np.array(list(Ids(file.get_tensor("path_bytes"), file.get_tensor("path_offsets"))), dtype=object)
+                return np.array(
+                    list(Texts(file.get_tensor("path_bytes"), file.get_tensor("path_offsets"))), dtype=object
+                )
             return np.asarray(file.get_tensor(name))
 
     def column(name: str) -> Column:

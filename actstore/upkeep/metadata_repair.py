@@ -4,18 +4,25 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
-from itertools import pairwise
 
 import numpy as np
 
 from actstore.errors import ActstoreError, DamagedError
 from actstore.layout.columns import column_arrays, read_column
 from actstore.layout.ledger import content_hash, read_ledger
-from actstore.layout.metadata import ACTIVATIONS, flat_length, parse_document, read_attributes, read_flat, read_grid
+from actstore.layout.metadata import (
+    ACTIVATIONS,
+    flat_length,
+    ids_crc,
+    parse_document,
+    read_attributes,
+    read_flat,
+    read_grid,
+)
 from actstore.layout.zarr_arrays import create_group
 from actstore.spec import KEY, ColumnKind, ColumnSpec, SplitSpec, StoreSpec
+from actstore.storage.atomic_file import crc32c
 from actstore.storage.checksum import FIELD
-from actstore.storage.crc import crc32c
 from actstore.storage.place import Place, write_file
 
 _LINE = re.compile(rb',\n    "' + FIELD.encode() + rb'": "([0-9a-f]{8})"')
@@ -100,15 +107,12 @@ def _describe_again(path: Place, store: StoreSpec) -> SplitSpec:
     chunk_rows, dim = read_grid(path / ACTIVATIONS)
     own = {} if dim == store.dim else {"dim": dim, "chunk_rows": chunk_rows}
     labels_crc = crc32c(read_flat(path / "labels", rows).astype("<i4"))
-    id_bytes, ids_crc, has_ids = flat_length(path / "path_bytes"), 0, flat_length(path / "path_offsets") > 0
-    if has_ids:
-        offsets = read_flat(path / "path_offsets", rows + 1)
-        data = read_flat(path / "path_bytes", id_bytes).tobytes()
-        ids_crc = crc32c(b"".join(data[a:b] + b"\n" for a, b in pairwise(offsets.tolist())))
+    id_bytes, has_ids = flat_length(path / "path_bytes"), flat_length(path / "path_offsets") > 0
+    names_crc = ids_crc(path, rows, id_bytes) if has_ids else 0
     columns = tuple(_describe_column(path, name, kind, rows) for name, kind in _columns_of(path).items())
-    content = content_hash(store.dtype, dim, entries, labels_crc, ids_crc, columns)
+    content = content_hash(store.dtype, dim, entries, labels_crc, names_crc, columns)
     return SplitSpec(
-        rows, True, content, labels_crc, ids_crc, has_ids, id_bytes, length, ((rows, content),),
+        rows, True, content, labels_crc, names_crc, has_ids, id_bytes, length, ((rows, content),),
         ({"kind": "unknown", "rows": [0, rows]},), **own, columns=columns,
     )  # fmt: skip
 

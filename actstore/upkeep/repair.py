@@ -14,15 +14,15 @@ from actstore.compute.tensors import convert_into
 from actstore.errors import ActstoreError, InvalidInputError, LockedError
 from actstore.extraction.rebuild import reopen_images
 from actstore.layout.columns import flat_layouts
-from actstore.layout.image_ids import encode_ids
 from actstore.layout.ledger import has_writer, open_ledger, read_ledger
 from actstore.layout.metadata import ACTIVATIONS, write_document
+from actstore.layout.texts import encode_ids
 from actstore.layout.zarr_arrays import expected_document
 from actstore.search.kept_files import remove
 from actstore.spec import ColumnKind, Json, SplitSpec
 from actstore.split import Split
 from actstore.statistics.class_statistics import NAMES as STATISTICS
-from actstore.storage.crc import crc32c
+from actstore.storage.atomic_file import crc32c
 from actstore.storage.owned_log import OwnedLog
 from actstore.storage.place import Place
 from actstore.store import ActivationStore

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from actstore.errors import IncompleteError, InvalidInputError
 from actstore.spec import Json, SplitSpec
 from actstore.split import Split
-from actstore.storage.crc import crc32c
+from actstore.storage.atomic_file import crc32c
 from actstore.storage.place import AnyPlace, Place, parse_place
 from actstore.store import ActivationStore, open
 from actstore.tables.copying import copy_rows, split_table

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import reduce
-from itertools import pairwise, product
+from itertools import product
 from operator import truediv
 from typing import Literal
 
@@ -17,18 +17,17 @@ import torch
 from actstore.audit.kept import damaged as audit_damage
 from actstore.compute.tensors import first_non_finite_row
 from actstore.errors import ActstoreError, DamagedError
-from actstore.layout.chunk_encoding import decode_chunk, decode_units
-from actstore.layout.chunk_file import chunk_path
+from actstore.layout.chunk_file import chunk_path, decode_chunk, decode_units
 from actstore.layout.columns import array_layouts, flat_layouts, read_column
 from actstore.layout.ledger import LEDGER, Entry, content_hash, read_ledger
-from actstore.layout.metadata import ACTIVATIONS, read_attributes, read_flat
+from actstore.layout.metadata import ACTIVATIONS, ids_crc, read_attributes, read_flat
 from actstore.layout.zarr_arrays import expected_document, metadata_difference, open_array
 from actstore.parallel.cluster import Cluster
 from actstore.search.kept_files import damaged
 from actstore.spec import KEY, SplitSpec, StoreSpec
 from actstore.split import Split
 from actstore.statistics.class_statistics import NAMES as STATISTICS
-from actstore.storage.crc import CRC_BYTES, crc32c
+from actstore.storage.atomic_file import CRC_BYTES, crc32c
 from actstore.storage.place import Place, read_files
 from actstore.store import ActivationStore
 
@@ -168,13 +167,9 @@ def _fact_faults(path: Place, split: SplitSpec) -> Iterator[Fault]:
         if crc32c(read_flat(path / "labels", split.rows).astype("<i4")) != split.labels_crc:
             file = str(path / "labels")
             yield Fault(path.name, "labels", 0, "corrupt", "the labels are not those committed", file)
-        if split.has_ids:
-            offsets = read_flat(path / "path_offsets", split.rows + 1)
-            data = read_flat(path / "path_bytes", split.id_bytes).tobytes()
-            lines = b"".join(data[a:b] + b"\n" for a, b in pairwise(offsets.tolist()))
-            if crc32c(lines) != split.ids_crc:
-                file = str(path / "path_bytes")
-                yield Fault(path.name, "path_bytes", 0, "corrupt", "the ids are not those committed", file)
+        if split.has_ids and ids_crc(path, split.rows, split.id_bytes) != split.ids_crc:
+            file = str(path / "path_bytes")
+            yield Fault(path.name, "path_bytes", 0, "corrupt", "the ids are not those committed", file)
         for column in split.columns:
             if read_column(path, column, split.rows).extend_crc(0) != column.crc:
                 name = list(array_layouts(column))[-1]

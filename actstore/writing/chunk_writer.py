@@ -13,12 +13,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from actstore.layout.chunk_encoding import encode_chunk
-from actstore.layout.chunk_file import chunk_path
+from actstore.layout.chunk_file import chunk_path, encode_chunk
 from actstore.layout.ledger import Entry
 from actstore.layout.metadata import ACTIVATIONS
 from actstore.spec import StoreSpec
-from actstore.storage.crc import crc32c, extend_crc32c
+from actstore.storage.atomic_file import crc32c, extend_crc32c
 from actstore.storage.owned_log import OwnedLog
 from actstore.storage.place import Place, Storing
 from actstore.writing.pending_rows import Pending

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from actstore.errors import IncompleteError
 from actstore.spec import Json, SplitSpec
-from actstore.storage.crc import CRC_BYTES, chunk_parts, crc32c
+from actstore.storage.atomic_file import CRC_BYTES, chunk_parts, crc32c
 from actstore.storage.object_path import Guard
 from actstore.storage.place import Place, Storing, read_file, write_file
 from actstore.writing.row_facts import RowFacts, pack, unpack

@@ -1,4 +1,4 @@
-"""What a block of rows must be before a store takes it."""
+"""What labels and ids must be before a store takes them, and why a row is refused."""
 
 from __future__ import annotations
 
@@ -9,18 +9,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from actstore.errors import InvalidInputError
-from actstore.layout.image_ids import encode_ids
+from actstore.layout.texts import encode_ids
 
 FP16_MAX, FP32_MAX = 65504.0, float(np.finfo(np.float32).max)
-
-
-def parse_activations(activations: ArrayLike, dim: int) -> NDArray[Any]:
-    values = np.asarray(activations)
-    if values.ndim != 2 or values.shape[1] != dim:
-        raise InvalidInputError(f"activations must have shape (n, {dim}), got {values.shape}")
-    if values.dtype.kind not in "fiu":
-        raise InvalidInputError(f"activations must be real numbers, got type {values.dtype}")
-    return values
 
 
 def parse_labels(labels: ArrayLike | None, count: int, label_of: Mapping[str, int], position: int) -> NDArray[np.int32]:

@@ -18,23 +18,19 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from actstore.compute.tensors import convert_into, first_non_finite_row
-from actstore.errors import ActstoreError, DamagedError, IncompleteError, InvalidInputError
-from actstore.layout.chunk_file import chunk_path
-from actstore.layout.columns import uncommitted_columns
-from actstore.layout.image_ids import Ids
+from actstore.errors import ActstoreError, InvalidInputError
 from actstore.layout.ledger import open_ledger, read_ledger
-from actstore.layout.metadata import ACTIVATIONS, read_attributes, read_flat
+from actstore.layout.metadata import ACTIVATIONS, read_attributes, read_ids
 from actstore.layout.zarr_arrays import create_split
 from actstore.parallel.signals import terminated_as_interrupted
-from actstore.reading.reader import open_rows
 from actstore.spec import KEY, Json, SplitSpec, StoreSpec
-from actstore.storage.crc import crc32c
 from actstore.storage.place import Place
-from actstore.writing.chunk_writer import ChunkWriter, begin_storing
+from actstore.writing.chunk_writer import ChunkWriter
 from actstore.writing.column_checks import parse_columns
 from actstore.writing.commit import commit
 from actstore.writing.pending_rows import OpenRows, Pending
-from actstore.writing.row_checks import parse_activations, parse_ids, parse_labels, refused_row
+from actstore.writing.resumption import find_position, sound_rows
+from actstore.writing.row_checks import parse_ids, parse_labels, refused_row
 from actstore.writing.row_facts import RowFacts, join_facts
 from actstore.writing.row_keeper import Keeper
 
@@ -69,7 +65,10 @@ class SplitWriter:
             self._pending = Pending(self._split / ACTIVATIONS)
             self.committed = self._open_split(spec, new or SplitSpec())
             self._spec = spec = spec.of_split(self.committed)
-            kept = self._begin(resume, restart)
+            durable, kept = find_position(
+                self._split, spec, self.committed, self._ledger, self._pending, source, resume, restart
+            )
+            self._start(durable)
             self._chunks = ChunkWriter(self._split, spec, self._ledger, self._pending)
             self._load_open_chunk(kept)
         except BaseException:
@@ -94,13 +93,20 @@ class SplitWriter:
         have no value of it (NaN, NaT, ""), and so have those before its first. A block is taken whole or refused whole.
         """
         self._require_open()
-        values = parse_activations(activations, self._spec.dim)
+        values = np.asarray(activations)
+        if values.ndim != 2 or values.shape[1] != self._spec.dim:
+            raise InvalidInputError(f"activations must have shape (n, {self._spec.dim}), got {values.shape}")
+        if values.dtype.kind not in "fiu":
+            raise InvalidInputError(f"activations must be real numbers, got type {values.dtype}")
         numbers = parse_labels(labels, len(values), self._labels_of, self.position)
         names = self._parse_ids(ids, len(values))
         parsed = parse_columns(columns, len(values), self._kinds, f"split {self._split.name!r}")
         facts = RowFacts(numbers, names, parsed)
         if len(values) > self._spec.chunk_rows - self._filled:  # smaller ones are checked on their way
-            self._check(values)
+            scratch = np.empty((min(_CHECK_ROWS, len(values)), self._spec.dim), self._buffer.dtype)
+            for start in range(0, len(values), _CHECK_ROWS):
+                piece = values[start : start + _CHECK_ROWS]
+                self._convert(scratch[: len(piece)], piece, self.position + start, start)
         done = 0
         while done < len(values):
             stop = min(len(values), done + self._spec.chunk_rows - self._filled)
@@ -216,57 +222,13 @@ class SplitWriter:
         facts = join_facts(self._facts, self._kinds).part(first - before, self.position - before)
         return OpenRows(first, values, facts)
 
-    def _committed_ids(self) -> Ids:
-        offsets = read_flat(self._split / "path_offsets", self.committed.rows + 1)
-        return Ids(read_flat(self._split / "path_bytes", self.committed.id_bytes), offsets)
+    def _committed_ids(self) -> Sequence[str]:
+        return read_ids(self._split, self.committed.rows, self.committed.id_bytes)
 
     def _open_split(self, spec: StoreSpec, new: SplitSpec) -> SplitSpec:
         if not (self._split / "zarr.json").exists():
             create_split(self._split, spec.of_split(new), new)
         return SplitSpec.from_json(read_attributes(self._split).get(KEY, {}), str(self._split))
-
-    def _begin(self, resume: bool, restart: bool) -> list[OpenRows]:
-        """Find out where to go on; returns the rows of the open chunk that were kept."""
-        _, whole = read_ledger(self._split / ACTIVATIONS)
-        self._ledger.truncate(whole)  # drop half a line
-        if self._pending.path.has_entries() and self._pending.is_left_over(self.committed, whole):
-            self._pending.remove()  # killed between commit and cleaning up
-        if self._pending.exists() and restart:
-            self._discard()
-        elif self._pending.exists():
-            self._pending.require_source(self._source)
-        if not self._pending.exists():
-            self._pending.remove_kept()
-            self._pending.begin(self._source)
-        durable = sum(entry.rows for entry in read_ledger(self._split / ACTIVATIONS)[0])
-        if durable < self.committed.rows:
-            raise DamagedError(f"the ledger of {self._split} names {durable} rows, expected {self.committed.rows}")
-        kept = list(self._pending.kept(durable, self._spec.dim, self._spec.dtype))
-        end = kept[-1].end if kept else durable
-        if end > self.committed.rows and self._source is None and not resume:
-            raise IncompleteError(
-                f"{self._split} holds {end - self.committed.rows} rows of an interrupted build; go on with row "
-                f"{end} and resume=True, or drop them with restart=True"
-            )
-        self._start(durable)
-        return kept
-
-    def _discard(self) -> None:
-        """Back to what was committed: cut the last chunk, remove later ones, forget pending rows."""
-        rows, chunk_rows = self.committed.rows, self._spec.chunk_rows
-        for chunk in range(-(-rows // chunk_rows), len(read_ledger(self._split / ACTIVATIONS)[0]) + 2):
-            chunk_path(self._split / ACTIVATIONS, chunk).parent.remove_tree()
-        if rows % chunk_rows:
-            chunk = rows // chunk_rows
-            values = np.zeros((chunk_rows, self._spec.dim), "<" + self._spec.dtype)
-            kept = self._sound_rows(chunk, rows)
-            values[: len(kept)] = kept
-            array = self._split / ACTIVATIONS
-            begin_storing(array, self._spec, chunk, values, crc32c(values), self._ledger)[0].finish()
-        self._ledger.truncate(self.committed.ledger_bytes)
-        for name in uncommitted_columns(self._split, self.committed):
-            (self._split / name).remove_tree()
-        self._pending.remove()
 
     def _start(self, durable: int) -> None:
         self._chunk, self._filled = divmod(durable, self._spec.chunk_rows)
@@ -286,29 +248,19 @@ class SplitWriter:
         self._buffer = self._chunks.buffer()
         if self._filled:
             start = self._chunk * self._spec.chunk_rows
-            self._buffer[: self._filled] = self._sound_rows(self._chunk, start + self._filled)
+            self._buffer[: self._filled] = sound_rows(
+                self._split / ACTIVATIONS, self._spec, self._chunk, start + self._filled
+            )
         for piece in kept:
             self._fill(piece.values, piece.rows, 0)
             self._kept = piece.end
-
-    def _sound_rows(self, chunk: int, stop: int) -> NDArray[Any]:
-        """Rows of a chunk that is to be written again: damage must not get a checksum of its own."""
-        rows = open_rows(self._split / ACTIVATIONS, self._spec, stop)
-        rows.check([chunk])
-        return rows.read(chunk * self._spec.chunk_rows, stop)
 
     def _know_kinds(self, facts: RowFacts) -> None:
         """Every chunk on disk names all columns up to it, so the newest one is enough to know them again."""
         self._kinds |= {name: column.kind for name, column in facts.columns.items()}
 
     def _fill(self, values: NDArray[Any], facts: RowFacts, offset: int) -> int:
-        target = self._buffer[self._filled : self._filled + len(values)]
-        convert_into(target, values)
-        bad = first_non_finite_row(target)
-        if bad is not None:
-            raise refused_row(
-                values[bad], f"row {self.position + bad} (row {offset + bad} of this block)", self._spec.dtype
-            )
+        self._convert(self._buffer[self._filled : self._filled + len(values)], values, self.position, offset)
         with self._changing:
             self._has_ids = facts.ids is not None
             self._know_kinds(facts)
@@ -323,17 +275,12 @@ class SplitWriter:
                 self._keeper.since = None
         return len(values)
 
-    def _check(self, values: NDArray[Any]) -> None:
-        """Refuse a block of several chunks before the first of them is on its way."""
-        scratch = np.empty((min(_CHECK_ROWS, len(values)), self._spec.dim), self._buffer.dtype)
-        for start in range(0, len(values), _CHECK_ROWS):
-            piece = values[start : start + _CHECK_ROWS]
-            convert_into(scratch[: len(piece)], piece)
-            bad = first_non_finite_row(scratch[: len(piece)])
-            if bad is not None:
-                row = start + bad
-                where = f"row {self.position + row} (row {row} of this block)"
-                raise refused_row(values[row], where, self._spec.dtype)
+    def _convert(self, out: NDArray[Any], values: NDArray[Any], row: int, offset: int) -> None:
+        """To the type of the store. row, offset: of the first value in the split and in the block, for what is said."""
+        convert_into(out, values)
+        bad = first_non_finite_row(out)
+        if bad is not None:
+            raise refused_row(values[bad], f"row {row + bad} (row {offset + bad} of this block)", self._spec.dtype)
 
     def _submit(self) -> None:
         self._chunks.submit(self._chunk, self._buffer, self._filled, join_facts(self._facts, self._kinds))

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from actstore import ActivationStore
 from actstore.layout import class_index as classes
 from actstore.layout.class_index import ClassIndex
-from actstore.layout.image_ids import RowNumbers
+from actstore.layout.texts import RowNumbers
 from actstore.streams.sampling import draw_support, plan_batch
 
 ROWS, FEW, DIM, CLASSES = 10_000_000, 1_000_000, 8, 21_000

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 import actstore
-from actstore.layout.chunk_encoding import decode_chunk, decode_units
+from actstore.layout.chunk_file import decode_chunk, decode_units
 from actstore.search.indexing import build_index
 from actstore.spec import StoreSpec
 from cli import progress

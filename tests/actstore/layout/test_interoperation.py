@@ -16,10 +16,10 @@ import pytest
 import zarr
 
 import actstore
-from actstore.layout.chunk_encoding import decode_chunk, encode_chunk
+from actstore.layout.chunk_file import decode_chunk, encode_chunk
 from actstore.layout.zarr_arrays import encode_compressed
 from actstore.spec import StoreSpec
-from actstore.storage.crc import crc32c
+from actstore.storage.atomic_file import crc32c
 
 LAYOUTS: list[dict[str, Any]] = [{}, {"codec": "blosc"}, {"shard_inner_rows": 12}, {"dtype": "f4"}]
 

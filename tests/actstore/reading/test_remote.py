@@ -12,7 +12,7 @@ import actstore
 from actstore.errors import DamagedError, InvalidInputError, NotAStoreError, StorageError
 from actstore.reading.cached_rows import CachedRows
 from actstore.reading.ranged_rows import RangedRows
-from actstore.storage.crc import crc32c
+from actstore.storage.atomic_file import crc32c
 from actstore.storage.object_path import ObjectPath
 from actstore.streams.class_batches import ClassBatches
 from actstore.upkeep.verify import verify_store

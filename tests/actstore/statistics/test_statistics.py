@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 import actstore
 from actstore.statistics import class_statistics as statistics
 from actstore.statistics import spans
-from actstore.statistics.moments import Moments, merge_moments, sum_rows, to_moments
-from actstore.statistics.spans import plan_spans
+from actstore.statistics.moments import Moments, merge_moments, plan_spans, sum_rows, to_moments
 
 pytestmark = pytest.mark.numeric
 

@@ -89,7 +89,7 @@ def test_kinds_of_faults_are_told_apart(make_store: Any, layout: dict[str, Any])
 
 def test_non_finite_rows_are_named(make_store: Any) -> None:
     from actstore.layout.ledger import Entry, open_ledger
-    from actstore.storage.crc import crc32c
+    from actstore.storage.atomic_file import crc32c
     from actstore.storage.place import write_chunk
 
     store = make_store()

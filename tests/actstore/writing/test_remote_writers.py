@@ -11,7 +11,7 @@ import pytest
 import actstore
 from actstore import creation
 from actstore.errors import IncompleteError, LockedError, StorageError
-from actstore.storage.crc import crc32c
+from actstore.storage.atomic_file import crc32c
 from actstore.storage.object_path import ObjectPath
 from actstore.upkeep.repair import repair
 from actstore.upkeep.verify import Fault, verify_store
