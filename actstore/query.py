@@ -43,7 +43,7 @@ def find_rows(
         wanted = np.array([split.class_index.position(name) for name in classes], np.int64)
         keep &= np.isin(split.labels, wanted)
     if path_glob is not None:
-        keep &= _mask(_matching(split.ids, path_glob), len(split))
+        keep &= _mask(glob_rows(split.ids, path_glob), len(split))
     if rows is not None:
         keep &= _mask(parse_row_filter(rows, len(split)), len(split))
     if where is not None and len(where):
@@ -95,7 +95,7 @@ def _read_row_file(path: Path) -> NDArray[Any]:
         raise InvalidInputError(f"{path} is not a list of row numbers: {reason_of(error)}") from error
 
 
-def _matching(ids: Sequence[str], pattern: str) -> NDArray[np.int64]:
+def glob_rows(ids: Sequence[str], pattern: str) -> NDArray[np.int64]:
     """Rows whose id matches a shell pattern."""
     matches = re.compile(fnmatch.translate(pattern)).match
     return np.fromiter((row for row, name in enumerate(ids) if matches(name)), np.int64)

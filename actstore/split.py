@@ -14,8 +14,8 @@ from actstore.layout.class_index import ClassIndex
 from actstore.layout.columns import Column, Columns
 from actstore.layout.metadata import ACTIVATIONS, read_flat, read_ids
 from actstore.layout.texts import RowNumbers
-from actstore.reading.checked_chunks import CheckedRows
-from actstore.reading.reader import Rows, open_rows
+from actstore.reading.reader import open_rows
+from actstore.reading.rows import CheckedRows, Rows
 from actstore.spec import SplitSpec, StoreSpec
 from actstore.storage.place import Place
 

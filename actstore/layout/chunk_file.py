@@ -6,6 +6,7 @@ bytes are the same. Compressed ones are encoded by Zarr.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,15 @@ def chunk_path(array: Place, chunk: int, ndim: int = 2) -> Place:
     """Where Zarr's default key encoding puts chunk number `chunk` along the first axis."""
     path = array / "c" / str(chunk)
     return path / "0" if ndim == 2 else path
+
+
+def by_chunk(start: int, stop: int, chunk_rows: int) -> Iterator[tuple[int, int, int]]:
+    """A range of rows, chunk by chunk: (chunk, first row, row after the last)."""
+    while start < stop:
+        chunk = start // chunk_rows
+        edge = min(stop, (chunk + 1) * chunk_rows)
+        yield chunk, start, edge
+        start = edge
 
 
 def encode_chunk(spec: StoreSpec, values: NDArray[Any], crc: int) -> tuple[Data, ...]:

@@ -12,11 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from actstore.errors import CacheError, DamagedError, OutOfMapsError, StorageError
-from actstore.layout.chunk_file import chunk_path, decode_chunk
+from actstore.layout.chunk_file import by_chunk, chunk_path, decode_chunk
 from actstore.layout.ledger import read_ledger
 from actstore.reading.mapped_rows import MappedRows
-from actstore.reading.ranged_rows import RangedRows
-from actstore.reading.zarr_rows import ZarrRows
+from actstore.reading.rows import FetchedRows
 from actstore.spec import StoreSpec
 from actstore.storage.atomic_file import crc32c
 from actstore.storage.chunk_cache import CacheSpec, ChunkCache
@@ -28,9 +27,7 @@ _FETCHES = 4  # chunks at a time: four times 64 MiB of memory
 class CachedRows(MappedRows):
     """As MappedRows, over the chunks that are here; the others come first, or where the cache is full, row by row."""
 
-    def __init__(
-        self, remote: RangedRows | ZarrRows, array: Place, cache: CacheSpec, spec: StoreSpec, rows: int
-    ) -> None:
+    def __init__(self, remote: FetchedRows, array: Place, cache: CacheSpec, spec: StoreSpec, rows: int) -> None:
         self._remote, self._array, self._spec = remote, array, spec
         needed, split = -(-rows // spec.chunk_rows), array.parent
         self._entries = read_ledger(array)[0][:needed]
@@ -41,7 +38,7 @@ class CachedRows(MappedRows):
         self._here = np.zeros(needed, bool)  # mapped
         self._full = False
         self._lock = threading.Lock()
-        self._reserve(array, rows, spec.dim, spec.dtype, spec.chunk_rows)
+        self._reserve(array, spec, rows)
 
     def take(self, rows: NDArray[np.int64]) -> NDArray[Any]:
         """(n,) row ids -> (n, dim)."""
@@ -67,7 +64,7 @@ class CachedRows(MappedRows):
         return super().read(start, stop)
 
     def scan(self, start: int, stop: int, step: int) -> Iterator[NDArray[Any]]:
-        for chunk, first, last in self.checks.parts(start, stop):
+        for chunk, first, last in by_chunk(start, stop, self._spec.chunk_rows):
             self._bring(np.array([chunk]))
             scan = super().scan if self._here[chunk] else self._remote.scan
             yield from scan(first, last, step)

@@ -6,7 +6,7 @@ their crc32c. An inner chunk is checked whenever it is read; of raw chunks only 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from itertools import pairwise
 from typing import Any
 
@@ -14,24 +14,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from actstore.errors import DamagedError
-from actstore.layout.chunk_file import chunk_path, decode_units
-from actstore.reading.checked_chunks import scan_chunks
+from actstore.layout.chunk_file import by_chunk, chunk_path, decode_units
+from actstore.reading.rows import FetchedRows
 from actstore.spec import StoreSpec
 from actstore.storage.atomic_file import CRC_BYTES
 from actstore.storage.place import Place
 
 
-class RangedRows:
+class RangedRows(FetchedRows):
     """Random and sequential access to the rows of a split, fetching little more than what is asked for."""
 
     def __init__(self, array: Place, spec: StoreSpec, rows: int) -> None:
-        self.shape = (rows, spec.dim)
-        self.dtype = np.dtype("<" + spec.dtype)
-        self._array, self._spec = array, spec
+        super().__init__(array, spec, rows)
         inner = spec.shard_inner_rows
         index = 16 * (spec.chunk_rows // inner) + CRC_BYTES if inner else 0  # where each inner chunk lies
         self._file_bytes = spec.chunk_bytes + CRC_BYTES * (spec.chunk_rows // (inner or spec.chunk_rows)) + index
-        self.decoded_rows: int | None = spec.chunk_rows
         self._checked_chunks = np.zeros(-(-rows // spec.chunk_rows), bool)
         self._unit = spec.shard_inner_rows or 1  # rows that are read together
         self._stride = self._unit * spec.row_bytes + (CRC_BYTES if spec.shard_inner_rows else 0)
@@ -53,23 +50,13 @@ class RangedRows:
         np.take(found, back, axis=0, out=out)
         return out
 
-    def pieces(self, rows: NDArray[np.int64]) -> Iterator[tuple[slice, NDArray[Any]]]:
-        """As `take`, in one piece: nothing stays mapped."""
-        yield slice(0, len(rows)), self.take(rows)
-
     def read(self, start: int, stop: int) -> NDArray[Any]:
         """(stop - start, dim)."""
         out = np.empty((max(0, stop - start), self.shape[1]), self.dtype)
-        done = start
-        while done < stop:
-            chunk, first = divmod(done, self._spec.chunk_rows)
-            last = min(self._spec.chunk_rows, first + stop - done)
-            out[done - start : done - start + last - first] = self._read_from(chunk, first, last)
-            done += last - first
+        for chunk, first, last in by_chunk(start, stop, self._spec.chunk_rows):
+            before = chunk * self._spec.chunk_rows
+            out[first - start : last - start] = self._read_from(chunk, first - before, last - before)
         return out
-
-    def scan(self, start: int, stop: int, step: int) -> Iterator[NDArray[Any]]:
-        return scan_chunks(self, self._spec.chunk_rows, start, stop, step)
 
     def check(self, chunks: Iterable[int]) -> None:
         """Inner chunks are checked whenever they are read; of others the whole is read, once."""
@@ -79,9 +66,6 @@ class RangedRows:
             if not self._checked_chunks[chunk]:
                 self._read_whole(chunk)
                 self._checked_chunks[chunk] = True
-
-    def release(self, start: int, stop: int) -> None:
-        """Nothing is held."""
 
     def _take_from(self, chunk: int, rows: NDArray[np.int64], out: NDArray[Any]) -> None:
         """Some rows of a chunk, ascending -> out (n, dim)."""

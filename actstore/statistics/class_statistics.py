@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from actstore.compute.tensors import PIECE_ROWS, one_thread
 from actstore.errors import ActstoreError
-from actstore.layout.chunk_file import chunk_path
+from actstore.layout.chunk_file import by_chunk, chunk_path
 from actstore.layout.metadata import read_attributes, require_chunks
 from actstore.layout.zarr_arrays import create_raw_array, open_array
 from actstore.parallel.cluster import Cluster
@@ -152,14 +152,11 @@ def _sum_span(task: _SumTask) -> Sums:
 
 
 def _blocks(split: Split, start: int, stop: int, progress: Progress | None) -> Iterator[NDArray[Any]]:
-    chunk_rows = split.spec.chunk_rows
-    while start < stop:
-        edge = min(stop, (start // chunk_rows + 1) * chunk_rows)
-        yield from split.rows.scan(start, edge, PIECE_ROWS)
-        split.rows.release(start, edge)
+    for _, first, last in by_chunk(start, stop, split.spec.chunk_rows):
+        yield from split.rows.scan(first, last, PIECE_ROWS)
+        split.rows.release(first, last)
         if progress is not None:
-            progress(edge - start)
-        start = edge
+            progress(last - first)
 
 
 def _covered(split: Split) -> int:

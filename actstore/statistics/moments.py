@@ -15,6 +15,7 @@ import torch
 from numpy.typing import NDArray
 
 from actstore.compute.tensors import pieces_as_float
+from actstore.layout.chunk_file import by_chunk
 
 _MOVED = 1024  # classes at a time: copies of all 21,000 of ImageNet-21k would take half a gigabyte
 SUMS_BYTES = 16  # per value: two float64 sums
@@ -55,18 +56,16 @@ class Span:
 
 def plan_spans(labels: NDArray[Any], first: int, chunk_rows: int, dim: int, itemsize: int) -> Iterator[Span]:
     """The rows from `first` on in order; borders lie between chunks."""
-    last = len(labels)
     seen = np.zeros(int(labels.max(initial=-1)) + 2, bool)  # by label + 1: -1 is unlabelled
-    start = at = first
-    while at < last:
-        stop = min(last, (at // chunk_rows + 1) * chunk_rows)
-        seen[labels[at:stop] + 1] = True
-        at, classes = stop, int(np.count_nonzero(seen))
-        bytes_each = (at - start) * itemsize  # of each feature
+    start = first
+    for _, begin, end in by_chunk(first, len(labels), chunk_rows):
+        seen[labels[begin:end] + 1] = True
+        classes = int(np.count_nonzero(seen))
+        bytes_each = (end - start) * itemsize  # of each feature
         enough = bytes_each >= _RATIO * SUMS_BYTES * classes and bytes_each * dim >= _LEAST_BYTES
-        if enough or at == last:
-            yield Span(start, at, classes)
-            start, seen[:] = at, False
+        if enough or end == len(labels):
+            yield Span(start, end, classes)
+            start, seen[:] = end, False
 
 
 def sum_rows(

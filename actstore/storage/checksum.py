@@ -83,15 +83,11 @@ def require_header(path: Path, remedy: str) -> None:
         size = int.from_bytes(file.read(8), "little")
         file.seek(0)
         head = file.read(8 + min(size, 100 << 20))  # the library's own limit
-        if (found := _field(head)) is None:
+        field = _IN_HEADER.search(head, 8)
+        if field is None:
             return
-        crc = crc32c(head[: found.start(1)] + BLANK.encode() + head[found.end(1) :])
+        crc = crc32c(head[: field.start(1)] + BLANK.encode() + head[field.end(1) :])
         while block := file.read(_BLOCK):
             crc = extend_crc32c(crc, block)
-    if f"{crc:08x}" != found[1].decode():
-        raise DamagedError(f"{path} is damaged: its checksum is {crc:08x}, it says {found[1].decode()}; {remedy}")
-
-
-def _field(data: bytes) -> re.Match[bytes] | None:
-    size = int.from_bytes(data[:8], "little")
-    return _IN_HEADER.search(data, 8, 8 + min(size, len(data)))
+    if f"{crc:08x}" != field[1].decode():
+        raise DamagedError(f"{path} is damaged: its checksum is {crc:08x}, it says {field[1].decode()}; {remedy}")

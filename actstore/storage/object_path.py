@@ -99,24 +99,23 @@ class ObjectPath:
         user = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "actstore"
         return (self.cache or CacheSpec(user)).folder_of(str(self)).with_suffix(f".{what}")
 
-    def exists(self) -> bool:
-        """Whether there is an object of this very name."""
+    def _ask(self, operation: str, **options: Any) -> Any:
+        """A function of obstore, on this object; what the bucket says becomes one line."""
         import obstore
 
+        with object_errors(self):
+            return getattr(obstore, operation)(bucket_of(self.root), self.key, **options)
+
+    def exists(self) -> bool:
         try:
-            with object_errors(self):
-                obstore.head(bucket_of(self.root), self.key)
+            self._ask("head")
         except FileNotFoundError:
             return False
         return True
 
     def iterdir(self) -> Iterator[Self]:
-        """The folders and objects directly below."""
-        import obstore
-
-        with object_errors(self):
-            found = obstore.list_with_delimiter(bucket_of(self.root), self.key or None)
-        for key in (*found["common_prefixes"], *(entry["path"] for entry in found["objects"])):
+        below = self._ask("list_with_delimiter")
+        for key in (*below["common_prefixes"], *(entry["path"] for entry in below["objects"])):
             yield replace(self, key=key)
 
     def children(self) -> list[Self]:
@@ -131,37 +130,25 @@ class ObjectPath:
         return bytes(self.read_version()[0])
 
     def read_version(self) -> tuple[memoryview, Version]:
-        """The whole object, and which version of it this is."""
-        import obstore
-
+        result = self._ask("get")
         with object_errors(self):
-            result = obstore.get(bucket_of(self.root), self.key)
             return memoryview(result.bytes()), _version(result.meta)
 
     def size(self) -> int:
-        import obstore
-
-        with object_errors(self):
-            return obstore.head(bucket_of(self.root), self.key)["size"]
+        return int(self._ask("head")["size"])
 
     def read_ranges(self, starts: Sequence[int], stops: Sequence[int]) -> list[memoryview]:
-        """The bytes of each range, fetched side by side; ranges that all but touch share a request."""
-        import obstore
-
-        with object_errors(self):
-            found = obstore.get_ranges(bucket_of(self.root), self.key, starts=starts, ends=stops, coalesce=_ADJACENT)
-        return [memoryview(piece) for piece in found]
+        """Fetched side by side; ranges that all but touch share a request."""
+        pieces = self._ask("get_ranges", starts=starts, ends=stops, coalesce=_ADJACENT)
+        return [memoryview(piece) for piece in pieces]
 
     def read_span(self, start: int, stop: int) -> NDArray[np.uint8]:
-        """The bytes [start, stop), in parts side by side where they are many."""
-        import obstore
-
+        """In parts side by side where it is long."""
         out = np.empty(stop - start, np.uint8)
 
         def fetch(first: int) -> None:
             last = min(first + _PART, stop)
-            with object_errors(self):
-                piece = obstore.get_range(bucket_of(self.root), self.key, start=first, end=last)
+            piece = self._ask("get_range", start=first, end=last)
             if len(piece) != last - first:
                 raise FileNotFoundError(f"{self} ends before byte {last}")
             out[first - start : last - start] = np.frombuffer(memoryview(piece), np.uint8)
@@ -183,16 +170,10 @@ class ObjectPath:
         return Upload(self, *parts, guard=guard)
 
     def put(self, data: Data, version: Version | None = None) -> Version:
-        """Write an object. version: the one it must have now, {} for none at all; else LockedError."""
-        import obstore
-
-        mode: Any = "overwrite" if version is None else version or "create"
-        with object_errors(self):
-            done = obstore.put(bucket_of(self.root), self.key, as_bytes(data).data, mode=mode, use_multipart=False)
-        return _version(done)
+        mode = "overwrite" if version is None else version or "create"
+        return _version(self._ask("put", file=as_bytes(data).data, mode=mode, use_multipart=False))
 
     def create(self, data: Data) -> None:
-        """Write an object that does not exist yet; LockedError where there is another."""
         try:
             self.put(data, version={})
         except LockedError:
@@ -200,26 +181,23 @@ class ObjectPath:
                 raise
 
     def unlink(self) -> None:
-        import obstore
-
-        with object_errors(self):
-            obstore.delete(bucket_of(self.root), self.key)
+        self._ask("delete")
 
     def tree_size(self) -> int:
-        """Bytes of every object below."""
-        import obstore
-
-        with object_errors(self):
-            return sum(entry["size"] for page in obstore.list(bucket_of(self.root), self.key) for entry in page)
+        return sum(entry["size"] for page in self._pages() for entry in page)
 
     def remove_tree(self, keep_top: bool = False) -> None:
         """Every object whose name begins with this one's as a folder; a bucket has no folders that could stay."""
         import obstore
 
+        for page in self._pages():
+            with object_errors(self):
+                obstore.delete(bucket_of(self.root), [entry["path"] for entry in page])
+
+    def _pages(self) -> Iterator[Any]:
+        """All objects below, as many at a time as the bucket lists in one answer."""
         with object_errors(self):
-            bucket = bucket_of(self.root)
-            for page in obstore.list(bucket, self.key):
-                obstore.delete(bucket, [entry["path"] for entry in page])
+            yield from self._ask("list")
 
     @contextmanager
     def replacing(self) -> Iterator[Self]:

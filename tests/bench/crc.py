@@ -36,7 +36,7 @@ def fresh(store: Path, checked: bool) -> Split:
     shutil.rmtree(folder(split), ignore_errors=True)
     _ = split.labels
     rows: Any = split.rows
-    rows.checks.found_sound(slice(0, 0) if checked else slice(None))
+    rows.checks._done[:] = not checked
     return split
 
 
