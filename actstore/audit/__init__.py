@@ -4,7 +4,7 @@ survey.py        one pass over the rows: copies byte for byte, rows of zeros, fe
 neighbours.py    the nearest rows of every row, exact, block by block, resumable
 near_copies.py   which neighbours are nearer than chance has them
 labels.py        which labels neither neighbours nor class means agree with
-shared_rows.py   which rows two splits share, where a row has several copies
+outcome.py       what was found, as a table, and which rows two splits share
 auditing.py      all of it; kept.py keeps the outcome beside the store; sheet.py shows the images
 
 Imports the store, search and images.
@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from actstore.audit.auditing import audit_store
 from actstore.audit.kept import kept_audit
-from actstore.audit.outcome import Audit, Finding
-from actstore.audit.shared_rows import shared_rows
+from actstore.audit.outcome import Audit, Finding, shared_rows
 
 __all__ = ["Audit", "Finding", "audit_store", "kept_audit", "shared_rows"]

@@ -15,8 +15,9 @@ from actstore.audit.labels import LabelScores, judge, mean_margins, robust_devia
 from actstore.audit.near_copies import LEAST_NEIGHBOURS, LEAST_ROWS, NearCopies, find_near_copies
 from actstore.audit.neighbours import SPARE, Neighbours, find_neighbours, pieces
 from actstore.audit.outcome import Audit, Finding, Kind
-from actstore.audit.survey import Survey, copy_groups, survey, unit_rows
+from actstore.audit.survey import Survey, copy_groups, survey_split, unit_rows
 from actstore.errors import DamagedError, InvalidInputError
+from actstore.images.split_images import image_sources
 from actstore.split import Split
 from actstore.store import ActivationStore
 
@@ -85,9 +86,8 @@ def _comparable(splits: Sequence[Split]) -> list[list[Split]]:
     """Splits of one length of rows and one layer of the network."""
     groups: dict[tuple[int, str], list[Split]] = {}
     for split in splits:
-        origins = [source.get("from", source) for source in split.committed.sources]  # of rows chosen from a store
-        layers = [str(source["layer"]) for source in origins if "layer" in source]
-        groups.setdefault((split.dim, layers[-1] if layers else ""), []).append(split)
+        layers = ["", *(str(source["layer"]) for source in image_sources(split))]
+        groups.setdefault((split.dim, layers[-1]), []).append(split)
     return list(groups.values())
 
 
@@ -108,7 +108,7 @@ class _Group:
 
     @property
     def is_zero(self) -> NDArray[np.bool_]:
-        return np.concatenate([one.is_zero for one in self.surveys])
+        return np.concatenate([survey.is_zero for survey in self.surveys])
 
     def place(self, place: int) -> tuple[str, int]:
         number = int(np.searchsorted(self.starts, place, side="right")) - 1
@@ -120,7 +120,7 @@ class _Group:
 
 
 def _audit_group(splits: Sequence[Split], k: int, blocks: Path, progress: Progress | None) -> Audit:
-    group = _Group(splits, [survey(split, progress) for split in splits])
+    group = _Group(splits, [survey_split(split, progress) for split in splits])
     contents, settings = {split.name: split.content for split in splits}, {"k": k}
     first, is_zero = copy_groups(group.surveys), group.is_zero
     found = find_neighbours(splits, is_zero, k + SPARE, blocks, key_of(contents, settings), progress)
@@ -150,8 +150,8 @@ def _audit_group(splits: Sequence[Split], k: int, blocks: Path, progress: Progre
 def _judge_labels(group: _Group, near: Neighbours) -> LabelScores:
     """Block by block: distances to all class means are (rows, classes)."""
     labels, is_zero = group.labels, group.is_zero
-    counts = np.sum([one.class_counts for one in group.surveys], axis=0)
-    sums = np.sum([one.class_sums for one in group.surveys], axis=0)
+    counts = np.sum([survey.class_counts for survey in group.surveys], axis=0)
+    sums = np.sum([survey.class_sums for survey in group.surveys], axis=0)
     judged = (labels >= 0) & ~is_zero & (np.count_nonzero(counts) > 1)
     judged[judged] = counts[labels[judged]] > 1
     margins, own, other = (np.zeros(len(labels)) for _ in range(3))
@@ -180,16 +180,12 @@ def _near_copies(group: _Group, near: Neighbours, copies: NearCopies) -> Iterato
     for place, column in copies.pairs.tolist():
         other = int(near.places[place, column])
         pairs[max(place, other), min(place, other)] = float(near.scores[place, column])
+    furthest = np.where(near.places >= 0, near.distances, 0).max(axis=1, initial=0)
     for (place, other), score in sorted(pairs.items(), key=lambda pair: (-pair[1], pair[0])):
-        distance, furthest = np.sqrt(2 - 2 * min(score, 1.0)), _furthest(near, place)
-        ratio = float(distance / furthest) if furthest > 0 else 0.0
+        distance = np.sqrt(2 - 2 * min(score, 1.0))
+        ratio = float(distance / furthest[place]) if furthest[place] > 0 else 0.0
         kind: Kind = "copy" if score >= SAME else "near-copy"
         yield Finding(kind, *group.place(place), *group.place(other), similarity=score, score=ratio)
-
-
-def _furthest(near: Neighbours, place: int) -> float:
-    scores = near.scores[place][near.places[place] >= 0]
-    return float(np.sqrt(max(0.0, 2 - 2 * float(scores[-1])))) if len(scores) else 0.0
 
 
 def _suspects(group: _Group, near: Neighbours, judged: LabelScores) -> Iterator[Finding]:
@@ -210,8 +206,7 @@ def _outliers(group: _Group, near: Neighbours) -> Iterator[Finding]:
     counted = np.flatnonzero(present.any(axis=1))
     if len(counted) < LEAST_ROWS:
         return
-    distances = np.sqrt(np.maximum(2 - 2 * near.scores.astype(np.float64), 0)) * present
-    mean = distances[counted].sum(axis=1) / np.count_nonzero(present[counted], axis=1)
+    mean = (near.distances * present)[counted].sum(axis=1) / np.count_nonzero(present[counted], axis=1)
     deviations = robust_deviations(np.log(np.maximum(mean, 1e-6)))
     far = np.flatnonzero(deviations > OUTLIER_ABOVE)
     for at in far[np.argsort(-deviations[far], kind="stable")].tolist():
@@ -222,10 +217,10 @@ def _outliers(group: _Group, near: Neighbours) -> Iterator[Finding]:
 
 def _dead_features(group: _Group) -> Iterator[Finding]:
     """Of each split that is not tiny: features that have one value in all of its rows, mostly zero."""
-    for split, found in zip(group.splits, group.surveys, strict=True):
+    for split, survey in zip(group.splits, group.surveys, strict=True):
         if len(split) >= LEAST_ROWS:
-            for feature in np.flatnonzero(found.lowest == found.highest).tolist():
-                yield Finding("dead-feature", split.name, feature, score=float(found.lowest[feature]))
+            for feature in np.flatnonzero(survey.lowest == survey.highest).tolist():
+                yield Finding("dead-feature", split.name, feature, score=float(survey.lowest[feature]))
 
 
 def _notes(group: _Group, k: int, copies: NearCopies, labels: LabelScores) -> list[str]:

@@ -7,10 +7,7 @@ import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
-from torch import Tensor
 
 from actstore.audit.outcome import KINDS, Audit, Finding
 from actstore.errors import ActstoreError, DamagedError, InvalidInputError
@@ -36,28 +33,24 @@ def key_of(contents: Mapping[str, str], settings: Mapping[str, Json]) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def save_audit(folder: Path, audit: Audit) -> Path:
-    names = list(audit.contents)
-    findings = audit.findings
-    places = {name: number for number, name in enumerate([*names, ""])}
-    kinds = {kind: number for number, kind in enumerate(KINDS)}
-    tensors: dict[str, Tensor] = {
-        "kind": torch.tensor([kinds[one.kind] for one in findings], dtype=torch.int64),
-        "split": torch.tensor([places[one.split] for one in findings], dtype=torch.int64),
-        "other_split": torch.tensor([places[one.other_split] for one in findings], dtype=torch.int64),
-        **{key: torch.tensor([getattr(one, key) for one in findings], dtype=torch.int64) for key in _NUMBERS},
-        **{key: torch.tensor([getattr(one, key) for one in findings], dtype=torch.float64) for key in _FIGURES},
+def save_audit(folder: Path, audit: Audit) -> None:
+    names, findings = [*audit.contents, ""], audit.findings
+    columns = {
+        "kind": [KINDS.index(finding.kind) for finding in findings],
+        "split": [names.index(finding.split) for finding in findings],
+        "other_split": [names.index(finding.other_split) for finding in findings],
+        **{key: [getattr(finding, key) for finding in findings] for key in (*_NUMBERS, *_FIGURES)},
+    }
+    tensors = {
+        **{key: torch.tensor(values, dtype=_type_of(key)) for key, values in columns.items()},
         **{f"label_score.{name}": torch.from_numpy(scores) for name, scores in audit.label_scores.items()},
     }
-    about = {
-        "version": VERSION,
-        "contents": dict(audit.contents),
-        "settings": dict(audit.settings),
-        "measured": dict(audit.measured),
-        "notes": list(audit.notes),
-    }
-    write_tensors(folder / FILE, _KIND, tensors, about)
-    return folder / FILE
+    about = {key: getattr(audit, key) for key in ("contents", "settings", "measured", "notes")}
+    write_tensors(folder / FILE, _KIND, tensors, {"version": VERSION, **about})
+
+
+def _type_of(column: str) -> torch.dtype:
+    return torch.float64 if column in _FIGURES else torch.int64
 
 
 def load_audit(folder: Path) -> Audit | None:
@@ -75,9 +68,7 @@ def load_audit(folder: Path) -> Audit | None:
             Finding(KINDS[kind], names[split], row, names[other], other_row, similarity, score, suggested)
             for kind, split, other, row, other_row, suggested, similarity, score in zip(*columns.values(), strict=True)
         ]
-        scores: dict[str, NDArray[np.float32]] = {
-            name: tensors[f"label_score.{name}"].numpy() for name in about["contents"]
-        }
+        scores = {name: tensors[f"label_score.{name}"].numpy() for name in about["contents"]}
         return Audit(about["contents"], about["settings"], findings, scores, about["measured"], about["notes"])
     except (KeyError, IndexError, TypeError) as error:
         raise DamagedError(f"{path} is damaged ({error!r} is missing); run `actstore audit` again") from error

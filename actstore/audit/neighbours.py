@@ -30,6 +30,11 @@ class Neighbours:
     scores: NDArray[np.float32]
     places: NDArray[np.int64]
 
+    @property
+    def distances(self) -> NDArray[np.float64]:
+        """(n, k) between rows of length one; that of a missing neighbour is 2, the largest there is."""
+        return np.sqrt(np.maximum(2 - 2 * self.scores.astype(np.float64), 0))
+
     def pick(self, good: NDArray[np.bool_], k: int) -> Neighbours:
         """The first k of those that are good, in the same order; what is missing comes last."""
         order = np.argsort(~good, axis=1, kind="stable")[:, :k]
@@ -53,24 +58,28 @@ def find_neighbours(
     """
     starts = np.cumsum([0, *(len(split) for split in splits)])
     engines = [_engine(split) for split in splits]
-    parts = []
-    for number, split in enumerate(splits):
-        for first in range(0, len(split), BLOCK_ROWS):
-            last = min(len(split), first + BLOCK_ROWS)
-            file = folder / f"{split.name}-{first}.safetensors"
-            found = _read(file, key)
-            if found is None:
-                queries = np.arange(first, last)
-                queries = queries[~is_zero[starts[number] + queries]]
-                found = _search(engines, splits, split.take(queries), queries + starts[number], is_zero, k)
-                found = _spread(found, queries - first, last - first)
-                _write(file, key, found)
-            parts.append(found)
+    parts = [_nothing(0, k)]
+    for split, start in zip(splits, starts.tolist(), strict=False):
+        for rows in pieces(len(split)):
+            file = folder / f"{split.name}-{rows.start}.safetensors"
+            block = _read(file, key)
+            if block is None:
+                block = _nothing(rows.stop - rows.start, k)
+                # rows of zeros are not searched for: they have no neighbours
+                searched = np.flatnonzero(~is_zero[start + rows.start : start + rows.stop])
+                queries = split.take(rows.start + searched)
+                near = _search(engines, splits, queries, start + rows.start + searched, is_zero, k)
+                width = near.places.shape[1]  # fewer than k where there are fewer rows
+                block.scores[searched, :width], block.places[searched, :width] = near.scores, near.places
+                _write(file, key, block)
+            parts.append(block)
             if progress is not None:
-                progress(last - first)
-    empty = Neighbours(np.empty((0, k), np.float32), np.empty((0, k), np.int64))
-    joined = [empty, *parts]
-    return Neighbours(np.concatenate([one.scores for one in joined]), np.concatenate([one.places for one in joined]))
+                progress(rows.stop - rows.start)
+    return Neighbours(np.concatenate([part.scores for part in parts]), np.concatenate([part.places for part in parts]))
+
+
+def _nothing(count: int, k: int) -> Neighbours:
+    return Neighbours(np.full((count, k), -1, np.float32), np.full((count, k), -1, np.int64))
 
 
 def _engine(split: Split) -> Engine:
@@ -101,20 +110,7 @@ def _search(
     found = Neighbours(np.concatenate(scores, axis=1), np.concatenate(places, axis=1))
     order = np.lexsort((found.places, -found.scores), axis=1)
     found = Neighbours(np.take_along_axis(found.scores, order, 1), np.take_along_axis(found.places, order, 1))
-    found = found.pick((found.places != own[:, None]) & ~is_zero[found.places], k)
-    lacking = k - found.places.shape[1]
-    return Neighbours(
-        np.pad(found.scores, ((0, 0), (0, lacking)), constant_values=-1),
-        np.pad(found.places, ((0, 0), (0, lacking)), constant_values=-1),
-    )
-
-
-def _spread(found: Neighbours, at: NDArray[np.int64], count: int) -> Neighbours:
-    """Rows of zeros, which were not searched for, have no neighbours."""
-    k = found.places.shape[1]
-    scores, places = np.full((count, k), -1, np.float32), np.full((count, k), -1, np.int64)
-    scores[at], places[at] = found.scores, found.places
-    return Neighbours(scores, places)
+    return found.pick((found.places != own[:, None]) & ~is_zero[found.places], k)
 
 
 def _write(file: Path, key: str, found: Neighbours) -> None:

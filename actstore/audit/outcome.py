@@ -1,16 +1,21 @@
-"""What an audit says: findings, each about a row or a feature, and scores of all rows."""
+"""What an audit says: findings, each about a row or a feature, and scores of all rows; findings as a table."""
 
 from __future__ import annotations
 
+import csv
+import io
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
+from actstore.errors import InvalidInputError
 from actstore.spec import Json
 from actstore.split import Split
+from actstore.storage.atomic_file import write_atomic
 
 Kind = Literal["copy", "near-copy", "suspect-label", "outlier", "empty-row", "dead-feature"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
@@ -18,6 +23,8 @@ COLUMNS = (
     "kind", "leak", "split", "row", "id", "label", "other_split", "other_row", "other_id", "other_label",
     "similarity", "score", "conflict",
 )  # fmt: skip
+ENDINGS = (".csv", ".parquet")  # of a table of findings
+_Place = tuple[str, int]  # split, row
 
 
 @dataclass(frozen=True)
@@ -62,12 +69,8 @@ class Audit:
     def of_kind(self, kind: Kind) -> list[Finding]:
         return [finding for finding in self.findings if finding.kind == kind]
 
-    def leaks(self, one: str | None = None, other: str | None = None) -> list[Finding]:
-        """All of them, or those between two splits."""
-        found = [finding for finding in self.findings if finding.is_leak]
-        if one is None:
-            return found
-        return [finding for finding in found if {finding.split, finding.other_split} == {one, other}]
+    def leaks(self) -> list[Finding]:
+        return [finding for finding in self.findings if finding.is_leak]
 
     def summary(self) -> dict[str, int]:
         return {"leaks": len(self.leaks()), **{kind: len(self.of_kind(kind)) for kind in KINDS}}
@@ -103,3 +106,61 @@ def record(finding: Finding, splits: Mapping[str, Split]) -> dict[str, Any]:
 def class_of(split: Split, row: int) -> str | None:
     label = int(split.labels[row])
     return split.classes[label] if label >= 0 else None
+
+
+def write_findings(audit: Audit, splits: Mapping[str, Split], path: Path) -> None:
+    """All of them, in the order of the audit; what does not apply is empty."""
+    if path.suffix not in ENDINGS:
+        raise InvalidInputError(f"findings are written to {' or '.join(ENDINGS)}, got {path.name!r}")
+    records = [record(finding, splits) for finding in audit.findings]
+    if path.suffix == ".csv":
+        text = io.StringIO()
+        writer = csv.DictWriter(text, COLUMNS, lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(records)
+        write_atomic(path, text.getvalue().encode())
+        return
+    import pyarrow
+    import pyarrow.parquet
+
+    types = {
+        **dict.fromkeys(("leak", "conflict"), pyarrow.bool_()),
+        **dict.fromkeys(("row", "other_row"), pyarrow.int64()),
+        **dict.fromkeys(("similarity", "score"), pyarrow.float64()),
+    }
+    schema = pyarrow.schema([(name, types.get(name, pyarrow.string())) for name in COLUMNS])
+    buffer = pyarrow.BufferOutputStream()
+    pyarrow.parquet.write_table(pyarrow.Table.from_pylist(records, schema=schema), buffer)
+    write_atomic(path, buffer.getvalue().to_pybytes())
+
+
+def shared_rows(audit: Audit, one: str, other: str) -> dict[int, list[int]]:
+    """Rows of split `one` -> all rows of the other split that are copies or near copies of it, ascending.
+
+    A finding names only the first of several copies; here all of them count.
+    """
+    copies, near = (
+        [((finding.split, finding.row), (finding.other_split, finding.other_row)) for finding in audit.of_kind(kind)]
+        for kind in ("copy", "near-copy")
+    )
+    groups = _groups(copies, {place for pair in [*copies, *near] for place in pair})
+    found: dict[int, set[int]] = {}
+    linked = [(group, group) for group in {id(group): group for group in groups.values()}.values()]
+    linked += [(groups[place], groups[twin]) for pair in near for place, twin in (pair, pair[::-1])]
+    for here, there in linked:
+        twins = {row for split, row in there if split == other}
+        for split, row in here:
+            if split == one and twins:
+                found.setdefault(row, set()).update(twins)
+    return {row: sorted(found[row]) for row in sorted(found)}
+
+
+def _groups(copies: list[tuple[_Place, _Place]], places: set[_Place]) -> dict[_Place, list[_Place]]:
+    """Every place -> all that are copies of one another, itself among them; the same list for each of these."""
+    groups = {place: [place] for place in places}
+    for pair in copies:
+        less, more = sorted((groups[place] for place in pair), key=len)
+        if less is not more:
+            more += less
+            groups.update(dict.fromkeys(less, more))
+    return groups

@@ -28,7 +28,7 @@ class Survey:
     class_counts: NDArray[np.int64]
 
 
-def survey(split: Split, progress: Progress | None = None) -> Survey:
+def survey_split(split: Split, progress: Progress | None = None) -> Survey:
     """Chunks are compared with their checksums on the way."""
     count, classes = len(split), len(split.classes)
     prints = np.empty((count, 2), np.uint64)

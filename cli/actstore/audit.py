@@ -68,7 +68,7 @@ def audit(
     """
     import actstore
     from actstore.audit import audit_store
-    from actstore.audit.listing import write_findings
+    from actstore.audit.outcome import write_findings
     from actstore.audit.sheet import make_sheet
     from actstore.storage.atomic_file import write_atomic
 
@@ -90,7 +90,7 @@ def audit(
 
 def _claim(opened: ActivationStore, output: Path | None, sheet: Path | None, keep: Path | None) -> None:
     from actstore.audit.kept import FILE
-    from actstore.audit.listing import ENDINGS
+    from actstore.audit.outcome import ENDINGS
     from cli.filekinds import AUDIT, AUDIT_SHEET, AUDIT_TABLES
     from cli.outputs import claim, claim_folder, sources_of
 

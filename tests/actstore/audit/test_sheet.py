@@ -15,8 +15,7 @@ from PIL import Image
 
 import actstore
 from actstore.audit import Audit, Finding
-from actstore.audit.listing import write_findings
-from actstore.audit.outcome import COLUMNS
+from actstore.audit.outcome import COLUMNS, write_findings
 from actstore.audit.sheet import make_sheet
 from actstore.errors import ActstoreError, InvalidInputError
 from actstore.images.split_images import SplitImages
