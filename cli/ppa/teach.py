@@ -57,7 +57,7 @@ def teach(
     begin_session(session, weights, classifier, phi, base, store, backbone, keep_known, pretrained)
     from predictor.teach.limits import Limits
     from predictor.teach.serving import serve
-    from predictor.teach.token_files import write_opening
+    from predictor.teach.session import write_opening
 
     def opened(address: str, desk: Any) -> None:
         result = {"address": address, "session": str(session), "categories": len(desk.session.state.categories)}

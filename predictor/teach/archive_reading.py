@@ -7,18 +7,22 @@ import lzma
 import struct
 import zipfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from torch import Tensor
+
 from actstore.images.image_set import has_image_ending
-from predictor.teach.archive import CLASSIFIER, LABELS
-from predictor.teach.images import key_of
-from predictor.teach.limits import MB, Limits
-from predictor.teach.refusal import RefusalError
-from predictor.teach.state import parse_name
+from predictor.classifier.classifier_file import load_classifier
+from predictor.teach.actions import Add, Merge
+from predictor.teach.images import key_of, row_key
+from predictor.teach.limits import MB, Limits, RefusalError
+from predictor.teach.state import Example, parse_name
+from predictor.teach.taking_away import CLASSIFIER, LABELS, network_of
 
 LABELS_BYTES = 16 * MB
 _FAULTS = (
@@ -43,8 +47,9 @@ class Listed:
 class ArchiveReader:
     """Checked as a whole when it is opened: names, sizes and labels. Images are read one at a time."""
 
-    def __init__(self, path: Path, limits: Limits) -> None:
-        self._limits = limits
+    def __init__(self, path: Path, limits: Limits, network: Mapping[str, Any]) -> None:
+        """path: in a folder of its own, where other files may be made. network: that of the session."""
+        self._path, self._limits, self._network = path, limits, network
         with _faults():
             self._archive = zipfile.ZipFile(path)
         try:
@@ -52,24 +57,50 @@ class ArchiveReader:
                 listed = [info for info in self._archive.infolist() if not info.is_dir()]
                 self._entries = {str(PurePosixPath(info.filename)): info for info in listed}  # ./a//b.jpg is a/b.jpg
             self._check()
-            self.network, self.examples = self._labels()
+            self.examples = self._labels()
         except BaseException:
             self._archive.close()
             raise
 
-    def image(self, listed: Listed) -> bytes:
-        assert listed.file is not None
+    def content(self, listed: Listed) -> bytes | Tensor:
+        """An image's file, or the activation (dim,) of an example without one."""
+        if listed.file is None:
+            rows = self._support.get(listed.theirs, ())
+            if listed.row is None or not 0 <= listed.row < len(rows):
+                raise RefusalError(
+                    422, f"the zip names an example of {listed.category!r} that its classifier does not hold"
+                )
+            return rows[listed.row].clone()
         data = self._read(listed.file, self._limits.image_bytes)
         if listed.key is not None and key_of(data) != listed.key:
             raise RefusalError(422, f"{LABELS} of the zip names another image than {listed.file} is")
         return data
 
-    def classifier(self, target: Path) -> bool:
-        """Its classifier in a file of our own name; False where there is none."""
+    def key(self, listed: Listed) -> str:
+        """As it will be kept."""
+        if listed.key is not None:
+            return listed.key
+        content = self.content(listed)
+        return key_of(content) if isinstance(content, bytes) else row_key(content)
+
+    def merge(self, examples: Sequence[Example]) -> Merge:
+        """examples: one for each that the zip names, in its order."""
+        by_category: dict[str, list[Example]] = {}
+        for listed, example in zip(self.examples, examples, strict=True):
+            by_category.setdefault(listed.category, []).append(example)
+        return Merge(tuple(Add(name, tuple(examples)) for name, examples in by_category.items()))
+
+    @cached_property
+    def _support(self) -> dict[str, Tensor]:
+        """Examples without an image are of one network alone: that of the classifier beside them."""
         if CLASSIFIER not in self._entries:
-            return False
-        target.write_bytes(self._read(CLASSIFIER, self._limits.archive_bytes))
-        return True
+            raise RefusalError(422, "the zip names examples without an image, but holds no classifier with them")
+        path = self._path.with_name(CLASSIFIER)
+        path.write_bytes(self._read(CLASSIFIER, self._limits.archive_bytes))
+        theirs = load_classifier(path)
+        if network_of(theirs) != self._network:
+            raise RefusalError(409, "the zip has examples without an image, of another network than this session's")
+        return theirs.support
 
     def close(self) -> None:
         self._archive.close()
@@ -87,13 +118,12 @@ class ArchiveReader:
             if info.flag_bits & 1:
                 raise RefusalError(422, "the zip is encrypted; send one that is not")
 
-    def _labels(self) -> tuple[dict[str, Any], list[Listed]]:
+    def _labels(self) -> list[Listed]:
         if LABELS not in self._entries:
-            return {}, self._class_folders()
+            return self._class_folders()
+        listed: list[Listed] = []
         try:
-            about = json.loads(self._read(LABELS, LABELS_BYTES))
-            network, listed = about.get("network") or {}, []
-            for category in about["categories"]:
+            for category in json.loads(self._read(LABELS, LABELS_BYTES))["categories"]:
                 name = parse_name(category["name"])
                 listed += [_listed(name, category["name"], one) for one in category["examples"]]
                 if len(listed) > self._limits.examples:
@@ -102,20 +132,20 @@ class ArchiveReader:
             raise
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
             raise RefusalError(422, f"{LABELS} of the zip is not as `ppa teach` writes it") from None
-        if missing := [one.file for one in listed if one.file is not None and one.file not in self._entries]:
-            raise RefusalError(422, f"{LABELS} of the zip names {missing[0]!r}, which it does not hold")
         named = [one.file for one in listed if one.file is not None]
+        if missing := [file for file in named if file not in self._entries]:
+            raise RefusalError(422, f"{LABELS} of the zip names {missing[0]!r}, which it does not hold")
         if len(set(named)) < len(named):  # a large file named thousands of times would be unpacked as often
             raise RefusalError(422, f"{LABELS} of the zip names a file twice; an image is one example")
-        return network if isinstance(network, dict) else {}, listed
+        return listed
 
     def _class_folders(self) -> list[Listed]:
         """Somebody else's zip: the folder that holds an image names its category."""
         paths = [PurePosixPath(name) for name in self._entries if has_image_ending(name) and "__MACOSX" not in name]
-        found = [Listed(parse_name(path.parent.name), path.name, str(path)) for path in paths if path.parent.name]
-        if not found:
+        listed = [Listed(parse_name(path.parent.name), path.name, str(path)) for path in paths if path.parent.name]
+        if not listed:
             raise RefusalError(422, f"the zip has neither {LABELS} nor images in a folder for each category")
-        return found
+        return listed
 
     def _read(self, name: str, limit: int) -> bytes:
         """At most that much, whatever the zip says about its size."""

@@ -11,8 +11,7 @@ from typing import IO, Any
 
 from starlette.requests import ClientDisconnect, Request
 
-from predictor.teach.limits import MB, Limits
-from predictor.teach.refusal import RefusalError
+from predictor.teach.limits import MB, Limits, RefusalError
 
 DRAINED_BYTES, DRAINED_SECONDS = 64 * MB, 0.5
 

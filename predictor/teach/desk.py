@@ -6,26 +6,27 @@ from __future__ import annotations
 import copy
 import threading
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from torch import Tensor
 
+from actstore.errors import ActstoreError
 from actstore.images.image_set import printable
 from predictor.classifier.classifier import Classifier
+from predictor.classifier.classifier_file import save_classifier
 from predictor.classifier.display_names import displays
 from predictor.teach.actions import ASKABLE, Action, Add, Create, Merge, Move, Rename, parse_action
-from predictor.teach.activations import ActivationCache
-from predictor.teach.images import key_of, parse_key, row_key, thumbnail
+from predictor.teach.images import ActivationCache, ImageFolder, keep_newest, key_of, parse_key, row_key, thumbnail
 from predictor.teach.learner import Learner, Network, open_image
-from predictor.teach.limits import Limits
+from predictor.teach.limits import Limits, RefusalError
 from predictor.teach.neighbours import BaseImages, find_base_images, nearest_examples
-from predictor.teach.refusal import RefusalError
-from predictor.teach.saving import Saving
 from predictor.teach.session import RESULT, Session
 from predictor.teach.state import Example, State, parse_name
 
 DRAWN_SIDE = 64  # networks that read no more pixels than this can be taught with drawings
+QUIET_SECONDS = 0.5  # after a change, before the classifier's file follows: of many in a row only the last is written
 SEEN = 128  # images that were asked about and are remembered: a camera asks three times a second
 Json = dict[str, Any]
 
@@ -33,7 +34,7 @@ Json = dict[str, Any]
 class Desk:
     def __init__(self, session: Session, network: Network, limits: Limits) -> None:
         self.session, self.network, self.limits = session, network, limits
-        self.activations = ActivationCache(session.folder, session.inherited, self._compute)
+        self.activations = ActivationCache(session.images, session.inherited, self._compute)
         began = session.about["began"]
         fits = {int(shots): (str(how), float(bias)) for shots, how, bias in began.get("fits", ())}
         self.learner = Learner(session.start, self.activations.get, fits, bool(began.get("beside_known")))
@@ -47,14 +48,14 @@ class Desk:
         """All that the page shows of a session; with the answer about an image that was asked before."""
         session, learner, side = self.session, self.learner, self.network.side
         about = {"name": self.network.backbone.name, "side": side, "draw": side <= DRAWN_SIDE}
-        found: Json = {
+        shown: Json = {
             "network": about, "known": len(learner.classifier.base), "categories": session.state.to_json(),
             "undo": session.history.next_undo, "redo": session.history.next_redo,
             "milliseconds": learner.milliseconds, "session": session.folder.absolute().name,
         }  # fmt: skip
         if asked and (activation := self._find(parse_key(asked))) is not None:
-            found["answer"] = self._answer(asked, activation)
-        return found
+            shown["answer"] = self._answer(asked, activation)
+        return shown
 
     def names(self) -> dict[str, str]:
         """Of known categories that are shown otherwise than they are called: n01440764 as tench."""
@@ -62,12 +63,12 @@ class Desk:
 
     def add(self, category: str, name: str, data: bytes) -> Json:
         """An image as an example; returns what became of it: added, moved from another category, or there already."""
-        category = parse_name(category, self.session.state.names)
+        category = parse_name(category, self.session.state.categories)
         key = key_of(data)
         before = self.session.state.places.get(key)
         self._require_room(category, key)
         if before != category:
-            self._act(Add(category, (self._keep(key, name, data),)))
+            self._act(Add(category, (self._keep(key, name, data, self.session.images),)))
         return {"key": key, "outcome": "added" if before is None else "there" if before == category else "moved",
                 "before": before}  # fmt: skip
 
@@ -75,10 +76,13 @@ class Desk:
         """An action that brings no image; returns what it did."""
         kind = data.get("do") if isinstance(data, dict) else None
         if kind in ("undo", "redo"):
-            said = self.session.undo() if kind == "undo" else self.session.redo()
+            history = self.session.history
+            said = history.next_undo if kind == "undo" else history.next_redo
+            self.session.undo() if kind == "undo" else self.session.redo()
             self._follow()
             return {"said": f"{kind}: {said}"}
-        action = parse_action(data, (*ASKABLE, "undo", "redo"), self.session.state.names)
+        name = partial(parse_name, known=self.session.state.categories)
+        action = parse_action(data, (*ASKABLE, "undo", "redo"), name)
         if isinstance(action, Create | Move):
             self._require_room(action.category)
         elif isinstance(action, Rename):
@@ -115,33 +119,33 @@ class Desk:
         taken.support = dict(taken.support)
         return taken, self.session.state
 
-    def bring(self, name: str, data: bytes) -> Example:
-        """An image of an archive, seen and kept; `merge` makes it an example."""
-        return self._keep(key_of(data), name, data)
-
-    def bring_row(self, name: str, row: Tensor) -> Example:
-        """An example without an image, of a classifier that was in an archive."""
-        key = row_key(row)
-        self.activations.put(key, row, is_only_copy=True)
+    def stage(self, name: str, content: bytes | Tensor, staged: ImageFolder) -> Example:
+        """What an archive holds of an example, an image or the activation (dim,) of one, seen and put into a folder
+        beside the session's: `merge` takes all of it over, or nothing of it stays."""
+        if isinstance(content, bytes):
+            return self._keep(key_of(content), name, content, staged)
+        key = row_key(content)
+        staged.put_activation(key, content, is_only_copy=True)
         return Example(key, shown_name(name), has_image=False)
 
     def require_mergeable(self, action: Merge) -> None:
         """Refuses what an archive brings where there is no room for it, or the network knows a category itself."""
-        for category in action.categories:
-            self._require_room(category.name)
-        after = action.apply(self.session.state)
+        for add in action.categories:
+            self._require_room(add.category)
+        after = self.session.history.act(action).state
         if len(after.places) > self.limits.examples or len(after.categories) > self.limits.categories:
             raise RefusalError(409, f"with this zip the session would have more than {self.limits.examples:,} examples "
                                     f"or {self.limits.categories:,} categories")  # fmt: skip
 
-    def merge(self, action: Merge) -> Json:
-        """What an archive brought, in one action."""
+    def merge(self, action: Merge, staged: ImageFolder) -> Json:
+        """What an archive brought, in one action. staged: what `stage` put there."""
         self.require_mergeable(action)  # once more: others went on with the session in between
+        self.session.images.take_over(staged)
         self._act(action)
         return {"said": action.said}
 
     def close(self) -> None:
-        self._saving.close()
+        self._saving.write()
         self.session.close()
 
     def _answer(self, key: str, activation: Tensor, milliseconds: float = 0.0) -> Json:
@@ -161,19 +165,17 @@ class Desk:
             activation, small = self.network.activation(image), thumbnail(image)
             del image  # large, and no more than a few may be in memory
         took = 1e3 * (time.perf_counter() - began)
-        while len(self._seen) >= SEEN:
-            del self._seen[next(iter(self._seen))]
-        self._seen[key] = (activation, small)
+        keep_newest(self._seen, key, (activation, small), SEEN)
         return activation, took
 
-    def _keep(self, key: str, name: str, data: bytes) -> Example:
+    def _keep(self, key: str, name: str, data: bytes, files: ImageFolder) -> Example:
         """An image on disk, as an example needs it."""
         self._see(key, name, data)
         if key in self._seen:
             activation, small = self._seen.pop(key)
-            self.activations.put(key, activation)
-            self.session.images.keep_thumbnail(key, small)
-        self.session.images.put(data)
+            files.put_activation(key, activation)
+            files.put_thumbnail(key, small)
+        files.put(key, data)
         return Example(key, shown_name(name))
 
     def _find(self, key: str) -> Tensor | None:
@@ -195,10 +197,38 @@ class Desk:
     def _require_room(self, category: str, key: str | None = None) -> None:
         self.learner.refuse_known(category)
         state, limits = self.session.state, self.limits
-        if category not in state.names and len(state.categories) >= limits.categories:
+        if category not in state.categories and len(state.categories) >= limits.categories:
             raise RefusalError(409, f"a session has at most {limits.categories:,} categories")
         if key is not None and key not in state.places and len(state.places) >= limits.examples:
             raise RefusalError(409, f"a session has at most {limits.examples:,} examples; remove some first")
+
+
+class Saving:
+    """Writes the newest classifier it was given a moment later: the file is large, and the journal has everything."""
+
+    def __init__(self, path: Path) -> None:
+        self._path, self._writing = path, threading.Lock()
+        self._newest: Classifier | None = None
+        self._written: Classifier | None = None
+        self._timer: threading.Timer | None = None
+
+    def later(self, classifier: Classifier) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._newest, self._timer = classifier, threading.Timer(QUIET_SECONDS, self.write)
+        self._timer.daemon = True
+        self._timer.start()
+
+    def write(self) -> None:
+        """Now, unless nothing changed since the last time."""
+        with self._writing:
+            if self._newest is None or self._newest is self._written:
+                return
+            self._written = self._newest
+            try:
+                save_classifier(self._path, self._written)
+            except ActstoreError as error:  # a full disk: the journal refuses the next action and says so
+                print(f"ppa teach: {error}", flush=True)
 
 
 def shown_name(name: str) -> str:

@@ -9,7 +9,7 @@ from urllib.parse import parse_qs
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from predictor.teach.refusal import RefusalError
+from predictor.teach.limits import RefusalError
 
 # no inline code, nothing from another host, not inside of another page; blob: shows an image before it is sent
 POLICY = (

@@ -1,23 +1,28 @@
-"""Images as they came, each in a file that its content names; thumbnails are made again where they are not at hand."""
+"""Images as they came, thumbnails, and what the network made of them, each in a file that the image's content names."""
 
 from __future__ import annotations
 
 import hashlib
 import io
-import os
 import re
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
+from typing import TypeVar
 
+import numpy as np
+import torch
 from PIL import Image
 from torch import Tensor
 
 from actstore.images.decode import decode
-from actstore.storage.atomic_file import write_atomic
-from predictor.teach.refusal import RefusalError
+from actstore.storage.atomic_file import npy_bytes, storage_errors, sync_directory, write_atomic
+from predictor.teach.limits import RefusalError
 
 THUMBNAIL = 192  # pixels of the longer side
+IN_MEMORY = 20_000  # activations; those of examples are needed at every change
 _KEY = re.compile(r"[0-9a-f]{64}")
+Value = TypeVar("Value")
 
 
 def key_of(data: bytes) -> str:
@@ -37,22 +42,24 @@ def parse_key(text: str) -> str:
 
 
 class ImageFolder:
-    """FOLDER/images/abcd…: the bytes as they came. FOLDER/thumbnails/: small WebP files, made again at any time."""
+    """FOLDER/images/KEY: the bytes as they came. FOLDER/thumbnails/KEY.webp and FOLDER/activations/KEY.npy, (dim,)
+    float32: not flushed to disk, as an image gives them again."""
 
     def __init__(self, folder: Path) -> None:
-        self._images, self._thumbnails = folder / "images", folder / "thumbnails"
+        self._images, self._thumbnails, self._activations = self._parts = [
+            folder / name for name in ("images", "thumbnails", "activations")
+        ]
+        for part in self._parts:
+            part.mkdir(exist_ok=True)
 
-    def put(self, data: bytes) -> str:
-        """On disk when this returns. Returns the key."""
-        key = key_of(data)
-        path = self._path(key)
-        if not path.exists():  # written whole or not at all
-            write_atomic(path, data)
-        return key
+    def put(self, key: str, data: bytes) -> None:
+        """On disk when this returns."""
+        if not (self._images / key).exists():  # written whole or not at all
+            write_atomic(self._images / key, data)
 
     def read(self, key: str) -> bytes:
         try:
-            return self._path(key).read_bytes()
+            return (self._images / parse_key(key)).read_bytes()
         except FileNotFoundError:
             raise RefusalError(404, "there is no such image") from None
 
@@ -63,19 +70,66 @@ class ImageFolder:
             return path.read_bytes()
         with decoding:
             made = thumbnail(decode(self.read(key), "the image"))
-        self.keep_thumbnail(key, made)
+        self.put_thumbnail(key, made)
         return made
 
-    def keep_thumbnail(self, key: str, made: bytes) -> None:
-        """Not flushed: it can be made again."""
-        self._thumbnails.mkdir(exist_ok=True)
-        path = self._thumbnails / f"{key}.webp"
-        partial = path.with_name(f"{path.name}.{os.getpid()}.part")
-        partial.write_bytes(made)
-        partial.replace(path)
+    def put_thumbnail(self, key: str, made: bytes) -> None:
+        _write_unflushed(self._thumbnails / f"{key}.webp", made)
 
-    def _path(self, key: str) -> Path:
-        return self._images / parse_key(key)
+    def activation(self, key: str) -> Tensor | None:
+        try:
+            values = np.load(self._activations / f"{key}.npy", allow_pickle=False)
+        except (OSError, ValueError, EOFError):
+            return None  # not there, or cut off by a power cut
+        if values.dtype != np.float32 or values.ndim != 1 or not np.isfinite(values).all():
+            return None
+        return torch.from_numpy(values)
+
+    def put_activation(self, key: str, activation: Tensor, is_only_copy: bool = False) -> None:
+        """is_only_copy: no image gives it again, so that it is on disk when this returns."""
+        write = write_atomic if is_only_copy else _write_unflushed
+        write(self._activations / f"{key}.npy", npy_bytes(activation.numpy()))
+
+    def take_over(self, other: ImageFolder) -> None:
+        """All files of another folder on the same disk; they are here, and on disk, when this returns."""
+        for source, target in zip(other._parts, self._parts, strict=True):
+            with storage_errors(target):
+                for path in source.iterdir():
+                    path.replace(target / path.name)
+                sync_directory(target)
+
+
+class ActivationCache:
+    """What the network made of an image, computed once and kept in a folder's files."""
+
+    def __init__(self, files: ImageFolder, known: Mapping[str, Tensor], compute: Callable[[str], Tensor]) -> None:
+        """known: activations that no image gives. compute: from the image of a key."""
+        self._files, self._known, self._compute = files, dict(known), compute
+        self._memory: dict[str, Tensor] = {}
+
+    def get(self, key: str) -> Tensor:
+        """(dim,); computed where it is not at hand."""
+        activation = self.find(key)
+        if activation is None:
+            activation = self._compute(key)
+            self._files.put_activation(key, activation)
+        return activation
+
+    def find(self, key: str) -> Tensor | None:
+        for table in (self._known, self._memory):
+            if key in table:
+                return table[key]
+        activation = self._files.activation(key)
+        if activation is not None:
+            keep_newest(self._memory, key, activation, IN_MEMORY)
+        return activation
+
+
+def keep_newest(table: dict[str, Value], key: str, value: Value, most: int) -> None:
+    """Put a value into a table that forgets the oldest beyond so many."""
+    while len(table) >= most:
+        del table[next(iter(table))]
+    table[key] = value
 
 
 def thumbnail(image: Image.Image) -> bytes:
@@ -87,3 +141,10 @@ def thumbnail(image: Image.Image) -> bytes:
     out = io.BytesIO()
     small.save(out, "WEBP", quality=82, method=2)
     return out.getvalue()
+
+
+def _write_unflushed(path: Path, data: bytes) -> None:
+    """Whole or not at all where the process is killed; not where the power goes."""
+    partial = path.with_name(f"{path.name}.part")
+    partial.write_bytes(data)
+    partial.replace(path)

@@ -25,7 +25,7 @@ from predictor.classifier.classifier import Classifier
 from predictor.classifier.photo_start import bias_beside_known
 from predictor.classifier.predictions import predict_images
 from predictor.protocol.constant import nearest_shots
-from predictor.teach.refusal import RefusalError
+from predictor.teach.limits import RefusalError
 from predictor.teach.state import State
 
 TOP = 5
@@ -87,9 +87,7 @@ class Learner:
     def follow(self, state: State) -> None:
         """Learn the categories of a state anew, and predict their parameters."""
         examples = {
-            category.name: torch.stack([self._find(one.key) for one in category.examples])
-            for category in state
-            if category.examples
+            name: torch.stack([self._find(key) for key in keys]) for name, keys in state.categories.items() if keys
         }
         began = time.perf_counter()
         for name in list(self.classifier.support):
@@ -118,10 +116,10 @@ class Learner:
         classifier = self.classifier
         if not classifier.categories:
             return {"bars": [], "unknown": True}
-        (found,) = predict_images(classifier, ["asked"], activation[None], TOP)
+        (prediction,) = predict_images(classifier, ["asked"], activation[None], TOP)
         bars = [
             {"category": one.category, "probability": one.probability, "taught": one.category in classifier.support}
-            for one in found.top
+            for one in prediction.top
         ]
         threshold = classifier.threshold
         if threshold is None:

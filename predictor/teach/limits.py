@@ -1,10 +1,13 @@
-"""How much a page may ask of this machine."""
+"""How much a page may ask of this machine, and how it is refused what is more."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+from actstore.errors import InvalidInputError
+
 MB = 1 << 20
+NAME_LENGTH = 80  # of a category, in characters
 
 
 @dataclass(frozen=True)
@@ -26,4 +29,9 @@ class Limits:
     connections: int = 64
 
 
-NAME_LENGTH = 80  # of a category, in characters
+class RefusalError(InvalidInputError):
+    """A request that is not granted: one sentence for the person; status: of HTTP, 4xx, for the browser."""
+
+    def __init__(self, status: int, sentence: str) -> None:
+        super().__init__(sentence)
+        self.status = status

@@ -15,7 +15,7 @@ from actstore.errors import ActstoreError
 from actstore.images.split_images import SplitImages, image_sources
 from actstore.split import Split
 from predictor.teach.images import thumbnail
-from predictor.teach.refusal import RefusalError
+from predictor.teach.limits import RefusalError
 from predictor.teach.state import State
 
 NEAREST, LOOKED_AT = 4, 256
@@ -23,7 +23,7 @@ NEAREST, LOOKED_AT = 4, 256
 
 def nearest_examples(activation: Tensor, state: State, activations: dict[str, Tensor]) -> list[dict[str, Any]]:
     """The taught examples with the highest cosine, the image itself left out. activations: key -> (dim,)."""
-    examples = [(category.name, one) for category in state for one in category.examples if one.key in activations]
+    examples = [(name, example) for name, example in state.examples() if example.key in activations]
     if not examples:
         return []
     rows = torch.nn.functional.normalize(torch.stack([activations[one.key] for _, one in examples]), dim=1)

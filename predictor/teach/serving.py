@@ -61,31 +61,26 @@ class _Server(uvicorn.Server):
 
 
 def _listen(host: str, port: int | None) -> socket.socket:
+    is_v6 = ":" in host
+    family, is_dual = socket.AF_INET6 if is_v6 else socket.AF_INET, is_v6 and socket.has_dualstack_ipv6()
     tries = (PORT, 0) if port is None else (port,)
     for number in tries:
-        family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        listening = socket.socket(family, socket.SOCK_STREAM)
-        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
-            listening.bind((host, number))
+            return socket.create_server((host, number), family=family, dualstack_ipv6=is_dual)
         except OSError as error:
-            listening.close()
-            if number == tries[-1]:
-                raise InvalidInputError(
-                    f"cannot listen at {host}, port {number}: {error.strerror or error}; choose another --port"
-                ) from None
-        else:
-            return listening
-    raise AssertionError("one of the ports was bound or refused")
+            refusal = error
+    raise InvalidInputError(
+        f"cannot listen at {host}, port {tries[-1]}: {refusal.strerror or refusal}; choose another --port"
+    )
 
 
 def _hosts(host: str, port: int) -> list[str]:
     """What a browser may send as Host: the names of this machine, or the one address that was asked for."""
     if host in EVERYWHERE:
-        own, found = socket.gethostname(), list[str]()
+        own, addresses = socket.gethostname(), list[str]()
         with contextlib.suppress(OSError):
-            found = [str(one[4][0]).partition("%")[0] for one in socket.getaddrinfo(own, None)]
-        names: tuple[str, ...] = (*LOCAL, own, own.lower(), f"{own.lower()}.local", *found)
+            addresses = [str(one[4][0]).partition("%")[0] for one in socket.getaddrinfo(own, None)]
+        names: tuple[str, ...] = (*LOCAL, own, own.lower(), f"{own.lower()}.local", *addresses)
     else:
         names = (*LOCAL, host) if host.lower() in LOCAL else (host,)
     return [f"{_spoken(name)}:{port}" for name in dict.fromkeys(names)]

@@ -7,15 +7,21 @@ FOLDER/images/              the images as they came, by content hash
 FOLDER/activations/         what the network made of them; made again where a file is missing
 FOLDER/classifier.safetensors   what was learnt, a moment after the last action
 FOLDER/open.html            leads a browser to the page, with the token
-FOLDER/away-*               a file on its way in or out
+FOLDER/away-*               what is on its way in or out
 """
 
 from __future__ import annotations
 
 import hashlib
+import html
 import json
+import os
+import secrets
+import shutil
 from collections.abc import Mapping
+from contextlib import ExitStack, closing
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from torch import Tensor
@@ -25,13 +31,11 @@ from actstore.storage.atomic_file import storage_errors, sync_directory, write_a
 from actstore.storage.file_lock import FileLock
 from predictor.classifier.classifier import Classifier
 from predictor.classifier.classifier_file import load_classifier, save_classifier
-from predictor.teach.actions import Action, parse_action
-from predictor.teach.history import History
+from predictor.teach.actions import Action, History, parse_action
 from predictor.teach.images import ImageFolder
 from predictor.teach.journal import Journal
-from predictor.teach.refusal import RefusalError
-from predictor.teach.state import Category, Example, State
-from predictor.teach.token_files import read_token
+from predictor.teach.limits import RefusalError
+from predictor.teach.state import Example, State
 
 VERSION = 1
 ABOUT, START, JOURNAL, RESULT = "session.json", "start.safetensors", "journal", "classifier.safetensors"
@@ -42,22 +46,19 @@ class Session:
     """Open and locked until `close`."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.about = read_about(folder)
+        self.folder, self.about = folder, read_about(folder)
         refusal = f"another `ppa teach` serves {folder}; use its page, end it, or choose another --session"
-        self._lock = FileLock(folder / "lock", refusal)
-        try:
+        with ExitStack() as opened:
+            opened.enter_context(FileLock(folder / "lock", refusal))
             for left in folder.glob(f"{AWAY}*"):  # by a kill; the lock says that nobody works at it
-                left.unlink()
+                shutil.rmtree(left) if left.is_dir() else left.unlink()
             self.start = load_classifier(folder / START)
-            self.inherited = _inherited(self.start)  # key -> (dim,)
-            self._journal = Journal(folder / JOURNAL)
-            self.history = _replay(folder / JOURNAL, self._journal.entries, first_state(self.start))
+            first, self.inherited = _inherit(self.start)
+            self._journal = opened.enter_context(closing(Journal(folder / JOURNAL)))
+            self.history = _replay(folder / JOURNAL, self._journal.entries, first)
             self.images = ImageFolder(folder)
-            self.token = read_token(folder)
-        except BaseException:
-            self._lock.close()
-            raise
+            self.token = _read_token(folder)
+            self._opened = opened.pop_all()
 
     @property
     def state(self) -> State:
@@ -65,25 +66,25 @@ class Session:
 
     def act(self, action: Action) -> None:
         """Refused before anything is written; on disk when this returns."""
-        action.apply(self.state)
-        self._journal.append(action.to_json())
-        self.history.act(action)
+        self._go_on(self.history.act(action), action.to_json())
 
-    def undo(self) -> str:
-        return self._step("undo")
+    def undo(self) -> None:
+        self._go_on(self.history.undo(), {"do": "undo"})
 
-    def redo(self) -> str:
-        return self._step("redo")
+    def redo(self) -> None:
+        self._go_on(self.history.redo(), {"do": "redo"})
+
+    def scratch(self) -> TemporaryDirectory[str]:
+        """A folder in this one for what is on its way in or out: a large file would fill /tmp."""
+        return TemporaryDirectory(prefix=AWAY, dir=self.folder)
 
     def close(self) -> None:
-        self._journal.close()
-        self._lock.close()
+        self._opened.close()
 
-    def _step(self, kind: str) -> str:
-        if not (self.history.done if kind == "undo" else self.history.undone):
-            raise RefusalError(409, f"there is nothing to {kind}")
-        self._journal.append({"do": kind})
-        return self.history.undo() if kind == "undo" else self.history.redo()
+    def _go_on(self, after: History, entry: dict[str, Any]) -> None:
+        _ = after.state  # where it is refused
+        self._journal.append(entry)
+        self.history = after
 
 
 def is_session(folder: Path) -> bool:
@@ -93,14 +94,14 @@ def is_session(folder: Path) -> bool:
 def read_about(folder: Path) -> dict[str, Any]:
     path = folder / ABOUT
     try:
-        found = json.loads(path.read_text("utf-8"))
+        about = json.loads(path.read_text("utf-8"))
     except FileNotFoundError:
         raise InvalidInputError(f"{folder} is no session of `ppa teach`: it has no {ABOUT}") from None
     except ValueError as error:
         raise DamagedError(f"{path} is damaged: {error}; choose another --session") from None
-    if not isinstance(found, dict) or found.get("version") != VERSION:
+    if not isinstance(about, dict) or about.get("version") != VERSION:
         raise InvalidInputError(f"{path} is of another version of this library; choose another --session")
-    return found
+    return about
 
 
 def create_session(folder: Path, start: Classifier, began: Mapping[str, Any]) -> None:
@@ -117,36 +118,64 @@ def create_session(folder: Path, start: Classifier, began: Mapping[str, Any]) ->
     write_atomic(folder / ABOUT, text.encode())  # last: without it there is no session
 
 
-def first_state(start: Classifier) -> State:
-    """What the classifier had learnt before; its examples are activations without images."""
-    return State(tuple(
-        Category(name, tuple(
-            Example(_row_key(name, place, row), f"example {place + 1} of {name}", has_image=False)
-            for place, row in enumerate(rows)
-        ))
-        for name, rows in start.support.items()
-    ))  # fmt: skip
+def write_opening(folder: Path, address: str) -> Path:
+    """A page that leads to the address: a browser that is started with this file shows no token to other users, as all
+    may see what a program was started with."""
+    path = folder.absolute() / "open.html"
+    path.unlink(missing_ok=True)
+    link = html.escape(address)
+    _write_secret(
+        path,
+        f"""<!doctype html><meta charset="utf-8"><meta name="referrer" content="no-referrer">
+<meta http-equiv="refresh" content="0; url={link}"><title>ppa teach</title><a href="{link}">ppa teach</a>
+""",
+    )
+    return path
 
 
-def _inherited(start: Classifier) -> dict[str, Tensor]:
-    return {_row_key(name, place, row): row for name, rows in start.support.items() for place, row in enumerate(rows)}
+def _read_token(folder: Path) -> str:
+    """Drawn once for a session: a page that is open goes on after a restart."""
+    path = folder / "token"
+    if not path.exists():
+        _write_secret(path, secrets.token_urlsafe(24))
+    token = path.read_text().strip()
+    if len(token) < 32:  # a kill between its making and its writing
+        path.unlink()
+        return _read_token(folder)
+    return token
 
 
-def _row_key(name: str, place: int, row: Tensor) -> str:
-    """Distinct also where two examples are equal."""
-    return hashlib.sha256(f"{name}\n{place}\n".encode() + row.numpy().tobytes()).hexdigest()
+def _write_secret(path: Path, text: str) -> None:
+    """A new file that its owner alone can read."""
+    with storage_errors(path):
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(descriptor, "w") as file:
+            file.write(text)
+
+
+def _inherit(start: Classifier) -> tuple[State, dict[str, Tensor]]:
+    """What the classifier had learnt before: examples without images, and key -> activation (dim,) of each."""
+    state, activations = State(), {}
+    for name, rows in start.support.items():
+        for place, row in enumerate(rows):  # the key is distinct also where two examples are equal
+            key = hashlib.sha256(f"{name}\n{place}\n".encode() + row.numpy().tobytes()).hexdigest()
+            activations[key] = row
+            state.add(name, [Example(key, f"example {place + 1} of {name}", has_image=False)])
+    return state, activations
 
 
 def _replay(path: Path, entries: list[dict[str, Any]], first: State) -> History:
     history = History(first)
-    for number, entry in enumerate(entries, 1):
-        try:
-            if entry.get("do") in ("undo", "redo"):
-                history.undo() if entry["do"] == "undo" else history.redo()
+    try:
+        for entry in entries:
+            kind = entry.get("do")
+            if kind in ("undo", "redo"):
+                history = history.undo() if kind == "undo" else history.redo()
             else:
-                history.act(parse_action(entry, names=history.state.names))
-        except RefusalError as error:
-            raise DamagedError(f"{path}: line {number:,} does not follow from those before it: {error}") from None
+                history = history.act(parse_action(entry))
+        _ = history.state
+    except RefusalError as error:
+        raise DamagedError(f"{path}: an action does not follow from those before it: {error}") from None
     return history
 
 

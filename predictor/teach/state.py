@@ -1,17 +1,15 @@
-"""What a session has learnt from: categories and their examples. Pure, and shared between one state and the next."""
+"""What a session has learnt from: categories and their examples."""
 
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any, Self
 
 from actstore.images.image_set import printable
 from predictor.classifier.category_names import is_reserved
-from predictor.teach.limits import NAME_LENGTH
-from predictor.teach.refusal import RefusalError
+from predictor.teach.limits import NAME_LENGTH, RefusalError
 
 
 @dataclass(frozen=True)
@@ -31,53 +29,52 @@ class Example:
         return cls(str(data["key"]), str(data["name"]), bool(data["image"]))
 
 
-@dataclass(frozen=True)
-class Category:
-    name: str
-    examples: tuple[Example, ...] = ()
-
-    def to_json(self) -> dict[str, Any]:
-        return {"name": self.name, "examples": [example.to_json() for example in self.examples]}
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Self:
-        return cls(str(data["name"]), tuple(Example.from_json(one) for one in data["examples"]))
-
-
-@dataclass(frozen=True)
+@dataclass
 class State:
-    """An image is an example of one category at most, so its key names it."""
+    """categories: name -> its examples by their key, all in the order in which they came. places: key -> the category
+    it is an example of; an image is an example of one at most. Nothing changes a state once a session has it."""
 
-    categories: tuple[Category, ...] = field(default=())
+    categories: dict[str, dict[str, Example]] = field(default_factory=dict)
+    places: dict[str, str] = field(default_factory=dict)
 
-    @cached_property
-    def names(self) -> dict[str, Category]:
-        return {category.name: category for category in self.categories}
+    def copy(self) -> State:
+        return State({name: dict(examples) for name, examples in self.categories.items()}, dict(self.places))
 
-    @cached_property
-    def places(self) -> dict[str, str]:
-        """Key -> the category it is an example of."""
-        return {example.key: category.name for category in self.categories for example in category.examples}
+    def add(self, name: str, examples: Iterable[Example]) -> None:
+        """To a category, which is made where it is not there; those of another category move."""
+        mine = self.categories.setdefault(name, {})
+        for example in examples:
+            before = self.places.get(example.key)
+            if before != name:
+                if before is not None:
+                    del self.categories[before][example.key]
+                mine[example.key], self.places[example.key] = example, name
 
-    def forget_tables(self) -> None:
-        """`names` and `places` are made again when they are asked for."""
-        for table in ("names", "places"):
-            self.__dict__.pop(table, None)
+    def remove(self, keys: Iterable[str]) -> None:
+        for key in keys:
+            if (name := self.places.pop(key, None)) is not None:
+                del self.categories[name][key]
 
-    def __iter__(self) -> Iterator[Category]:
-        return iter(self.categories)
-
-    def require(self, name: str) -> Category:
-        if name not in self.names:
+    def require(self, name: str) -> None:
+        if name not in self.categories:
             raise RefusalError(404, f"there is no category {name!r} any more")
-        return self.names[name]
 
-    def require_keys(self, keys: tuple[str, ...]) -> None:
+    def require_keys(self, keys: Iterable[str]) -> None:
         if missing := [key for key in keys if key not in self.places]:
             raise RefusalError(404, f"example {missing[0][:12]} is not there any more")
 
+    def examples(self) -> Iterator[tuple[str, Example]]:
+        """Each with the name of its category, in the order of the categories."""
+        for name, examples in self.categories.items():
+            for example in examples.values():
+                yield name, example
+
     def to_json(self) -> list[dict[str, Any]]:
-        return [category.to_json() for category in self.categories]
+        return [category_json(name, examples.values()) for name, examples in self.categories.items()]
+
+
+def category_json(name: str, examples: Iterable[Example]) -> dict[str, Any]:
+    return {"name": name, "examples": [example.to_json() for example in examples]}
 
 
 def parse_name(given: Any, known: Container[str] = ()) -> str:

@@ -17,10 +17,9 @@ from pathlib import Path
 from typing import Any
 
 from actstore.bench.measure import Result
-from predictor.teach.actions import Add, Create, Delete, Move, Remove, Rename
-from predictor.teach.history import History
+from predictor.teach.actions import Add, Create, Delete, History, Move, Remove, Rename
 from predictor.teach.images import key_of
-from predictor.teach.refusal import RefusalError
+from predictor.teach.limits import RefusalError
 from predictor.teach.state import Example
 from tests.bench.common import report
 from tests.teach_server import TeachServer, glyph_files, write_glyph_classifier
@@ -47,7 +46,7 @@ class Script:
                 self.send(server, action)
             except _GONE:
                 return
-            self.perform(self.model, action)
+            self.model = self.perform(action)
             self.under_way, self.answered = None, self.answered + 1
 
     def draw(self, chance: random.Random) -> Any:
@@ -64,9 +63,8 @@ class Script:
             )[0]  # fmt: skip
             if isinstance(action, Add) and state.places.get(action.examples[0].key) == name:
                 continue  # it is there already: nothing would be done
-            trial = History(state, list(self.model.done), list(self.model.undone))
             try:
-                self.perform(trial, action)
+                _ = self.perform(action).state
             except RefusalError:
                 continue
             return action
@@ -78,12 +76,10 @@ class Script:
         else:
             server.act(**({"do": action} if isinstance(action, str) else action.to_json()))
 
-    @staticmethod
-    def perform(history: History, action: Any) -> None:
+    def perform(self, action: Any) -> History:
         if isinstance(action, str):
-            history.undo() if action == "undo" else history.redo()
-        else:
-            history.act(action)
+            return self.model.undo() if action == "undo" else self.model.redo()
+        return self.model.act(action)
 
     def settle(self, server: TeachServer) -> bool:
         """Compare with the server, and take over what was under way where it was done. Returns whether it was."""
@@ -92,7 +88,7 @@ class Script:
             self.under_way = None
             return False
         assert self.under_way is not None, f"lost: {shown(self.model)} became {found}"
-        self.perform(self.model, self.under_way)
+        self.model = self.perform(self.under_way)
         assert found == shown(self.model), f"lost: {shown(self.model)} became {found}"
         self.under_way = None
         return True

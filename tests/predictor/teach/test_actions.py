@@ -11,11 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as some
 
 from actstore.errors import DamagedError, StorageError
-from predictor.teach.actions import ASKABLE, Add, Create, Delete, Merge, Move, Remove, Rename, parse_action
-from predictor.teach.history import History
+from predictor.teach.actions import ASKABLE, Add, Create, Delete, History, Merge, Move, Remove, Rename, parse_action
 from predictor.teach.journal import Journal
-from predictor.teach.refusal import RefusalError
-from predictor.teach.state import Category, Example, State, parse_name
+from predictor.teach.limits import RefusalError
+from predictor.teach.state import Example, State, parse_name
 
 KEYS = [f"{number:064x}" for number in range(6)]
 NAMES = ["cat", "dog", "小熊猫", "a/b"]
@@ -29,7 +28,7 @@ def shown(keys: list[str]) -> tuple[Example, ...]:
 
 action = some.one_of(
     some.builds(lambda category, keys: Add(category, shown(keys)), name, examples),
-    some.builds(lambda one, other, keys: Merge((Category(one, shown(keys[:1])), Category(other, shown(keys[1:])))),
+    some.builds(lambda one, other, keys: Merge((Add(one, shown(keys[:1])), Add(other, shown(keys[1:])))),
                 name, name, examples),
     some.builds(Create, name),
     some.builds(lambda keys, category: Move(tuple(keys), category), examples, name),
@@ -40,58 +39,68 @@ action = some.one_of(
 step = some.one_of(action, some.sampled_from(["undo", "redo"]))
 
 
-def perform(history: History, one: Any) -> bool:
-    """False where it is refused, which must leave everything as it was."""
-    before = (history.state, list(history.done), list(history.undone))
+def perform(history: History, one: Any) -> History | None:
+    """None where it is refused, which must leave everything as it was."""
+    before = (json.dumps(history.state.to_json()), history.done, history.undone)
     try:
-        if isinstance(one, str):
-            history.undo() if one == "undo" else history.redo()
-        else:
-            history.act(one)
+        after = (history.undo() if one == "undo" else history.redo()) if isinstance(one, str) else history.act(one)
+        _ = after.state
     except RefusalError:
-        assert before == (history.state, history.done, history.undone)
-        return False
-    return True
+        return None
+    finally:
+        assert before == (json.dumps(history.state.to_json()), history.done, history.undone)
+    return after
+
+
+def listed(history: History) -> list[Any]:
+    """With the order of categories and examples."""
+    return history.state.to_json()
 
 
 @given(some.lists(step, max_size=25))
 def test_every_action_can_be_undone_redone_and_replayed(steps: list[Any]) -> None:
-    history, kept = History(), []
+    history, kept, states = History(), [], [listed(History())]
     for one in steps:
-        if perform(history, one):
+        if (after := perform(history, one)) is not None:
+            history = after
             kept.append({"do": one} if isinstance(one, str) else one.to_json())
-        keys = [example.key for category in history.state for example in category.examples]
-        assert len(keys) == len(set(keys))  # an image is an example of one category at most
-        assert len(history.state.names) == len(history.state.categories)
+            states = states[: len(history.done)] if one not in ("undo", "redo") else states
+            states += [listed(history)] if len(states) <= len(history.done) else []
+        assert listed(history) == states[len(history.done)]
+        assert {key: name for name, keys in history.state.categories.items() for key in keys} == history.state.places
     replayed = History()
     for entry in json.loads(json.dumps(kept)):
-        assert perform(replayed, entry["do"] if entry["do"] in ("undo", "redo") else parse_action(entry))
-    assert replayed == history
-    last, done = history.state, len(history.done)
+        action = entry["do"] if entry["do"] in ("undo", "redo") else parse_action(entry)
+        after = perform(replayed, action)
+        assert after is not None
+        replayed = after
+    assert (replayed, listed(replayed)) == (history, listed(history))
+    last, done = listed(history), len(history.done)
+    for place in reversed(range(done)):
+        history = history.undo()
+        assert listed(history) == states[place]
     for _ in range(done):
-        history.undo()
-    assert history.state == State()
-    for _ in range(done):
-        history.redo()
-    assert history.state == last
+        history = history.redo()
+    assert listed(history) == last
 
 
-def test_states_that_are_put_away_keep_no_tables() -> None:
+def test_a_history_keeps_actions_and_no_former_states() -> None:
     history = History()
     for key in KEYS:
-        history.act(Add("cat", shown([key])))
-    history.undo()
-    history.undo()
-    history.redo()
-    assert [list(vars(state)) for _, state in (*history.done, *history.undone)] == [["categories"]] * len(KEYS)
-    assert set(history.state.places) == set(KEYS[:-1])
+        history = history.act(Add("cat", shown([key])))
+        assert len(history.state.places) == len(history.done)
+    before = history.undo()
+    assert "state" not in vars(before)  # until it is asked for
+    assert before.before_last is None
+    assert set(before.state.places) == set(KEYS[:-1])
+    assert set(history.state.places) == set(KEYS)
 
 
 def test_an_image_added_elsewhere_moves() -> None:
-    state = Add("cat", shown(KEYS[:2])).apply(State())
-    state = Add("dog", shown(KEYS[1:3])).apply(state)
-    assert [len(category.examples) for category in state] == [1, 2]
-    assert Add("dog", shown(KEYS[1:2])).apply(state) == state
+    state = State()
+    for add in (Add("cat", shown(KEYS[:2])), Add("dog", shown(KEYS[1:3])), Add("dog", shown(KEYS[1:2]))):
+        add.apply(state)
+    assert {name: list(examples) for name, examples in state.categories.items()} == {"cat": KEYS[:1], "dog": KEYS[1:3]}
 
 
 @pytest.mark.parametrize("given", [
@@ -102,7 +111,7 @@ def test_an_image_added_elsewhere_moves() -> None:
 ])  # fmt: skip
 def test_what_is_no_action_is_refused(given: Any) -> None:
     with pytest.raises(RefusalError) as error:
-        parse_action(given, ASKABLE)
+        parse_action(given, ASKABLE, parse_name)
     assert error.value.status in (409, 422)
 
 

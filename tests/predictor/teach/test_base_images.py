@@ -19,9 +19,8 @@ from cli.actstore import main
 from predictor.classifier.classifier_file import load_classifier
 from predictor.teach.desk import Desk
 from predictor.teach.learner import Network
-from predictor.teach.limits import Limits
+from predictor.teach.limits import Limits, RefusalError
 from predictor.teach.neighbours import find_base_images
-from predictor.teach.refusal import RefusalError
 from predictor.teach.session import Session, create_session
 
 
