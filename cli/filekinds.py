@@ -177,6 +177,7 @@ TRAINING = Kind("a training's weights", _holds("training"))
 ABOUT_TRAINING = Kind("a training's description", _object("identity"))
 STORE_NOTE = Kind("a note of the store a training read", _object("store"))
 LOG = Kind("a training's log", _begins("step,", "step\n", "epoch,step,"))
+PLAN = Kind("the plan of a training", _object("asked", "config"))
 WEIGHTS = Kind("a backbone's weights", _metadata("backbone"))
 HEAD = Kind("a trained classifier", _metadata("classes"))
 BACKBONE_CHECKPOINT = Kind(

@@ -1,7 +1,7 @@
-"""ResNet-18 and ResNet-50 (He et al., Deep Residual Learning for Image Recognition, CVPR 2016).
+"""ResNet-10, ResNet-18 and ResNet-50 (He et al., Deep Residual Learning for Image Recognition, CVPR 2016).
 
 Names and shapes of the parameters are torchvision's, so that its published weights load. As there, the
-bottleneck strides in its 3x3 convolution ("v1.5").
+bottleneck strides in its 3x3 convolution ("v1.5"). ResNet-10 has one block per stage: for short trainings.
 """
 
 from __future__ import annotations
@@ -99,6 +99,10 @@ class ResNet(Network):
         hidden = self.layer4(self.layer3(self.layer2(self.layer1(hidden))))  # (n, dim, h / 32, w / 32)
         pooled: Tensor = self.avgpool(hidden).flatten(1)  # (n, dim)
         return pooled
+
+
+def resnet10(num_classes: int = 1000) -> ResNet:
+    return ResNet(BasicBlock, (1, 1, 1, 1), num_classes)
 
 
 def resnet18(num_classes: int = 1000) -> ResNet:

@@ -28,6 +28,7 @@ class Stream(IntEnum):
     CROP_SHIFTS = 3  # epoch
     FLIPS = 4  # epoch
     TASKS = 5  # number of the task
+    CROP_BOXES = 6  # epoch
     NEIGHBOUR_SHARES = 16  # class
     HELD_OUT_ROWS = 17  # class
     LARGE_SAMPLE = 18  # step of a training

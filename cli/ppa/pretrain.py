@@ -17,13 +17,17 @@ if TYPE_CHECKING:
     from predictor.training.backbones.training import TrainingResult
 
 Command = TypeVar("Command", bound=Callable[..., Any])
-PRESETS = ("quick", "paper-resnet50", "paper-simple", "paper-wrn")
+PRESETS = ("quick", "few-shot", "paper-resnet50", "paper-simple", "paper-wrn")
+FEW_SHOT_HOURS = 2.0
 
 
 def setting_options(command: Command) -> Command:
     """One option per value of a preset; what is not given is the preset's."""
     for option in (
         click.option("--in-memory/--no-in-memory", default=None, help="Decode every image once, if 2 GB are enough."),
+        click.option("--precision", type=click.Choice(["float32", "bfloat16"]), help="Of convolutions on a CPU."),
+        click.option("--start-share", type=float, help="Share of the epochs that --start-size is for."),
+        click.option("--start-size", type=click.IntRange(0), help="Side of images in the first epochs; 0: the same."),
         click.option("--lighting", type=click.FloatRange(0), help="Strength of the PCA lighting."),
         click.option("--jitter", type=click.FloatRange(0), help="Change of brightness, contrast and saturation."),
         click.option("--flip/--no-flip", default=None, help="Mirror half of the images; off in quick, for glyphs."),
@@ -40,7 +44,7 @@ def setting_options(command: Command) -> Command:
         click.option("--batch-size", type=click.IntRange(1), help="Images per step, over all processes."),
         click.option("--epochs", type=click.IntRange(1)),
         click.option("--image-size", type=click.IntRange(8), help="Side of what the network sees, in pixels."),
-        click.option("--backbone", help="resnet50, resnet18, simple, wrn28-10 or small."),
+        click.option("--backbone", help="resnet50, resnet18, resnet10, simple, wrn28-10 or small."),
     ):
         command = option(command)
     return command
@@ -49,6 +53,7 @@ def setting_options(command: Command) -> Command:
 @click.command(
     epilog=example(
         "ppa pretrain glyphs:1000x40x10 --preset quick --out glyphs-small",
+        "ppa pretrain photos/ --preset few-shot --hours 2 --out features",
         "ppa pretrain imagenet/ --preset paper-resnet50 --split-file split.json --out resnet50-900",
         "torchrun --nproc-per-node 4 --no-python ppa pretrain imagenet/ --preset paper-resnet50",
         "actstore build imagenet/ --backbone resnet50 --weights resnet50-900/best.safetensors",
@@ -56,6 +61,11 @@ def setting_options(command: Command) -> Command:
 )
 @click.argument("images")
 @click.option("--preset", type=click.Choice(PRESETS), default="quick", show_default=True)
+@click.option(
+    "--hours",
+    type=click.FloatRange(0, min_open=True),
+    help="Measure this machine, then plan so long a training; in place of --epochs.  [default: 2 with few-shot]",
+)
 @split_file_option
 @click.option("--out", type=click.Path(path_type=Path, file_okay=False), default=Path("pretrained"), show_default=True)
 @setting_options
@@ -72,13 +82,15 @@ def setting_options(command: Command) -> Command:
 @click.option("--restart", is_flag=True, help="Discard what is in OUT instead of resuming it.")
 @json_option
 def pretrain(
-    images: str, preset: str, split_file: Path | None, out: Path, device: str, workers: int | None, seed: int,
-    checkpoint_seconds: float, restart: bool, as_json: bool, **settings: Any,
+    images: str, preset: str, hours: float | None, split_file: Path | None, out: Path, device: str,
+    workers: int | None, seed: int, checkpoint_seconds: float, restart: bool, as_json: bool, **settings: Any,
 ) -> None:  # fmt: skip
     """Train a backbone and its classifier on the base classes (C_large) of IMAGES, and on no other.
 
     IMAGES: a folder, tar or list of all classes, or glyphs:CLASSESxTRAINxVAL, the embedded data set (train and
     val images per class). Accuracy is measured on the split val, else on a tenth of train that is held out.
+    few-shot gives the best features for categories that it was never taught: it measures how many images per second
+    this machine trains on, and plans network, image size and epochs for --hours; other presets plan their epochs.
     Interrupted, the same command resumes exactly. OUT/best.safetensors is for `actstore build --weights`: the best
     epoch by that tenth of train; with a split val the last one, as its images are tested on later and choose nothing.
     """
@@ -88,7 +100,9 @@ def pretrain(
     from actstore.compute.allocation import reuse_freed_memory
     from actstore.images.opening import open_images
     from predictor.training import RunOptions
-    from predictor.training.backbones.config import choose_preset
+    from predictor.training.backbones.config import choose_candidates
+    from predictor.training.backbones.images import select_images
+    from predictor.training.backbones.planning import plan_for_hours
     from predictor.training.backbones.training import train_backbone
     from predictor.training.processes import failing_once
 
@@ -96,16 +110,24 @@ def pretrain(
     speaks = is_first()
     if speaks:
         claim_backbone(out, split_file)
-    config = choose_preset(preset, seed=seed, **settings)
-    require_trainable(config.backbone)  # before any image is listed
+    if hours is not None and settings["epochs"] is not None:
+        raise click.UsageError("--hours plans the epochs, so --epochs cannot be given with it; give one of them")
+    if preset == "few-shot" and settings["epochs"] is None:
+        hours = hours or FEW_SHOT_HOURS
+    candidates = choose_candidates(preset, seed=seed, **settings)
+    require_trainable(candidates[0][0].backbone)  # before any image is listed
     sets = open_images(images)
     names = sorted({name for one in sets.values() for name in one.classes})
     split = choose_categories(split_file, names, ["base"])  # images of novel classes need not be there yet
     workers = min(8, os.cpu_count() or 1) if workers is None else workers
     options = RunOptions(checkpoint_seconds, restart)
-    with failing_once(), TrainingBars(config.backbone) as bars:
-        tell = (bars.report, bars.decoded) if speaks else (None, None)
-        result = train_backbone(sets, split, config, out, device, workers, options, *tell)
+    with failing_once():
+        config = candidates[0][0]
+        if hours is not None:
+            config = plan_for_hours(candidates, hours, select_images(sets, split, seed), out, device, restart)
+        with TrainingBars(config.backbone) as bars:
+            tell = (bars.report, bars.decoded) if speaks else (None, None)
+            result = train_backbone(sets, split, config, out, device, workers, options, *tell)
     if speaks:
         emit({"preset": preset, **result.to_json()}, as_json, lambda: summary(result))
 
@@ -114,12 +136,14 @@ def claim_backbone(out: Path, split_file: Path | None) -> None:
     """OUT may hold an earlier training, and nothing of others under the names of its files."""
     from cli import filekinds as kinds
     from cli.outputs import claim_folder
+    from predictor.training.backbones.planning import PLAN
     from predictor.training.backbones.trainee import BEST, LAST
     from predictor.training.run_files import CHECKPOINT, CURVES, LOG
 
     names = [
         (BEST, kinds.WEIGHTS), (LAST, kinds.WEIGHTS), (LOG, kinds.LOG), (CURVES, kinds.FIGURE),
         (CHECKPOINT, kinds.BACKBONE_CHECKPOINT), ("checkpoint.json", kinds.ABOUT_TRAINING),
+        (PLAN, kinds.PLAN),
     ]  # fmt: skip
     claim_folder(out, names, [split_file])
 

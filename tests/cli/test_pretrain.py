@@ -48,6 +48,19 @@ def test_train_on_the_embedded_glyphs(tmp_path: Path, monkeypatch: pytest.Monkey
     assert "Traceback" not in refused.stderr
 
 
+def test_hours_plan_a_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from predictor.training.backbones import planning
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(planning, "measure_speed", lambda config, size, **_: 72.0)
+    arguments = ("glyphs:10x8x3", "--preset", "few-shot", "--batch-size", 16, "--device", "cpu", "--workers", 0)
+    first = json.loads(run(*arguments, "--hours", 0.0007, "--backbone", "small", "--json").stdout)
+    assert (first["epochs"], first["backbone"], first["preset"]) == (2, "small", "few-shot")
+    assert json.loads(Path("pretrained/plan.json").read_text())["config"]["image_size"] == 32
+    monkeypatch.setattr(planning, "measure_speed", None)  # the plan is not made again
+    assert json.loads(run(*arguments, "--hours", 0.0007, "--backbone", "small", "--json").stdout)["epochs"] == 2
+
+
 @pytest.mark.parametrize("named", [("--split-file", "split.json"), ()], ids=["named", "found"])
 def test_a_folder_with_a_split_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, named: tuple[str, ...]) -> None:
     from actstore.images.glyphs import write_glyphs
@@ -74,7 +87,9 @@ def test_a_folder_with_a_split_file(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         (["glyphs:10x8x3", "--split-file", "absent.json"], 1, "no split file at absent.json"),
         (["glyphs:10x8x3", "--backbone", "alexnet"], 1, "can be trained here, got 'alexnet'"),
         (["glyphs:10x8x3", "--preset", "slow"], 2, "'slow' is not one of"),
-        (["glyphs:10x8x3", "--augment", "crop"], 1, "images kept in memory can only be shifted and flipped"),
+        (["glyphs:10x8x3", "--jitter", "0.4"], 1, "colours of images kept in memory cannot be changed"),
+        (["glyphs:10x8x3", "--hours", "1", "--epochs", "3"], 2, "--hours plans the epochs"),
+        (["glyphs:10x8x3", "--hours", "0"], 2, "0 is not in the range"),
         ([], 2, "Missing argument 'IMAGES'"),
     ],
 )

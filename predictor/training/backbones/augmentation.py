@@ -9,6 +9,7 @@ import torch
 from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
+from torch.nn import functional
 
 from predictor.training.backbones.config import TrainingConfig
 
@@ -20,9 +21,10 @@ COLOUR_DIRECTIONS = np.array(
 GREY = np.array([0.299, 0.587, 0.114], np.float32)  # luminance of r, g, b
 
 
-def augment_image(image: Image.Image, config: TrainingConfig, random: np.random.Generator) -> NDArray[np.uint8]:
-    """A PIL image in RGB -> (image_size, image_size, 3): random-resized crop, flip, colour jitter, PCA lighting."""
-    size = config.image_size
+def augment_image(
+    image: Image.Image, size: int, config: TrainingConfig, random: np.random.Generator
+) -> NDArray[np.uint8]:
+    """A PIL image in RGB -> (size, size, 3): random-resized crop, flip, colour jitter, PCA lighting."""
     box = random_box(image.width, image.height, config.min_scale, random)
     pixels = np.asarray(image.resize((size, size), Image.Resampling.BILINEAR, box=box))  # (size, size, 3)
     return change_colours(maybe_flip(pixels, config.flip, random), config, random)
@@ -82,3 +84,40 @@ def shift_batch(pixels: Tensor, rows: Tensor, offsets: Tensor, flipped: Tensor) 
     right = (places - offsets[:, 1:]).clamp_(0, size - 1)
     right = torch.where(flipped[:, None], size - 1 - right, right)
     return pixels[rows[:, None, None], down[:, :, None], right[:, None, :]]  # (n, s, s, channels)
+
+
+def random_boxes(count: int, min_scale: float, random: np.random.Generator) -> Tensor:
+    """(count, 4): centre across and down, width and height of parts of a square that reaches from -1 to 1.
+
+    min_scale to 1 of the area, 3:4 to 4:3 where that fits, else as wide or high as the square.
+    """
+    area = random.uniform(min_scale, 1, count)
+    ratio = np.exp(random.uniform(math.log(3 / 4), math.log(4 / 3), count))
+    sides = np.minimum(1, np.sqrt([area * ratio, area / ratio]))  # (2, count), width and height; 1 is the whole
+    centres = random.uniform(-1, 1, (2, count)) * (1 - sides)
+    return torch.from_numpy(np.concatenate([centres, sides]).T.astype(np.float32))
+
+
+def crop_batch(pixels: Tensor, boxes: Tensor, flipped: Tensor, size: int) -> Tensor:
+    """The box (n, 4) of each image of pixels (n, s, s, 3) uint8, mirrored where flipped -> (n, size, size, 3) uint8.
+
+    One gather for the whole batch: 128 images of 84x84 to 64x64 took 7 ms on one core, of 350 for the step.
+    """
+    places = (torch.arange(size) * 2 + 1) / size - 1  # of the centres of the new pixels, -1 to 1
+    across = torch.where(flipped[:, None], -places, places) * boxes[:, 2:3] + boxes[:, :1]  # (n, size)
+    down = places * boxes[:, 3:] + boxes[:, 1:2]
+    grid = torch.stack(
+        [across[:, None, :].expand(-1, size, -1), down[:, :, None].expand(-1, -1, size)], 3
+    )  # (n, size, size, 2)
+    images = pixels.permute(0, 3, 1, 2).float()
+    cropped = functional.grid_sample(images, grid, padding_mode="border", align_corners=False)  # (n, 3, size, size)
+    return cropped.round_().to(torch.uint8).permute(0, 2, 3, 1)
+
+
+def shrink(pixels: Tensor, size: int) -> Tensor:
+    """(n, s, s, 3) uint8 -> (n, size, size, 3) uint8, every old pixel counted."""
+    parts = [
+        functional.interpolate(part.permute(0, 3, 1, 2).float(), (size, size), mode="bilinear", antialias=True)
+        for part in torch.split(pixels, 512)
+    ]
+    return torch.cat([part.round_().to(torch.uint8).permute(0, 2, 3, 1).contiguous() for part in parts])

@@ -16,13 +16,21 @@ from actstore.backbones.transform import Transform
 from actstore.errors import InvalidInputError, UnreadableImageError
 from actstore.images.image_set import Loadable
 from actstore.streams.sampling import Stream, generator
-from predictor.training.backbones.augmentation import augment_image, change_colours, shift_batch
+from predictor.training.backbones.augmentation import (
+    augment_image,
+    change_colours,
+    crop_batch,
+    random_boxes,
+    shift_batch,
+    shrink,
+)
 from predictor.training.backbones.config import TrainingConfig
 from predictor.training.backbones.images import EVALUATION, LabelledImages, Plan, Rows, evaluation_plan
 
 IGNORED = -100  # the target of an image that cannot be read; torch's losses leave it out
 MEMORY_LIMIT = 2_000_000_000  # bytes of decoded pixels to keep
 _DECODE_BATCH = 100
+CROPPED_FROM = 21 / 16  # side of a square kept in memory to that of its random crops: 84 pixels for 64
 
 
 @dataclass(frozen=True)
@@ -51,8 +59,11 @@ def open_feed(
 ) -> Feed:
     """Memory where it is wanted and enough, else workers. decoded: told of (images done, images in all)."""
     streamed = StreamedImages(images, transform, config, workers, pin)
-    if in_memory and len(images) * 3 * transform.crop**2 <= MEMORY_LIMIT:
-        return ImagesInMemory(images, streamed, config, decoded)
+    side = round(CROPPED_FROM * transform.crop) if config.augment == "crop" else transform.crop
+    if in_memory and len(images) * 3 * side**2 <= MEMORY_LIMIT:
+        if config.augment == "crop":
+            transform = replace(transform, resize=side, crop=side)
+        return ImagesInMemory(images, StreamedImages(images, transform, config, workers), config, decoded)
     return streamed
 
 
@@ -67,7 +78,7 @@ class _DecodedBatches(Dataset[Batch]):
     def __getitem__(self, place: tuple[int, Rows]) -> Batch:
         epoch, rows = place
         targets, unreadable = torch.from_numpy(self._images.targets[rows]), []
-        size = self._transform.crop
+        size = self._transform.crop if epoch == EVALUATION else self._config.size_of(epoch)
         pixels = torch.zeros(len(rows), size, size, 3, dtype=torch.uint8)
         for position, row in enumerate(rows):
             try:
@@ -85,8 +96,8 @@ class _DecodedBatches(Dataset[Batch]):
         random = np.random.default_rng([config.seed, epoch, row])
         if config.augment == "crop":
             # the smallest crop still has about as many pixels as it is scaled to
-            needed = int(config.image_size / config.min_scale**0.5)
-            return augment_image(item.load(at_least=needed), config, random)
+            size = config.size_of(epoch)
+            return augment_image(item.load(at_least=int(size / config.min_scale**0.5)), size, config, random)
         pixels = torch.from_numpy(self._centre(item))[None]
         offset = torch.from_numpy(random.integers(-config.shift, config.shift + 1, (1, 2)))
         flipped = torch.tensor([config.flip and random.random() < 0.5])
@@ -135,6 +146,7 @@ class ImagesInMemory:
         decoded: Callable[[int, int], None] | None,
     ) -> None:
         self._config, self._done = config, 0
+        self._smaller: Tensor | None = None
         parts = []
         for batch in source.batches(evaluation_plan(len(images), _DECODE_BATCH)):
             parts.append(batch)
@@ -148,27 +160,42 @@ class ImagesInMemory:
             raise InvalidInputError(f"none of {len(images):,} images can be read, such as {self._unreadable[0]}")
 
     def batches(self, plan: Plan) -> Iterator[Batch]:
-        unreadable, drawn_for = self._unreadable, EVALUATION
-        offsets, flipped = _draw(len(self._targets), EVALUATION, self._config)
+        unreadable, epoch_drawn = self._unreadable, EVALUATION - 1
+        change: Callable[[Tensor], Tensor] = self._pixels.__getitem__
         for epoch, rows in plan:
-            if epoch != drawn_for:
-                offsets, flipped = _draw(len(self._targets), epoch, self._config)
-                drawn_for = epoch
-            where = torch.from_numpy(rows)
-            pixels = shift_batch(self._pixels, where, offsets[where], flipped[where])
-            yield Batch(pixels, self._targets[where], unreadable)
+            if epoch != epoch_drawn:
+                change, epoch_drawn = self._changes(epoch), epoch
+            places = torch.from_numpy(rows)
+            yield Batch(change(places), self._targets[places], unreadable)
             unreadable = []  # told once
 
+    def _changes(self, epoch: int) -> Callable[[Tensor], Tensor]:
+        """Rows (n,) -> their pixels as they are shown in an epoch: a pure function of (seed, epoch, row)."""
+        config, count = self._config, len(self._targets)
+        if epoch == EVALUATION:
+            return self._pixels.__getitem__
+        flipped = torch.zeros(count, dtype=torch.bool)
+        if config.flip:
+            flipped = torch.from_numpy(generator(config.seed, epoch, Stream.FLIPS).random(count) < 0.5)
+        if config.augment == "crop":
+            size = config.size_of(epoch)
+            pixels = self._of_side(round(CROPPED_FROM * size))
+            boxes = random_boxes(count, config.min_scale, generator(config.seed, epoch, Stream.CROP_BOXES))
+            return lambda rows: crop_batch(pixels[rows], boxes[rows], flipped[rows], size)
+        offsets = torch.zeros(count, 2, dtype=torch.int64)
+        if config.augment == "shift":
+            random = generator(config.seed, epoch, Stream.CROP_SHIFTS)
+            offsets = torch.from_numpy(random.integers(-config.shift, config.shift + 1, (count, 2)))
+        return lambda rows: shift_batch(self._pixels, rows, offsets[rows], flipped[rows])
 
-def _draw(images: int, epoch: int, config: TrainingConfig) -> tuple[Tensor, Tensor]:
-    """offsets (images, 2) and flipped (images,) of one epoch: pure functions of (seed, epoch, image)."""
-    offsets, flipped = np.zeros((images, 2), np.int64), np.zeros(images, bool)
-    if epoch != EVALUATION and config.augment == "shift":
-        random = generator(config.seed, epoch, Stream.CROP_SHIFTS)
-        offsets = random.integers(-config.shift, config.shift + 1, (images, 2))
-    if epoch != EVALUATION and config.flip:
-        flipped = generator(config.seed, epoch, Stream.FLIPS).random(images) < 0.5
-    return torch.from_numpy(offsets), torch.from_numpy(flipped)
+    def _of_side(self, side: int) -> Tensor:
+        """(images, side, side, 3): the images themselves, or smaller ones, kept while that size lasts."""
+        if side == self._pixels.shape[1]:
+            self._smaller = None
+            return self._pixels
+        if self._smaller is None or self._smaller.shape[1] != side:
+            self._smaller = shrink(self._pixels, side)
+        return self._smaller
 
 
 def to_network(batch: Batch, transform: Transform, device: torch.device) -> tuple[Tensor, Tensor]:
@@ -176,4 +203,5 @@ def to_network(batch: Batch, transform: Transform, device: torch.device) -> tupl
     pixels = batch.pixels.to(device, non_blocking=True).permute(0, 3, 1, 2)  # a view: rows of pixels stay together
     options: dict[str, Any] = {"device": device, "dtype": torch.float32}
     mean, std = (torch.tensor(values, **options).view(3, 1, 1) for values in (transform.mean, transform.std))
-    return pixels.float().div_(255).sub_(mean).div_(std), batch.targets.to(device, non_blocking=True)
+    values = pixels.float().div_(255).sub_(mean).div_(std).contiguous(memory_format=torch.channels_last)
+    return values, batch.targets.to(device, non_blocking=True)

@@ -10,6 +10,8 @@ from actstore.errors import InvalidInputError
 from predictor.training.schedule import cosine
 
 SCHEDULES = ("constant", "step", "cosine")
+PRECISIONS = ("float32", "bfloat16")
+FEW_SHOT_SIZES = (64, 48, 32)
 AUGMENTATIONS = ("crop", "shift", "none")
 
 
@@ -20,6 +22,8 @@ class TrainingConfig:
     batch_size: images of one step, over all processes. schedule: see `rate`. augment: `crop` is a random
     part of the image of at least min_scale of its area, `shift` moves it by up to `shift` pixels. jitter and
     lighting: strength of changes of colour. in_memory: decode every image once, if that takes at most 2 GB.
+    start_size: side of the images in the first start_share of the epochs (0: image_size throughout), which then take
+    less time. precision: of the convolutions on a CPU; on a GPU they are in float16 anyway.
     """
 
     backbone: str
@@ -41,6 +45,9 @@ class TrainingConfig:
     lighting: float = 0.0
     in_memory: bool = False
     seed: int = 0
+    start_size: int = 0
+    start_share: float = 0.5
+    precision: str = "float32"
 
     def __post_init__(self) -> None:
         for name, low in (("image_size", 8), ("epochs", 1), ("batch_size", 1), ("decay_epochs", 1), ("seed", 0)):
@@ -55,10 +62,16 @@ class TrainingConfig:
         _check(self.jitter < 1, "jitter", "below 1", self.jitter)
         _check(self.schedule in SCHEDULES, "schedule", f"one of {', '.join(SCHEDULES)}", self.schedule)
         _check(self.augment in AUGMENTATIONS, "augment", f"one of {', '.join(AUGMENTATIONS)}", self.augment)
-        if self.in_memory and (self.augment == "crop" or self.jitter or self.lighting):
+        _check(self.precision in PRECISIONS, "precision", f"one of {', '.join(PRECISIONS)}", self.precision)
+        _check(0 < self.start_share < 1, "start_share", "above 0 and below 1", self.start_share)
+        if self.start_size:
+            span = f"0, or 8 to the image size {self.image_size}"
+            _check(8 <= self.start_size <= self.image_size, "start_size", span, self.start_size)
+            _check(self.augment == "crop", "augment", "crop where a start size is given", self.augment)
+        if self.in_memory and (self.jitter or self.lighting):
             raise InvalidInputError(
-                "images kept in memory can only be shifted and flipped, got augment crop, jitter or lighting; "
-                "use --augment shift --jitter 0 --lighting 0, or --no-in-memory"
+                "colours of images kept in memory cannot be changed, got jitter or lighting; "
+                "use --jitter 0 --lighting 0, or --no-in-memory"
             )
 
     def transform(self, usual: Transform) -> Transform:
@@ -67,6 +80,14 @@ class TrainingConfig:
             return usual
         resize = round(self.image_size * usual.resize / usual.crop)
         return replace(usual, resize=resize, crop=self.image_size)
+
+    def without_changes(self) -> TrainingConfig:
+        """For held-out images: decoded once, and seen as they are."""
+        return replace(self, augment="none", start_size=0, jitter=0.0, lighting=0.0, in_memory=True)
+
+    def size_of(self, epoch: int) -> int:
+        """Side of the images in an epoch, counted from 0."""
+        return self.start_size if self.start_size and epoch < self.start_share * self.epochs else self.image_size
 
     def rate(self, step: int, steps_per_epoch: int) -> float:
         """The learning rate of a step, counted from 0 over the whole training, after a linear warm-up.
@@ -83,7 +104,10 @@ class TrainingConfig:
         return self.learning_rate
 
     def to_json(self) -> dict[str, Any]:
-        return asdict(self)
+        """Settings that came later are left out where they are not used: trainings of before go on."""
+        late = {} if self.start_size else {"start_size": None, "start_share": None}
+        late |= {} if self.precision != "float32" else {"precision": None}
+        return {name: value for name, value in asdict(self).items() if name not in late}
 
 
 def _check(condition: bool, name: str, expected: str, value: Any) -> None:
@@ -104,6 +128,12 @@ PRESETS: dict[str, TrainingConfig] = {
         warmup_epochs=1, weight_decay=5e-4, label_smoothing=0.1, augment="shift", shift=2, flip=False,
         in_memory=True,
     ),
+    # Features for categories that it was never taught. `planning.py` chooses the image size by the epochs that the
+    # time allows: this many, or smaller images.
+    "few-shot": TrainingConfig(
+        backbone="resnet10", image_size=64, epochs=30, batch_size=128, learning_rate=0.1, schedule="cosine",
+        warmup_epochs=1, weight_decay=5e-4, augment="crop", min_scale=0.35, in_memory=True,
+    ),
     "paper-simple": _AUTHORS,
     "paper-wrn": replace(_AUTHORS, backbone="wrn28-10"),
     # Not stated in the paper: He et al.'s schedule, and the augmentation most published ResNets were trained with.
@@ -119,3 +149,17 @@ def choose_preset(name: str, **changes: Any) -> TrainingConfig:
     if name not in PRESETS:
         raise InvalidInputError(f"no preset {name!r}; known: {', '.join(PRESETS)}")
     return replace(PRESETS[name], **{key: value for key, value in changes.items() if value is not None})
+
+
+def choose_candidates(name: str, **changes: Any) -> list[list[TrainingConfig]]:
+    """What `plan_training` chooses between, the best for a long training first; of a list of equals the fastest.
+
+    That is the preset alone, except of few-shot. What is given, not None, all of them have.
+    """
+    given = {key: value for key, value in changes.items() if value is not None}
+    sizes = FEW_SHOT_SIZES if name == "few-shot" else (choose_preset(name).image_size,)
+    precisions = PRECISIONS if name == "few-shot" else (choose_preset(name).precision,)
+    return [
+        [choose_preset(name, **({"image_size": size, "precision": precision} | given)) for precision in precisions]
+        for size in sizes
+    ]

@@ -28,6 +28,7 @@ from predictor.training.processes import Processes
 from predictor.training.trainee import Figures, Tensors, Trainee, set_rate
 
 BEST, LAST = "best.safetensors", "last.safetensors"
+PRECISION = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 STEPS_PER_READING = 20  # on a GPU
 PANELS = (
     Panel("training loss per image", {"train_loss": "loss"}),
@@ -66,6 +67,7 @@ class BackboneTrainee(Trainee):
         self._steps = steps_per_epoch(len(images.train), config.batch_size)
         self._whole_batch = min(config.batch_size, len(images.train))
         self._is_mixed = device.type == "cuda"  # half precision where the hardware gains from it
+        self._precision = torch.float16 if self._is_mixed else PRECISION[config.precision]
         self.steps_per_reading = STEPS_PER_READING if self._is_mixed else 1
         title = f"{config.backbone}: {len(images.classes):,} classes, {len(images.train):,} training images"
         self.curves = Curves(PANELS, "epoch", title)
@@ -79,8 +81,8 @@ class BackboneTrainee(Trainee):
         self._scaler = torch.amp.GradScaler("cuda", enabled=self._is_mixed)
         self._model = wrap(self.module, processes, device).train()
         self._train, self._held_out = (
-            open_feed(part, self._transform, config, in_memory, workers, self._is_mixed, decoded)
-            for part, in_memory in ((images.train, config.in_memory), (images.validation, True))
+            open_feed(part, self._transform, shown, shown.in_memory, workers, self._is_mixed, decoded)
+            for part, shown in ((images.train, config), (images.validation, config.without_changes()))
         )
 
     def step(self, number: int) -> dict[str, Tensor]:
@@ -88,7 +90,7 @@ class BackboneTrainee(Trainee):
             self._batches = self._noting(self._train.batches(self._share(self._plan(number))))
         self._next = number + 1
         images, targets = to_network(next(self._batches), self._transform, self._device)
-        with torch.autocast(self._device.type, torch.float16, enabled=self._is_mixed):
+        with self._reduced_precision():
             logits = self._model(images)  # (n, n_class)
         precise = logits.to(torch.promote_types(logits.dtype, torch.float32))  # of half precision
         loss = functional.cross_entropy(
@@ -131,13 +133,17 @@ class BackboneTrainee(Trainee):
                 if not len(batch.targets):
                     continue
                 images, targets = to_network(batch, self._transform, self._device)
-                with torch.autocast(self._device.type, torch.float16, enabled=self._is_mixed):
+                with self._reduced_precision():
                     logits = self.module(images)  # (n, n_class)
                 hits = logits.topk(min(5, logits.shape[1])).indices == targets[:, None]  # (n, 5)
                 counts += torch.stack([hits[:, 0].sum(), hits.sum(), (targets != IGNORED).sum()])
         self.module.train()
         top1, top5, images_seen = self._processes.sum(counts).tolist()
         return top1 / max(1, images_seen), top5 / max(1, images_seen)
+
+    def _reduced_precision(self) -> torch.autocast:
+        """Convolutions and products in 16 bits where that is asked for; weights and their updates stay in float32."""
+        return torch.autocast(self._device.type, self._precision, enabled=self._precision != torch.float32)
 
     def state(self) -> Tensors:
         scaler = self._scaler.state_dict()  # empty where it is not needed

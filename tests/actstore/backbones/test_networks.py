@@ -62,7 +62,14 @@ def test_resnet18_projects_only_where_the_shape_changes() -> None:
 @pytest.mark.numeric
 @pytest.mark.parametrize(
     ("name", "dim", "side"),
-    [("resnet50", 2048, 64), ("resnet18", 512, 64), ("wrn28-10", 640, 32), ("simple", 64, 80), ("small", 256, 32)],
+    [
+        ("resnet50", 2048, 64),
+        ("resnet18", 512, 64),
+        ("resnet10", 512, 64),
+        ("wrn28-10", 640, 32),
+        ("simple", 64, 80),
+        ("small", 256, 32),
+    ],
 )
 def test_networks_give_activations_and_logits(name: str, dim: int, side: int) -> None:
     network = build_network(name, num_classes=5).eval()

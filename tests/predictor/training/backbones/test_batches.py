@@ -15,7 +15,14 @@ from actstore.backbones.transform import Transform
 from actstore.images.glyphs import GlyphSet
 from actstore.images.opening import find_images
 from predictor.protocol.category_split import CategorySplit
-from predictor.training.backbones.augmentation import augment_image, random_box, shift_batch
+from predictor.training.backbones.augmentation import (
+    augment_image,
+    crop_batch,
+    random_box,
+    random_boxes,
+    shift_batch,
+    shrink,
+)
 from predictor.training.backbones.batches import IGNORED, Batch, open_feed, to_network
 from predictor.training.backbones.config import PRESETS, choose_preset
 from predictor.training.backbones.images import (
@@ -58,14 +65,14 @@ def test_random_boxes_lie_inside(random: np.random.Generator) -> None:
 def test_augmentation_is_a_function_of_its_generator(random: np.random.Generator) -> None:
     image = Image.fromarray(random.integers(0, 256, (90, 120, 3)).astype(np.uint8))
     config = PRESETS["paper-simple"]
-    first, again, other = (augment_image(image, config, np.random.default_rng(seed)) for seed in (1, 1, 2))
+    first, again, other = (augment_image(image, 80, config, np.random.default_rng(seed)) for seed in (1, 1, 2))
     assert first.shape == (80, 80, 3)
     np.testing.assert_array_equal(first, again)
     assert not np.array_equal(first, other)
     plain = replace(config, jitter=0.0, lighting=0.0, flip=False, min_scale=1.0)
     grey = Image.new("RGB", (100, 100), (90, 90, 90))
-    assert (augment_image(grey, plain, random) == 90).all()
-    coloured = augment_image(grey, replace(plain, jitter=0.4, lighting=0.1), random)
+    assert (augment_image(grey, 80, plain, random) == 90).all()
+    coloured = augment_image(grey, 80, replace(plain, jitter=0.4, lighting=0.1), random)
     assert np.ptp(coloured.reshape(-1, 3), axis=0).max() == 0  # one colour in, one colour out
     assert coloured[0, 0].tolist() != [90, 90, 90]
 
@@ -109,6 +116,51 @@ def test_images_in_memory_are_moved_anew_every_epoch() -> None:
     (later,) = feed.batches(training_plan(8, 8, 0, range(1, 2)))
     assert torch.equal(later.pixels, first[1].pixels)
     assert not torch.equal(later.pixels.sum((1, 2, 3)).sort().values, first[0].pixels.sum((1, 2, 3)).sort().values)
+
+
+def cropped_by_hand(image: np.ndarray[Any, Any], box: list[float], size: int) -> np.ndarray[Any, Any]:
+    """Bilinear between the centres of pixels, in float64; the border goes on outside."""
+    side, (across, down, width, height) = len(image), box
+    places = (np.arange(size) + 0.5) / size * 2 - 1
+    columns, rows = (
+        ((places * part + centre) + 1) / 2 * side - 0.5 for centre, part in ((across, width), (down, height))
+    )
+    weights = [np.maximum(0, 1 - np.abs(at.clip(0, side - 1)[:, None] - np.arange(side))) for at in (rows, columns)]
+    return np.einsum("rs,ct,stk->rck", *weights, image.astype(np.float64))
+
+
+def test_a_crop_lies_between_the_pixels_of_its_box(random: np.random.Generator) -> None:
+    pixels = torch.from_numpy(random.integers(0, 256, (6, 21, 21, 3)).astype(np.uint8))
+    boxes, flipped = random_boxes(6, 0.2, random), torch.tensor([False, True] * 3)
+    boxes[0] = torch.tensor([0.0, 0.0, 1.0, 1.0])  # the whole
+    crops = crop_batch(pixels, boxes, flipped, 16)
+    assert crops.dtype == torch.uint8
+    for crop, image, box, mirrored in zip(crops.numpy(), pixels.numpy(), boxes.tolist(), flipped, strict=True):
+        expected = cropped_by_hand(image, box, 16)
+        np.testing.assert_allclose(crop, expected[:, ::-1] if mirrored else expected, atol=0.51)
+
+
+def test_random_boxes_lie_in_the_square(random: np.random.Generator) -> None:
+    across, down, width, height = random_boxes(5000, 0.25, random).double().T
+    assert ((across.abs() + width <= 1 + 1e-6) & (down.abs() + height <= 1 + 1e-6)).all()
+    assert 0.25 * 0.75 <= float((width * height).min()) < 0.3 < 0.9 < float((width * height).max()) <= 1
+    assert float((width / height).min()) >= 0.75 - 1e-6
+    assert float((width / height).max()) <= 4 / 3 + 1e-6
+
+
+def test_images_in_memory_are_cropped_at_the_size_of_their_epoch() -> None:
+    images, config = labelled(8), replace(TINY, epochs=4, augment="crop", min_scale=0.5, start_size=16)
+    feed = open_feed(images, Transform(resize=32, crop=32), config, True, 0)
+    first, again = (list(feed.batches(training_plan(8, 8, 0, range(4)))) for _ in range(2))
+    assert [batch.pixels.shape[1] for batch in first] == [16, 16, 32, 32]
+    assert all(torch.equal(a.pixels, b.pixels) for a, b in zip(first, again, strict=True))
+    (later,) = feed.batches(training_plan(8, 8, 0, range(3, 4)))
+    assert torch.equal(later.pixels, first[3].pixels)
+    assert not torch.equal(
+        first[2].pixels.float().mean((1, 2, 3)).sort().values, first[3].pixels.float().mean((1, 2, 3)).sort().values
+    )
+    grey = torch.full((3, 42, 42, 3), 90, dtype=torch.uint8)
+    assert (shrink(grey, 21) == 90).all()
 
 
 def test_unreadable_images_are_left_out_and_told(tmp_path: Path) -> None:

@@ -37,7 +37,10 @@ def test_every_value_of_a_preset_can_be_overridden() -> None:
         ({"momentum": 1.0}, "momentum must be from 0 to below 1"),
         ({"schedule": "linear"}, "schedule must be one of constant, step, cosine, got linear"),
         ({"shift": 40}, "shift must be less than the image size 32"),
-        ({"augment": "crop"}, "images kept in memory can only be shifted"),
+        ({"jitter": 0.4}, "colours of images kept in memory cannot be changed"),
+        ({"precision": "float8"}, "precision must be one of float32, bfloat16, got float8"),
+        ({"start_size": 24}, "augment must be crop where a start size is given, got shift"),
+        ({"start_size": 40, "augment": "crop"}, "start size must be 0, or 8 to the image size 32, got 40"),
     ],
 )
 def test_settings_that_make_no_sense(changes: dict[str, Any], expected: str) -> None:
@@ -62,3 +65,16 @@ def test_learning_rates() -> None:
     assert np.all(np.diff(rates[20:]) < 0)
     assert 0 < rates[0] < 0.1 * quick.learning_rate
     assert 0 < rates[-1] < 0.01 * quick.learning_rate
+
+
+def test_the_first_epochs_may_see_smaller_images() -> None:
+    config = choose_preset("quick", augment="crop", epochs=5, start_size=16, start_share=0.5)
+    assert [config.size_of(epoch) for epoch in range(5)] == [16, 16, 16, 32, 32]
+    assert {PRESETS["quick"].size_of(epoch) for epoch in range(6)} == {32}
+
+
+def test_settings_that_are_not_used_are_not_part_of_a_training() -> None:
+    """Trainings that were begun before there were such settings go on."""
+    assert not {"start_size", "start_share", "precision"} & PRESETS["quick"].to_json().keys()
+    config = choose_preset("quick", augment="crop", start_size=16, precision="bfloat16")
+    assert (config.to_json()["start_size"], config.to_json()["precision"]) == (16, "bfloat16")

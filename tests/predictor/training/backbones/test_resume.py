@@ -55,6 +55,17 @@ def test_killed_at_random_steps_it_resumes_to_the_same_weights(tmp_path: Path, r
             assert row[column] == expected_row[column]
 
 
+def test_crops_and_sixteen_bits_resume_to_the_same_weights(tmp_path: Path) -> None:
+    config = replace(TINY, augment="crop", min_scale=0.4, start_size=16, precision="bfloat16", flip=True)
+    train(tmp_path / "whole", config)
+    stop_after(tmp_path / "stopped", 4, config=config)
+    stop_after(tmp_path / "stopped", 9, config=config)
+    train(tmp_path / "stopped", config)
+    for key, tensor in weights_of(tmp_path / "whole").items():
+        assert tensor.dtype in (torch.float32, torch.int64)
+        assert torch.equal(tensor, weights_of(tmp_path / "stopped")[key]), key
+
+
 def former_checkpoint(folder: Path) -> None:
     """What is in the folder, as `ppa pretrain` wrote it when it had a loop of its own."""
     tensors, text = read_training(folder / "checkpoint.safetensors")

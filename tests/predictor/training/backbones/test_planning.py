@@ -1,0 +1,90 @@
+"""Trainings that are planned for so many hours: what is chosen of which speeds, and that a plan stays."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from actstore.errors import DamagedError, InvalidInputError
+from actstore.images.opening import open_images
+from predictor.protocol.category_split import alphabetical_split
+from predictor.training.backbones import planning
+from predictor.training.backbones.config import TrainingConfig, choose_candidates, choose_preset
+from predictor.training.backbones.images import TrainingImages, select_images
+from predictor.training.backbones.planning import measure_speed, plan_for_hours, plan_training
+from predictor.training.processes import Processes
+from tests.predictor.training.backbones.tiny import TINY, TINY_GLYPHS
+
+
+def by_area(config: TrainingConfig, size: int) -> float:
+    """A machine whose speed falls with the area of an image, twice as fast in 16 bits; 100 images/s at 64 pixels."""
+    return 100 * (64 / size) ** 2 * (2 if config.precision == "bfloat16" else 1)
+
+
+def test_larger_images_for_longer_trainings() -> None:
+    candidates = choose_candidates("few-shot")
+    plans = {hours: plan_training(candidates, hours, 40_000, by_area)[0] for hours in (0.1, 1, 8, 24)}
+    assert [plan.precision for plan in plans.values()] == ["bfloat16"] * 4
+    sizes = [plan.image_size for plan in plans.values()]
+    assert sizes == sorted(sizes)
+    assert (sizes[0], sizes[-1]) == (32, 64)
+    day = plans[24]
+    assert day.epochs == int(24 * 3600 * (1 - planning.OTHER_WORK) / (40_000 / 200))
+    assert plans[0.1].epochs >= 1
+    assert plan_training(candidates, 1e-6, 40_000, by_area)[0].epochs == 1
+
+
+def test_speeds_are_measured_once_and_told() -> None:
+    measured: list[tuple[str, int]] = []
+
+    def measure(config: TrainingConfig, size: int) -> float:
+        measured.append((config.precision, size))
+        return by_area(config, size)
+
+    config, speeds = plan_training(choose_candidates("few-shot"), 24, 40_000, measure)
+    assert measured == [("float32", 64), ("bfloat16", 64)]
+    assert speeds[f"{config.backbone}, 64 pixels, bfloat16"] == 200
+    smaller = choose_candidates("few-shot", start_size=16)
+    slow, slow_speeds = plan_training(smaller, 24, 40_000, by_area)
+    assert slow.epochs > 1.5 * config.epochs  # half of its epochs cost a sixteenth
+    assert f"{slow.backbone}, 16 pixels, bfloat16" in slow_speeds
+
+
+def test_what_is_given_is_not_planned() -> None:
+    for given in ({"precision": "float32"}, {"image_size": 40}):
+        ((name, value),) = given.items()
+        assert {getattr(equal, name) for equals in choose_candidates("few-shot", **given) for equal in equals} == {
+            value
+        }
+    assert choose_candidates("quick", flip=True) == [[choose_preset("quick", flip=True)]]
+
+
+def glyphs() -> TrainingImages:
+    sets = open_images(TINY_GLYPHS)
+    return select_images(sets, alphabetical_split(sets["train"].classes), 0)
+
+
+def test_a_plan_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    speed = 1000.0
+    monkeypatch.setattr(planning, "measure_speed", lambda config, size, **_: speed)
+    first = plan_for_hours([[TINY]], 1.0, glyphs(), tmp_path, "cpu")
+    assert first.epochs == int(3600 * (1 - planning.OTHER_WORK) / (72 / 1000))
+    speed = 10.0
+    assert plan_for_hours([[TINY]], 1.0, glyphs(), tmp_path, "cpu") == first
+    assert json.loads((tmp_path / "plan.json").read_text())["images per second"] == {"small, 32 pixels, float32": 1000}
+    with pytest.raises(InvalidInputError, match=r"plan\.json belongs to another training: plan hours was 1.0, is 2"):
+        plan_for_hours([[TINY]], 2, glyphs(), tmp_path, "cpu")
+    assert plan_for_hours([[TINY]], 2, glyphs(), tmp_path, "cpu", restart=True).epochs < first.epochs
+    (tmp_path / "plan.json").write_text('{"asked": {}}')
+    with pytest.raises(DamagedError, match="is no plan of a training"):
+        plan_for_hours([[TINY]], 2, glyphs(), tmp_path, "cpu")
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_a_speed_is_measured(monkeypatch: pytest.MonkeyPatch, precision: str) -> None:
+    monkeypatch.setattr(planning, "SECONDS_PER_SPEED", 0.01)
+    config = TrainingConfig(**{**TINY.to_json(), "precision": precision})
+    assert measure_speed(config, 24, 9, torch.device("cpu"), Processes()) > 0
