@@ -41,7 +41,7 @@ def bench(
     results = bench_layouts(folder, rows, dim, batch, rounds, peers, lambda text: click.echo(text, err=True))
     title = f"{rows:,} x {dim} fp16, {os.cpu_count()} cores, page cache warm"
     if chart is not None:
-        from predictor.figures.contenders import draw_contenders
+        from predictor.figures.bars import draw_contenders
         from predictor.figures.style import save
 
         save(draw_contenders(results, title), chart)

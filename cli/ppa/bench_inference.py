@@ -102,7 +102,7 @@ def bench_inference(
     title = f"{what}; {torch.get_num_threads()} threads, {machine(place)}"
     results = to_results(latencies)
     if chart is not None:
-        from predictor.figures.inference import draw_inference
+        from predictor.figures.bars import draw_inference
         from predictor.figures.style import save
 
         save(draw_inference(results, title), chart)

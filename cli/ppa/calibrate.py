@@ -225,7 +225,7 @@ def set_fitted(path: Path, opened: Classifier, fits: list[Calibration]) -> None:
 
 
 def draw(folder: Path, fits: list[Calibration]) -> None:
-    from predictor.figures import draw_trade_off
+    from predictor.figures.lines import draw_trade_off
     from predictor.phi.calibration_file import FIGURE
 
     curves = {f"{shots_text(fit.shots)}, {fit.aggregate}": (fit.curve["novel"], fit.curve["base"]) for fit in fits}

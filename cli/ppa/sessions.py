@@ -113,7 +113,7 @@ def sessions(
         written = {".md": text, ".csv": to_csv(rows)}.get(out.suffix) or json.dumps(rows, indent=1)
         write_atomic(out, (written.rstrip("\n") + "\n").encode())
     if chart is not None:
-        from predictor.figures.sessions import draw_sessions
+        from predictor.figures.lines import draw_sessions
         from predictor.figures.style import save
 
         save(draw_sessions(rows), chart)

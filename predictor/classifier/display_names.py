@@ -8,28 +8,22 @@ from __future__ import annotations
 
 import json
 import re
-import unicodedata
 from collections.abc import Mapping
 from pathlib import Path
 
 from actstore.backbones.imagenet import imagenet_names
 from actstore.errors import InvalidInputError
 from predictor.classifier.classifier import Classifier
+from predictor.figures.style import character_of
 
 KEY = "display"
-_WNID, _GLYPH = re.compile(r"n\d{8}"), re.compile(r"U\+([0-9A-F]{4,6})")
+_WNID = re.compile(r"n\d{8}")
 _CODE = re.compile(r"(?:n\d{8}|U\+[0-9A-F]{4,6})([ \t])")
 
 
 def known_display(name: str) -> str:
     """From ImageNet's list and Unicode; other names as they are."""
-    if _WNID.fullmatch(name):
-        return imagenet_names().get(name, name)
-    found = _GLYPH.fullmatch(name)
-    if found is None or int(found[1], 16) > 0x10FFFF:
-        return name
-    character = chr(int(found[1], 16))
-    return character if unicodedata.category(character)[0] in "LNPS" else name
+    return imagenet_names().get(name, name) if _WNID.fullmatch(name) else character_of(name)
 
 
 def display(classifier: Classifier, name: str) -> str:

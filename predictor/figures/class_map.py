@@ -6,19 +6,24 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from actstore.errors import DamagedError, InvalidInputError
 from actstore.storage.atomic_file import write_atomic
-from predictor.figures.class_groups import nearest_rows, shared_neighbours, similar_groups, unit_rows
+from predictor.figures.style import COLOURS, GREY, MARKERS, new_figure, readable
 from predictor.figures.tsne import STEPS, tsne
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 GROUPS, GROUP_SIZE = 5, 8
 NEIGHBOURS = 10  # compared between the two sides
 LISTED = 5  # nearest categories named for each
+FAINT = "#c8c8c8"
+NAMED = 8  # members of a group that the legend names
 
 
 @dataclass(frozen=True)
@@ -98,3 +103,95 @@ def turned_to(places: NDArray[Any], model: NDArray[Any]) -> NDArray[np.float64]:
     left, _, right = np.linalg.svd(centred.T @ (model - model.mean(0)))
     turned: NDArray[np.float64] = centred @ (left @ right)
     return turned
+
+
+def draw_class_maps(found: ClassMap) -> Figure:
+    """Left t-SNE of the mean activations, right of the parameters; same colour and marker, same categories."""
+    figure = new_figure(12, 6.9)
+    left, right = figure.subplots(1, 2)
+    means, parameters = np.asarray(found.means), np.asarray(found.parameters)
+    _draw_novel(left, means, set(range(found.n_base, len(found.names))))
+    place = {category: row for row, category in enumerate(found.with_parameters)}
+    novel = {place[category] for category in range(found.n_base, len(found.names)) if category in place}
+    _draw_novel(right, parameters, novel)
+    for number, group in enumerate(found.groups):
+        style = {"color": COLOURS[number], "marker": MARKERS[number], "s": 46, "edgecolors": "black", "linewidths": 0.6}
+        names = " ".join(readable(found.names[category]) for category in group[:NAMED])
+        left.scatter(*means[group].T, **style, zorder=3, label=names)
+        right.scatter(*parameters[[place[category] for category in group]].T, **style, zorder=3)
+    left.set_title(f"mean activation of {len(found.names):,} categories")
+    right.set_title(f"{found.parameters_are} of {len(place):,} categories")
+    for panel in (left, right):
+        panel.set_xticks([])
+        panel.set_yticks([])
+        panel.set_aspect("equal", adjustable="datalim")
+        panel.spines[:].set_color(GREY)
+    handles, names = left.get_legend_handles_labels()
+    columns = 1 if max(map(len, names), default=0) > 60 else 3
+    figure.legend(handles, names, loc="outside lower center", ncols=columns, frameon=False, fontsize=9)
+    figure.suptitle(
+        f"t-SNE. Of a category's {NEIGHBOURS} nearest by mean, {found.agreement:.0%} are also nearest by parameters "
+        f"({found.chance:.1%} by chance)"
+    )
+    return figure
+
+
+def _draw_novel(panel: Any, places: Any, novel: set[int]) -> None:
+    is_novel = np.isin(np.arange(len(places)), list(novel))
+    panel.scatter(*places[~is_novel].T, s=9, color=FAINT, label="other base categories", zorder=1)
+    if novel:
+        panel.scatter(
+            *places[is_novel].T, s=16, facecolors="none", edgecolors="#555555", linewidths=0.8,
+            label="novel categories", zorder=2,
+        )  # fmt: skip
+
+
+def unit_rows(rows: NDArray[Any]) -> NDArray[np.float64]:
+    """(n, dim) of length 1; a row of zeros stays one."""
+    values = np.asarray(rows, np.float64)
+    found: NDArray[np.float64] = values / np.maximum(np.linalg.norm(values, axis=1, keepdims=True), 1e-12)
+    return found
+
+
+def cosines(rows: NDArray[Any]) -> NDArray[np.float64]:
+    """(n, dim) -> (n, n), -inf on the diagonal: nothing is its own neighbour."""
+    units = unit_rows(rows)
+    found: NDArray[np.float64] = units @ units.T
+    np.fill_diagonal(found, -np.inf)
+    return found
+
+
+def nearest_rows(rows: NDArray[Any], count: int) -> NDArray[np.int64]:
+    """(n, dim) -> (n, count) of highest cosine, the nearest first."""
+    order: NDArray[np.int64] = np.argsort(-cosines(rows), axis=1, kind="stable")[:, : min(count, len(rows) - 1)]
+    return order
+
+
+def similar_groups(rows: NDArray[Any], groups: int, size: int) -> list[list[int]]:
+    """Up to `groups` disjoint lists of `size` rows of (n, dim): a row and its nearest ones by cosine.
+
+    The tightest neighbourhood comes first; a later one is centred farther from the earlier centres than half of all
+    pairs are, so that the groups show different regions.
+    """
+    similar = cosines(rows)
+    if size < 2 or len(similar) < size:
+        return []
+    nearest = np.argsort(-similar, axis=1, kind="stable")[:, : size - 1]
+    tightness = np.take_along_axis(similar, nearest, 1).mean(1)
+    far = float(np.median(similar[np.isfinite(similar)]))
+    found: list[list[int]] = []
+    for centre in np.argsort(-tightness, kind="stable").tolist():
+        members = [centre, *nearest[centre].tolist()]
+        taken = {member for group in found for member in group}
+        is_apart = all(similar[centre, group[0]] <= far for group in found)
+        if is_apart and not taken & set(members):
+            found.append(members)
+        if len(found) == groups:
+            break
+    return found
+
+
+def shared_neighbours(first: NDArray[Any], second: NDArray[Any], count: int) -> float:
+    """The share of each row's `count` nearest rows that both sets (n, dim), (n, any) have in common, mean over rows."""
+    pairs = zip(nearest_rows(first, count), nearest_rows(second, count), strict=True)
+    return float(np.mean([len(np.intersect1d(ours, theirs)) / len(ours) for ours, theirs in pairs]))

@@ -1,12 +1,19 @@
-"""How all pictures look: Okabe-Ito colours, told apart in grey by their lines and markers too."""
+"""How all pictures look, and how categories and methods are called in them.
+
+Colours are Okabe and Ito's, told apart in grey by their lines and markers too.
+"""
 
 from __future__ import annotations
 
 import io
+import re
+import unicodedata
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from actstore.storage.atomic_file import write_atomic
+from predictor.protocol.method_key import key_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -32,6 +39,8 @@ FAMILIES = {  # colour and marker by a method's key
     "imprint": (GREY, "<"),
 }
 DPI = 130
+_GLYPH = re.compile(r"U\+([0-9A-F]{4,6})")
+_MATHEMATICS = "$^_{}\\"  # what these letters mean to matplotlib
 
 
 def new_figure(width: float, height: float) -> Figure:
@@ -40,6 +49,17 @@ def new_figure(width: float, height: float) -> Figure:
     from matplotlib.layout_engine import ConstrainedLayoutEngine
 
     return Figure(figsize=(width, height), layout=ConstrainedLayoutEngine(w_pad=0.09, h_pad=0.07))
+
+
+def new_panels(width: float, height: float, across: str, *labels: str) -> tuple[Figure, Any]:
+    """A figure and its axes, one panel beside the other. across, labels: what is on their axes."""
+    figure = new_figure(width, height)
+    panels = figure.subplots(1, len(labels), squeeze=False)[0]
+    for panel, label in zip(panels, labels, strict=True):
+        panel.set_xlabel(across)
+        panel.set_ylabel(label)
+        tidy(panel)
+    return figure, panels
 
 
 def tidy(axes: Any) -> None:
@@ -71,3 +91,24 @@ def save_both(figure: Figure, folder: Path, name: str) -> Path:
 def family_style(key: str) -> tuple[str, str]:
     """Colour and marker of a method by its key, the same in every figure."""
     return FAMILIES.get(key, (GREY, "H"))
+
+
+def character_of(name: str) -> str:
+    """The character itself for a category of the embedded glyphs, such as A for U+0041; other names as they are."""
+    code = _GLYPH.fullmatch(name)
+    if code is None or int(code[1], 16) > 0x10FFFF:
+        return name
+    character = chr(int(code[1], 16))
+    return character if unicodedata.category(character)[0] in "LNPS" else name
+
+
+def readable(name: str) -> str:
+    """The same in a picture."""
+    character = character_of(name)
+    return name if character in _MATHEMATICS else character
+
+
+def short_name(row: Mapping[str, Any]) -> str:
+    """Of the method of a table's row, with its share of D_large where several are measured."""
+    share = f" {row['d_large']}" if key_of(row).is_by_share else ""
+    return str(row["method"]).replace(" (activations)", "") + share

@@ -8,8 +8,7 @@ from html import escape
 import numpy as np
 
 from predictor.figures.class_map import ClassMap
-from predictor.figures.naming import readable
-from predictor.figures.style import COLOURS
+from predictor.figures.style import COLOURS, readable
 
 SIDE = 1000  # units of the picture
 MARGIN = 30

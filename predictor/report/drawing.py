@@ -11,14 +11,12 @@ from typing import TYPE_CHECKING, Any
 from actstore.errors import InvalidInputError, MissingInputError
 from actstore.images.split_images import image_sources
 from actstore.split import Split
+from predictor.figures.accuracies import draw_methods, draw_shots
+from predictor.figures.bars import draw_inference
 from predictor.figures.channels import draw_channels
-from predictor.figures.class_map import ClassMap, make_class_map
-from predictor.figures.inference import draw_inference
-from predictor.figures.means_and_parameters import draw_class_maps
-from predictor.figures.methods import draw_methods
-from predictor.figures.shots import draw_shots
+from predictor.figures.class_map import ClassMap, draw_class_maps, make_class_map
+from predictor.figures.lines import draw_runs
 from predictor.figures.style import save_both
-from predictor.figures.training import draw_runs
 from predictor.phi.calibration_file import load_calibrations
 from predictor.phi.channel_impacts import impact, top_k_similarity
 from predictor.protocol.evaluation import class_means

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from predictor.figures.naming import readable
-from predictor.figures.style import GREEN, GREY, ORANGE, new_figure
+from predictor.figures.style import GREEN, GREY, ORANGE, new_figure, readable
 from predictor.report.support_sheet import SheetRow
 
 if TYPE_CHECKING:

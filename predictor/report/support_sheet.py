@@ -12,7 +12,7 @@ from actstore.images.split_images import SplitImages
 from actstore.split import Split
 from actstore.streams.sampling import draw_support
 from predictor.classifier.classifier import Classifier
-from predictor.figures.class_groups import unit_rows
+from predictor.figures.class_map import unit_rows
 from predictor.phi.calibration import Calibration, choose_for
 from predictor.protocol.evaluation import class_means, take_float
 from predictor.training.trained_phi import TrainedPhi

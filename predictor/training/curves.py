@@ -25,25 +25,21 @@ class Curves:
 
 def draw_curves(path: Path, history: Sequence[Mapping[str, float]], curves: Curves) -> None:
     """One panel beside the other; nothing where the log has no line."""
-    from predictor.figures.style import BLACK, BLUE, GREEN, LINES, ORANGE, new_figure, save, tidy
+    from predictor.figures.lines import plot_log
+    from predictor.figures.style import BLACK, BLUE, GREEN, LINES, ORANGE, new_panels, save
 
     if not history:
         return
     panels = [panel for panel in curves.panels if set(panel.columns) <= set(history[0])]
-    figure = new_figure(5 * len(panels), 4)
+    figure, all_axes = new_panels(5 * len(panels), 4, curves.across, *(panel.label for panel in panels))
     figure.suptitle(curves.title, fontsize=11)
-    across = [line[curves.across] for line in history]
-    for axes, panel in zip(figure.subplots(1, len(panels), squeeze=False)[0], panels, strict=True):
+    for axes, panel in zip(all_axes, panels, strict=True):
         colours = (BLUE, ORANGE, GREEN) if len(panel.columns) > 1 else (BLACK,)
         for (column, name), colour, dashes in zip(panel.columns.items(), colours, LINES, strict=False):
-            values = [panel.factor * line[column] for line in history]
-            marker = "o" if len(history) <= 30 else None
-            axes.plot(across, values, linestyle=dashes, color=colour, label=name, marker=marker, markersize=3)
-        axes.set_ylabel(panel.label)
-        axes.set_xlabel(curves.across)
+            style = {"linestyle": dashes, "color": colour, "label": name}
+            plot_log(axes, history, curves.across, column, panel.factor, **style)
         axes.xaxis.get_major_locator().set_params(integer=True)
         if len(panel.columns) > 1:
             axes.set_ylim(bottom=0)
             axes.legend(frameon=False)
-        tidy(axes)
     save(figure, path)

@@ -8,8 +8,14 @@ import numpy as np
 import pytest
 
 from actstore.errors import DamagedError, InvalidInputError
-from predictor.figures.class_groups import nearest_rows, shared_neighbours, similar_groups
-from predictor.figures.class_map import ClassMap, make_class_map, turned_to
+from predictor.figures.class_map import (
+    ClassMap,
+    make_class_map,
+    nearest_rows,
+    shared_neighbours,
+    similar_groups,
+    turned_to,
+)
 
 pytestmark = pytest.mark.numeric
 

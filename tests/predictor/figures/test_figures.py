@@ -13,16 +13,12 @@ from matplotlib.figure import Figure
 from PIL import Image
 
 from actstore.bench.measure import Result
-from predictor.figures import save_both
-from predictor.figures.accuracy_axis import ENDS, from_logit, logit, set_accuracy_axis
+from predictor.figures.accuracies import ENDS, draw_methods, draw_shots, from_logit, logit, set_accuracy_axis
+from predictor.figures.bars import draw_contenders, draw_inference
 from predictor.figures.channels import draw_channels
-from predictor.figures.contenders import draw_contenders
-from predictor.figures.inference import draw_inference
 from predictor.figures.label_placement import Box, place_labels
-from predictor.figures.methods import draw_methods
-from predictor.figures.naming import readable
-from predictor.figures.shots import draw_shots
-from predictor.figures.training import draw_runs
+from predictor.figures.lines import draw_runs
+from predictor.figures.style import readable, save_both
 from predictor.report.sheet_figure import draw_sheet
 from predictor.report.support_sheet import SheetRow
 

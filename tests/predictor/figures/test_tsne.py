@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from actstore.errors import InvalidInputError
-from predictor.figures.class_groups import nearest_rows
+from predictor.figures.class_map import nearest_rows
 from predictor.figures.tsne import tsne
 
 pytestmark = pytest.mark.numeric

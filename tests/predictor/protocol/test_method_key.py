@@ -12,8 +12,7 @@ from baselines.finetune import FineTuned
 from baselines.finetune_head import FineTunedHead
 from baselines.imprint import Imprint
 from baselines.oracle import LinearOracle, NearestOracle
-from predictor.figures.naming import short_name
-from predictor.figures.style import FAMILIES, family_style
+from predictor.figures.style import FAMILIES, family_style, short_name
 from predictor.protocol.method_key import BY_SHARE, LABELS, NAMES_BEFORE_KEYS, MethodKey, key_of
 
 

@@ -1,4 +1,4 @@
-"""All methods of the all-way table: base against novel accuracy."""
+"""The all-way table in pictures: base against novel accuracy, and accuracy against the number of examples."""
 
 from __future__ import annotations
 
@@ -7,22 +7,28 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from predictor.figures.accuracy_axis import ENDS, from_logit, logit, set_accuracy_axis
 from predictor.figures.label_placement import Box, place_labels
-from predictor.figures.naming import short_name
-from predictor.figures.style import family_style, new_figure, tidy
-from predictor.protocol.method_key import key_of
+from predictor.figures.style import family_style, new_figure, new_panels, short_name, tidy
+from predictor.protocol.method_key import MethodKey, key_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+TICKS = (0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 30, 50, 70, 80, 90, 95, 98, 99, 99.5, 99.8)
+ENDS = (0.05, 99.95)  # where a logit scale ends; what lies beyond is drawn there
+MIDDLE = (10, 90)  # accuracies inside are drawn to a linear scale
 LEVELS = (1, 5, 10, 20, 30, 40, 50, 60, 70, 80, 90, 95, 98)  # of the harmonic mean
 NAME_WIDTH = 30.0  # pixels of "H 90" at the 100 dpi of a figure before it is saved
+SHOTS_PANELS = {
+    "top1_few": "novel top-1 (%)", "top1_large": "base top-1 (%)", "harmonic_mean": "harmonic mean of both (%)",
+}  # fmt: skip
+DASHED = ("child", "imprint-base-rows", "oracle-linear")  # told from another method of the same colour
 Point = tuple[float, float]
+Records = Sequence[Mapping[str, Any]]  # rows of the all-way table
 
 
-def draw_methods(records: Sequence[Mapping[str, Any]], shots: str) -> Figure:
-    """records: rows of the all-way table; those of this number of shots are drawn.
+def draw_methods(records: Records, shots: str) -> Figure:
+    """Base against novel accuracy of all methods with this number of shots.
 
     Where accuracies are near 0 or 100, axes have a logit scale, on which those ends are as wide as the middle.
     """
@@ -124,3 +130,72 @@ def _bar_boxes(axes: Any, bars: Sequence[tuple[Point, Point]]) -> list[Box]:
         (x0, y0), (x1, y1) = axes.transData.transform(np.clip(np.array(ends), *ENDS)).tolist()
         found.append(Box(x0 - 1, y0 - 1, x1 + 1, y1 + 1))
     return found
+
+
+def draw_shots(records: Records) -> Figure:
+    """Accuracy against the number of examples. Methods that take no support are level."""
+    counts = sorted({int(row["shots"]) for row in records if row["shots"] != "all"})
+    lines: dict[MethodKey, list[Mapping[str, Any]]] = {}
+    for row in records:
+        lines.setdefault(key_of(row), []).append(row)
+    figure, panels = new_panels(12.6, 5.6, "examples of each novel category", *SHOTS_PANELS.values())
+    for panel, (key, label) in zip(panels, SHOTS_PANELS.items(), strict=True):
+        for method, rows in lines.items():
+            _plot(panel, method, rows, key)
+        set_accuracy_axis(panel, "y", [float(row[key]) for row in records], label)
+        panel.set_xticks(counts)
+    handles, names = panels[0].get_legend_handles_labels()
+    figure.legend(handles, names, loc="outside lower center", ncols=5, frameon=False, fontsize=9)
+    figure.suptitle("Accuracy against the number of examples, all-way (bars: 95% confidence)")
+    return figure
+
+
+def _plot(panel: Any, method: MethodKey, rows: Records, key: str) -> None:
+    colour, marker = family_style(method.key)
+    style = "--" if method.key in DASHED else {"100%": "-", "10%": "--"}.get(method.share, ":")
+    name = short_name(rows[0])
+    if rows[0]["shots"] == "all":
+        level = "--" if method.key in DASHED else ":"
+        panel.axhline(rows[0][key], color=colour, linestyle=level, linewidth=1, label=name)
+        return
+    ordered = sorted(rows, key=lambda row: int(row["shots"]))
+    values = np.array([float(row[key]) for row in ordered])
+    widths = np.array([row.get(f"{key}_ci95") or 0.0 for row in ordered])
+    drawn, low, high = (np.clip(one, *ENDS) for one in (values, values - widths, values + widths))
+    panel.errorbar(
+        [int(row["shots"]) for row in ordered], drawn, yerr=[drawn - low, high - drawn], color=colour, marker=marker,
+        mfc=colour if method.is_calibrated or not method.is_phi else "white", linestyle=style,
+        linewidth=2 if method.is_calibrated else 1.3, markersize=6, label=name, capsize=2, elinewidth=0.8,
+    )  # fmt: skip
+
+
+def set_accuracy_axis(axes: Any, which: str, values: Sequence[float], name: str) -> list[float]:
+    """Set scale, limits, ticks and label of the axis "x" or "y"; the values as they can be drawn on it."""
+    from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
+
+    axis = getattr(axes, f"{which}axis")
+    set_limits = getattr(axes, f"set_{which}lim")
+    if min(values) >= MIDDLE[0] and max(values) <= MIDDLE[1]:
+        spread = max(max(values) - min(values), 1.0)
+        set_limits(min(values) - 0.15 * spread, max(values) + 0.2 * spread)
+        axis.set_label_text(name)
+        return list(values)
+    drawn = np.clip(values, *ENDS)
+    getattr(axes, f"set_{which}scale")("function", functions=(logit, from_logit))
+    places = logit(drawn)
+    margin = 0.12 * max(float(np.ptp(places)), 0.5)
+    set_limits(*from_logit(np.array([places.min() - margin, places.max() + margin])).tolist())
+    axis.set_major_locator(FixedLocator(TICKS))
+    axis.set_minor_locator(NullLocator())
+    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axis.set_label_text(f"{name}, logit scale")
+    return [float(value) for value in drawn]
+
+
+def logit(percent: Any) -> Any:
+    share = np.clip(np.asarray(percent, float) / 100, 1e-5, 1 - 1e-5)
+    return np.log(share / (1 - share))
+
+
+def from_logit(value: Any) -> Any:
+    return 100 / (1 + np.exp(-np.asarray(value, float)))
