@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -13,9 +14,9 @@ import numpy as np
 from actstore.backbones.loading import Backbone
 from actstore.compute.device import parse_device
 from actstore.errors import InvalidInputError, UnreadableImageError
-from actstore.extraction.cluster_build import ClusterExtraction, recipe_of
+from actstore.extraction.cluster_build import extract_on_cluster, recipe_of
 from actstore.extraction.fact_columns import columns_of
-from actstore.extraction.forward import ExtractedBatch, LocalExtraction, Wanted, move_to
+from actstore.extraction.forward import ExtractedBatch, ExtractionOptions, Wanted, extract_here, move_to
 from actstore.extraction.target import is_finished, layer_split, open_or_create, origin_of
 from actstore.images.image_set import ImageSet, Loadable
 from actstore.storage.place import AnyPlace, parse_place
@@ -30,15 +31,11 @@ Extraction = Callable[[Wanted], Iterator[ExtractedBatch]]
 
 
 @dataclass(frozen=True)
-class BuildOptions:
-    device: str = "auto"
-    batch_size: int = 32
-    workers: int | None = 1  # processes that decode, or threads in each worker of a cluster; None: by the device
+class BuildOptions(ExtractionOptions):
     on_error: Literal["skip", "fail"] = "skip"
     restart: bool = False
     weights: str | None = None  # the file the backbone came from, so that a repair can load it again
     layout: Mapping[str, Any] = field(default_factory=dict)  # dtype, chunk_rows, codec, … of a new store
-    views: int = 1  # of each image, averaged: its centre, or 10: five crops and their mirror images
     random_weights: bool = False  # how the workers of a cluster are to load the backbone
 
 
@@ -67,10 +64,10 @@ def build(
 def _extraction(backbone: Backbone, options: BuildOptions, cluster: Cluster | None) -> Extraction:
     if cluster is not None:
         recipe = recipe_of(backbone, options.weights, options.random_weights)
-        return ClusterExtraction(cluster, recipe, options.device, options.batch_size, options.workers, options.views)
+        return partial(extract_on_cluster, cluster, recipe, options)
     device = parse_device(options.device)
     move_to(device, backbone)
-    return LocalExtraction(backbone, device, options.batch_size, options.workers, options.views)
+    return partial(extract_here, backbone, device, options)
 
 
 def _build_split(
@@ -94,14 +91,14 @@ def _build_split(
             writer = store.writer(
                 names[layer], source=origin[layer], restart=options.restart, dim=backbone.layers[layer]
             )
-            targets.append(_LayerTarget(layer, stack.enter_context(writer), images.items))
+            targets.append(_LayerTarget(layer, stack.enter_context(writer), images.items, store.classes))
         first = min(target.next_item for target in targets)
         wanted = Wanted(split, images.items, first, unfinished, store.spec.dtype, store.spec.chunk_rows)
         for batch in extract(wanted):
             if batch.failures and options.on_error == "fail":
                 raise InvalidInputError(f"{batch.failures[0][1]} (--on-error skip leaves such files out)")
             for target in targets:
-                target.append(batch, store.classes)
+                target.append(batch)
             if progress is not None:
                 progress(split, min(len(images.items), batch.end), len(images.items))
         for target in targets:
@@ -112,20 +109,14 @@ def _build_split(
 class _LayerTarget:
     """The writer of one layer, and which item it needs next."""
 
-    def __init__(self, layer: str, writer: SplitWriter, items: Sequence[Loadable]) -> None:
+    def __init__(self, layer: str, writer: SplitWriter, items: Sequence[Loadable], classes: Sequence[str]) -> None:
         self.layer, self.writer, self._items = layer, writer, items
-        self._label_of: dict[str, int] = {}
-        self.next_item = self._after(writer.last_id())
+        self._label_of = {name: label for label, name in enumerate(classes)}
+        self.next_item = 0
+        if (last := writer.last_id()) is not None:  # unreadable images have no row, so only ids lead back to items
+            self.next_item = next(position for position, item in enumerate(items) if item.id == last) + 1
 
-    def _after(self, last_id: str | None) -> int:
-        """Rows have no numbers of their own in the source, as unreadable images have none; ids lead back."""
-        if last_id is None:
-            return 0
-        return next(position for position, item in enumerate(self._items) if item.id == last_id) + 1
-
-    def append(self, batch: ExtractedBatch, classes: Sequence[str]) -> None:
-        if not self._label_of:
-            self._label_of = {name: label for label, name in enumerate(classes)}
+    def append(self, batch: ExtractedBatch) -> None:
         keep = [index for index, position in enumerate(batch.positions) if position >= self.next_item]
         if keep:
             items = [self._items[batch.positions[index]] for index in keep]

@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 import re
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
@@ -26,7 +26,14 @@ from actstore.backbones.loading import Backbone, load_backbone
 from actstore.compute.device import parse_device
 from actstore.compute.tensors import convert_into, first_non_finite_row
 from actstore.errors import ActstoreError, InvalidInputError
-from actstore.extraction.forward import ExtractedBatch, Wanted, count_decoders, move_to, pass_through
+from actstore.extraction.forward import (
+    ExtractedBatch,
+    ExtractionOptions,
+    Wanted,
+    count_decoders,
+    move_to,
+    pass_through,
+)
 from actstore.extraction.image_batches import decode_in_threads
 from actstore.images.image_set import ImageItem, Loadable
 from actstore.parallel.cluster import Cluster, worker_name
@@ -54,43 +61,26 @@ def recipe_of(backbone: Backbone, weights: str | None, random_weights: bool) -> 
 
 @dataclass(frozen=True)
 class ExtractionTask:
-    """Some consecutive items of a split, a whole number of batches; `first` is the position of the first."""
+    """wanted: some consecutive items of a split, a whole number of batches; `first` is the position of the first."""
 
     recipe: Recipe
-    items: Sequence[Loadable]
-    first: int
-    layers: Sequence[str]
-    dtype: str
-    device: str
-    batch_size: int
-    workers: int | None
-    views: int
+    options: ExtractionOptions
+    wanted: Wanted
     threads: int
 
 
-@dataclass(frozen=True)
-class ClusterExtraction:
+def extract_on_cluster(
+    cluster: Cluster, recipe: Recipe, options: ExtractionOptions, wanted: Wanted
+) -> Iterator[ExtractedBatch]:
     """Batches of a split from the workers of a cluster, in order."""
-
-    cluster: Cluster
-    recipe: Recipe
-    device: str
-    batch_size: int
-    workers: int | None
-    views: int
-
-    def __call__(self, wanted: Wanted) -> Iterator[ExtractedBatch]:
-        for batches in self.cluster.map(f"extract-{wanted.split}", run_extraction, self._tasks(wanted)):
-            yield from batches
-
-    def _tasks(self, wanted: Wanted) -> Iterator[ExtractionTask]:
-        threads = torch.get_num_threads()
-        for start, stop in task_ranges(wanted.first, len(wanted.items), self.batch_size, wanted.chunk_rows):
-            items = [_anywhere(item) for item in wanted.items[start:stop]]
-            yield ExtractionTask(
-                self.recipe, items, start, wanted.layers, wanted.dtype, self.device, self.batch_size, self.workers,
-                self.views, threads,
-            )  # fmt: skip
+    ranges = task_ranges(wanted.first, len(wanted.items), options.batch_size, wanted.chunk_rows)
+    parts = (
+        replace(wanted, items=[_anywhere(item) for item in wanted.items[start:stop]], first=start)
+        for start, stop in ranges
+    )
+    tasks = (ExtractionTask(recipe, options, part, torch.get_num_threads()) for part in parts)
+    for batches in cluster.map(f"extract-{wanted.split}", run_extraction, tasks):
+        yield from batches
 
 
 def task_ranges(first: int, count: int, batch_size: int, chunk_rows: int) -> list[tuple[int, int]]:
@@ -102,18 +92,18 @@ def task_ranges(first: int, count: int, batch_size: int, chunk_rows: int) -> lis
 def run_extraction(task: ExtractionTask) -> list[ExtractedBatch]:
     """In a worker: one batch after the other, rows in the store's type."""
     with _ONE_AT_A_TIME:
-        device = _device_of_worker(task.device)
+        device = _device_of_worker(task.options.device)
         backbone = _load(task.recipe, device)
         torch.set_num_threads(task.threads)
-        decoders = count_decoders(task.workers, device)
-        decoded = decode_in_threads(task.items, backbone.transform, task.batch_size, decoders, task.views)
-        return [_travelling(batch, task) for batch in pass_through(backbone, device, decoded)]
+        decoders, options = count_decoders(task.options.workers, device), task.options
+        decoded = decode_in_threads(task.wanted.items, backbone.transform, options.batch_size, decoders, options.views)
+        return [_travelling(batch, task.wanted) for batch in pass_through(backbone, device, decoded)]
 
 
-def _travelling(batch: ExtractedBatch, task: ExtractionTask) -> ExtractedBatch:
-    rows = {layer: _converted(batch.rows[layer], task.dtype) for layer in task.layers}
-    positions = [task.first + position for position in batch.positions]
-    failures = [(task.first + position, reason) for position, reason in batch.failures]
+def _travelling(batch: ExtractedBatch, wanted: Wanted) -> ExtractedBatch:
+    rows = {layer: _converted(batch.rows[layer], wanted.dtype) for layer in wanted.layers}
+    positions = [wanted.first + position for position in batch.positions]
+    failures = [(wanted.first + position, reason) for position, reason in batch.failures]
     return ExtractedBatch(rows, positions, failures, batch.facts)
 
 

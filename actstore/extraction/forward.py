@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -14,6 +14,14 @@ from actstore.backbones.loading import Backbone
 from actstore.extraction.image_batches import Failures, ImageBatch, decode_batches
 from actstore.images.decode import ImageFacts
 from actstore.images.image_set import Loadable
+
+
+@dataclass(frozen=True)
+class ExtractionOptions:
+    device: str = "auto"
+    batch_size: int = 32
+    workers: int | None = 1  # processes that decode, or threads in each worker of a cluster; None: by the device
+    views: int = field(default=1, kw_only=True)  # of each image, averaged: its centre, or 10: see `Transform.views`
 
 
 @dataclass(frozen=True)
@@ -43,22 +51,15 @@ class ExtractedBatch:
         return max([*self.positions, *(position for position, _ in self.failures)]) + 1
 
 
-@dataclass(frozen=True)
-class LocalExtraction:
+def extract_here(
+    backbone: Backbone, device: torch.device, options: ExtractionOptions, wanted: Wanted
+) -> Iterator[ExtractedBatch]:
     """Batches of a split from this machine, in order: decoded in loader processes, run on one device."""
-
-    backbone: Backbone
-    device: torch.device
-    batch_size: int
-    workers: int | None
-    views: int
-
-    def __call__(self, wanted: Wanted) -> Iterator[ExtractedBatch]:
-        decoders, pin = count_decoders(self.workers, self.device), self.device.type == "cuda"
-        decoded = decode_batches(
-            wanted.items, self.backbone.transform, self.batch_size, wanted.first, decoders, pin, self.views
-        )
-        return pass_through(self.backbone, self.device, decoded)
+    decoders, pin = count_decoders(options.workers, device), device.type == "cuda"
+    decoded = decode_batches(
+        wanted.items, backbone.transform, options.batch_size, wanted.first, decoders, pin, options.views
+    )
+    return pass_through(backbone, device, decoded)
 
 
 def pass_through(backbone: Backbone, device: torch.device, decoded: Iterable[ImageBatch]) -> Iterator[ExtractedBatch]:

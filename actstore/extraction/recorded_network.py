@@ -11,20 +11,19 @@ from torch import Tensor
 
 from actstore.backbones.loading import Backbone, load_backbone
 from actstore.backbones.transform import Transform
+from actstore.compute.device import parse_device
 from actstore.errors import InvalidInputError
-from actstore.extraction.forward import forward
+from actstore.extraction.forward import forward, move_to
 from actstore.extraction.image_batches import decode_batches
-from actstore.images.image_set import Loadable
+from actstore.images.image_set import ImageItem, Loadable
+from actstore.images.split_images import image_sources
 from actstore.split import Split
 
 
 def network_of(split: Split) -> dict[str, Any]:
     """What a store knows about the network of a split; empty where rows were imported."""
-    origins = [one.get("from", one) for one in split.committed.sources]  # of rows that were chosen from a store
-    source = next((one for one in reversed(origins) if one.get("kind") == "images"), None)
-    if source is None:
-        return {}
-    return recorded_network(source)
+    sources = image_sources(split)
+    return recorded_network(sources[-1]) if sources else {}
 
 
 def recorded_network(source: Mapping[str, Any]) -> dict[str, Any]:
@@ -36,12 +35,12 @@ def recorded_network(source: Mapping[str, Any]) -> dict[str, Any]:
 
 def record_of(backbone: Backbone, weights: Path | None = None) -> dict[str, Any]:
     """The same of a network at hand, as `load_backbone(…, weights)` gave it."""
-    found = {
+    source = {
         "backbone": backbone.name, "weights": None if weights is None else str(weights.absolute()),
         "weights_sha256": backbone.weights_sha256, "layer": next(iter(backbone.layers)),
         "transform": backbone.transform.to_json(), "pretrained": backbone.pretrained,
     }  # fmt: skip
-    return recorded_network(found)
+    return recorded_network(source)
 
 
 def load_recorded(record: Mapping[str, Any], weights: Path | None = None) -> Backbone:
@@ -77,7 +76,7 @@ def activations_of(
 
     views: of each image, averaged; as many as the store has. on_batch: is told how many images each batch had.
     """
-    backbone.module.to(device).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    move_to(device, backbone)
     layer, dim = next(iter(backbone.layers.items()))
     rows, positions, failures = [torch.empty(0, dim)], [], []
     for batch in decode_batches(items, backbone.transform, batch_size, views=views):
@@ -87,3 +86,21 @@ def activations_of(
         if on_batch is not None:
             on_batch(len(batch.positions) + len(batch.failures))
     return torch.cat(rows), positions, failures
+
+
+def embed_images(split: Split, images: Sequence[Path], weights: Path | None = None, device: str = "cpu") -> Tensor:
+    """(n, dim) float32 activations of image files.
+
+    weights: the file the backbone was loaded from, where the store does not say or it has moved; another is refused.
+    """
+    record = network_of(split)
+    if not record:
+        raise InvalidInputError(
+            f"split {split.name!r} of {split.store_path} was not built from images, so it is not known which backbone "
+            "made its rows; search by row or by vector"
+        )
+    items = [ImageItem(path.name, None, str(path.parent)) for path in images]
+    rows, _, failures = activations_of(load_recorded(record, weights), items, parse_device(device), record["views"])
+    if failures:
+        raise InvalidInputError(failures[0][1])
+    return rows

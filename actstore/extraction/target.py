@@ -41,10 +41,10 @@ def open_or_create(
             )
         store.add_classes(classes)
         return store
-    dim, chosen = backbone.layers[layers[0]], dict(layout)
+    dim, options = backbone.layers[layers[0]], dict(layout)
     longest = max(len(images.items) for images in sets.values())
-    if not chosen.get("chunk_rows"):
-        chosen["chunk_rows"] = default_chunk_rows(dim, chosen.get("dtype", "f2"), longest)
+    if not options.get("chunk_rows"):
+        options["chunk_rows"] = default_chunk_rows(dim, options.get("dtype", "f2"), longest)
     trained = None if backbone.trained_classes is None else list(backbone.trained_classes)
     provenance = {
         "source": source,
@@ -55,7 +55,7 @@ def open_or_create(
         "trained_classes": trained,
         **_unusual(backbone, views),
     }
-    return create(path, classes=classes, dim=dim, provenance=provenance, **chosen)
+    return create(path, classes=classes, dim=dim, provenance=provenance, **options)
 
 
 def layer_split(split: str, layer: str, layers: Sequence[str]) -> str:

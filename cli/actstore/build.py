@@ -92,7 +92,9 @@ def build(
     if trained_on is not None and chosen.trained_classes is not None:
         raise click.UsageError(f"{backbone} says itself which classes it was trained on; leave --trained-on out")
     path = None if weights is None else str(weights.resolve())
-    options = BuildOptions(device, batch_size, workers, on_error, restart, path, layout, int(views), random_weights)
+    options = BuildOptions(
+        device, batch_size, workers, on_error, restart, path, layout, random_weights, views=int(views)
+    )
     target = store or default_store(images)
     begin, bars = time.perf_counter(), SplitBars("build", "images")
     with chosen_cluster(scheduler, local_cluster) as cluster:

@@ -97,7 +97,7 @@ def _queries(
 ) -> tuple[list[str], Any]:
     """What each query is called, and the vectors (n, dim)."""
     if images:
-        from actstore.extraction.image_queries import embed_images
+        from actstore.extraction.recorded_network import embed_images
 
         return [str(path) for path in images], embed_images(split, images, weights, device)
     if row is not None:
