@@ -21,7 +21,7 @@ from actstore.errors import ClusterError, InvalidInputError
 from actstore.extraction.build import BuildOptions, build
 from actstore.images.opening import open_images
 from actstore.parallel.cluster import Cluster, connect
-from actstore.statistics import spans
+from actstore.statistics import moments
 from actstore.statistics.class_statistics import class_statistics
 from actstore.upkeep.verify import verify_store
 from tests.store_files import files
@@ -164,8 +164,8 @@ def test_a_killed_client_is_resumed_here_to_the_same_bytes(
 def test_means_are_the_same_here_there_and_with_a_killed_worker(
     cluster: Cluster, make_store: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(spans, "_LEAST_BYTES", 1)
-    monkeypatch.setattr(spans, "_RATIO", 0.1)
+    monkeypatch.setattr(moments, "_LEAST_BYTES", 1)
+    monkeypatch.setattr(moments, "_RATIO", 0.1)
     done: list[int] = []
 
     def kill_once(rows: int) -> None:
