@@ -4,21 +4,25 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from predictor.protocol.evaluation import Row
+import numpy as np
+
+from predictor.protocol.evaluation import Row, half_width
+from predictor.protocol.method_key import CALIBRATED
 from predictor.protocol.paper import all_way_figures
-from predictor.report import paired
 
 PERCENT = ("top1_large", "top5_large", "top1_few", "top5_few")
 FURTHER = ("harmonic_mean", "joint", "delta", "ausuc", "auroc")
+OURS = "phi2"
+PAIRED = ("top1_large", "top1_few", "harmonic_mean", "ausuc")  # of which the difference from phi2 is told
 
 
 def records(rows: Sequence[Row], warning: str | None = None) -> list[dict[str, Any]]:
     """One object per row: the columns of the paper's table, our further metrics, intervals and the paper's figures."""
-    found = []
-    references = {shots: paired.reference_of(rows, shots) for shots in {row.shots for row in rows}}
+    listed = []
+    references = {shots: reference_of(rows, shots) for shots in {row.shots for row in rows}}
     for row in rows:
         paper = all_way_figures(row.paper_name, row.paper_share or row.share, row.shots) or {}
         record: dict[str, Any] = {
@@ -32,13 +36,13 @@ def records(rows: Sequence[Row], warning: str | None = None) -> list[dict[str, A
             "key": row.key,
             "variant": row.variant,
             "fitted_on": row.fitted_on,
-            **paired.differences(row, references[row.shots]),
+            **differences(row, references[row.shots]),
             **{f"paper_{name}": paper.get(name) for name in PERCENT},
         }
         if warning:
             record["warning"] = warning
-        found.append(record)
-    return found
+        listed.append(record)
+    return listed
 
 
 def to_markdown(rows: Sequence[Row], warning: str | None = None) -> str:
@@ -46,8 +50,8 @@ def to_markdown(rows: Sequence[Row], warning: str | None = None) -> str:
 
     Where constants were fitted, a letter says on what. Below, differences on the same draws.
     """
-    found = records(rows)
-    fitted = list(dict.fromkeys(record["fitted_on"] for record in found if record["fitted_on"]))
+    listed = records(rows)
+    fitted = list(dict.fromkeys(record["fitted_on"] for record in listed if record["fitted_on"]))
     letters = {text: chr(ord("a") + place % 26) for place, text in enumerate(fitted)}
     lines = [
         "| method | D_large | shots | base top-1 / top-5 | novel top-1 / top-5 | harmonic mean | joint | delta | AUSUC "
@@ -60,26 +64,75 @@ def to_markdown(rows: Sequence[Row], warning: str | None = None) -> str:
         + "".join(f"| {_figure(record[name])} " for name in FURTHER)
         + f"| {_paper(record, 'large')} | {_paper(record, 'few')} |"
         + (f" {letters.get(record['fitted_on'], '')} |" if fitted else "")
-        for record in found
+        for record in listed
     ]
     notes = [f"constant {letter}: fitted on {text}" for text, letter in letters.items()]
     notes += [warning] if warning else []
-    return "\n".join([*lines, *paired.to_markdown(found), *(["", *notes] if notes else [])])
+    return "\n".join([*lines, *_differences_markdown(listed), *(["", *notes] if notes else [])])
 
 
 def to_csv(rows: Sequence[Row], warning: str | None = None) -> str:
-    found = records(rows, warning)
+    listed = records(rows, warning)
     text = io.StringIO()
-    writer = csv.DictWriter(text, list(found[0]) if found else [], lineterminator="\n")
+    writer = csv.DictWriter(text, list(listed[0]) if listed else [], lineterminator="\n")
     writer.writeheader()
-    writer.writerows(found)
+    writer.writerows(listed)
     return text.getvalue()
 
 
+def reference_of(rows: Sequence[Row], shots: str) -> Row | None:
+    """phi2 with its constant, where it is in the table, else as it is."""
+    ours = [row for row in rows if row.key == OURS and row.shots == shots and row.variant in (CALIBRATED, "")]
+    return next((row for row in ours if row.variant == CALIBRATED), ours[0] if ours else None)
+
+
+def differences(row: Row, reference: Row | None) -> dict[str, Any]:
+    """How far a method is from phi2 on the very same draws. A draw of easy examples is easy for all methods: the
+    difference varies less than either does.
+
+    Columns of a record: `against` whom, and of PAIRED the mean difference with half of its 95% interval (percent).
+    None where there is nothing to pair: the reference itself, a single draw, another number of draws.
+    """
+    columns: dict[str, Any] = {"against": None}
+    columns |= {f"{name}_difference{end}": None for name in PAIRED for end in ("", "_ci95")}
+    if reference is None or row is reference or row.draws != reference.draws or row.draws < 2 or not row.values:
+        return columns
+    columns["against"] = reference.method
+    for name in PAIRED:
+        gaps = np.subtract(row.values[name], reference.values[name])
+        columns[f"{name}_difference"] = round(float(gaps.mean()), 2)
+        columns[f"{name}_difference_ci95"] = round(half_width(gaps.tolist()), 2)
+    return columns
+
+
+def _differences_markdown(records: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Lines of a table of the differences; none where nothing is paired."""
+    paired = [record for record in records if record["against"] is not None]
+    if not paired:
+        return []
+    lines = [
+        "",
+        f"Less {paired[0]['against']}, on the same draws (± 95% of the difference, in points):",
+        "",
+        "| method | D_large | shots | base top-1 | novel top-1 | harmonic mean | AUSUC |",
+        "|---|--:|--:|--:|--:|--:|--:|",
+    ]
+    for record in paired:
+        cells = [
+            f"{record[f'{name}_difference']:+.2f} ± {record[f'{name}_difference_ci95']:.2f}" for name in PAIRED
+        ]  # fmt: skip
+        lines.append(f"| {record['method']} | {record['d_large']} | {record['shots']} | {' | '.join(cells)} |")
+    return lines
+
+
+def with_interval(record: Mapping[str, Any], key: str) -> str:
+    """A figure, with half of its 95% interval where it has one."""
+    width = record.get(f"{key}_ci95")
+    return f"{record[key]:.2f}" + ("" if width is None else f" ± {width:.2f}")
+
+
 def _pair(record: dict[str, Any], part: str) -> str:
-    width = record[f"top1_{part}_ci95"]
-    interval = "" if width is None else f" ± {width:.2f}"
-    return f"{record[f'top1_{part}']:.2f}{interval} / {record[f'top5_{part}']:.2f}"
+    return f"{with_interval(record, f'top1_{part}')} / {record[f'top5_{part}']:.2f}"
 
 
 def _paper(record: dict[str, Any], part: str) -> str:

@@ -23,8 +23,7 @@ from predictor.protocol.evaluation import class_means
 from predictor.protocol.head import head_for, read_head
 from predictor.protocol.method_key import CALIBRATED, LABELS
 from predictor.report.run_folder import CLASS_MAP, read_records
-from predictor.report.sheet_figure import draw_sheet
-from predictor.report.support_sheet import make_sheet
+from predictor.report.support_sheet import draw_sheet, make_sheet
 from predictor.training.run_files import read_log
 from predictor.training.trained_phi import TrainedPhi, load_phi
 
@@ -86,7 +85,7 @@ class Drawn:
 def draw_all(inputs: Inputs, out: Path, progress: Callable[[str], None] | None = None) -> list[Drawn]:
     """Every figure as PNG and SVG in the folder `out`. progress: told the name of each before it is drawn."""
     found = []
-    for name, draw in FIGURES.items():
+    for name, (_, draw) in FIGURES.items():
         if progress is not None:
             progress(name)
         try:
@@ -166,21 +165,13 @@ def _sheet(inputs: Inputs, out: Path) -> Figure:
     return draw_sheet(make_sheet(trained, train, inputs.test, calibrations), how)
 
 
-FIGURES: Mapping[str, Callable[[Inputs, Path], Figure]] = {
-    "methods": _methods,
-    "shots": _shots,
-    "support": _sheet,
-    "class-maps": _class_maps,
-    "channels": _channels,
-    "training": _training,
-    "inference": _inference,
-}
-TITLES = {
-    "methods": "Base against novel accuracy of all methods",
-    "shots": "Accuracy against the number of examples",
-    "support": "Examples, what their parameters resemble, and what test images are taken for",
-    "class-maps": "Means and parameters of all categories (the paper's Figure 2)",
-    "channels": "What phi makes of the channels (the paper's Figure 5)",
-    "training": "Training of phi",
-    "inference": "Inference",
+# name -> title, and how it is drawn
+FIGURES: Mapping[str, tuple[str, Callable[[Inputs, Path], Figure]]] = {
+    "methods": ("Base against novel accuracy of all methods", _methods),
+    "shots": ("Accuracy against the number of examples", _shots),
+    "support": ("Examples, what their parameters resemble, and what test images are taken for", _sheet),
+    "class-maps": ("Means and parameters of all categories (the paper's Figure 2)", _class_maps),
+    "channels": ("What phi makes of the channels (the paper's Figure 5)", _channels),
+    "training": ("Training of phi", _training),
+    "inference": ("Inference", _inference),
 }

@@ -8,9 +8,10 @@ from math import hypot
 from typing import Any, Literal
 
 from predictor.protocol.method_key import CALIBRATED, MethodKey, key_of
+from predictor.report.all_way_table import OURS, with_interval
 
 Standing = Literal["ahead", "behind", "level"]
-OURS = "phi2"
+PLACES: dict[Standing, str] = {"ahead": "ahead of", "behind": "behind", "level": "level (within noise) with"}
 CHANCE = 0.5  # percent: five guesses among a thousand categories
 Record = Mapping[str, Any]
 
@@ -28,46 +29,38 @@ class Finding:
 def describe_novel(records: Sequence[Record], shots: str = "1") -> list[Finding]:
     """phi2 beside every other method without a calibrated constant, by top-1 on novel categories."""
     rows = [row for row in records if row["shots"] == shots and not key_of(row).is_calibrated]
-    ours = next((row for row in rows if _is_ours(row, "")), None)
-    if ours is None:
-        return []
-    found = []
-    for row in rows:
-        if row is ours:
-            continue
-        standing = compare(ours, row, "top1_few")
-        text = f"{_place(standing)} {name_of(row)}: {_figure(ours, 'top1_few')} against {_figure(row, 'top1_few')}"
-        as_paper = None
-        if untaught(row):
-            note = "its novel top-5 is below chance, so it was not trained long enough for its figure to count"
-            found.append(Finding(key_of(row), f"{text}; {note}", standing, None))
-            continue
-        theirs, paper = ours.get("paper_top1_few"), row.get("paper_top1_few")
-        if theirs is not None and paper is not None:
-            text += f" (paper: {theirs:.2f} against {paper:.2f})"
-            as_paper = None if standing == "level" else (standing == "ahead") == (theirs > paper)
-        if standing == "behind" and "top1_large" in row:
-            text += f"; on base categories {_figure(ours, 'top1_large')} against {_figure(row, 'top1_large')}"
-        found.append(Finding(key_of(row), text, standing, as_paper))
-    return found
+    ours = _ours(rows, "")
+    return [] if ours is None else [_describe(ours, row) for row in rows if row is not ours]
+
+
+def _describe(ours: Record, row: Record) -> Finding:
+    standing, as_paper = compare(ours, row, "top1_few"), None
+    text = f"{PLACES[standing]} {name_of(row)}: {_against(ours, row, 'top1_few')}"
+    if untaught(row):
+        note = "its novel top-5 is below chance, so it was not trained long enough for its figure to count"
+        return Finding(key_of(row), f"{text}; {note}", standing, None)
+    theirs, paper = ours.get("paper_top1_few"), row.get("paper_top1_few")
+    if theirs is not None and paper is not None:
+        text += f" (paper: {theirs:.2f} against {paper:.2f})"
+        as_paper = None if standing == "level" else (standing == "ahead") == (theirs > paper)
+    if standing == "behind" and "top1_large" in row:
+        text += f"; on base categories {_against(ours, row, 'top1_large')}"
+    return Finding(key_of(row), text, standing, as_paper)
 
 
 def describe_harmonic(records: Sequence[Record], shots: str = "1") -> str | None:
     """Where the calibrated phi2 stands by harmonic mean among methods that were shown these few examples."""
     rows = [row for row in records if row["shots"] == shots]
-    ours = next((row for row in rows if _is_ours(row, CALIBRATED)), None)
-    if ours is None:
-        return None
+    ours = _ours(rows, CALIBRATED)
     others = [row for row in rows if row is not ours]
-    best = max(others, key=lambda row: float(row["harmonic_mean"]), default=None)
-    if best is None:
+    if ours is None or not others:
         return None
+    best = max(others, key=lambda row: float(row["harmonic_mean"]))
     standing = compare(ours, best, "harmonic_mean")
     place = {"ahead": "the best", "level": "within noise of the best other", "behind": "behind the best"}[standing]
-    return (
-        f"The harmonic mean of base and novel top-1 of phi2, calibrated, is {_figure(ours, 'harmonic_mean')}: {place}"
-        f" ({name_of(best)}: {_figure(best, 'harmonic_mean')})."
-    )
+    mine, theirs = (with_interval(row, "harmonic_mean") for row in (ours, best))
+    what = "The harmonic mean of base and novel top-1 of phi2, calibrated, is"
+    return f"{what} {mine}: {place} ({name_of(best)}: {theirs})."
 
 
 def compare(ours: Record, other: Record, key: str) -> Standing:
@@ -92,15 +85,10 @@ def name_of(row: Record) -> str:
     return f"{row['method']}{share}"
 
 
-def _is_ours(row: Record, variant: str) -> bool:
-    method = key_of(row)
-    return method.key == OURS and method.variant == variant
+def _ours(rows: Sequence[Record], variant: str) -> Record | None:
+    keys = [(key_of(row), row) for row in rows]
+    return next((row for method, row in keys if (method.key, method.variant) == (OURS, variant)), None)
 
 
-def _place(standing: Standing) -> str:
-    return {"ahead": "ahead of", "behind": "behind", "level": "level (within noise) with"}[standing]
-
-
-def _figure(row: Record, key: str) -> str:
-    width = row.get(f"{key}_ci95")
-    return f"{row[key]:.2f}" + (f" ± {width:.2f}" if width is not None else "")
+def _against(ours: Record, row: Record, key: str) -> str:
+    return f"{with_interval(ours, key)} against {with_interval(row, key)}"

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from html import escape
 from pathlib import Path
 from typing import Any
 
-from actstore.images.html_page import data_address
+import numpy as np
 
+from actstore.images.html_page import data_address
+from predictor.figures.class_map import ClassMap
+from predictor.figures.style import COLOURS, readable
+
+MAP_SIDE, MAP_MARGIN = 1000, 30  # units of the class map
 Cell = Any  # str, number, None, or (what is shown, what is sorted by)
 
 
@@ -64,6 +70,46 @@ def listing(items: Sequence[str]) -> str:
 
 def code(text: str) -> str:
     return f"<pre><code>{escape(text)}</code></pre>"
+
+
+def class_map_view(shown: ClassMap) -> str:
+    """The class map as SVG, which report.js lets a reader move and enlarge: every category a point at its mean's place;
+    names come up on hover, and beside the points when enlarged."""
+    places = np.asarray(shown.means)
+    low, high = places.min(0), places.max(0)
+    scale = (MAP_SIDE - 2 * MAP_MARGIN) / max(float((high - low).max()), 1e-9)
+    at = (places - (low + high) / 2) * scale + MAP_SIDE / 2
+    group_of = {member: number for number, group in enumerate(shown.groups) for member in group}
+    points = []
+    order = sorted(range(len(at)), key=lambda place: (place in group_of, place))  # groups lie on top
+    for place in order:
+        x, y = at[place].tolist()
+        kind = "novel" if place >= shown.n_base else "base"
+        colour = f' style="fill:{COLOURS[group_of[place]]}"' if place in group_of else ""
+        points.append(
+            f'<g class="{kind}" data-place="{place}" transform="translate({x:.1f} {MAP_SIDE - y:.1f})">'
+            f'<circle r="4"{colour}></circle><text x="6" y="4">{escape(readable(shown.names[place]))}</text></g>'
+        )
+    data = json.dumps(
+        {"names": [_full(name) for name in shown.names], "base": shown.n_base, "nearest": shown.nearest},
+        ensure_ascii=False,
+    ).replace("<", "\\u003c")  # so that no name can end the script element
+    return (
+        '<div class="map" id="class-map">'
+        '<div class="tools"><button type="button" data-zoom="in" aria-label="enlarge">+</button>'
+        '<button type="button" data-zoom="out" aria-label="reduce">−</button>'
+        '<button type="button" data-zoom="all">all</button>'
+        '<input type="search" placeholder="find a category" aria-label="find a category"></div>'
+        f'<svg viewBox="0 0 {MAP_SIDE} {MAP_SIDE}" role="img" aria-label="map of the categories"><g class="world">'
+        + "".join(points)
+        + '</g></svg><p class="told" aria-live="polite">Move over a point, or tap it.</p></div>'
+        f'<script type="application/json" id="class-map-data">{data}</script>'
+    )
+
+
+def _full(name: str) -> str:
+    shown = readable(name)
+    return name if shown == name else f"{shown} ({name})"
 
 
 def _cell(cell: Cell) -> str:

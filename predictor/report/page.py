@@ -12,10 +12,9 @@ import actstore
 from actstore.images.html_page import html_page
 from actstore.storage.atomic_file import write_atomic
 from predictor.figures.class_map import ClassMap
-from predictor.report.class_map_view import class_map_view
-from predictor.report.drawing import TITLES
+from predictor.report.drawing import FIGURES
 from predictor.report.findings import Finding, describe_harmonic, describe_novel
-from predictor.report.html import code, facts, listing, paragraph, picture, section, table
+from predictor.report.html import class_map_view, code, facts, listing, paragraph, picture, section, table
 from predictor.report.provenance import (
     category_facts,
     machine_facts,
@@ -96,13 +95,10 @@ def _findings(records: Sequence[Record]) -> list[str]:
     if not counts:
         return []
     shots = min(counts, key=int)
-    findings = describe_novel(records, shots)
-    harmonic = describe_harmonic(records, shots)
+    findings, harmonic = describe_novel(records, shots), describe_harmonic(records, shots)
     other = [finding for finding in findings if finding.as_paper is False]
-    content = [paragraph(f"On novel categories with {shots} example{'s' * (shots != '1')} each, phi2 (no constant) is")]
-    content.append(_finding_list(findings))
-    if harmonic:
-        content.append(paragraph(harmonic))
+    intro = f"On novel categories with {shots} example{'s' * (shots != '1')} each, phi2 (no constant) is"
+    content = [paragraph(intro), _finding_list(findings), paragraph(harmonic) if harmonic else ""]
     if other:
         content.append(paragraph("Here the order is not the paper's:", "plain"))
         content.append(listing([f"phi2 is {finding.text}" for finding in other]))
@@ -151,7 +147,9 @@ def _inference(run: RunFolder) -> list[str]:
 
 
 def _figures(run: RunFolder) -> list[str]:
-    return [picture(path, title) for name, title in TITLES.items() if (path := run.figures / f"{name}.png").is_file()]
+    return [
+        picture(path, title) for name, (title, _) in FIGURES.items() if (path := run.figures / f"{name}.png").is_file()
+    ]
 
 
 def _map(run: RunFolder) -> list[str]:

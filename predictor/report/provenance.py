@@ -56,13 +56,13 @@ def machine_facts() -> str:
 
 def training_table(trained: Sequence[TrainedPhi], seconds: Sequence[float]) -> str:
     """How every phi was trained, and the constant that calibration found."""
-    if not trained:
-        return ""
     rows = []
     for one, took in zip(trained, seconds, strict=True):
         config = one.identity["config"]
         fits = load_calibrations(one.path.parent)
-        biases = "; ".join(f"{_shots(fit.shots)} {fit.novel_bias:+.2f} ({fit.aggregate})" for fit in fits)
+        biases = "; ".join(
+            f"{fit.shots} shot{'s' * (fit.shots > 1)} {fit.novel_bias:+.2f} ({fit.aggregate})" for fit in fits
+        )
         rows.append([
             one.path.parent.name, config["epochs"] * config["batches"], (f"{config['learning_rate']:g}",
             config["learning_rate"]), config["p_mean"], config["seed"], (f"{took:.0f} s", took), biases,
@@ -70,10 +70,6 @@ def training_table(trained: Sequence[TrainedPhi], seconds: Sequence[float]) -> s
     header = ["training", "steps", "learning rate", "p_mean", "seed", "time", "constant on the novel scores"]
     full = PRESETS["paper"].steps
     return table("trainings", header, rows) + paragraph(f"The paper trains phi for {full:,} steps.", "hint")
-
-
-def _shots(count: int) -> str:
-    return f"{count} shot{'s' * (count > 1)}"
 
 
 def training_command(one: TrainedPhi) -> str:

@@ -11,6 +11,7 @@ from predictor.protocol.evaluation import half_width
 from predictor.protocol.method_key import key_of
 from predictor.protocol.paper import read_table
 from predictor.protocol.sessions import ACCURACY, BASE, HARMONIC, MEASURES, NOVEL, SessionResult, mean_over_draws
+from predictor.report.all_way_table import with_interval
 
 Row = dict[str, Any]
 USUAL = (60, 5, 5, 9)  # base categories, new ones of a session, examples of each, sessions with the base's
@@ -59,7 +60,8 @@ def to_markdown(rows: Sequence[Row], warning: str | None = None) -> str:
     ]
     for row in ours:
         for name, words in ((ACCURACY, "accuracy"), (BASE, "base"), (NOVEL, "novel"), (HARMONIC, "harmonic mean")):
-            ends = [_with_interval(row, f"{what}_{name}") for what in ("average", "last")]
+            keys = (f"average_{name}", f"last_{name}")
+            ends = [with_interval(row, key) if key in row else "" for key in keys]
             lines.append(_line([_named(row) if name == ACCURACY else "", words, *map(_cell, row[name]), *ends]))
     lines += [
         _line([row["method"], f"accuracy, {row['backbone']}", _cell(row.get("first_accuracy")),
@@ -104,10 +106,3 @@ def _line(cells: Sequence[str]) -> str:
 
 def _cell(value: float | None) -> str:
     return "" if value is None else f"{value:.2f}"
-
-
-def _with_interval(row: Mapping[str, Any], key: str) -> str:
-    if key not in row:
-        return ""
-    width = row[f"{key}_ci95"]
-    return f"{row[key]:.2f}" + ("" if width is None else f" ± {width:.2f}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,12 +14,17 @@ from actstore.split import Split
 from actstore.streams.sampling import draw_support
 from predictor.classifier.classifier import Classifier
 from predictor.figures.class_map import unit_rows
+from predictor.figures.style import GREEN, GREY, ORANGE, new_figure, readable
 from predictor.phi.calibration import Calibration, choose_for
 from predictor.protocol.evaluation import class_means, take_float
 from predictor.training.trained_phi import TrainedPhi
 
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
 ROWS, NEIGHBOURS, TOP = 6, 3, 3
 SIDE = 96  # pixels of an image in the sheet
+LONGEST = 18  # characters of a name
 Picture = NDArray[np.uint8]  # (height, width, 3)
 
 
@@ -33,9 +39,7 @@ class SheetRow:
     top: list[tuple[str, float]]
 
 
-def make_sheet(
-    trained: TrainedPhi, train: Split, test: Split, calibrations: Sequence[Calibration], rows: int = ROWS
-) -> list[SheetRow]:
+def make_sheet(trained: TrainedPhi, train: Split, test: Split, calibrations: Sequence[Calibration]) -> list[SheetRow]:
     """1 shot of every novel category (draw 0 of seed 0), of which some are shown, evenly spaced over their list and
     not chosen by how they look; the first test image of each is classified among all categories."""
     base, novel = trained.categories.base, trained.categories.novel
@@ -49,25 +53,71 @@ def make_sheet(
         learner.calibrate(fit.novel_bias, fit.aggregate)
     directions = unit_rows(learner.rows.weight.numpy())
     pictures = {part.name: SplitImages(part) for part in (train, test)}
-    found = []
-    for place in np.unique(np.linspace(0, len(novel) - 1, min(rows, len(novel))).round().astype(int)).tolist():
-        name = novel[place]
+    sheet = []
+    for place in np.unique(np.linspace(0, len(novel) - 1, min(ROWS, len(novel))).round().astype(int)).tolist():
         similar = directions[: len(base)] @ directions[len(base) + place]
         nearest = np.argsort(-similar, kind="stable")[:NEIGHBOURS].tolist()
-        row = int(test.class_index.rows(test.class_index.position(name))[0])
-        shown = [(_picture(pictures[train.name], int(index.rows(index.position(base[one]))[0])), base[one],
-                  float(similar[one])) for one in nearest]  # fmt: skip
-        found.append(
-            SheetRow(
-                name,
-                _picture(pictures[train.name], int(support[place])),
-                shown,
-                _picture(pictures[test.name], row),
-                learner.predict(take_float(test, np.array([row])), TOP)[0],
-            )
-        )
-    return found
+        first_rows = [int(index.rows(index.position(base[one]))[0]) for one in nearest]
+        neighbours = [(_picture(pictures[train.name], row), base[one], float(similar[one]))
+                      for one, row in zip(nearest, first_rows, strict=True)]  # fmt: skip
+        query = test.class_index.rows(test.class_index.position(novel[place]))[:1]
+        top = learner.predict(take_float(test, query), TOP)[0]
+        example = _picture(pictures[train.name], int(support[place]))
+        sheet.append(SheetRow(novel[place], example, neighbours, _picture(pictures[test.name], int(query[0])), top))
+    return sheet
 
 
 def _picture(images: SplitImages, row: int) -> Picture:
     return np.asarray(images.thumbnail(row, SIDE), np.uint8)
+
+
+def draw_sheet(rows: Sequence[SheetRow], how: str) -> Figure:
+    """how: what classifies, such as "phi2, calibrated"."""
+    beside = max(len(row.neighbours) for row in rows)
+    figure = new_figure(1.5 * (beside + 2) + 3.4, 1.55 * len(rows) + 0.9)
+    grid = figure.subplots(
+        len(rows), beside + 3, squeeze=False, gridspec_kw={"width_ratios": [1] * (beside + 2) + [2.4]}
+    )
+    for line, row in zip(grid, rows, strict=True):
+        _show(line[0], row.support, _short(row.name), "black")
+        for axes, (picture, name, cosine) in zip(line[1:], row.neighbours, strict=False):
+            _show(axes, picture, f"{_short(name)}  {cosine:.2f}", "#555555")
+        _show(line[beside + 1], row.query, _short(row.name), "black")
+        _draw_top(line[beside + 2], row)
+    grid[0][0].set_title("the one example", fontsize=10)
+    wide = grid[0][1].annotate(
+        "base categories of the most similar parameters (cosine)", (0, 1), xytext=(0, 6), fontsize=10,
+        xycoords="axes fraction", textcoords="offset points",
+    )  # fmt: skip
+    wide.set_in_layout(False)  # it spans several pictures, which would otherwise be moved apart
+    grid[0][beside + 1].set_title("test image", fontsize=10)
+    grid[0][beside + 2].set_title("taken for (probability)", fontsize=10)
+    figure.suptitle(f"Novel categories learnt from one example: {how}. Evenly spaced, not selected")
+    return figure
+
+
+def _short(name: str) -> str:
+    shown = readable(name)
+    shown = f"{shown}  {name}" if shown != name else shown
+    return shown if len(shown) <= LONGEST else shown[: LONGEST - 1] + "…"
+
+
+def _show(axes: Any, picture: Any, below: str, colour: str) -> None:
+    axes.imshow(picture, interpolation="nearest")
+    axes.set_xticks([])
+    axes.set_yticks([])
+    axes.set_xlabel(below, fontsize=8.5, color=colour)
+    axes.spines[:].set_color(GREY)
+
+
+def _draw_top(axes: Any, row: SheetRow) -> None:
+    """Bars; what is right is green and ticked, so that colour is not needed to see it."""
+    for place, (name, share) in enumerate(row.top):
+        is_right = name == row.name
+        axes.barh([place], [share], color=GREEN if is_right else ORANGE if place == 0 else GREY, height=0.7, alpha=0.65)
+        axes.text(0.02, place, f"{'✓ ' if is_right else ''}{_short(name)}   {share:.0%}", va="center", fontsize=8.5)
+    axes.set_xlim(0, 1)
+    axes.set_ylim(len(row.top) - 0.4, -0.6)
+    axes.set_xticks([])
+    axes.set_yticks([])
+    axes.spines[["top", "right", "bottom"]].set_visible(False)

@@ -7,6 +7,7 @@ from typing import Any
 
 from predictor.protocol.method_key import key_of
 from predictor.protocol.paper import read_table
+from predictor.report.all_way_table import with_interval
 from predictor.report.html import Cell, table
 
 Record = Mapping[str, Any]
@@ -79,11 +80,7 @@ def _shots(text: str) -> Cell:
 
 
 def _with_interval(row: Record, key: str) -> Cell:
-    value = row.get(key)
-    if value is None:
-        return None
-    width = row.get(f"{key}_ci95")
-    return (f"{value:.2f}" + ("" if width is None else f" ± {width:.2f}"), float(value))
+    return None if row.get(key) is None else (with_interval(row, key), float(row[key]))
 
 
 def _short(value: float | None) -> Cell:

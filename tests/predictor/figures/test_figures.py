@@ -19,8 +19,7 @@ from predictor.figures.channels import draw_channels
 from predictor.figures.label_placement import Box, place_labels
 from predictor.figures.lines import draw_runs
 from predictor.figures.style import readable, save_both
-from predictor.report.sheet_figure import draw_sheet
-from predictor.report.support_sheet import SheetRow
+from predictor.report.support_sheet import SheetRow, draw_sheet
 
 
 def record(method: str, shots: str, few: float, large: float, share: str = "100%") -> dict[str, Any]:

@@ -17,7 +17,7 @@ from predictor.protocol.category_split import CategorySplit
 from predictor.protocol.constant import load_constants, save_constants
 from predictor.protocol.evaluation import all_way_task, evaluate
 from predictor.protocol.stand_ins import HeldOut, choose_stand_ins, most_directions, stand_in_tasks, usable
-from predictor.report.paired import differences, reference_of
+from predictor.report.all_way_table import differences, reference_of
 
 pytestmark = pytest.mark.numeric
 
