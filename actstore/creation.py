@@ -9,8 +9,8 @@ from typing import Any
 from numpy.typing import NDArray
 
 from actstore.errors import InvalidInputError, NotAStoreError
-from actstore.layout.zarr_arrays import create_store
-from actstore.spec import Codec, Dtype, Json, StoreSpec, default_chunk_rows, remote_inner_rows
+from actstore.layout.zarr_arrays import create_group
+from actstore.spec import KEY, Codec, Dtype, Json, StoreSpec, default_chunk_rows, remote_inner_rows
 from actstore.storage.place import AnyPlace, Place, parse_place
 from actstore.store import ActivationStore
 from actstore.writing.row_checks import plain_labels
@@ -50,7 +50,7 @@ def create(
         shard_inner_rows=shard_inner_rows or None,
         provenance=dict(provenance or {}),
     )
-    create_store(place, spec)
+    create_group(place, {KEY: spec.to_json()})
     return ActivationStore(place, spec)
 
 
@@ -61,14 +61,14 @@ def require_free(path: Place) -> None:
 
 def class_names(labels: Sequence[NDArray[Any] | None]) -> list[str]:
     """Names for labels that come without any: distinct strings in order, or "0".."n-1"."""
-    given = [plain_labels(array) for array in labels if array is not None and array.size]
-    if not given:
+    arrays = [plain_labels(array) for array in labels if array is not None and array.size]
+    if not arrays:
         return []
-    if given[0].dtype.kind in "UO":
-        return sorted({str(name) for array in given for name in array.tolist()} - {""})
-    if any(array.dtype.kind not in "iu" for array in given):
-        raise InvalidInputError(f"labels must be whole numbers or class names, got type {given[0].dtype}")
-    count = max(int(array.max()) for array in given) + 1
-    if count > max(100_000, 10 * sum(len(array) for array in given)):
+    if arrays[0].dtype.kind in "UO":
+        return sorted({str(name) for array in arrays for name in array.tolist()} - {""})
+    if any(array.dtype.kind not in "iu" for array in arrays):
+        raise InvalidInputError(f"labels must be whole numbers or class names, got type {arrays[0].dtype}")
+    count = max(int(array.max()) for array in arrays) + 1
+    if count > max(100_000, 10 * sum(len(array) for array in arrays)):
         raise InvalidInputError(f"the largest label is {count - 1}, far beyond the number of rows; give class names")
     return [str(label) for label in range(count)]

@@ -62,7 +62,7 @@ def _column(split: Split, name: str) -> Column:
         return Column("text", Texts.of([*split.classes, ""]).take(numbers))
     if name == "id":
         return Column("text", Texts.of(split.ids))
-    return split.stored_column(name)
+    return split.columns.stored(name)
 
 
 def parse_row_filter(rows: Any, count: int) -> NDArray[np.int64]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import mmap
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal, Self, get_args
@@ -30,6 +31,7 @@ IndexKind = Literal["ivf", "ivf-sq", "hnsw", "pq"]  # of approximate search
 INDEX_KINDS: tuple[IndexKind, ...] = get_args(IndexKind)
 SEARCH_METHODS = ("auto", "exact", "bounded", "approximate", *INDEX_KINDS)
 Json = Any  # what json.loads returns
+_LAYOUT = ("dim", "dtype", "chunk_rows", "codec", "shard_inner_rows")
 
 
 @dataclass(frozen=True)
@@ -77,8 +79,16 @@ class StoreSpec:
         """As it holds for one split: another layer of the backbone has a dim of its own."""
         return self if split.dim is None else replace(self, dim=split.dim, chunk_rows=split.chunk_rows)
 
-    def with_classes(self, classes: Sequence[str]) -> Self:
-        return replace(self, classes=tuple(classes))
+    def new_split(self, dim: int, chunk_rows: int | None = None) -> SplitSpec:
+        """What a split begins with: one whose rows are longer or shorter than the store's has chunks of its own."""
+        if dim == self.dim:
+            return SplitSpec()
+        return SplitSpec(dim=dim, chunk_rows=self.whole_pieces(chunk_rows or default_chunk_rows(dim, self.dtype)))
+
+    def whole_pieces(self, rows: int) -> int:
+        """As many rows or a few more, so that they fill inner chunks."""
+        inner = self.shard_inner_rows or 1
+        return -(-rows // inner) * inner
 
     def to_json(self) -> dict[str, Json]:
         from actstore import __version__
@@ -86,11 +96,7 @@ class StoreSpec:
         return {
             "format_version": FORMAT_VERSION,
             "creator": f"actstore {__version__}",
-            "dim": self.dim,
-            "dtype": self.dtype,
-            "chunk_rows": self.chunk_rows,
-            "codec": self.codec,
-            "shard_inner_rows": self.shard_inner_rows,
+            **{name: getattr(self, name) for name in _LAYOUT},
             "classes": list(self.classes),
             "provenance": dict(self.provenance),
         }
@@ -105,15 +111,8 @@ class StoreSpec:
                 f"{where} has format version {version}, this actstore reads up to {FORMAT_VERSION}: upgrade actstore"
             )
         try:
-            return cls(
-                classes=tuple(data["classes"]),
-                dim=data["dim"],
-                dtype=data["dtype"],
-                chunk_rows=data["chunk_rows"],
-                codec=data["codec"],
-                shard_inner_rows=data["shard_inner_rows"],
-                provenance=data.get("provenance", {}),
-            )
+            layout = {name: data[name] for name in _LAYOUT}
+            return cls(tuple(data["classes"]), **layout, provenance=data.get("provenance", {}))
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise NotAStoreError(f"{where} has damaged metadata: {error}") from error
 
@@ -151,22 +150,10 @@ class SplitSpec:
     columns: tuple[ColumnSpec, ...] = ()  # in the order in which they came
 
     def to_json(self) -> dict[str, Json]:
-        return {
-            "rows": self.rows,
-            "complete": self.complete,
-            "content": self.content,
-            "labels_crc": self.labels_crc,
-            "ids_crc": self.ids_crc,
-            "has_ids": self.has_ids,
-            "id_bytes": self.id_bytes,
-            "ledger_bytes": self.ledger_bytes,
-            "history": [list(entry) for entry in self.history],
-            "sources": [dict(source) for source in self.sources],
-            "dim": self.dim,
-            "chunk_rows": self.chunk_rows,
-            # said only where there are some: stores without columns stay as they were, byte for byte
-            **({"columns": [asdict(column) for column in self.columns]} if self.columns else {}),
-        }
+        fields = asdict(self)
+        if not self.columns:  # said only where there are some: stores without columns stay as they were, byte for byte
+            del fields["columns"]
+        return fields
 
     @classmethod
     def from_json(cls, data: Mapping[str, Json], where: str) -> Self:
@@ -215,8 +202,7 @@ def parse_class_names(classes: Sequence[str]) -> tuple[str, ...]:
         _check(isinstance(name, str), f"class names must be strings, got {name!r}; convert with str()")
         _check(bool(name) and "\n" not in name, f"class name {name!r} is empty or has a line break")
     if len(set(names)) != len(names):
-        seen: set[str] = set()
-        twice = next(name for name in names if name in seen or seen.add(name))  # type: ignore[func-returns-value]
+        twice = next(name for name, count in Counter(names).items() if count > 1)
         raise InvalidInputError(f"class name {twice!r} appears twice; class names must be distinct")
     return names
 

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from actstore.errors import InvalidInputError, RowRangeError
 from actstore.layout.class_index import ClassIndex
-from actstore.layout.columns import Column, Columns
+from actstore.layout.columns import Columns
 from actstore.layout.metadata import ACTIVATIONS, read_flat, read_ids
 from actstore.layout.texts import RowNumbers
 from actstore.reading.reader import open_rows
@@ -32,20 +32,11 @@ class Split:
     """The committed rows of a split. Cheap to make, pickles to its path, safe to share between threads
     and with forked or spawned workers."""
 
-    def __init__(
-        self,
-        store: Place,
-        name: str,
-        spec: StoreSpec,
-        split: SplitSpec,
-        mapped: bool = True,
-        checked: bool = False,
-    ) -> None:
+    def __init__(self, store: Place, name: str, spec: StoreSpec, split: SplitSpec, checked: bool = False) -> None:
         self.store_path = store
         self.name = name
         self.spec = spec
         self.committed = split
-        self.mapped = mapped
         self.checked = checked
 
     def __len__(self) -> int:
@@ -83,7 +74,7 @@ class Split:
     @cached_property
     def rows(self) -> Rows:
         """The reader underneath: mapped chunks, or Zarr."""
-        rows = open_rows(self.path / ACTIVATIONS, self.spec, len(self), self.mapped)
+        rows = open_rows(self.path / ACTIVATIONS, self.spec, len(self))
         return CheckedRows(rows, self.spec.chunk_rows) if self.checked else rows
 
     @cached_property
@@ -105,10 +96,6 @@ class Split:
         """`split.columns["area"]`: (rows,) values of a column; `list(split.columns)` names them."""
         return Columns(self.path, self.committed)
 
-    def stored_column(self, name: str) -> Column:
-        """A column as it is stored, missing values included."""
-        return self.columns.stored(name)
-
     @cached_property
     def class_index(self) -> ClassIndex:
         return ClassIndex(self.classes, self.labels)
@@ -127,7 +114,7 @@ class Split:
             values = self[rows]
             if _is_int(rows):
                 return values[features]  # type: ignore[no-any-return]
-            both = not any(isinstance(one, slice) or _is_int(one) for one in (rows, features))
+            both = not any(isinstance(axis, slice) or _is_int(axis) for axis in (rows, features))
             return values[np.arange(len(values)) if both else slice(None), features]  # two lists go in pairs
         if _is_int(key):
             row: NDArray[Any] = self.take([key])[0]
@@ -203,10 +190,10 @@ class Split:
         from actstore.search import search
 
         filters = (classes, path_glob, rows, where)
-        chosen = None if all(one is None for one in filters) else self.query(*filters)
+        among = None if all(limit is None for limit in filters) else self.query(*filters)
         if not exact and method == "auto":
             method = "approximate"
-        return search(self, vectors, k, rows=chosen, method=method, metric=metric, device=device)
+        return search(self, vectors, k, rows=among, method=method, metric=metric, device=device)
 
     def statistics(self, progress: Any = None) -> ClassStatistics:
         """Count, mean and variance of every class, cached in the store under the hash of the content."""
@@ -244,11 +231,8 @@ class Split:
 
         return RowDataset(self, batch_size, seed=seed, **options)
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {"arguments": (self.store_path, self.name, self.spec, self.committed, self.mapped, self.checked)}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__init__(*state["arguments"])  # type: ignore[misc]
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Split, (self.store_path, self.name, self.spec, self.committed, self.checked)
 
     def __repr__(self) -> str:
         return f"<Split {self.path} rows={len(self)} dim={self.dim} {self.dtype} classes={len(self.classes)}>"

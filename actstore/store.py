@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from actstore.errors import IncompleteError, LockedError, MissingSplitError, NotAStoreError
 from actstore.layout.ledger import has_writer, open_ledger, read_ledger
 from actstore.layout.metadata import ACTIVATIONS, change_attributes, read_attributes
-from actstore.spec import KEY, Json, SplitSpec, StoreSpec, default_chunk_rows, parse_split_name
+from actstore.spec import KEY, Json, SplitSpec, StoreSpec, parse_split_name
 from actstore.split import Split
 from actstore.storage.chunk_cache import DEFAULT_LIMIT, CacheSpec
 from actstore.storage.place import AnyPlace, Place, parse_place
@@ -40,13 +40,13 @@ class ActivationStore(Mapping[str, Split]):
     @property
     def splits(self) -> dict[str, SplitSpec]:
         """What is committed of every split, by name."""
-        found = {}
+        splits = {}
         for entry in self.path.children():
             if (entry / "zarr.json").exists():
                 attributes = read_attributes(entry)
                 if KEY in attributes:
-                    found[entry.name] = SplitSpec.from_json(attributes[KEY], str(entry))
-        return found
+                    splits[entry.name] = SplitSpec.from_json(attributes[KEY], str(entry))
+        return splits
 
     def __getitem__(self, name: str) -> Split:
         splits = self.splits
@@ -91,11 +91,7 @@ class ActivationStore(Mapping[str, Split]):
         """
         from actstore.writing.split_writer import SplitWriter  # brings torch: a reader must not wait for it
 
-        new = SplitSpec()
-        if dim is not None and dim != self.dim:
-            inner = self.spec.shard_inner_rows or 1
-            chunk_rows = -(-default_chunk_rows(dim, self.spec.dtype) // inner) * inner
-            new = SplitSpec(dim=dim, chunk_rows=chunk_rows)
+        new = self.spec.new_split(self.dim if dim is None else dim)
         return SplitWriter(self.path, self.spec, parse_split_name(split), source, resume, restart, new)
 
     def unfinished_rows(self, split: str) -> int:
@@ -111,20 +107,17 @@ class ActivationStore(Mapping[str, Split]):
         pending, committed = Pending(array), self.splits[split]
         if not pending.path.has_entries() or (has_writer(array) and not pending.was_of(committed.sources[-1])):
             return  # in a bucket: an append may be under way
-        with suppress(LockedError):  # then it is no leftover: somebody is writing
-            ledger = open_ledger(array)
-            try:
-                if pending.is_left_over(committed, ledger.size()):
-                    pending.remove()
-            finally:
-                ledger.close()
+        # LockedError: it is no leftover, somebody is writing
+        with suppress(LockedError), closing(open_ledger(array)) as ledger:
+            if pending.is_left_over(committed, ledger.size()):
+                pending.remove()
 
     def add_classes(self, names: Sequence[str]) -> None:
         """Append class names; labels of existing rows keep their meaning, also beside other processes that add some."""
 
         def extended(spec: StoreSpec) -> StoreSpec:
             known = set(spec.classes)
-            return spec.with_classes([*spec.classes, *(name for name in names if name not in known)])
+            return replace(spec, classes=(*spec.classes, *(name for name in names if name not in known)))
 
         self._change(extended)
 

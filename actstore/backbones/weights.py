@@ -14,8 +14,7 @@ from torch import Tensor, nn
 
 from actstore.backbones.transform import Transform
 from actstore.errors import InvalidInputError
-from actstore.storage.tensor_file import load_tensors, require_finite, save_tensors
-from actstore.storage.torch_file import read_torch_file
+from actstore.storage.tensor_file import load_tensors, read_torch_file, require_finite, save_tensors
 
 WRAPPERS = ("state_dict", "model")  # keys under which training scripts keep the weights
 PREFIXES = ("module.", "_orig_mod.")  # left by DataParallel and torch.compile

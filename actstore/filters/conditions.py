@@ -74,13 +74,13 @@ class _Parser:
         self._next = 0
 
     def conditions(self) -> list[Condition]:
-        found = [self._condition()]
+        conditions = [self._condition()]
         while self._peek().kind != "end":
             if not self._peek().is_word("and"):
                 self._refuse("expected 'and' or the end")
             self._take()
-            found.append(self._condition())
-        return found
+            conditions.append(self._condition())
+        return conditions
 
     def _condition(self) -> Condition:
         name = self._peek()
@@ -137,12 +137,12 @@ class _Parser:
 def _tokens(text: str) -> Iterator[_Token]:
     place, end = 0, len(text.rstrip())
     while place < end:
-        found = _TOKEN.match(text, place)
-        if found is None:
+        matched = _TOKEN.match(text, place)
+        if matched is None:
             start = place + len(text[place:]) - len(text[place:].lstrip())
             said = "a quotation that does not end" if text[start] in "'\"" else f"expected a word, got {text[start]!r}"
             refuse(text, start + 1, said)
-        kind = str(found.lastgroup)
-        yield _Token(kind, found[kind], found.start(kind) + 1)
-        place = found.end()
+        kind = str(matched.lastgroup)
+        yield _Token(kind, matched[kind], matched.start(kind) + 1)
+        place = matched.end()
     yield _Token("end", "", end + 1)

@@ -44,10 +44,10 @@ def _holds(condition: Condition, column: Column, text: str) -> Mask:
         if value.is_none:
             refuse(text, value.place, f"none can be compared with == and != alone, not with {condition.operator},")
         return _ordered(column, condition.operator, value, text)
-    found = np.zeros(len(column), bool)
+    mask = np.zeros(len(column), bool)
     for value in condition.values:
-        found |= column.missing() if value.is_none else _equal(column, value, text)
-    return ~found if condition.negated or condition.operator == "!=" else found
+        mask |= column.missing() if value.is_none else _equal(column, value, text)
+    return ~mask if condition.negated or condition.operator == "!=" else mask
 
 
 def _equal(column: Column, value: Literal, text: str) -> Mask:
@@ -56,22 +56,22 @@ def _equal(column: Column, value: Literal, text: str) -> Mask:
     if column.kind == "date":
         first, after = _dates(value, text)
         return (column.stored >= first) & (column.stored < after) & ~column.missing()
-    found: Mask = column.stored == _number(column, value, text)
-    return found & ~column.missing()
+    mask: Mask = column.stored == _number(column, value, text)
+    return mask & ~column.missing()
 
 
 def _ordered(column: Column, name: str, value: Literal, text: str) -> Mask:
     compare = _COMPARE[name]
     if isinstance(column.stored, Texts):
-        found: Mask = np.fromiter((compare(one, value.text) for one in column.stored), bool, len(column))
+        mask: Mask = np.fromiter((compare(stored, value.text) for stored in column.stored), bool, len(column))
     elif column.kind == "date":  # "2024-05" is all of that month: later than it is after its end
         first, after = _dates(value, text)
         compare, bound = {"<": (operator.lt, first), "<=": (operator.lt, after), ">": (operator.ge, after),
                           ">=": (operator.ge, first)}[name]  # fmt: skip
-        found = compare(column.stored, bound)
+        mask = compare(column.stored, bound)
     else:
-        found = compare(column.stored, _number(column, value, text))
-    return found & ~column.missing()
+        mask = compare(column.stored, _number(column, value, text))
+    return mask & ~column.missing()
 
 
 def _number(column: Column, value: Literal, text: str) -> int | float:
@@ -91,15 +91,15 @@ def _number(column: Column, value: Literal, text: str) -> int | float:
 
 def _dates(value: Literal, text: str) -> tuple[int, int]:
     """[first, after) in microseconds of what a date of any precision stands for."""
-    found = _DATE.fullmatch(value.text)
-    if found is None:
+    matched = _DATE.fullmatch(value.text)
+    if matched is None:
         refuse(text, value.place, f"{_EXPECTED_DATE}, got {value.text!r}")
-    parts = [part for part in found.groups()[:6] if part is not None]
+    parts = [part for part in matched.groups()[:6] if part is not None]
     unit, spelt = _UNITS[len(parts) - 1], value.text.replace(" ", "T")
     try:
-        if found[7] is not None:
+        if matched[7] is not None:
             first = int(np.datetime64(spelt, "us").astype(np.int64))
-            return first, first + 10 ** (6 - len(found[7]))
+            return first, first + 10 ** (6 - len(matched[7]))
         begin = np.array(spelt, f"M8[{unit}]")
     except ValueError:
         refuse(text, value.place, f"{_EXPECTED_DATE}, got {value.text!r}")

@@ -41,9 +41,9 @@ class ClassIndex:
         narrow = np.uint16 if len(self.names) < 2**16 else np.int64  # numpy sorts 16 bits by radix
         free = np.concatenate([[0], self.offsets[:-1]])  # the next place of every class
         for start in range(0, len(labels), _BLOCK):
-            found = (labels[start : start + _BLOCK] + 1).astype(narrow)
-            rows = np.argsort(found, kind="stable")
-            counts = np.bincount(found, minlength=len(free))
+            groups = (labels[start : start + _BLOCK] + 1).astype(narrow)
+            rows = np.argsort(groups, kind="stable")
+            counts = np.bincount(groups, minlength=len(free))
             # the k-th row of a class in this block goes to its k-th free place
             shift = np.repeat(free - (counts.cumsum() - counts), counts)
             order[shift + np.arange(len(rows))] = rows + start

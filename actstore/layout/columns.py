@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from actstore.errors import MissingColumnError
-from actstore.layout.metadata import DIMENSIONS, FLAT_ARRAYS, FlatLayout, read_attributes, read_flat
+from actstore.layout.metadata import DIMENSIONS, FLAT_ARRAYS, RawLayout, read_attributes, read_flat
 from actstore.layout.texts import Texts
 from actstore.spec import ColumnKind, ColumnSpec, Json, SplitSpec
 from actstore.storage.atomic_file import extend_crc32c
@@ -23,11 +23,13 @@ from actstore.storage.place import Place
 SMALLEST = int(np.iinfo(np.int64).min)  # numpy's NaT, too
 NONE: dict[ColumnKind, Any] = {"bool": -1, "int": SMALLEST, "float": float("nan"), "date": SMALLEST}
 KIND = "column"  # the attribute of an array that says which type of column it holds
-_DTYPES: dict[ColumnKind, str] = {"bool": "i1", "int": "i8", "float": "f8", "date": "i8"}
+DTYPES: dict[ColumnKind, str] = {"bool": "<i1", "int": "<i8", "float": "<f8", "date": "<i8"}
 _MOST_DISTINCT = 10_000  # texts that are counted
 _ROWS, _BYTES = 16_384, 1 << 18  # of a chunk: 128 and 256 KiB
 # as netCDF and so xarray spell it, whose readers see dates, and missing values as missing
 _DATES: dict[str, Json] = {"units": "microseconds since 1970-01-01", "calendar": "proleptic_gregorian"}
+
+Arrays = dict[str, tuple[RawLayout, int]]  # by name, with their committed length
 
 
 @dataclass(frozen=True)
@@ -40,7 +42,7 @@ class Column:
     @classmethod
     def nothing(cls, kind: ColumnKind, count: int) -> Self:
         """So many rows without a value."""
-        return cls(kind, Texts.empty(count) if kind == "text" else np.full(count, NONE[kind], "<" + _DTYPES[kind]))
+        return cls(kind, Texts.empty(count) if kind == "text" else np.full(count, NONE[kind], DTYPES[kind]))
 
     @classmethod
     def joined(cls, kind: ColumnKind, parts: Sequence[Column]) -> Self:
@@ -48,7 +50,7 @@ class Column:
         numbers = [part.stored for part in parts if not isinstance(part.stored, Texts)]
         if kind == "text":
             return cls(kind, Texts.joined(texts))
-        return cls(kind, np.concatenate([np.empty(0, "<" + _DTYPES[kind]), *numbers]))
+        return cls(kind, np.concatenate([np.empty(0, DTYPES[kind]), *numbers]))
 
     def __len__(self) -> int:
         return len(self.stored)
@@ -65,8 +67,8 @@ class Column:
         """(n,) where there is no value."""
         if isinstance(self.stored, Texts):
             return self.stored.equal("")
-        found: NDArray[np.bool_] = np.isnan(self.stored) if self.kind == "float" else self.stored == NONE[self.kind]
-        return found
+        mask: NDArray[np.bool_] = np.isnan(self.stored) if self.kind == "float" else self.stored == NONE[self.kind]
+        return mask
 
     def values(self) -> NDArray[Any]:
         """(n,) as numpy has them: bool, int64, float64, datetime64[us] or str objects.
@@ -95,51 +97,36 @@ def describe_column(before: ColumnSpec, part: Column) -> ColumnSpec:
     return replace(before, crc=part.extend_crc(before.crc), text_bytes=before.text_bytes + size)
 
 
-def array_layouts(column: ColumnSpec) -> dict[str, FlatLayout]:
-    """The arrays of a column by name; no two columns share one, as names of columns have no dots."""
+def arrays_of(column: ColumnSpec, rows: int) -> Arrays:
+    """The arrays of a column of so many rows; no two columns share one, as names of columns have no dots."""
     name, kind = column.name, column.kind
     if kind == "text":
         return {
-            f"{name}.offsets": FlatLayout("i8", _ROWS, (f"{name}.bound",), 0, {KIND: kind}),
-            f"{name}.bytes": FlatLayout("u1", _BYTES, (f"{name}.byte",), 0, {KIND: kind}),
+            f"{name}.offsets": (RawLayout("i8", (_ROWS,), (f"{name}.bound",), 0, {KIND: kind}), rows + 1),
+            f"{name}.bytes": (RawLayout("u1", (_BYTES,), (f"{name}.byte",), 0, {KIND: kind}), column.text_bytes),
         }
     attributes: dict[str, Json] = {KIND: kind, **(_DATES if kind == "date" else {})}
     if kind != "float":
         attributes["_FillValue"] = NONE[kind]
-    return {name: FlatLayout(_DTYPES[kind], _ROWS, ("row",), NONE[kind], attributes)}
+    return {name: (RawLayout(DTYPES[kind][1:], (_ROWS,), ("row",), NONE[kind], attributes), rows)}
 
 
-def array_lengths(column: ColumnSpec, rows: int) -> dict[str, int]:
-    """The committed length of each of its arrays, where the split has so many rows."""
-    if column.kind == "text":
-        return {f"{column.name}.offsets": rows + 1, f"{column.name}.bytes": column.text_bytes}
-    return {column.name: rows}
-
-
-def flat_layouts(split: SplitSpec) -> dict[str, FlatLayout]:
-    """Every one-dimensional array that a split has, by name: labels, ids and columns."""
-    found = dict(FLAT_ARRAYS)
-    for column in split.columns:
-        found |= array_layouts(column)
-    return found
-
-
-def flat_lengths(split: SplitSpec) -> dict[str, int]:
-    """The committed length of each of them."""
+def flat_arrays(split: SplitSpec) -> Arrays:
+    """Every one-dimensional array that a split has: labels, ids and columns."""
     offsets = split.rows + 1 if split.has_ids else 0
-    found = {"labels": split.rows, "path_offsets": offsets, "path_bytes": split.id_bytes}
+    lengths = {"labels": split.rows, "path_offsets": offsets, "path_bytes": split.id_bytes}
+    arrays = {name: (layout, lengths[name]) for name, layout in FLAT_ARRAYS.items()}
     for column in split.columns:
-        found |= array_lengths(column, split.rows)
-    return found
+        arrays |= arrays_of(column, split.rows)
+    return arrays
 
 
 def read_column(split: Place, column: ColumnSpec, rows: int) -> Column:
     """The values of the first `rows` rows."""
-    lengths = array_lengths(column, rows)
-    found = {name: read_flat(split / name, lengths[name], layout) for name, layout in array_layouts(column).items()}
+    arrays = {name: read_flat(split / name, stop, layout) for name, (layout, stop) in arrays_of(column, rows).items()}
     if column.kind == "text":
-        return Column(column.kind, Texts(found[f"{column.name}.bytes"], found[f"{column.name}.offsets"]))
-    return Column(column.kind, found[column.name])
+        return Column(column.kind, Texts(arrays[f"{column.name}.bytes"], arrays[f"{column.name}.offsets"]))
+    return Column(column.kind, arrays[column.name])
 
 
 class Columns(Mapping[str, NDArray[Any]]):
@@ -151,6 +138,7 @@ class Columns(Mapping[str, NDArray[Any]]):
         self._read: dict[str, Column] = {}
 
     def stored(self, name: str) -> Column:
+        """As it is stored, missing values included."""
         if name not in self.specs:
             have = ", ".join(self.specs) or "no columns"
             raise MissingColumnError(f"split {self._path.name!r} has no column {name!r}; it has: {have}")
@@ -176,24 +164,24 @@ class Columns(Mapping[str, NDArray[Any]]):
 
 def column_arrays(split: Place) -> dict[str, ColumnKind]:
     """Arrays of columns that lie in a split, committed or not, by name: an attribute says what they are."""
-    found: dict[str, ColumnKind] = {}
+    kinds: dict[str, ColumnKind] = {}
     for entry in split.children():
         if entry.name not in DIMENSIONS and (entry / "zarr.json").exists():
             kind = read_attributes(entry).get(KIND)
             if kind in get_args(ColumnKind):
-                found[entry.name] = kind  # type: ignore[assignment]
-    return found
+                kinds[entry.name] = kind  # type: ignore[assignment]
+    return kinds
 
 
 def uncommitted_columns(split: Place, committed: SplitSpec) -> set[str]:
     """Arrays that an interrupted build or append has left."""
-    return set(column_arrays(split)) - set(flat_layouts(committed))
+    return set(column_arrays(split)) - set(flat_arrays(committed))
 
 
 def summary(column: Column) -> dict[str, Json]:
     """Type, how many have no value, and the range of numbers and dates or the number of distinct texts."""
     missing = column.missing()
-    found: dict[str, Json] = {"type": column.kind, "missing": int(missing.sum())}
+    facts: dict[str, Json] = {"type": column.kind, "missing": int(missing.sum())}
     if isinstance(column.stored, Texts):
         distinct: set[str] = set()
         for text in column.stored:
@@ -202,10 +190,10 @@ def summary(column: Column) -> dict[str, Json]:
                 break
         is_more = len(distinct) > _MOST_DISTINCT
         distinct.discard("")
-        return found | {"distinct": min(len(distinct), _MOST_DISTINCT), "distinct_is_more": is_more}
+        return facts | {"distinct": min(len(distinct), _MOST_DISTINCT), "distinct_is_more": is_more}
     present = column.take(np.flatnonzero(~missing)).values()
     if not len(present):
-        return found | {"smallest": None, "largest": None}
+        return facts | {"smallest": None, "largest": None}
     ends = present.min(), present.max()
     plain = [str(end).removesuffix("T00:00:00.000000") if column.kind == "date" else end.item() for end in ends]
-    return found | {"smallest": plain[0], "largest": plain[1]}
+    return facts | {"smallest": plain[0], "largest": plain[1]}

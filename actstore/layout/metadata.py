@@ -38,21 +38,21 @@ DIMENSIONS: dict[str, tuple[str, ...]] = {
 
 
 @dataclass(frozen=True)
-class FlatLayout:
-    """A one-dimensional raw array: type, values per chunk file, the name of its axis, what a lost chunk reads as."""
+class RawLayout:
+    """An array of raw chunk files: type, shape of a chunk, the names of its axes, what a lost chunk reads as."""
 
     dtype: str
-    chunk: int
+    chunks: tuple[int, ...]
     dimensions: tuple[str, ...]
     fill: Json = 0
     attributes: Mapping[str, Json] = field(default_factory=dict)
 
 
 # name -> one value per row (labels, offsets) or one byte per id byte
-FLAT_ARRAYS: dict[str, FlatLayout] = {
-    "labels": FlatLayout("i4", LABEL_CHUNK, DIMENSIONS["labels"]),
-    "path_offsets": FlatLayout("i8", LABEL_CHUNK, DIMENSIONS["path_offsets"]),
-    "path_bytes": FlatLayout("u1", BYTE_CHUNK, DIMENSIONS["path_bytes"]),
+FLAT_ARRAYS: dict[str, RawLayout] = {
+    "labels": RawLayout("i4", (LABEL_CHUNK,), DIMENSIONS["labels"]),
+    "path_offsets": RawLayout("i8", (LABEL_CHUNK,), DIMENSIONS["path_offsets"]),
+    "path_bytes": RawLayout("u1", (BYTE_CHUNK,), DIMENSIONS["path_bytes"]),
 }
 
 
@@ -141,10 +141,10 @@ def _unsealed(document: dict[str, Json], file: Place) -> dict[str, Json]:
     if not isinstance(attributes, dict) or FIELD not in attributes:
         return document
     plain = {**document, "attributes": {key: value for key, value in attributes.items() if key != FIELD}}
-    found = document_checksum({key: value for key, value in plain.items() if key != "consolidated_metadata"})
-    if found != attributes[FIELD]:
+    checksum = document_checksum({key: value for key, value in plain.items() if key != "consolidated_metadata"})
+    if checksum != attributes[FIELD]:
         raise DamagedError(
-            f"{file} is damaged: its checksum is {found}, it says {attributes[FIELD]}; "
+            f"{file} is damaged: its checksum is {checksum}, it says {attributes[FIELD]}; "
             "try `actstore verify STORE --repair`"
         )
     return plain
@@ -158,17 +158,13 @@ def seal_document(document: Mapping[str, Json]) -> bytes:
 
 
 def write_document(path: Place, document: Mapping[str, Json], version: Version | None = None) -> None:
-    file, text = path / "zarr.json", seal_document({"attributes": {}, **document})
-    if version == {}:
-        file.create(text)
-    else:
-        file.put(text, version)
+    (path / "zarr.json").put(seal_document({"attributes": {}, **document}), version)
 
 
-def read_flat(path: Place, stop: int, layout: FlatLayout | None = None) -> NDArray[Any]:
+def read_flat(path: Place, stop: int, layout: RawLayout | None = None) -> NDArray[Any]:
     """The first `stop` values of labels, ids or a column, each chunk checked against its crc."""
     layout = layout or FLAT_ARRAYS[path.name]
-    dtype, chunk = layout.dtype, layout.chunk
+    dtype, (chunk,) = layout.dtype, layout.chunks
     try:
         length = read_document(path)["shape"][0]
     except NotAStoreError as error:

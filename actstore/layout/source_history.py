@@ -73,8 +73,8 @@ class FileContent:
     def _read(self) -> None:
         source, digest = self._source, hashlib.sha256()
         parts = {name: source[name]["path"] for name in _FILES if name in source}
-        chosen = [source["column"]] if "column" in source else []
-        digest.update(json.dumps([source["array"], source["split"], sorted(parts), *chosen]).encode())
+        features = [source["column"]] if "column" in source else []
+        digest.update(json.dumps([source["array"], source["split"], sorted(parts), *features]).encode())
         for path in (source["path"], *parts.values()):
             with Path(path).open("rb") as file:
                 while piece := file.read(_PIECE):

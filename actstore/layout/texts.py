@@ -69,12 +69,12 @@ class Texts(Sequence[str]):
     def equal(self, text: str) -> NDArray[np.bool_]:
         """(n,) which are this text; only those of its length are looked at."""
         wanted = np.frombuffer(text.encode(), np.uint8)
-        found: NDArray[np.bool_] = self.lengths == len(wanted)
+        mask: NDArray[np.bool_] = self.lengths == len(wanted)
         if len(wanted):
-            rows = np.flatnonzero(found)
+            rows = np.flatnonzero(mask)
             letters = self.data[self.offsets[rows][:, None] + np.arange(len(wanted))]  # (candidates, bytes)
-            found[rows] = (letters == wanted).all(1)
-        return found
+            mask[rows] = (letters == wanted).all(1)
+        return mask
 
     def terminated(self) -> NDArray[np.uint8]:
         """All bytes, each text followed by a zero byte: equal for equal texts alone."""

@@ -9,24 +9,19 @@ from typing import Any
 import numpy as np
 import zarr
 from numpy.typing import NDArray
-from zarr.abc.codec import BytesBytesCodec
 from zarr.codecs import BloscCodec, BytesCodec, Crc32cCodec
 from zarr.core.buffer import Buffer, default_buffer_prototype
 from zarr.core.metadata import ArrayV3Metadata
 from zarr.storage import MemoryStore, ObjectStore, StorePath
 
 from actstore.errors import DamagedError, StorageError
-from actstore.layout.columns import flat_layouts, flat_lengths
+from actstore.layout.columns import flat_arrays
 from actstore.layout.ledger import read_ledger
-from actstore.layout.metadata import ACTIVATIONS, DIMENSIONS, FLAT_ARRAYS, FlatLayout, read_document, write_document
+from actstore.layout.metadata import ACTIVATIONS, DIMENSIONS, FLAT_ARRAYS, RawLayout, read_document, write_document
 from actstore.spec import KEY, Json, SplitSpec, StoreSpec
 from actstore.storage.place import Place
 
 Files = dict[str, Buffer]  # of a Zarr hierarchy in memory
-
-
-def create_store(path: Place, spec: StoreSpec) -> None:
-    create_group(path, {KEY: spec.to_json()})
 
 
 def create_split(path: Place, spec: StoreSpec, split: SplitSpec) -> None:
@@ -34,18 +29,11 @@ def create_split(path: Place, spec: StoreSpec, split: SplitSpec) -> None:
     if read_ledger(path / ACTIVATIONS)[0]:
         raise DamagedError(f"{path} holds rows but has lost its zarr.json; restore that file from a backup")
     if not (path / ACTIVATIONS / "zarr.json").exists():
-        files: Files = {}
-        _create_activations(files, spec, 0)
-        write_document(path / ACTIVATIONS, _document(files))
+        write_document(path / ACTIVATIONS, expected_document(ACTIVATIONS, spec, split))
     for name, layout in FLAT_ARRAYS.items():
         (path / name).remove_tree()
-        create_flat(path / name, layout)
+        create_raw_array(path / name, layout, (0,))
     create_group(path, {KEY: split.to_json()})
-
-
-def create_flat(path: Place, layout: FlatLayout) -> None:
-    """The metadata of an array of no values yet."""
-    write_document(path, _flat_document(layout, 0))
 
 
 def create_group(path: Place, attributes: Mapping[str, Json], replace: bool = False) -> None:
@@ -61,9 +49,7 @@ def _document(files: Files) -> dict[str, Json]:
 
 
 def _create_activations(files: Files, spec: StoreSpec, rows: int) -> zarr.Array[Any]:
-    compressors: list[BytesBytesCodec] = [Crc32cCodec()]
-    if spec.codec == "blosc":
-        compressors = [BloscCodec(cname="zstd", clevel=3, shuffle="bitshuffle"), Crc32cCodec()]
+    blosc = [BloscCodec(cname="zstd", clevel=3, shuffle="bitshuffle")] if spec.codec == "blosc" else []
     inner = spec.shard_inner_rows
     return zarr.create_array(
         MemoryStore(files),
@@ -73,51 +59,31 @@ def _create_activations(files: Files, spec: StoreSpec, rows: int) -> zarr.Array[
         shards=(spec.chunk_rows, spec.dim) if inner else None,
         filters=None,
         serializer=BytesCodec(endian="little"),
-        compressors=compressors,
+        compressors=[*blosc, Crc32cCodec()],
         fill_value=float("nan"),  # a reader that ignores a lost chunk sees NaN, never plausible zeros
         dimension_names=DIMENSIONS[ACTIVATIONS],
         zarr_format=3,
     )
 
 
-def create_raw_array(
-    path: Place,
-    name: str,
-    shape: tuple[int, ...],
-    dtype: str,
-    chunks: tuple[int, ...],
-    attributes: Mapping[str, Json] | None = None,
-) -> None:
-    """The metadata of the array of that name, whose chunk files are raw values and a crc32c. path: where it is now."""
-    fill = float("nan") if dtype[0] == "f" else 0
-    write_document(path, _raw_document(DIMENSIONS[name], shape, dtype, chunks, fill, attributes))
+def create_raw_array(path: Place, layout: RawLayout, shape: tuple[int, ...]) -> None:
+    """The metadata of an array whose chunk files are raw values and a crc32c."""
+    write_document(path, _raw_document(layout, shape))
 
 
-def _flat_document(layout: FlatLayout, length: int) -> dict[str, Json]:
-    chunks = (layout.chunk,)
-    return _raw_document(layout.dimensions, (length,), layout.dtype, chunks, layout.fill, layout.attributes)
-
-
-def _raw_document(
-    dimensions: tuple[str, ...],
-    shape: tuple[int, ...],
-    dtype: str,
-    chunks: tuple[int, ...],
-    fill: Json,
-    attributes: Mapping[str, Json] | None = None,
-) -> dict[str, Json]:
+def _raw_document(layout: RawLayout, shape: tuple[int, ...]) -> dict[str, Json]:
     files: Files = {}
     zarr.create_array(
         MemoryStore(files),
         shape=shape,
-        dtype=dtype,
-        chunks=chunks,
+        dtype=layout.dtype,
+        chunks=layout.chunks,
         filters=None,
-        serializer=BytesCodec(endian=None if dtype[1] == "1" else "little"),
+        serializer=BytesCodec(endian=None if layout.dtype[1] == "1" else "little"),
         compressors=[Crc32cCodec()],
-        fill_value=fill,
-        attributes=dict(attributes or {}),
-        dimension_names=dimensions,
+        fill_value=layout.fill,
+        attributes=dict(layout.attributes),
+        dimension_names=layout.dimensions,
         zarr_format=3,
     )
     return _document(files)
@@ -129,7 +95,8 @@ def expected_document(name: str, spec: StoreSpec, split: SplitSpec) -> dict[str,
         files: Files = {}
         _create_activations(files, spec, split.rows)
         return _document(files)
-    return _flat_document(flat_layouts(split)[name], flat_lengths(split)[name])
+    layout, length = flat_arrays(split)[name]
+    return _raw_document(layout, (length,))
 
 
 def metadata_difference(path: Place, expected: Mapping[str, Json], growing: bool) -> str | None:
@@ -138,14 +105,14 @@ def metadata_difference(path: Place, expected: Mapping[str, Json], growing: bool
     if "dimension_names" not in document:  # earlier versions named them of activations alone
         expected = {key: value for key, value in expected.items() if key != "dimension_names"}
     try:
-        found, wanted = (ArrayV3Metadata.from_dict(dict(one)).to_dict() for one in (document, expected))
+        actual, wanted = (ArrayV3Metadata.from_dict(dict(metadata)).to_dict() for metadata in (document, expected))
     except (KeyError, ValueError, TypeError, AttributeError, NotImplementedError) as error:
         return f"{path / 'zarr.json'} cannot be read: {type(error).__name__} {error}".splitlines()[0]
-    if growing and found["shape"][0] > wanted["shape"][0]:  # type: ignore[index,operator]
-        found["shape"] = wanted["shape"]
+    if growing and actual["shape"][0] > wanted["shape"][0]:  # type: ignore[index,operator]
+        actual["shape"] = wanted["shape"]
     for key, value in wanted.items():
-        if key != "attributes" and json.dumps(found.get(key), default=str) != json.dumps(value, default=str):
-            return f"{path / 'zarr.json'} says {key} {found.get(key)}, expected {value}"
+        if key != "attributes" and json.dumps(actual.get(key), default=str) != json.dumps(value, default=str):
+            return f"{path / 'zarr.json'} says {key} {actual.get(key)}, expected {value}"
     return None
 
 

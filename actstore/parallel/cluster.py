@@ -181,11 +181,11 @@ def _client(address: str) -> Any:
 
 def _require_same_versions(client: Any) -> None:
     """Of what rows are made with on the workers, and of dask everywhere."""
-    found = client.get_versions(packages=_SAME)
-    for where, names in (("scheduler", ()), *((worker, _SAME) for worker in found["workers"])):
-        theirs = found["scheduler"] if where == "scheduler" else found["workers"][where]
+    versions = client.get_versions(packages=_SAME)
+    for where, names in (("scheduler", ()), *((worker, _SAME) for worker in versions["workers"])):
+        theirs = versions["scheduler"] if where == "scheduler" else versions["workers"][where]
         for name in ("distributed", *names):
-            ours, other = found["client"]["packages"][name], theirs["packages"].get(name)
+            ours, other = versions["client"]["packages"][name], theirs["packages"].get(name)
             if other != ours:
                 raise ClusterError(
                     f"{where} has {name} {other or 'not at all'}, this client {ours}; "

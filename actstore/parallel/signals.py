@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -20,45 +20,46 @@ class Interruption:
 
 @contextmanager
 def noted_signals() -> Iterator[Interruption]:
-    """The first signal is noted, a second one acts at once. Whoever handles or ignores signals goes on to do so, and
-    on another thread than the main one Python allows no handlers: there nothing is noted."""
+    """The first signal is noted, a second one acts at once."""
     interruption = Interruption()
-    noted = [number for number, usual in _DEFAULTS.items() if signal.getsignal(number) is usual]
-    if threading.current_thread() is not threading.main_thread():
-        noted = []
 
-    def restore() -> None:
-        for number in noted:
-            signal.signal(number, _DEFAULTS[number])
-
-    def note(number: int, frame: Any) -> None:
+    def note() -> None:
         interruption.is_asked = True
-        restore()
 
-    for number in noted:
-        signal.signal(number, note)
-    try:
+    with _at_first_signal(_DEFAULTS, note):
         yield interruption
-    finally:
-        restore()
 
 
 @contextmanager
 def terminated_as_interrupted() -> Iterator[None]:
     """SIGTERM raises KeyboardInterrupt, as Ctrl-C does, so that what is under way can be kept; a second one acts at
-    once. As above, whoever handles or ignores it goes on to do so."""
-    number = signal.SIGTERM
-    is_main = threading.current_thread() is threading.main_thread()
-    if not is_main or signal.getsignal(number) is not _DEFAULTS[number]:
-        yield
-        return
+    once."""
 
-    def interrupt(number: int, frame: Any) -> None:
-        signal.signal(number, _DEFAULTS[signal.SIGTERM])
+    def interrupt() -> None:
         raise KeyboardInterrupt
 
-    signal.signal(number, interrupt)
+    with _at_first_signal((signal.SIGTERM,), interrupt):
+        yield
+
+
+@contextmanager
+def _at_first_signal(numbers: Iterable[signal.Signals], act: Callable[[], None]) -> Iterator[None]:
+    """Whoever handles or ignores signals goes on to do so, and on another thread than the main one Python allows no
+    handlers: there nothing changes."""
+    is_main = threading.current_thread() is threading.main_thread()
+    handled = [number for number in numbers if is_main and signal.getsignal(number) is _DEFAULTS[number]]
+
+    def restore() -> None:
+        for number in handled:
+            signal.signal(number, _DEFAULTS[number])
+
+    def handle(number: int, frame: Any) -> None:
+        restore()
+        act()
+
+    for number in handled:
+        signal.signal(number, handle)
     try:
         yield
     finally:
-        signal.signal(number, _DEFAULTS[number])
+        restore()

@@ -40,14 +40,14 @@ class RangedRows(FetchedRows):
         chunks = wanted // self._spec.chunk_rows
         edges = np.flatnonzero(np.diff(chunks, prepend=-1, append=-1))
         parts = list(pairwise(edges.tolist()))
-        found = np.empty_like(out, shape=(len(wanted), self.shape[1]))
+        distinct = np.empty_like(out, shape=(len(wanted), self.shape[1]))
 
         def fetch(part: tuple[int, int]) -> None:
             a, b = part
-            self._take_from(int(chunks[a]), wanted[a:b] % self._spec.chunk_rows, found[a:b])
+            self._take_from(int(chunks[a]), wanted[a:b] % self._spec.chunk_rows, distinct[a:b])
 
         list(self._array.side_by_side(fetch, parts))
-        np.take(found, back, axis=0, out=out)
+        np.take(distinct, back, axis=0, out=out)
         return out
 
     def read(self, start: int, stop: int) -> NDArray[Any]:

@@ -15,13 +15,12 @@ from actstore.spec import StoreSpec
 from actstore.storage.place import Place
 
 
-def open_rows(array: Place, spec: StoreSpec, rows: int, mapped: bool = True) -> Rows:
-    """`mapped=False` asks for the Zarr path, for comparison."""
+def open_rows(array: Place, spec: StoreSpec, rows: int) -> Rows:
     mappable = can_map(spec.chunk_bytes, -(-rows // spec.chunk_rows))
-    if mapped and array.local_path is not None and spec.is_raw and mappable:
+    if array.local_path is not None and spec.is_raw and mappable:
         with suppress(OutOfMapsError):
             return MappedRows(array.local_path, spec, rows)
-    fetched = (RangedRows if mapped and spec.codec == "raw" else ZarrRows)(array, spec, rows)
+    fetched = (RangedRows if spec.codec == "raw" else ZarrRows)(array, spec, rows)
     if array.cache is None:
         return fetched
     if not mappable:

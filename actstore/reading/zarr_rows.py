@@ -1,4 +1,4 @@
-"""Rows through Zarr: for compressed chunks, and for comparison. Same answers as the other readers, slower."""
+"""Rows through Zarr: for compressed chunks. Same answers as the other readers, slower."""
 
 from __future__ import annotations
 

@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from copy import copy
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 import dask
@@ -18,7 +19,7 @@ from numpy.typing import NDArray
 from actstore.compute.tensors import PIECE_ROWS, one_thread
 from actstore.errors import ActstoreError
 from actstore.layout.chunk_file import by_chunk, chunk_path
-from actstore.layout.metadata import read_attributes, require_chunks
+from actstore.layout.metadata import DIMENSIONS, RawLayout, read_attributes, require_chunks
 from actstore.layout.zarr_arrays import create_raw_array, open_array
 from actstore.parallel.cluster import Cluster
 from actstore.statistics.moments import (
@@ -103,9 +104,10 @@ def _compute(split: Split, first: int, progress: Progress | None, cluster: Clust
         return to_moments(_sum_here(split, spans, pivot, whole, progress), pivot)
     shared = copy(split)
     shared.store_path = split.store_path.absolute()
-    tasks = (_SumTask(shared, span, pivot) for span in spans)
     # Added up here and not by a task: with its worker all that was summed so far would be lost.
-    for part, span in zip(cluster.map(f"sum-{split.name}", _sum_span, tasks), spans, strict=True):
+    for part, span in zip(
+        cluster.map(f"sum-{split.name}", partial(_sum_span, shared, pivot), spans), spans, strict=True
+    ):
         with one_thread():
             add_sums(whole, part)
         if progress is not None:
@@ -117,10 +119,12 @@ def _sum_here(
     split: Split, spans: Sequence[Span], pivot: NDArray[np.float32], whole: Sums, progress: Progress | None
 ) -> Sums:
     """A chain of dask tasks, so that a part is added and let go of as soon as those before it are there."""
-    sums = dask.delayed(whole, traverse=False)
+    sums, sum_span = (
+        dask.delayed(whole, traverse=False),
+        dask.delayed(partial(_sum_span, split, pivot, progress=progress)),
+    )
     for number, span in enumerate(spans):
-        task = _SumTask(split, span, pivot, progress)
-        part = dask.delayed(_sum_span)(task, dask_key_name=f"sum-{split.name}-{number}")
+        part = sum_span(span, dask_key_name=f"sum-{split.name}-{number}")
         sums = dask.delayed(add_sums)(sums, part, dask_key_name=f"add-{split.name}-{number}")
     # A task holds four more bytes per value and accumulator, and its part waits for those before it.
     largest = (SUMS_BYTES + 8) * split.dim * max((span.classes for span in spans), default=1)
@@ -131,24 +135,16 @@ def _sum_here(
     return cast(Sums, found)
 
 
-@dataclass(frozen=True)
-class _SumTask:
-    split: Split
-    span: Span
-    pivot: NDArray[np.float32]
-    progress: Progress | None = None
-
-
 def _present(labels: NDArray[np.int32]) -> NDArray[np.int64]:
     """The labels that occur, ascending; -1 is none."""
     return np.flatnonzero(np.bincount(labels + 1)[1:])
 
 
-def _sum_span(task: _SumTask) -> Sums:
-    split, start, stop = task.split, task.span.start, task.span.stop
+def _sum_span(split: Split, pivot: NDArray[np.float32], span: Span, progress: Progress | None = None) -> Sums:
     working = torch.float32 if split.dtype == np.float16 else torch.float64
     with one_thread():
-        return sum_rows(_blocks(split, start, stop, task.progress), split.labels[start:stop], task.pivot, working)
+        blocks = _blocks(split, span.start, span.stop, progress)
+        return sum_rows(blocks, split.labels[span.start : span.stop], pivot, working)
 
 
 def _blocks(split: Split, start: int, stop: int, progress: Progress | None) -> Iterator[NDArray[Any]]:
@@ -209,8 +205,9 @@ def _replace(place: Place, values: NDArray[Any], content: str) -> None:
         if values.size:
             write_chunk(chunk_path(fresh, 0, values.ndim), values)
         chunks = tuple(max(1, length) for length in values.shape)
-        facts = {"content": content, "crc": crc32c(values)}
-        create_raw_array(fresh, place.name, values.shape, values.dtype.str[1:], chunks, facts)
+        facts, fill = {"content": content, "crc": crc32c(values)}, float("nan") if values.dtype.kind == "f" else 0
+        layout = RawLayout(values.dtype.str[1:], chunks, DIMENSIONS[place.name], fill, facts)
+        create_raw_array(fresh, layout, values.shape)
 
 
 def _dense(moments: Moments, classes: int, dim: int) -> ClassStatistics:

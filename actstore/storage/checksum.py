@@ -34,8 +34,8 @@ def sealed(document: Mapping[str, Any]) -> dict[str, Any]:
 def unsealed(document: Mapping[str, Any]) -> dict[str, Any]:
     """The document without its checksum; ValueError where that is another one's."""
     plain = {key: value for key, value in document.items() if key != FIELD}
-    if FIELD in document and document[FIELD] != (found := document_checksum(plain)):
-        raise ValueError(f"its checksum is {found}, it says {document[FIELD]}")
+    if FIELD in document and document[FIELD] != (checksum := document_checksum(plain)):
+        raise ValueError(f"its checksum is {checksum}, it says {document[FIELD]}")
     return plain
 
 

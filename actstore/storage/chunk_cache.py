@@ -69,13 +69,13 @@ class ChunkCache:
 
     def has_room(self) -> bool:
         """Whether a chunk more can be kept, if others are dropped for it."""
-        return self._droppable(_files(self._spec.folder)) is not None
+        return self._droppable() is not None
 
     def add(self, chunk: int, values: Data, crc: int) -> bool:
         """Keep a chunk whose values were checked against `crc`; False where there is no room for it."""
         path = self.paths[chunk]
         with storage_errors(path), FileLock(self._spec.folder / ".lock"):
-            dropped = self._droppable(_files(self._spec.folder))
+            dropped = self._droppable()
             if dropped is None:
                 return False
             for old in dropped:
@@ -83,11 +83,12 @@ class ChunkCache:
             write_atomic(path, *chunk_parts(values, crc))
         return True
 
-    def _droppable(self, files: list[tuple[float, int, Path]]) -> list[Path] | None:
+    def _droppable(self) -> list[Path] | None:
         """What has to go for one chunk more, least recently used first; None where that does not suffice.
 
         Chunks of this split stay: a store larger than the cache would otherwise push out what it needs next.
         """
+        files = _files(self._spec.folder)
         total, keep, dropped = sum(size for _, size, _ in files), set(self.paths), []
         for _, size, path in sorted(files):
             if total + self._bytes <= self._spec.limit:
@@ -100,12 +101,12 @@ class ChunkCache:
 
 def _files(folder: Path) -> list[tuple[float, int, Path]]:
     """(last used, bytes, path) of every cached chunk, and of nothing else that may lie in the folder."""
-    found = []
+    files = []
     for store in folder.glob("*/"):
         if re.fullmatch(r".*-[0-9a-f]{12}", store.name):
             for path in store.glob("*/*"):
                 if re.fullmatch(r"[0-9]+-[0-9a-f]{8}(\.part)?", path.name):
                     with suppress(FileNotFoundError):
                         facts = path.stat()
-                        found.append((facts.st_mtime, facts.st_size, path))
-    return found
+                        files.append((facts.st_mtime, facts.st_size, path))
+    return files

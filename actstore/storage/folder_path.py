@@ -85,9 +85,6 @@ class FolderPath(PosixPath):
     def put(self, data: Data, version: Version | None = None) -> None:
         write_atomic(self, data)
 
-    def create(self, data: Data) -> None:
-        write_atomic(self, data)
-
     def remove_tree(self, keep_top: bool = False) -> None:
         with storage_errors(self):
             shutil.rmtree(self, ignore_errors=True)

@@ -170,15 +170,14 @@ class ObjectPath:
         return Upload(self, *parts, guard=guard)
 
     def put(self, data: Data, version: Version | None = None) -> Version:
-        mode = "overwrite" if version is None else version or "create"
-        return _version(self._ask("put", file=as_bytes(data).data, mode=mode, use_multipart=False))
-
-    def create(self, data: Data) -> None:
+        body, mode = as_bytes(data).data, "overwrite" if version is None else version or "create"
         try:
-            self.put(data, version={})
+            return _version(self._ask("put", file=body, mode=mode, use_multipart=False))
         except LockedError:
-            if self.read_version()[0] != as_bytes(data).data:  # else a put whose answer was lost was sent again
+            there, version = self.read_version()
+            if there != body:  # else a put whose answer was lost was sent again, or a killed process has done the same
                 raise
+            return version
 
     def unlink(self) -> None:
         self._ask("delete")
@@ -266,9 +265,7 @@ def _put_guarded(path: ObjectPath, body: bytes, guard: Guard) -> None:
             path.put(body, condition)
             return
         except LockedError:
-            there, condition = path.read_version()
-            if there == body:  # left by a killed process, or a put that was sent twice
-                return
+            condition = path.read_version()[1]
             guard()
 
 

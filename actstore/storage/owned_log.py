@@ -105,14 +105,11 @@ class TokenedObject:
     def _replace(self, data: bytes) -> None:
         text = data + self._token if self._open else data
         try:
-            version = self.path.put(text, self._version)
+            self._version = self.path.put(text, self._version)
         except (LockedError, FileNotFoundError):
-            # a put whose answer was lost is sent again by the client, and then meets what it has itself written
-            there, version = self._read()
-            if there != text:
-                self._open = False
-                raise self._taken_over() from None
-        self._data, self._version = data, version
+            self._open = False
+            raise self._taken_over() from None
+        self._data = data
 
     def _read(self) -> tuple[bytes, Version]:
         """What is there now, and its version: none where there is nothing yet."""

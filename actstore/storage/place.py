@@ -93,10 +93,8 @@ class Place(Protocol):
         """Start to write a whole file. guard: asked before an object is replaced that others may have written."""
 
     def put(self, data: Data, version: Version | None = None) -> Version | None:
-        """Write a file. version: the one it must have now where files have versions, {} for none; else LockedError."""
-
-    def create(self, data: Data) -> None:
-        """Write a file that does not exist yet; LockedError where somebody else has done so meanwhile."""
+        """Write a file. version: where files have versions the one it must have now, {} for none at all; LockedError
+        where somebody else has written something else meanwhile."""
 
     def unlink(self) -> None: ...
     def remove_tree(self, keep_top: bool = False) -> None:
@@ -118,13 +116,13 @@ class Place(Protocol):
 AnyPlace = str | Path | Place  # as users give one
 
 
-def parse_place(given: AnyPlace, cache: CacheSpec | None = None) -> Place:
+def parse_place(path: AnyPlace, cache: CacheSpec | None = None) -> Place:
     """A path, or the URL of a place in a bucket. A cache serves the latter alone."""
     place: Place
-    if isinstance(given, str) and "://" in given:
-        place = ObjectPath.parse(given)
+    if isinstance(path, str) and "://" in path:
+        place = ObjectPath.parse(path)
     else:
-        place = FolderPath(given) if isinstance(given, str | Path) else given
+        place = FolderPath(path) if isinstance(path, str | Path) else path
     return place if cache is None else place.with_cache(cache)
 
 

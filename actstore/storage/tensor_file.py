@@ -1,12 +1,17 @@
-"""Files of named tensors with a JSON description inside: safetensors, written atomically, never a pickle."""
+"""Files of tensors: safetensors with a JSON description inside, written atomically; those of torch.save are only read,
+and without running code."""
 
 from __future__ import annotations
 
 import json
+import pickle
+import re
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from actstore.errors import DamagedError, InvalidInputError
@@ -14,6 +19,8 @@ from actstore.storage.atomic_file import write_atomic
 from actstore.storage.checksum import FIELD, require_header, seal_header
 
 _KEY = "actstore"
+# Whatever a file that is no checkpoint makes torch.load stumble over.
+DAMAGE = (RuntimeError, EOFError, ValueError, KeyError, IndexError, TypeError, AttributeError, AssertionError)
 
 
 def write_tensors(path: Path, kind: str, tensors: Mapping[str, Tensor], about: Mapping[str, Any]) -> None:
@@ -75,11 +82,35 @@ def below(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
 def _parse(text: str | None) -> dict[str, Any]:
     """Empty where others wrote the file, or this library something else."""
     try:
-        found = json.loads(text or "{}")
+        about = json.loads(text or "{}")
     except ValueError:
         return {}
-    return found if isinstance(found, dict) else {}
+    return about if isinstance(about, dict) else {}
 
 
 def _article(kind: Any) -> str:
     return f"a {kind}" if kind else "a safetensors file of something else"
+
+
+def read_torch_file(path: Path, advice: str, mapped: bool = False) -> Any:
+    """What a file holds, on the CPU; anything but tensors and plain containers is refused.
+
+    mapped: leave tensors in the file until they are touched, where its format allows that.
+    """
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # about the pickle's protocol; what matters is raised
+            return torch.load(path, map_location="cpu", weights_only=True, mmap=mapped and _is_zip(path))
+    except pickle.UnpicklingError as error:
+        refused = re.search(r"GLOBAL (\w+\.[\w.]+)", str(error))
+        what = f"the object {refused[1]!r}" if refused else "something else, or is damaged"
+        raise InvalidInputError(f"{path} must hold tensors only, but holds {what}; {advice}") from error
+    except DAMAGE as error:
+        raise InvalidInputError(
+            f"{path} is damaged or no file of torch.save ({type(error).__name__}); {advice}"
+        ) from error
+
+
+def _is_zip(path: Path) -> bool:
+    with path.open("rb") as file:
+        return file.read(4) == b"PK\x03\x04"

@@ -6,7 +6,7 @@ step's number.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import IntEnum, unique
 from typing import Any
 
@@ -73,14 +73,8 @@ class BatchPlan:
         if not 0 <= rank < world_size:
             raise InvalidInputError(f"rank must be 0 to {world_size - 1}, got {rank}")
         part = share(len(self.labels), rank, world_size)
-        return BatchPlan(
-            self.step,
-            self.labels[part],
-            self.targets[part],
-            self.use_mean[part],
-            self.statistic_rows[part],
-            self.query_rows[part],
-        )
+        arrays = ("labels", "targets", "use_mean", "statistic_rows", "query_rows")
+        return replace(self, **{name: getattr(self, name)[part] for name in arrays})
 
 
 def share(length: int, rank: int, world_size: int) -> slice:
@@ -102,16 +96,16 @@ def plan_batch(index: ClassIndex, labels: NDArray[Any], seed: int, step: int, p_
     """
     if not 0 <= p_mean <= 1:
         raise InvalidInputError(f"p_mean must be a probability between 0 and 1, got {p_mean}")
-    chosen = np.asarray(labels, np.int64)
-    starts, counts = index.offsets[chosen], index.counts[chosen]
+    classes = np.asarray(labels, np.int64)
+    starts, counts = index.offsets[classes], index.counts[classes]
     if (counts == 0).any():
-        empty = index.names[int(chosen[np.flatnonzero(counts == 0)[0]])]
+        empty = index.names[int(classes[np.flatnonzero(counts == 0)[0]])]
         raise InvalidInputError(f"class {empty!r} has no rows to sample; leave it out of the batch")
     random = generator(seed, step, Stream.CLASS_BATCHES)
-    use_mean = random.random(len(chosen)) < p_mean
+    use_mean = random.random(len(classes)) < p_mean
     statistic = index.row_at(starts + random.integers(0, counts))
     query = index.row_at(starts + random.integers(0, counts))
-    return BatchPlan(step, chosen, np.arange(len(chosen)), use_mean, statistic, query)
+    return BatchPlan(step, classes, np.arange(len(classes)), use_mean, statistic, query)
 
 
 def draw_support(index: ClassIndex, labels: NDArray[Any], shots: int, seed: int, draw: int) -> NDArray[np.int64]:
@@ -122,14 +116,14 @@ def draw_support(index: ClassIndex, labels: NDArray[Any], shots: int, seed: int,
     """
     if shots < 1:
         raise InvalidInputError(f"shots must be at least 1, got {shots}")
-    chosen = np.asarray(labels, np.int64)
-    if len(chosen) and int(index.counts[chosen].min()) < shots:
-        poor = int(chosen[index.counts[chosen].argmin()])
+    classes = np.asarray(labels, np.int64)
+    if len(classes) and int(index.counts[classes].min()) < shots:
+        poor = int(classes[index.counts[classes].argmin()])
         raise InvalidInputError(
             f"class {index.names[poor]!r} has {int(index.counts[poor]):,} rows, too few for {shots} shots"
         )
-    rows = np.empty((len(chosen), shots), np.int64)
-    for place, label in enumerate(chosen.tolist()):
+    rows = np.empty((len(classes), shots), np.int64)
+    for place, label in enumerate(classes.tolist()):
         order = generator(seed, draw, stream=Stream.SUPPORT + label).permutation(int(index.counts[label]))
         rows[place] = index.row_at(index.offsets[label] + order[:shots])
     return rows

@@ -189,7 +189,7 @@ def open_torch(path: Path) -> ArrayFile:
     """A tensor, or a dict of tensors and lists of text; a tensor alone is called activations."""
     import torch
 
-    from actstore.storage.torch_file import read_torch_file
+    from actstore.storage.tensor_file import read_torch_file
 
     contents = read_torch_file(path, _TORCH_ADVICE, mapped=True)
     if isinstance(contents, torch.Tensor):

@@ -42,7 +42,7 @@ class Selection:
 
     @property
     def columns(self) -> dict[str, Column]:
-        return {name: self.split.stored_column(name).take(self.rows) for name in self.split.columns}
+        return {name: self.split.columns.stored(name).take(self.rows) for name in self.split.columns}
 
     def blocks(self) -> Iterator[tuple[NDArray[np.int64], NDArray[Any]]]:
         """(row numbers (n,), activations (n, dim))."""
@@ -150,7 +150,7 @@ def _write_parquet(selection: Selection, stream: IO[bytes], path: Path) -> list[
 
     split = selection.split
     number = pyarrow.float16() if split.dtype == np.float16 else pyarrow.float32()
-    stored = {name: split.stored_column(name) for name in split.columns}
+    stored = {name: split.columns.stored(name) for name in split.columns}
     schema = pyarrow.schema(
         {
             "id": pyarrow.string(),
@@ -182,7 +182,7 @@ def _write_csv(selection: Selection, stream: IO[bytes], path: Path) -> list[Path
     names, ids = (*split.classes, ""), split.ids
     text = io.TextIOWrapper(stream, encoding="utf-8", newline="")
     writer = csv.writer(text)
-    stored = {name: split.stored_column(name) for name in split.columns}
+    stored = {name: split.columns.stored(name) for name in split.columns}
     writer.writerow(["row", "id", "class", *stored, *(f"f{feature}" for feature in range(split.dim))])
     for rows, values in selection.blocks():
         cells = zip(*(cells_of(column.take(rows)) for column in stored.values()), strict=True)

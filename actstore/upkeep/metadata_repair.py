@@ -37,8 +37,8 @@ def restore_groups(path: Place) -> list[tuple[str, str]]:
     if (said := _restore_store(path)) is not None:
         outcomes.append((str(path / "zarr.json"), said))
     spec = StoreSpec.from_json(read_attributes(path).get(KEY, {}), str(path))
-    found = ((entry, _restore_split(entry, spec)) for entry in path.children())
-    return outcomes + [(str(entry / "zarr.json"), said) for entry, said in found if said is not None]
+    splits = ((entry, _restore_split(entry, spec)) for entry in path.children())
+    return outcomes + [(str(entry / "zarr.json"), said) for entry, said in splits if said is not None]
 
 
 def _restore_store(path: Place) -> str | None:
@@ -58,13 +58,13 @@ def _restore_split(path: Place, spec: StoreSpec) -> str | None:
     if _mend_bit(path):
         return "repaired: one bit of it was flipped"
     try:
-        found = _describe_again(path, spec)
+        described = _describe_again(path, spec)
     except (ActstoreError, ValueError) as error:
         return f"left: {error}"
-    create_group(path, {KEY: found.to_json()}, replace=True)
+    create_group(path, {KEY: described.to_json()}, replace=True)
     return (
-        f"written anew from the ledger and the arrays: {found.rows} rows; where they came from is lost with the old "
-        "one, so damaged chunks can no longer be read again from their source"
+        f"written anew from the ledger and the arrays: {described.rows} rows; where they came from is lost with "
+        "the old one, so damaged chunks can no longer be read again from their source"
     )
 
 

@@ -21,6 +21,7 @@ from actstore.tables.importing import Progress
 from actstore.upkeep.verify import verify_split
 
 _BLOCK = 4096  # rows
+_SAME = ("classes", "dim", "dtype", "codec", "provenance")  # of a store and its unfinished copy
 _NEW, _OLD = ".rechunked", ".before-rechunk"
 
 
@@ -69,17 +70,10 @@ def _copy(
             _require_same_rows(source[name], target[name])
             continue
         _require_sound(source, name, split)
-        new = new_split(source, split, target, chunk_rows)
+        new = target.spec.new_split(split.dim or source.dim, chunk_rows)
         origin = {"kind": "rechunk", "path": str(source.path), "split": name, "content": split.content}
         copy_rows(split_table(source[name]), target, name, new, origin, split.sources, progress, restart)
     return target
-
-
-def new_split(source: ActivationStore, split: SplitSpec, target: ActivationStore, chunk_rows: int | None) -> SplitSpec:
-    """What a copy of a split begins with: a further layer of the backbone has a dim of its own."""
-    own = source.spec.of_split(split)
-    rows = _chunk_rows(target, own.dim, chunk_rows)
-    return SplitSpec() if split.dim is None else SplitSpec(dim=own.dim, chunk_rows=rows)
 
 
 def copy_target(
@@ -89,17 +83,13 @@ def copy_target(
     spec = source.spec
     if not (out / "zarr.json").exists():
         wanted = chunk_rows or default_chunk_rows(spec.dim, spec.dtype, longest)
-        inner = spec.shard_inner_rows or 1
         return create(
-            out, classes=spec.classes, dim=spec.dim, dtype=spec.dtype, chunk_rows=-(-wanted // inner) * inner,
+            out, classes=spec.classes, dim=spec.dim, dtype=spec.dtype, chunk_rows=spec.whole_pieces(wanted),
             codec=spec.codec, shard_inner_rows=spec.shard_inner_rows or 0, provenance=spec.provenance,
         )  # fmt: skip
     target = open(out)
-    same = (spec.classes, spec.dim, spec.dtype, spec.codec, spec.provenance)
-    found = target.spec
-    if same != (found.classes, found.dim, found.dtype, found.codec, found.provenance) or (
-        chunk_rows is not None and _chunk_rows(target, spec.dim, chunk_rows) != found.chunk_rows
-    ):
+    same = all(getattr(spec, key) == getattr(target.spec, key) for key in _SAME)
+    if not same or (chunk_rows is not None and target.spec.whole_pieces(chunk_rows) != target.spec.chunk_rows):
         raise InvalidInputError(f"{out} exists and is no unfinished copy of {source.path}; choose another path")
     return target
 
@@ -116,11 +106,6 @@ def _require_same_rows(source: Split, target: Split) -> None:
         raise InvalidInputError(
             f"{target.path} holds other rows than {source.path}; choose another path, or discard it with --restart"
         )
-
-
-def _chunk_rows(target: ActivationStore, dim: int, chunk_rows: int | None) -> int:
-    inner = target.spec.shard_inner_rows or 1
-    return -(-(chunk_rows or default_chunk_rows(dim, target.spec.dtype)) // inner) * inner
 
 
 def _require_sound(source: ActivationStore, name: str, split: SplitSpec) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing
 from dataclasses import replace
 from functools import reduce
 from pathlib import Path
@@ -13,7 +14,7 @@ from actstore.audit.kept import FILE, folder_of
 from actstore.compute.tensors import convert_into
 from actstore.errors import ActstoreError, InvalidInputError, LockedError
 from actstore.extraction.rebuild import reopen_images
-from actstore.layout.columns import flat_layouts
+from actstore.layout.columns import flat_arrays
 from actstore.layout.ledger import has_writer, open_ledger, read_ledger
 from actstore.layout.metadata import ACTIVATIONS, write_document
 from actstore.layout.texts import encode_ids
@@ -49,11 +50,8 @@ def repair(store: ActivationStore, faults: list[Fault]) -> list[tuple[Fault, str
             if has_writer(store.path / name / ACTIVATIONS):
                 where = store.path / name
                 raise LockedError(f"{where} is being written to, or was when its writer was killed; finish that first")
-            lock = open_ledger(store.path / name / ACTIVATIONS)
-            try:
+            with closing(open_ledger(store.path / name / ACTIVATIONS)) as lock:
                 outcomes += [(fault, _repair_one(store, name, split, fault, lock)) for fault in mine]
-            finally:
-                lock.close()
     return outcomes
 
 
@@ -71,7 +69,7 @@ def _repair_one(store: ActivationStore, name: str, split: SplitSpec, fault: Faul
         if fault.array == AUDIT:
             (folder_of(store.path) / FILE).unlink(missing_ok=True)
             return "removed: make it again with `actstore audit`"
-        if fault.kind == "metadata" and fault.array in (ACTIVATIONS, *flat_layouts(split)):
+        if fault.kind == "metadata" and fault.array in (ACTIVATIONS, *flat_arrays(split)):
             write_document(path / fault.array, expected_document(fault.array, store.spec.of_split(split), split))
             return "repaired from the metadata of its split"
         if fault.kind == "metadata":
@@ -108,12 +106,12 @@ def _rewrite_facts(store: ActivationStore, path: Place, split: SplitSpec, lock: 
     for table, first, last in _tables(split, 0, split.rows):
         labels = None if table.labels is None else table.labels[first:last]
         ids = None if table.ids is None else encode_ids(table.ids[first:last])
-        given = {name: column.part(first, last) for name, column in table.columns.items() if name in kinds}
-        columns = parse_columns(given, last - first, kinds, str(path))
+        own = {name: column.part(first, last) for name, column in table.columns.items() if name in kinds}
+        columns = parse_columns(own, last - first, kinds, str(path))
         parts.append(RowFacts(parse_labels(labels, last - first, label_of, first), ids, columns))
-    found = reduce(describe_facts, parts, SplitSpec())
-    same = (found.labels_crc, found.ids_crc) == (split.labels_crc, split.ids_crc)
-    if not same or set(found.columns) != set(split.columns):
+    described = reduce(describe_facts, parts, SplitSpec())
+    same = (described.labels_crc, described.ids_crc) == (split.labels_crc, split.ids_crc)
+    if not same or set(described.columns) != set(split.columns):
         raise InvalidInputError("its source now holds other labels, ids or columns than those once imported")
     write_facts(path, SplitSpec(), parts, lock.require_own)
 

@@ -18,7 +18,7 @@ from actstore.store import ActivationStore, open
 from actstore.tables.copying import copy_rows, split_table
 from actstore.tables.importing import Progress
 from actstore.tables.row_source import Table
-from actstore.upkeep.rechunk import copy_target, new_split
+from actstore.upkeep.rechunk import copy_target
 
 KIND = "select"
 
@@ -34,11 +34,11 @@ class Choice:
     drop: bool = False
 
     def of(self, split: Split) -> NDArray[np.int64]:
-        found = split.query(self.classes or None, self.path_glob, self.rows, self.where)
+        rows = split.query(self.classes or None, self.path_glob, self.rows, self.where)
         if not self.drop:
-            return found
+            return rows
         keep = np.ones(len(split), bool)
-        keep[found] = False
+        keep[rows] = False
         return np.flatnonzero(keep)
 
     def to_json(self) -> dict[str, Json]:
@@ -90,7 +90,7 @@ def _copy(
         _require_same(target.path / name, done, origin)
         target.remove_leftovers(name)
         return
-    new = new_split(source, split.committed, target, chunk_rows)
+    new = target.spec.new_split(split.dim, chunk_rows)
     copy_rows(
         split_table(split, rows), target, name, new, origin, list(_sources(split, rows, origin)), progress, restart
     )
@@ -116,13 +116,13 @@ def _sources(split: Split, rows: NDArray[np.int64], origin: Mapping[str, Json]) 
 
 def reopen_selected(source: Mapping[str, Json]) -> Table:
     """The rows once more, from the store that they were chosen from."""
-    store, given = open(source["path"], checked=True), source["choice"]
+    store, kept = open(source["path"], checked=True), source["choice"]
     split = store[source["split"]]
     if split.content != source["content"]:
         raise InvalidInputError(f"{source['path']} has other rows by now than those that were chosen from")
     choice = Choice(
-        tuple(given.get("classes", ())), given.get("glob"), given.get("rows"), tuple(given.get("where", ())),
-        given.get("drop", False),
+        tuple(kept.get("classes", ())), kept.get("glob"), kept.get("rows"), tuple(kept.get("where", ())),
+        kept.get("drop", False),
     )  # fmt: skip
     rows = choice.of(split)
     if f"{crc32c(rows.astype('<i8')):08x}" != source["crc"]:

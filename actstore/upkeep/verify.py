@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import reduce
+from functools import partial, reduce
 from itertools import product
 from operator import truediv
 from typing import Literal
@@ -18,7 +18,7 @@ from actstore.audit.kept import damaged as audit_damage
 from actstore.compute.tensors import first_non_finite_row
 from actstore.errors import ActstoreError, DamagedError
 from actstore.layout.chunk_file import chunk_path, decode_chunk, decode_units
-from actstore.layout.columns import array_layouts, flat_layouts, read_column
+from actstore.layout.columns import arrays_of, flat_arrays, read_column
 from actstore.layout.ledger import LEDGER, Entry, content_hash, read_ledger
 from actstore.layout.metadata import ACTIVATIONS, ids_crc, read_attributes, read_flat
 from actstore.layout.zarr_arrays import expected_document, metadata_difference, open_array
@@ -76,18 +76,18 @@ def verify_store(
 
 def readable_splits(store: ActivationStore) -> tuple[dict[str, SplitSpec], list[Fault]]:
     """The splits whose metadata can be read, and a fault for each of the others."""
-    found, faults = {}, []
+    splits, faults = {}, []
     for entry in store.path.children():
         try:
             if not (entry / "zarr.json").exists():
                 continue
             if KEY in (attributes := read_attributes(entry)):
-                found[entry.name] = SplitSpec.from_json(attributes[KEY], str(entry))
+                splits[entry.name] = SplitSpec.from_json(attributes[KEY], str(entry))
             elif (entry / ACTIVATIONS).has_entries():
                 raise DamagedError(f"{entry / 'zarr.json'} holds no {KEY!r} attribute")
         except ActstoreError as error:
             faults.append(Fault(entry.name, GROUP, -1, "metadata", str(error), str(entry / "zarr.json")))
-    return found, faults
+    return splits, faults
 
 
 def _lost_splits(store: ActivationStore) -> Iterator[Fault]:
@@ -105,14 +105,13 @@ def verify_split(
     except ActstoreError as error:
         return [Fault(path.name, "ledger", -1, "metadata", str(error), str(path / ACTIVATIONS / LEDGER))]
     faults = list(_metadata_faults(path, spec, split, entries))
-    where = path if cluster is None else path.absolute()
-    tasks = [_CheckTask(where, spec, entry) for entry in entries]
-    checked = _checked_here(tasks) if cluster is None else cluster.map(f"verify-{path.name}", _check, tasks)
+    check = partial(check_activations, path if cluster is None else path.absolute(), spec)
+    checked = _checked_here(check, entries) if cluster is None else cluster.map(f"verify-{path.name}", check, entries)
     for fault, entry in zip(checked, entries, strict=True):
         faults += [] if fault is None else [fault]
         if progress is not None:
             progress(entry.rows)
-    unreadable, flat = {fault.array for fault in faults}, flat_layouts(split)
+    unreadable, flat = {fault.array for fault in faults}, flat_arrays(split)
     for name in (*flat, *STATISTICS):
         if (name in flat and name not in unreadable) or (name in STATISTICS and (path / name).has_entries()):
             faults += _raw_array_faults(path, name)
@@ -121,20 +120,9 @@ def verify_split(
     return faults
 
 
-@dataclass(frozen=True)
-class _CheckTask:
-    path: Place
-    spec: StoreSpec
-    entry: Entry
-
-
-def _checked_here(tasks: list[_CheckTask]) -> Iterator[Fault | None]:
+def _checked_here(check: Callable[[Entry], Fault | None], entries: list[Entry]) -> Iterator[Fault | None]:
     with ThreadPoolExecutor(os.cpu_count(), initializer=torch.set_num_threads, initargs=(1,)) as pool:
-        yield from pool.map(_check, tasks)
-
-
-def _check(task: _CheckTask) -> Fault | None:
-    return check_activations(task.path, task.spec, task.entry)
+        yield from pool.map(check, entries)
 
 
 def _metadata_faults(path: Place, spec: StoreSpec, split: SplitSpec, entries: list[Entry]) -> Iterator[Fault]:
@@ -146,7 +134,7 @@ def _metadata_faults(path: Place, spec: StoreSpec, split: SplitSpec, entries: li
     named = sum(entry.rows for entry in entries)
     if named < split.rows:
         yield fault("ledger", f"it names {named} rows, the split has {split.rows}", path / ACTIVATIONS / LEDGER)
-    for name in (ACTIVATIONS, *flat_layouts(split)):
+    for name in (ACTIVATIONS, *flat_arrays(split)):
         try:
             expected = expected_document(name, spec, split)
             difference = metadata_difference(path / name, expected, not split.complete or _is_growing(path))
@@ -172,7 +160,7 @@ def _fact_faults(path: Place, split: SplitSpec) -> Iterator[Fault]:
             yield Fault(path.name, "path_bytes", 0, "corrupt", "the ids are not those committed", file)
         for column in split.columns:
             if read_column(path, column, split.rows).extend_crc(0) != column.crc:
-                name = list(array_layouts(column))[-1]
+                name = list(arrays_of(column, split.rows))[-1]
                 said = f"the values of column {column.name!r} are not those committed"
                 yield Fault(path.name, name, 0, "corrupt", said, str(path / name))
     except ActstoreError as error:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from actstore.errors import InvalidInputError
-from actstore.layout.columns import NONE, SMALLEST, Column
+from actstore.layout.columns import DTYPES, NONE, SMALLEST, Column
 from actstore.layout.texts import Texts
 from actstore.spec import ColumnKind, ColumnSpec
 
@@ -21,13 +21,13 @@ _OF_NUMPY: dict[str, ColumnKind] = {
 
 
 def parse_columns(
-    given: Mapping[str, Any] | None, count: int, known: Mapping[str, ColumnKind], where: str
+    columns: Mapping[str, Any] | None, count: int, known: Mapping[str, ColumnKind], where: str
 ) -> dict[str, Column]:
     """Columns of `count` rows, as arrays, lists or stored values; known: the types that the split has so far."""
-    found: dict[str, Column] = {}
-    for name, values in (given or {}).items():
+    parsed: dict[str, Column] = {}
+    for name, values in (columns or {}).items():
         ColumnSpec(name, "int")  # says what is wrong with a name
-        twin = next((other for other in (*known, *found) if other != name and other.lower() == name.lower()), None)
+        twin = next((other for other in (*known, *parsed) if other != name and other.lower() == name.lower()), None)
         if twin is not None:
             raise InvalidInputError(f"column {name!r} differs from {twin!r} in case alone; rename one of them")
         if not count and not len(values):
@@ -40,23 +40,23 @@ def parse_columns(
                 f"column {name!r} of {where} holds {known[name]} values, got {column.kind}; "
                 "convert them, or give the column another name"
             )
-        found[name] = column
-    return found
+        parsed[name] = column
+    return parsed
 
 
 def parse_column(name: str, values: Any, wanted: ColumnKind | None = None) -> Column:
     """Values of one column; whole numbers are taken for others, and rows of no value at all for any, where wanted."""
     if isinstance(values, Column):
         return _as_float(values) if (values.kind, wanted) == ("int", "float") else values
-    given = _as_array(values)
-    if given.ndim != 1:
-        raise InvalidInputError(f"column {name!r} must have one value per row, got shape {given.shape}")
-    if given.dtype.kind == "O":
-        column = _of_objects(name, given.tolist(), wanted)
-    elif given.dtype.kind in _OF_NUMPY:
-        column = _of_array(name, given)
+    array = _as_array(values)
+    if array.ndim != 1:
+        raise InvalidInputError(f"column {name!r} must have one value per row, got shape {array.shape}")
+    if array.dtype.kind == "O":
+        column = _of_objects(name, array.tolist(), wanted)
+    elif array.dtype.kind in _OF_NUMPY:
+        column = _of_array(name, array)
     else:
-        raise InvalidInputError(f"column {name!r} is of type {given.dtype}; {_EXPECTED}")
+        raise InvalidInputError(f"column {name!r} is of type {array.dtype}; {_EXPECTED}")
     return _as_float(column) if (column.kind, wanted) == ("int", "float") else column
 
 
@@ -65,9 +65,9 @@ def _as_array(values: Any) -> NDArray[Any]:
     if isinstance(values, np.ndarray) or hasattr(values, "__array__"):
         return np.asarray(values)
     listed = list(values)
-    found = np.empty(len(listed), object)
-    found[:] = listed
-    return found
+    array = np.empty(len(listed), object)
+    array[:] = listed
+    return array
 
 
 def _of_array(name: str, values: NDArray[Any]) -> Column:
@@ -78,9 +78,8 @@ def _of_array(name: str, values: NDArray[Any]) -> Column:
     if kind == "date":
         return Column(kind, values.astype("M8[us]").view(np.int64))
     if kind == "int" and len(values) and (int(values.max()) > -SMALLEST - 1 or int(values.min()) <= SMALLEST):
-        raise InvalidInputError(f"column {name!r} holds a whole number beyond 64 bits; give it as text or float")
-    stored = {"bool": "<i1", "int": "<i8", "float": "<f8"}[kind]
-    return Column(kind, values.astype(stored))
+        raise _too_large(name)
+    return Column(kind, values.astype(DTYPES[kind]))
 
 
 def _decoded(name: str, values: NDArray[np.bytes_]) -> NDArray[np.str_]:
@@ -103,11 +102,13 @@ def _of_objects(name: str, values: list[Any], wanted: ColumnKind | None) -> Colu
         return Column(kind, np.array([_microseconds(value) for value in values], np.int64))
     filled = [NONE[kind] if _is_none(value) else value for value in values]
     try:
-        return Column(kind, np.array(filled, {"bool": "<i1", "int": "<i8", "float": "<f8"}[kind]))
+        return Column(kind, np.array(filled, DTYPES[kind]))
     except OverflowError:
-        raise InvalidInputError(
-            f"column {name!r} holds a whole number beyond 64 bits; give it as text or float"
-        ) from None
+        raise _too_large(name) from None
+
+
+def _too_large(name: str) -> InvalidInputError:
+    return InvalidInputError(f"column {name!r} holds a whole number beyond 64 bits; give it as text or float")
 
 
 def _is_none(value: Any) -> bool:

@@ -11,11 +11,11 @@ from numpy.typing import NDArray
 
 from actstore.errors import DamagedError
 from actstore.layout.chunk_file import chunk_path
-from actstore.layout.columns import Column, array_layouts, array_lengths, describe_column
+from actstore.layout.columns import Column, arrays_of, describe_column
 from actstore.layout.ledger import Entry, content_hash, read_ledger
-from actstore.layout.metadata import ACTIVATIONS, FLAT_ARRAYS, FlatLayout, resize, write_attributes
+from actstore.layout.metadata import ACTIVATIONS, FLAT_ARRAYS, RawLayout, resize, write_attributes
 from actstore.layout.texts import Texts, offsets_of
-from actstore.layout.zarr_arrays import create_flat
+from actstore.layout.zarr_arrays import create_raw_array
 from actstore.spec import KEY, ColumnSpec, Json, SplitSpec, StoreSpec
 from actstore.storage.atomic_file import CRC_BYTES, extend_crc32c
 from actstore.storage.object_path import Guard
@@ -122,14 +122,14 @@ class ColumnAppender:
     """Extends the arrays of a column after its first `rows` rows; makes them where there are none."""
 
     def __init__(self, split: Place, column: ColumnSpec, rows: int, guard: Guard) -> None:
-        layouts, lengths = array_layouts(column), array_lengths(column, rows)
+        arrays = arrays_of(column, rows)
         if not rows:
             guard()
-            for name, layout in layouts.items():
-                create_flat(split / name, layout)
+            for name, (layout, _) in arrays.items():
+                create_raw_array(split / name, layout, (0,))
         self._bytes = column.text_bytes
         self._arrays = [
-            FlatAppender(split, name, lengths[name] if rows else 0, guard, layout) for name, layout in layouts.items()
+            FlatAppender(split, name, length if rows else 0, guard, layout) for name, (layout, length) in arrays.items()
         ]
         if column.kind == "text" and not rows:
             self._arrays[0].append(np.zeros(1, np.int64))  # where the first text begins
@@ -154,11 +154,9 @@ class FlatAppender:
     Committed values never change their place, so a reader that knows the old length is not disturbed.
     """
 
-    def __init__(
-        self, split: Place, name: str, length: int, guard: Guard | None = None, layout: FlatLayout | None = None
-    ) -> None:
+    def __init__(self, split: Place, name: str, length: int, guard: Guard, layout: RawLayout | None = None) -> None:
         layout = layout or FLAT_ARRAYS[name]
-        dtype, self._chunk = layout.dtype, layout.chunk
+        dtype, (self._chunk,) = layout.dtype, layout.chunks
         self._path, self._guard = split / name, guard
         self._buffer = np.zeros(self._chunk, np.dtype("<" + dtype))
         self._filled = length % self._chunk
@@ -177,13 +175,11 @@ class FlatAppender:
                 self._flush()
                 self._number, self._filled = self._number + 1, 0
 
-    def close(self) -> int:
-        """Write what is left and set the array's length, which is returned."""
+    def close(self) -> None:
+        """Write what is left and set the array's length."""
         if self._filled:
             self._flush()
-        length = self._number * self._chunk + self._filled
-        resize(self._path, length)
-        return length
+        resize(self._path, self._number * self._chunk + self._filled)
 
     def _flush(self) -> None:
         self._buffer[self._filled :] = 0

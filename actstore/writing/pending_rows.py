@@ -52,7 +52,8 @@ class Pending:
         return (self.path / "source.json").exists()
 
     def begin(self, source: Mapping[str, Json] | None) -> None:
-        (self.path / "source.json").create(json.dumps(source, sort_keys=True).encode())  # of two at once, one succeeds
+        text = json.dumps(source, sort_keys=True).encode()
+        (self.path / "source.json").put(text, version={})  # of two at once, one succeeds
 
     def require_source(self, source: Mapping[str, Json] | None) -> None:
         """A resumed build must bring what the interrupted one began with: rows are never mixed."""
@@ -94,8 +95,8 @@ class Pending:
     def kept(self, durable: int, dim: int, dtype: str) -> Iterator[OpenRows]:
         """The pieces that follow row `durable`, one upon the other; what a kill has torn ends them."""
         first: int = durable
-        while (found := self._read_piece(first)) is not None:
-            piece, before, crc = found
+        while (read := self._read_piece(first)) is not None:
+            piece, before, crc = read
             fits = piece.values.dtype == np.dtype("<" + dtype) and piece.values.shape[1:] == (dim,)
             if not fits or (first > durable and before != self._last[1]):
                 return

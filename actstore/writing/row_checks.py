@@ -18,34 +18,34 @@ def parse_labels(labels: ArrayLike | None, count: int, label_of: Mapping[str, in
     """(count,) labels from numbers or class names; none at all means unlabelled."""
     if labels is None:
         return np.full(count, -1, np.int32)
-    given = plain_labels(np.asarray(labels))
-    if given.shape != (count,):
-        raise InvalidInputError(f"expected {count} labels, one per row, got shape {given.shape}")
-    if given.dtype.kind in "UO":
+    plain = plain_labels(np.asarray(labels))
+    if plain.shape != (count,):
+        raise InvalidInputError(f"expected {count} labels, one per row, got shape {plain.shape}")
+    if plain.dtype.kind in "UO":
         label_of = {**label_of, "": -1}
-        unknown = [name for name in given.tolist() if name not in label_of]
+        unknown = [name for name in plain.tolist() if name not in label_of]
         if unknown:
             raise InvalidInputError(f"label {unknown[0]!r} is not a class of this store; add it with add_classes first")
-        return np.array([label_of[name] for name in given.tolist()], np.int32)
-    if count and given.dtype.kind not in "iu":
-        raise InvalidInputError(f"labels must be whole numbers or class names, got type {given.dtype}")
-    outside = (given < -1) | (given >= len(label_of))
+        return np.array([label_of[name] for name in plain.tolist()], np.int32)
+    if count and plain.dtype.kind not in "iu":
+        raise InvalidInputError(f"labels must be whole numbers or class names, got type {plain.dtype}")
+    outside = (plain < -1) | (plain >= len(label_of))
     if outside.any():
         row = int(np.flatnonzero(outside)[0])
         raise InvalidInputError(
-            f"row {position + row} has label {given[row]}; this store has {len(label_of)} classes, "
+            f"row {position + row} has label {plain[row]}; this store has {len(label_of)} classes, "
             f"so labels are below {len(label_of)}, or -1 for none"
         )
-    return given.astype(np.int32)
+    return plain.astype(np.int32)
 
 
 def plain_labels(labels: NDArray[Any]) -> NDArray[Any]:
     """Labels as numbers or text, whatever they came as: bytes, objects, or numbers in an object array."""
     if labels.dtype.kind == "O":
-        listed = [-1 if one is None else one for one in labels.tolist()]  # no label in a table is unlabelled
-        if all(isinstance(one, int | np.integer) for one in listed):
+        listed = [-1 if label is None else label for label in labels.tolist()]  # no label in a table is unlabelled
+        if all(isinstance(label, int | np.integer) for label in listed):
             return np.array(listed, np.int64)
-        return np.array(["" if one == -1 else str(one) for one in listed], dtype=object)
+        return np.array(["" if label == -1 else str(label) for label in listed], dtype=object)
     if labels.dtype.kind == "S":
         return np.char.decode(labels, "utf-8")
     return labels

@@ -58,7 +58,7 @@ class Keeper:
 
 def _run(keeper: weakref.ref[Keeper], stopped: threading.Event, seconds: float) -> None:
     while not stopped.wait(seconds):
-        one = keeper()
-        if one is None or not one.keep_if_due():
+        alive = keeper()
+        if alive is None or not alive.keep_if_due():
             return
-        del one
+        del alive

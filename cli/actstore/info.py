@@ -76,7 +76,7 @@ def _columns(store: ActivationStore, split: str) -> list[dict[str, Any]]:
     opened, found = store[split], []
     for name, spec in opened.columns.specs.items():
         try:
-            found.append({"name": name, **summary(opened.stored_column(name))})
+            found.append({"name": name, **summary(opened.columns.stored(name))})
         except DamagedError as error:  # what is sound is shown all the same
             found.append({"name": name, "type": spec.kind, "damaged": str(error)})
     return found

@@ -87,18 +87,23 @@ def walking(is_value: Test) -> Iterator[Walk]:
         threading.setprofile(None)
 
 
+def to_disk(build: Walk) -> list[str]:
+    """Modules from the decoded batch to the disk, the network aside."""
+    return [module for module in build.passed if not module.startswith(NETWORK)]
+
+
 def run(tool: str, *arguments: str) -> None:
     with redirect_stdout(StringIO()):
         import_module(f"cli.{tool}").main([*arguments, "--json"], standalone_mode=False)
 
 
-def draw_images(folder: Path) -> None:
+def draw_images(folder: Path, name: str = "class") -> None:
     random = np.random.default_rng(0)
     for label in range(CLASSES):
-        (folder / f"class{label}").mkdir(parents=True)
+        (folder / f"{name}{label}").mkdir(parents=True)
         for number in range(EACH):
             pixels = random.integers(0, 256, (SIDE, SIDE, 3), dtype=np.uint8)
-            Image.fromarray(pixels).save(folder / f"class{label}" / f"{number}.jpg")
+            Image.fromarray(pixels).save(folder / f"{name}{label}" / f"{number}.jpg")
 
 
 def take() -> None:
@@ -141,17 +146,14 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         os.chdir(folder)
         draw_images(Path("photos"))
-        draw_images(Path("new"))
-        for label in range(CLASSES):
-            Path("new", f"class{label}").rename(Path("new", f"new{label}"))
+        draw_images(Path("new"), name="new")
         for name, (work, is_value) in WALKS.items():
             with walking(is_value) as walk:
                 work()
             lines.append(f"{name}: {len(walk.passed)} receive the values, {len(walk.called)} are called")
             lines += [f"    {module}" for module in walk.passed if options.names]
             if name == "build":
-                rest = [module for module in walk.passed if not module.startswith(NETWORK)]
-                lines.append(f"build, from the decoded batch to the disk: {len(rest)} receive the values")
+                lines.append(f"build, from the decoded batch to the disk: {len(to_disk(walk))} receive the values")
         os.chdir("/")
     print("\n".join(lines))
 

@@ -60,9 +60,9 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
     done: list[tuple[int, int]] = []
     original = statistics._sum_span
 
-    def spy(task: Any) -> Any:
-        done.append((task.span.start, task.span.stop))
-        return original(task)
+    def spy(split: Any, pivot: Any, span: Any, progress: Any = None) -> Any:
+        done.append((span.start, span.stop))
+        return original(split, pivot, span, progress)
 
     monkeypatch.setattr(statistics, "_sum_span", spy)
     return done

@@ -106,7 +106,7 @@ class PlaceSuite:
         assert not (top / "x").exists()
 
     def test_a_version_that_was_read_can_be_replaced(self, top: Place) -> None:
-        (top / "x").create(b"one")
+        (top / "x").put(b"one", {})
         version = (top / "x").read_version()[1]
         (top / "x").put(b"two", version)
         assert (top / "x").read_bytes() == b"two"
@@ -205,10 +205,10 @@ class TestBucket(PlaceSuite):
 
     def test_what_somebody_else_wrote_is_not_replaced(self, top: Place) -> None:
         file = top / "zarr.json"
-        file.create(b"mine")
-        file.create(b"mine")  # sent twice
+        file.put(b"mine", {})
+        file.put(b"mine", {})  # sent twice
         with pytest.raises(LockedError):
-            file.create(b"theirs")
+            file.put(b"theirs", {})
         version = file.read_version()[1]
         file.put(b"changed", version)
         with pytest.raises(LockedError):
