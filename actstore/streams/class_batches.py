@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import atexit
-import queue
-import threading
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -124,43 +123,13 @@ def _resident(split: Split, device: torch.device, labels: NDArray[np.int64] | No
 
 
 def _prefetched(batches: Iterator[Batch], ahead: int) -> Iterator[Batch]:
-    """Draw from `batches` on a thread, at most `ahead` in advance; its errors are raised here."""
-    ready: queue.Queue[tuple[Literal["batch", "error", "end"], Any]] = queue.Queue(maxsize=ahead)
-    stopped = threading.Event()
-
-    def offer(kind: Literal["batch", "error", "end"], item: Any) -> None:
-        while not stopped.is_set():
-            try:
-                return ready.put((kind, item), timeout=0.1)
-            except queue.Full:
-                continue
-
-    def draw() -> None:
-        torch.set_num_threads(1)  # the cores belong to the trainer, whose thread keeps its own number
-        try:
-            for batch in batches:
-                offer("batch", batch)
-                if stopped.is_set():
-                    return
-            offer("end", None)
-        except BaseException as error:  # noqa: BLE001 - handed to the consumer, who raises it
-            offer("error", error)
-
-    def stop() -> None:
-        stopped.set()
-        thread.join()
-
-    thread = threading.Thread(target=draw, name="actstore-prefetch", daemon=True)
-    thread.start()
-    atexit.register(stop)  # an iterator left open must not draw while the interpreter ends
+    """Draw from `batches` on a thread, at most `ahead` in advance."""
+    # one core of it: the others belong to the trainer, whose thread keeps its own number
+    pool = ThreadPoolExecutor(1, "actstore-prefetch", initializer=torch.set_num_threads, initargs=(1,))
     try:
-        while True:
-            kind, item = ready.get()
-            if kind == "end":
-                return
-            if kind == "error":
-                raise item
-            yield item
+        drawn = deque(pool.submit(next, batches, None) for _ in range(ahead))
+        while (batch := drawn.popleft().result()) is not None:
+            drawn.append(pool.submit(next, batches, None))
+            yield batch
     finally:
-        stop()
-        atexit.unregister(stop)
+        pool.shutdown(cancel_futures=True)

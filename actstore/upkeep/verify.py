@@ -6,9 +6,7 @@ import os
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import partial, reduce
-from itertools import product
-from operator import truediv
+from functools import partial
 from typing import Literal
 
 import numpy as np
@@ -214,17 +212,16 @@ def _raw_array_faults(path: Place, name: str) -> Iterator[Fault]:
         yield Fault(path.name, name, -1, "metadata", str(error), str(path / name / "zarr.json"))
         return
     expected = int(np.prod(array.chunks)) * array.dtype.itemsize + CRC_BYTES
-    grid = [range(-(-length // chunk)) for length, chunk in zip(array.shape, array.chunks, strict=True)]
-    indices = list(product(*grid))
-    files = [reduce(truediv, map(str, index), path / name / "c") for index in indices]
-    for index, file, data in zip(indices, files, read_files(files), strict=True):
+    chunks = range(-(-array.shape[0] // array.chunks[0]))
+    files = [chunk_path(path / name, chunk, array.ndim) for chunk in chunks]
+    for chunk, file, data in zip(chunks, files, read_files(files), strict=True):
         if data is None:
-            yield Fault(path.name, name, index[0], "missing", f"{file} does not exist")
+            yield Fault(path.name, name, chunk, "missing", f"{file} does not exist")
         elif len(data) != expected:
             kind: Kind = "truncated" if len(data) < expected else "corrupt"
-            yield Fault(path.name, name, index[0], kind, f"{len(data)} bytes, expected {expected}", str(file))
+            yield Fault(path.name, name, chunk, kind, f"{len(data)} bytes, expected {expected}", str(file))
         else:
             try:
                 decode_units(data, expected - CRC_BYTES)
             except ValueError as error:
-                yield Fault(path.name, name, index[0], "corrupt", str(error), str(file))
+                yield Fault(path.name, name, chunk, "corrupt", str(error), str(file))
