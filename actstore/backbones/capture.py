@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import torch
@@ -27,29 +28,21 @@ def capture(module: nn.Module, layers: Iterable[str], head: str | None) -> Itera
     handles = []
     try:
         for layer in layers:
+            # both hooks are called with the module and its inputs, the second with the output as well
+            read = partial(_read_last, found, layer)
             if layer == DEFAULT_LAYER and head is not None:
-                handles.append(module.get_submodule(head).register_forward_pre_hook(_input_reader(layer, found)))
+                handles.append(module.get_submodule(head).register_forward_pre_hook(read))
             else:
                 target = module if layer == DEFAULT_LAYER else module.get_submodule(layer)
-                handles.append(target.register_forward_hook(_output_reader(layer, found)))
+                handles.append(target.register_forward_hook(read))
         yield found
     finally:
         for handle in handles:
             handle.remove()
 
 
-def _input_reader(layer: str, found: dict[str, Tensor]) -> Any:
-    def read(module: nn.Module, inputs: tuple[Any, ...]) -> None:
-        found[layer] = pool(inputs[0], layer)
-
-    return read
-
-
-def _output_reader(layer: str, found: dict[str, Tensor]) -> Any:
-    def read(module: nn.Module, inputs: tuple[Any, ...], output: Any) -> None:
-        found[layer] = pool(output, layer)
-
-    return read
+def _read_last(found: dict[str, Tensor], layer: str, module: nn.Module, inputs: Any, *output: Any) -> None:
+    found[layer] = pool(output[0] if output else inputs[0], layer)
 
 
 def pool(output: Any, layer: str) -> Tensor:
@@ -57,28 +50,29 @@ def pool(output: Any, layer: str) -> Tensor:
 
     Always a copy, and taken at once: an in-place ReLU that follows would change what the layer gave.
     """
-    if isinstance(output, Tensor):
-        if output.ndim == 2:
-            return output.to(torch.float32, copy=True)
-        if output.ndim == 3:
-            return output.mean(1, dtype=torch.float32)
-        if output.ndim == 4:
-            return output.mean((2, 3), dtype=torch.float32)
-    got = f"shape {tuple(output.shape)}" if isinstance(output, Tensor) else f"a {type(output).__name__}"
+    if isinstance(output, Tensor) and output.ndim == 2:
+        return output.to(torch.float32, copy=True)
+    if isinstance(output, Tensor) and output.ndim in (3, 4):
+        return output.mean(1 if output.ndim == 3 else (2, 3), dtype=torch.float32)
     raise InvalidInputError(
-        f"layer {layer!r} must give a tensor of 2, 3 or 4 dimensions, got {got}; choose another with --layer"
+        f"layer {layer!r} must give a tensor of 2, 3 or 4 dimensions, got {_described(output)}; "
+        "choose another with --layer"
     )
+
+
+def _described(output: Any) -> str:
+    return f"shape {tuple(output.shape)}" if isinstance(output, Tensor) else f"a {type(output).__name__}"
 
 
 def parse_layers(module: nn.Module, layers: Iterable[str]) -> tuple[str, ...]:
     """Known and distinct layer names; DEFAULT_LAYER where none is named."""
     known = [name for name, _ in module.named_modules() if name]
-    chosen = tuple(dict.fromkeys(layers)) or (DEFAULT_LAYER,)
-    for layer in chosen:
+    names = tuple(dict.fromkeys(layers)) or (DEFAULT_LAYER,)
+    for layer in names:
         if layer != DEFAULT_LAYER and layer not in known:
             close = difflib.get_close_matches(layer, known, n=5, cutoff=0.3) or known[:5]
             raise InvalidInputError(f"no layer {layer!r} in this backbone; close: {', '.join(close) or 'none'}")
-    return chosen
+    return names
 
 
 def measure_layers(
@@ -92,8 +86,12 @@ def measure_layers(
         except (RuntimeError, TypeError, IndexError) as error:
             reason = str(error).partition("\n")[0] or type(error).__name__
             raise InvalidInputError(f"{name} cannot read images of shape {tuple(images.shape)}: {reason}") from error
-    if DEFAULT_LAYER in layers and head is None:
-        _check_output(output, name)
+    # the output of a user's network is taken as it is: a feature map may mean more than its average
+    is_output_read = DEFAULT_LAYER in layers and head is None
+    if is_output_read and (not isinstance(output, Tensor) or output.ndim != 2):
+        raise InvalidInputError(
+            f"the output of {name} must be (n, dim), got {_described(output)}; name a layer with --layer"
+        )
     for layer in layers:
         if layer not in found:
             raise InvalidInputError(f"layer {layer!r} of {name} takes no part in a forward pass; choose another")
@@ -102,10 +100,3 @@ def measure_layers(
                 f"layer {layer!r} of {name} gives {len(found[layer])} rows for {len(images)} images"
             )
     return {layer: found[layer].shape[1] for layer in layers}
-
-
-def _check_output(output: Any, name: str) -> None:
-    """The output of a user's network is taken as it is: a feature map may mean more than its average."""
-    if not isinstance(output, Tensor) or output.ndim != 2:
-        got = f"shape {tuple(output.shape)}" if isinstance(output, Tensor) else f"a {type(output).__name__}"
-        raise InvalidInputError(f"the output of {name} must be (n, dim), got {got}; name a layer with --layer")

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from torch import Tensor, nn
 from torch.nn import functional
 
-from actstore.backbones.network import Network, convolution, initialise
+from actstore.backbones.network import Network, convolution
 from actstore.backbones.transform import Transform
 
 STEM, DIM = 32, 1280  # channels before the first stage and after the last one: never scaled
@@ -98,24 +98,20 @@ class EfficientNetLite(Network):
 
     def __init__(self, num_classes: int = 1000) -> None:
         super().__init__()
-        self.dim = DIM
         self.conv_stem = SameConvolution(3, STEM, 3, 2, bias=False)
         self.bn0 = normalisation(STEM)
         self.relu = nn.ReLU6(inplace=True)
         self.blocks = nn.ModuleList(_blocks(self.width, self.depth))
         self.conv_head = convolution(_scaled(STAGES[-1].width, self.width), DIM, 1)
         self.bn1 = normalisation(DIM)
-        self.avgpool = nn.AdaptiveAvgPool2d(1)
-        self.fc = nn.Linear(DIM, num_classes)
-        initialise(self)
+        self.end_in(DIM, num_classes)
 
-    def features(self, images: Tensor) -> Tensor:
+    def maps(self, images: Tensor) -> Tensor:
         hidden = self.relu(self.bn0(self.conv_stem(images)))  # (n, 32, h / 2, w / 2)
         for block in self.blocks:
             hidden = block(hidden)  # at last (n, 320, h / 32, w / 32)
-        hidden = self.relu(self.bn1(self.conv_head(hidden)))
-        pooled: Tensor = self.avgpool(hidden).flatten(1)  # (n, 1280)
-        return pooled
+        maps: Tensor = self.relu(self.bn1(self.conv_head(hidden)))  # (n, 1280, h / 32, w / 32)
+        return maps
 
 
 def _blocks(width: float, depth: float) -> list[Block]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar
@@ -22,9 +21,21 @@ class Network(nn.Module):
     fc: nn.Linear
     transform: ClassVar[Transform]  # used where the weights file does not say another
 
-    @abstractmethod
+    def maps(self, images: Tensor) -> Tensor:
+        """(n, 3, height, width) -> (n, dim, h, w), what the average pool reads"""
+        raise NotImplementedError
+
+    def end_in(self, dim: int, num_classes: int) -> None:
+        """Called last by a constructor: the pool and the classifier after the layers, and first weights for all."""
+        self.dim = dim
+        self.avgpool = nn.AdaptiveAvgPool2d(1)
+        self.fc = nn.Linear(dim, num_classes)
+        initialise(self)
+
     def features(self, images: Tensor) -> Tensor:
         """(n, 3, height, width) -> (n, dim)"""
+        pooled: Tensor = self.avgpool(self.maps(images)).flatten(1)
+        return pooled
 
     def forward(self, images: Tensor) -> Tensor:
         """(n, 3, height, width) -> (n, n_class)"""

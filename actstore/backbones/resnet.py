@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from actstore.backbones.network import Network, convolution, initialise
+from actstore.backbones.network import Network, convolution
 from actstore.backbones.transform import Transform
 
 
@@ -81,7 +81,6 @@ class ResNet(Network):
 
     def __init__(self, block: Block, depths: tuple[int, int, int, int], num_classes: int = 1000) -> None:
         super().__init__()
-        self.dim = 512 * block.expansion
         self.conv1 = convolution(3, 64, 7, stride=2)
         self.bn1 = nn.BatchNorm2d(64)
         self.relu = nn.ReLU(inplace=True)
@@ -90,15 +89,12 @@ class ResNet(Network):
         self.layer2 = stage(block, 64 * block.expansion, 128, depths[1], stride=2)
         self.layer3 = stage(block, 128 * block.expansion, 256, depths[2], stride=2)
         self.layer4 = stage(block, 256 * block.expansion, 512, depths[3], stride=2)
-        self.avgpool = nn.AdaptiveAvgPool2d(1)
-        self.fc = nn.Linear(self.dim, num_classes)
-        initialise(self)
+        self.end_in(512 * block.expansion, num_classes)
 
-    def features(self, images: Tensor) -> Tensor:
+    def maps(self, images: Tensor) -> Tensor:
         hidden = self.maxpool(self.relu(self.bn1(self.conv1(images))))  # (n, 64, h / 4, w / 4)
-        hidden = self.layer4(self.layer3(self.layer2(self.layer1(hidden))))  # (n, dim, h / 32, w / 32)
-        pooled: Tensor = self.avgpool(hidden).flatten(1)  # (n, dim)
-        return pooled
+        maps: Tensor = self.layer4(self.layer3(self.layer2(self.layer1(hidden))))  # (n, dim, h / 32, w / 32)
+        return maps
 
 
 def resnet10(num_classes: int = 1000) -> ResNet:

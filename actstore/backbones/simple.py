@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from actstore.backbones.network import Network, convolution, initialise
+from actstore.backbones.network import Network, convolution
 from actstore.backbones.transform import Transform
 
 WIDTH = 64
@@ -17,19 +17,15 @@ class Simple(Network):
 
     def __init__(self, num_classes: int = 1000, width: int = WIDTH) -> None:
         super().__init__()
-        self.dim = width
         self.layer1 = nn.Sequential(*layer(3, width), nn.MaxPool2d(2))
         self.layer2 = nn.Sequential(*layer(width, width), nn.MaxPool2d(2))
         self.layer3 = nn.Sequential(*layer(width, width), nn.MaxPool2d(2))
         self.layer4 = nn.Sequential(*layer(width, width))
-        self.avgpool = nn.AdaptiveAvgPool2d(1)
-        self.fc = nn.Linear(self.dim, num_classes)
-        initialise(self)
+        self.end_in(width, num_classes)
 
-    def features(self, images: Tensor) -> Tensor:
-        hidden = self.layer4(self.layer3(self.layer2(self.layer1(images))))  # (n, width, h / 8, w / 8)
-        pooled: Tensor = self.avgpool(hidden).flatten(1)  # (n, width)
-        return pooled
+    def maps(self, images: Tensor) -> Tensor:
+        maps: Tensor = self.layer4(self.layer3(self.layer2(self.layer1(images))))  # (n, width, h / 8, w / 8)
+        return maps
 
 
 def layer(inputs: int, width: int) -> tuple[nn.Module, ...]:

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from actstore.backbones.network import Network, convolution, initialise
+from actstore.backbones.network import Network, convolution
 from actstore.backbones.resnet import BasicBlock
 from actstore.backbones.transform import Transform
 
@@ -33,20 +33,16 @@ class Small(Network):
 
     def __init__(self, num_classes: int = 1000) -> None:
         super().__init__()
-        self.dim = 256
         self.conv1 = convolution(3, 32, 5, stride=2)
         self.bn1 = nn.BatchNorm2d(32)
         self.relu = nn.ReLU(inplace=True)
         self.layer1 = BasicBlock(32, 48, stride=2)
         self.layer2 = BasicBlock(48, 96, stride=2)
         self.layer3 = BasicBlock(96, 256, stride=2)
-        self.avgpool = nn.AdaptiveAvgPool2d(1)
-        self.fc = nn.Linear(self.dim, num_classes)
-        initialise(self)
+        self.end_in(256, num_classes)
 
-    def features(self, images: Tensor) -> Tensor:
+    def maps(self, images: Tensor) -> Tensor:
         colour = images.expand(-1, 3, -1, -1)  # a grey image counts as three equal channels
         hidden = self.relu(self.bn1(self.conv1(colour)))  # (n, 32, h / 2, w / 2)
-        hidden = self.layer3(self.layer2(self.layer1(hidden)))  # (n, 256, h / 16, w / 16)
-        pooled: Tensor = self.avgpool(hidden).flatten(1)  # (n, 256)
-        return pooled
+        maps: Tensor = self.layer3(self.layer2(self.layer1(hidden)))  # (n, 256, h / 16, w / 16)
+        return maps

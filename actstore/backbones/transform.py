@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Self
 
@@ -49,25 +49,28 @@ class Transform:
 
     def __call__(self, image: Image.Image) -> torch.Tensor:
         """A PIL image in RGB -> (3, crop, crop) float32."""
-        return self._normalised(self._crop_centre(self._scaled(image)))
+        return self.views(image, 1)[0]
 
     def views(self, image: Image.Image, count: int) -> torch.Tensor:
         """A PIL image in RGB -> (count, 3, crop, crop): the centre alone, or it and the corners, then all mirrored."""
         _check(count in VIEWS, f"views must be 1 or 10, got {count}")
+        _check(image.mode == "RGB", f"expected an RGB image, got mode {image.mode!r}; use image.convert('RGB')")
+        scaled = self._resize_shorter_side(image)
+        left, top = (round((length - self.crop) / 2.0) for length in scaled.size)
+        centre = self._cut(scaled, left, top)
         if count == 1:
-            return self(image)[None]
-        scaled = self._scaled(image)
-        crops = torch.stack([self._normalised(crop) for crop in (self._crop_centre(scaled), *self._corners(scaled))])
+            return centre[None]
+        right, bottom = (length - self.crop for length in scaled.size)
+        corners = [self._cut(scaled, left, top) for left in (0, right) for top in (0, bottom)]
+        crops = torch.stack([centre, *corners])
         return torch.cat([crops, crops.flip(3)])
 
-    def _normalised(self, image: Image.Image) -> torch.Tensor:
-        pixels = np.array(image)  # (crop, crop, 3) uint8
+    def _cut(self, image: Image.Image, left: int, top: int) -> torch.Tensor:
+        """The square that begins there, (3, crop, crop), normalised."""
+        pixels = np.array(image.crop((left, top, left + self.crop, top + self.crop)))  # (crop, crop, 3) uint8
         values = torch.from_numpy(pixels).permute(2, 0, 1).contiguous().float().div_(255)  # (3, crop, crop)
-        return values.sub_(_per_channel(self.mean)).div_(_per_channel(self.std))
-
-    def _scaled(self, image: Image.Image) -> Image.Image:
-        _check(image.mode == "RGB", f"expected an RGB image, got mode {image.mode!r}; use image.convert('RGB')")
-        return self._resize_shorter_side(image)
+        mean, std = (torch.tensor(numbers).view(3, 1, 1) for numbers in (self.mean, self.std))
+        return values.sub_(mean).div_(std)
 
     def _resize_shorter_side(self, image: Image.Image) -> Image.Image:
         short, long = sorted(image.size)
@@ -76,15 +79,6 @@ class Transform:
         lengths = (self.resize, int(self.resize * long / short))
         width, height = lengths if image.width <= image.height else lengths[::-1]
         return image.resize((width, height), FILTERS[self.interpolation])
-
-    def _crop_centre(self, image: Image.Image) -> Image.Image:
-        left, top = (round((length - self.crop) / 2.0) for length in image.size)
-        return image.crop((left, top, left + self.crop, top + self.crop))
-
-    def _corners(self, image: Image.Image) -> Iterator[Image.Image]:
-        for left in (0, image.width - self.crop):
-            for top in (0, image.height - self.crop):
-                yield image.crop((left, top, left + self.crop, top + self.crop))
 
     def to_json(self) -> dict[str, Any]:
         return {**asdict(self), "mean": list(self.mean), "std": list(self.std)}
@@ -99,19 +93,14 @@ class Transform:
             ) from error
 
 
-def _per_channel(values: Rgb) -> torch.Tensor:
-    return torch.tensor(values).view(3, 1, 1)
-
-
 def _parse_rgb(name: str, values: Any) -> Rgb:
-    message = f"{name} must be three finite numbers, one per colour channel, got {values!r}"
     try:
-        numbers = tuple(float(value) for value in values)
-    except (TypeError, ValueError) as error:
-        raise InvalidInputError(message) from error
-    if len(numbers) != 3 or not all(math.isfinite(number) for number in numbers):
-        raise InvalidInputError(message)
-    return numbers[0], numbers[1], numbers[2]
+        red, green, blue = (float(value) for value in values)
+    except (TypeError, ValueError):
+        red = green = blue = math.nan
+    is_finite = all(map(math.isfinite, (red, green, blue)))
+    _check(is_finite, f"{name} must be three finite numbers, one per colour channel, got {values!r}")
+    return red, green, blue
 
 
 def _check(condition: bool, message: str) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from actstore.backbones.network import Network, convolution, initialise
+from actstore.backbones.network import Network, convolution
 from actstore.backbones.resnet import BasicBlock, stage
 from actstore.backbones.transform import Transform
 
@@ -20,19 +20,15 @@ class WideResNet(Network):
 
     def __init__(self, num_classes: int = 1000) -> None:
         super().__init__()
-        self.dim = 640
         self.conv1 = convolution(3, 80, 3)
         self.bn1 = nn.BatchNorm2d(80)
         self.relu = nn.ReLU(inplace=True)
         self.layer1 = stage(BasicBlock, 80, 160, depth=4, stride=2)
         self.layer2 = stage(BasicBlock, 160, 320, depth=4, stride=2)
         self.layer3 = stage(BasicBlock, 320, 640, depth=4, stride=2)
-        self.avgpool = nn.AdaptiveAvgPool2d(1)
-        self.fc = nn.Linear(self.dim, num_classes)
-        initialise(self)
+        self.end_in(640, num_classes)
 
-    def features(self, images: Tensor) -> Tensor:
+    def maps(self, images: Tensor) -> Tensor:
         hidden = self.relu(self.bn1(self.conv1(images)))  # (n, 80, h, w)
-        hidden = self.layer3(self.layer2(self.layer1(hidden)))  # (n, 640, h / 8, w / 8)
-        pooled: Tensor = self.avgpool(hidden).flatten(1)  # (n, 640)
-        return pooled
+        maps: Tensor = self.layer3(self.layer2(self.layer1(hidden)))  # (n, 640, h / 8, w / 8)
+        return maps
