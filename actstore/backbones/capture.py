@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from actstore.backbones.transform import Transform
-from actstore.errors import InvalidInputError
+from actstore.errors import InvalidInputError, reason_of
 
 DEFAULT_LAYER = "activations"  # what the classifier reads, or the output where there is no classifier
 
@@ -84,8 +84,8 @@ def measure_layers(
         try:
             output = module(images)
         except (RuntimeError, TypeError, IndexError) as error:
-            reason = str(error).partition("\n")[0] or type(error).__name__
-            raise InvalidInputError(f"{name} cannot read images of shape {tuple(images.shape)}: {reason}") from error
+            shape, reason = tuple(images.shape), reason_of(error)
+            raise InvalidInputError(f"{name} cannot read images of shape {shape}: {reason}") from error
     # the output of a user's network is taken as it is: a feature map may mean more than its average
     is_output_read = DEFAULT_LAYER in layers and head is None
     if is_output_read and (not isinstance(output, Tensor) or output.ndim != 2):

@@ -90,41 +90,30 @@ def seeded(seed: int) -> Iterator[None]:
 
 def _from_factory(module_name: str, attribute: str) -> Construction:
     name = f"{module_name}:{attribute}"
-    factory = getattr(_import_user_module(module_name, name), attribute, None)
-    if not callable(factory):
-        raise InvalidInputError(f"backbone {name}: {module_name} has no callable {attribute!r}")
-    network = factory if isinstance(factory, nn.Module) else _call(factory, name)
-    if not isinstance(network, nn.Module):
-        raise InvalidInputError(f"backbone {name} must return a torch.nn.Module, got {type(network).__name__}")
-    return Construction(
-        name,
-        network,
-        _own_transform(factory, network, name),
-        "fc" if isinstance(network, Network) else None,
-        has_weights=True,
-    )
-
-
-def _call(factory: Callable[[], Any], name: str) -> Any:
-    try:
-        return factory()
-    except Exception as error:  # a user's code may raise anything
-        what = f"{type(error).__name__}: {error}".partition("\n")[0]
-        raise InvalidInputError(
-            f"backbone {name} must make a network when it is called, it failed with {what}"
-        ) from error
-
-
-def _import_user_module(module_name: str, name: str) -> Any:
-    """Import, also from the current folder: an installed command does not have that on its path."""
-    folder = str(Path.cwd())
+    folder = str(Path.cwd())  # an installed command does not have the current folder on its path
     if folder not in sys.path and "" not in sys.path:
         sys.path.append(folder)  # last, so that it hides nothing
     try:
-        return importlib.import_module(module_name)
+        module = importlib.import_module(module_name)
     except Exception as error:  # a user's code may raise anything
-        what = f"{type(error).__name__}: {error}".partition("\n")[0]
-        raise InvalidInputError(f"backbone {name}: cannot import {module_name} ({what})") from error
+        raise InvalidInputError(f"backbone {name}: cannot import {module_name} ({_raised(error)})") from error
+    factory = getattr(module, attribute, None)
+    if not callable(factory):
+        raise InvalidInputError(f"backbone {name}: {module_name} has no callable {attribute!r}")
+    try:
+        network = factory if isinstance(factory, nn.Module) else factory()
+    except Exception as error:
+        raise InvalidInputError(
+            f"backbone {name} must make a network when it is called, it failed with {_raised(error)}"
+        ) from error
+    if not isinstance(network, nn.Module):
+        raise InvalidInputError(f"backbone {name} must return a torch.nn.Module, got {type(network).__name__}")
+    head = "fc" if isinstance(network, Network) else None
+    return Construction(name, network, _own_transform(factory, network, name), head, has_weights=True)
+
+
+def _raised(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}".partition("\n")[0]
 
 
 def _own_transform(factory: Any, network: nn.Module, name: str) -> Transform:

@@ -58,12 +58,13 @@ def load_backbone(
     random_weights: weights drawn from the seed, for tests and benchmarks. pretrained: torchvision or timm fetches its
     weights; nothing else is ever downloaded.
     """
-    _refuse_two_sources(weights, random_weights, pretrained)
+    sources = {"random weights": random_weights, f"the weights file {weights}": weights is not None,
+               "--pretrained": pretrained}  # fmt: skip
+    if len(named := [source for source, is_named in sources.items() if is_named]) > 1:
+        raise InvalidInputError(f"{named[0]} and {named[1]} exclude each other; choose one")
     built = construct(name, seed, pretrained)
-    chosen = parse_layers(built.module, layers)
-    path = weights
-    if path is None and not random_weights:
-        path = find_published(name, built)
+    names = parse_layers(built.module, layers)
+    path = weights if weights is not None or random_weights else find_published(name, built)
     file, transform = None, built.transform
     if path is not None:
         file = read_weights(Path(path))
@@ -73,21 +74,13 @@ def load_backbone(
     return Backbone(
         built.name,
         built.module,
-        measure_layers(built.module, chosen, built.head, transform, name),
+        measure_layers(built.module, names, built.head, transform, name),
         transform,
         weights_sha256(built.module),
         _trained_classes(built, file),
         built.head,
         pretrained and built.has_weights,
     )
-
-
-def _refuse_two_sources(weights: Path | None, random_weights: bool, pretrained: bool) -> None:
-    named = {"random weights": random_weights, f"the weights file {weights}": weights is not None,
-             "--pretrained": pretrained}  # fmt: skip
-    given = [name for name, is_given in named.items() if is_given]
-    if len(given) > 1:
-        raise InvalidInputError(f"{given[0]} and {given[1]} exclude each other; choose one")
 
 
 def _trained_classes(built: Construction, file: Weights | None) -> tuple[str, ...] | None:
