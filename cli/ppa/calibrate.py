@@ -110,8 +110,8 @@ def calibrate(
     from cli.filekinds import CALIBRATION
     from cli.filekinds import FIGURE as DRAWN
     from cli.outputs import claim
+    from predictor.phi.calibration import FIGURE, NAME, save_calibrations
     from predictor.phi.calibration import calibrate as fit
-    from predictor.phi.calibration_file import FIGURE, NAME, save_calibrations
     from predictor.training.trained_phi import load_phi
 
     trained = load_phi(phi)
@@ -226,7 +226,7 @@ def set_fitted(path: Path, opened: Classifier, fits: list[Calibration]) -> None:
 
 def draw(folder: Path, fits: list[Calibration]) -> None:
     from predictor.figures.lines import draw_trade_off
-    from predictor.phi.calibration_file import FIGURE
+    from predictor.phi.calibration import FIGURE
 
     curves = {f"{shots_text(fit.shots)}, {fit.aggregate}": (fit.curve["novel"], fit.curve["base"]) for fit in fits}
     fit, points = fits[0], []

@@ -195,7 +195,7 @@ def baselines(
 
 def calibrations_of(trained: list[TrainedPhi], methods: str, runs: Path) -> list[Constant | Calibration]:
     """All constants that rows of the table may have."""
-    from predictor.phi.calibration_file import load_calibrations
+    from predictor.phi.calibration import load_calibrations
     from predictor.protocol.constant import load_constants
 
     ours = [fit for one in trained for fit in load_calibrations(one.path.parent)]
@@ -206,8 +206,8 @@ def predictors(
     trained: list[TrainedPhi], task: AllWayTask, aggregate: str, novel_bias: float | None
 ) -> list[Contestant]:
     """Every phi as it is, and once more with its calibration where there is one."""
-    from predictor.phi.calibration_file import load_calibrations
-    from predictor.phi.recogniser import Calibrated, PredictedParameters
+    from predictor.phi.calibration import load_calibrations
+    from predictor.phi.recogniser import PredictedParameters
     from predictor.protocol.evaluation import class_means
 
     found: list[Contestant] = []
@@ -219,7 +219,7 @@ def predictors(
         found.append((PredictedParameters(one.phi, means, way, bias, variant), task))
         if novel_bias is None and (fits := load_calibrations(one.path.parent)):
             settings = {fit.shots: (fit.aggregate, fit.novel_bias) for fit in fits}
-            found.append((Calibrated(one.phi, means, settings, fits[0].fitted_on), task))
+            found.append((PredictedParameters(one.phi, means, settings=settings, fitted_on=fits[0].fitted_on), task))
     return found
 
 

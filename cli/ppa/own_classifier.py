@@ -30,7 +30,7 @@ class OwnHead:
 
     def contestants(self, task: AllWayTask) -> list[tuple[Method, AllWayTask]]:
         """As it is, and calibrated where it was."""
-        from predictor.phi.own_classifier import OwnClassifier
+        from predictor.phi.recogniser import OwnClassifier
         from predictor.protocol.evaluation import class_means
 
         means = class_means(task.train, task.base)

@@ -50,7 +50,7 @@ def claim_run(folder: Path, *inputs: Path | None) -> None:
 
     from cli import filekinds as kinds
     from cli.outputs import claim_folder
-    from predictor.phi.calibration_file import FIGURE, NAME
+    from predictor.phi.calibration import FIGURE, NAME
     from predictor.training.run_files import CHECKPOINT, CURVES, LOG, MODEL
     from predictor.training.trained_phi import STORE_NOTE
 

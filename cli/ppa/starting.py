@@ -124,7 +124,7 @@ def begin(start: Start) -> Beginning:
 
 def _from_phi(start: Start, phi: Path) -> Beginning:
     from predictor.classifier.classifier import Classifier
-    from predictor.phi.calibration_file import load_calibrations
+    from predictor.phi.calibration import load_calibrations
     from predictor.protocol.evaluation import class_means
     from predictor.training.trained_phi import load_phi
 

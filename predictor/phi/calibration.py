@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from torch import Tensor
@@ -14,10 +15,9 @@ from torch import Tensor
 from actstore.errors import InvalidInputError
 from actstore.split import Split
 from predictor.phi.network import Phi
-from predictor.phi.own_classifier import OwnClassifier
-from predictor.phi.recogniser import Aggregate, PredictedParameters
+from predictor.phi.recogniser import Aggregate, OwnClassifier, PredictedParameters
 from predictor.protocol.category_split import CategorySplit
-from predictor.protocol.constant import fit_constant, nearest_shots
+from predictor.protocol.constant import fit_constant, load_fits, nearest_shots, save_fits
 from predictor.protocol.evaluation import class_means
 from predictor.protocol.head import Head, head_for
 from predictor.protocol.method import Separable
@@ -26,6 +26,7 @@ from predictor.protocol.stand_ins import HeldOut, describe, stand_in_tasks, usab
 
 AGGREGATES: tuple[Aggregate, ...] = ("max", "mean")
 TASKS = 20  # by default
+NAME, FIGURE = "calibration.json", "calibration.png"  # beside phi's weights, where eval and adapt find them
 
 
 @dataclass(frozen=True)
@@ -63,7 +64,7 @@ def calibrate(
     """For each number of shots. phi: what is calibrated; a head, whose rows have names, stands for the network's own
     classifier with centred examples beside it. head, held_out: as in `stand_in_tasks`; held-out rows that are too few
     are not used."""
-    found: dict[tuple[int, Aggregate], list[Outcome]] = {}
+    outcomes: dict[tuple[int, Aggregate], list[Outcome]] = {}
     held_out = usable(held_out, categories, max(shots))
     for task in stand_in_tasks(train, categories, max(shots), head, held_out, tasks, seed):
         means = task.change(class_means(train, task.base))
@@ -76,20 +77,17 @@ def calibrate(
                 method = PredictedParameters(phi, means, aggregate)
             measured = task.outcomes(method, counts)
             for count, outcome in zip(counts, measured, strict=True):
-                found.setdefault((count, aggregate), []).append(outcome)
+                outcomes.setdefault((count, aggregate), []).append(outcome)
         if progress is not None:
             progress(1)
     how = describe(categories, head is not None, tasks, held_out)
-    fits = [max(_fits(found, count, how), key=lambda fit: fit.harmonic_mean) for count in shots]
+    fits = []
+    for count in shots:
+        of_count = [fit_bias(outcomes[key], *key, how) for key in outcomes if key[0] == count]
+        fits.append(max(of_count, key=lambda fit: fit.harmonic_mean))
     if held_out is None:
         return fits
     return [replace(fit, held_out=held_out.share, held_out_of=held_out.split.content) for fit in fits]
-
-
-def _fits(found: dict[tuple[int, Aggregate], list[Outcome]], shots: int, how: str) -> list[Calibration]:
-    return [
-        fit_bias(outcomes, shots, aggregate, how) for (count, aggregate), outcomes in found.items() if count == shots
-    ]
 
 
 def fit_bias(outcomes: Sequence[Outcome], shots: int, aggregate: Aggregate, how: str = "") -> Calibration:
@@ -104,3 +102,18 @@ def choose_for(calibrations: Sequence[Calibration], shots: int) -> Calibration:
         raise InvalidInputError("nothing was calibrated; run `ppa calibrate` first")
     by_shots = {one.shots: one for one in calibrations}
     return by_shots[nearest_shots(by_shots, shots)]
+
+
+def save_calibrations(folder: Path, calibrations: Sequence[Calibration]) -> Path:
+    return save_fits(folder / NAME, "calibrations", calibrations)
+
+
+def load_calibrations(folder: Path) -> list[Calibration]:
+    """Empty where the phi in this folder was never calibrated."""
+    return load_fits(folder / NAME, "calibrations", Calibration, "ppa calibrate", least=1)
+
+
+def forget_calibrations(folder: Path) -> None:
+    """Those of weights that were in this folder before: a constant fits the scores of one phi."""
+    for name in (NAME, FIGURE):
+        (folder / name).unlink(missing_ok=True)

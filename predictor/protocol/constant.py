@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +20,7 @@ from actstore.storage.atomic_file import write_atomic
 from actstore.storage.checksum import sealed, unsealed
 from predictor.protocol.outcome import Outcome
 
+Fitted = TypeVar("Fitted")
 FILE = "constants.json"  # in the folder of baselines' trainings
 
 
@@ -84,21 +85,29 @@ def nearest_shots(fitted: Iterable[int], shots: int) -> int:
 
 
 def save_constants(folder: Path, constants: Sequence[Constant]) -> Path:
-    text = json.dumps(sealed({"constants": [asdict(one) for one in constants]}), indent=1)
-    write_atomic(folder / FILE, text.encode())
-    return folder / FILE
+    return save_fits(folder / FILE, "constants", constants)
 
 
 def load_constants(folder: Path) -> list[Constant]:
     """Empty where no baseline was calibrated."""
-    path = folder / FILE
+    constants = load_fits(folder / FILE, "constants", Constant, "ppa calibrate --methods")
+    return [replace(constant, base=tuple(constant.base)) for constant in constants]
+
+
+def save_fits(path: Path, field: str, fits: Sequence[Any]) -> Path:
+    write_atomic(path, json.dumps(sealed({field: [asdict(fit) for fit in fits]}), indent=1).encode())
+    return path
+
+
+def load_fits(path: Path, field: str, make: Callable[..., Fitted], command: str, least: int = 0) -> list[Fitted]:
+    """What `save_fits` wrote, at least so many; empty where there is no such file. command: makes it again."""
     if not path.exists():
         return []
     try:
-        listed: list[dict[str, Any]] = unsealed(json.loads(path.read_text("utf-8")))["constants"]
-        found = [Constant(**{**one, "base": tuple(one["base"])}) for one in listed]
-        if not all(math.isfinite(one.novel_bias) for one in found):
-            raise ValueError("expected finite constants")
+        document = json.loads(path.read_text("utf-8"))
+        listed = document if isinstance(document, list) else unsealed(document)[field]  # a list: before checksums
+        if len(listed) < least or not all(math.isfinite(fit["novel_bias"]) for fit in listed):
+            raise ValueError(f"expected {least} {field} or more, with a finite bias each")
+        return [make(**fit) for fit in listed]
     except (ValueError, TypeError, KeyError, AttributeError) as error:
-        raise DamagedError(f"{path} is damaged: {error}; make it again with `ppa calibrate --methods`") from error
-    return found
+        raise DamagedError(f"{path} is damaged: {error}; make it again with `{command}`") from error

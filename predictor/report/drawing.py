@@ -17,7 +17,7 @@ from predictor.figures.channels import draw_channels
 from predictor.figures.class_map import ClassMap, draw_class_maps, make_class_map
 from predictor.figures.lines import draw_runs
 from predictor.figures.style import save_both
-from predictor.phi.calibration_file import load_calibrations
+from predictor.phi.calibration import load_calibrations
 from predictor.phi.channel_impacts import impact, top_k_similarity
 from predictor.protocol.evaluation import class_means
 from predictor.protocol.head import head_for, read_head

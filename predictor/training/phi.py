@@ -14,7 +14,7 @@ from actstore.compute.device import parse_device
 from actstore.errors import InvalidInputError
 from actstore.split import Split
 from actstore.streams.class_batches import Batch, ClassBatches
-from predictor.phi.calibration_file import forget_calibrations
+from predictor.phi.calibration import forget_calibrations
 from predictor.phi.network import Phi
 from predictor.phi.recogniser import PredictedParameters
 from predictor.protocol.category_split import CategorySplit

@@ -14,10 +14,18 @@ from hypothesis import strategies as st
 import actstore
 from actstore.errors import DamagedError, InvalidInputError
 from actstore.streams.sampling import draw_support
-from predictor.phi.calibration import Calibration, calibrate, choose_for, fit_bias
-from predictor.phi.calibration_file import NAME, load_calibrations, save_calibrations
+from predictor.phi.calibration import (
+    NAME,
+    Calibration,
+    calibrate,
+    choose_for,
+    fit_bias,
+    load_calibrations,
+    save_calibrations,
+)
 from predictor.phi.network import Phi
 from predictor.phi.recogniser import novel_scores
+from predictor.phi.rule import PhiRule
 from predictor.protocol.category_split import CategorySplit
 from predictor.protocol.evaluation import class_means
 from predictor.protocol.outcome import Outcome
@@ -92,7 +100,7 @@ class PlainTasks:
                 row for row in range(len(train)) if train.classes[train.labels[row]] in names and row not in support
             ]
             queries = change(train.to_torch(rows))
-            scores = [phi.logits(parameters, queries), novel_scores(phi, queries, examples, aggregate) + bias]
+            scores = [phi.logits(parameters, queries), novel_scores(PhiRule(phi), queries, examples, aggregate) + bias]
             truth = [(*base, *novel).index(train.classes[train.labels[row]]) for row in rows]
             found.append(100 * float((torch.cat(scores, 1).argmax(1) == torch.tensor(truth)).float().mean()))
         return found

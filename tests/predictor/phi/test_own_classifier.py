@@ -8,7 +8,7 @@ import torch
 
 import actstore
 from predictor.phi.calibration import calibrate
-from predictor.phi.own_classifier import OwnClassifier
+from predictor.phi.recogniser import OwnClassifier
 from predictor.protocol.category_split import CategorySplit
 from predictor.protocol.evaluation import all_way_task, class_means, evaluate
 from predictor.protocol.head import Head

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from predictor.phi.network import Phi
-from predictor.phi.recogniser import Aggregate, Calibrated, PredictedParameters, nearest_shots
+from predictor.phi.recogniser import Aggregate, PredictedParameters, nearest_shots
 from predictor.protocol.method import Support
 
 pytestmark = pytest.mark.numeric
@@ -64,7 +64,7 @@ def test_episodes_score_every_task_as_it_would_be_alone(make_phi: Callable[..., 
 
 def test_a_calibrated_phi_takes_the_setting_of_its_shots(make_phi: Callable[..., Phi]) -> None:
     phi, means, queries = make_phi(), positive(2, 16), positive(5, 16, seed=1)
-    method = Calibrated(phi, means, {1: ("max", 0.5), 5: ("mean", 2.0)})
+    method = PredictedParameters(phi, means, settings={1: ("max", 0.5), 5: ("mean", 2.0)})
     for shots, aggregate, bias in (
         (1, "max", 0.5),
         (2, "max", 0.5),
