@@ -28,7 +28,7 @@ def list_support(root: Path) -> dict[str, list[ImageItem]]:
     """Category -> its images, from ROOT/CATEGORY/*.jpg; a category without one is an error."""
     from actstore.errors import InvalidInputError
     from actstore.images.class_folders import is_folder, sorted_entries
-    from predictor.classifier.category_names import refuse_reserved
+    from predictor.classifier.unknown import refuse_reserved
 
     if not root.is_dir():
         raise InvalidInputError(f"no folder {root}; expected {root}/CATEGORY/*.jpg")

@@ -12,6 +12,7 @@ from actstore.errors import InvalidInputError
 from predictor.classifier.classifier import Classifier
 from predictor.classifier.display_names import display
 from predictor.classifier.held_out import leave_one_out
+from predictor.classifier.linear_rows import ranked
 from predictor.classifier.predictions import Guess
 
 
@@ -58,8 +59,8 @@ class Check:
     @property
     def wrong(self) -> list[Checked]:
         """The surest mistakes first."""
-        found = [one for one in self.examples if not one.is_right]
-        return sorted(found, key=lambda one: -one.guesses[0].probability)
+        mistakes = [example for example in self.examples if not example.is_right]
+        return sorted(mistakes, key=lambda example: -example.guesses[0].probability)
 
 
 def check_support(classifier: Classifier, top: int = 5) -> Check:
@@ -70,22 +71,21 @@ def check_support(classifier: Classifier, top: int = 5) -> Check:
             "give at least two"
         )
     held = leave_one_out(classifier)
-    several = {name: len(rows) for name, rows in classifier.support.items() if len(rows) > 1}
-    if not several:
+    if not len(held.category):
         raise InvalidInputError("every category has one image, so none can be left out; give at least two of one")
-    shares = held.scores.softmax(1).numpy()
-    order = held.scores.argsort(dim=1, descending=True, stable=True).numpy()
     categories = classifier.categories
     shown = [display(classifier, name) for name in categories]
     examples = tuple(
-        Checked(categories[own], example, tuple(Guess(categories[p], shown[p], float(row[p])) for p in places[:top]))
-        for own, example, row, places in zip(
-            held.category.tolist(), held.example.tolist(), shares, order.tolist(), strict=True
+        Checked(categories[own], example, tuple(Guess(categories[place], shown[place], share) for place, share in row))
+        for own, example, row in zip(
+            held.category.tolist(), held.example.tolist(), ranked(held.scores, top), strict=True
         )
     )
-    names = tuple(several)
-    single = tuple(name for name in classifier.support if name not in several)
-    return Check(names, examples, _confusion(names, examples), _pairs(classifier, names, examples, shares), single)
+    names = tuple(name for name, rows in classifier.support.items() if len(rows) > 1)
+    single = tuple(name for name in classifier.support if name not in names)
+    confusion = _confusion(names, examples)
+    shares = held.scores.softmax(1).numpy()[:, [categories.index(name) for name in names]]  # (examples, names)
+    return Check(names, examples, confusion, _pairs(names, examples, confusion, shares), single)
 
 
 def _confusion(names: Sequence[str], examples: Sequence[Checked]) -> NDArray[np.int64]:
@@ -97,12 +97,10 @@ def _confusion(names: Sequence[str], examples: Sequence[Checked]) -> NDArray[np.
 
 
 def _pairs(
-    classifier: Classifier, names: Sequence[str], examples: Sequence[Checked], shares: NDArray[np.float32]
+    names: Sequence[str], examples: Sequence[Checked], counts: NDArray[np.int64], shares: NDArray[np.float32]
 ) -> tuple[Alike, ...]:
-    columns = [classifier.categories.index(name) for name in names]
     own = np.array([one.category for one in examples])
-    mean = np.stack([shares[own == name][:, columns].mean(0) for name in names])  # (names, names)
-    counts = _confusion(names, examples)
+    mean = np.stack([shares[own == name].mean(0) for name in names])  # (names, names)
     pairs = [
         Alike(names[a], names[b], float((mean[a, b] + mean[b, a]) / 2), int(counts[a, b] + counts[b, a]))
         for a in range(len(names))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from functools import cached_property
+from statistics import median_high
 from typing import Any, Self
 
 import numpy as np
@@ -14,10 +15,9 @@ from torch import Tensor
 
 from actstore.errors import InvalidInputError
 from predictor.classifier.activations import parse_activations, parse_examples
-from predictor.classifier.category_names import refuse_reserved
 from predictor.classifier.held_out import leave_one_out
-from predictor.classifier.linear_rows import Rows, each_once, first_equal
-from predictor.classifier.unknown import PHOTOS, Unknown
+from predictor.classifier.linear_rows import Rows, each_once, first_equal, ranked
+from predictor.classifier.unknown import PHOTOS, Unknown, refuse_reserved
 from predictor.phi.network import Phi, unit
 from predictor.phi.recogniser import Aggregate
 from predictor.phi.rule import Centred, OwnCentre, PhiRule, Rule
@@ -50,9 +50,9 @@ class Classifier:
         self.base, dim = tuple(base), self.rule.dim
         weight = torch.empty(0, dim) if base_parameters is None else base_parameters.detach()
         bias = torch.zeros(len(self.base)) if base_bias is None else base_bias.detach()
-        for what, given, wanted in (("parameters", weight, (len(self.base), dim)), ("biases", bias, (len(self.base),))):
-            if given.shape != wanted:
-                raise InvalidInputError(f"base {what} must be {wanted}, got {tuple(given.shape)}")
+        for what, tensor, shape in (("parameters", weight, (len(self.base), dim)), ("biases", bias, (len(self.base),))):
+            if tensor.shape != shape:
+                raise InvalidInputError(f"base {what} must be {shape}, got {tuple(tensor.shape)}")
         self.base_parameters, self.base_bias = weight, bias
         self.about, self.unknown = dict(about or {}), unknown
         self.support: dict[str, Tensor] = {}  # novel category -> its examples (n, dim)
@@ -170,9 +170,7 @@ class Classifier:
     def cosines(self, activations: ArrayLike | Tensor) -> Tensor:
         """(n, dim) -> (n, n_categories) with the row of each category, about the centre."""
         first = len(self.base)
-        directions = torch.cat([
-            self._base_directions, self.fitted.directions(self.rows.weight[first:])[0]
-        ])  # fmt: skip
+        directions = torch.cat([self._base_directions, self.fitted.directions(self.rows.weight[first:])[0]])
         return self.rows.highest(self.seen(activations) @ directions.T, len(self.categories))
 
     @cached_property
@@ -181,23 +179,24 @@ class Classifier:
         return self.rule.base_directions(self.base_parameters)
 
     def familiarity(self, activations: ArrayLike | Tensor, only_mine: bool = False) -> Tensor:
-        """(n, dim) -> (n,): the highest cosine with a known category; what is below `threshold` is unknown.
-
-        The base has a threshold of its own: its cosines are moved, so that one threshold serves both. only_mine: with
-        taught categories alone.
-        """
+        """(n, dim) -> (n,): the highest cosine with a known category; what is below `threshold` is unknown. only_mine:
+        with taught categories alone."""
         self._require_categories()
-        cosines, first, own = self.cosines(activations), len(self.base), self._fitted_threshold
+        cosines, first = self.cosines(activations), len(self.base)
         if only_mine and self.support:
             return cosines[:, first:].amax(1)
-        if first and own is not None and self.unknown is not None and self.unknown.base_threshold is not None:
-            cosines = torch.cat([cosines[:, :first] + (own - self.unknown.base_threshold), cosines[:, first:]], 1)
+        cosines[:, :first] += self.base_shift
         return cosines.amax(1)
+
+    @property
+    def base_shift(self) -> float:
+        """Added to cosines with the base, so that what is fitted to taught categories is their threshold too."""
+        own, base = self._fitted_threshold, None if self.unknown is None else self.unknown.base_threshold
+        return 0.0 if own is None or base is None else own - base
 
     def is_known(self, activations: ArrayLike | Tensor, only_mine: bool = False) -> Tensor:
         """(n, dim) -> (n,) bool; True for all where no threshold is at hand."""
-        found = self.familiarity(activations, only_mine)
-        return torch.ones(len(found), dtype=torch.bool) if self.threshold is None else found >= self.threshold
+        return self.familiarity(activations, only_mine) >= (-torch.inf if self.threshold is None else self.threshold)
 
     @property
     def threshold(self) -> float | None:
@@ -208,9 +207,9 @@ class Classifier:
     def _fitted_threshold(self) -> float | None:
         if self.unknown is None:
             return None
-        found, first = leave_one_out(self, MOST_HELD_OUT), len(self.base)
-        familiarity = found.cosines[:, first:].amax(1).numpy() if len(found.cosines) else np.empty(0)
-        category = found.category.numpy() - first
+        held_out, first = leave_one_out(self, MOST_HELD_OUT), len(self.base)
+        familiarity = held_out.cosines[:, first:].amax(1).numpy() if len(held_out.cosines) else np.empty(0)
+        category = held_out.category.numpy() - first
         return self.unknown.threshold([
             (len(rows), familiarity[category == place]) for place, rows in enumerate(self.support.values())
         ])  # fmt: skip
@@ -225,19 +224,12 @@ class Classifier:
         if top < 1:
             raise InvalidInputError(f"top must be at least 1, got {top}")
         self._require_categories()
-        scores = self.scores(activations)
-        # stable: of equal scores the lower category comes first
-        places = scores.argsort(dim=1, descending=True, stable=True)
-        values, names = scores.softmax(1).gather(1, places), self.categories
-        return [
-            [(names[place], value) for place, value in zip(row_places, row_values, strict=True)]
-            for row_places, row_values in zip(places[:, :top].tolist(), values[:, :top].tolist(), strict=True)
-        ]
+        names = self.categories
+        return [[(names[place], share) for place, share in row] for row in ranked(self.scores(activations), top)]
 
     def typical_shots(self) -> int:
         """The median number of examples of the novel categories; 1 where there is none."""
-        counts = sorted(len(examples) for examples in self.support.values())
-        return counts[len(counts) // 2] if counts else 1
+        return median_high(map(len, self.support.values())) if self.support else 1
 
     def calibrate(self, novel_bias: float, aggregate: Aggregate | None = None) -> None:
         """Set the constant on the novel scores, and how several examples of a category are put together."""

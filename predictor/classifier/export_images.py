@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import warnings
 from collections.abc import Iterator, Sequence
@@ -13,7 +12,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor, nn
 
@@ -22,12 +20,10 @@ from actstore.backbones.loading import Backbone
 from actstore.errors import InvalidInputError
 from actstore.storage.atomic_file import write_atomic
 from predictor.classifier.classifier import Classifier
-from predictor.classifier.display_names import display
-from predictor.classifier.export import build_graph, import_onnx, names_file, write_names
-from predictor.classifier.image_graph import OPSET, image_graph
-from predictor.classifier.unknown_graph import add_known
+from predictor.classifier.classifier_graph import OPSET, add_known, add_names, classifier_graph
+from predictor.classifier.export import import_onnx, names_file, start_session, write_names
+from predictor.classifier.image_graph import image_graph
 
-TOP = 5
 SIDES = ((80, 80), (300, 451), (613, 402), (260, 224))  # (width, height) of the images that a graph is checked with
 TOLERANCE = 0.02  # of a probability: resizing is rounded a little otherwise than Pillow does it
 
@@ -45,7 +41,7 @@ class Agreement:
 def export_with_backbone(
     classifier: Classifier, backbone: Backbone, path: Path, photos: Sequence[Image.Image] = ()
 ) -> Agreement:
-    """Write a graph image (height, width, 3) uint8 RGB of any size -> see `_add_names` and `add_known`; checked with
+    """Write a graph image (height, width, 3) uint8 RGB of any size -> see `add_names` and `add_known`; checked with
     onnxruntime.
 
     photos: what it is checked with beside drawn images, in mode RGB; the agreement is of these where there are any.
@@ -55,14 +51,12 @@ def export_with_backbone(
             f"the classifier averages {views} views of an image, a graph reads one; learn it again from a store "
             "that was built with --views 1"
         )
-    onnx, runtime = import_onnx("onnx", "onnxruntime")
+    import_onnx("onnx", "onnxruntime")
     names_file(path)  # refused before the work, where it is the export itself
-    model = _join(image_graph(backbone.transform), _backbone_graph(backbone), build_graph(classifier))
-    _add_names(model, classifier)
+    model = _join(image_graph(backbone.transform), _backbone_graph(backbone), classifier_graph(classifier))
+    add_names(model, classifier)
     add_known(model, classifier, "network.activations")
-    onnx.checker.check_model(model)
-    data: bytes = model.SerializeToString()
-    session = runtime.InferenceSession(data, providers=["CPUExecutionProvider"])
+    data, session = start_session(model)
     drawn = compare(session, classifier, backbone, list(_drawn_images()))
     agreement = compare(session, classifier, backbone, photos) if photos else drawn
     worst = max(drawn.difference, agreement.difference)
@@ -141,32 +135,8 @@ def _join(image: Any, network: Any, classifier: Any) -> Any:
 def _rename(model: Any, old: str, new: str) -> None:
     for node in model.graph.node:
         node.input[:] = [new if name == old else name for name in node.input]
-    for given in model.graph.input:
-        given.name = new if given.name == old else given.name
-
-
-def _add_names(model: Any, classifier: Classifier) -> None:
-    """Outputs names, top_probabilities and places, (1, top) each, best first, beside scores and probabilities.
-
-    names: as they are shown. places: among `categories` of the metadata, in the order of the scores.
-    """
-    from onnx import TensorProto, helper, numpy_helper
-
-    top = min(TOP, len(classifier.categories))
-    shown: NDArray[np.object_] = np.array([display(classifier, name) for name in classifier.categories], object)
-    model.graph.initializer.extend(
-        [numpy_helper.from_array(shown, "shown_names"), numpy_helper.from_array(np.array([top], np.int64), "top")]
-    )
-    model.graph.node.extend([
-        helper.make_node("TopK", ["scores", "top"], ["top_scores", "places"], axis=1),
-        helper.make_node("GatherElements", ["probabilities", "places"], ["top_probabilities"], axis=1),
-        helper.make_node("Gather", ["shown_names", "places"], ["names"], axis=0),
-    ])  # fmt: skip
-    kinds = {"names": TensorProto.STRING, "top_probabilities": TensorProto.FLOAT, "places": TensorProto.INT64}
-    outputs = [helper.make_tensor_value_info(name, kind, [1, top]) for name, kind in kinds.items()]
-    model.graph.output.extend(outputs)
-    about = {"categories": json.dumps(classifier.categories, ensure_ascii=False)}
-    helper.set_model_props(model, about)
+    for value in model.graph.input:
+        value.name = new if value.name == old else value.name
 
 
 def _drawn_images() -> Iterator[Image.Image]:

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from actstore.backbones.transform import Transform
+from predictor.classifier.classifier_graph import make_model
 
-OPSET = 18  # the first whose Resize can average the pixels it leaves out
 _MODES: dict[str, dict[str, Any]] = {
     "bilinear": {"mode": "linear"},
     "bicubic": {"mode": "cubic", "cubic_coeff_a": -0.5, "exclude_outside": 1},  # Pillow's kernel and borders
@@ -20,19 +20,47 @@ def image_graph(transform: Transform) -> Any:
 
     As Pillow does it: first the width, then the height, each rounded to whole values of 0 to 255.
     """
-    from onnx import TensorProto, helper, numpy_helper
+    from onnx import TensorProto
+    from onnx.helper import make_node
 
-    nodes = [*_sides(), *_resize(transform.interpolation), *_crop(), *_normalise()]
-    graph = helper.make_graph(
-        nodes,
-        "image",
-        [helper.make_tensor_value_info("image", TensorProto.UINT8, ["height", "width", 3])],
-        [helper.make_tensor_value_info("pixels", TensorProto.FLOAT, [1, 3, transform.crop, transform.crop])],
-        [numpy_helper.from_array(value, name) for name, value in _constants(transform).items()],
-    )
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)])
-    model.ir_version = 9  # what opset 18 came with
-    return model
+    resizing = {"antialias": 1, "coordinate_transformation_mode": "half_pixel", **_MODES[transform.interpolation]}
+    nodes = [
+        make_node("Transpose", ["image"], ["planes"], perm=[2, 0, 1]),
+        make_node("Unsqueeze", ["planes", "first"], ["batch"]),
+        make_node("Cast", ["batch"], ["values"], to=TensorProto.FLOAT),
+        # (height, width): the shorter one becomes `resize`, the other one keeps the shape, cut off
+        make_node("Shape", ["batch"], ["sides"], start=2),
+        make_node("ReduceMin", ["sides"], ["shorter"], keepdims=1),
+        make_node("Mul", ["sides", "resize"], ["enlarged"]),
+        make_node("Div", ["enlarged", "shorter"], ["scaled"]),  # of integers
+        make_node("Slice", ["sides", "first", "second"], ["height"]),
+        make_node("Slice", ["scaled", "second", "third"], ["scaled_width"]),
+        make_node("Concat", ["one_image", "height", "scaled_width"], ["wide_shape"], axis=0),
+        make_node("Concat", ["one_image", "scaled"], ["scaled_shape"], axis=0),
+    ]
+    for source, shape, target in (("values", "wide_shape", "wide"), ("wide", "scaled_shape", "resized")):
+        nodes += [
+            make_node("Resize", [source, "", "", shape], [f"{target}_exactly"], **resizing),
+            make_node("Add", [f"{target}_exactly", "half"], [f"{target}_above"]),  # halves are rounded up, as in Pillow
+            make_node("Floor", [f"{target}_above"], [f"{target}_whole"]),
+            make_node("Clip", [f"{target}_whole", "black", "white"], [target]),
+        ]
+    nodes += [
+        # the centre; half a pixel is rounded to the even side, in ONNX as in Python
+        make_node("Sub", ["scaled", "crop"], ["spare"]),
+        make_node("Cast", ["spare"], ["spare_exactly"], to=TensorProto.FLOAT),
+        make_node("Mul", ["spare_exactly", "half"], ["start_exactly"]),
+        make_node("Round", ["start_exactly"], ["start_whole"]),
+        make_node("Cast", ["start_whole"], ["start"], to=TensorProto.INT64),
+        make_node("Add", ["start", "crop"], ["end"]),
+        make_node("Slice", ["resized", "start", "end", "side_axes"], ["centre"]),
+        make_node("Div", ["centre", "white"], ["shares"]),
+        make_node("Sub", ["shares", "mean"], ["centred"]),
+        make_node("Div", ["centred", "std"], ["pixels"]),
+    ]
+    inputs = [("image", TensorProto.UINT8, ["height", "width", 3])]
+    outputs = [("pixels", TensorProto.FLOAT, [1, 3, transform.crop, transform.crop])]
+    return make_model("image", nodes, inputs, outputs, _constants(transform))
 
 
 def _constants(transform: Transform) -> dict[str, Any]:
@@ -44,64 +72,3 @@ def _constants(transform: Transform) -> dict[str, Any]:
         **{name: np.array(value, np.float32) for name, value in floats.items()},
         "one_image": np.array([1, 3], np.int64), "side_axes": np.array([2, 3], np.int64), **rgb,
     }  # fmt: skip
-
-
-def _sides() -> list[Any]:
-    """From (height, width) to `scaled`: the shorter one becomes `resize`, the other one keeps the shape, cut off."""
-    from onnx import TensorProto
-    from onnx.helper import make_node
-
-    return [
-        make_node("Transpose", ["image"], ["planes"], perm=[2, 0, 1]),
-        make_node("Unsqueeze", ["planes", "first"], ["batch"]),
-        make_node("Cast", ["batch"], ["values"], to=TensorProto.FLOAT),
-        make_node("Shape", ["batch"], ["sides"], start=2),
-        make_node("ReduceMin", ["sides"], ["shorter"], keepdims=1),
-        make_node("Mul", ["sides", "resize"], ["enlarged"]),
-        make_node("Div", ["enlarged", "shorter"], ["scaled"]),  # of integers
-        make_node("Slice", ["sides", "first", "second"], ["height"]),
-        make_node("Slice", ["scaled", "second", "third"], ["scaled_width"]),
-        make_node("Concat", ["one_image", "height", "scaled_width"], ["wide_shape"], axis=0),
-        make_node("Concat", ["one_image", "scaled"], ["scaled_shape"], axis=0),
-    ]
-
-
-def _resize(interpolation: str) -> list[Any]:
-    from onnx.helper import make_node
-
-    how = {"antialias": 1, "coordinate_transformation_mode": "half_pixel", **_MODES[interpolation]}
-    nodes = []
-    for source, shape, target in (("values", "wide_shape", "wide"), ("wide", "scaled_shape", "resized")):
-        nodes += [
-            make_node("Resize", [source, "", "", shape], [f"{target}_exactly"], **how),
-            make_node("Add", [f"{target}_exactly", "half"], [f"{target}_above"]),  # halves are rounded up, as in Pillow
-            make_node("Floor", [f"{target}_above"], [f"{target}_whole"]),
-            make_node("Clip", [f"{target}_whole", "black", "white"], [target]),
-        ]
-    return nodes
-
-
-def _crop() -> list[Any]:
-    """The centre; half a pixel is rounded to the even side, in ONNX as in Python."""
-    from onnx import TensorProto
-    from onnx.helper import make_node
-
-    return [
-        make_node("Sub", ["scaled", "crop"], ["spare"]),
-        make_node("Cast", ["spare"], ["spare_exactly"], to=TensorProto.FLOAT),
-        make_node("Mul", ["spare_exactly", "half"], ["start_exactly"]),
-        make_node("Round", ["start_exactly"], ["start_whole"]),
-        make_node("Cast", ["start_whole"], ["start"], to=TensorProto.INT64),
-        make_node("Add", ["start", "crop"], ["end"]),
-        make_node("Slice", ["resized", "start", "end", "side_axes"], ["centre"]),
-    ]
-
-
-def _normalise() -> list[Any]:
-    from onnx.helper import make_node
-
-    return [
-        make_node("Div", ["centre", "white"], ["shares"]),
-        make_node("Sub", ["shares", "mean"], ["centred"]),
-        make_node("Div", ["centred", "std"], ["pixels"]),
-    ]

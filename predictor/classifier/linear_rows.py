@@ -59,3 +59,11 @@ def first_equal(rows: Tensor) -> Tensor | None:
         return None
     first: dict[bytes, int] = {}
     return torch.tensor([first.setdefault(row.tobytes(), place) for place, row in enumerate(content)])
+
+
+def ranked(scores: Tensor, top: int) -> list[list[tuple[int, float]]]:
+    """(n, n_categories) -> per row the first `top` categories with their probabilities, best first; of equal scores the
+    lower category comes first."""
+    places = scores.argsort(dim=1, descending=True, stable=True)[:, :top]
+    shares = scores.softmax(1).gather(1, places)
+    return [list(zip(*row, strict=True)) for row in zip(places.tolist(), shares.tolist(), strict=True)]

@@ -11,9 +11,10 @@ from typing import Any
 from torch import Tensor
 
 from actstore.errors import InvalidInputError
-from predictor.classifier.category_names import UNKNOWN
 from predictor.classifier.classifier import Classifier
 from predictor.classifier.display_names import display
+from predictor.classifier.linear_rows import ranked
+from predictor.classifier.unknown import UNKNOWN
 
 
 @dataclass(frozen=True)
@@ -54,12 +55,10 @@ def predict_images(
     names = list(classifier.categories)
     if only_mine:
         scores, names = scores[:, len(classifier.base) :], names[len(classifier.base) :]
-    places = scores.argsort(dim=1, descending=True, stable=True)[:, :top]
-    shares = scores.softmax(1).gather(1, places)
     shown = [display(classifier, name) for name in names]
     return [
-        Prediction(image, tuple(Guess(names[p], shown[p], s) for p, s in zip(row, values, strict=True)), not is_known)
-        for image, row, values, is_known in zip(images, places.tolist(), shares.tolist(), known, strict=True)
+        Prediction(image, tuple(Guess(names[place], shown[place], share) for place, share in row), not is_known)
+        for image, row, is_known in zip(images, ranked(scores, top), known, strict=True)
     ]
 
 

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from actstore.errors import InvalidInputError
 
+UNKNOWN = "unknown"  # what is said of an image that no category fits; no category may be called so
 SHARE = 0.95  # of held-out images of known categories that are to be accepted
 LOWEST = 1.645  # deviations below the mean that leave out 5% of a normal distribution
 MEAN_WEIGHT, SPREAD_WEIGHT = 2.0, 5.0  # the prior counts as so many held-out examples
@@ -64,7 +65,7 @@ class Unknown:
         if not held_out and self.base_threshold is not None:
             return self.base_threshold
         differences = np.concatenate([np.empty(0), *(
-            np.asarray(found, np.float64) - self.expected(shots - 1)[0] for shots, found in held_out
+            np.asarray(familiarity, np.float64) - self.expected(shots - 1)[0] for shots, familiarity in held_out
         )])  # fmt: skip
         count = len(differences)
         difference = float(differences.sum()) / (count + MEAN_WEIGHT)
@@ -82,6 +83,15 @@ class Unknown:
         return {"prior": prior, "base_threshold": self.base_threshold, "at": self.at}
 
     @classmethod
-    def from_json(cls, found: Mapping[str, Any]) -> Unknown:
-        prior = {int(shots): (float(mean), float(spread)) for shots, mean, spread in found["prior"]}
-        return cls(prior, found["base_threshold"], found["at"])
+    def from_json(cls, data: Mapping[str, Any]) -> Unknown:
+        prior = {int(shots): (float(mean), float(spread)) for shots, mean, spread in data["prior"]}
+        return cls(prior, data["base_threshold"], data["at"])
+
+
+def is_reserved(name: str) -> bool:
+    return name.strip().casefold() == UNKNOWN
+
+
+def refuse_reserved(name: str) -> None:
+    if is_reserved(name):
+        raise InvalidInputError(f"{name!r} is what is said where no category fits; give the category another name")

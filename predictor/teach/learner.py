@@ -20,10 +20,10 @@ from actstore.extraction.image_batches import ImageBatch
 from actstore.extraction.recorded_network import load_recorded
 from actstore.images.decode import decode
 from actstore.images.image_formats import readable_formats
-from predictor.classifier.category_names import UNKNOWN
 from predictor.classifier.classifier import Classifier
 from predictor.classifier.photo_start import bias_beside_known
 from predictor.classifier.predictions import predict_images
+from predictor.classifier.unknown import UNKNOWN
 from predictor.protocol.constant import nearest_shots
 from predictor.teach.limits import RefusalError
 from predictor.teach.state import State

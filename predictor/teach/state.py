@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Self
 
 from actstore.images.image_set import printable
-from predictor.classifier.category_names import is_reserved
+from predictor.classifier.unknown import is_reserved
 from predictor.teach.limits import NAME_LENGTH, RefusalError
 
 

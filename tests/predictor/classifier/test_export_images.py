@@ -108,7 +108,7 @@ def test_a_graph_that_disagrees_is_not_written(
 ) -> None:
     monkeypatch.setattr(export_images, "_backbone_graph", lambda _: onnx.ModelProto())
     monkeypatch.setattr(export_images, "_join", lambda *_: export_images.image_graph(backbone.transform))
-    monkeypatch.setattr(export_images, "_add_names", lambda *_: None)
+    monkeypatch.setattr(export_images, "add_names", lambda *_: None)
     monkeypatch.setattr(export_images, "compare", lambda *_: Agreement(4, 0, 0.3))
     with pytest.raises(InvalidInputError, match=r"probabilities differ by 0\.3 from this library's; not written"):
         export_with_backbone(classifier, backbone, tmp_path / "model.onnx")
