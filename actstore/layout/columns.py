@@ -41,7 +41,7 @@ class Column:
 
     @classmethod
     def nothing(cls, kind: ColumnKind, count: int) -> Self:
-        """So many rows without a value."""
+        """`count` rows without a value."""
         return cls(kind, Texts.empty(count) if kind == "text" else np.full(count, NONE[kind], DTYPES[kind]))
 
     @classmethod

@@ -67,7 +67,7 @@ class FileContent:
         return self._found
 
     def _read_early(self) -> None:
-        with suppress(OSError):  # who asks for the outcome reads again, and says so
+        with suppress(OSError):  # `__call__` reads again, and raises it
             self._read()
 
     def _read(self) -> None:

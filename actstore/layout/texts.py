@@ -27,7 +27,7 @@ class Texts(Sequence[str]):
 
     @classmethod
     def empty(cls, count: int) -> Self:
-        """So many texts of no letters."""
+        """`count` empty texts."""
         return cls(np.empty(0, np.uint8), np.zeros(count + 1, np.int64))
 
     @classmethod

@@ -222,7 +222,7 @@ def _first_line(error: BaseException) -> str:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """No log lines of dask on the terminal: lost workers are its daily bread, and the rest is raised."""
+    """No log lines of dask on the terminal: workers may be lost and replaced, and every other failure is raised."""
     import_module("distributed")  # which sets levels of its own
     loggers = [logging.getLogger(name) for name in ("distributed", "distributed.client", "tornado")]
     before = [logger.level for logger in loggers]

@@ -67,8 +67,9 @@ class TokenedObject:
     """A log in a bucket, where nothing can be appended to or locked: it is written anew for each line, on condition
     that nobody else has done so meanwhile.
 
-    While it is open it ends in a token of its writer, without a line break, which no reader counts. Who opens it
-    next puts their own there, and the earlier writer is refused from then on: a killed one leaves no lock behind.
+    While it is open it ends in a token of its writer, without a line break, which no reader counts. The
+    next writer that opens it puts its own there, and the earlier one is refused from then on: a killed one leaves no
+    lock behind.
     """
 
     def __init__(self, path: ObjectPath) -> None:
