@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NoReturn
@@ -51,9 +52,6 @@ class _Token:
     text: str
     place: int
 
-    def is_word(self, *words: str) -> bool:
-        return self.kind == "word" and self.text.lower() in words
-
 
 def parse_where(text: str) -> list[Condition]:
     """Every one of them must hold. Conditions stand between `and`; `or` has no meaning here, `in (a, b)` has."""
@@ -70,68 +68,54 @@ def refuse(text: str, place: int, said: str) -> NoReturn:
 
 class _Parser:
     def __init__(self, text: str) -> None:
-        self._text, self._tokens = text, list(_tokens(text))
-        self._next = 0
+        self._text, self._tokens = text, deque(_tokens(text))
 
     def conditions(self) -> list[Condition]:
         conditions = [self._condition()]
-        while self._peek().kind != "end":
-            if not self._peek().is_word("and"):
-                self._refuse("expected 'and' or the end")
-            self._take()
+        while not self._accept("end"):
+            self._require("word", "and", expected="'and' or the end")
             conditions.append(self._condition())
         return conditions
 
     def _condition(self) -> Condition:
-        name = self._peek()
-        if name.kind != "word" or name.is_word("and", "in", "not", "or"):
-            self._refuse("expected the name of a column")
-        self._take()
-        negated = self._peek().is_word("not")
-        if negated:
-            self._take()
-        if self._peek().is_word("in"):
-            self._take()
+        if self._tokens[0].text.lower() in ("and", "in", "not", "or"):
+            self._refuse("the name of a column")
+        name = self._require("word", expected="the name of a column")
+        negated = self._accept("word", "not") is not None
+        if self._accept("word", "in"):
             return Condition(name.text, "in", tuple(self._list()), negated, name.place)
-        if self._peek().kind != "operator" or negated:
-            self._refuse(f"expected {'in' if negated else 'one of ' + ' '.join(OPERATORS) + ' in'}")
-        operator = self._take().text.replace("=", "==") if self._peek().text == "=" else self._take().text
-        return Condition(name.text, operator, (self._value(),), False, name.place)
+        if negated:
+            self._refuse("in")
+        operator = self._require("operator", expected=f"one of {' '.join(OPERATORS)} in").text
+        return Condition(name.text, "==" if operator == "=" else operator, (self._value(),), False, name.place)
 
     def _list(self) -> Iterator[Literal]:
-        self._expect("(")
+        self._require("mark", "(", expected="'('")
         yield self._value()
-        while self._peek().text == "," and self._peek().kind == "mark":
-            self._take()
+        while self._accept("mark", ","):
             yield self._value()
-        self._expect(")")
+        self._require("mark", ")", expected="')'")
 
     def _value(self) -> Literal:
-        token = self._peek()
-        if token.kind == "quoted":
-            self._take()
+        if token := self._accept("quoted"):
             return Literal(re.sub(r"\\(.)", r"\1", token.text[1:-1], flags=re.DOTALL), True, token.place)
-        if token.kind != "word":
-            self._refuse("expected a value")
-        self._take()
+        token = self._require("word", expected="a value")
         return Literal(token.text, False, token.place)
 
-    def _expect(self, mark: str) -> None:
-        if self._peek().kind != "mark" or self._peek().text != mark:
-            self._refuse(f"expected {mark!r}")
-        self._take()
+    def _accept(self, kind: str, text: str | None = None) -> _Token | None:
+        """The next token, where it is of that kind and text."""
+        token = self._tokens[0]
+        if token.kind != kind or text not in (None, token.text.lower()):
+            return None
+        return self._tokens.popleft()
 
-    def _peek(self) -> _Token:
-        return self._tokens[self._next]
-
-    def _take(self) -> _Token:
-        self._next += 1
-        return self._tokens[self._next - 1]
+    def _require(self, kind: str, text: str | None = None, *, expected: str) -> _Token:
+        return self._accept(kind, text) or self._refuse(expected)
 
     def _refuse(self, expected: str) -> NoReturn:
-        token = self._peek()
+        token = self._tokens[0]
         got = "its end" if token.kind == "end" else repr(token.text)
-        refuse(self._text, token.place, f"{expected}, got {got}")
+        refuse(self._text, token.place, f"expected {expected}, got {got}")
 
 
 def _tokens(text: str) -> Iterator[_Token]:
