@@ -2,28 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING
 
 import click
+
+from cli.options import combine
 
 if TYPE_CHECKING:
     from actstore.parallel.cluster import Cluster
 
-Command = TypeVar("Command", bound=Callable[..., Any])
-
-
-def cluster_options(command: Command) -> Command:
-    """--scheduler and --local-cluster, of which one may be given."""
-    for option in (
-        click.option("--local-cluster", type=click.IntRange(1), metavar="N",
-                     help="Share the work among N processes of this machine."),
-        click.option("--scheduler", metavar="ADDRESS",
-                     help="Share the work among dask workers: tcp://HOST:PORT, or the scheduler's --scheduler-file."),
-    ):  # fmt: skip
-        command = option(command)
-    return command
+# of which one may be given
+cluster_options = combine(
+    click.option("--scheduler", metavar="ADDRESS",
+                 help="Share the work among dask workers: tcp://HOST:PORT, or the scheduler's --scheduler-file."),
+    click.option("--local-cluster", type=click.IntRange(1), metavar="N",
+                 help="Share the work among N processes of this machine."),
+)  # fmt: skip
 
 
 @contextmanager

@@ -6,14 +6,14 @@ import errno
 import io
 import json
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeVar
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import click
 
 from actstore.errors import ActstoreError
+from cli.options import remember
 
-Command = TypeVar("Command", bound=Callable[..., Any])
 _RESUMING = {
     "build", "import", "append", "select", "rechunk", "audit", "synth", "glyphs", "pretrain", "train", "baseline",
     "demo",
@@ -32,14 +32,11 @@ class Commands(click.Group):
     def invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
-        except ActstoreError as error:
+        except (ActstoreError, OSError, MemoryError, EOFError, OverflowError) as error:
             if ctx.params.get("debug"):
                 raise
-            raise click.ClickException(str(error)) from error
-        except (OSError, MemoryError, EOFError, OverflowError) as error:
-            if ctx.params.get("debug"):
-                raise
-            raise click.ClickException(f"{_plainly(error)} (--debug shows where)") from error
+            said = str(error) if isinstance(error, ActstoreError) else f"{_plainly(error)} (--debug shows where)"
+            raise click.ClickException(said) from error
         except KeyboardInterrupt:
             then = "go on where it stopped" if ctx.invoked_subcommand in _RESUMING else "start again"
             raise click.ClickException(f"interrupted; repeat the same command to {then}") from None
@@ -54,25 +51,33 @@ def _plainly(error: BaseException) -> str:
     return f"{error.filename}: {error.strerror}{advice}" if error.filename else f"{error.strerror}{advice}"
 
 
-def json_option(command: Command) -> Command:
-    return click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")(command)
+json_option = click.option(
+    "--json", is_flag=True, expose_value=False, callback=remember, help="Print the result as JSON."
+)
 
 
-def emit(result: Any, as_json: bool, text: Callable[[], str]) -> None:
-    """The result on stdout: JSON for machines, text for people."""
+def wants_json() -> bool:
+    return bool(click.get_current_context().meta["actstore.json"])
+
+
+def emit(result: Any, text: str) -> None:
+    """The result on stdout: JSON for machines where --json asks for it, text for people."""
     # escapes of JSON where the terminal knows few letters: a backslash of any other kind would not be JSON
     is_unicode = (getattr(sys.stdout, "encoding", None) or "").lower().startswith("utf")
-    click.echo(json.dumps(result, indent=2, ensure_ascii=not is_unicode) if as_json else text())
+    click.echo(json.dumps(result, indent=2, ensure_ascii=not is_unicode) if wants_json() else text)
 
 
 def warn_of_classes(lacking: Mapping[str, Sequence[str]]) -> None:
     """A line on stderr for every split with classes that train lacks."""
     for split, names in lacking.items():
-        named = ", ".join(repr(name) for name in names[:5]) + (
-            f" and {len(names) - 5:,} more" if len(names) > 5 else ""
-        )
+        more = f" and {len(names) - 5:,} more" if len(names) > 5 else ""
+        named = ", ".join(map(repr, names[:5])) + more
         what = "a class" if len(names) == 1 else f"{len(names):,} classes"
         click.echo(f"WARNING: {split} has {what} that train lacks: {named}", err=True)
+
+
+def describe_rows(rows: Mapping[str, int]) -> str:
+    return ", ".join(f"{split} {count:,} rows" for split, count in rows.items())
 
 
 def example(*lines: str) -> str:
@@ -82,19 +87,15 @@ def example(*lines: str) -> str:
 
 def table(header: list[str], rows: list[list[Any]]) -> str:
     """Columns aligned: numbers right, text left."""
-    cells = [header, *([str(cell) for cell in row] for row in rows)]
-    widths = [max(len(row[column]) for row in cells) for column in range(len(header))]
-    numeric = [
-        bool(rows) and all(isinstance(row[column], int | float) for row in rows) for column in range(len(header))
-    ]
-    lines = [
-        "  ".join(
-            cell.rjust(width) if right else cell.ljust(width)
-            for cell, width, right in zip(row, widths, numeric, strict=True)
-        ).rstrip()
-        for row in cells
-    ]
-    return "\n".join(lines)
+    columns = [_aligned(name, [row[place] for row in rows]) for place, name in enumerate(header)]
+    return "\n".join("  ".join(cells).rstrip() for cells in zip(*columns, strict=True))
+
+
+def _aligned(name: str, values: list[Any]) -> list[str]:
+    cells = [name, *map(str, values)]
+    width = max(map(len, cells))
+    is_numeric = bool(values) and all(isinstance(value, int | float) for value in values)
+    return [cell.rjust(width) if is_numeric else cell.ljust(width) for cell in cells]
 
 
 def human_bytes(count: float) -> str:

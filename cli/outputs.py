@@ -7,18 +7,19 @@ through a link, and no two of its outputs are one file. All of this is checked b
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import click
 
 from actstore.errors import InvalidInputError
+from cli.filekinds import TABLES, Kind
+from cli.options import Split
 
-if TYPE_CHECKING:
-    from actstore import Split
-    from cli.filekinds import Kind
-
-Claimed = tuple[Path | None, "Kind"]
+Claimed = tuple[Path | None, Kind]
 _BESIDE = ("labels", "ids", "classes", "columns")  # files beside an imported array, as a source names them
 FORCE = "choose another name, or replace it with --force"
 
@@ -48,12 +49,30 @@ def claim_folder(folder: Path, kinds: Sequence[tuple[str, Kind]], inputs: Iterab
     claim(*((folder / name, kind) for name, kind in kinds), inputs=inputs)
 
 
+def claim_table(path: Path | None, inputs: Iterable[Any]) -> None:
+    """A table may replace another of its kind."""
+    if path is not None:
+        if path.suffix not in TABLES:
+            raise click.UsageError(f"--out must end in .md, .csv or .json, got {path}")
+        claim((path, TABLES[path.suffix]), inputs=inputs)
+
+
+def write_table(path: Path | None, records: Any, markdown: str, csv: str) -> None:
+    """By the ending of the path; nothing without one."""
+    from actstore.storage.atomic_file import write_atomic
+
+    if path is not None:
+        text = {".md": markdown, ".csv": csv}.get(path.suffix) or json.dumps(records, indent=1)
+        write_atomic(path, (text.rstrip("\n") + "\n").encode())
+
+
 def sources_of(split: Split) -> list[Path]:
     """The store and the files its rows came from, which no export of it may replace."""
-    named = [source[key] for source in split.committed.sources for key in _BESIDE if key in source]
-    files = [one for one in named if isinstance(one, Mapping)]  # generated rows have a number of classes there
-    found = [one.get("path") for one in [*split.committed.sources, *files]]
-    return [Path(path) for path in [split.store_path.local_path, *found] if path is not None]
+    sources = split.committed.sources
+    named = [source[key] for source in sources for key in _BESIDE if key in source]
+    files = [file for file in named if isinstance(file, Mapping)]  # generated rows have a number of classes there
+    paths = [split.store_path.local_path, *(file.get("path") for file in [*sources, *files])]
+    return [Path(path) for path in paths if path is not None]
 
 
 def _require_place(path: Path) -> None:

@@ -6,7 +6,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any, Protocol
 
 LINE_SECONDS = 20.0
@@ -25,9 +25,8 @@ def progress(what: str, total: int, unit: str = "rows") -> Iterator[Bar]:
         return
     from tqdm import tqdm
 
-    bar = tqdm(total=total, desc=what, unit=f" {unit}", unit_scale=True, mininterval=0.2, dynamic_ncols=True)
-    with _Locked(bar) as locked:
-        yield locked
+    with tqdm(total=total, desc=what, unit=f" {unit}", unit_scale=True, mininterval=0.2, dynamic_ncols=True) as bar:
+        yield _Locked(bar)
 
 
 class _Lines:
@@ -62,12 +61,6 @@ class _Locked:
     def set_postfix_str(self, s: str = "", refresh: bool = True) -> None:
         self._bar.set_postfix_str(s, refresh)
 
-    def __enter__(self) -> _Locked:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._bar.close()
-
 
 class SplitBars:
     """One bar after the other for work on several splits; figures: the newest of each name are shown beside it."""
@@ -75,15 +68,14 @@ class SplitBars:
     def __init__(self, what: str, unit: str = "rows") -> None:
         self._what, self._unit, self._split, self._done = what, unit, "", 0
         self._figures: dict[str, float] = {}
-        self._context: Any = None
-        self._bar: Bar | None = None
+        self._open = ExitStack()
+        self._bar: Bar = _Lines(what, 0, unit)
 
     def __call__(self, split: str, done: int, total: int, figures: Mapping[str, float] | None = None) -> None:
         if split != self._split:
             self.close()
-            self._context = progress(f"{self._what} {split}", total, self._unit)
-            self._bar, self._split, self._done = self._context.__enter__(), split, 0
-        assert self._bar is not None
+            self._bar = self._open.enter_context(progress(f"{self._what} {split}", total, self._unit))
+            self._split, self._done = split, 0
         if figures:
             self._figures |= figures
             text = ", ".join(f"{key} {value:.3g}" for key, value in self._figures.items())
@@ -92,16 +84,24 @@ class SplitBars:
         self._done = done
 
     def close(self) -> None:
-        if self._context is not None:
-            self._context.__exit__(None, None, None)
-            self._context, self._split = None, ""
+        self._open.close()
+        self._split = ""
+
+    def __enter__(self) -> SplitBars:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
 
-class TrainingBars:
+class TrainingBars(ExitStack):
     """What a training tells: of images that it decodes, then of its steps with their figures."""
 
     def __init__(self, name: str) -> None:
-        self._name, self._decoding, self._training = name, SplitBars("decode", "images"), SplitBars("train", "steps")
+        super().__init__()
+        self._name = name
+        self._decoding = self.enter_context(SplitBars("decode", "images"))
+        self._training = self.enter_context(SplitBars("train", "steps"))
 
     def decoded(self, done: int, total: int) -> None:
         self._decoding("images", done, total)
@@ -110,13 +110,3 @@ class TrainingBars:
 
     def report(self, done: int, total: int, figures: Mapping[str, float]) -> None:
         self._training(self._name, done, total, figures)
-
-    def close(self) -> None:
-        self._decoding.close()
-        self._training.close()
-
-    def __enter__(self) -> TrainingBars:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -72,6 +72,10 @@ class ClassIndex:
             return self._positions[name]
         except KeyError:
             raise InvalidInputError(f"no class is named {name!r}{_closest(name, self.names)}") from None
+
+    def positions(self, names: Iterable[str | int]) -> NDArray[np.int64]:
+        """(n,) labels of these classes."""
+        return np.array([self.position(name) for name in names], np.int64)
 
     def span(self, label: int) -> range | None:
         """The rows of a class as a range, where they are contiguous for certain."""

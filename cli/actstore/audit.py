@@ -9,13 +9,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from cli.group import emit, example, json_option, table
-from cli.options import store_argument
+from cli.options import FOLDER, PATH, ActivationStore, Place, Split, store_argument
 from cli.progress import progress
 
 if TYPE_CHECKING:
-    from actstore import ActivationStore, Split
     from actstore.audit import Audit
-    from actstore.storage.place import Place
 
 SAID = {
     "leaks": "rows that another split holds too",
@@ -48,17 +46,18 @@ HEADERS = {
 @click.option("--split", "names", multiple=True, help="Which split; may be repeated.  [default: all]")
 @click.option("-k", type=click.IntRange(1, 1000), default=10, show_default=True, help="Neighbours that are looked at.")
 @click.option("--most", type=click.IntRange(0), default=10, show_default=True, help="Findings of each kind to print.")
-@click.option("--output", "-o", type=click.Path(path_type=Path), help="Also write all findings: .csv or .parquet.")
-@click.option("--sheet", type=click.Path(path_type=Path), help="Also write a page of thumbnails, .html.")
+@click.option("--output", "-o", type=PATH, help="Also write all findings: .csv or .parquet.")
+@click.option("--sheet", type=PATH, help="Also write a page of thumbnails, .html.")
 @click.option("--images", type=click.Path(path_type=Path, exists=True, file_okay=False),
               help="Where the ids of imported rows are paths of images, for --sheet.")  # fmt: skip
-@click.option("--keep", type=click.Path(path_type=Path, file_okay=False),
-              help="Folder for the audit, finished or interrupted.  [default: STORE.audit beside it]")  # fmt: skip
+@click.option(
+    "--keep", type=FOLDER, help="Folder for the audit, finished or interrupted.  [default: STORE.audit beside it]"
+)
 @click.option("--restart", is_flag=True, help="Discard an interrupted or kept audit instead of using it.")
 @json_option
 def audit(
     store: Place, names: tuple[str, ...], k: int, most: int, output: Path | None, sheet: Path | None,
-    images: Path | None, keep: Path | None, restart: bool, as_json: bool,
+    images: Path | None, keep: Path | None, restart: bool,
 ) -> None:  # fmt: skip
     """Name what STORE should not hold: copies and near copies, within a split and across (a test image that is in
     train is a leak), suspect labels, outliers, rows of zeros and dead features.
@@ -75,17 +74,17 @@ def audit(
     opened = actstore.open(store)
     _claim(opened, output, sheet, keep)
     begin = time.perf_counter()
-    chosen = names or tuple(opened.splits)
-    rows = sum(opened.splits[name].rows for name in set(chosen) if name in opened.splits)
+    rows = sum(opened.splits[name].rows for name in set(names or opened.splits) if name in opened.splits)
     with progress("audit", 2 * rows) as bar:  # one pass over the rows, and the neighbours of each
-        found = audit_store(opened, names, k, keep, restart, bar.update)
-    splits = {name: opened[name] for name in found.contents}
+        outcome = audit_store(opened, names, k, keep, restart, bar.update)
+    splits = {name: opened[name] for name in outcome.contents}
     if output is not None:
-        write_findings(found, splits, output)
+        write_findings(outcome, splits, output)
     if sheet is not None:
-        write_atomic(sheet, make_sheet(found, splits, images).encode())
+        write_atomic(sheet, make_sheet(outcome, splits, images).encode())
     seconds = time.perf_counter() - begin
-    emit(_result(found, splits, store, seconds), as_json, lambda: _text(found, splits, store, most, seconds))
+    result = _result(outcome, splits, store, seconds)
+    emit(result, _text(result, most))
 
 
 def _claim(opened: ActivationStore, output: Path | None, sheet: Path | None, keep: Path | None) -> None:
@@ -105,41 +104,33 @@ def _claim(opened: ActivationStore, output: Path | None, sheet: Path | None, kee
         claim_folder(keep, [(FILE, AUDIT)], inputs)
 
 
-def _result(found: Audit, splits: dict[str, Split], store: Place, seconds: float) -> dict[str, Any]:
+def _result(outcome: Audit, splits: dict[str, Split], store: Place, seconds: float) -> dict[str, Any]:
     from actstore.audit.outcome import record
 
     return {
         "store": str(store),
         "splits": {name: len(split) for name, split in splits.items()},
-        "summary": found.summary(),
-        "settings": dict(found.settings),
-        "measured": dict(found.measured),
-        "notes": list(found.notes),
+        "summary": outcome.summary(),
+        "settings": dict(outcome.settings),
+        "measured": dict(outcome.measured),
+        "notes": list(outcome.notes),
         "seconds": seconds,
-        "findings": [record(finding, splits) for finding in found.findings],
+        "findings": [record(finding, splits) for finding in outcome.findings],
     }
 
 
-def _text(found: Audit, splits: dict[str, Split], store: Place, most: int, seconds: float) -> str:
-    rows = sum(len(split) for split in splits.values())
-    counts = found.summary()
-    parts = [f"{store}: {rows:,} rows of {', '.join(splits)}, {seconds:.1f} s", ""]
-    parts.append(table(["found", "", "what"], [[name, count, SAID[name]] for name, count in counts.items()]))
-    for kind in HEADERS:
-        parts += _listing(found, splits, kind, most)
-    return "\n".join([*parts, *(f"\nnote: {note}" for note in found.notes)])
-
-
-def _listing(found: Audit, splits: dict[str, Split], kind: Any, most: int) -> list[str]:
-    """The first findings of a kind; leaks before what is within a split."""
-    from actstore.audit.outcome import record
-
-    findings = sorted(found.of_kind(kind), key=lambda finding: not finding.is_leak)
-    if not findings or not most:
-        return []
-    lines = [list(map(str, _cells(record(finding, splits)))) for finding in findings[:most]]
-    more = f", {most} of {len(findings):,} (--most, or --output for all)" if len(findings) > most else ""
-    return ["", f"{kind}{more}", table(HEADERS[kind], lines)]
+def _text(result: dict[str, Any], most: int) -> str:
+    splits = result["splits"]
+    parts = [f"{result['store']}: {sum(splits.values()):,} rows of {', '.join(splits)}, {result['seconds']:.1f} s", ""]
+    parts.append(table(["found", "", "what"], [[name, count, SAID[name]] for name, count in result["summary"].items()]))
+    for kind, header in HEADERS.items():
+        findings = [finding for finding in result["findings"] if finding["kind"] == kind]
+        if findings and most:
+            findings.sort(key=lambda finding: not finding["leak"])  # leaks before what is within a split
+            more = f", {most} of {len(findings):,} (--most, or --output for all)" if len(findings) > most else ""
+            lines = [list(map(str, _cells(finding))) for finding in findings[:most]]
+            parts += ["", f"{kind}{more}", table(header, lines)]
+    return "\n".join([*parts, *(f"\nnote: {note}" for note in result["notes"])])
 
 
 def _cells(line: dict[str, Any]) -> list[Any]:

@@ -12,13 +12,8 @@ from cli.options import chart_option
 
 
 @click.command(epilog=example("actstore bench", "actstore bench --dir /mnt/fast --rows 200000 --chart bench.png"))
-@click.option(
-    "--dir",
-    "folder",
-    type=click.Path(path_type=Path, file_okay=False, exists=True),
-    default=Path(),
-    help="The disk to measure.  [default: the current folder]",
-)
+@click.option("--dir", "folder", type=click.Path(path_type=Path, file_okay=False, exists=True), default=Path(),
+              help="The disk to measure.  [default: the current folder]")  # fmt: skip
 @click.option("--rows", type=click.IntRange(1000), default=50_000, show_default=True)
 @click.option("--dim", type=click.IntRange(1), default=2048, show_default=True)
 @click.option("--batch", type=click.IntRange(1), default=900, show_default=True, help="Random rows per take.")
@@ -26,9 +21,7 @@ from cli.options import chart_option
 @click.option("--peers/--no-peers", default=True, help="Also measure zarr-python, tensorstore, Lance and h5py.")
 @chart_option
 @json_option
-def bench(
-    folder: Path, rows: int, dim: int, batch: int, rounds: int, peers: bool, chart: Path | None, as_json: bool
-) -> None:  # fmt: skip
+def bench(folder: Path, rows: int, dim: int, batch: int, rounds: int, peers: bool, chart: Path | None) -> None:
     """Compare layouts, codecs and other stores on this disk: random rows, full scans, durable writes.
 
     Everything is written to a temporary folder and removed. Ratios are against a numpy memmap of the same bytes.
@@ -47,4 +40,4 @@ def bench(
         save(draw_contenders(results, title), chart)
     lines = [[r.name, f"{r.value:,.3g}", r.unit, f"{r.ratio:.3g}x"] for r in results]
     header = ["measurement", "value", "unit", "against numpy memmap"]
-    emit([result.to_json() for result in results], as_json, lambda: f"{title}\n\n{table(header, lines)}")
+    emit([result.to_json() for result in results], f"{title}\n\n{table(header, lines)}")

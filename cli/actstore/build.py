@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from cli.cluster import chosen_cluster, cluster_options
-from cli.group import emit, example, json_option, warn_of_classes
-from cli.options import STORE, device_option, layout_options, on_error_option, trained_on_option, weights_option
+from cli.group import describe_rows, emit, example, json_option, warn_of_classes
+from cli.options import (
+    PATH,
+    STORE,
+    Place,
+    device_option,
+    layout_options,
+    on_error_option,
+    trained_on_option,
+    weights_option,
+)
 from cli.progress import SplitBars
-
-if TYPE_CHECKING:
-    from actstore.storage.place import Place
 
 
 @click.command(
@@ -31,38 +37,25 @@ if TYPE_CHECKING:
 )
 @click.argument("images", metavar="IMAGES")
 @click.argument("store", required=False, type=STORE)
-@click.option(
-    "--backbone",
-    default="resnet50",
-    show_default=True,
-    help="efficientnet-lite0 (or 1, 2), resnet50, resnet18, simple, wrn28-10, small, timm:NAME, torchvision:NAME "
-    "or package.module:factory.",
-)
+@click.option("--backbone", default="resnet50", show_default=True,
+              help="efficientnet-lite0 (or 1, 2), resnet50, resnet18, simple, wrn28-10, small, timm:NAME, "
+              "torchvision:NAME or package.module:factory.")  # fmt: skip
 @weights_option("A .pth or .safetensors file.")
 @click.option("--pretrained", is_flag=True, help="Let timm or torchvision fetch its own weights (needs internet).")
 @click.option("--random-weights", is_flag=True, help="Untrained weights, for trying things out.")
-@click.option(
-    "--layer", "layers", multiple=True, help="A module to read instead of the pooled output; may be repeated."
-)
+@click.option("--layer", "layers", multiple=True,
+              help="A module to read instead of the pooled output; may be repeated.")  # fmt: skip
 @device_option()
 @click.option("--batch-size", type=click.IntRange(1), default=32, show_default=True)
-@click.option(
-    "--workers",
-    type=click.IntRange(0),
-    help="Processes that decode, or threads in each worker of a cluster.  [default: 1, or up to 8 with a GPU]",
-)
-@click.option(
-    "--views",
-    type=click.Choice(["1", "10"]),
-    default="1",
-    show_default=True,
-    help="10: average over centre, corners and their mirror images; ten times the work.",
-)
+@click.option("--workers", type=click.IntRange(0), help="Processes that decode, or threads in each worker of a "
+              "cluster.  [default: 1, or up to 8 with a GPU]")  # fmt: skip
+@click.option("--views", type=click.Choice(["1", "10"]), default="1", show_default=True,
+              help="10: average over centre, corners and their mirror images; ten times the work.")  # fmt: skip
 @on_error_option("skip", "What to do with an unreadable image; skipped ones are listed in the store.")
-@click.option("--ground-truth", type=click.Path(path_type=Path), help="Labels of a flat ILSVRC val folder.")
-@click.option("--synsets", type=click.Path(path_type=Path), help="WNIDs in the order of those labels.")
+@click.option("--ground-truth", type=PATH, help="Labels of a flat ILSVRC val folder.")
+@click.option("--synsets", type=PATH, help="WNIDs in the order of those labels.")
 @click.option("--restart", is_flag=True, help="Discard an interrupted build instead of resuming it.")
-@layout_options
+@layout_options()
 @trained_on_option
 @cluster_options
 @json_option
@@ -70,7 +63,7 @@ def build(
     images: str, store: Place | None, backbone: str, weights: Path | None, pretrained: bool, random_weights: bool,
     layers: tuple[str, ...], device: str, batch_size: int, workers: int | None, views: str, on_error: Any,
     ground_truth: Path | None, synsets: Path | None, restart: bool, scheduler: str | None, local_cluster: int | None,
-    trained_on: list[str] | None, as_json: bool, **layout: Any,
+    trained_on: list[str] | None, **layout: Any,
 ) -> None:  # fmt: skip
     """Run a backbone over IMAGES and write STORE (default: the name of IMAGES with .zarr).
 
@@ -86,37 +79,30 @@ def build(
 
     reuse_freed_memory()
     sets = open_images(images, ground_truth, synsets)
-    lacking = classes_train_lacks({name: one.classes for name, one in sets.items()})
+    lacking = classes_train_lacks({name: image_set.classes for name, image_set in sets.items()})
     warn_of_classes(lacking)
-    chosen = load_backbone(backbone, weights, layers, random_weights=random_weights, pretrained=pretrained)
-    if trained_on is not None and chosen.trained_classes is not None:
+    network = load_backbone(backbone, weights, layers, random_weights=random_weights, pretrained=pretrained)
+    if trained_on is not None and network.trained_classes is not None:
         raise click.UsageError(f"{backbone} says itself which classes it was trained on; leave --trained-on out")
     path = None if weights is None else str(weights.resolve())
     options = BuildOptions(
         device, batch_size, workers, on_error, restart, path, layout, random_weights, views=int(views)
     )
     target = store or default_store(images)
-    begin, bars = time.perf_counter(), SplitBars("build", "images")
-    with chosen_cluster(scheduler, local_cluster) as cluster:
-        try:
-            made = run(sets, images, target, chosen, options, bars, cluster)
-        finally:
-            bars.close()
+    begin = time.perf_counter()
+    with chosen_cluster(scheduler, local_cluster) as cluster, SplitBars("build", "images") as bars:
+        made = run(sets, images, target, network, options, bars, cluster)
     if trained_on is not None or random_weights:
         made.add_provenance(trained_classes=trained_on or [])
     seconds = time.perf_counter() - begin
     rows = {name: split.rows for name, split in made.splits.items()}
     skipped = sum(len(source.get("skipped", [])) for split in made.splits.values() for source in split.sources)
-    emit(
-        {"store": str(target), "rows": rows, "dim": made.dim, "classes": len(made.classes), "skipped": skipped,
-         "classes_train_lacks": lacking, "seconds": seconds},
-        as_json,
-        lambda: (
-            f"{target}: {', '.join(f'{name} {count:,} rows' for name, count in rows.items())}, dim {made.dim}, "
-            f"{len(made.classes)} classes, {seconds:.1f} s"
-            + (f"; {skipped} files skipped, see `actstore info {target} --skipped`" if skipped else "")
-        ),
-    )  # fmt: skip
+    result = {
+        "store": str(target), "rows": rows, "dim": made.dim, "classes": len(made.classes), "skipped": skipped,
+        "classes_train_lacks": lacking, "seconds": seconds,
+    }  # fmt: skip
+    text = f"{target}: {describe_rows(rows)}, dim {made.dim}, {len(made.classes)} classes, {seconds:.1f} s"
+    emit(result, text + (f"; {skipped} files skipped, see `actstore info {target} --skipped`" if skipped else ""))
 
 
 def default_store(images: str) -> Path:

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
+from cli.filekinds import COLUMNS, EXPORTS, LABELS_ARRAY, exported_array, exported_ids
 from cli.group import emit, example, human_bytes, json_option
-from cli.options import STORE, cache_options, filter_options, open_split, split_option, where_option
+from cli.options import PATH, STORE, Place, cache_options, filter_options, open_split, split_option, where_option
+from cli.outputs import Claimed, claim, sources_of
 from cli.progress import progress
-
-if TYPE_CHECKING:
-    from actstore.storage.place import Place
-    from cli.outputs import Claimed
 
 
 @click.command(
@@ -25,7 +22,7 @@ if TYPE_CHECKING:
     )
 )
 @click.argument("store", type=STORE)
-@click.argument("output", type=click.Path(path_type=Path))
+@click.argument("output", type=PATH)
 @cache_options
 @split_option
 @filter_options
@@ -33,39 +30,31 @@ if TYPE_CHECKING:
 @json_option
 def export(
     store: Place, output: Path, split: str | None, classes: tuple[str, ...], path_glob: str | None, rows: str | None,
-    where: tuple[str, ...], as_json: bool,
+    where: tuple[str, ...],
 ) -> None:  # fmt: skip
     """Write rows of STORE to OUTPUT: .npy .npz .parquet .csv .safetensors; all rows, or those of the filters.
 
     An older export is replaced; any other file is not.
     """
     from actstore.tables.exporting import export as write
-    from cli.outputs import claim, sources_of
 
     if ":/" in str(output):
         raise click.UsageError(f"OUTPUT is a file on this machine, got {output}")
     opened = open_split(store, split)
-    claim(
-        *written(output, opened.dim, bool(opened.columns)),
-        inputs=[*sources_of(opened), *([Path(rows)] if rows else [])],
-    )
+    claim(*written(output, opened.dim, bool(opened.columns)), inputs=[*sources_of(opened), rows and Path(rows)])
     is_filtered = bool(classes or where) or path_glob is not None or rows is not None
-    chosen = opened.query(classes or None, path_glob, rows, where) if is_filtered else None
-    count = len(opened) if chosen is None else len(chosen)
+    matching = opened.query(classes or None, path_glob, rows, where) if is_filtered else None
+    count = len(opened) if matching is None else len(matching)
     with progress("export", count) as bar:
-        files = write(opened, output, chosen, bar.update)
+        files = write(opened, output, matching, bar.update)
     size = sum(file.stat().st_size for file in files)
-    emit(
-        {"rows": count, "files": [str(file) for file in files], "bytes": size},
-        as_json,
-        lambda: f"{count:,} rows, {human_bytes(size)}: {', '.join(str(file) for file in files)}",
-    )
+    names = [str(file) for file in files]
+    emit({"rows": count, "files": names, "bytes": size}, f"{count:,} rows, {human_bytes(size)}: {', '.join(names)}")
 
 
 def written(output: Path, dim: int, has_columns: bool) -> list[Claimed]:
     """The files that an export leaves; what ends otherwise is refused by the export itself."""
     from actstore.tables.exporting import beside_npy, columns_beside_npy
-    from cli.filekinds import COLUMNS, EXPORTS, LABELS_ARRAY, exported_array, exported_ids
 
     if output.suffix == ".npy":
         labels, ids = beside_npy(output)

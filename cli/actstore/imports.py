@@ -4,20 +4,15 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
-from cli.group import emit, example, human_bytes, json_option, warn_of_classes
-from cli.options import STORE, file_options, import_layout_options, trained_on_option
+from cli.group import describe_rows, emit, example, human_bytes, json_option, warn_of_classes
+from cli.options import PATH, STORE, ActivationStore, Place, file_options, layout_options, trained_on_option
 from cli.progress import SplitBars
 
-if TYPE_CHECKING:
-    from actstore import ActivationStore
-    from actstore.storage.place import Place
-    from actstore.tables.rounding import Rounding
-
-ARRAY = click.argument("array_file", metavar="ARRAY", type=click.Path(path_type=Path))
+ARRAY = click.argument("array_file", metavar="ARRAY", type=PATH)
 
 
 @click.command(
@@ -34,27 +29,23 @@ ARRAY = click.argument("array_file", metavar="ARRAY", type=click.Path(path_type=
 @ARRAY
 @click.argument("store", required=False, type=STORE)
 @file_options
-@import_layout_options
+@layout_options(None)
 @trained_on_option
 @json_option
-def import_(
-    array_file: Path, store: Place | None, restart: bool, trained_on: list[str] | None, as_json: bool, **given: Any
-) -> None:  # fmt: skip
+def import_(array_file: Path, store: Place | None, restart: bool, trained_on: list[str] | None, **request: Any) -> None:
     """Make STORE from ARRAY (.npy .npz .h5 .parquet .csv .safetensors .pt), never loading it whole.
 
     Tables may have a column of lists, or a column per feature. Rows keep their type: fp16 as f2, anything else as f4;
     `--dtype f2` halves fp32. STORE defaults to the name of ARRAY with .zarr. Interrupted, the same command resumes.
     """
-    from actstore.tables.importing import import_file
+    from actstore.tables.importing import ImportRequest, import_file
     from actstore.tables.rounding import Rounding
 
     target = store or Path(f"{array_file.stem}.zarr")
-    layout = {key: given.pop(key) for key in ("dtype", "chunk_rows", "codec", "shard_inner_rows")}
-    begin, bars, rounding = time.perf_counter(), SplitBars("import"), Rounding()
-    try:
-        made = import_file(_request(array_file, given), target, bars, restart, rounding, **layout)
-    finally:
-        bars.close()
+    layout = {key: request.pop(key) for key in ("dtype", "chunk_rows", "codec", "shard_inner_rows")}
+    begin, rounding = time.perf_counter(), Rounding()
+    with SplitBars("import") as bars:
+        made = import_file(ImportRequest(array_file, **request), target, bars, restart, rounding, **layout)
     if trained_on is not None:
         made.add_provenance(trained_classes=list(trained_on))
     seconds = time.perf_counter() - begin
@@ -66,53 +57,33 @@ def import_(
         "store": str(target), "rows": rows, "dim": made.dim, "classes": len(made.classes), "dtype": made.spec.dtype,
         "rounding": rounding.largest, "unlabelled": unlabelled, "classes_train_lacks": lacking, "seconds": seconds,
     }  # fmt: skip
-    emit(
-        result,
-        as_json,
-        lambda: (
-            f"{target}: {_counts(rows)}, dim {made.dim}, {len(made.classes)} classes, {made.spec.dtype}, "
-            f"{human_bytes(size)} in {seconds:.1f} s{_rounded(rounding, made.spec.dtype)}{_without(unlabelled, rows)}"
-        ),
-    )
+    emit(result, f"{target}: {describe_rows(rows)}, dim {made.dim}, {len(made.classes)} classes, {made.spec.dtype}, "
+         f"{human_bytes(size)} in {seconds:.1f} s{_rounded(rounding.largest, made.spec.dtype)}"
+         f"{_without(unlabelled, rows)}")  # fmt: skip
 
 
-@click.command(
-    epilog=example("actstore append more.npy imagenet.zarr --labels more_labels.txt --split train"),
-)
+@click.command(epilog=example("actstore append more.npy imagenet.zarr --labels more_labels.txt --split train"))
 @ARRAY
 @click.argument("store", type=STORE)
 @file_options
 @click.option("--again", is_flag=True, help="Add the rows though a file with the same content was added before.")
 @json_option
-def append(array_file: Path, store: Place, restart: bool, again: bool, as_json: bool, **given: Any) -> None:
+def append(array_file: Path, store: Place, restart: bool, again: bool, **request: Any) -> None:
     """Add the rows of ARRAY to a finished split; labels that are new names become new classes.
 
     Readers see the old rows until the new ones are all there. A file whose content was added before, under whatever
     name, adds nothing.
     """
-    from actstore.tables.importing import append_file
+    from actstore.tables.importing import ImportRequest, append_file
     from actstore.tables.rounding import Rounding
 
-    bars, rounding = SplitBars("append"), Rounding()
-    try:
-        added = append_file(_request(array_file, given), store, bars, restart, rounding, again)
-    finally:
-        bars.close()
-    emit(
-        {"store": str(store), "rows_added": added, "rounding": rounding.largest},
-        as_json,
-        lambda: (
-            f"{store}: {added:,} rows added{_rounded(rounding, 'the type of the store')}"
-            if added
-            else f"{store}: these rows are there already, nothing added (--again adds them once more)"
-        ),
-    )
-
-
-def _request(array_file: Path, given: dict[str, Any]) -> Any:
-    from actstore.tables.importing import ImportRequest
-
-    return ImportRequest(array_file, **given)
+    rounding = Rounding()
+    with SplitBars("append") as bars:
+        added = append_file(ImportRequest(array_file, **request), store, bars, restart, rounding, again)
+    text = f"{store}: these rows are there already, nothing added (--again adds them once more)"
+    if added:
+        text = f"{store}: {added:,} rows added{_rounded(rounding.largest, 'the type of the store')}"
+    emit({"store": str(store), "rows_added": added, "rounding": rounding.largest}, text)
 
 
 def _labels_of(store: ActivationStore) -> tuple[dict[str, int], dict[str, list[str]]]:
@@ -126,20 +97,16 @@ def _labels_of(store: ActivationStore) -> tuple[dict[str, int], dict[str, list[s
     return unlabelled, classes_train_lacks(present)
 
 
-def _rounded(rounding: Rounding, dtype: str) -> str:
+def _rounded(largest: float | None, dtype: str) -> str:
     """What the type on disk cost, where it could cost anything."""
-    if rounding.largest is None:
+    if largest is None:
         return ""
-    if rounding.largest == 0:
+    if largest == 0:
         return f"; {dtype} holds every value exactly"
-    return f"; rounding to {dtype} moved no value by more than {rounding.largest:.2g} of the largest in its row"
+    return f"; rounding to {dtype} moved no value by more than {largest:.2g} of the largest in its row"
 
 
 def _without(unlabelled: dict[str, int], rows: dict[str, int]) -> str:
     """Said where some rows have a label and others none."""
     some = [f"{count:,} of {name}" for name, count in unlabelled.items() if 0 < count < rows[name]]
     return f"; without a label: {', '.join(some)}" if some else ""
-
-
-def _counts(rows: dict[str, int]) -> str:
-    return ", ".join(f"{name} {count:,} rows" for name, count in rows.items())

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from actstore.spec import INDEX_KINDS
 from cli.group import emit, example, human_bytes, json_option
-from cli.options import open_split, seed_option, split_option, store_argument
+from cli.options import Place, open_split, seed_option, split_option, store_argument
 from cli.progress import progress
-
-if TYPE_CHECKING:
-    from actstore.storage.place import Place
 
 
 @click.command(
@@ -25,43 +22,24 @@ if TYPE_CHECKING:
 )
 @store_argument
 @split_option
-@click.option(
-    "--kind",
-    type=click.Choice(["bounded", *INDEX_KINDS]),
-    default="bounded",
-    show_default=True,
-    help="bounded stays exact; the others are faiss's approximate indexes.",
-)
-@click.option(
-    "--dims",
-    type=click.IntRange(2),
-    help="Leading principal coordinates that an approximate index keeps.  [default: an eighth, at least 64]",
-)
+@click.option("--kind", type=click.Choice(["bounded", *INDEX_KINDS]), default="bounded", show_default=True,
+              help="bounded stays exact; the others are faiss's approximate indexes.")  # fmt: skip
+@click.option("--dims", type=click.IntRange(2), help="Leading principal coordinates that an approximate index keeps.  "
+              "[default: an eighth, at least 64]")  # fmt: skip
 @click.option("--lists", type=click.IntRange(1), help="Cells of the inverted file.  [default: square root of the rows]")
-@click.option(
-    "--refine",
-    type=click.IntRange(1),
-    help="Rows per query that are scored again from the store.  [default: 128 for pq, else 8]",
-)
-@click.option(
-    "--recall", type=click.FloatRange(0, 1), default=0.95, show_default=True, help="Effort is raised to this."
-)
+@click.option("--refine", type=click.IntRange(1), help="Rows per query that are scored again from the store.  "
+              "[default: 128 for pq, else 8]")  # fmt: skip
+@click.option("--recall", type=click.FloatRange(0, 1), default=0.95, show_default=True,
+              help="Effort is raised to this.")  # fmt: skip
 @click.option("--recall-queries", help="Split whose rows measure the recall.  [default: rows held out of the index]")
 @click.option("--again", is_flag=True, help="Build anew where an index of earlier rows could be extended.")
 @seed_option
 @json_option
 @click.pass_context
 def index(
-    ctx: click.Context,
-    /,
-    store: Place,
-    split: str | None,
-    kind: str,
-    recall_queries: str | None,
-    again: bool,
-    as_json: bool,
+    ctx: click.Context, /, store: Place, split: str | None, kind: str, recall_queries: str | None, again: bool,
     **settings: Any,
-) -> None:
+) -> None:  # fmt: skip
     """Build what makes searches of STORE faster, and keep it beside it, in STORE.search.
 
     After an append, searches look through the new rows beside the index, and the same command extends it (with an
@@ -80,7 +58,7 @@ def index(
             result, text = _approximate(opened, kind, held, bar.update, settings, again)
     seconds = time.perf_counter() - begin
     result = {"store": str(store), "split": opened.name, "kind": kind, **result, "seconds": seconds}
-    emit(result, as_json, lambda: f"{store} {opened.name}: {kind} index, {text}; {seconds:.1f} s")
+    emit(result, f"{store} {opened.name}: {kind} index, {text}; {seconds:.1f} s")
     if result.get("recall_reached") is False:
         asked = f"{settings['recall']:.1%} were asked for"
         click.echo(

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from cli.group import emit, example, human_bytes, json_option, table
-from cli.options import store_argument
-
-if TYPE_CHECKING:
-    from actstore import ActivationStore
-    from actstore.storage.place import Place
+from cli.options import ActivationStore, Place, store_argument
 
 
 @click.command(epilog=example("actstore info imagenet.zarr", "actstore info imagenet.zarr --classes --json"))
@@ -19,52 +15,57 @@ if TYPE_CHECKING:
 @click.option("--classes", "list_classes", is_flag=True, help="List every class with its number of rows.")
 @click.option("--skipped", "list_skipped", is_flag=True, help="List the files that a build left out, and why.")
 @json_option
-def info(store: Place, list_classes: bool, list_skipped: bool, as_json: bool) -> None:
+def info(store: Place, list_classes: bool, list_skipped: bool) -> None:
     """Show size, classes, provenance, chunk layout, codec and completeness of STORE."""
-    facts = describe(store)
-    if list_classes:
-        facts["class_rows"] = _class_rows(store)
-    emit(facts, as_json, lambda: _text(facts, list_skipped))
-
-
-def describe(path: Place) -> dict[str, Any]:
     import actstore
-    from actstore.reading.mapped_rows import can_map
 
-    store = actstore.open(path)
-    spec, remote = store.spec, path.local_path is None
-    splits = []
-    for name, split in store.splits.items():
-        own = spec.of_split(split)
-        size = (path / name).tree_size()
-        splits.append(
-            {
-                "split": name,
-                "rows": split.rows,
-                "complete": split.complete,
-                "unfinished_rows": store.unfinished_rows(name),
-                "bytes": size,
-                "dim": own.dim,
-                "chunks": -(-split.rows // own.chunk_rows),
-                "mapped": not remote and own.is_raw and can_map(own.chunk_bytes, -(-split.rows // own.chunk_rows)),
-                "ids": split.has_ids,
-                "means": (path / name / "class_mean" / "zarr.json").exists(),
-                "content": split.content,
-                "sources": [dict(source) for source in split.sources],
-                "columns": _columns(store, name) if split.complete else [],
-            }
-        )
+    opened = actstore.open(store)
+    facts = describe(opened)
+    if list_classes:
+        facts["class_rows"] = {
+            name: dict(zip(opened.classes, opened[name].class_index.counts.tolist(), strict=True))
+            for name, split in opened.splits.items()
+            if split.complete
+        }
+    emit(facts, _text(facts, list_skipped))
+
+
+def describe(store: ActivationStore) -> dict[str, Any]:
+    spec = store.spec
     layout = {"chunk_rows": spec.chunk_rows, "chunk_bytes": spec.chunk_bytes, "codec": spec.codec}
     if spec.shard_inner_rows:
         layout["shard_inner_rows"] = spec.shard_inner_rows
     return {
-        "store": str(path),
+        "store": str(store.path),
         "dim": spec.dim,
         "dtype": spec.dtype,
         "classes": len(spec.classes),
         "layout": layout,
-        "splits": splits,
+        "splits": [_describe_split(store, name) for name in store.splits],
         "provenance": dict(spec.provenance),
+    }
+
+
+def _describe_split(store: ActivationStore, name: str) -> dict[str, Any]:
+    from actstore.reading.mapped_rows import can_map
+
+    split, path = store.splits[name], store.path
+    spec = store.spec.of_split(split)
+    chunks = -(-split.rows // spec.chunk_rows)
+    return {
+        "split": name,
+        "rows": split.rows,
+        "complete": split.complete,
+        "unfinished_rows": store.unfinished_rows(name),
+        "bytes": (path / name).tree_size(),
+        "dim": spec.dim,
+        "chunks": chunks,
+        "mapped": path.local_path is not None and spec.is_raw and can_map(spec.chunk_bytes, chunks),
+        "ids": split.has_ids,
+        "means": (path / name / "class_mean" / "zarr.json").exists(),
+        "content": split.content,
+        "sources": [dict(source) for source in split.sources],
+        "columns": _columns(store, name) if split.complete else [],
     }
 
 
@@ -73,24 +74,13 @@ def _columns(store: ActivationStore, split: str) -> list[dict[str, Any]]:
     from actstore.errors import DamagedError
     from actstore.layout.columns import summary
 
-    opened, found = store[split], []
+    opened, columns = store[split], []
     for name, spec in opened.columns.specs.items():
         try:
-            found.append({"name": name, **summary(opened.columns.stored(name))})
+            columns.append({"name": name, **summary(opened.columns.stored(name))})
         except DamagedError as error:  # what is sound is shown all the same
-            found.append({"name": name, "type": spec.kind, "damaged": str(error)})
-    return found
-
-
-def _class_rows(path: Place) -> dict[str, dict[str, int]]:
-    import actstore
-
-    store = actstore.open(path)
-    return {
-        name: dict(zip(store.classes, store[name].class_index.counts.tolist(), strict=True))
-        for name, split in store.splits.items()
-        if split.complete
-    }
+            columns.append({"name": name, "type": spec.kind, "damaged": str(error)})
+    return columns
 
 
 _PRECISION = {"f2": "fp16", "f4": "fp32"}

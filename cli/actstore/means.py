@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
 from cli.cluster import chosen_cluster, cluster_options
+from cli.filekinds import means_array
 from cli.group import emit, example, json_option
-from cli.options import open_split, split_option, store_argument
+from cli.options import PATH, Place, open_split, split_option, store_argument
+from cli.outputs import claim, sources_of
 from cli.progress import progress
-
-if TYPE_CHECKING:
-    from actstore.storage.place import Place
 
 
 @click.command(
@@ -26,21 +24,18 @@ if TYPE_CHECKING:
 )
 @store_argument
 @split_option
-@click.option("--output", "-o", type=click.Path(path_type=Path), help="Also write the (classes, dim) means as .npy.")
+@click.option("--output", "-o", type=PATH, help="Also write the (classes, dim) means as .npy.")
 @cluster_options
 @json_option
 def means(
-    store: Place, split: str | None, output: Path | None, scheduler: str | None, local_cluster: int | None,
-    as_json: bool,
-) -> None:  # fmt: skip
+    store: Place, split: str | None, output: Path | None, scheduler: str | None, local_cluster: int | None
+) -> None:
     """Count, mean and variance of every class, computed with dask and kept in STORE.
 
     Kept results are used while they belong to the content at hand; after an append only new rows are read.
     """
     from actstore.statistics.class_statistics import class_statistics
     from actstore.storage.atomic_file import npy_bytes, write_atomic
-    from cli.filekinds import means_array
-    from cli.outputs import claim, sources_of
 
     opened = open_split(store, split)
     claim((output, means_array(len(opened.classes), opened.dim)), inputs=sources_of(opened))
@@ -50,23 +45,11 @@ def means(
     seconds = time.perf_counter() - begin
     if output is not None:
         write_atomic(output, npy_bytes(statistics.mean.astype("f4")))
-    filled = statistics.count[statistics.count > 0]
+    filled = [count for count in statistics.count.tolist() if count]
+    fewest, most, empty = min(filled, default=0), max(filled, default=0), len(statistics.count) - len(filled)
     result = {
-        "store": str(store),
-        "split": opened.name,
-        "classes": len(opened.classes),
-        "classes_without_rows": int((statistics.count == 0).sum()),
-        "fewest_rows": int(filled.min()) if len(filled) else 0,
-        "most_rows": int(filled.max()) if len(filled) else 0,
-        "seconds": seconds,
-        "content": opened.content,
-    }
-    emit(
-        result,
-        as_json,
-        lambda: (
-            f"{store} {opened.name}: {len(filled)} class means of {result['fewest_rows']:,} to "
-            f"{result['most_rows']:,} rows, {seconds:.2f} s"
-            + (f"; {result['classes_without_rows']} classes have no rows" if result["classes_without_rows"] else "")
-        ),
-    )
+        "store": str(store), "split": opened.name, "classes": len(opened.classes), "classes_without_rows": empty,
+        "fewest_rows": fewest, "most_rows": most, "seconds": seconds, "content": opened.content,
+    }  # fmt: skip
+    text = f"{store} {opened.name}: {len(filled)} class means of {fewest:,} to {most:,} rows, {seconds:.2f} s"
+    emit(result, text + (f"; {empty} classes have no rows" if empty else ""))

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
+from cli.filekinds import ROW_ARRAY, ROWS
 from cli.group import emit, example, json_option, table
-from cli.options import filter_options, open_split, split_option, store_argument, where_option
-
-if TYPE_CHECKING:
-    from actstore.storage.place import Place
+from cli.options import PATH, Place, filter_options, open_split, split_option, store_argument, where_option
+from cli.outputs import claim, sources_of
 
 
 @click.command(
@@ -26,34 +24,28 @@ if TYPE_CHECKING:
 @split_option
 @filter_options
 @where_option
-@click.option("--output", "-o", type=click.Path(path_type=Path), help="Write the row numbers: .npy, or text.")
+@click.option("--output", "-o", type=PATH, help="Write the row numbers: .npy, or text.")
 @click.option("--limit", default=20, show_default=True, help="How many rows to print; -1 for all.")
 @json_option
 def query(
     store: Place, split: str | None, classes: tuple[str, ...], path_glob: str | None, rows: str | None,
-    where: tuple[str, ...], output: Path | None, limit: int, as_json: bool,
+    where: tuple[str, ...], output: Path | None, limit: int,
 ) -> None:  # fmt: skip
     """Find rows of STORE by class, id, range or columns; every filter given must hold."""
     from actstore.storage.atomic_file import npy_bytes, write_atomic
-    from cli.filekinds import ROW_ARRAY, ROWS
-    from cli.outputs import claim, sources_of
 
     opened = open_split(store, split)
+    is_npy = output is not None and output.suffix == ".npy"
+    claim((output, ROW_ARRAY if is_npy else ROWS), inputs=[*sources_of(opened), rows and Path(rows)])
+    matching = opened.query(classes or None, path_glob, rows, where)
     if output is not None:
-        read = [*sources_of(opened), *([Path(rows)] if rows else [])]
-        claim((output, ROW_ARRAY if output.suffix == ".npy" else ROWS), inputs=read)
-    found = opened.query(classes or None, path_glob, rows, where)
-    if output is not None:
-        text = "".join(f"{row}\n" for row in found.tolist()).encode()
-        write_atomic(output, npy_bytes(found) if output.suffix == ".npy" else text)
-    shown = found if limit < 0 else found[:limit]
+        text = "".join(f"{row}\n" for row in matching.tolist()).encode()
+        write_atomic(output, npy_bytes(matching) if is_npy else text)
+    shown = matching if limit < 0 else matching[:limit]
     names = (*opened.classes, "")  # label -1 picks the last: no class
     listed = [[row, names[opened.labels[row]], opened.ids[row]] for row in shown.tolist()]
-    result = {
-        "store": str(store),
-        "split": opened.name,
-        "count": len(found),
-        "rows": [{"row": row, "class": name, "id": key} for row, name, key in listed],
-    }
-    more = f"\n… {len(found) - len(shown):,} more; --limit -1 shows all" if len(found) > len(shown) else ""
-    emit(result, as_json, lambda: f"{table(['row', 'class', 'id'], listed)}{more}\n{len(found):,} rows")
+    header, count = ["row", "class", "id"], len(matching)
+    records = [dict(zip(header, line, strict=True)) for line in listed]
+    more = f"\n… {count - len(shown):,} more; --limit -1 shows all" if count > len(shown) else ""
+    emit({"store": str(store), "split": opened.name, "count": count, "rows": records},
+         f"{table(header, listed)}{more}\n{count:,} rows")  # fmt: skip

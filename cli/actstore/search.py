@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from actstore.spec import INDEX_KINDS, SEARCH_METHODS
 from cli.group import emit, example, json_option, table
 from cli.options import (
+    FILE,
+    PATH,
+    Place,
+    Split,
     device_option,
     filter_options,
     open_split,
@@ -18,10 +22,6 @@ from cli.options import (
     weights_option,
     where_option,
 )
-
-if TYPE_CHECKING:
-    from actstore import Split
-    from actstore.storage.place import Place
 
 
 @click.command(
@@ -34,19 +34,15 @@ if TYPE_CHECKING:
 )
 @store_argument
 @split_option
-@click.option("--image", "images", multiple=True, type=click.Path(path_type=Path), help="An image file; repeatable.")
+@click.option("--image", "images", multiple=True, type=PATH, help="An image file; repeatable.")
 @click.option("--row", type=click.IntRange(0), help="A row of the split; it is not listed among its own neighbours.")
-@click.option("--vector", type=click.Path(path_type=Path, dir_okay=False), help="A .npy of shape (dim,) or (n, dim).")
+@click.option("--vector", type=FILE, help="A .npy of shape (dim,) or (n, dim).")
 @filter_options
 @where_option
 @click.option("-k", type=click.IntRange(1), default=10, show_default=True, help="How many neighbours.")
-@click.option(
-    "--method",
-    type=click.Choice(SEARCH_METHODS),
-    default="auto",
-    show_default=True,
-    help="auto: exact, by the bounded index where there is one. Others than exact need `actstore index`.",
-)
+@click.option("--method", type=click.Choice(SEARCH_METHODS), default="auto", show_default=True,
+              help="auto: exact, by the bounded index where there is one. Others than exact need `actstore index`."
+              )  # fmt: skip
 @click.option("--metric", type=click.Choice(["cosine", "inner"]), default="cosine", show_default=True)
 @weights_option("The backbone's weights, for --image.")
 @device_option("cpu", names=["cpu", "cuda", "auto"])
@@ -54,7 +50,7 @@ if TYPE_CHECKING:
 def search(
     store: Place, split: str | None, images: tuple[Path, ...], row: int | None, vector: Path | None,
     classes: tuple[str, ...], path_glob: str | None, rows: str | None, where: tuple[str, ...],
-    k: int, method: str, metric: str, weights: Path | None, device: str, as_json: bool,
+    k: int, method: str, metric: str, weights: Path | None, device: str,
 ) -> None:  # fmt: skip
     """The rows of STORE nearest to an image, a row or a vector, by cosine.
 
@@ -65,21 +61,21 @@ def search(
         raise click.UsageError("give one of --image, --row and --vector")
     opened = open_split(store, split)
     names, vectors = _queries(opened, images, row, vector, weights, device)
-    chosen = opened.query(classes or None, path_glob, rows, where) if classes or path_glob or rows or where else None
-    itself = row is not None and (chosen is None or row in chosen)
-    others = (len(opened) if chosen is None else len(chosen)) - itself
-    if k > others and not (chosen is not None and not len(chosen)):
+    among = opened.query(classes or None, path_glob, rows, where) if classes or path_glob or rows or where else None
+    itself = row is not None and (among is None or row in among)
+    others = (len(opened) if among is None else len(among)) - itself
+    if k > others and not (among is not None and not len(among)):
         raise click.UsageError(f"-k is {k:,}, but only {others:,} rows are there to be found; ask for fewer")
-    scores, found = opened.search(vectors, k + itself, rows=chosen, method=method, metric=metric, device=device)
+    scores, nearest = opened.search(vectors, k + itself, rows=among, method=method, metric=metric, device=device)
     _remark(opened, method)
     listed = [
         entry
         for number, name in enumerate(names)
-        for entry in _neighbours(opened, name, scores[number].tolist(), found[number].tolist(), row, k)
+        for entry in _neighbours(opened, name, scores[number].tolist(), nearest[number].tolist(), row, k)
     ]
     result = {"store": str(store), "split": opened.name, "method": method, "metric": metric, "neighbours": listed}
     header = [*(["query"] if len(names) > 1 else []), "rank", "score", "row", "class", "id"]
-    emit(result, as_json, lambda: table(header, [[_shown(entry[key]) for key in header] for entry in listed]))
+    emit(result, table(header, [[_shown(entry[key]) for key in header] for entry in listed]))
 
 
 def _remark(split: Split, method: str) -> None:
@@ -114,12 +110,12 @@ def _queries(
 def _neighbours(
     split: Split, query: str, scores: list[float], rows: list[int], itself: int | None, k: int
 ) -> list[dict[str, Any]]:
-    found = [(score, row) for score, row in zip(scores, rows, strict=True) if row != itself][:k]
+    others = [(score, row) for score, row in zip(scores, rows, strict=True) if row != itself][:k]
     names = (*split.classes, None)  # label -1 picks the last: no class
     return [
         {"query": query, "rank": rank, "score": score, "row": row, "class": names[split.labels[row]],
          "id": split.ids[row]}
-        for rank, (score, row) in enumerate(found, start=1)
+        for rank, (score, row) in enumerate(others, start=1)
     ]  # fmt: skip
 
 

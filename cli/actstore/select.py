@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
 
 import click
 
-from cli.group import emit, example, json_option
-from cli.options import STORE, filter_options, where_option
+from cli.group import describe_rows, emit, example, json_option
+from cli.options import STORE, Place, chunk_rows_option, filter_options, restart_option, where_option
 from cli.progress import SplitBars
-
-if TYPE_CHECKING:
-    from actstore.storage.place import Place
 
 
 @click.command(
@@ -29,35 +25,32 @@ if TYPE_CHECKING:
 @filter_options
 @where_option
 @click.option("--drop", is_flag=True, help="Write all rows but those.")
-@click.option("--chunk-rows", type=click.IntRange(1), help="Rows per chunk file.  [default: about 32 MiB]")
-@click.option("--restart", is_flag=True, help="Discard an interrupted run instead of resuming it.")
+@chunk_rows_option
+@restart_option
 @json_option
 def select(
     store: Place, out: Place, splits: tuple[str, ...], classes: tuple[str, ...], path_glob: str | None,
-    rows: str | None, where: tuple[str, ...], drop: bool, chunk_rows: int | None, restart: bool, as_json: bool,
+    rows: str | None, where: tuple[str, ...], drop: bool, chunk_rows: int | None, restart: bool,
 ) -> None:  # fmt: skip
     """Write the chosen rows of STORE, or all but them, to a new store OUT.
 
     Labels, ids, columns, class names and what is known of their origin come along; STORE stays as it is. Every filter
     given must hold. Interrupted, the same command resumes.
     """
-    from actstore.store import open as open_store
+    import actstore
     from actstore.upkeep.select import Choice
     from actstore.upkeep.select import select as run
 
     if not (classes or where) and path_glob is None and rows is None:
         raise click.UsageError("say which rows: give --class, --where, --rows or --glob")
-    found = list(open_store(store).splits)
-    if rows is not None and len(splits or found) > 1:
-        raise click.UsageError(f"--rows counts the rows of one split; choose it with --split: {', '.join(found)}")
-    begin, bars = time.perf_counter(), SplitBars("select")
-    try:
+    names = list(actstore.open(store).splits)
+    if rows is not None and len(splits or names) > 1:
+        raise click.UsageError(f"--rows counts the rows of one split; choose it with --split: {', '.join(names)}")
+    begin = time.perf_counter()
+    with SplitBars("select") as bars:
         made = run(store, out, Choice(classes, path_glob, rows, where, drop), splits, chunk_rows, bars, restart)
-    finally:
-        bars.close()
     seconds, counts = time.perf_counter() - begin, {name: split.rows for name, split in made.splits.items()}
-    for name in [name for name in splits or found if name not in counts]:
+    for name in [name for name in splits or names if name not in counts]:
         click.echo(f"WARNING: no row of {name} is chosen; it is left out", err=True)
     result = {"store": str(made.path), "rows": counts, "classes": len(made.classes), "seconds": seconds}
-    listed = ", ".join(f"{name} {count:,} rows" for name, count in counts.items())
-    emit(result, as_json, lambda: f"{made.path}: {listed}, in {seconds:.1f} s")
+    emit(result, f"{made.path}: {describe_rows(counts)}, in {seconds:.1f} s")

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from cli.group import emit, example, human_bytes, json_option
-from cli.options import STORE, layout_options, seed_option
+from cli.options import STORE, Place, layout_options, restart_option, seed_option
 from cli.progress import SplitBars
-
-if TYPE_CHECKING:
-    from actstore.storage.place import Place
 
 
 @click.command(epilog=example("actstore synth big.zarr --rows 1200000 --dim 2048 --classes 1000"))
@@ -23,12 +20,12 @@ if TYPE_CHECKING:
 @seed_option
 @click.option("--shuffled", is_flag=True, help="Labels in random order, not class after class.")
 @click.option("--split", default="train", show_default=True)
-@click.option("--restart", is_flag=True, help="Discard an interrupted run instead of resuming it.")
-@layout_options
+@restart_option
+@layout_options()
 @json_option
 def synth(
     store: Place, rows: int, dim: int, classes: int, seed: int, shuffled: bool, split: str, restart: bool,
-    as_json: bool, **layout: Any,
+    **layout: Any,
 ) -> None:  # fmt: skip
     """Generate STORE: rows with the class structure, sparsity and spectrum of real ResNet-50 activations.
 
@@ -38,17 +35,12 @@ def synth(
     from actstore.tables.synthetic import SyntheticSpec
 
     spec = SyntheticSpec(rows, dim, classes, seed, shuffled)
-    table, begin, bars = spec.table(), time.perf_counter(), SplitBars("synth")
+    table, begin = spec.table(), time.perf_counter()
     target = open_or_create(
         store, {split: table}, spec.class_names(), provenance={"source": f"synthetic, seed {seed}"}, **layout
     )
-    try:
+    with SplitBars("synth") as bars:
         fill_new_split(target, split, table, spec.source(), bars, restart)
-    finally:
-        bars.close()
-    seconds, size = time.perf_counter() - begin, rows * target.spec.row_bytes
-    emit(
-        {"store": str(store), "split": split, "rows": rows, "dim": dim, "classes": classes, "seconds": seconds},
-        as_json,
-        lambda: f"{store} {split}: {rows:,} x {dim}, {classes} classes, {human_bytes(size)} in {seconds:.1f} s",
-    )
+    seconds, size = time.perf_counter() - begin, human_bytes(rows * target.spec.row_bytes)
+    emit({"store": str(store), "split": split, "rows": rows, "dim": dim, "classes": classes, "seconds": seconds},
+         f"{store} {split}: {rows:,} x {dim}, {classes} classes, {size} in {seconds:.1f} s")  # fmt: skip

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import TYPE_CHECKING
 
 import click
 
 from cli.cluster import chosen_cluster, cluster_options
 from cli.group import emit, example, json_option
-from cli.options import store_argument
+from cli.options import Place, store_argument
 from cli.progress import progress
-
-if TYPE_CHECKING:
-    from actstore.storage.place import Place
 
 
 @click.command(epilog=example("actstore verify imagenet.zarr", "actstore verify imagenet.zarr --repair"))
@@ -22,9 +18,7 @@ if TYPE_CHECKING:
 @cluster_options
 @json_option
 @click.pass_context
-def verify(
-    ctx: click.Context, store: Place, repair: bool, scheduler: str | None, local_cluster: int | None, as_json: bool
-) -> None:
+def verify(ctx: click.Context, store: Place, repair: bool, scheduler: str | None, local_cluster: int | None) -> None:
     """Check every chunk of STORE: missing, truncated, corrupt or non-finite; also its metadata, and the norms and
     indexes kept beside it.
 
@@ -58,6 +52,6 @@ def verify(
     lines += [f"incomplete: {name} (repeat the command that builds it)" for name in unfinished]
     healthy = f"{store}: {rows:,} rows, every chunk is whole"
     faulty = f"{store}: {len(remaining)} faults remain" + ("" if repair else "; try --repair")
-    emit(result, as_json, lambda: "\n".join([*lines, faulty if remaining else healthy]))
+    emit(result, "\n".join([*lines, faulty if remaining else healthy]))
     if remaining:
         ctx.exit(1)

@@ -8,6 +8,8 @@ from typing import Any
 import click
 
 from cli.group import emit, example, json_option, table
+from cli.options import PATH
+from cli.ppa.options import head_option
 
 
 @click.command(
@@ -15,14 +17,10 @@ from cli.group import emit, example, json_option, table
         "ppa analyse --phi runs/phi1 --head resnet50-900/best.safetensors", "ppa analyse --phi runs/phi1 --json"
     )
 )
-@click.option("--phi", type=click.Path(path_type=Path), default=Path("runs/phi1"), show_default=True)
-@click.option(
-    "--head",
-    type=click.Path(path_type=Path, dir_okay=False),
-    help="The backbone's classifier of the base classes, w_large^pt.",
-)
+@click.option("--phi", type=PATH, default=Path("runs/phi1"), show_default=True)
+@head_option("The backbone's classifier of the base classes, w_large^pt.")
 @json_option
-def analyse(phi: Path, head: Path | None, as_json: bool) -> None:
+def analyse(phi: Path, head: Path | None) -> None:
     """What phi makes of the activation's channels: its diagonal, impacts, and top-k similarity with w_large^pt."""
     from predictor.phi.channel_impacts import analyse as run
     from predictor.protocol.head import head_for, read_head
@@ -31,11 +29,11 @@ def analyse(phi: Path, head: Path | None, as_json: bool) -> None:
     trained = load_phi(phi)
     dim = trained.phi.spec.dim
     weight = None if head is None else head_for(read_head(head), trained.categories.base, dim).weight
-    found = run(trained.phi, weight)
-    emit(found, as_json, lambda: describe(found))
+    result = run(trained.phi, weight)
+    emit(result, describe(result))
 
 
-def describe(found: dict[str, Any]) -> str:
+def describe(result: dict[str, Any]) -> str:
     from predictor.phi.channel_impacts import PAPER
 
     names = {
@@ -45,15 +43,15 @@ def describe(found: dict[str, Any]) -> str:
         "head_impact_std": "… standard deviation ",
     }  # fmt: skip
     rows = [
-        [text, f"{found[key]:.4g}", f"{PAPER[key]:.4g}" if key in PAPER and found["phi"] == "phi1" else ""]
+        [text, f"{result[key]:.4g}", f"{PAPER[key]:.4g}" if key in PAPER and result["phi"] == "phi1" else ""]
         for key, text in names.items()
-        if key in found
+        if key in result
     ]
-    text = table([found["phi"], "here", "paper (phi1)"], rows)
-    if "top_k_similarity" in found:
+    text = table([result["phi"], "here", "paper (phi1)"], rows)
+    if "top_k_similarity" in result:
         similar = [
-            [k, f"{share:.3f}", f"{found['random_similarity'][k]:.3f}"]
-            for k, share in found["top_k_similarity"].items()
+            [k, f"{share:.3f}", f"{result['random_similarity'][k]:.3f}"]
+            for k, share in result["top_k_similarity"].items()
         ]
         text += "\n\n" + table(["k", "OS(phi, w, k)", "random order"], similar)
     return text

@@ -2,51 +2,64 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any
 
 import click
 from click.core import ParameterSource
 
 from cli.group import emit, example, json_option
-from cli.options import device_option, store_option
-from cli.ppa.baseline_activations import ACTIVATION_TRAINERS
-from cli.ppa.baseline_images import IMAGE_TRAINERS
-from cli.ppa.baseline_request import Request, Trainer
-from cli.ppa.baseline_tasks import TASK_TRAINERS, task_options
-from cli.ppa.recognition import claim_run, run_options, split_file_option
+from cli.options import FILE, FOLDER, combine, device_option, store_option
+from cli.ppa.options import run_options, split_file_option
+from cli.ppa.recognition import claim_run
 from cli.progress import TrainingBars
 
-if TYPE_CHECKING:
-    from predictor.training import Trained
-
-Command = TypeVar("Command", bound=Callable[..., Any])
-# name -> how it is trained, and which of the options below it takes
-TRAINERS: dict[str, Trainer] = {**ACTIVATION_TRAINERS, **IMAGE_TRAINERS, **TASK_TRAINERS}
-COMMON = {"name", "out", "split_file", "device", "seed", "checkpoint_seconds", "restart", "as_json"}
-
-
-def training_options(command: Command) -> Command:
-    """What some baselines take; `--help` says which."""
-    for option in (
-        click.option("--draw", type=click.IntRange(0), help="Number of the support draw, as in `ppa eval`."),
-        click.option("--shots", type=click.IntRange(1), help="Examples of each novel category."),
-        click.option("--extract/--no-extract", default=None, help="Then write OUT/store.zarr, which `ppa eval` reads."),
-        click.option("--flip/--no-flip", default=None, help="Mirror half of the images."),
-        click.option("--workers", type=click.IntRange(0), help="Processes that decode."),
-        click.option("--weights", type=click.Path(path_type=Path, dir_okay=False), help="Of the trained backbone."),
-        click.option("--backbone", help="resnet50, resnet18, simple, wrn28-10 or small."),
-        click.option("--images", help="A folder, tar or list of images, or glyphs:CLASSESxTRAINxVAL."),
-        click.option("--lr", "learning_rate", type=click.FloatRange(0, min_open=True)),
-        click.option("--batch-size", type=click.IntRange(2), help="Of a step."),
-        click.option("--epochs", type=click.IntRange(1), help="At most."),
-        click.option("--steps", type=click.IntRange(1)),
-        click.option("--split", "train_split", help="Of the store: D_large.  [default: train]"),
-        store_option(),
-    ):
-        command = option(command)
-    return command
+COMMON = {"name", "out", "split_file", "device", "seed", "checkpoint_seconds", "restart"}
+ROWS = {"store", "train_split", "learning_rate"}
+IMAGES = {"images", "backbone", "weights", "workers", "flip", "steps", "batch_size", "learning_rate", "extract"}
+TASKS = {"images", "image_size", "workers", "way", "shots", "queries", "tasks", "steps", "seconds", "learning_rate",
+         "width"}  # fmt: skip
+# name -> which of the options it takes beside the common ones
+OPTIONS = {
+    "triplet": ROWS | {"steps"},
+    "head": ROWS | {"epochs", "batch_size"},
+    "oracle": ROWS | {"epochs", "batch_size"},
+    "triplet-images": IMAGES,
+    "finetune-images": IMAGES | {"shots", "draw"},
+    "matching": TASKS | {"full_context"},
+    "prototypical": TASKS,
+    "maml": TASKS | {"order", "inner_steps", "inner_rate"},
+    "meta-lstm": TASKS | {"inner_steps", "first_rate"},
+}
+# what some baselines take; `--help` says which
+training_options = combine(
+    store_option(),
+    click.option("--split", "train_split", help="Of the store: D_large.  [default: train]"),
+    click.option("--steps", type=click.IntRange(1)),
+    click.option("--epochs", type=click.IntRange(1), help="At most."),
+    click.option("--batch-size", type=click.IntRange(2), help="Of a step."),
+    click.option("--lr", "learning_rate", type=click.FloatRange(0, min_open=True)),
+    click.option("--images", help="A folder, tar or list of images, or glyphs:CLASSESxTRAINxVAL."),
+    click.option("--backbone", help="resnet50, resnet18, simple, wrn28-10 or small."),
+    click.option("--weights", type=FILE, help="Of the trained backbone."),
+    click.option("--workers", type=click.IntRange(0), help="Processes that decode."),
+    click.option("--flip/--no-flip", default=None, help="Mirror half of the images."),
+    click.option("--extract/--no-extract", default=None, help="Then write OUT/store.zarr, which `ppa eval` reads."),
+    click.option("--shots", type=click.IntRange(1), help="Examples of each novel category."),
+    click.option("--draw", type=click.IntRange(0), help="Number of the support draw, as in `ppa eval`."),
+    click.option("--way", type=click.IntRange(2), help="Categories of a training task."),
+    click.option("--queries", type=click.IntRange(1), help="Of each category in a training task."),
+    click.option("--tasks", type=click.IntRange(1), help="Of a step."),
+    click.option("--seconds", type=click.FloatRange(0), help="Stop after so long, whatever the steps."),
+    click.option("--image-size", type=click.IntRange(8), help="Pixels.  [default: 80, or that of smaller images]"),
+    click.option("--width", type=click.IntRange(1), help="Channels of the network of four layers."),
+    click.option("--full-context/--no-full-context", default=None,
+                 help="matching: embeddings see the support, as in the paper.  [default]"),
+    click.option("--order", type=click.Choice(["first", "second"]), help="maml: of the meta-gradient."),
+    click.option("--inner-steps", type=click.IntRange(1), help="maml, meta-lstm: updates in a task."),
+    click.option("--inner-rate", type=click.FloatRange(0, min_open=True), help="maml: learning rate in a task."),
+    click.option("--first-rate", type=click.FloatRange(0, 1, True, True), help="meta-lstm: input gate untrained."),
+)  # fmt: skip
 
 
 @click.command(
@@ -59,16 +72,15 @@ def training_options(command: Command) -> Command:
         "ppa baseline prototypical --images glyphs:1000x40x10 --seconds 120",
     )
 )
-@click.argument("name", type=click.Choice(list(TRAINERS)), metavar="NAME")
+@click.argument("name", type=click.Choice(list(OPTIONS)), metavar="NAME")
 @training_options
-@task_options
 @split_file_option
-@click.option("--out", type=click.Path(path_type=Path, file_okay=False), help="[default: runs/NAME]")
+@click.option("--out", type=FOLDER, help="[default: runs/NAME]")
 @device_option()
 @run_options
 @json_option
 @click.pass_context
-def baseline(ctx: click.Context, /, name: str, out: Path | None, as_json: bool, **given: Any) -> None:
+def baseline(ctx: click.Context, /, name: str, out: Path | None, **given: Any) -> None:
     """Train a baseline that needs training; the others need none, `ppa eval` knows them all.
 
     \b
@@ -84,22 +96,18 @@ def baseline(ctx: click.Context, /, name: str, out: Path | None, as_json: bool, 
     Interrupted, the same command goes on and ends with the same weights, bit for bit. OUT holds model.safetensors,
     model.json and log.csv.
     """
-    trainer = TRAINERS[name]
-    for option, source in ((key, ctx.get_parameter_source(key)) for key in given):
-        if source is ParameterSource.COMMANDLINE and option not in COMMON | trainer.options:
-            option_name = next(parameter.opts[0] for parameter in ctx.command.params if parameter.name == option)
-            raise click.UsageError(f"{option_name} does not apply to the baseline {name}")
+    for parameter in ctx.command.params:
+        is_typed = ctx.get_parameter_source(str(parameter.name)) is ParameterSource.COMMANDLINE
+        if is_typed and parameter.expose_value and parameter.name not in COMMON | OPTIONS[name]:
+            raise click.UsageError(f"{parameter.opts[0]} does not apply to the baseline {name}")
     folder = out or Path("runs") / name
     claim_run(folder, given["split_file"], given["weights"])
+    from cli.ppa.baseline_trainings import Request, train
+
     with TrainingBars(name) as bars:
-        request = Request(name, folder, given, bars)
-        trained = trainer.train(request)
+        trained, store = train(Request(name, folder, given, bars))
     result = {"baseline": name, "folder": str(folder), "steps": trained.steps, "seconds": trained.seconds,
-              **trained.figures, **request.more}  # fmt: skip
-    emit(result, as_json, lambda: summary(name, folder, trained, request.more))
-
-
-def summary(name: str, folder: Path, trained: Trained, more: dict[str, Any]) -> str:
+              **trained.figures, **store}  # fmt: skip
     figures = ", ".join(f"{key.replace('_', ' ')} {value:.4g}" for key, value in trained.figures.items())
     text = f"{folder}: {name} after {trained.steps:,} steps in {trained.seconds:.0f} s; {figures}"
-    return text + "".join(f"; {key} {value}" for key, value in more.items())
+    emit(result, text + "".join(f"; {key} {value}" for key, value in store.items()))

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from cli.group import emit, example, json_option, table
-from cli.options import device_option
+from cli.options import PATH, device_option, threads_option
 
 
 @click.command(
@@ -17,7 +17,7 @@ from cli.options import device_option
         "ppa bench-adapt", "ppa bench-adapt --phi runs/phi2 --categories 100 --shots 5", "ppa bench-adapt --device cuda"
     )
 )
-@click.option("--phi", type=click.Path(path_type=Path), help="A run of `ppa train`.  [default: an untrained phi2]")
+@click.option("--phi", type=PATH, help="A run of `ppa train`.  [default: an untrained phi2]")
 @click.option("--dim", type=click.IntRange(1), default=2048, show_default=True, help="Without --phi.")
 @click.option("--categories", type=click.IntRange(1), default=100, show_default=True, help="To learn.")
 @click.option("--shots", type=click.IntRange(1), default=1, show_default=True, help="Examples of each.")
@@ -25,12 +25,12 @@ from cli.options import device_option
 @click.option("--images", type=click.IntRange(1), default=1_200_000, show_default=True, help="Of an epoch of training.")
 @click.option("--backbone", default="resnet50", show_default=True, help="none: leave its times out.")
 @click.option("--seconds", type=click.FloatRange(0, min_open=True), default=10, show_default=True, help="Per figure.")
-@click.option("--threads", type=click.IntRange(1), help="[default: as many as there are cores]")
+@threads_option
 @device_option("cpu", "cpu or cuda, of the trainings and the backbone.")
 @json_option
 def bench_adapt(
     phi: Path | None, dim: int, categories: int, shots: int, base: int, images: int, backbone: str, seconds: float,
-    threads: int | None, device: str, as_json: bool,
+    threads: int | None, device: str,
 ) -> None:  # fmt: skip
     """Seconds to learn new categories: by predicted parameters, and by an epoch of training (an estimate).
 
@@ -48,7 +48,7 @@ def bench_adapt(
     reuse_freed_memory()
     results = predicted(phi, dim, categories, shots, base, backbone, seconds, place)
     results += trained(results[-1]["value"], dim, base + categories, images, backbone, seconds, place)
-    emit(results, as_json, lambda: describe(results))
+    emit(results, describe(results))
 
 
 def predicted(
@@ -124,12 +124,8 @@ def trained(
 
 def describe(results: list[dict[str, Any]]) -> str:
     rows = [
-        [
-            one["name"],
-            f"{one['value']:,.4g} s",
-            f"{one['peer_value']:,.4g} s" if one["peer_value"] else "",
-            f"{one['x_predicted']:,.0f}" if "x_predicted" in one else "",
-        ]
-        for one in results
-    ]
+        [result["name"], f"{result['value']:,.4g} s", f"{result['peer_value']:,.4g} s" if result["peer_value"] else "",
+         f"{result['x_predicted']:,.0f}" if "x_predicted" in result else ""]
+        for result in results
+    ]  # fmt: skip
     return table(["", "here", "paper", "x predicted"], rows)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from pathlib import Path
@@ -10,14 +11,15 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from actstore.spec import INDEX_KINDS
+from cli.filekinds import BENCH, FIGURE
 from cli.group import emit, example, human_bytes, json_option
-from cli.options import chart_option, device_option, find_store, store_option
+from cli.options import FILE, Place, chart_option, device_option, find_store, store_option, threads_option
+from cli.outputs import claim
 from cli.progress import progress
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from actstore.storage.place import Place
     from baselines.inference.latency import Latency, Part
 
 PAPER_SIZE = (1_200_000, 2048)
@@ -34,46 +36,33 @@ QUERIES = 64
 )
 @store_option("Search its rows.  [default: $ACTSTORE, or the one *.zarr here; where there is none, generated rows]")
 @click.option("--split", default="train", show_default=True)
-@click.option(
-    "--synthetic",
-    metavar="ROWSxDIM",
-    help="Generate rows that resemble a ResNet-50's, in memory.  [default without a store: 1200000x2048, or what fits]",
-)
+@click.option("--synthetic", metavar="ROWSxDIM", help="Generate rows that resemble a ResNet-50's, in memory.  "
+              "[default without a store: 1200000x2048, or what fits]")  # fmt: skip
 @click.option("--batch", "batches", type=click.IntRange(1), multiple=True, default=(1, 32), show_default=True)
 @click.option("--categories", type=click.IntRange(2), default=1000, show_default=True, help="Of the classifier.")
-@click.option(
-    "--backbone", default="resnet50", show_default=True, help="Its time alone; weights do not matter. none: skip."
-)
+@click.option("--backbone", default="resnet50", show_default=True,
+              help="Its time alone; weights do not matter. none: skip.")  # fmt: skip
 @click.option("--approximate", type=click.Choice([*INDEX_KINDS, "none"]), default="pq", show_default=True)
-@click.option(
-    "--fp32/--no-fp32",
-    default=None,
-    help="faiss's flat index, and torch over the same 4 bytes a value.  [default: where memory allows]",
-)
-@click.option(
-    "--seconds",
-    type=click.FloatRange(0, min_open=True),
-    default=6,
-    show_default=True,
-    help="For each figure, and at least three runs.",
-)
-@click.option("--threads", type=click.IntRange(1), help="[default: as many as there are cores]")
+@click.option("--fp32/--no-fp32", default=None,
+              help="faiss's flat index, and torch over the same 4 bytes a value.  [default: where memory allows]"
+              )  # fmt: skip
+@click.option("--seconds", type=click.FloatRange(0, min_open=True), default=6, show_default=True,
+              help="For each figure, and at least three runs.")  # fmt: skip
+@threads_option
 @device_option("cpu", "cpu or cuda.")
 @chart_option
-@click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="Also write the JSON to a file.")
+@click.option("--out", type=FILE, help="Also write the JSON to a file.")
 @json_option
 def bench_inference(
     store: Place | None, split: str, synthetic: str | None, batches: tuple[int, ...], categories: int, backbone: str,
     approximate: str, fp32: bool | None, seconds: float, threads: int | None, device: str, chart: Path | None,
-    out: Path | None, as_json: bool,
+    out: Path | None,
 ) -> None:  # fmt: skip
     """Milliseconds from image to category: by predicted parameters, and by nearest neighbours of every kind.
 
     The paper's 6.83 ms against 37.867 ms and 45 GB, on this machine. Parts take turns; median and 95th percentile
     per image; the rows and what every search needs are in memory before the clock starts.
     """
-    import json
-
     import torch
 
     from actstore.backbones.construction import construct
@@ -81,8 +70,6 @@ def bench_inference(
     from actstore.storage.atomic_file import write_atomic
     from baselines.inference.latency import Stopwatch, backbone_part
     from baselines.inference.latency_table import to_markdown, to_results
-    from cli.filekinds import BENCH, FIGURE
-    from cli.outputs import claim
 
     claim((chart, FIGURE), (out, BENCH), inputs=[store])
     place = parse_device(device)
@@ -108,7 +95,7 @@ def bench_inference(
         save(draw_inference(results, title), chart)
     if out is not None:
         write_atomic(out, (json.dumps(results, indent=1) + "\n").encode())
-    emit(results, as_json, lambda: f"{title}\n\n{to_markdown(latencies)}")
+    emit(results, f"{title}\n\n{to_markdown(latencies)}")
 
 
 def choose_rows(store: Place | None, split: str, synthetic: str | None) -> tuple[Any, Tensor, str]:

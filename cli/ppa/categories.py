@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 import click
 
 from cli.group import emit, example, json_option, table
-from cli.ppa.classifier_option import classifier_option
+from cli.options import FILE
+from cli.ppa.options import classifier_option
 
 if TYPE_CHECKING:
     from predictor.classifier.classifier import Classifier
@@ -26,14 +27,10 @@ if TYPE_CHECKING:
 @click.argument("action", type=click.Choice(["list", "remove", "rename", "label"]))
 @click.argument("names", nargs=-1)
 @classifier_option
-@click.option(
-    "--names",
-    "names_file",
-    type=click.Path(path_type=Path, dir_okay=False),
-    help="With label: lines of a category and what it is shown as, or a JSON object.",
-)
+@click.option("--names", "names_file", type=FILE,
+              help="With label: lines of a category and what it is shown as, or a JSON object.")  # fmt: skip
 @json_option
-def categories(action: str, names: tuple[str, ...], classifier: Path, names_file: Path | None, as_json: bool) -> None:
+def categories(action: str, names: tuple[str, ...], classifier: Path, names_file: Path | None) -> None:
     """List the categories of a classifier, remove added ones, rename one (OLD NEW), or choose what one is shown as
     (label NAME DISPLAY; an empty DISPLAY takes it away).
     """
@@ -47,7 +44,7 @@ def categories(action: str, names: tuple[str, ...], classifier: Path, names_file
         save_classifier(classifier, learner)
     counts = {name: len(examples) for name, examples in learner.support.items()}
     result = {"classifier": str(classifier), "base": list(learner.base), "novel": counts, "display": displays(learner)}
-    emit(result, as_json, lambda: describe(classifier, learner, counts))
+    emit(result, describe(classifier, learner, counts))
 
 
 def require_names(action: str, names: tuple[str, ...], names_file: Path | None) -> None:

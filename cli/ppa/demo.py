@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import io
-import os
 import shlex
 import sys
 import time
@@ -13,7 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from cli.filekinds import BENCH, STEPS
 from cli.group import emit, example, json_option
+from cli.options import FOLDER, wait_without_spinning
+from cli.outputs import claim
 from cli.ppa.demo_steps import FULL, QUICK, Size, Step, plan_demo
 
 if TYPE_CHECKING:
@@ -24,59 +26,43 @@ if TYPE_CHECKING:
     epilog=example("ppa demo", "ppa demo --quick", "ppa demo --photos my-photos/", "ppa demo --out somewhere --json"),
 )
 @click.option("--quick", is_flag=True, help="Fewer categories, images and steps: about a minute.")
-@click.option(
-    "--photos",
-    type=click.Path(path_type=Path, file_okay=False),
-    help="On your own photos, PHOTOS/CATEGORY/*.jpg: 1, 3 and 5 of each teach the rest.",
-)
-@click.option(
-    "--out",
-    type=click.Path(path_type=Path, file_okay=False),
-    help="[default: demo-out, demo-out/quick or demo-out/photos]",
-)
+@click.option("--photos", type=FOLDER,
+              help="On your own photos, PHOTOS/CATEGORY/*.jpg: 1, 3 and 5 of each teach the rest.")  # fmt: skip
+@click.option("--out", type=FOLDER, help="[default: demo-out, demo-out/quick or demo-out/photos]")
 @json_option
-def demo(quick: bool, photos: Path | None, out: Path | None, as_json: bool) -> None:
+def demo(quick: bool, photos: Path | None, out: Path | None) -> None:
     """Everything, on the embedded glyphs: backbone, store, phi, baselines, tables, figures and one HTML report. Or
     what a pretrained network makes of your own photos.
 
     Needs no download. Interrupted or repeated, it goes on where it was; steps that are up to date are skipped. What
     is not up to date is made again, so keep nothing of your own in the files it writes.
     """
+    if photos is not None and quick:
+        raise click.UsageError("--quick belongs to the glyphs; --photos takes as long as the photos do")
+    wait_without_spinning()  # spinning made the backbone's training on a busy machine ten times slower
     if photos is not None:
         from cli.ppa.demo_photos import describe_photos, run_photo_demo
 
-        if quick:
-            raise click.UsageError("--quick belongs to the glyphs; --photos takes as long as the photos do")
-        found = run_photo_demo(photos, out or Path("demo-out/photos"))
-        emit(found, as_json, lambda: describe_photos(found))
+        shown = run_photo_demo(photos, out or Path("demo-out/photos"))
+        emit(shown, describe_photos(shown))
         return
-    folder = out or (Path("demo-out/quick") if quick else Path("demo-out"))
-    run = run_demo(folder, QUICK if quick else FULL)
-    emit(run, as_json, lambda: describe(run))
+    run = run_demo(out or Path("demo-out/quick" if quick else "demo-out"), QUICK if quick else FULL)
+    emit(run, describe(run))
 
 
 def run_demo(folder: Path, size: Size) -> dict[str, Any]:
     """All steps; their output goes to stderr, as it is the progress of this command."""
-    # threads that wait without spinning: on a busy machine spinning made the backbone's training ten times slower
-    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
-    from cli.filekinds import STEPS
-    from cli.outputs import claim
     from cli.ppa.demo_record import Record
 
-    steps = plan_demo(folder, size, bench_options())
+    steps = plan_demo(folder, size)
     claim((folder / "steps.json", STEPS))
     record = Record(folder / "steps.json")
     began = time.monotonic()
-    ran = []
-    for number, step in enumerate(steps, 1):
-        head = f"[{number}/{len(steps)}] {step.title}"
-        if record.is_done(step):
-            click.echo(f"{head}: up to date", err=True)
-            continue
-        click.secho(head, err=True, bold=True)
-        click.echo(f"$ {shlex.join(step.words)}", err=True)
-        if perform(step, record):
-            ran.append(step.name)
+    ran = [
+        step.name
+        for number, step in enumerate(steps, 1)
+        if perform(step, record, f"[{number}/{len(steps)}] {step.title}")
+    ]
     return {
         "folder": str(folder),
         "report": str((folder / "report.html").resolve()),
@@ -86,13 +72,16 @@ def run_demo(folder: Path, size: Size) -> dict[str, Any]:
     }
 
 
-def perform(step: Step, record: Record) -> bool:
-    """Run a step and record it. False where an optional one failed, which is said."""
+def perform(step: Step, record: Record, head: str) -> bool:
+    """Run a step and record it. False where it is up to date, or an optional one failed; both are said."""
     from actstore.errors import ActstoreError
     from actstore.storage.atomic_file import write_atomic
-    from cli.filekinds import BENCH
-    from cli.outputs import claim
 
+    if record.is_done(step):
+        click.echo(f"{head}: up to date", err=True)
+        return False
+    click.secho(head, err=True, bold=True)
+    click.echo(f"$ {shlex.join(step.words)}", err=True)
     claim((step.printed, BENCH))
     entry = record.begin(step)
     began = time.monotonic()
@@ -127,14 +116,6 @@ def call(words: tuple[str, ...]) -> None:
     command = {"ppa": ppa_main, "actstore": actstore_main}[tool].commands[name]
     with command.make_context(f"{tool} {name}", list(arguments)) as context:
         command.invoke(context)
-
-
-def bench_options() -> frozenset[str] | None:
-    """Of `ppa bench-inference`; None where there is no such command."""
-    from cli.ppa import main
-
-    command = main.commands.get("bench-inference")
-    return None if command is None else frozenset(option for one in command.params for option in one.opts)
 
 
 def describe(run: dict[str, Any]) -> str:

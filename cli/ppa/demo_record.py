@@ -36,9 +36,9 @@ class Record:
         if path.exists():
             from predictor.report.run_folder import read_json
 
-            found = read_json(path, dict)
-            if found.get("version") == __version__:  # another release may do a step otherwise: all is done again
-                self._entries = {one["name"]: Entry(**one) for one in found.get("steps", [])}
+            kept = read_json(path, dict)
+            if kept.get("version") == __version__:  # another release may do a step otherwise: all is done again
+                self._entries = {entry["name"]: Entry(**entry) for entry in kept.get("steps", [])}
 
     def is_done(self, step: Step) -> bool:
         """The same command, on the same inputs, and what it made is still there."""
@@ -71,7 +71,7 @@ class Record:
     def save(self) -> None:
         from actstore.storage.atomic_file import write_atomic
 
-        text: dict[str, Any] = {"version": self._version, "steps": [asdict(one) for one in self._entries.values()]}
+        text: dict[str, Any] = {"version": self._version, "steps": [asdict(entry) for entry in self._entries.values()]}
         write_atomic(self._path, json.dumps(text, indent=1, ensure_ascii=False).encode())
 
 

@@ -33,7 +33,7 @@ class Size:
     way: int = 5
     shots: str = "1,2,3"
     batches: int = BATCHES
-    bench_seconds: float = 1.0
+    bench_seconds: float | None = 1.0  # None: without the inference benchmark
     workers: int | None = None  # that draw; starting one takes seconds, which few images do not repay
 
     @property
@@ -65,8 +65,7 @@ class Step:
     optional: bool = False
 
 
-def plan_demo(folder: Path, size: Size, bench_options: frozenset[str] | None = None) -> list[Step]:
-    """bench_options: what `ppa bench-inference` takes, where there is such a command."""
+def plan_demo(folder: Path, size: Size) -> list[Step]:
     store, split = folder / "glyphs.zarr", folder / "split.json"
     weights = folder / "backbone" / "best.safetensors"
     runs = [folder / "runs" / phi for phi in PHI_KINDS]
@@ -101,19 +100,21 @@ def plan_demo(folder: Path, size: Size, bench_options: frozenset[str] | None = N
             "--out", str(episodes),
         ), (store, split, *models), (episodes,)),
     ]  # fmt: skip
-    if bench_options is not None:
-        steps.append(_bench(size, bench_options, store, split, runs[1], bench))
-    report = folder / "report.html"
-    drawn = folder / "figures"
-    seen = (store, weights, table, *models, *fits)
-    maybe = () if bench_options is None else (bench,)
+    report, drawn = folder / "report.html", folder / "figures"
+    seen: tuple[Path, ...] = (store, weights, table, *models, *fits)
+    if size.bench_seconds is not None:
+        seen = (*seen, bench)
+        steps.append(Step("bench-inference", "how long an image takes: phi beside nearest neighbours", (
+            "ppa", "bench-inference", "--store", str(store), "--backbone", "small", "--categories", str(size.classes),
+            "--seconds", str(size.bench_seconds), "--json",
+        ), (store,), (bench,), bench, optional=True))  # fmt: skip
     return [
         *steps,
-        Step("figures", "draw the figures", ("ppa", "figures", "--run-folder", str(folder)), (*seen, *maybe), (drawn,)),
+        Step("figures", "draw the figures", ("ppa", "figures", "--run-folder", str(folder)), seen, (drawn,)),
         Step("report", "write the report", (
             "ppa", "report", "--folder", str(folder), "--out", str(report),
             "--title", f"{size.classes:,} glyph categories: new ones from a few examples",
-        ), (*seen, episodes, *maybe, drawn / "class-map.json"), (report,)),
+        ), (*seen, episodes, drawn / "class-map.json"), (report,)),
     ]  # fmt: skip
 
 
@@ -151,13 +152,3 @@ def _baselines(size: Size, folder: Path, with_store: tuple[str, ...], inputs: tu
 
 def _baseline_models(folder: Path) -> tuple[Path, ...]:
     return tuple(folder / "runs" / name / "model.safetensors" for name in ("triplet", "oracle"))
-
-
-def _bench(size: Size, options: frozenset[str], store: Path, split: Path, phi: Path, out: Path) -> Step:
-    wanted = {"--store": str(store), "--split-file": str(split), "--phi": str(phi), "--backbone": "small",
-              "--categories": str(size.classes), "--seconds": str(size.bench_seconds)}  # fmt: skip
-    words = [word for option, value in wanted.items() if option in options for word in (option, value)]
-    return Step(
-        "bench-inference", "how long an image takes: phi beside nearest neighbours",
-        ("ppa", "bench-inference", *words, "--json"), (store, phi / "model.safetensors"), (out,), out, optional=True,
-    )  # fmt: skip

@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from cli.filekinds import NAMES, ONNX, TORCH
 from cli.group import emit, example, json_option
-from cli.options import wait_without_spinning, weights_option
-from cli.ppa.classifier_option import classifier_option
+from cli.options import FILE, PATH, wait_without_spinning, weights_option
+from cli.outputs import claim
+from cli.ppa.options import classifier_option
 
 if TYPE_CHECKING:
     from predictor.classifier.classifier import Classifier
@@ -25,39 +27,24 @@ CHECKED = 100  # photos that a graph is compared on
     )
 )
 @classifier_option
-@click.option(
-    "--torch",
-    "torch_file",
-    type=click.Path(path_type=Path, dir_okay=False),
-    help="A state dict for nn.Linear, with row_category.",
-)
-@click.option(
-    "--onnx",
-    "onnx_file",
-    type=click.Path(path_type=Path, dir_okay=False),
-    help="A graph activations -> scores, probabilities; checked with onnxruntime.",
-)
-@click.option(
-    "--with-backbone",
-    is_flag=True,
-    help="The network goes into the graph too: an image (height, width, 3) of any size -> names, probabilities.",
-)
-@click.option(
-    "--check", type=click.Path(path_type=Path), help=f"Compare that graph on up to {CHECKED} photos of a folder."
-)
+@click.option("--torch", "torch_file", type=FILE, help="A state dict for nn.Linear, with row_category.")
+@click.option("--onnx", "onnx_file", type=FILE,
+              help="A graph activations -> scores, probabilities; checked with onnxruntime.")  # fmt: skip
+@click.option("--with-backbone", is_flag=True,
+              help="The network goes into the graph too: an image (height, width, 3) of any size -> names, "
+              "probabilities.")  # fmt: skip
+@click.option("--check", type=PATH, help=f"Compare that graph on up to {CHECKED} photos of a folder.")
 @weights_option()
 @json_option
 def export(
     classifier: Path, torch_file: Path | None, onnx_file: Path | None, with_backbone: bool, check: Path | None,
-    weights: Path | None, as_json: bool,
+    weights: Path | None,
 ) -> None:  # fmt: skip
     """Write a classifier for use without this library. Category names go into a .json beside it.
 
     Older exports are replaced; a file of any other kind is not.
     """
     wait_without_spinning()
-    from cli.filekinds import NAMES, ONNX, TORCH
-    from cli.outputs import claim
     from predictor.classifier.classifier_file import load_classifier
     from predictor.classifier.export import export_onnx, export_torch, names_file
 
@@ -81,7 +68,7 @@ def export(
     if torch_file is not None:
         export_torch(learner, torch_file)
         result["torch"] = str(torch_file)
-    emit(result, as_json, lambda: describe_export(result))
+    emit(result, describe_export(result))
 
 
 def export_images(learner: Classifier, path: Path, weights: Path | None, check: Path | None) -> dict[str, Any]:
@@ -92,8 +79,9 @@ def export_images(learner: Classifier, path: Path, weights: Path | None, check: 
     network = learner.about.get("network", {})
     items = [] if check is None else list_queries([check])
     photos = [item.load() for item in items[:: max(1, len(items) // CHECKED)][:CHECKED]]
-    found = export_with_backbone(learner, load_recorded(network, weights), path, photos)
-    return {"checked_images": found.images, "same_first": found.same, "probability_difference": found.difference}
+    agreement = export_with_backbone(learner, load_recorded(network, weights), path, photos)
+    return {"checked_images": agreement.images, "same_first": agreement.same,
+            "probability_difference": agreement.difference}  # fmt: skip
 
 
 def describe_export(result: dict[str, Any]) -> str:

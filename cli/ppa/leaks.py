@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
+from actstore import ActivationStore
+from actstore.audit import kept_audit, shared_rows
+from actstore.errors import DamagedError, InvalidInputError
+from actstore.streams.sampling import draw_support
 from cli.ppa.recognition import note
-
-if TYPE_CHECKING:
-    from actstore import ActivationStore
-    from predictor.protocol.evaluation import AllWayTask
+from predictor.protocol.evaluation import AllWayTask, rows_of
 
 
 def named_leaks(store: ActivationStore, task: AllWayTask, shots: Sequence[int], draws: int, seed: int) -> str | None:
@@ -17,10 +17,6 @@ def named_leaks(store: ActivationStore, task: AllWayTask, shots: Sequence[int], 
 
     An audit of other rows than the store holds now is named on stderr, and not used.
     """
-    from actstore.audit import kept_audit, shared_rows
-    from actstore.errors import DamagedError, InvalidInputError
-    from predictor.protocol.evaluation import rows_of
-
     train, test = task.train, task.test
     try:
         audit = kept_audit(store, train.name, test.name)
@@ -47,10 +43,6 @@ def named_leaks(store: ActivationStore, task: AllWayTask, shots: Sequence[int], 
 
 def _drawn(task: AllWayTask, shots: int, draws: int, seed: int) -> set[int]:
     """All rows that are support in one of the draws; fewer shots draw the first of these."""
-    import numpy as np
-
-    from actstore.streams.sampling import draw_support
-
     index = task.train.class_index
-    labels = np.array([index.position(name) for name in task.novel], np.int64)
+    labels = index.positions(task.novel)
     return {row for draw in range(draws) for row in draw_support(index, labels, shots, seed, draw).ravel().tolist()}

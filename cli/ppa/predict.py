@@ -7,15 +7,26 @@ from typing import TYPE_CHECKING
 
 import click
 
-from cli.group import emit, example, json_option, table
-from cli.options import device_option, filter_options, store_option, wait_without_spinning, weights_option
-from cli.ppa.classifier_option import classifier_option, set_unknown_at, unknown_option
+from cli.filekinds import SHEET
+from cli.group import emit, example, json_option, table, wants_json
+from cli.options import (
+    PATH,
+    Place,
+    device_option,
+    filter_options,
+    sheet_option,
+    store_option,
+    wait_without_spinning,
+    weights_option,
+)
+from cli.outputs import claim
+from cli.ppa.options import classifier_option, unknown_option
+from cli.ppa.recognition import set_unknown_at
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from actstore.images.image_set import ImageItem
-    from actstore.storage.place import Place
     from predictor.classifier.predictions import Prediction
 
 SHOWN, KEPT = 3, 5  # categories of an image by default: in the table, and elsewhere
@@ -29,7 +40,7 @@ SHOWN, KEPT = 3, 5  # categories of an image by default: in the table, and elsew
         "ppa predict --store imagenet.zarr --split val --rows 0:1000 --json",
     )
 )
-@click.argument("images", nargs=-1, type=click.Path(path_type=Path))
+@click.argument("images", nargs=-1, type=PATH)
 @classifier_option
 @store_option("Classify rows of a store instead of images.")
 @click.option("--split", help="Of --store.  [default: the only one, or train]")
@@ -38,7 +49,7 @@ SHOWN, KEPT = 3, 5  # categories of an image by default: in the table, and elsew
 @click.option("--only-mine", is_flag=True, help="Choose among the taught categories alone.")
 @unknown_option
 @click.option("--csv", "as_csv", is_flag=True, help="Print a line for each image, for a spreadsheet.")
-@click.option("--sheet", type=click.Path(path_type=Path, dir_okay=False), help="Also write a page of thumbnails.")
+@sheet_option
 @weights_option()
 @device_option()
 @click.option(
@@ -49,89 +60,81 @@ SHOWN, KEPT = 3, 5  # categories of an image by default: in the table, and elsew
 def predict(
     images: tuple[Path, ...], classifier: Path, store: Place | None, split: str | None, classes: tuple[str, ...],
     path_glob: str | None, rows: str | None, top: int | None, only_mine: bool, unknown_at: float | None, as_csv: bool,
-    sheet: Path | None, weights: Path | None, device: str, on_error: str, as_json: bool,
+    sheet: Path | None, weights: Path | None, device: str, on_error: str,
 ) -> None:  # fmt: skip
     """The most probable categories of IMAGES (files or folders), or of rows of a store.
 
     An image that cannot be read is named and left out.
     """
+    require_outputs(images, classifier, store, as_csv, sheet)
     wait_without_spinning()
+    from actstore.errors import InvalidInputError
     from cli.ppa.support import list_queries, read_images, read_rows
     from predictor.classifier.classifier_file import load_classifier
     from predictor.classifier.predictions import predict_images, to_csv
 
-    require_outputs(images, classifier, store, as_json, as_csv, sheet)
     learner = load_classifier(classifier)
     set_unknown_at(learner, unknown_at)
     network = learner.about.get("network", {})
     items: list[ImageItem] = []
     asked = 0
     if store is not None:
-        opened, chosen, activations = read_rows(network, store, split, classes, path_glob, rows)
-        names = [opened.ids[int(row)] for row in chosen]
+        opened, numbers, activations = read_rows(network, store, split, classes, path_glob, rows)
+        names = [opened.ids[int(row)] for row in numbers]
     else:
         listed = list_queries(images)
         asked = len(listed)
         activations, items = read_images(network, weights, listed, device, "fail" if on_error == "fail" else "skip")
         names = [item.path.as_posix() for item in items]
-        require_some(asked, items)
-    found = predict_images(learner, names, activations, top or KEPT, only_mine)
+        if not items:
+            what = "the image cannot" if asked == 1 else f"none of the {asked:,} images can"
+            raise InvalidInputError(f"{what} be read")
+    predictions = predict_images(learner, names, activations, top or KEPT, only_mine)
     if sheet is not None:
-        write_prediction_sheet(sheet, items, found, classifier)
+        write_prediction_sheet(sheet, items, predictions, classifier)
     if as_csv:
-        click.echo(to_csv(found), nl=False)
+        click.echo(to_csv(predictions), nl=False)
     else:
-        emit([one.to_json() for one in found], as_json, lambda: describe(found, top or SHOWN))
+        emit([prediction.to_json() for prediction in predictions], describe(predictions, top or SHOWN))
     if asked > len(items) and on_error == "continue":
         click.echo(f"{asked - len(items):,} of {asked:,} images could not be read", err=True)
         click.get_current_context().exit(1)
 
 
 def require_outputs(
-    images: tuple[Path, ...], classifier: Path, store: Place | None, as_json: bool, as_csv: bool, sheet: Path | None
+    images: tuple[Path, ...], classifier: Path, store: Place | None, as_csv: bool, sheet: Path | None
 ) -> None:
-    from cli.filekinds import SHEET
-    from cli.outputs import claim
-
     if bool(images) == (store is not None):
         raise click.UsageError("give images to classify, or rows of a store with --store: one of the two")
-    if as_json and as_csv:
+    if as_csv and wants_json():
         raise click.UsageError("--json and --csv exclude each other; choose one")
     if sheet is not None and store is not None:
         raise click.UsageError("a sheet shows images, and rows of a store have none: give images, or no --sheet")
     claim((sheet, SHEET), inputs=[classifier, *images])
 
 
-def require_some(asked: int, items: Sequence[ImageItem]) -> None:
-    from actstore.errors import InvalidInputError
-
-    if not items:
-        raise InvalidInputError(
-            "the image cannot be read" if asked == 1 else f"none of the {asked:,} images can be read"
-        )
-
-
-def describe(found: Sequence[Prediction], top: int) -> str:
-    lines = [
-        [one.image, one.answer, "" if one.is_unknown else f"{one.top[0].probability:.1%}",
-         ", ".join(f"{guess.shown} {guess.probability:.1%}" for guess in one.top[0 if one.is_unknown else 1 : top])]
-        for one in found
-    ]  # fmt: skip
+def describe(predictions: Sequence[Prediction], top: int) -> str:
+    lines = []
+    for prediction in predictions:
+        first, others = f"{prediction.top[0].probability:.1%}", prediction.top[1:top]
+        if prediction.is_unknown:
+            first, others = "", prediction.top[:top]
+        more = ", ".join(f"{guess.shown} {guess.probability:.1%}" for guess in others)
+        lines.append([prediction.image, prediction.answer, first, more])
     head = ["image", "category", "", "or"]
     return table(head, lines) if any(line[3] for line in lines) else table(head[:3], [line[:3] for line in lines])
 
 
 def write_prediction_sheet(
-    path: Path, items: Sequence[ImageItem], found: Sequence[Prediction], classifier: Path
+    path: Path, items: Sequence[ImageItem], predictions: Sequence[Prediction], classifier: Path
 ) -> None:
-    from predictor.report.photo_sheet import Bar, Card, thumbnail, write_sheet
+    from predictor.report.photo_sheet import photo_card, write_sheet
 
     cards = [
-        Card(one.image, thumbnail(item.load()), one.answer, [Bar(guess.shown, guess.probability) for guess in one.top],
-             "unknown" if one.is_unknown else "plain")
-        for item, one in zip(items, found, strict=True)
-    ]  # fmt: skip
-    unknown = sum(one.is_unknown for one in found)
-    about = f"{len(found):,} photos by {classifier}" + (f", {unknown:,} of them unknown" if unknown else "")
+        photo_card(item, prediction.answer, prediction.top, "unknown" if prediction.is_unknown else "plain")
+        for item, prediction in zip(items, predictions, strict=True)
+    ]
+    unknown = sum(prediction.is_unknown for prediction in predictions)
+    about = f"{len(predictions):,} photos by {classifier}" + (f", {unknown:,} of them unknown" if unknown else "")
     write_sheet(path, "What the photos show", about, [("", cards)])
     click.echo(f"sheet: {path}", err=True)

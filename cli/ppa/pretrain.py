@@ -10,7 +10,8 @@ import click
 
 from cli.group import emit, example, json_option
 from cli.options import device_option, seed_option
-from cli.ppa.recognition import choose_categories, is_first, split_file_option
+from cli.ppa.options import split_file_option
+from cli.ppa.recognition import choose_categories, is_first
 from cli.progress import TrainingBars
 
 if TYPE_CHECKING:
@@ -83,7 +84,7 @@ def setting_options(command: Command) -> Command:
 @json_option
 def pretrain(
     images: str, preset: str, hours: float | None, split_file: Path | None, out: Path, device: str,
-    workers: int | None, seed: int, checkpoint_seconds: float, restart: bool, as_json: bool, **settings: Any,
+    workers: int | None, seed: int, checkpoint_seconds: float, restart: bool, **settings: Any,
 ) -> None:  # fmt: skip
     """Train a backbone and its classifier on the base classes (C_large) of IMAGES, and on no other.
 
@@ -129,7 +130,7 @@ def pretrain(
             tell = (bars.report, bars.decoded) if speaks else (None, None)
             result = train_backbone(sets, split, config, out, device, workers, options, *tell)
     if speaks:
-        emit({"preset": preset, **result.to_json()}, as_json, lambda: summary(result))
+        emit({"preset": preset, **result.to_json()}, summary(result))
 
 
 def claim_backbone(out: Path, split_file: Path | None) -> None:

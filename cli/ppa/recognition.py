@@ -3,45 +3,25 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING
 
 import click
 
-from cli.options import seed_option
+from cli.options import ActivationStore, Split
+from cli.outputs import claim_folder
+from cli.ppa.options import SPLIT_FILE
 
 if TYPE_CHECKING:
-    from actstore import ActivationStore, Split
+    from predictor.classifier.classifier import Classifier
     from predictor.protocol.category_split import CategorySplit
+    from predictor.protocol.stand_ins import HeldOut
 
-Command = TypeVar("Command", bound=Callable[..., Any])
-SPLIT_FILE = Path("split.json")
 UNKNOWN_TRAINING = (
     "WARNING: which classes the backbone was trained on is not known: it may have seen the novel categories "
     "(say it with `--trained-on` of `actstore import` or `actstore build`)"
 )
-
-
-def split_file_option(command: Command) -> Command:
-    return click.option(
-        "--split-file",
-        type=click.Path(path_type=Path, dir_okay=False),
-        help="JSON with lists base and novel, see `ppa split`.  "
-        "[default: split.json in this folder, else the first 90% of the classes are the base]",
-    )(command)
-
-
-def run_options(command: Command) -> Command:
-    """What every resumable training takes: --seed, --checkpoint-seconds, --restart."""
-    for option in (
-        click.option("--restart", is_flag=True, help="Discard what is in OUT instead of resuming it."),
-        click.option("--checkpoint-seconds", type=click.FloatRange(0), default=15, show_default=True,
-                     help="A kill loses at most this much, and a step."),
-        seed_option,
-    ):  # fmt: skip
-        command = option(command)
-    return command
 
 
 def claim_run(folder: Path, *inputs: Path | None) -> None:
@@ -49,7 +29,6 @@ def claim_run(folder: Path, *inputs: Path | None) -> None:
     from dataclasses import replace
 
     from cli import filekinds as kinds
-    from cli.outputs import claim_folder
     from predictor.phi.calibration import FIGURE, NAME
     from predictor.training.run_files import CHECKPOINT, CURVES, LOG, MODEL
     from predictor.training.trained_phi import STORE_NOTE
@@ -95,18 +74,25 @@ def find_test_split(store: ActivationStore, train: str, named: str | None) -> Sp
     """The split to test on: the one named, else val or test where the store has one."""
     if named is not None:
         return store[named]
-    found = next((name for name in ("val", "test") if name in store.splits and name != train), None)
-    return None if found is None else store[found]
+    return next((store[name] for name in ("val", "test") if name in store.splits and name != train), None)
+
+
+def held_out_of(store: ActivationStore, train: str, named: str | None) -> HeldOut | None:
+    """A share of the split that is tested on, which the network was not trained on. named: a split, or none."""
+    from predictor.protocol.stand_ins import HeldOut
+
+    test = None if named == "none" else find_test_split(store, train, named)
+    return None if test is None else HeldOut(test)
 
 
 def require_test_split(store: ActivationStore, train: str, named: str | None) -> Split:
-    found = find_test_split(store, train, named)
-    if found is None:
+    test = find_test_split(store, train, named)
+    if test is None:
         raise click.UsageError(
             f"{store.path} has no split val or test to take test images from; it has {', '.join(store.splits)}: "
             "name one with --test-split, or add one with `actstore append`"
         )
-    return found
+    return test
 
 
 def seen_novel(split: Split, categories: CategorySplit) -> str | None:
@@ -155,6 +141,14 @@ def say_means_are_computed(train: Split) -> None:
 
     if is_first() and not has_statistics(train):
         note(f"computing the class means of {train.path} (once)")
+
+
+def set_unknown_at(classifier: Classifier, threshold: float | None) -> None:
+    """None: as it is."""
+    from predictor.classifier.unknown import PHOTOS, Unknown
+
+    if threshold is not None:
+        classifier.set_unknown((classifier.unknown or Unknown(PHOTOS)).set_at(threshold))
 
 
 def parse_numbers(option: str, text: str) -> list[int]:

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
+from cli.filekinds import REPORT
 from cli.group import emit, example, human_bytes, json_option
+from cli.options import FILE, FOLDER, Place
+from cli.outputs import claim
 from cli.ppa.recognition import seen_novel
-
-if TYPE_CHECKING:
-    from actstore.storage.place import Place
 
 
 @click.command(
@@ -20,35 +19,28 @@ if TYPE_CHECKING:
         "ppa report --folder . --title 'ImageNet, ResNet-50 of 900 classes'",
     )
 )
-@click.option(
-    "--folder",
-    type=click.Path(path_type=Path, file_okay=False),
-    default=Path(),
-    show_default=True,
-    help="Of a run: *.zarr, runs/phi*, table.json, episodes.json, bench-inference.json and figures/.",
-)
-@click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="[default: FOLDER/report.html]")
+@click.option("--folder", type=FOLDER, default=Path(), show_default=True,
+              help="Of a run: *.zarr, runs/phi*, table.json, episodes.json, bench-inference.json and figures/."
+              )  # fmt: skip
+@click.option("--out", type=FILE, help="[default: FOLDER/report.html]")
 @click.option("--title", default="New categories from a few examples", show_default=True)
 @json_option
-def report(folder: Path, out: Path | None, title: str, as_json: bool) -> None:
+def report(folder: Path, out: Path | None, title: str) -> None:
     """One self-contained HTML page of a run: tables beside the paper's, figures, class map, provenance, commands.
 
     Draw the figures first, with `ppa figures --run-folder FOLDER`.
     """
-    from cli.filekinds import REPORT
-    from cli.outputs import claim
     from predictor.report import write_report
     from predictor.report.run_folder import find_run
 
-    found = find_run(folder)
-    if not found.phis and found.table is None:
+    run = find_run(folder)
+    if not run.phis and run.table is None:
         raise click.UsageError(f"{folder} holds neither runs/phi* nor table.json; there is nothing to report")
     target = out or folder / "report.html"
     claim((target, REPORT))
-    write_report(found, target, title, warning_of(found.store, found.phis))
+    write_report(run, target, title, warning_of(run.store, run.phis))
     size = target.stat().st_size
-    result = {"report": str(target), "bytes": size}
-    emit(result, as_json, lambda: f"{target}: {human_bytes(size)}, open it in a browser")
+    emit({"report": str(target), "bytes": size}, f"{target}: {human_bytes(size)}, open it in a browser")
 
 
 def warning_of(store: Place | None, phis: tuple[Path, ...]) -> str | None:

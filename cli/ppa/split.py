@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
+from cli.filekinds import SPLIT
 from cli.group import emit, example, json_option
-from cli.options import store_option
-from cli.ppa.recognition import SPLIT_FILE, UNKNOWN_TRAINING, seen_novel
-
-if TYPE_CHECKING:
-    from actstore.storage.place import Place
-    from predictor.protocol.category_split import CategorySplit
+from cli.options import FILE, Place, store_option
+from cli.outputs import claim
+from cli.ppa.options import SPLIT_FILE
+from cli.ppa.recognition import UNKNOWN_TRAINING, seen_novel
 
 
 @click.command(
@@ -25,30 +23,24 @@ if TYPE_CHECKING:
 )
 @store_option(find=True)
 @click.option("--novel-share", type=click.FloatRange(0, 1), default=0.1, show_default=True, help="Of the classes.")
-@click.option(
-    "--validation-share",
-    type=click.FloatRange(0, 1),
-    default=0.0,
-    show_default=True,
-    help="Of the classes: novel ones to choose settings on. Taken from the end of the base, or drawn.",
-)
+@click.option("--validation-share", type=click.FloatRange(0, 1), default=0.0, show_default=True,
+              help="Of the classes: novel ones to choose settings on. Taken from the end of the base, or drawn."
+              )  # fmt: skip
 @click.option("--seed", type=click.IntRange(0), help="Draw the classes instead of taking them in alphabetical order.")
-@click.option("--from", "source", type=click.Path(path_type=Path, dir_okay=False), help="A split file to start from.")
+@click.option("--from", "source", type=FILE, help="A split file to start from.")
 @click.option("--validate", multiple=True, metavar="CLASS", help="Make this base class a validation class; repeatable.")
-@click.option("--out", type=click.Path(path_type=Path, dir_okay=False), default=SPLIT_FILE, show_default=True)
+@click.option("--out", type=FILE, default=SPLIT_FILE, show_default=True)
 @click.option("--force", is_flag=True, help="Replace another split at OUT.")
 @json_option
 def split(
     store: Place, novel_share: float, validation_share: float, seed: int | None, source: Path | None,
-    validate: tuple[str, ...], out: Path, force: bool, as_json: bool,
+    validate: tuple[str, ...], out: Path, force: bool,
 ) -> None:  # fmt: skip
     """Choose the base (C_large) and novel (C_few) categories of a store, and keep them in a file.
 
     By default the first 90% of the class names in alphabetical order are the base, as in the paper.
     """
     import actstore
-    from cli.filekinds import SPLIT
-    from cli.outputs import claim
     from predictor.protocol.category_split import alphabetical_split, read_split, seeded_split, write_split
 
     opened = actstore.open(store)
@@ -77,14 +69,8 @@ def split(
     warning = None if warning == UNKNOWN_TRAINING else warning  # that is for tables
     result = {"file": str(out), "base": len(categories.base), "novel": len(categories.novel),
               "validation": len(categories.validation), "warning": warning}  # fmt: skip
-    emit(result, as_json, lambda: "\n".join(filter(None, [describe(categories, out), warning])))
-
-
-def describe(categories: CategorySplit, out: Path) -> str:
-    parts = [
-        f"{len(categories.base):,} base ({categories.base[0]} … {categories.base[-1]})",
-        f"{len(categories.novel):,} novel",
-    ]
-    if categories.validation:
-        parts.append(f"{len(categories.validation):,} validation")
-    return f"{out}: {', '.join(parts)} categories"
+    base, novel, held = categories.base, len(categories.novel), len(categories.validation)
+    text = f"{out}: {len(base):,} base ({base[0]} … {base[-1]}), {novel:,} novel" + f", {held:,} validation" * bool(
+        held
+    )
+    emit(result, "\n".join(filter(None, [f"{text} categories", warning])))

@@ -9,27 +9,29 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from actstore import Split
+from actstore.backbones.loading import Backbone
+from actstore.compute.device import parse_device
+from actstore.compute.tensors import borrow
+from actstore.errors import InvalidInputError
+from actstore.extraction.recorded_network import activations_of, load_recorded
+from actstore.images.class_folders import is_folder, list_below, sorted_entries
+from actstore.images.image_set import ENDINGS, ImageItem, same_bytes
+from actstore.storage.place import Place
 from cli.options import open_split
+from cli.progress import progress
+from predictor.classifier.unknown import refuse_reserved
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
     from torch import Tensor
 
-    from actstore import Split
-    from actstore.backbones.loading import Backbone
-    from actstore.images.image_set import ImageItem
-    from actstore.storage.place import Place
-
 SAID = 5  # unused files that are named one by one
 
 
 def list_support(root: Path) -> dict[str, list[ImageItem]]:
     """Category -> its images, from ROOT/CATEGORY/*.jpg; a category without one is an error."""
-    from actstore.errors import InvalidInputError
-    from actstore.images.class_folders import is_folder, sorted_entries
-    from predictor.classifier.unknown import refuse_reserved
-
     if not root.is_dir():
         raise InvalidInputError(f"no folder {root}; expected {root}/CATEGORY/*.jpg")
     entries = sorted_entries(root)
@@ -39,28 +41,26 @@ def list_support(root: Path) -> dict[str, list[ImageItem]]:
         raise InvalidInputError(f"{root} has no folder of its own for each category; expected {root}/CATEGORY/*.jpg")
     for folder in folders:
         refuse_reserved(folder.name)
-    found = each_once({folder.name: list_images(folder) for folder in folders})
-    if empty := [name for name, images in found.items() if not images]:
+    support = each_once(
+        {folder.name: [replace(item, label=folder.name) for item in list_images(folder)] for folder in folders}
+    )
+    if empty := [name for name, images in support.items() if not images]:
         raise InvalidInputError(f"category {empty[0]!r} has no support: {root / empty[0]} holds no image")
-    return found
+    return support
 
 
 def list_images(folder: Path) -> list[ImageItem]:
-    """The images in a folder and below, labelled with its name; what else it holds is said."""
-    from actstore.images.class_folders import list_below
-
+    """The images in a folder and below; what else it holds is said."""
     items, skipped = list_below(folder)
     say_unused(folder, skipped)
-    return [replace(item, label=folder.name) for item in items]
+    return items
 
 
-def each_once(found: dict[str, list[ImageItem]]) -> dict[str, list[ImageItem]]:
+def each_once(support: dict[str, list[ImageItem]]) -> dict[str, list[ImageItem]]:
     """An image that lies in a category twice, by its bytes, counts once; one in two categories is kept in both. Both
     are said."""
-    from actstore.images.image_set import same_bytes
-
     left_out = set()
-    for items in same_bytes([item for images in found.values() for item in images]):
+    for items in same_bytes([item for images in support.values() for item in images]):
         homes: dict[str | None, ImageItem] = {}
         for item in items:
             if item.label in homes:
@@ -70,7 +70,7 @@ def each_once(found: dict[str, list[ImageItem]]) -> dict[str, list[ImageItem]]:
         if len(homes) > 1:
             where = " and ".join(str(item.path) for item in homes.values())
             click.echo(f"WARNING: the same image is in {len(homes)} categories: {where}", err=True)
-    return {name: [item for item in images if item not in left_out] for name, images in found.items()}
+    return {name: [item for item in images if item not in left_out] for name, images in support.items()}
 
 
 def say_unused(folder: Path, skipped: Sequence[tuple[str, str]]) -> None:
@@ -82,23 +82,18 @@ def say_unused(folder: Path, skipped: Sequence[tuple[str, str]]) -> None:
 
 def list_queries(paths: Sequence[Path]) -> list[ImageItem]:
     """Files as they are, and of a folder the images in it and below."""
-    from actstore.errors import InvalidInputError
-    from actstore.images.class_folders import list_below
-    from actstore.images.image_set import ENDINGS, ImageItem
-
-    found = []
+    items = []
     for path in paths:
         if path.is_dir():
-            inside, skipped = list_below(path)
-            say_unused(path, skipped)
+            inside = list_images(path)
             if not inside:
                 raise InvalidInputError(f"{path} holds no image ({', '.join(ENDINGS)})")
-            found += inside
+            items += inside
         elif path.is_file():
-            found.append(ImageItem(path.name, None, str(path.parent)))
+            items.append(ImageItem(path.name, None, str(path.parent)))
         else:
             raise InvalidInputError(f"no such image or folder: {path}")
-    return found
+    return items
 
 
 def read_images(
@@ -107,11 +102,6 @@ def read_images(
 ) -> tuple[Tensor, list[ImageItem]]:  # fmt: skip
     """Activations (n, dim) by the network that a classifier or store names, and the images they are of. backbone: that
     network, where it is loaded already."""
-    from actstore.compute.device import parse_device
-    from actstore.errors import InvalidInputError
-    from actstore.extraction.recorded_network import activations_of, load_recorded
-    from cli.progress import progress
-
     backbone = backbone or load_recorded(record, weights)
     with progress("read", len(items), "images") as bar:
         rows, positions, failures = activations_of(
@@ -128,27 +118,17 @@ def read_images(
 def support_from_images(
     record: Mapping[str, Any], weights: Path | None, root: Path, device: str, on_error: str,
     backbone: Backbone | None = None,
-) -> dict[str, Tensor]:  # fmt: skip
-    """Category -> activations (n, dim)."""
-    from actstore.errors import InvalidInputError
-
+) -> dict[str, tuple[Tensor, list[ImageItem]]]:  # fmt: skip
+    """Category -> activations (n, dim) and the images they are of: none, where none could be read."""
     listed = list_support(root)
-    rows, items = read_images(
-        record, weights, [item for images in listed.values() for item in images], device, on_error, backbone
-    )
-    found = {}
-    for name in listed:
-        mine = [place for place, item in enumerate(items) if item.label == name]
-        if not mine:
-            raise InvalidInputError(f"category {name!r} has no support left: none of its images could be read")
-        found[name] = rows[mine]
-    return found
+    wanted = [item for images in listed.values() for item in images]
+    rows, items = read_images(record, weights, wanted, device, on_error, backbone)
+    places = {name: [place for place, item in enumerate(items) if item.label == name] for name in listed}
+    return {name: (rows[mine], [items[place] for place in mine]) for name, mine in places.items()}
 
 
 def require_network(record: Mapping[str, Any], split: Split) -> None:
     """Rows must be of the network that a classifier names."""
-    from actstore.errors import InvalidInputError
-
     theirs = split.spec.provenance
     ours, other = record.get("weights_sha256"), theirs.get("weights_sha256")
     if ours and other and ours != other:
@@ -166,12 +146,10 @@ def read_rows(
 
     Where the store or the classifier does not say which network it is from, only the dim can tell them apart.
     """
-    from actstore.compute.tensors import borrow
-
     opened = open_split(store, split)
     require_network(record, opened)
-    chosen = opened.query(classes=list(classes) or None, path_glob=path_glob, rows=rows)
-    return opened, chosen, borrow(opened.take(chosen)).float()
+    numbers = opened.query(classes=list(classes) or None, path_glob=path_glob, rows=rows)
+    return opened, numbers, borrow(opened.take(numbers)).float()
 
 
 def support_from_rows(
@@ -179,11 +157,9 @@ def support_from_rows(
     rows: str | None,
 ) -> dict[str, Tensor]:  # fmt: skip
     """Labelled rows of a store, by class."""
-    from actstore.errors import InvalidInputError
-
-    opened, chosen, values = read_rows(record, store, split, classes, path_glob, rows)
-    labels = opened.labels[chosen]
-    if not len(chosen) or (labels < 0).any():
-        what = "no row" if not len(chosen) else "a row without a label"
+    opened, numbers, values = read_rows(record, store, split, classes, path_glob, rows)
+    labels = opened.labels[numbers]
+    if not len(numbers) or (labels < 0).any():
+        what = "no row" if not len(numbers) else "a row without a label"
         raise InvalidInputError(f"the support chosen from {opened.path} holds {what}; choose labelled rows")
     return {opened.classes[label]: values[labels == label] for label in sorted(set(labels.tolist()))}

@@ -2,51 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from cli.group import emit, example, json_option
-from cli.options import device_option, store_option
+from cli.options import FOLDER, Place, combine, device_option, store_option
+from cli.ppa.options import held_out_split_option, run_options, split_file_option, train_split_option
 from cli.ppa.recognition import (
     choose_categories,
     claim_run,
     find_test_split,
     is_first,
-    run_options,
     say_means_are_computed,
     seen_novel,
-    split_file_option,
 )
 from cli.progress import TrainingBars
 from predictor.protocol.method_key import PHI_KINDS
 
 if TYPE_CHECKING:
-    from actstore.storage.place import Place
     from predictor.training import Trained
     from predictor.training.phi import TrainOptions
     from predictor.training.phi_config import TrainConfig
 
-Command = TypeVar("Command", bound=Callable[..., Any])
-
-
-def setting_options(command: Command) -> Command:
-    """One option per setting of a preset; what is not given is the preset's."""
-    for option in (
-        click.option("--query-norm/--raw-queries", default=None, help="Unit queries with a learnt scale."),
-        click.option("--bias/--no-bias", default=None, help="Biases in phi."),
-        click.option("--input-norm/--no-input-norm", default=None, help="Unit statistics into phi."),
-        click.option("--p-mean", type=click.FloatRange(0, 1), help="How often a category's statistic is its mean."),
-        click.option("--momentum", type=click.FloatRange(0, 1)),
-        click.option("--weight-decay", type=click.FloatRange(0)),
-        click.option("--lr", "learning_rate", type=click.FloatRange(0, min_open=True)),
-        click.option("--batches", type=click.IntRange(1), help="Per epoch."),
-        click.option("--epochs", type=click.IntRange(1)),
-    ):
-        command = option(command)
-    return command
+# of a preset; what is not given is the preset's
+setting_options = combine(
+    click.option("--epochs", type=click.IntRange(1)),
+    click.option("--batches", type=click.IntRange(1), help="Per epoch."),
+    click.option("--lr", "learning_rate", type=click.FloatRange(0, min_open=True)),
+    click.option("--weight-decay", type=click.FloatRange(0)),
+    click.option("--momentum", type=click.FloatRange(0, 1)),
+    click.option("--p-mean", type=click.FloatRange(0, 1), help="How often a category's statistic is its mean."),
+    click.option("--input-norm/--no-input-norm", default=None, help="Unit statistics into phi."),
+    click.option("--bias/--no-bias", default=None, help="Biases in phi."),
+    click.option("--query-norm/--raw-queries", default=None, help="Unit queries with a learnt scale."),
+)
 
 
 @click.command(
@@ -58,31 +49,24 @@ def setting_options(command: Command) -> Command:
     )
 )
 @click.option("--phi", type=click.Choice(PHI_KINDS), default="phi2", show_default=True)
-@click.option(
-    "--preset",
-    type=click.Choice(["paper", "code"]),
-    default="paper",
-    show_default=True,
-    help="The paper's settings, or those of its authors' code.",
-)
+@click.option("--preset", type=click.Choice(["paper", "code"]), default="paper", show_default=True,
+              help="The paper's settings, or those of its authors' code.")  # fmt: skip
 @store_option(find=True)
-@click.option("--split", "train_split", default="train", show_default=True, help="Of the store: D_large.")
-@click.option("--test-split", help="Held-out images for the log.  [default: val or test]")
+@train_split_option("Of the store: D_large.")
+@held_out_split_option("Held-out images for the log.  [default: val or test]")
 @split_file_option
-@click.option("--out", type=click.Path(path_type=Path, file_okay=False), help="[default: runs/PHI, or runs/PHI-code]")
+@click.option("--out", type=FOLDER, help="[default: runs/PHI, or runs/PHI-code]")
 @setting_options
 @device_option()
-@click.option(
-    "--resident/--streamed",
-    default=None,
-    help="Hold the activations in memory.  [default: on a GPU, if they fill less than half of it]",
-)
+@click.option("--resident/--streamed", default=None,
+              help="Hold the activations in memory.  [default: on a GPU, if they fill less than half of it]"
+              )  # fmt: skip
 @run_options
 @json_option
 def train(
     phi: Any, preset: str, store: Place, train_split: str, test_split: str | None, split_file: Path | None,
     out: Path | None, device: str, resident: bool | None, seed: int, checkpoint_seconds: float, restart: bool,
-    as_json: bool, **settings: Any,
+    **settings: Any,
 ) -> None:  # fmt: skip
     """Train phi, which predicts a category's classifier parameters from its activations, on the base categories.
 
@@ -104,7 +88,7 @@ def train(
         options = TrainOptions(device, resident, RunOptions(checkpoint_seconds, restart))
         result, text = run(store, train_split, test_split, split_file, folder, config, options)
     if is_first():
-        emit({"folder": str(folder), "phi": phi, "preset": preset, **result}, as_json, lambda: text)
+        emit({"folder": str(folder), "phi": phi, "preset": preset, **result}, text)
 
 
 def run(

@@ -12,7 +12,9 @@ from typing import Literal
 from PIL import Image
 
 from actstore.images.html_page import data_address, html_page, jpeg_bytes
+from actstore.images.image_set import ImageItem
 from actstore.storage.atomic_file import write_atomic
+from predictor.classifier.predictions import Guess
 
 SIDE = 320  # pixels of a thumbnail's longer side: sharp at twice the density of a screen
 Standing = Literal["plain", "right", "wrong", "unknown"]
@@ -46,6 +48,16 @@ def thumbnail(image: Image.Image) -> bytes:
     small = image.copy()
     small.thumbnail((SIDE, SIDE), Image.Resampling.BICUBIC, reducing_gap=2.0)
     return jpeg_bytes(small)
+
+
+def photo_card(image: ImageItem, note: str, guesses: Sequence[Guess], standing: Standing, truth: str = "") -> Card:
+    """truth: the category that it is, where that is known."""
+    bars = [
+        Bar(guess.shown, guess.probability,
+            "right" if guess.category == truth else "wrong" if standing == "wrong" and not place else "plain")
+        for place, guess in enumerate(guesses)
+    ]  # fmt: skip
+    return Card(image.path.as_posix(), thumbnail(image.load()), note, bars, standing)
 
 
 def write_sheet(path: Path, title: str, about: str, sections: Sequence[Section], more: str = "") -> None:

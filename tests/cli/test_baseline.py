@@ -13,7 +13,7 @@ import pytest
 
 import actstore
 from cli.group import Commands
-from cli.ppa.baseline import COMMON, TRAINERS, baseline
+from cli.ppa.baseline import COMMON, OPTIONS, baseline
 
 
 @click.group(cls=Commands)
@@ -126,5 +126,5 @@ def test_bad_input_is_one_clear_line(arguments: list[Any], code: int, expected: 
 
 
 def test_every_option_belongs_to_some_baseline() -> None:
-    taken = set().union(*(trainer.options for trainer in TRAINERS.values()))
+    taken = set().union(*OPTIONS.values())
     assert taken | COMMON == {parameter.name for parameter in baseline.params if parameter.expose_value}

@@ -92,7 +92,7 @@ def test_baselines_are_calibrated_by_the_same_procedure(here: Path, ppa: Run, ma
 
 
 def test_rows_that_were_fitted_on_are_known_after_an_append(here: Path, make_activations: Any) -> None:
-    from cli.ppa.constants import without_fitted_rows
+    from cli.ppa.contestants import without_fitted_rows
     from predictor.protocol.constant import Constant
     from predictor.protocol.evaluation import AllWayTask
     from predictor.protocol.stand_ins import HeldOut

@@ -86,7 +86,7 @@ def test_a_method_is_measured_on_the_activations_that_it_reads(
         method = ClassMean(own["train"], categories.base)
         return [(method, all_way_task(own["train"], own["val"], categories))]
 
-    monkeypatch.setattr(importlib.import_module("cli.ppa.sessions"), "baselines", of_its_own_store)
+    monkeypatch.setattr(importlib.import_module("cli.ppa.contestants"), "baselines", of_its_own_store)
     (row,) = json.loads(ppa("sessions", "--store", "x.zarr", *FAST, "--json").stdout)
     assert row["accuracy"][0] > 50
 

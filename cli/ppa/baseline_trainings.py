@@ -1,0 +1,132 @@
+"""Trainings of `ppa baseline` by name, in the words that the library understands."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+
+import actstore
+from actstore.backbones.loading import load_backbone
+from actstore.compute.device import parse_device
+from actstore.extraction.build import BuildOptions, build
+from actstore.images.opening import open_images
+from baselines.finetune import Draw, train_finetuned
+from baselines.image_tasks import decode_classes
+from baselines.image_training import STORE, WEIGHTS, ImageConfig
+from baselines.linear import LinearConfig, train_linear
+from baselines.meta_training import choose_meta_config, train_learner
+from baselines.triplet import TripletConfig, train_triplet
+from baselines.triplet_images import train_triplet_images
+from cli.options import find_store
+from cli.ppa.baseline import OPTIONS
+from cli.ppa.recognition import choose_categories
+from cli.progress import SplitBars, TrainingBars
+from predictor.protocol.category_split import CategorySplit
+from predictor.training import RunOptions, Trained
+
+LARGEST = 80  # pixels of a side in a task: the paper's; smaller images stay as small as they are
+Sets = Mapping[str, Any]  # split name -> images
+
+
+@dataclass(frozen=True)
+class Request:
+    """given: the values of all options, None where one was not given."""
+
+    name: str
+    folder: Path
+    given: Mapping[str, Any]
+    bars: TrainingBars
+
+    def settings(self, *names: str) -> dict[str, Any]:
+        """Those of these options that were given, for a configuration whose defaults are the others."""
+        changed = {name: self.given[name] for name in names if self.given[name] is not None}
+        return {"seed": self.given["seed"], **changed}
+
+    def require(self, name: str) -> Any:
+        if self.given[name] is None:
+            raise click.UsageError(f"the baseline {self.name} needs --{name.replace('_', '-')}")
+        return self.given[name]
+
+    def categories(self, names: Sequence[str]) -> CategorySplit:
+        return choose_categories(self.given["split_file"], names)
+
+    @property
+    def workers(self) -> int:
+        return self.given["workers"] or 0
+
+    @property
+    def run(self) -> dict[str, Any]:
+        """What every training takes."""
+        options = RunOptions(self.given["checkpoint_seconds"], self.given["restart"])
+        return {"device": parse_device(self.given["device"]), "options": options, "report": self.bars.report}
+
+
+def train(request: Request) -> tuple[Trained, dict[str, str]]:
+    """The training, and under `store` the one that was extracted with what it learned."""
+    if "images" not in OPTIONS[request.name]:
+        return _train_on_rows(request), {}
+    sets = open_images(request.require("images"))
+    if "extract" not in OPTIONS[request.name]:
+        return _train_on_tasks(request, sets), {}
+    if request.name == "triplet-images":
+        return _train_on_images(request, sets, train_triplet_images), _extract(request, sets)
+    draw = Draw(request.given["shots"] or 1, request.given["draw"] or 0, request.given["seed"])
+    # Only queries are ever read with these weights: the few examples are in the classifier already.
+    queries = {name: images for name, images in sets.items() if name != "train"}
+    return _train_on_images(request, sets, train_finetuned, draw=draw), _extract(request, queries)
+
+
+def _train_on_rows(request: Request) -> Trained:
+    store = actstore.open(find_store(request.given["store"]))
+    rows, categories = store[request.given["train_split"] or "train"], request.categories(store.classes)
+    if request.name == "triplet":
+        triplet = TripletConfig(**request.settings("steps", "learning_rate"))
+        return train_triplet(rows, categories.base, request.folder, triplet, **request.run)
+    names = categories.base if request.name == "head" else (*categories.base, *categories.novel)
+    config = LinearConfig(**request.settings("epochs", "batch_size", "learning_rate"))
+    return train_linear(rows, names, request.folder, request.name, config, **request.run)
+
+
+def _train_on_tasks(request: Request, sets: Sets) -> Trained:
+    base = request.categories(_classes(sets)).base
+    size = request.given["image_size"] or min(LARGEST, *next(iter(sets.values())).items[0].load().size)
+    changed = request.settings(*(OPTIONS[request.name] - {"images", "image_size", "workers"}))
+    config = choose_meta_config(request.name, image_size=size, **changed)
+    examples = decode_classes(sets, base, size, request.workers, request.bars.decoded)
+    return train_learner(config, examples, request.given["images"], request.folder, **request.run)
+
+
+def _train_on_images(request: Request, sets: Sets, train: Callable[..., Trained], **more: Any) -> Trained:
+    backbone = load_backbone(request.require("backbone"), request.require("weights"))
+    categories = request.categories(_classes(sets))
+    config = ImageConfig(**request.settings("steps", "batch_size", "learning_rate", "flip"))
+    trained = train(sets, categories, backbone, request.folder, config, workers=request.workers,
+                    decoded=request.bars.decoded, **request.run, **more)  # fmt: skip
+    request.bars.close()
+    return trained
+
+
+def _classes(sets: Sets) -> list[str]:
+    return sorted({name for images in sets.values() for name in images.classes})
+
+
+def _extract(request: Request, sets: Sets) -> dict[str, str]:
+    """OUT/store.zarr, with the weights that were just trained; an interrupted one is completed."""
+    if request.given["extract"] is False:
+        return {}
+    if not sets:
+        click.echo("no split beside train: there are no queries to extract", err=True)
+        return {}
+    store, weights = request.folder / STORE, request.folder / WEIGHTS
+    if request.given["restart"] and (store / "zarr.json").exists():
+        shutil.rmtree(store)
+    backbone = load_backbone(request.given["backbone"], weights)
+    options = BuildOptions(request.given["device"], workers=request.workers, weights=str(weights.resolve()))
+    with SplitBars("extract", "images") as bars:
+        build(sets, request.given["images"], store, backbone, options, bars)
+    return {"store": str(store)}

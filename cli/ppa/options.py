@@ -1,0 +1,51 @@
+"""Options that several commands of `ppa` take."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import click
+
+from cli.options import FILE, PATH, Command, combine, seed_option
+
+CLASSIFIER_FILE, SPLIT_FILE = Path("classifier.safetensors"), Path("split.json")
+
+classifier_option = click.option(
+    "--classifier", type=FILE, default=CLASSIFIER_FILE, show_default=True, help="A file of `ppa adapt`."
+)
+unknown_option = click.option(
+    "--unknown-at", type=float, help="Familiarity (a cosine) below which an image is unknown; -1: none is.  "
+    "[default: what 95% of held-out examples reach]",
+)  # fmt: skip
+phis_option = click.option("--phi", "phis", multiple=True, type=PATH, help="A run of `ppa train`; repeatable.")
+table_option = click.option("--out", type=FILE, help="Also write it: .md, .csv or .json.")
+split_file_option = click.option(
+    "--split-file", type=FILE, help="JSON with lists base and novel, see `ppa split`.  "
+    "[default: split.json in this folder, else the first 90% of the classes are the base]",
+)  # fmt: skip
+# what every resumable training takes
+run_options = combine(
+    seed_option,
+    click.option("--checkpoint-seconds", type=click.FloatRange(0), default=15, show_default=True,
+                 help="A kill loses at most this much, and a step."),
+    click.option("--restart", is_flag=True, help="Discard what is in OUT instead of resuming it."),
+)  # fmt: skip
+
+
+def head_option(help_: str = "The backbone's classifier of the base classes.") -> Callable[[Command], Command]:
+    return click.option("--head", type=FILE, help=help_)
+
+
+def runs_option(help_: str = "Where `ppa baseline` left its trainings.") -> Callable[[Command], Command]:
+    return click.option("--runs", type=PATH, default=Path("runs"), show_default=True, help=help_)
+
+
+def train_split_option(help_: str | None = None) -> Callable[[Command], Command]:
+    return click.option("--split", "train_split", default="train", show_default=True, help=help_)
+
+
+def held_out_split_option(
+    help_: str = "Where test images come from.  [default: val or test]",
+) -> Callable[[Command], Command]:
+    return click.option("--test-split", help=help_)

@@ -1,0 +1,73 @@
+"""Options that say where a classifier of `ppa adapt` starts from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import click
+
+from cli.options import FILE, PATH, STORE, Place, combine
+from cli.ppa.options import train_split_option
+
+WAYS = "--backbone NAME, --phi RUN, --base head or --classifier FILE"
+
+pretrained_option = click.option(
+    "--pretrained", is_flag=True, help="Let timm or torchvision fetch the weights of --backbone."
+)
+# the fields of `Start`
+start_options = combine(
+    click.option("--backbone", help="A pretrained network, such as efficientnet-lite0: start from it alone, without "
+                 "phi or store."),
+    click.option("--keep-known", is_flag=True, help="Keep what --backbone knows beside the new categories."),
+    click.option("--weights", type=PATH, help="The backbone's weights, where they have moved or it brings none."),
+    pretrained_option,
+    click.option("--phi", type=PATH, help="A run of `ppa train`: start from its base categories."),
+    click.option("--classifier", type=FILE, help="Add to a classifier that `ppa adapt` wrote; without --out this very "
+                 "file is changed."),
+    click.option("--store", type=STORE, help="Of the base categories, with --phi or --base head.  [default: the one "
+                 "phi was trained on, $ACTSTORE, or the one *.zarr here]"),
+    train_split_option("Of the base categories."),
+    click.option("--base", type=click.Choice(["head"]),
+                 help="head: the network's own classifier of a store's base categories, without phi."),
+    click.option("--head", type=FILE, help="With --base head.  [default: that of the store's own network]"),
+    click.option("--split-file", type=FILE, help="With --base head: its categories, see `ppa split`."),
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Start:
+    """What the options say."""
+
+    phi: Path | None = None
+    classifier: Path | None = None
+    backbone: str | None = None
+    base: str | None = None
+    head: Path | None = None
+    store: Place | None = None
+    train_split: str = "train"
+    split_file: Path | None = None
+    keep_known: bool = False
+    weights: Path | None = None
+    pretrained: bool = False
+
+    def __post_init__(self) -> None:
+        ways = [self.phi, self.classifier, self.backbone, self.base]
+        if sum(way is not None for way in ways) != 1:
+            raise click.UsageError(f"start from {WAYS}: give one of them")
+        for option, given, of, has in (
+            ("--keep-known", self.keep_known, "--backbone", self.backbone),
+            ("--pretrained", self.pretrained, "--backbone", self.backbone),
+            ("--head", self.head, "--base head", self.base),
+            ("--split-file", self.split_file, "--base head", self.base),
+        ):
+            if given and not has:
+                raise click.UsageError(f"{option} belongs to {of}")
+        if self.backbone is not None and self.store is not None:
+            raise click.UsageError(
+                "--backbone needs no --store; for a store's categories start from --phi or --base head"
+            )
+
+    @property
+    def way(self) -> str:
+        return "--phi" if self.phi is not None else "--backbone" if self.backbone is not None else "--base head"
