@@ -1,23 +1,26 @@
 """Exact nearest neighbours by cosine below the cost of all products, where leading coordinates tell rows apart.
 
-Every row gets an upper bound of its score from 8-bit codes of leading coordinates (levels.py). A sample gives each
-query a threshold; rows whose bound stays below it cannot be among the k nearest, and the rest is bounded by more
-codes and then scored in full. Margins cover all rounding. Rows that were appended since are searched exactly.
+Every row gets an upper bound of its score from 8-bit codes of leading coordinates (levels.py). The rows with the
+highest bounds give each query a threshold; rows whose bound stays below it cannot be among the k nearest, and the rest
+is bounded by more codes and then scored in full. Margins cover all rounding. Rows that were appended since are
+searched exactly.
 """
 
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
 from actstore.compute.threads import worker_threads
 from actstore.search.bounded_pass import Pass
-from actstore.search.cells import Cells
 from actstore.search.exact import ExactSearch
 from actstore.search.level_building import Progress, build_levels, load_levels
 from actstore.search.levels import Levels
@@ -48,6 +51,7 @@ class BoundedSearch:
         self.exact = ExactSearch(self.table)
         self.fell_back = 0  # queries that were searched by all products, since their bounds left too many rows
         self._orders: dict[int, NDArray[np.int64]] = {}
+        self._memory: list[Tensor] = []
         self._lock = threading.Lock()
 
     @classmethod
@@ -106,9 +110,16 @@ class BoundedSearch:
         """(1 + widths, dim) float64, for queries."""
         return self.levels.directions.double()
 
-    @cached_property
-    def cells(self) -> Cells:
-        return Cells(self.levels.centres, self.levels.cells)
+    @contextmanager
+    def memory(self, values: int) -> Iterator[Tensor]:
+        """(values,) float32 for one pass, the same in every search: fresh memory costs more than to use it."""
+        with self._lock:
+            held = self._memory.pop() if self._memory else torch.empty(0)
+        if len(held) < values:
+            held = torch.empty(values)
+        yield held[:values]
+        with self._lock:
+            self._memory.append(held)
 
     def block_order(self, parts: int) -> NDArray[np.int64]:
         """Blocks in an order that mixes a store that is sorted by class: thresholds rise sooner."""

@@ -1,9 +1,13 @@
-"""One batch of queries through the levels of a bounded index."""
+"""One batch of queries through the levels of a bounded index.
+
+Rows are taken part by part. Of a part, all bounds are computed and held; the rows with the highest ones are scored in
+full, which raises the thresholds; what reaches them is kept. At the end the second level of codes bounds what was kept
+again, and what is still left is scored in full.
+"""
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -13,7 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from actstore.compute.threads import spread
-from actstore.search.integers import OFFSET, Products, integers_pay
+from actstore.search.integers import OFFSET, integers_pay, multiply_codes
 from actstore.search.levels import TAIL
 from actstore.search.queries import unit
 from actstore.search.query_codes import QueryCodes
@@ -23,16 +27,16 @@ from actstore.search.sieve import LEAST
 if TYPE_CHECKING:
     from actstore.search.bounded import BoundedSearch
 
-_SUMS = 1 << 18  # of a block of products,
-_CODES = 1 << 20  # and bytes of its codes: both in the cache of a core
+_SUMS = 1 << 17  # products of a block: they stay in the cache of a core,
+_CODES = 1 << 22  # and bytes of its codes in that of all cores; smaller blocks make threads wait for Python
+_FETCHED = 1 << 20  # bytes of codes that are read ahead
+_HELD = 1 << 22  # bounds of a part
+_SEGMENT = 64  # rows of which the highest bound is looked at first
 _GATHERED = 1 << 20  # bytes of rows that are gathered at a time
 _MOST_TIES = 1 << 18  # pairs that rounding leaves, before the exact search with its thinning out is better
 _MOST_LEFT = 0.15  # of the pairs: with more, all products are no slower
 _MOST_PAIRS = 1 << 23
 _SHARED = 5e7  # products of codes; below, threads that start and stop cost more than they share
-_PILOT = 1024  # rows that give a query its first threshold
-_LARGE = 1 << 17  # rows from which looking into cells pays, query by query
-Multiply = Callable[[NDArray[np.int64], int, int], NDArray[np.float32]]  # rows, query, worker
 
 
 class Pass:
@@ -54,219 +58,182 @@ class Pass:
         self.coded = QueryCodes.of(queries, self.levels, engine.directions)
         self.best = torch.full((len(queries), k), -torch.inf)  # scores of rows seen, the k best
         width = self.levels.widths[0]
+        self.integers = integers_pay(width)
+        self.coefficients = self.coded.coefficients(OFFSET if self.integers else 0)
         self.workers = workers if self.total * width * len(queries) > _SHARED else 1
-        self.step = max(64, min(_CODES // width, _SUMS // len(queries)) // 64 * 64)
-        integers = integers_pay(width)
-        self.products = [Products(self.step, width, len(queries), integers) for _ in range(self.workers)]
-        self.excess = self.products[0].excess(self.coded.levels[0].codes)
+        fitting = min(_CODES // width, _SUMS // len(queries), -(-self.total // self.workers))
+        self.step = max(_SEGMENT, -(-fitting // _SEGMENT) * _SEGMENT)
+        parts = -(-self.total // self.step)
+        self.order = engine.block_order(parts)  # of the blocks: in a store sorted by class, thresholds rise sooner
+        self.at_once = min(parts, max(1, _HELD // (self.step * len(queries))))  # blocks of a part
 
     def run(self) -> Pairs | None:
         """Pairs that hold the k nearest; None where the bounds leave too many."""
-        self._pilot()
-        left = self._bound()
-        if left is None:
-            return None
-        left = self._by_query(left)
-        self._raise(left, again=len(self.levels.widths) > 1)
-        left = self._within(left)
+        most = min(_MOST_PAIRS, _MOST_LEFT * self.total * len(self.units) + 64 * self.k * len(self.units))
+        left: list[Pairs] = []
+        with self.engine.memory(self.at_once * self.step * len(self.units)) as held:
+            bounds = held.view(-1, len(self.units))
+            for begin in range(0, len(self.order), self.at_once):
+                blocks = self.order[begin : begin + self.at_once]
+                self._see(self._highest(bounds, self._bound(blocks, bounds), blocks))
+                left.append(self._reaching(bounds, blocks))
+                if sum(map(len, left)) > most:
+                    return None
+        pairs = self._within(join(left))
+        pairs = pairs.pick(np.argsort(pairs.queries.astype(np.uint8), kind="stable"))  # numpy sorts bytes by radix
         if len(self.levels.widths) > 1:
-            left = self._bound_again(left)
-            self._raise(left, again=False)
-            left = self._within(left)
-        scored = self._score(left)
+            pairs = self._within(self._bound_again(pairs))
+        scored = self._score(pairs)
         bound = kth_best(scored, len(self.units), self.k) - np.float32(2 * rounding(self.table.dim))
         nearest = scored.pick(scored.scores >= bound[scored.queries])
         return nearest if len(nearest) <= _MOST_TIES else None
-
-    @property
-    def _parts(self) -> int:
-        return -(-self.total // self.step)
 
     def threshold(self) -> NDArray[np.float32]:
         """(queries,) what a bound must reach: the canonical score of the k-th best seen is not below it."""
         lower = np.float32(1.01 * rounding(self.table.dim))
         return np.maximum(self.best[:, -1].numpy() - lower, LEAST)
 
-    def _pilot(self) -> None:
-        """Score rows in full that are likely near: first thresholds."""
+    def _bound(self, blocks: NDArray[np.int64], bounds: Tensor) -> Tensor:
+        """The bounds of blocks over the queries' scales, into (rows, queries) -> the highest of each segment of rows.
+        What the mask bars and what fills the last block up is minus infinity."""
+        highest = torch.empty(len(blocks) * self.step // _SEGMENT, len(self.units))
+
+        def bound(place: int, worker: int) -> None:
+            start = int(blocks[place]) * self.step
+            stop = min(self.total, start + self.step)
+            block = bounds[place * self.step : (place + 1) * self.step]
+            out = block[: stop - start]
+            if self.mask is not None and not self.mask[start:stop].any():
+                block.fill_(-torch.inf)
+            else:
+                factors = self._multiply(start, stop, out)
+                out.mul_(factors[:, :1]).addmm_(factors, self.coefficients)
+                if self.mask is not None:
+                    out.masked_fill_(torch.from_numpy(~self.mask[start:stop])[:, None], -torch.inf)
+                block[stop - start :] = -torch.inf
+            segments = slice(place * self.step // _SEGMENT, (place + 1) * self.step // _SEGMENT)
+            torch.amax(block.view(-1, _SEGMENT, len(self.units)), 1, out=highest[segments])
+
+        spread(bound, len(blocks), self.workers)
+        return highest
+
+    def _multiply(self, start: int, stop: int, out: Tensor) -> Tensor:
+        """out (rows, queries) = the products of codes -> the factors of these rows."""
+        queries = self.coded.levels[0].codes
+        if self.rows is not None:
+            rows = self.rows[start:stop]
+            codes = torch.from_numpy(np.take(self.levels.first.numpy(), rows, 0))
+            multiply_codes(codes, queries, out, self.integers)
+            return self.levels.factors.index_select(0, torch.from_numpy(rows))
+        step = _FETCHED // self.levels.widths[0]
+        for begin in range(start, stop, step):
+            end = min(stop, begin + step)
+            codes = self.levels.first[begin:end]
+            # read once in order: the product walks through many rows at a time, which memory serves at half its speed
+            codes.view(torch.int64).sum()
+            multiply_codes(codes, queries, out[begin - start : end - start], self.integers)
+        return self.levels.factors[start:stop]
+
+    def _highest(self, bounds: Tensor, highest: Tensor, blocks: NDArray[np.int64]) -> Pairs:
+        """Of each query the rows with the highest bounds, where they reach its threshold."""
         count = 2 * self.k + 8
-        if self.rows is None and self.total >= _LARGE:
-            self._see(self._top(self._look_around(), count))
-        else:
-            self._see(self._look_through(count))
+        segments = highest.T.topk(min(count, len(highest)), dim=1).indices  # (queries, count)
+        owners = torch.arange(len(self.units))[:, None]
+        inside = bounds.view(-1, _SEGMENT, len(self.units))[segments, :, owners]  # (queries, count, SEGMENT)
+        top = inside.flatten(1).topk(min(count, inside[0].numel()), dim=1)
+        places = segments.gather(1, top.indices // _SEGMENT) * _SEGMENT + top.indices % _SEGMENT
+        limit = torch.from_numpy(self._limit())[:, None]
+        owner, rank = torch.nonzero((top.values >= limit) & (top.values > -torch.inf), as_tuple=True)
+        return Pairs(self._rows(places[owner, rank].numpy(), blocks), owner.numpy(), top.values[owner, rank].numpy())
 
-    def _look_through(self, count: int) -> Pairs:
-        """Of a sample of the rows, those with the highest bounds for each query."""
-        wanted = max(4 * _PILOT, 16 * self.k)
-        chosen = np.arange(self.total) if self.rows is None else self.rows
-        chosen = chosen[:: max(1, len(chosen) // wanted)]
-        if self.mask is not None:
-            chosen = chosen[self.mask[chosen]]
-        codes, factors = self._take(chosen)
-        products = Products(len(chosen), codes.shape[1], len(self.units), self.products[0].integers)
-        bounds = products.multiply(codes, self.coded.levels[0].codes)
-        bounds.addmm_(factors, self.coded.coefficients(np.zeros(len(self.units), np.float32), self.excess))
-        bounds /= factors[:, 1:2]
-        top = bounds.T.topk(min(len(chosen), count), dim=1)
-        owners = np.repeat(np.arange(len(self.units)), top.indices.shape[1])
-        return Pairs(chosen[top.indices.numpy().ravel()], owners, top.values.numpy().ravel())
+    def _limit(self) -> NDArray[np.float32]:
+        """(queries,) the threshold in units of the bounds that are held."""
+        return np.maximum(self.threshold() / self.coded.levels[0].scale, LEAST).astype(np.float32)
 
-    def _look_around(self) -> Pairs:
-        """Rows of the cells around each query, with estimates of their scores."""
-        wanted = max(_PILOT, 16 * self.k, self.total // 256)
-        found: list[Pairs] = [join([])] * len(self.units)
-        nearest = self.engine.cells.nearest(self.coded.along)
-
-        def look(query: int, worker: int) -> None:
-            rows = self.engine.cells.rows(nearest[query], wanted)
-            rows = rows if self.mask is None else rows[self.mask[rows]]
-            codes, factors = self._take(rows)
-            single = self.coded.levels[0].codes[:, query : query + 1].contiguous()
-            products = Products(len(rows), codes.shape[1], 1, self.products[0].integers)
-            sums = products.multiply(codes, single)[:, 0].numpy() - float(self.excess[query])
-            values = factors.numpy()
-            leading = np.float32(self.coded.along[query, 0] / self.coded.levels[0].scale[query])
-            found[query] = Pairs(rows, np.full(len(rows), query), (sums + values[:, 2] * leading) / values[:, 1])
-
-        spread(look, len(found), self.workers)
-        return join(found)
-
-    def _take(self, rows: NDArray[np.int64]) -> tuple[Tensor, Tensor]:
-        """Codes and factors of single rows."""
-        chosen = torch.from_numpy(rows)
-        codes = torch.from_numpy(np.take(self.levels.first.numpy(), rows, 0))
-        return codes, self.levels.factors.index_select(0, chosen)
+    def _rows(self, places: NDArray[np.int64], blocks: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Row numbers of places among the bounds that are held."""
+        block = places // self.step
+        rows = places + (blocks[block] - block) * self.step
+        return rows if self.rows is None else self.rows[rows]
 
     def _see(self, pairs: Pairs) -> None:
-        """Score pairs, ordered by query, in full; what is better than the k best seen before raises the threshold."""
-        counts = np.bincount(pairs.queries, minlength=len(self.units))
-        if not len(pairs) or counts.max() < self.k:
+        """Score pairs, ordered by query and never seen before: the k best of all raise the threshold."""
+        if not len(pairs):
             return
-        if counts.min() == counts.max() and self.workers == 1:  # one product for all
-            values = self.table.take(pairs.rows).float().view(len(self.units), counts[0], -1)
-            table = torch.bmm(values, self.units[:, :, None])[:, :, 0].numpy()
-            table *= self.table.scales().numpy()[pairs.rows, 0].reshape(table.shape)
-        else:
-            table = np.full((len(self.units), counts.max()), -np.inf, np.float32)
-            places = np.arange(len(pairs)) - (np.cumsum(counts) - counts)[pairs.queries]
-            table[pairs.queries, places] = self._score(pairs).scores
-        own = torch.from_numpy(table).topk(self.k, dim=1).values
-        # rows may have been seen before: both sets are not to be joined
-        self.best = torch.where(own[:, -1:] > self.best[:, -1:], own, self.best)
+        counts = np.bincount(pairs.queries, minlength=len(self.units))
+        table = np.full((len(self.units), counts.max()), -np.inf, np.float32)
+        table[pairs.queries, np.arange(len(pairs)) - (np.cumsum(counts) - counts)[pairs.queries]] = (
+            self._score(pairs).scores
+        )
+        self.best = torch.cat([self.best, torch.from_numpy(table)], 1).topk(self.k, dim=1).values
 
-    def _top(self, pairs: Pairs, count: int) -> Pairs:
-        """The highest of each query; pairs are ordered by query."""
-        edges = np.searchsorted(pairs.queries, np.arange(len(self.units) + 1)).tolist()
-        chosen = []
-        for begin, end in pairwise(edges):
-            places = np.arange(begin, end)
-            if len(places) > count:
-                places = begin + np.argpartition(-pairs.scores[begin:end], count)[:count]
-            chosen.append(places)
-        return pairs.pick(np.concatenate(chosen))
+    def _reaching(self, bounds: Tensor, blocks: NDArray[np.int64]) -> Pairs:
+        """Pairs of these blocks whose bounds reach the threshold."""
+        limit, size = self._limit(), self.step * len(self.units)
+        found: list[NDArray[np.int64]] = [np.empty(0, np.int64)] * len(blocks)
 
-    def _raise(self, pairs: Pairs, again: bool) -> None:
-        """See the pairs with the highest bounds, which more codes choose from where there are some."""
-        count = 2 * self.k + 8
-        if again:
-            pairs = self._bound_again(self._top(pairs, 8 * count))
-        self._see(self._top(pairs, count))
+        def look(place: int, worker: int) -> None:
+            block = bounds[place * self.step : (place + 1) * self.step].numpy()
+            found[place] = np.flatnonzero(block >= limit) + place * size
 
-    def _bound(self) -> Pairs | None:
-        """Pairs whose bounds reach the threshold; None where they are too many."""
-        threshold = self.threshold()
-        coefficients = self.coded.coefficients(threshold, self.excess)
-        scale = self.coded.levels[0].scale.astype(np.float32)
-        found: list[Pairs] = [join([])] * self._parts
-        held, order = [0], self.engine.block_order(self._parts)
-        most = min(_MOST_PAIRS, _MOST_LEFT * self.total * len(self.units) + 64 * self.k * len(self.units))
-
-        def bound(part: int, worker: int) -> None:
-            if held[0] > most:
-                return
-            block = self._block(int(order[part]))
-            if block is None:
-                return
-            first, codes, factors = block
-            gaps = self.products[worker].multiply(codes, self.coded.levels[0].codes).addmm_(factors, coefficients)
-            if self.mask is not None:
-                gaps.masked_fill_(torch.from_numpy(~self.mask[first : first + len(gaps)])[:, None], -torch.inf)
-            flat = gaps.view(-1).numpy()
-            reached = np.flatnonzero(flat >= 0)
-            place = reached // len(self.units)
-            owner = reached - place * len(self.units)  # numpy's divmod takes four times as long
-            bounds = threshold[owner] + flat[reached] * scale[owner] / factors.numpy()[place, 1]
-            rows = place + first if self.rows is None else self.rows[place + first]
-            found[part] = Pairs(rows, owner, bounds)
-            held[0] += len(reached)
-
-        spread(bound, self._parts, self.workers)
-        return None if held[0] > most else join(found)
-
-    def _block(self, part: int) -> tuple[int, Tensor, Tensor] | None:
-        """Where it begins, its codes in the cache, and its factors; None where the mask leaves nothing of it."""
-        start, stop = part * self.step, min(self.total, (part + 1) * self.step)
-        if self.rows is not None:
-            return start, *self._take(self.rows[start:stop])
-        if self.mask is not None and not self.mask[start:stop].any():
-            return None
-        codes = self.levels.first[start:stop]
-        # read once in order: the product walks through many rows at a time, which memory serves at half its speed
-        codes.view(torch.int64).sum()
-        return start, codes, self.levels.factors[start:stop]
+        spread(look, len(blocks), self.workers)
+        reached = np.concatenate(found)
+        place = reached // len(self.units)
+        owner = reached - place * len(self.units)  # numpy's divmod takes four times as long
+        values = bounds.view(-1).numpy()[reached] * self.coded.levels[0].scale.astype(np.float32)[owner]
+        return Pairs(self._rows(place, blocks), owner, values)
 
     def _within(self, pairs: Pairs) -> Pairs:
         return pairs.pick(pairs.scores >= self.threshold()[pairs.queries])
-
-    def _by_query(self, pairs: Pairs) -> Pairs:
-        return pairs.pick(np.argsort(pairs.queries.astype(np.uint8), kind="stable"))  # numpy sorts bytes by radix
 
     def _bound_again(self, left: Pairs) -> Pairs:
         """Tighter bounds of single pairs, with the codes of the second level."""
         second, codes, norms = self.levels.second.numpy(), self.coded.second_codes(), self.coded.second_norms()
         width, integers = second.shape[1], integers_pay(second.shape[1])
         excess = codes.sum(1, dtype=torch.int32).numpy().astype(np.float32) * (OFFSET if integers else 0)
-        step = _GATHERED // width
-        buffers = [
-            np.empty((step, width), np.uint8) for _ in range(self.workers)
-        ]  # fresh memory costs more than to read
-        products = [Products(step, width, 1, integers) for _ in range(self.workers)]
+        step, bounds = _GATHERED // width, np.empty(len(left), np.float32)
+        # fresh memory costs more than to read
+        buffers = [(np.empty((step, width), np.uint8), torch.empty(step, 1)) for _ in range(self.workers)]
 
-        def again(rows: NDArray[np.int64], query: int, worker: int) -> NDArray[np.float32]:
-            taken = np.take(second, rows, 0, out=buffers[worker][: len(rows)], mode="clip")
+        def again(part: slice, worker: int) -> None:
+            rows, owners = left.rows[part], left.queries[part]
+            taken = np.take(second, rows, 0, out=buffers[worker][0][: len(rows)], mode="clip")
             tails = taken[:, -TAIL:].copy().view(np.float32)
-            found = products[worker].multiply(torch.from_numpy(taken), codes[query][:, None])
-            sums = found.numpy()[:, 0] - excess[query]
-            more: NDArray[np.float32] = norms[query, 0] * tails[:, 0] * sums + tails[:, 1:] @ norms[query, 1:]
-            return more
+            stored, sums = torch.from_numpy(taken), buffers[worker][1][: len(rows)]
+            for query, inside in _runs(owners):
+                multiply_codes(stored[inside], codes[query][:, None], sums[inside], integers)
+            terms = tails * norms[owners]
+            terms[:, 0] *= sums.numpy()[:, 0] - excess[owners]
+            bounds[part] = left.scores[part] + terms.sum(1)
 
-        left = Pairs(left.rows, left.queries, left.scores + self._each_query(again, left, step))
-        return self._within(left)
+        self._each(again, len(left), step)
+        return Pairs(left.rows, left.queries, bounds)
 
     def _score(self, pairs: Pairs) -> Pairs:
-        """With their scores in full."""
+        """With their scores in full; pairs are ordered by query."""
+        step, scores = max(64, _GATHERED // (4 * self.table.dim)), np.empty(len(pairs), np.float32)
+        buffers = [torch.empty(min(step, len(pairs)), self.table.dim) for _ in range(self.workers)]
 
-        step = max(64, _GATHERED // (4 * self.table.dim))
-        buffers = [torch.empty(step, self.table.dim) for _ in range(self.workers)]
+        def score(part: slice, worker: int) -> None:
+            rows = pairs.rows[part]
+            values, out = buffers[worker][: len(rows)].copy_(self.table.take(rows)), torch.from_numpy(scores[part])
+            for query, inside in _runs(pairs.queries[part]):
+                torch.mv(values[inside], self.units[query], out=out[inside])
 
-        def score(rows: NDArray[np.int64], query: int, worker: int) -> NDArray[np.float32]:
-            values = buffers[worker][: len(rows)].copy_(self.table.take(rows))
-            products: NDArray[np.float32] = torch.mv(values, self.units[query]).numpy()
-            return products
-
-        scores = self._each_query(score, pairs, step)
+        self._each(score, len(pairs), step)
         return Pairs(pairs.rows, pairs.queries, scores * self.table.scales().numpy()[pairs.rows, 0])
 
-    def _each_query(self, multiply: Multiply, pairs: Pairs, step: int) -> NDArray[np.float32]:
-        """(n,) what `multiply` gives for at most `step` rows of one query at a time; pairs are ordered by query."""
-        edges = np.flatnonzero(np.diff(pairs.queries, prepend=-1, append=-1)).tolist()  # where a query begins
-        out = np.empty(len(pairs), np.float32)
+    def _each(self, work: Callable[[slice, int], None], count: int, step: int) -> None:
+        """work(slice, worker) for at most `step` of `count` pairs at a time; one slice needs no second thread."""
+        spread(
+            lambda part, worker: work(slice(part * step, min(count, (part + 1) * step)), worker),
+            -(-count // step),
+            self.workers,
+        )
 
-        def each(part: int, worker: int) -> None:
-            start, stop = part * step, min(len(pairs), (part + 1) * step)
-            inside = edges[bisect_right(edges, start) : bisect_left(edges, stop)]
-            for begin, end in pairwise([start, *inside, stop]):
-                out[begin:end] = multiply(pairs.rows[begin:end], int(pairs.queries[begin]), worker)
 
-        spread(each, -(-len(pairs) // step), self.workers)  # little work is one part, which needs no second thread
-        return out
+def _runs(queries: NDArray[np.int64]) -> Iterator[tuple[int, slice]]:
+    """Of ascending queries (n,): each one, and where it stands."""
+    edges = np.flatnonzero(np.diff(queries, prepend=-1, append=-1)).tolist()
+    for begin, end in pairwise(edges):
+        yield int(queries[begin]), slice(begin, end)

@@ -21,30 +21,15 @@ MOST_CODES = 1024  # of a row in one product
 _TRIED = 2048  # rows of the product that decides
 
 
-class Products:
-    """Buffers of one thread: products of up to `rows` rows of `width` codes with `count` queries."""
+def multiply_codes(codes: Tensor, queries: Tensor, out: Tensor, integers: bool) -> None:
+    """(n, width) stored codes with (width, count) int8 codes -> out (n, count) float32: exact sums, rounded once.
 
-    def __init__(self, rows: int, width: int, count: int, integers: bool) -> None:
-        self.integers = integers
-        self._sums = torch.empty(rows, count, dtype=torch.int32)
-        self._values = torch.empty(0 if integers else rows, width)
-        self._out = torch.empty(rows, count)
-
-    def multiply(self, codes: Tensor, coefficients: Tensor) -> Tensor:
-        """(n, width) stored codes with (width, count) int8 codes -> (n, count) float32: exact sums, rounded once.
-
-        In integers each row's 128 is still in it: the sum of the query's codes times 128 is to be taken off.
-        """
-        out = self._out[: len(codes)]
-        if self.integers:
-            return out.copy_(torch._int_mm(codes, coefficients, out=self._sums[: len(codes)]))
-        values = self._values[: len(codes)].copy_(codes).sub_(OFFSET)
-        return torch.mm(values, coefficients.float(), out=out)
-
-    def excess(self, coefficients: Tensor) -> Tensor:
-        """(count,) float32: what `multiply` gives too much."""
-        sums = coefficients.sum(0, dtype=torch.int32)
-        return (sums * OFFSET).float() if self.integers else torch.zeros(len(sums))
+    In integers each row's 128 is still in it: the sum of the query's codes times 128 is to be taken off.
+    """
+    if integers:
+        out.copy_(torch._int_mm(codes, queries, out=out.view(torch.int32)))  # in place: both have four bytes
+    else:
+        torch.mm(codes.float().sub_(OFFSET), queries.float(), out=out)
 
 
 @cache
@@ -75,10 +60,9 @@ def _is_exact(width: int) -> bool:
 
 
 def _seconds(width: int, integers: bool) -> float:
-    products = Products(_TRIED, width, 32, integers)
-    codes = torch.full((_TRIED, width), 3, dtype=torch.uint8)
+    codes, out = torch.full((_TRIED, width), 3, dtype=torch.uint8), torch.empty(_TRIED, 32)
     queries = torch.full((width, 32), 5, dtype=torch.int8)
-    return least_seconds(lambda: products.multiply(codes, queries))
+    return least_seconds(lambda: multiply_codes(codes, queries, out, integers))
 
 
 def least_seconds(action: Callable[[], Any], times: int = 4) -> float:

@@ -30,8 +30,8 @@ from actstore.storage.checksum import file_checksum, sealed, unsealed
 if TYPE_CHECKING:
     from actstore.split import Split
 
-_TYPES = {"U8": np.uint8, "I32": np.int32, "F32": np.float32}
-_VERSIONS = {"bounded": 2}  # of what the data file holds, where it is not 1
+_TYPES = {"U8": np.uint8, "F32": np.float32}
+_VERSIONS = {"bounded": 3}  # of what the data file holds, where it is not 1
 
 
 class Kept(NamedTuple):
@@ -189,7 +189,7 @@ def save_cached(split: Split, name: str, tensors: dict[str, Tensor]) -> None:
 
 
 def create_tensors(path: Path, shapes: Mapping[str, tuple[str, tuple[int, ...]]]) -> dict[str, NDArray[Any]]:
-    """A safetensors file of zeros to be filled through the arrays returned: name -> (U8, I32 or F32, shape)."""
+    """A safetensors file of zeros to be filled through the arrays returned: name -> (U8 or F32, shape)."""
     header: dict[str, Json] = {}
     end = 0
     for name, (kind, shape) in shapes.items():

@@ -11,11 +11,10 @@ import torch
 
 from actstore.compute.threads import spread, worker_threads
 from actstore.errors import InvalidInputError
-from actstore.search.cells import CELL_WIDTH, fit_centres
 from actstore.search.kept_files import Kept, create_tensors, find, load_tensors, publish
 from actstore.search.levels import Levels, encode_levels, level_shapes
 from actstore.search.plan import choose_widths, measure_costs, measure_narrowing
-from actstore.search.rotation import SAMPLE, principal, rotate, sample_rows, skewness, turned
+from actstore.search.rotation import SAMPLE, principal, sample_rows, skewness, turned
 from actstore.search.table import RowTable
 
 if TYPE_CHECKING:
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
 
 NAME = "bounded"
 _BLOCK = 2048
-_PLAIN = {"F32": "f4", "U8": "u1", "I32": "i4"}
+_PLAIN = {"F32": "f4", "U8": "u1"}
 Progress = Callable[[int], None]
 
 
@@ -35,15 +34,13 @@ def build_levels(table: RowTable, progress: Progress | None = None, again: bool 
         kept = _usable(table.split)
         if kept is not None and 0 < kept.rows < len(table) and kept.settings["widths"]:
             return _extend(table, table.split, kept, progress)
-    sample = sample_rows(table, SAMPLE)
-    directions = principal(sample)
+    directions = principal(sample_rows(table, SAMPLE))
     narrowing = measure_narrowing(table, directions)
     widths = choose_widths(narrowing, len(table), table.dim, measure_costs(table))
     settings = {"widths": list(widths), "left": {str(width): left for width, left in narrowing.items()}}
     basis = turned(directions, widths) if widths else torch.empty(0, table.dim)
-    centres = fit_centres(rotate(sample, basis[: 1 + CELL_WIDTH]), len(table)) if widths else torch.empty(0, 0)
     empty = torch.empty(0)
-    made = Levels(widths, skewness(basis) if widths else 0.0, basis, empty, empty, empty, centres, empty)
+    made = Levels(widths, skewness(basis) if widths else 0.0, basis, empty, empty, empty)
     return _write(table, made, {**settings, "skew": made.skew}, progress)
 
 
@@ -64,7 +61,7 @@ def _extend(table: RowTable, split: Split, kept: Kept, progress: Progress | None
 
 def _write(table: RowTable, before: Levels, settings: dict[str, Any], progress: Progress | None) -> Levels:
     """Levels of all rows with the directions given, and with what is there already of their first rows."""
-    shapes = level_shapes(len(table), table.dim, before.widths, tuple(before.centres.shape))
+    shapes = level_shapes(len(table), table.dim, before.widths)
     if table.split is None:
         made: dict[str, Any] = {name: np.zeros(shape, _PLAIN[kind]) for name, (kind, shape) in shapes.items()}
         _fill(table, made, before, progress)
@@ -99,9 +96,8 @@ def _fill(table: RowTable, arrays: dict[str, Any], before: Levels, progress: Pro
     widths = before.widths
     if not widths:
         return
-    for name in ("directions", "centres"):
-        arrays[name][...] = getattr(before, name).numpy()
-    outs = {name: torch.from_numpy(arrays[name]) for name in ("factors", "first", "second", "cells")}
+    arrays["directions"][...] = before.directions.numpy()
+    outs = {name: torch.from_numpy(arrays[name]) for name in ("factors", "first", "second")}
     first = len(before.first)
     for name, out in outs.items():
         if first:

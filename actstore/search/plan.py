@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from actstore.search.exact import ExactSearch, multiply
-from actstore.search.integers import MOST_CODES, Products, integers_pay, least_seconds
+from actstore.search.integers import MOST_CODES, integers_pay, least_seconds, multiply_codes
 from actstore.search.rotation import SAMPLE, rotate, rotation_error, sample_rows
 from actstore.search.table import RowTable
 from actstore.streams.sampling import Stream, generator
@@ -21,7 +21,7 @@ _MOST_BYTES = 0.72  # of the coordinates of a row: an index stays below the size
 _CALLS = 40e-6  # seconds a query for the calls of a second level
 _TRIED = 16_384  # rows of a product that is timed
 _BEYOND_CACHE = 1 << 27  # bytes of codes that are gathered from
-_COLLECTED = 300e-9  # seconds for a pair that the first level leaves: early thresholds leave several times as many
+_COLLECTED = 60e-9  # seconds for a pair that the first level leaves: early thresholds leave more than the last
 
 
 @dataclass(frozen=True)
@@ -86,24 +86,24 @@ def measure_costs(table: RowTable) -> Costs:
 def _code_seconds(width: int, count: int) -> tuple[float, float]:
     """Of a row and query in a batch; of a gathered pair. Codes are more than the cache holds, if `count` rows are."""
     rows = torch.ones(min(_BEYOND_CACHE // width, max(_TRIED, count)), width, dtype=torch.uint8)
-    queries = torch.randint(-127, 128, (width, _BATCH), dtype=torch.int8)
-    products = Products(2048, width, _BATCH, integers_pay(width))
-    factors, coefficients = torch.rand(2048, 6), torch.rand(6, _BATCH)
+    queries, integers = torch.randint(-127, 128, (width, _BATCH), dtype=torch.int8), integers_pay(width)
+    factors, coefficients, out = torch.rand(4096, 6), torch.rand(6, _BATCH), torch.empty(4096, _BATCH)
 
     def bound() -> None:
-        for start in range(0, _TRIED, 2048):
-            rows[start : start + 2048].view(torch.int64).sum()
-            sums = products.multiply(rows[start : start + 2048], queries)
-            np.flatnonzero(sums.addmm_(factors, coefficients).numpy() > 2.0**30)
+        for start in range(0, _TRIED, 4096):
+            block = rows[start : start + 4096]
+            block.view(torch.int64).sum()
+            multiply_codes(block, queries, out, integers)
+            out.mul_(factors[:, :1]).addmm_(factors, coefficients).view(-1, 64, _BATCH).amax(1)
+            np.flatnonzero(out.numpy() > 2.0**30)
 
-    single = Products(1024, width, 1, products.integers)
     chosen = iter(np.random.default_rng(0).integers(0, len(rows), (8, 1024)))  # others each time: never in the cache
-    column, buffer = queries[:, :1].contiguous(), np.empty((1024, width), np.uint8)
+    column, buffer, single = queries[:, :1].contiguous(), np.empty((1024, width), np.uint8), torch.empty(1024, 1)
 
     def gather() -> None:
         taken = np.take(rows.numpy(), next(chosen), 0, out=buffer, mode="clip")
         taken[:, -32:].copy().view(np.float32).sum(1)
-        single.multiply(torch.from_numpy(taken), column)
+        multiply_codes(torch.from_numpy(taken), column, single, integers)
 
     return least_seconds(bound) / _TRIED / _BATCH, least_seconds(gather) / 1024
 

@@ -9,10 +9,27 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from actstore.search.codes import EncodedQueries, encode_queries
-from actstore.search.levels import FACTORS, TAIL, Levels, bound_margin
+from actstore.search.levels import FACTORS, LARGEST, SMALLEST, TAIL, UP, Levels, bound_margin
 
-_UP = 1 + 2.0**-20
+
+@dataclass(frozen=True)
+class EncodedQueries:
+    """codes (p, n) int8; scale, error >= |query - scale codes|, norm >= |query|: (n,) float64."""
+
+    codes: Tensor
+    scale: NDArray[np.float64]
+    error: NDArray[np.float64]
+    norm: NDArray[np.float64]
+
+
+def encode_queries(along: NDArray[np.float64]) -> EncodedQueries:
+    """(n, p) float64 coordinates."""
+    scale = np.maximum(np.abs(along).max(axis=1, initial=0) / LARGEST, SMALLEST)
+    codes = np.clip(np.rint(along / scale[:, None]), -LARGEST, LARGEST)
+    error = np.linalg.norm(along - codes * scale[:, None], axis=1)
+    norm = np.linalg.norm(along, axis=1)
+    stored = torch.from_numpy(np.ascontiguousarray(codes.T.astype(np.int8)))
+    return EncodedQueries(stored, scale, error * UP + 1e-12, norm * UP + 1e-12)
 
 
 @dataclass(frozen=True)
@@ -36,23 +53,22 @@ class QueryCodes:
             coded.append(encode_queries(along[:, done : done + width]))
             done += width
             covered = np.einsum("np,np->n", along[:, :done], along[:, :done])
-            rests.append(np.sqrt(np.maximum(1 - covered + levels.skew, 0) + 1e-12) * _UP)
+            rests.append(np.sqrt(np.maximum(1 - covered + levels.skew, 0) + 1e-12) * UP)
         margin = bound_margin(levels.widths, queries.shape[1], levels.skew)
         return cls(along, tuple(coded), tuple(rests), margin)
 
     def __len__(self) -> int:
         return len(self.along)
 
-    def coefficients(self, threshold: NDArray[np.float32], excess: Tensor) -> Tensor:
-        """(FACTORS, n) float32 for a level's factors: with the products of codes, the row's bound less the query's
-        threshold, over both scales."""
+    def coefficients(self, offset: int) -> Tensor:
+        """(FACTORS, n) float32 for the rows' factors: with the products of codes times the row's scale, the bound over
+        the query's scale. offset: what the rows' codes are too large by."""
         one = self.levels[0]
         out = np.empty((FACTORS, len(self)))
-        out[1] = self.margin - threshold.astype(np.float64)
-        out[2] = self.along[:, 0]
-        out[3], out[4], out[5] = one.norm, one.error * _UP, self.rests[0]
+        out[1], out[2] = self.margin, self.along[:, 0]
+        out[3], out[4], out[5] = one.norm, one.error * UP, self.rests[0]
         out[1:] /= one.scale
-        out[0] = -excess.numpy()
+        out[0] = -offset * one.codes.sum(0, dtype=torch.int32).numpy().astype(np.float64)
         return torch.from_numpy(out.astype(np.float32))
 
     def second_codes(self) -> Tensor:
@@ -69,6 +85,6 @@ class QueryCodes:
         out[:, 1] = np.hypot(one.norm, two.norm)
         out[:, 2] = np.hypot(one.error, two.error)
         out[:, 3] = self.rests[1]
-        out[:, 4:7] = -np.stack([one.norm, one.error, self.rests[0]], 1) / _UP
+        out[:, 4:7] = -np.stack([one.norm, one.error, self.rests[0]], 1) / UP
         out[:, 7] = 0
         return out.astype(np.float32)

@@ -44,7 +44,6 @@ class Stream(IntEnum):
     INDEX = 201  # 0: queries to tune on, 1: rotation
     INDEX_PROBES = 202  # 1: rows to choose levels by
     BLOCK_ORDER = 203  # 1
-    CELLS = 204  # 0: first centres
     SUPPORT = 1 << 32  # draw; one stream per class follows
 
 

@@ -18,7 +18,7 @@ import actstore
 from actstore.compute.tensors import one_thread
 from actstore.errors import DamagedError, InvalidInputError
 from actstore.search import BoundedSearch, ExactSearch, RowTable, bounded_pass, integers, level_building
-from actstore.search.integers import Products
+from actstore.search.integers import multiply_codes
 from actstore.search.kept_files import find, folder
 from actstore.search.levels import TAIL
 from actstore.search.plan import Costs, choose_widths
@@ -66,11 +66,11 @@ def assert_same(engine: BoundedSearch, queries: Any, k: int) -> None:
     k=st.integers(1, 5),
     isotropic=st.booleans(),
     in_integers=st.booleans(),
-    in_cells=st.booleans(),
+    in_parts=st.booleans(),
 )
 def test_any_widths_give_the_exact_answer(
     seed: int, rows: int, dim: int, widths: tuple[int, ...], queries: int, k: int, isotropic: bool,
-    in_integers: bool, in_cells: bool,
+    in_integers: bool, in_parts: bool,
 ) -> None:  # fmt: skip
     random = np.random.default_rng(seed)
     values = clustered(random, rows, dim)
@@ -79,7 +79,7 @@ def test_any_widths_give_the_exact_answer(
         patch.setattr(bounded_pass, "_MOST_LEFT", 2.0)  # never fall back
         patch.setattr(bounded_pass, "_CODES", 4096)  # several blocks
         patch.setattr(bounded_pass, "_SHARED", 0)
-        patch.setattr(bounded_pass, "_LARGE", 1000 if in_cells else 10**6)
+        patch.setattr(bounded_pass, "_HELD", 512 * queries if in_parts else 10**6)
         if not in_integers:
             patch.setattr(bounded_pass, "integers_pay", lambda _: False)
         engine = with_widths(values, *widths, monkeypatch=patch)
@@ -99,12 +99,10 @@ def test_bounds_are_never_below_the_scores(random: np.random.Generator, monkeypa
         queries = queries[(queries != 0).any(1)]
         exact = (unit(torch.from_numpy(values)).double() @ unit(queries).double().T).numpy()
         coded = QueryCodes.of(queries, levels, levels.directions.double())
-        products = Products(len(values), 16, len(queries), integers=False)
-        sums = products.multiply(levels.first, coded.levels[0].codes)
-        coefficients = coded.coefficients(np.zeros(len(queries), np.float32), torch.zeros(len(queries)))
-        bounds = (
-            sums.addmm_(levels.factors, coefficients).numpy() * coded.levels[0].scale / levels.factors[:, 1:2].numpy()
-        )
+        sums = torch.empty(len(values), len(queries))
+        multiply_codes(levels.first, coded.levels[0].codes, sums, integers=False)
+        bounds = torch.addmm(sums * levels.factors[:, :1], levels.factors, coded.coefficients(0)).numpy()
+        bounds = bounds * coded.levels[0].scale
         assert (bounds >= exact).all()
         assert (bounds <= exact + 2.5).all()
         tails = levels.second[:, -TAIL:].contiguous().view(torch.float32).numpy()
@@ -123,11 +121,11 @@ def test_products_of_codes_are_whole_numbers() -> None:
         queries[:, 0] = 127
         expected = (rows.astype(int) - integers.OFFSET) @ queries.astype(int)
         for exactly in {False, integers.integers_pay(width)}:
-            products = Products(70, width, count, exactly)
-            found = products.multiply(torch.from_numpy(rows), torch.from_numpy(queries)).numpy().astype(int)
-            excess = products.excess(torch.from_numpy(queries)).numpy().astype(int)
+            found = torch.empty(70, count)
+            multiply_codes(torch.from_numpy(rows), torch.from_numpy(queries), found, exactly)
+            excess = integers.OFFSET * exactly * queries.sum(0, dtype=int)
             # with the offset, sums may be above 2**24 and are rounded once as they become float32
-            assert np.abs(found - excess - expected).max() <= (2 if exactly else 0)
+            assert np.abs(found.numpy().astype(int) - excess - expected).max() <= (2 if exactly else 0)
 
 
 def test_a_product_that_saturates_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -65,7 +65,7 @@ def test_bounded_is_right_after_an_append_and_extends(store: Any) -> None:
     assert_exact(split)
     assert [name for name, _ in remarks(split)] == ["bounded"]
     assert "covers 2,000 of 2,300 rows" in next(remarks(split))[1]
-    names = ("first", "second", "factors", "directions", "cells")
+    names = ("first", "second", "factors", "directions")
     before = {name: getattr(engine.levels, name).clone() for name in names}
     done: list[int] = []
     extended = BoundedSearch.build(split, done.append)
@@ -141,7 +141,7 @@ def test_other_rows_and_other_versions_are_named(store: Any, tmp_path: Path) -> 
     document = {key: value for key, value in document.items() if key not in ("version", "checksum")}
     note.write_text(json.dumps(sealed(document)))
     with pytest.raises(
-        InvalidInputError, match=r"built by another version of actstore \(its format is 1, this one reads 2"
+        InvalidInputError, match=r"built by another version of actstore \(its format is 1, this one reads 3"
     ):
         find(store["train"], "bounded")
     assert_exact(store["train"])  # by all products
