@@ -1,0 +1,139 @@
+"""Exact and bounded searches beside the bounded search of before, faiss and torch: generated and real rows."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from actstore.bench.measure import Result, peak_memory
+from actstore.compute.tensors import borrow
+from actstore.search import BoundedSearch
+from actstore.search.queries import unit
+from actstore.search.rotation import fit_directions
+from tests.bench.common import report
+from tests.bench.search_common import (
+    BARE_BLOCK,
+    BATCH,
+    DIM,
+    Action,
+    K,
+    bare,
+    bounded_of,
+    held_out,
+    in_turns,
+    per_query,
+    quiet,
+    same,
+    synthetic_store,
+)
+from tests.bench.search_earlier import COMMIT, EarlierBounded
+from tests.conftest import REAL_DATA
+
+
+def synthetic(rows: int, rounds: int) -> None:
+    """Batches of 32 and 1: ours, the bounded search of before, and bare torch over the same bytes."""
+    split, queries = synthetic_store(rows)["train"], held_out(rows, 1000)
+    engine, results = bounded_of(split), []
+    with EarlierBounded(Path(str(split.store_path)), queries[:BATCH]) as earlier:
+        for batch in (BATCH, 1):
+            asked = torch.from_numpy(queries[:batch])
+            actions: dict[str, Action] = {
+                "bounded": quiet(engine.search, asked, K),
+                "our exact search": quiet(engine.exact.search, asked, K),
+                f"bounded of {COMMIT}": partial(earlier.search, batch, K),
+            }
+            if batch > 1:
+                held = borrow(np.asarray(split))  # mapped: the same pages
+                actions["bare torch, fp16"] = quiet(bare(held, asked, K))
+            times = in_turns(actions, rounds)
+            what = f"bounded, {rows:,} x {DIM}, batch {batch}, k = {K}"
+            results += [per_query(what, times, "bounded", peer, batch) for peer in list(actions)[1:]]
+        results.append(Result("bounded index", engine.nbytes / 1e6, "MB", f"that of {COMMIT}", earlier.nbytes / 1e6,
+                              earlier.nbytes / engine.nbytes))  # fmt: skip
+    verdict = same(engine.search(queries, K), engine.exact.search(queries, K))
+    notes = [
+        "batch 32: 8x our exact search, 2.5x the bounded search of before; batch 1: 3x; index no larger",
+        f"{len(queries):,} queries {verdict} to exact; widths {engine.levels.widths}; {engine.fell_back} fell back",
+    ]
+    report("search-synthetic", results, notes)
+
+
+def against_faiss(rows: int, rounds: int) -> None:
+    """Our exact and bounded search beside faiss's flat indexes and torch, which need a copy of unit rows in fp32."""
+    import faiss
+
+    faiss.omp_set_num_threads(torch.get_num_threads())
+    split, queries = synthetic_store(rows)["train"], torch.from_numpy(held_out(rows))
+    engine, results, notes = bounded_of(split), [], ["batch 1: our exact search no slower than torch over an fp32 copy"]
+    directions = fit_directions(engine.table)
+    answer = engine.search(queries, K)[1]
+    for name, index, turn in (
+        ("faiss IndexFlatIP, fp32", faiss.IndexFlatIP(DIM), False),
+        ("faiss IndexFlatIPPanorama, 16 levels, after a PCA", faiss.IndexFlatIPPanorama(DIM, 16), True),
+    ):
+        for start in range(0, rows, 8192):
+            block = unit(engine.table.read(start, min(rows, start + 8192)))
+            index.add((block @ directions.T if turn else block).numpy())
+        asked = unit(queries) @ directions.T if turn else unit(queries)
+        for batch in (BATCH, 1):
+            actions: dict[str, Action] = {
+                "bounded": quiet(engine.search, queries[:batch], K),
+                "exact": quiet(engine.exact.search, queries[:batch], K),
+                name: quiet(index.search, asked[:batch].numpy(), K),
+            }
+            if not turn:
+                flat = torch.from_numpy(faiss.rev_swig_ptr(index.get_xb(), rows * DIM)).view(rows, DIM)
+                actions["torch over an fp32 copy"] = quiet(bare(flat, queries[:batch], K, 8192))
+            times = in_turns(actions, rounds)
+            for ours in ("exact", "bounded"):
+                what = f"{ours}, {rows:,} x {DIM}, batch {batch}"
+                results += [per_query(what, times, ours, peer, batch) for peer in list(actions)[2:]]
+        agreed = float((index.search(asked.numpy(), K)[1] == answer).mean())
+        notes.append(f"{agreed:.1%} of the neighbours of {name} are ours, place by place")
+        del index, actions
+    report("search-faiss", results, [*notes, f"peak memory {peak_memory() / 1e9:.1f} GB (mapped files included)"])
+
+
+def real(rounds: int) -> None:
+    with np.load(REAL_DATA / "miniimagenet-activations.npz") as data:
+        values, val = torch.from_numpy(data["train"]), torch.from_numpy(data["val"]).float()
+    queries = val[:: len(val) // BATCH][:BATCH]
+    engine = BoundedSearch.build(values)
+    _bounded("search-real", "bounded, mini-ImageNet", engine, values, queries, rounds, 5)
+
+
+def isotropic(rows: int, rounds: int) -> None:
+    random = torch.Generator().manual_seed(0)
+    values = torch.empty(rows, DIM, dtype=torch.float16)
+    for block in values.split(8192):
+        block.copy_(torch.randn(block.shape, generator=random))
+    queries = torch.randn(BATCH, DIM, generator=random)
+    engine = BoundedSearch.build(values)
+    _bounded("search-isotropic", f"bounded, isotropic {rows:,} x {DIM}", engine, values, queries, rounds, 0.83)
+
+
+def _bounded(
+    name: str, what: str, engine: BoundedSearch, held: Tensor, queries: Tensor, rounds: int, bar: float
+) -> None:
+    results, notes = [], [f"{bar}x our exact search; widths {engine.levels.widths}, {engine.nbytes / 1e6:,.0f} MB"]
+    for k in (1, K, 10):
+        actions: dict[str, Action] = {
+            "bounded": quiet(engine.search, queries, k),
+            "our exact search": quiet(engine.exact.search, queries, k),
+            "bare torch, fp16 in memory": quiet(bare(held, queries, k, BARE_BLOCK * DIM // held.shape[1])),
+        }
+        if held.nbytes < 1 << 30:  # one line, but a copy of all rows
+            actions["(queries @ rows.float().T).topk(k)"] = quiet(one_line, held, queries, k)
+            actions["(queries @ fp32 rows.T).topk(k)"] = quiet(one_line, held.float(), queries, k)
+        times = in_turns(actions, rounds)
+        results += [per_query(f"{what}, k = {k}", times, "bounded", peer, BATCH) for peer in list(actions)[1:]]
+        notes.append(f"k = {k}: {same(engine.search(queries, k), engine.exact.search(queries, k))} to exact")
+    report(name, results, [*notes, f"{engine.fell_back} queries fell back"])
+
+
+def one_line(rows: Tensor, queries: Tensor, k: int) -> Tensor:
+    return (queries @ rows.float().T).topk(k, dim=1).indices
