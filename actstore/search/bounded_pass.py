@@ -162,9 +162,8 @@ class Pass:
             return
         counts = np.bincount(pairs.queries, minlength=len(self.units))
         table = np.full((len(self.units), counts.max()), -np.inf, np.float32)
-        table[pairs.queries, np.arange(len(pairs)) - (np.cumsum(counts) - counts)[pairs.queries]] = (
-            self._score(pairs).scores
-        )
+        places = np.arange(len(pairs)) - (np.cumsum(counts) - counts)[pairs.queries]
+        table[pairs.queries, places] = self._score(pairs).scores
         self.best = torch.cat([self.best, torch.from_numpy(table)], 1).topk(self.k, dim=1).values
 
     def _reaching(self, bounds: Tensor, blocks: NDArray[np.int64]) -> Pairs:
