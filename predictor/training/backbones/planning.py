@@ -6,6 +6,7 @@ The plan is kept in OUT/plan.json, so that the same command goes on with it, how
 from __future__ import annotations
 
 import json
+import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -62,10 +63,24 @@ def plan_training(
 
 def measure_speed(config: TrainingConfig, size: int, classes: int, device: torch.device, processes: Processes) -> float:
     """Images per second of training steps on ready pixels, of all processes together."""
+    count = max(2, config.batch_size // processes.count)
+    step = bare_step(config, size, classes, count, device)
+    step()
+    processes.wait()  # all compete for the machine while they are measured, as they will
+    durations: list[float] = []
+    while sum(durations) < SECONDS_PER_SPEED:
+        began = time.perf_counter()
+        step()
+        durations.append(time.perf_counter() - began)
+    speed = torch.tensor([count / statistics.median(durations)], dtype=torch.float64, device=processes.device)
+    return float(processes.sum(speed))
+
+
+def bare_step(config: TrainingConfig, size: int, classes: int, count: int, device: torch.device) -> Callable[[], None]:
+    """Forward, backward and update of the network on `count` images that are ready, and nothing else."""
     network = build_network(config.backbone, classes, config.seed).to(device)
     network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     optimiser = torch.optim.SGD(network.parameters(), 0.01, momentum=config.momentum)
-    count = max(2, config.batch_size // processes.count)
     images = torch.zeros(count, 3, size, size, device=device).contiguous(memory_format=torch.channels_last)
     targets = torch.zeros(count, dtype=torch.int64, device=device)
     precision = torch.float16 if device.type == "cuda" else PRECISION[config.precision]
@@ -79,15 +94,7 @@ def measure_speed(config: TrainingConfig, size: int, classes: int, device: torch
         if device.type == "cuda":
             torch.cuda.synchronize()
 
-    step()
-    processes.wait()  # all compete for the machine while they are measured, as they will
-    durations: list[float] = []
-    while sum(durations) < SECONDS_PER_SPEED:
-        began = time.perf_counter()
-        step()
-        durations.append(time.perf_counter() - began)
-    speed = torch.tensor([count / sorted(durations)[len(durations) // 2]], dtype=torch.float64, device=processes.device)
-    return float(processes.sum(speed))
+    return step
 
 
 def plan_for_hours(
