@@ -23,7 +23,8 @@ class TrainingConfig:
     part of the image of at least min_scale of its area, `shift` moves it by up to `shift` pixels. jitter and
     lighting: strength of changes of colour. in_memory: decode every image once, if that takes at most 2 GB.
     start_size: side of the images in the first start_share of the epochs (0: image_size throughout), which then take
-    less time. precision: of the convolutions on a CPU; on a GPU they are in float16 anyway.
+    less time. precision: of the convolutions on a CPU; on a GPU they are in float16 anyway. evaluations: about how
+    often the held-out images are looked at (0: after every epoch).
     """
 
     backbone: str
@@ -48,9 +49,17 @@ class TrainingConfig:
     start_size: int = 0
     start_share: float = 0.5
     precision: str = "float32"
+    evaluations: int = 0
 
     def __post_init__(self) -> None:
-        for name, low in (("image_size", 8), ("epochs", 1), ("batch_size", 1), ("decay_epochs", 1), ("seed", 0)):
+        for name, low in (
+            ("image_size", 8),
+            ("epochs", 1),
+            ("batch_size", 1),
+            ("decay_epochs", 1),
+            ("seed", 0),
+            ("evaluations", 0),
+        ):
             _check(getattr(self, name) >= low, name, f"{low} or more", getattr(self, name))
         for name in ("learning_rate", "warmup_epochs", "weight_decay", "jitter", "lighting", "shift"):
             value = getattr(self, name)
@@ -89,6 +98,11 @@ class TrainingConfig:
         """Side of the images in an epoch, counted from 0."""
         return self.start_size if self.start_size and epoch < self.start_share * self.epochs else self.image_size
 
+    @property
+    def epochs_per_line(self) -> int:
+        """Epochs between two looks at the held-out images, each of which is a line of the log."""
+        return max(1, self.epochs // self.evaluations) if self.evaluations else 1
+
     def rate(self, step: int, steps_per_epoch: int) -> float:
         """The learning rate of a step, counted from 0 over the whole training, after a linear warm-up.
 
@@ -104,10 +118,11 @@ class TrainingConfig:
         return self.learning_rate
 
     def to_json(self) -> dict[str, Any]:
-        """Settings that came later are left out where they are not used: trainings of before go on."""
-        late = {} if self.start_size else {"start_size": None, "start_share": None}
-        late |= {} if self.precision != "float32" else {"precision": None}
-        return {name: value for name, value in asdict(self).items() if name not in late}
+        """Settings that came later are left out where they are not used, so that trainings of before go on."""
+        later = {
+            name: getattr(TrainingConfig, name) for name in ("start_size", "start_share", "precision", "evaluations")
+        }
+        return {name: value for name, value in asdict(self).items() if later.get(name) != value}
 
 
 def _check(condition: bool, name: str, expected: str, value: Any) -> None:
@@ -133,6 +148,7 @@ PRESETS: dict[str, TrainingConfig] = {
     "few-shot": TrainingConfig(
         backbone="resnet10", image_size=64, epochs=30, batch_size=128, learning_rate=0.1, schedule="cosine",
         warmup_epochs=1, weight_decay=5e-4, augment="crop", min_scale=0.35, in_memory=True,
+        evaluations=20,
     ),
     "paper-simple": _AUTHORS,
     "paper-wrn": replace(_AUTHORS, backbone="wrn28-10"),

@@ -52,6 +52,7 @@ class SynchronisedBatchNorm2d(nn.BatchNorm2d):
         """(n, channels, h, w) -> the same; n may differ between processes."""
         if not self.training:
             return super().forward(input)
+        given, input = input.dtype, input.to(torch.promote_types(input.dtype, torch.float32))  # noqa: A001
         own = torch.cat([input.sum((0, 2, 3)), input.new_tensor([input.numel() / self.num_features])])
         total: Tensor = _Sum.apply(own)  # type: ignore[no-untyped-call]
         count = total[-1].detach()
@@ -60,7 +61,7 @@ class SynchronisedBatchNorm2d(nn.BatchNorm2d):
         variance: Tensor = _Sum.apply(centred.square().sum((0, 2, 3))) / count  # type: ignore[no-untyped-call]
         self._remember(mean.detach(), variance.detach() * count / (count - 1))
         scale = self.weight * (variance + self.eps).rsqrt()
-        return centred * scale[:, None, None] + self.bias[:, None, None]
+        return (centred * scale[:, None, None] + self.bias[:, None, None]).to(given)
 
     def _remember(self, mean: Tensor, variance: Tensor) -> None:
         assert self.running_mean is not None

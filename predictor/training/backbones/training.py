@@ -89,7 +89,7 @@ def train_backbone(
             identity,
             lambda: BackboneTrainee(images, config, place, processes, unreadable, workers, decoded),
             config.epochs * every,
-            every,
+            config.epochs_per_line * every,
             options,
             report,
             processes,

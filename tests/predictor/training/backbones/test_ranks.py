@@ -50,6 +50,20 @@ def test_synchronised_batch_norm_keeps_names_and_equals_torchs_own_for_one_proce
         torch.testing.assert_close(network.state_dict()[name], tensor, rtol=1e-12, atol=1e-12)
 
 
+def test_synchronised_batch_norm_of_sixteen_bits_sums_in_more(tmp_path: Path) -> None:
+    images = torch.randn(64, 8, 9, 9, generator=torch.Generator().manual_seed(0)).add_(3).to(torch.bfloat16)
+    torch.distributed.init_process_group("gloo", init_method=f"file://{tmp_path}/meet", rank=0, world_size=1)
+    try:
+        own, torchs = SynchronisedBatchNorm2d(8), torch.nn.BatchNorm2d(8)
+        normalised = own(images)
+        expected = torchs(images.float())
+    finally:
+        torch.distributed.destroy_process_group()
+    assert normalised.dtype == torch.bfloat16
+    torch.testing.assert_close(normalised.float(), expected, rtol=0, atol=2**-6)  # values up to 4 are rounded to 2^-6
+    torch.testing.assert_close(own.running_var, torchs.running_var, rtol=1e-4, atol=1e-5)
+
+
 GRADIENTS = """
 import sys, torch
 from torch.nn.functional import cross_entropy

@@ -50,6 +50,13 @@ def test_a_training_leaves_weights_that_the_backbone_loads(tmp_path: Path) -> No
     assert json.loads((tmp_path / "checkpoint.json").read_text())["state"]["step"] == 12
 
 
+def test_held_out_images_are_looked_at_as_often_as_asked(tmp_path: Path) -> None:
+    result = train(tmp_path, replace(TINY, epochs=5, evaluations=2))
+    assert [row["epoch"] for row in read_log(tmp_path)] == [2, 4, 5]
+    assert (result.epochs, result.best_epoch) == (5, 5)
+    assert [replace(TINY, evaluations=count).epochs_per_line for count in (0, 1, 2, 9)] == [1, 2, 1, 1]
+
+
 def test_images_of_val_choose_no_epoch(tmp_path: Path) -> None:
     """Base accuracy is measured on them later; a tenth of train, which is not, may choose."""
     history = [{"epoch": 1.0, "val_top1": 0.5}, {"epoch": 2.0, "val_top1": 0.9}, {"epoch": 3.0, "val_top1": 0.7}]
