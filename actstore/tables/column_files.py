@@ -5,8 +5,10 @@ from __future__ import annotations
 import csv
 import io
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from datetime import UTC, datetime
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import datetime
+from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,11 +25,16 @@ if TYPE_CHECKING:
     import pyarrow
 
 NUMBERING = ("", "row", "index", "unnamed: 0", "__index_level_0__")  # of rows, as this tool and pandas write it
+_LONGEST_LINE = 1 << 24  # of a csv: a file that is none may have no lines
 _TENSORS = {"bool": "I8", "int": "I64", "float": "F64", "date": "I64"}
-_WHOLE = re.compile(r"[+-]?(0|[1-9]\d*)", re.ASCII)  # 007 is a text
-# float() alone takes more: 12_34, 007.5 and digits of other scripts are texts
-_NUMBER = re.compile(r"[+-]?(((0|[1-9]\d*)(\.\d*)?|\.\d+)(e[+-]?\d+)?|nan|inf|infinity)", re.ASCII | re.IGNORECASE)
-_DATE = re.compile(r"\d{4}-\d\d-\d\d([T ]\d\d:\d\d.*)?", re.ASCII)
+# What all cells of a column look like -> how each is read. float() alone takes more: 007, 12_34 and digits of other
+# scripts are texts.
+_READERS: dict[re.Pattern[str], Callable[[str], Any]] = {
+    re.compile(r"true|false", re.IGNORECASE): lambda cell: cell.lower() == "true",
+    re.compile(r"[+-]?(0|[1-9]\d*)", re.ASCII): int,
+    re.compile(r"[+-]?(((0|[1-9]\d*)(\.\d*)?|\.\d+)(e[+-]?\d+)?|nan|inf|infinity)", re.ASCII | re.IGNORECASE): float,
+    re.compile(r"\d{4}-\d\d-\d\d([T ]\d\d:\d\d.*)?", re.ASCII): datetime.fromisoformat,
+}
 
 
 def arrow_type(kind: ColumnKind) -> pyarrow.DataType:
@@ -132,32 +139,17 @@ def column_of_cells(name: str, cells: Iterable[str | None], wanted: ColumnKind |
     wanted: what the column is in the store; text there takes anything.
     """
     listed = [None if cell is None or not cell.strip() else cell for cell in cells]
-    given = [cell.strip() for cell in listed if cell is not None]
-    if wanted == "text" or not given:
+    present = [cell.strip() for cell in listed if cell is not None]
+    if wanted == "text" or not present:
         return parse_column(name, [*listed], wanted or "text")
-    if all(cell.lower() in ("true", "false") for cell in given):
-        return parse_column(name, [None if cell is None else cell.strip().lower() == "true" for cell in listed])
-    if all(_WHOLE.fullmatch(cell) for cell in given):
-        return parse_column(name, [None if cell is None else int(cell) for cell in listed], wanted)
-    for read in (_as_number, _as_date):
-        try:
-            return parse_column(name, [None if cell is None else read(cell.strip()) for cell in listed], wanted)
-        except ValueError:
-            continue
+    for pattern, read in _READERS.items():
+        if all(pattern.fullmatch(cell) for cell in present):
+            try:
+                values = [None if cell is None else read(cell.strip()) for cell in listed]
+            except ValueError:  # 2024-02-31 looks like a date
+                break
+            return parse_column(name, values, wanted)
     return parse_column(name, listed)
-
-
-def _as_number(cell: str) -> float:
-    if not _NUMBER.fullmatch(cell):
-        raise ValueError(cell)
-    return float(cell)
-
-
-def _as_date(cell: str) -> datetime:
-    if not _DATE.fullmatch(cell):
-        raise ValueError(cell)
-    found = datetime.fromisoformat(cell)
-    return found if found.tzinfo is None else found.astimezone(UTC).replace(tzinfo=None)
 
 
 def read_columns(
@@ -171,29 +163,31 @@ def read_columns(
         raise InvalidInputError(f"no such columns file: {path}")
     if path.suffix not in (".csv", ".parquet"):
         raise InvalidInputError(f"{path} has ending {path.suffix!r}; expected columns in a .csv or .parquet")
-    found = _read_csv(path, kinds) if path.suffix == ".csv" else _read_parquet(path)
-    listed = found.pop("id", None)
-    if listed is not None and ids is not None:
-        _require_order(path, list(listed.values()), ids)
-    if missing := [name for name in names if name not in found]:
-        raise InvalidInputError(f"{path} has no column {missing[0]!r}; it has: {', '.join(found) or 'none'}")
-    return {name: found[name] for name in names} if names else found
-
-
-def _require_order(path: Path, listed: Sequence[Any], ids: Sequence[str]) -> None:
-    for row, (there, here) in enumerate(zip(listed, ids, strict=False)):
+    columns = _read_csv(path, kinds) if path.suffix == ".csv" else _read_parquet(path)
+    listed = columns.pop("id", None)
+    pairs = zip([] if listed is None else listed.values().tolist(), ids or (), strict=False)
+    for row, (there, here) in enumerate(pairs):
         if str(there) != here:
             raise InvalidInputError(f"row {row} has id {here!r}, but {str(there)!r} in {path}; sort it as the rows are")
+    if missing := [name for name in names if name not in columns]:
+        raise InvalidInputError(f"{path} has no column {missing[0]!r}; it has: {', '.join(columns) or 'none'}")
+    return {name: columns[name] for name in names} if names else columns
+
+
+def read_cells(path: Path, most: int | None = None) -> tuple[list[list[str]], str]:
+    """The cells of the lines of a csv, or of so many, that are not blank; and what stands between cells."""
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            delimiter = max(",;\t", key=file.readline(_LONGEST_LINE).count)
+            file.seek(0)
+            lines = iter(partial(file.readline, _LONGEST_LINE), "")
+            return list(islice(filter(None, csv.reader(lines, delimiter=delimiter)), most)), delimiter
+    except (UnicodeDecodeError, csv.Error, OSError) as error:
+        raise InvalidInputError(f"{path} is not a csv in UTF-8: {reason_of(error)}") from None
 
 
 def _read_csv(path: Path, kinds: Mapping[str, ColumnKind]) -> dict[str, Column]:
-    try:
-        with path.open(encoding="utf-8-sig", newline="") as file:
-            head = file.readline(1 << 24)
-            file.seek(0)
-            rows = [cells for cells in csv.reader(file, delimiter=max(",;\t", key=head.count)) if cells]
-    except (UnicodeDecodeError, csv.Error, OSError) as error:
-        raise InvalidInputError(f"{path} is not a csv in UTF-8: {reason_of(error)}") from None
+    rows, _ = read_cells(path)
     if not rows:
         raise InvalidInputError(f"{path} is empty; expected a header of column names and a row per line")
     header, *body = rows

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 import json
 import zipfile
 from collections.abc import Callable, Iterator
@@ -88,36 +89,31 @@ def export(split: Split, path: Path, rows: Any = None, progress: Progress | None
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             with partial.open("wb") as stream:
-                beside = writer(selection, stream, path)
+                writer(selection, stream)
+            beside = _write_beside(selection, path) if path.suffix == ".npy" else []
             partial.replace(path)
         finally:
             partial.unlink(missing_ok=True)
     return [path, *beside]
 
 
-def _write_npy(selection: Selection, stream: IO[bytes], path: Path) -> list[Path]:
-    _stream_npy(selection, stream)
-    labels, ids = beside_npy(path)
+def beside_npy(path: Path) -> tuple[Path, Path, Path]:
+    """Where the labels and ids of rows in a .npy go, and their columns, if they have any."""
+    labels, ids, columns = (path.with_suffix(ending) for ending in (".labels.npy", ".ids.txt", ".columns.parquet"))
+    return labels, ids, columns
+
+
+def _write_beside(selection: Selection, path: Path) -> list[Path]:
+    labels, ids, columns = beside_npy(path)
     write_atomic(labels, npy_bytes(selection.labels))
     write_atomic(ids, "".join(f"{name}\n" for name in selection.ids).encode())
     if not selection.split.columns:
         return [labels, ids]
-    columns = columns_beside_npy(path)
     write_atomic(columns, arrow_file(selection.columns))
     return [labels, ids, columns]
 
 
-def beside_npy(path: Path) -> tuple[Path, Path]:
-    """Where the labels and ids of rows in a .npy go."""
-    return path.with_suffix(".labels.npy"), path.with_suffix(".ids.txt")
-
-
-def columns_beside_npy(path: Path) -> Path:
-    """Where their columns go, if they have any; `actstore import --columns` reads them."""
-    return path.with_suffix(".columns.parquet")
-
-
-def _stream_npy(selection: Selection, stream: IO[bytes]) -> None:
+def _write_npy(selection: Selection, stream: IO[bytes]) -> None:
     shape = (len(selection.rows), selection.split.dim)
     header = {"descr": selection.split.dtype.str, "fortran_order": False, "shape": shape}
     np.lib.format.write_array_header_1_0(stream, header)
@@ -125,7 +121,7 @@ def _stream_npy(selection: Selection, stream: IO[bytes]) -> None:
         stream.write(as_bytes(values).data)
 
 
-def _write_npz(selection: Selection, stream: IO[bytes], path: Path) -> list[Path]:
+def _write_npz(selection: Selection, stream: IO[bytes]) -> None:
     small = {
         "labels": selection.labels,
         "ids": np.array(selection.ids, dtype=str),
@@ -133,18 +129,17 @@ def _write_npz(selection: Selection, stream: IO[bytes], path: Path) -> list[Path
     }
     if columns := selection.columns:
         small["columns"] = np.array(list(columns), dtype=str)
-        small |= {name: column.values() for name, column in columns.items() if column.kind != "text"}
-        small |= {name: column.values().astype(str) for name, column in columns.items() if column.kind == "text"}
+        for name, column in columns.items():
+            small[name] = column.values().astype(str) if column.kind == "text" else column.values()
     with zipfile.ZipFile(stream, "w", zipfile.ZIP_STORED) as archive:
         with archive.open("activations.npy", "w", force_zip64=True) as member:
-            _stream_npy(selection, member)
+            _write_npy(selection, member)
         for name, values in small.items():
             with archive.open(f"{name}.npy", "w") as member:
                 np.lib.format.write_array(member, values, allow_pickle=False)
-    return []
 
 
-def _write_parquet(selection: Selection, stream: IO[bytes], path: Path) -> list[Path]:
+def _write_parquet(selection: Selection, stream: IO[bytes]) -> None:
     import pyarrow
     import pyarrow.parquet
 
@@ -172,12 +167,9 @@ def _write_parquet(selection: Selection, stream: IO[bytes], path: Path) -> list[
                 *(arrow_values(column.take(rows)) for column in stored.values()),
             ]
             writer.write_table(pyarrow.Table.from_arrays(columns, schema=schema))
-    return []
 
 
-def _write_csv(selection: Selection, stream: IO[bytes], path: Path) -> list[Path]:
-    import io
-
+def _write_csv(selection: Selection, stream: IO[bytes]) -> None:
     split = selection.split
     names, ids = (*split.classes, ""), split.ids
     text = io.TextIOWrapper(stream, encoding="utf-8", newline="")
@@ -191,10 +183,9 @@ def _write_csv(selection: Selection, stream: IO[bytes], path: Path) -> list[Path
             digits = (f"{value:.{5 if split.dtype == np.float16 else 9}g}" for value in line)
             writer.writerow([row, ids[row], names[split.labels[row]], *next(cells, ()), *digits])
     text.detach()
-    return []
 
 
-def _write_safetensors(selection: Selection, stream: IO[bytes], path: Path) -> list[Path]:
+def _write_safetensors(selection: Selection, stream: IO[bytes]) -> None:
     """The format is a length, a JSON header and the bytes; its library would want everything in memory."""
     split, count = selection.split, len(selection.rows)
     size, labels = count * split.spec.row_bytes, selection.labels.astype("<i4")
@@ -226,10 +217,9 @@ def _write_safetensors(selection: Selection, stream: IO[bytes], path: Path) -> l
         stream.write(as_bytes(values).data)
     for _, values in columns.values():
         stream.write(as_bytes(values).data)
-    return []
 
 
-_WRITERS: dict[str, Callable[[Selection, IO[bytes], Path], list[Path]]] = {
+_WRITERS: dict[str, Callable[[Selection, IO[bytes]], None]] = {
     ".npy": _write_npy,
     ".npz": _write_npz,
     ".parquet": _write_parquet,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -14,7 +13,7 @@ from numpy.typing import NDArray
 from actstore.errors import InvalidInputError
 from actstore.layout.columns import Column
 from actstore.spec import ColumnKind
-from actstore.tables.column_files import NUMBERING, column_of_cells, parquet_column
+from actstore.tables.column_files import NUMBERING, column_of_cells, parquet_column, read_cells
 from actstore.tables.row_source import ArrayFile, BatchedRows
 
 if TYPE_CHECKING:
@@ -51,7 +50,7 @@ def wide_csv(path: Path, kept: Sequence[str], kinds: Mapping[str, ColumnKind]) -
 
     kinds: what its columns are in the store.
     """
-    lines, delimiter = _first_lines(path)
+    lines, delimiter = read_cells(path, 2)
     if not lines:
         raise InvalidInputError(f"{path} is empty; expected a header and a row per line")
     has_header = not all(_is_number(cell) for cell in lines[0])
@@ -154,19 +153,6 @@ def _label_values(values: Iterable[Any], column: str) -> NDArray[Any]:
     if is_whole and column.strip().lower() not in NAMES:
         return np.array([-1 if value is None else int(float(str(value))) for value in listed], np.int64)
     return np.array([None if value is None else str(value) for value in listed], dtype=object)
-
-
-def _first_lines(path: Path) -> tuple[list[list[str]], str]:
-    """The cells of the first two lines, and what stands between cells."""
-    try:
-        with path.open(encoding="utf-8-sig", newline="") as file:
-            head = file.readline(1 << 24)
-            delimiter = max(",;\t", key=head.count)
-            return [
-                cells for cells in csv.reader([head, file.readline(1 << 24)], delimiter=delimiter) if cells
-            ], delimiter
-    except (UnicodeDecodeError, csv.Error) as error:
-        raise InvalidInputError(f"{path} is not a csv in UTF-8: {error}") from None
 
 
 def _is_number(cell: str) -> bool:

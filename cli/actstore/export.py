@@ -54,12 +54,12 @@ def export(
 
 def written(output: Path, dim: int, has_columns: bool) -> list[Claimed]:
     """The files that an export leaves; what ends otherwise is refused by the export itself."""
-    from actstore.tables.exporting import beside_npy, columns_beside_npy
+    from actstore.tables.exporting import beside_npy
 
     if output.suffix == ".npy":
-        labels, ids = beside_npy(output)
-        columns = columns_beside_npy(output) if has_columns else None
+        labels, ids, columns = beside_npy(output)
         return [
-            (output, exported_array(dim)), (labels, LABELS_ARRAY), (ids, exported_ids(output)), (columns, COLUMNS),
+            (output, exported_array(dim)), (labels, LABELS_ARRAY), (ids, exported_ids(output)),
+            (columns if has_columns else None, COLUMNS),
         ]  # fmt: skip
     return [(output, EXPORTS[output.suffix])] if output.suffix in EXPORTS else []
