@@ -42,16 +42,16 @@ def audit_store(
     """
     if k < 1:
         raise InvalidInputError(f"k must be a positive whole number, got {k}")
-    chosen = _in_order([store[name] for name in dict.fromkeys(splits or store.splits)])
-    if not chosen:
+    audited = _in_order([store[name] for name in dict.fromkeys(splits or store.splits)])
+    if not audited:
         raise InvalidInputError(f"{store.path} has no split to audit yet")
     place = folder_of(store.path) if folder is None else folder
-    contents, settings = {split.name: split.content for split in chosen}, {"k": k}
+    contents, settings = {split.name: split.content for split in audited}, {"k": k}
     if restart:
         shutil.rmtree(place / BLOCKS, ignore_errors=True)
     elif (kept := _kept(place, folder is None)) is not None and (kept.contents, kept.settings) == (contents, settings):
         return kept
-    parts = [_audit_group(group, k, place / BLOCKS, progress) for group in _comparable(chosen)]
+    parts = [_audit_group(group, k, place / BLOCKS, progress) for group in _comparable(audited)]
     audit = Audit(
         contents,
         settings,
@@ -123,9 +123,9 @@ def _audit_group(splits: Sequence[Split], k: int, blocks: Path, progress: Progre
     group = _Group(splits, [survey_split(split, progress) for split in splits])
     contents, settings = {split.name: split.content for split in splits}, {"k": k}
     first, is_zero = copy_groups(group.surveys), group.is_zero
-    found = find_neighbours(splits, is_zero, k + SPARE, blocks, key_of(contents, settings), progress)
+    nearest = find_neighbours(splits, is_zero, k + SPARE, blocks, key_of(contents, settings), progress)
     # a copy of the row is reported as such, and tells nothing about what else is near
-    near = found.pick((found.places >= 0) & (first[found.places] != first[:, None]), k)
+    near = nearest.pick((nearest.places >= 0) & (first[nearest.places] != first[:, None]), k)
     copies = find_near_copies(near.scores)
     labels = _judge_labels(group, near)
     findings = [

@@ -103,18 +103,18 @@ def _search(
     scores, places, start = [np.empty((len(own), 0), np.float32)], [np.empty((len(own), 0), np.int64)], 0
     for engine, split in zip(engines, splits, strict=True):
         if len(own) and len(split):
-            near, rows = engine.search(vectors, min(k + 1, len(split)))
-            scores.append(near)
+            similar, rows = engine.search(vectors, min(k + 1, len(split)))
+            scores.append(similar)
             places.append(rows + start)
         start += len(split)
-    found = Neighbours(np.concatenate(scores, axis=1), np.concatenate(places, axis=1))
-    order = np.lexsort((found.places, -found.scores), axis=1)
-    found = Neighbours(np.take_along_axis(found.scores, order, 1), np.take_along_axis(found.places, order, 1))
-    return found.pick((found.places != own[:, None]) & ~is_zero[found.places], k)
+    near = Neighbours(np.concatenate(scores, axis=1), np.concatenate(places, axis=1))
+    order = np.lexsort((near.places, -near.scores), axis=1)
+    near = Neighbours(np.take_along_axis(near.scores, order, 1), np.take_along_axis(near.places, order, 1))
+    return near.pick((near.places != own[:, None]) & ~is_zero[near.places], k)
 
 
-def _write(file: Path, key: str, found: Neighbours) -> None:
-    tensors = {"scores": torch.from_numpy(found.scores), "places": torch.from_numpy(found.places)}
+def _write(file: Path, key: str, near: Neighbours) -> None:
+    tensors = {"scores": torch.from_numpy(near.scores), "places": torch.from_numpy(near.places)}
     write_tensors(file, _KIND, tensors, {"key": key})
 
 

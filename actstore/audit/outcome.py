@@ -134,8 +134,8 @@ def write_findings(audit: Audit, splits: Mapping[str, Split], path: Path) -> Non
     write_atomic(path, buffer.getvalue().to_pybytes())
 
 
-def shared_rows(audit: Audit, one: str, other: str) -> dict[int, list[int]]:
-    """Rows of split `one` -> all rows of the other split that are copies or near copies of it, ascending.
+def shared_rows(audit: Audit, split: str, other: str) -> dict[int, list[int]]:
+    """Rows of a split -> all rows of the other split that are copies or near copies of it, ascending.
 
     A finding names only the first of several copies; here all of them count.
     """
@@ -144,15 +144,15 @@ def shared_rows(audit: Audit, one: str, other: str) -> dict[int, list[int]]:
         for kind in ("copy", "near-copy")
     )
     groups = _groups(copies, {place for pair in [*copies, *near] for place in pair})
-    found: dict[int, set[int]] = {}
+    shared: dict[int, set[int]] = {}
     linked = [(group, group) for group in {id(group): group for group in groups.values()}.values()]
     linked += [(groups[place], groups[twin]) for pair in near for place, twin in (pair, pair[::-1])]
     for here, there in linked:
-        twins = {row for split, row in there if split == other}
-        for split, row in here:
-            if split == one and twins:
-                found.setdefault(row, set()).update(twins)
-    return {row: sorted(found[row]) for row in sorted(found)}
+        twins = {row for name, row in there if name == other}
+        for name, row in here:
+            if name == split and twins:
+                shared.setdefault(row, set()).update(twins)
+    return {row: sorted(shared[row]) for row in sorted(shared)}
 
 
 def _groups(copies: list[tuple[_Place, _Place]], places: set[_Place]) -> dict[_Place, list[_Place]]:

@@ -35,7 +35,7 @@ def make_sheet(audit: Audit, splits: Mapping[str, Split], folder: Path | None = 
             f"the images of {where} are not known, its rows were imported; name the folder of their ids with --images"
         )
     page = _Page(images, splits, most)
-    parts = [page.section(*about, found) for about, found in zip(_SECTIONS, _sorted(audit), strict=True)]
+    parts = [page.section(*about, findings) for about, findings in zip(_SECTIONS, _sorted(audit), strict=True)]
     title = f"Audit of {next(iter(splits.values())).store_path.name}"
     facts = ", ".join(f"{len(split):,} rows of {name}" for name, split in splits.items())
     content = "".join(parts) or "<p>Nothing was found that could be shown.</p>"

@@ -70,10 +70,10 @@ def _add_by_class(
     """Rows of zeros have no direction and are left out, as are those without a label."""
     used = np.flatnonzero((labels >= 0) & units.any(axis=1))
     order = used[np.argsort(labels[used], kind="stable")]
-    present, starts, found = np.unique(labels[order], return_index=True, return_counts=True)
+    present, starts, rows = np.unique(labels[order], return_index=True, return_counts=True)
     if len(order):
         sums[present] += np.add.reduceat(units[order], starts, axis=0)
-        counts[present] += found
+        counts[present] += rows
 
 
 def copy_groups(parts: Sequence[Survey]) -> NDArray[np.int64]:

@@ -24,25 +24,25 @@ def capture(module: nn.Module, layers: Iterable[str], head: str | None) -> Itera
     layers: names as in `named_modules()`, or DEFAULT_LAYER: the input of the classifier `head`, or the
     module's output where head is None. Of a module that runs several times per pass the last output counts.
     """
-    found: dict[str, Tensor] = {}
+    outputs: dict[str, Tensor] = {}
     handles = []
     try:
         for layer in layers:
             # both hooks are called with the module and its inputs, the second with the output as well
-            read = partial(_read_last, found, layer)
+            read = partial(_read_last, outputs, layer)
             if layer == DEFAULT_LAYER and head is not None:
                 handles.append(module.get_submodule(head).register_forward_pre_hook(read))
             else:
                 target = module if layer == DEFAULT_LAYER else module.get_submodule(layer)
                 handles.append(target.register_forward_hook(read))
-        yield found
+        yield outputs
     finally:
         for handle in handles:
             handle.remove()
 
 
-def _read_last(found: dict[str, Tensor], layer: str, module: nn.Module, inputs: Any, *output: Any) -> None:
-    found[layer] = pool(output[0] if output else inputs[0], layer)
+def _read_last(outputs: dict[str, Tensor], layer: str, module: nn.Module, inputs: Any, *output: Any) -> None:
+    outputs[layer] = pool(output[0] if output else inputs[0], layer)
 
 
 def pool(output: Any, layer: str) -> Tensor:
@@ -80,7 +80,7 @@ def measure_layers(
 ) -> dict[str, int]:
     """layer -> dim, found by a pass over two black images."""
     images = torch.zeros(2, 3, transform.crop, transform.crop)
-    with torch.no_grad(), capture(module, layers, head) as found:
+    with torch.no_grad(), capture(module, layers, head) as outputs:
         try:
             output = module(images)
         except (RuntimeError, TypeError, IndexError) as error:
@@ -93,10 +93,10 @@ def measure_layers(
             f"the output of {name} must be (n, dim), got {_described(output)}; name a layer with --layer"
         )
     for layer in layers:
-        if layer not in found:
+        if layer not in outputs:
             raise InvalidInputError(f"layer {layer!r} of {name} takes no part in a forward pass; choose another")
-        if len(found[layer]) != len(images):
+        if len(outputs[layer]) != len(images):
             raise InvalidInputError(
-                f"layer {layer!r} of {name} gives {len(found[layer])} rows for {len(images)} images"
+                f"layer {layer!r} of {name} gives {len(outputs[layer])} rows for {len(images)} images"
             )
-    return {layer: found[layer].shape[1] for layer in layers}
+    return {layer: outputs[layer].shape[1] for layer in layers}

@@ -17,10 +17,10 @@ from actstore.errors import InvalidInputError
 BROKEN_IMPORT = (ImportError, RuntimeError, OSError, AttributeError)  # torchvision built for another torch
 
 
-def from_torchvision(given: str, pretrained: bool) -> Construction:
+def from_torchvision(model: str, pretrained: bool) -> Construction:
     """given: NAME, or NAME.TAG such as resnet50.IMAGENET1K_V1; without a tag its newest weights are fetched."""
     models = _optional("torchvision.models")
-    name, _, tag = given.partition(".")
+    name, _, tag = model.partition(".")
     try:
         module, weights = models.get_model(name, weights=None), models.get_model_weights(name)
     except ValueError as error:
@@ -41,7 +41,7 @@ def from_torchvision(given: str, pretrained: bool) -> Construction:
         return Construction(exact, module, transform, head, {}, classes, has_weights=True)
     published = {Path(entry.url).name: _preset(entry.transforms()) for entry in entries}
     transform = next((preset for preset in published.values() if preset), Transform(resize=256, crop=224))
-    return Construction(f"torchvision:{given}", module, transform, head, published, classes)
+    return Construction(f"torchvision:{model}", module, transform, head, published, classes)
 
 
 def _preset(preset: Any) -> Transform | None:
@@ -52,19 +52,19 @@ def _preset(preset: Any) -> Transform | None:
     return Transform(preset.resize_size[0], preset.crop_size[0], preset.mean, preset.std, interpolation)
 
 
-def from_timm(given: str, pretrained: bool) -> Construction:
+def from_timm(model: str, pretrained: bool) -> Construction:
     """given: NAME or NAME.TAG, as timm writes them."""
     timm = _optional("timm")
     try:
-        module = timm.create_model(given, pretrained=False)  # first, so that a wrong name is not taken for no internet
+        module = timm.create_model(model, pretrained=False)  # first, so that a wrong name is not taken for no internet
     except (RuntimeError, ValueError) as error:
-        raise InvalidInputError(f"timm has no model {given!r}: {error}") from error
+        raise InvalidInputError(f"timm has no model {model!r}: {error}") from error
     facts = getattr(module, "pretrained_cfg", None) or {}
-    tag, name = facts.get("tag"), f"timm:{given}"
+    tag, name = facts.get("tag"), f"timm:{model}"
     if pretrained:
-        name = f"{name}.{tag}" if tag and "." not in given else name
+        name = f"{name}.{tag}" if tag and "." not in model else name
         try:
-            module = timm.create_model(given, pretrained=True)
+            module = timm.create_model(model, pretrained=True)
         except Exception as error:  # noqa: BLE001 - whatever its downloader raises
             _not_fetched(name, error, facts.get("url") or f"https://huggingface.co/{facts.get('hf_hub_id') or 'timm'}")
     config = _optional("timm.data").resolve_model_data_config(module)
@@ -99,8 +99,8 @@ def _classifier(module: Any) -> str | None:
     """timm says itself what its classifier is; networks without one, such as DINO's, give the activation."""
     if not hasattr(module, "get_classifier"):
         return last_linear(module)
-    found = module.get_classifier()
-    first = found[0] if isinstance(found, tuple) else found  # distilled ones have two
+    classifier = module.get_classifier()
+    first = classifier[0] if isinstance(classifier, tuple) else classifier  # distilled ones have two
     return next((name for name, part in module.named_modules() if part is first and isinstance(part, nn.Linear)), None)
 
 

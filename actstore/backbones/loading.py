@@ -38,9 +38,9 @@ class Backbone:
 
     def activations(self, images: Tensor) -> dict[str, Tensor]:
         """(n, 3, height, width), on the module's device -> per layer (n, dim) float32. No gradients."""
-        with torch.no_grad(), capture(self.module, self.layers, self.head) as found:
+        with torch.no_grad(), capture(self.module, self.layers, self.head) as outputs:
             self.module(images)
-        return {layer: found[layer] for layer in self.layers}
+        return {layer: outputs[layer] for layer in self.layers}
 
 
 def load_backbone(

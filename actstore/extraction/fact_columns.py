@@ -15,8 +15,8 @@ NAMES = ("width", "height", "bytes", "date")
 
 def columns_of(facts: Sequence[ImageFacts]) -> dict[str, Column]:
     whole = {name: [getattr(fact, name) for fact in facts] for name in NAMES[:3]}
-    found = {name: parse_column(name, values, "int") for name, values in whole.items()}
-    return {**found, "date": parse_column("date", [fact.date for fact in facts], "date")}
+    numbers = {name: parse_column(name, values, "int") for name, values in whole.items()}
+    return {**numbers, "date": parse_column("date", [fact.date for fact in facts], "date")}
 
 
 class FactColumns(Mapping[str, Column]):

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from actstore.errors import InvalidInputError
 from actstore.images.ilsvrc import DEVKIT, KAGGLE, META, SYNSET_LISTS
-from actstore.images.image_set import ENDINGS, Found, ImageItem, Skipped, has_image_ending, id_fault, printable
+from actstore.images.image_set import ENDINGS, ImageItem, Listing, Skipped, has_image_ending, id_fault, printable
 from actstore.images.tars import list_class_tar
 from actstore.images.tiny_imagenet import ANNOTATIONS, is_flat, label_flat
 from actstore.storage.stray_files import is_stray
@@ -17,7 +17,7 @@ from actstore.storage.stray_files import is_stray
 USED = tuple(name.lower() for name in (".tar", ANNOTATIONS, KAGGLE, DEVKIT, META, *SYNSET_LISTS, *ENDINGS))
 
 
-def list_folder(folder: Path) -> Found:
+def list_folder(folder: Path) -> Listing:
     """Images of the class folders, class tars and WebDataset shards in `folder`, sorted by class and path.
 
     Where there are none, the images that lie in it loose, without labels.
@@ -34,8 +34,8 @@ def list_folder(folder: Path) -> Found:
     skipped: Skipped = []
     loose = [entry for entry in entries if has_image_ending(entry.name) and not is_folder(entry)]
     for entry in sorted([*folders, *tars], key=lambda entry: entry.name.removesuffix(".tar")):
-        found, left_out = _class_folder(folder, entry.name) if is_folder(entry) else list_class_tar(Path(entry.path))
-        items += found
+        listed, left_out = _class_folder(folder, entry.name) if is_folder(entry) else list_class_tar(Path(entry.path))
+        items += listed
         skipped += left_out
     others = [entry.name for entry in entries if not is_folder(entry) and not entry.name.lower().endswith(USED)]
     skipped += [(printable(name), _not_by_ending(name)) for name in others]
@@ -67,20 +67,20 @@ def is_folder(entry: os.DirEntry[str]) -> bool:
     return False
 
 
-def _class_folder(root: Path, name: str) -> Found:
+def _class_folder(root: Path, name: str) -> Listing:
     if fault := id_fault(name):
         return [], [(printable(name), fault)]
     skipped: Skipped = []
     above = {os.path.realpath(root)}
     source = str(root)
-    items = [ImageItem(found, name, source) for found in _walk(root, name, above, set(), skipped)]
+    items = [ImageItem(path, name, source) for path in _walk(root, name, above, set(), skipped)]
     return items, skipped if items or skipped else [(name, "empty class folder")]
 
 
-def list_below(folder: Path) -> Found:
+def list_below(folder: Path) -> Listing:
     """Images without labels that lie in a folder or in folders inside of it."""
     skipped: Skipped = []
-    items = [ImageItem(found, None, str(folder)) for found in _walk(folder, "", set(), set(), skipped)]
+    items = [ImageItem(path, None, str(folder)) for path in _walk(folder, "", set(), set(), skipped)]
     return items, skipped
 
 
@@ -119,7 +119,7 @@ def _not_by_ending(name: str) -> str:
     return f"not an image by its ending {Path(name).suffix!r}"
 
 
-def _loose_images(folder: Path, loose: list[os.DirEntry[str]]) -> Found:
+def _loose_images(folder: Path, loose: list[os.DirEntry[str]]) -> Listing:
     items, skipped, source = [], [], str(folder)
     for entry in loose:
         if reason := id_fault(entry.name) or _why_no_image(entry):

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from actstore.errors import InvalidInputError, reason_of
-from actstore.images.image_set import Found, ImageItem, labelled
+from actstore.images.image_set import ImageItem, Listing, labelled
 
 KAGGLE = "LOC_val_solution.csv"
 DEVKIT = "ILSVRC2012_validation_ground_truth.txt"
@@ -26,7 +26,7 @@ def looks_like_validation(items: Sequence[ImageItem]) -> bool:
 
 def label_validation(
     items: Sequence[ImageItem], places: Sequence[Path], truth: Path | None = None, synsets: Path | None = None
-) -> Found:
+) -> Listing:
     """The same images with WNIDs as labels; those the file says nothing about are skipped.
 
     places: folders to search for `truth` and `synsets` where they are not given.
@@ -91,8 +91,8 @@ def _read_synsets(path: Path) -> list[str]:
     wnids = [line.split()[0] for line in _read_lines(path)]
     wrong = next((wnid for wnid in wnids if not re.fullmatch(r"n\d{8}", wnid)), None)
     if wrong is not None or not wnids or len(set(wnids)) != len(wnids):
-        found = f"found {wrong!r}" if wrong else "it is empty" if not wnids else "a WNID appears twice"
-        raise InvalidInputError(f"{path}: expected a WNID such as n01440764 first on each line; {found}")
+        reason = f"found {wrong!r}" if wrong else "it is empty" if not wnids else "a WNID appears twice"
+        raise InvalidInputError(f"{path}: expected a WNID such as n01440764 first on each line; {reason}")
     if wnids[0] == _FIRST_BY_NAME and _FIRST_BY_ID in wnids:
         raise InvalidInputError(
             f"{path} lists WNIDs by the alphabet, but {DEVKIT} numbers them by ILSVRC2012_ID, from {_FIRST_BY_ID}: "

@@ -65,7 +65,7 @@ class ImageItem:
         return decode_with_facts(read_bytes(self), self.id)
 
 
-Found = tuple[list[ImageItem], Skipped]
+Listing = tuple[list[ImageItem], Skipped]
 Item = TypeVar("Item", bound=Loadable, covariant=True)
 
 
@@ -99,7 +99,7 @@ def read_bytes(item: ImageItem) -> bytes:
     return data
 
 
-def labelled(items: Sequence[ImageItem], labels: Iterable[str | None], file: str, where: str) -> Found:
+def labelled(items: Sequence[ImageItem], labels: Iterable[str | None], file: str, where: str) -> Listing:
     """The images with these labels; those without one are skipped. file, where: name and place of the labels."""
     kept: list[ImageItem] = []
     skipped: Skipped = []
@@ -151,8 +151,8 @@ def classes_train_lacks(classes: Mapping[str, Iterable[str]]) -> dict[str, list[
     classes: those of every split. Nothing is lacking where there is no train, or none of its images has a label.
     """
     known = set(classes.get("train", ()))
-    found = {split: sorted(set(names) - known) for split, names in classes.items()}
-    return {split: names for split, names in found.items() if names and known}
+    lacking = {split: sorted(set(names) - known) for split, names in classes.items()}
+    return {split: names for split, names in lacking.items() if names and known}
 
 
 def _refuse_doubles(what: str, names: Iterable[str]) -> None:
@@ -181,8 +181,8 @@ def same_bytes(items: Sequence[ImageItem]) -> list[list[ImageItem]]:
                 except UnreadableImageError:
                     continue
     order = {item: place for place, item in enumerate(items)}
-    found = [group for group in groups.values() if len(group) > 1]
-    return sorted(found, key=lambda group: order[group[0]])
+    copies = [group for group in groups.values() if len(group) > 1]
+    return sorted(copies, key=lambda group: order[group[0]])
 
 
 def _size(item: ImageItem) -> int:

@@ -9,26 +9,26 @@ from pathlib import Path
 from typing import Any
 
 from actstore.errors import InvalidInputError, reason_of
-from actstore.images.image_set import Found, ImageItem, has_image_ending, id_fault, printable
+from actstore.images.image_set import ImageItem, Listing, has_image_ending, id_fault, printable
 
 ENDINGS = (".csv", ".parquet")
 Row = tuple[str, str | None, str]  # path, label, split
 _PROBED = 20
 
 
-def list_file(path: Path) -> dict[str, Found]:
+def list_file(path: Path) -> dict[str, Listing]:
     """Split name -> images in the order of the file. Paths are relative to the file's folder, or absolute."""
-    splits: dict[str, Found] = {}
+    splits: dict[str, Listing] = {}
     folder = str(path.parent)
     names: dict[str, str] = {}  # one object per label, not one per row
-    for given, label, split in _rows(path):
+    for path_text, label, split in _rows(path):
         items, skipped = splits.setdefault(split, ([], []))
-        name = "/".join(part for part in given.split("/") if part not in ("", "."))
+        name = "/".join(part for part in path_text.split("/") if part not in ("", "."))
         if reason := _fault(name, label):
-            skipped.append((printable(name or given), reason))
+            skipped.append((printable(name or path_text), reason))
         else:
             shared = None if label is None else names.setdefault(label, label)
-            items.append(ImageItem(name, shared, "/" if given.startswith("/") else folder))
+            items.append(ImageItem(name, shared, "/" if path_text.startswith("/") else folder))
     _refuse_wrong_folder(path, splits)
     return splits
 
@@ -41,7 +41,7 @@ def _fault(name: str, label: str | None) -> str | None:
     return None if has_image_ending(name) else f"not an image by its ending {Path(name).suffix!r}"
 
 
-def _refuse_wrong_folder(path: Path, splits: dict[str, Found]) -> None:
+def _refuse_wrong_folder(path: Path, splits: dict[str, Listing]) -> None:
     """A list whose paths start elsewhere would otherwise fail image by image."""
     for items, _ in splits.values():
         probed = items[:_PROBED]
@@ -98,9 +98,9 @@ def _row(path: Any, label: Any, split: Any = None) -> Row:
 
 def _check_columns(path: Path, names: Iterable[str]) -> bool:
     """Whether there is a split column."""
-    found = list(names)
-    if "path" not in found or "label" not in found:
+    columns = list(names)
+    if "path" not in columns or "label" not in columns:
         raise InvalidInputError(
-            f"{path} has columns {', '.join(found) or 'none'}; expected a header path,label[,split]"
+            f"{path} has columns {', '.join(columns) or 'none'}; expected a header path,label[,split]"
         )
-    return "split" in found
+    return "split" in columns

@@ -12,9 +12,9 @@ from actstore.images.glyphs import GlyphSet
 from actstore.images.ilsvrc import label_validation, looks_like_validation
 from actstore.images.image_set import (
     SPLITS,
-    Found,
     ImageItem,
     ImageSet,
+    Listing,
     Loadable,
     Skipped,
     has_image_ending,
@@ -67,23 +67,23 @@ def find_images(
     for file in (ground_truth, synsets):
         if file is not None and not file.is_file():
             raise InvalidInputError(f"no such file: {file}")
-    found = _find(root)
-    if list(found) == ["train"] and looks_like_validation(found["train"][0]):
-        found = {"val": found["train"]}  # root is the validation folder itself
+    listed = _find(root)
+    if list(listed) == ["train"] and looks_like_validation(listed["train"][0]):
+        listed = {"val": listed["train"]}  # root is the validation folder itself
     places = [root if root.is_dir() else root.parent, *list(root.resolve().parents)[:3]]
     sets = {}
-    for split, (items, skipped) in found.items():
+    for split, (items, skipped) in listed.items():
         if looks_like_validation(items) or (ground_truth is not None and _is_flat(split, items)):
             folders = [root / name for name, meaning in SPLITS.items() if meaning == split]
             items, unknown = label_validation(items, [*places, *folders], ground_truth, synsets)
             skipped = [*skipped, *unknown]
-        items = without_labels(split, items, found["train"][0] if "train" in found else ())
+        items = without_labels(split, items, listed["train"][0] if "train" in listed else ())
         sets[split] = image_set(items, skipped)
     _refuse_nothing(root, sets)
     return {split: images for split, images in sets.items() if images.items or images.skipped}
 
 
-def _find(root: Path) -> Mapping[str, Found]:
+def _find(root: Path) -> Mapping[str, Listing]:
     if root.is_dir():
         return _find_in_folder(root)
     if root.suffix in LIST_ENDINGS:
@@ -93,7 +93,7 @@ def _find(root: Path) -> Mapping[str, Found]:
     raise InvalidInputError(f"{root} is not a folder of images; {LAYOUTS}")
 
 
-def _find_in_folder(root: Path) -> dict[str, Found]:
+def _find_in_folder(root: Path) -> dict[str, Listing]:
     if (root / _KAGGLE_IMAGES).is_dir():
         root = root / _KAGGLE_IMAGES
     sources: dict[str, Path] = {}
@@ -114,12 +114,12 @@ def _find_in_folder(root: Path) -> dict[str, Found]:
     if not {"train", "val"} & set(sources):
         return {"train": list_folder(root)}
     order = sorted(sources, key=list(SPLITS.values()).index)
-    found = {split: _list_split(sources[split]) for split in order}
-    found[order[0]][1].extend(unused)
-    return found
+    listed = {split: _list_split(sources[split]) for split in order}
+    listed[order[0]][1].extend(unused)
+    return listed
 
 
-def _list_split(path: Path) -> Found:
+def _list_split(path: Path) -> Listing:
     return list_folder(path) if path.is_dir() else list_tar(path)
 
 
@@ -130,6 +130,6 @@ def _is_flat(split: str, items: Sequence[ImageItem]) -> bool:
 def _refuse_nothing(root: Path, sets: Mapping[str, ImageSet[ImageItem]]) -> None:
     if any(images.items for images in sets.values()):
         return
-    skipped = [one for images in sets.values() for one in images.skipped]
+    skipped = [file for images in sets.values() for file in images.skipped]
     why = f" ({len(skipped)} skipped, such as {skipped[0][0]}: {skipped[0][1]})" if skipped else ""
     raise InvalidInputError(f"no images in {root}{why}; {LAYOUTS}")

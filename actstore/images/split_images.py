@@ -31,14 +31,14 @@ class SplitImages:
     @cached_property
     def _items(self) -> Mapping[str, Loadable]:
         """Id -> image."""
-        found: dict[str, Loadable] = {}
+        items: dict[str, Loadable] = {}
         for source in image_sources(self.split):
             sets = open_images(str(source["path"]))
             name = str(source.get("split", self.split.name))
-            found |= {item.id: item for item in sets[name].items} if name in sets else {}
-        if not found:
+            items |= {item.id: item for item in sets[name].items} if name in sets else {}
+        if not items:
             raise ActstoreError(f"the images of {self.split.path} are not at hand")
-        return found
+        return items
 
     def load(self, row: int) -> Image.Image:
         """The image of a row in mode RGB; an ActstoreError where it cannot be read."""

@@ -15,8 +15,8 @@ from pathlib import Path
 from actstore.errors import InvalidInputError
 from actstore.images.image_set import (
     SPLITS,
-    Found,
     ImageItem,
+    Listing,
     Skipped,
     has_image_ending,
     id_fault,
@@ -44,28 +44,28 @@ class TarIndex:
     folders: set[str] = field(default_factory=set)  # those with an entry of their own
 
 
-def list_tar(path: Path) -> Found:
+def list_tar(path: Path) -> Listing:
     """A tar that is one split as a whole."""
     return _labelled(index_tar(path))
 
 
-def list_tar_splits(path: Path) -> dict[str, Found]:
+def list_tar_splits(path: Path) -> dict[str, Listing]:
     """Split name -> images of a tar with train/CLASS/*.jpg, or with CLASS/*.jpg, which is "train"."""
     index = _without_wrapper(index_tar(path))
     tops = {item.id.split("/")[0] for item in index.images if "/" in item.id}
     names = [name for name in SPLITS if name in tops]
     if not any(SPLITS[name] in ("train", "val") for name in names):
         return {"train": _labelled(index)}
-    found: dict[str, Found] = {}
+    splits: dict[str, Listing] = {}
     for name in names:
         items, skipped = _labelled(_below(index, f"{name}/"))
-        before = found.setdefault(SPLITS[name], ([], []))
+        before = splits.setdefault(SPLITS[name], ([], []))
         before[0].extend(items)
         before[1].extend(skipped)
-    return found
+    return splits
 
 
-def list_class_tar(path: Path) -> Found:
+def list_class_tar(path: Path) -> Listing:
     """The tar of one class, named after it; or a WebDataset shard, which brings its labels."""
     name = path.name.removesuffix(".tar")
     if fault := id_fault(name):
@@ -98,13 +98,13 @@ def _below(index: TarIndex, prefix: str) -> TarIndex:
     return TarIndex(
         [replace(item, id=item.id[start:]) for item in index.images if item.id.startswith(prefix)],
         {name[start:]: side for name, side in index.side.items() if name.startswith(prefix)},
-        {name[start:]: one for name, one in index.annotations.items() if name.startswith(prefix)},
+        {name[start:]: file for name, file in index.annotations.items() if name.startswith(prefix)},
         [(name[start:], reason) for name, reason in index.skipped if name.startswith(prefix)],
         {name[start:] for name in index.folders if name.startswith(prefix)},
     )
 
 
-def _labelled(index: TarIndex) -> Found:
+def _labelled(index: TarIndex) -> Listing:
     """Labels from side files where there are any, else from the first folder of each path; a flat tar has none."""
     items, skipped = label_by_side_files(index)
     if items:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from actstore.errors import InvalidInputError
-from actstore.images.image_set import Found, ImageItem, labelled
+from actstore.images.image_set import ImageItem, Listing, labelled
 
 ANNOTATIONS = "val_annotations.txt"
 IMAGES = "images"  # the one folder of a split that has no class folders
@@ -29,7 +29,7 @@ def without_labels(split: str, items: Sequence[ImageItem], train: Sequence[Image
     return [replace(item, label=None) for item in items]
 
 
-def label_flat(items: Sequence[ImageItem], annotations: bytes, where: str) -> Found:
+def label_flat(items: Sequence[ImageItem], annotations: bytes, where: str) -> Listing:
     """The images with the class that the annotations give their file name; the others are skipped."""
     label_of = _read(annotations, where)
     return labelled(items, [label_of.get(item.id.rpartition("/")[2]) for item in items], ANNOTATIONS, where)

@@ -33,7 +33,7 @@ def from_arrays(
     read block by block. A failure leaves nothing behind. Without `classes`, class names are the labels themselves:
     the distinct strings, or the numbers up to the largest. Further options as for `create`.
     """
-    tables = {parse_split_name(name): _parse(name, given) for name, given in splits.items()}
+    tables = {parse_split_name(name): _parse(name, parts) for name, parts in splits.items()}
     if not tables:
         raise InvalidInputError("from_arrays needs at least one split, such as {'train': (activations, labels)}")
     place = parse_place(path)
@@ -51,14 +51,18 @@ def from_arrays(
     return store
 
 
-def _parse(name: str, given: Arrays) -> Table:
-    if not isinstance(given, tuple) or len(given) not in (2, 3, 4):
+def _parse(name: str, parts: Arrays) -> Table:
+    if not isinstance(parts, tuple) or len(parts) not in (2, 3, 4):
         raise InvalidInputError(
             f"split {name!r} must be (activations, labels), (activations, labels, ids) or (…, columns)"
         )
-    values = given[0] if isinstance(given[0], np.ndarray) else np.asarray(given[0])
+    activations, labels, ids, columns = (*parts, None, None)[:4]
+    values = activations if isinstance(activations, np.ndarray) else np.asarray(activations)  # a memmap stays one
     if values.ndim != 2:
         raise InvalidInputError(f"activations of split {name!r} must be two-dimensional, got shape {values.shape}")
-    ids = list(given[2]) if len(given) >= 3 and given[2] is not None else None
-    columns = parse_columns(given[3] if len(given) == 4 else None, len(values), {}, f"split {name!r}")
-    return Table(array_rows(values), None if given[1] is None else np.asarray(given[1]), ids, columns)
+    return Table(
+        array_rows(values),
+        None if labels is None else np.asarray(labels),
+        None if ids is None else list(ids),
+        parse_columns(columns, len(values), {}, f"split {name!r}"),
+    )

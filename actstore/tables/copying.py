@@ -37,13 +37,14 @@ class SplitRows:
 
 def split_table(split: Split, rows: NDArray[np.int64] | None = None) -> Table:
     """Rows of a split with their labels, as numbers of its class list, columns, and ids where it has any."""
-    labels, ids = split.labels, split.ids if split.committed.has_ids else None
+    labels = split.labels
+    ids: Sequence[str] | None = split.ids if split.committed.has_ids else None
     columns = {name: split.columns.stored(name) for name in split.columns}
     if rows is None:
         return Table(SplitRows(split), labels, ids, columns)
-    chosen = None if ids is None else [ids[row] for row in rows.tolist()]
+    ids = None if ids is None else [ids[row] for row in rows.tolist()]
     columns = {name: column.take(rows) for name, column in columns.items()}
-    return Table(SplitRows(split, rows), labels[rows], chosen, columns)
+    return Table(SplitRows(split, rows), labels[rows], ids, columns)
 
 
 def copy_rows(

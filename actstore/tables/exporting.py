@@ -198,7 +198,8 @@ def _write_safetensors(selection: Selection, stream: IO[bytes]) -> None:
     metadata = {"classes": json.dumps(split.classes)}
     if stored := selection.columns:
         metadata["columns"] = json.dumps({name: column.kind for name, column in stored.items()})
-        columns |= {key: found for name, column in stored.items() for key, found in tensors_of(name, column).items()}
+        for name, column in stored.items():
+            columns |= tensors_of(name, column)
     header: dict[str, Any] = {
         "__metadata__": metadata,
         "activations": {

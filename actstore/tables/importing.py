@@ -203,10 +203,10 @@ def check_table(table: Table, split: str, dim: int) -> None:
 
 
 def open_or_create(
-    given: AnyPlace, tables: Mapping[str, Table], classes: Sequence[str] | None, **options: Any
+    place: AnyPlace, tables: Mapping[str, Table], classes: Sequence[str] | None, **options: Any
 ) -> ActivationStore:
     """The store at a path, or a new one shaped by the tables it will hold."""
-    path = parse_place(given)
+    path = parse_place(place)
     dims = {table.activations.shape[1] for table in tables.values()}
     if len(dims) != 1:
         raise InvalidInputError(f"all splits of a store have one dim; these have {sorted(dims)}")
