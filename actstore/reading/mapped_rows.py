@@ -52,7 +52,7 @@ class MappedRows:
         self._row_bytes, chunks = spec.row_bytes, -(-rows // spec.chunk_rows)
         self._mapping = Mapping(chunks, spec.chunk_bytes)
         # with the padding of the last chunk, which its checksum covers
-        self._whole = self._mapping.array((chunks * spec.chunk_rows, spec.dim), self.dtype)
+        self._whole = np.asarray(self._mapping).view(self.dtype).reshape(-1, spec.dim)
         self._values = self._whole[:rows]
         self._announces = announcing_helps(rows * self._row_bytes)
 

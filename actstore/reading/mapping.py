@@ -9,7 +9,6 @@ import sys
 import weakref
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +23,7 @@ _PROT_NONE = 0
 _FAILED = ctypes.c_void_p(-1).value
 _PROCESS_MADVISE = 440  # the same on all Linux architectures, from 5.10 on
 _MOST_RANGES = 1024  # in one call
+_NO_ROWS = ctypes.c_char()
 _SPARSE = 64  # rows apart on average: closer ones are read faster with what lies between
 
 
@@ -34,18 +34,38 @@ class Mapping:
     """
 
     def __init__(self, chunks: int, chunk_bytes: int) -> None:
-        self._bytes = chunk_bytes
-        self.address = _reserve(chunks * chunk_bytes)
-        if self.address:
-            unmap = weakref.finalize(self, _libc().munmap, self.address, chunks * chunk_bytes)
+        self._bytes, total = chunk_bytes, chunks * chunk_bytes
+        self.address = 0
+        if total:
+            flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _MAP_NORESERVE
+            self.address = _libc().mmap(None, total, _PROT_NONE, flags, -1, 0)
+            if self.address == _FAILED:
+                raise OutOfMapsError(ctypes.get_errno(), f"cannot reserve {total} bytes of addresses")
+            unmap = weakref.finalize(self, _libc().munmap, self.address, total)
             unmap.atexit = False  # threads may still read while the interpreter ends
+        # `numpy.asarray` of this: all bytes, read-only. The array keeps this alive, and nothing here refers back to the
+        # array, for the garbage collector cannot see through one. Without rows numpy still wants some valid address.
+        address = self.address or ctypes.addressof(_NO_ROWS)
+        self.__array_interface__ = {"data": (address, True), "shape": (total,), "typestr": "|u1", "version": 3}
 
     def map(self, chunk: int, path: Path) -> None:
-        _map_over(path, self.address + chunk * self._bytes, self._bytes)
-
-    def array(self, shape: tuple[int, int], dtype: np.dtype[Any]) -> NDArray[Any]:
-        """All of it, read-only; keeps the addresses mapped."""
-        return np.asarray(_Exposed(self, shape, dtype))
+        """Put a chunk file, without the crc at its end, in its place."""
+        address, expected = self.address + chunk * self._bytes, self._bytes + CRC_BYTES
+        try:
+            descriptor = os.open(path, os.O_RDONLY)
+        except FileNotFoundError:
+            raise DamagedError(f"chunk {path} is missing; run `actstore verify`") from None
+        try:
+            size = os.fstat(descriptor).st_size
+            if size != expected:  # reading past the end of a mapped file kills the process
+                raise DamagedError(
+                    f"chunk {path} is truncated: {size} bytes, expected {expected}; run `actstore verify`"
+                )
+            flags = mmap.MAP_SHARED | _MAP_FIXED
+            if _libc().mmap(address, self._bytes, mmap.PROT_READ, flags, descriptor, 0) != address:
+                raise OutOfMapsError(ctypes.get_errno(), f"cannot map {path}")
+        finally:
+            os.close(descriptor)
 
     def release(self, first: int, stop: int) -> None:
         """Unmap the pages of these bytes from this process; views stay valid and fault back in."""
@@ -82,53 +102,6 @@ def announcing_helps(store_bytes: int) -> bool:
 def memory() -> int:
     """Bytes of this machine."""
     return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-
-
-class _Exposed:
-    """What numpy needs to see memory as an array. The array keeps this, and so the mapping, alive; nothing here
-    refers back to the array, for the garbage collector cannot see through one."""
-
-    def __init__(self, mapping: Mapping, shape: tuple[int, int], dtype: np.dtype[Any]) -> None:
-        self._mapping = mapping
-        # numpy wants some valid address even for an array without rows
-        address = mapping.address or ctypes.addressof(_NOWHERE)
-        self.__array_interface__ = {
-            "data": (address, True),  # read-only
-            "shape": shape,
-            "typestr": dtype.str,
-            "version": 3,
-        }
-
-
-_NOWHERE = ctypes.c_char()
-
-
-def _reserve(total: int) -> int:
-    if not total:
-        return 0
-    reserve = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _MAP_NORESERVE
-    address = _libc().mmap(None, total, _PROT_NONE, reserve, -1, 0)
-    if address == _FAILED:
-        raise OutOfMapsError(ctypes.get_errno(), f"cannot reserve {total} bytes of addresses")
-    return int(address)
-
-
-def _map_over(path: Path, address: int, length: int) -> None:
-    try:
-        descriptor = os.open(path, os.O_RDONLY)
-    except FileNotFoundError:
-        raise DamagedError(f"chunk {path} is missing; run `actstore verify`") from None
-    try:
-        size = os.fstat(descriptor).st_size
-        if size != length + CRC_BYTES:  # reading past the end of a mapped file kills the process
-            raise DamagedError(
-                f"chunk {path} is truncated: {size} bytes, expected {length + CRC_BYTES}; run `actstore verify`"
-            )
-        mapped = _libc().mmap(address, length, mmap.PROT_READ, mmap.MAP_SHARED | _MAP_FIXED, descriptor, 0)
-        if mapped != address:
-            raise OutOfMapsError(ctypes.get_errno(), f"cannot map {path}")
-    finally:
-        os.close(descriptor)
 
 
 @cache

@@ -19,10 +19,18 @@ class Rows(Protocol):
     shape: tuple[int, int]
     decoded_rows: int | None  # that are decoded together; None: any range is as good as another
 
-    def take(self, rows: NDArray[np.int64]) -> NDArray[Any]: ...
-    def pieces(self, rows: NDArray[np.int64]) -> Iterator[tuple[slice, NDArray[Any]]]: ...
-    def read(self, start: int, stop: int) -> NDArray[Any]: ...
-    def release(self, start: int, stop: int) -> None: ...
+    def take(self, rows: NDArray[np.int64]) -> NDArray[Any]:
+        """(n,) row ids -> (n, dim)."""
+
+    def pieces(self, rows: NDArray[np.int64]) -> Iterator[tuple[slice, NDArray[Any]]]:
+        """As `take`, some at a time where that keeps memory small: which of them, and their values."""
+
+    def read(self, start: int, stop: int) -> NDArray[Any]:
+        """(stop - start, dim), which may be a read-only view."""
+
+    def release(self, start: int, stop: int) -> None:
+        """These rows are not needed soon."""
+
     def scan(self, start: int, stop: int, step: int) -> Iterator[NDArray[Any]]:
         """Rows in order, at most `step` at a time, for passes over whole chunks: each is checked on the way, and what
         is wrong with a chunk may be raised after its first rows were handed out."""
@@ -31,22 +39,14 @@ class Rows(Protocol):
         """Refuse damaged chunks; one that was found sound is not looked at again."""
 
 
-class FetchedRows:
+class FetchedRows(Rows):
     """Rows in memory of their own: nothing stays mapped. Chunks are checked whenever they are read as a whole."""
 
     def __init__(self, array: Place, spec: StoreSpec, rows: int) -> None:
         self.shape = (rows, spec.dim)
         self.dtype = np.dtype("<" + spec.dtype)
-        self.decoded_rows: int | None = spec.chunk_rows
+        self.decoded_rows = spec.chunk_rows
         self._array, self._spec = array, spec
-
-    def take(self, rows: NDArray[np.int64]) -> NDArray[Any]:
-        """(n,) row ids -> (n, dim)."""
-        raise NotImplementedError
-
-    def read(self, start: int, stop: int) -> NDArray[Any]:
-        """(stop - start, dim)."""
-        raise NotImplementedError
 
     def check(self, chunks: Iterable[int]) -> None:
         """Nothing to do where all that is read is checked."""
