@@ -1,15 +1,14 @@
-"""What labels and ids must be before a store takes them, and why a row is refused."""
+"""What labels must be before a store takes them, and why a row is refused."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from actstore.errors import InvalidInputError
-from actstore.layout.texts import encode_ids
 
 FP16_MAX, FP32_MAX = 65504.0, float(np.finfo(np.float32).max)
 
@@ -49,13 +48,6 @@ def plain_labels(labels: NDArray[Any]) -> NDArray[Any]:
     if labels.dtype.kind == "S":
         return np.char.decode(labels, "utf-8")
     return labels
-
-
-def parse_ids(ids: Iterable[str], count: int) -> list[bytes]:
-    listed = list(ids)
-    if len(listed) != count:
-        raise InvalidInputError(f"expected {count} ids, one per row, got {len(listed)}")
-    return encode_ids(listed)
 
 
 def refused_row(row: NDArray[Any], where: str, dtype: str) -> InvalidInputError:

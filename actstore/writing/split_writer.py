@@ -21,6 +21,7 @@ from actstore.compute.tensors import convert_into, first_non_finite_row
 from actstore.errors import ActstoreError, InvalidInputError
 from actstore.layout.ledger import open_ledger, read_ledger
 from actstore.layout.metadata import ACTIVATIONS, read_attributes, read_ids
+from actstore.layout.texts import encode_ids
 from actstore.layout.zarr_arrays import create_split
 from actstore.parallel.signals import terminated_as_interrupted
 from actstore.spec import KEY, Json, SplitSpec, StoreSpec
@@ -30,7 +31,7 @@ from actstore.writing.column_checks import parse_columns
 from actstore.writing.commit import commit
 from actstore.writing.pending_rows import OpenRows, Pending
 from actstore.writing.resumption import find_position, sound_rows
-from actstore.writing.row_checks import parse_ids, parse_labels, refused_row
+from actstore.writing.row_checks import parse_labels, refused_row
 from actstore.writing.row_facts import RowFacts, join_facts
 from actstore.writing.row_keeper import Keeper
 
@@ -289,4 +290,9 @@ class SplitWriter:
         if count and self._has_ids is not None and (ids is not None) != self._has_ids:
             state = "has" if self._has_ids else "has no"
             raise InvalidInputError(f"split {self._split.name!r} {state} ids so far; give ids for all rows or for none")
-        return None if ids is None else parse_ids(ids, count)
+        if ids is None:
+            return None
+        encoded = encode_ids(ids)
+        if len(encoded) != count:
+            raise InvalidInputError(f"expected {count} ids, one per row, got {len(encoded)}")
+        return encoded
