@@ -8,16 +8,12 @@ hence no baseline probability fixation.
 from __future__ import annotations
 
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from baselines.large_sample import ExtendedHead, flatten_support
 from predictor.protocol.method import Separable, Support
-
-if TYPE_CHECKING:
-    pass
 
 
 class Child(ExtendedHead, Separable):
@@ -39,24 +35,17 @@ class Child(ExtendedHead, Separable):
         return torch.addmm(bias.to(queries), queries, weight.to(queries).T)
 
     def learn(self, support: Support) -> tuple[Tensor, Tensor]:
-        """weight (n_novel, dim) and bias (n_novel,), by SGD on the cross entropy over all categories."""
-        config, sample = self._config, self._sample
-        examples, targets = flatten_support(support)
-        mass = self._head.scores(examples).logsumexp(dim=1)
-        n_novel, count = len(support.activations), config.batch_size
-        novel_share = n_novel / (n_novel + len(self._head.weight))
-        wanted = torch.nn.functional.one_hot(targets, n_novel).to(examples)
-        weight, bias = examples.new_zeros(n_novel, examples.shape[1]), examples.new_zeros(n_novel)
-        pushed, pushed_bias = torch.zeros_like(weight), torch.zeros_like(bias)
-        for step, batch in enumerate(sample.batches(count, config.steps)):
-            inputs = torch.cat([sample.activations[batch], examples])
-            logits = torch.addmm(bias, inputs, weight.T)  # (count + examples, n_novel)
+        """weight (n_novel, dim) and bias (n_novel,)."""
+        examples, places = flatten_support(support)
+        mass, n_novel = self._head.scores(examples).logsumexp(dim=1), len(support.activations)
+        wanted = torch.nn.functional.one_hot(places, n_novel).to(examples)
+
+        def slope(logits: Tensor, batch: Tensor) -> Tensor:  # probability less what is wanted
             all_mass = torch.logaddexp(torch.cat([self._base_mass[batch], mass]), logits.logsumexp(dim=1))
-            slope = (logits - all_mass[:, None]).exp()  # of the loss by the logits: probability less what is wanted
-            slope[count:] -= wanted
-            slope[:count] *= (1 - novel_share) / count
-            slope[count:] *= novel_share / len(examples)
-            rate = config.rate(step, sample.mean_square, n_novel + len(self._head.weight))
-            weight -= rate * pushed.mul_(config.momentum).add_(slope.T @ inputs)
-            bias -= rate * pushed_bias.mul_(config.momentum).add_(slope.sum(dim=0))
+            slopes = (logits - all_mass[:, None]).exp()
+            slopes[len(batch) :] -= wanted
+            return slopes
+
+        weight, bias = examples.new_zeros(n_novel, examples.shape[1]), examples.new_zeros(n_novel)
+        self.train_rows(weight, bias, support, slope)
         return weight, bias

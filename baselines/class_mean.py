@@ -7,17 +7,14 @@ Near-Zero Cost, PAMI 35(11), 2013. Here with the cosine in place of a learned me
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from actstore.search.by_class import ClassRows, unit
+from actstore.split import Split
 from predictor.protocol.method import Separable, Support
 from predictor.protocol.stand_ins import Change, as_they_are
-
-if TYPE_CHECKING:
-    from actstore.split import Split
 
 
 class ClassMean(Separable):
@@ -31,7 +28,7 @@ class ClassMean(Separable):
 
     def __init__(self, train: Split, base: Sequence[str], change: Change = as_they_are) -> None:
         index = train.class_index
-        labels = [index.position(one) for one in base]
+        labels = index.positions(base)
         ClassRows.of(index, labels)  # refuses a class without rows
         self._base = unit(change(torch.from_numpy(train.means()[labels])))  # (n_base, dim)
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from itertools import count
 from pathlib import Path
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional
@@ -24,20 +24,20 @@ from actstore.images.image_set import ImageSet, Loadable
 from actstore.layout.class_index import ClassIndex
 from actstore.streams.sampling import Stream, draw_support, generator
 from baselines.image_training import (
-    Decoded,
     ImageConfig,
+    ImageRun,
     ImageTrainee,
     epoch_rows,
     extend_classifier,
     identify,
     images_of,
+    train_images,
     trainable,
 )
 from predictor.protocol.category_split import CategorySplit
 from predictor.protocol.head import Head, head_for
 from predictor.protocol.method import Method, Support
-from predictor.training import Figures, Report, RunOptions, Trained
-from predictor.training import train as run
+from predictor.training import Figures, Trained
 from predictor.training.backbones.images import LabelledImages, Plan
 
 METHOD = "finetune-images"
@@ -56,16 +56,9 @@ class FineTune(ImageTrainee):
     """images: those of D_large first, then `few` examples of the novel categories."""
 
     def __init__(
-        self,
-        backbone: Backbone,
-        images: LabelledImages,
-        few: int,
-        split: CategorySplit,
-        config: ImageConfig,
-        device: torch.device,
-        workers: int = 0,
-        decoded: Decoded | None = None,
-    ) -> None:
+        self, backbone: Backbone, images: LabelledImages, few: int, split: CategorySplit, config: ImageConfig,
+        run: ImageRun,
+    ) -> None:  # fmt: skip
         network = trainable(backbone)
         layer = network.fc
         head = head_for(
@@ -76,7 +69,7 @@ class FineTune(ImageTrainee):
         share = len(split.novel) / (len(split.base) + len(split.novel))
         self._large, self._few = len(images) - few, few
         self._novel = min(config.batch_size - 1, max(1, round(config.batch_size * share)))  # of a batch
-        super().__init__(backbone, network, images, (*split.base, *split.novel), config, device, workers, decoded)
+        super().__init__(backbone, images, (*split.base, *split.novel), config, run)
 
     def plan(self, first: int) -> Plan:
         config = self._config
@@ -98,11 +91,7 @@ def train_finetuned(
     folder: Path,
     config: ImageConfig,
     draw: Draw,
-    device: torch.device = torch.device("cpu"),  # noqa: B008 - a constant
-    workers: int = 0,
-    options: RunOptions = RunOptions(),  # noqa: B008 - frozen
-    report: Report | None = None,
-    decoded: Decoded | None = None,
+    run: ImageRun = ImageRun(),  # noqa: B008 - frozen
 ) -> Trained:
     """Train all layers on D_large and the few examples of this draw."""
     if not split.novel:
@@ -111,8 +100,8 @@ def train_finetuned(
     images = _both_sets(sets, split, rows)
     more = {"shots": draw.shots, "draw": draw.number, "support_seed": draw.seed, "support_rows": rows.tolist()}
     identity = identify(METHOD, backbone, config, split, images, **more)
-    make = lambda: FineTune(backbone, images, rows.size, split, config, device, workers, decoded)  # noqa: E731
-    return run(folder, identity, make, config.steps, min(100, config.steps), options, report)
+    make = partial(FineTune, backbone, images, rows.size, split, config, run)
+    return train_images(folder, identity, make, config.steps, run)
 
 
 def support_rows(sets: Mapping[str, ImageSet[Loadable]], split: CategorySplit, draw: Draw) -> NDArray[np.int64]:

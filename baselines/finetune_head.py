@@ -5,17 +5,12 @@ The counterpart of the "Fine-Tuned ResNet" of Qiao et al., CVPR 2018 (see finetu
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import torch
 from torch import Tensor
 
 from baselines.large_sample import ExtendedHead, flatten_support
 from predictor.protocol.head import Head
 from predictor.protocol.method import Support
-
-if TYPE_CHECKING:
-    pass
 
 
 class FineTunedHead(ExtendedHead):
@@ -29,27 +24,16 @@ class FineTunedHead(ExtendedHead):
         return self.learn(support).scores(queries)
 
     def learn(self, support: Support) -> Head:
-        """The extended classifier, by SGD on the cross entropy over all categories."""
-        config, sample, n_base = self._config, self._sample, len(self._head.weight)
+        """The extended classifier."""
         examples, places = flatten_support(support)
-        n_novel, count = len(support.activations), config.batch_size
+        n_novel, n_base = len(support.activations), len(self._head.weight)
+
+        def slope(logits: Tensor, batch: Tensor) -> Tensor:  # probability less what is wanted
+            slopes = logits.softmax(dim=1)
+            slopes[torch.arange(len(slopes)), torch.cat([self._sample.targets[batch], n_base + places])] -= 1
+            return slopes
+
         weight = torch.cat([self._head.weight, examples.new_zeros(n_novel, examples.shape[1])])
         bias = torch.cat([self._head.bias, examples.new_zeros(n_novel)])
-        pushed, pushed_bias = torch.zeros_like(weight), torch.zeros_like(bias)
-        novel_share = n_novel / (n_novel + n_base)
-        importance = torch.cat(
-            [
-                examples.new_full((count,), (1 - novel_share) / count),
-                examples.new_full((len(examples),), novel_share / len(examples)),
-            ]
-        )
-        for step, batch in enumerate(sample.batches(count, config.steps)):
-            inputs = torch.cat([sample.activations[batch], examples])
-            targets = torch.cat([sample.targets[batch], n_base + places])
-            slope = torch.addmm(bias, inputs, weight.T).softmax(dim=1)  # of the loss by the logits
-            slope[torch.arange(len(slope)), targets] -= 1
-            slope *= importance[:, None]
-            rate = config.rate(step, sample.mean_square, n_novel + n_base)
-            weight -= rate * pushed.mul_(config.momentum).add_(slope.T @ inputs)
-            bias -= rate * pushed_bias.mul_(config.momentum).add_(slope.sum(dim=0))
+        self.train_rows(weight, bias, support, slope)
         return Head(weight, bias)

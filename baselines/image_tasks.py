@@ -62,16 +62,14 @@ def decode_classes(
 
 def _of_classes(sets: Mapping[str, ImageSet[Loadable]], classes: Sequence[str]) -> LabelledImages:
     """Sorted by class, then by split, then as in the split."""
-    target_of = {name: target for target, name in enumerate(classes)}
-    groups: list[list[Loadable]] = [[] for _ in classes]
-    for images in sets.values():
-        for item in images.items:
-            if item.label in target_of:
-                groups[target_of[item.label or ""]].append(item)
-    if empty := [name for name, group in zip(classes, groups, strict=True) if not group]:
-        raise InvalidInputError(f"class {empty[0]!r} has no images; choose the split that belongs to these images")
-    items = [item for group in groups for item in group]
-    return LabelledImages(items, np.repeat(np.arange(len(classes)), [len(group) for group in groups]))
+    target_of: dict[str | None, int] = {name: target for target, name in enumerate(classes)}
+    items = [item for images in sets.values() for item in images.items if item.label in target_of]
+    items.sort(key=lambda item: target_of[item.label])
+    targets = np.array([target_of[item.label] for item in items], np.int64)
+    if missing := set(range(len(classes))) - set(targets.tolist()):
+        name = classes[min(missing)]
+        raise InvalidInputError(f"class {name!r} has no images; choose the split that belongs to these images")
+    return LabelledImages(items, targets)
 
 
 def draw_tasks(examples: Examples, size: TaskSize, seed: int, numbers: range) -> tuple[Tensor, Tensor, Tensor]:

@@ -19,14 +19,13 @@ from actstore.errors import InvalidInputError
 from actstore.images.image_set import ImageSet, Loadable
 from actstore.streams.sampling import epoch_order
 from predictor.protocol.category_split import CategorySplit
-from predictor.training import Figures, Tensors, Trainee
+from predictor.training import Figures, Report, RunOptions, Tensors, Trained, Trainee, train
 from predictor.training.backbones.batches import IGNORED, Batch, open_feed, to_network
 from predictor.training.backbones.config import TrainingConfig
 from predictor.training.backbones.images import LabelledImages, Plan, Rows, images_of_classes
 from predictor.training.schedule import cosine
 
 WEIGHTS, STORE = "weights.safetensors", "store.zarr"  # in the folder of a training
-Decoded = Callable[[int, int], None]  # images done, images in all
 
 
 @dataclass(frozen=True)
@@ -48,29 +47,34 @@ class ImageConfig:
             )
 
 
+@dataclass(frozen=True)
+class ImageRun:
+    """How a training is run: what comes out is the same. decoded: told of (images done, images in all)."""
+
+    device: torch.device = torch.device("cpu")  # noqa: RUF009 - a constant
+    workers: int = 0
+    options: RunOptions = RunOptions()  # noqa: RUF009 - frozen
+    report: Report | None = None
+    decoded: Callable[[int, int], None] | None = None
+
+
 class ImageTrainee(Trainee):
-    """All layers of a network under training by SGD, at a rate that falls to 0."""
+    """All layers of a network under training by SGD, at a rate that falls to 0. classes: of its classifier's rows."""
 
     prefix = "network."
 
     def __init__(
-        self,
-        backbone: Backbone,
-        network: Network,
-        images: LabelledImages,
-        classes: Sequence[str] | None,
-        config: ImageConfig,
-        device: torch.device,
-        workers: int = 0,
-        decoded: Decoded | None = None,
-    ) -> None:
-        self._backbone, self._classes, self._config, self._device = backbone, classes, config, device
-        self.module = self.network = network
-        self.network.to(device).to(memory_format=torch.channels_last).train()  # type: ignore[call-overload]
+        self, backbone: Backbone, images: LabelledImages, classes: Sequence[str] | None, config: ImageConfig,
+        run: ImageRun,
+    ) -> None:  # fmt: skip
+        self._backbone, self._classes, self._config, self._device = backbone, classes, config, run.device
+        self.module = self.network = network = trainable(backbone)
+        self.network.to(run.device).to(memory_format=torch.channels_last).train()  # type: ignore[call-overload]
         self.optimiser = torch.optim.SGD(
             network.parameters(), config.learning_rate, config.momentum, weight_decay=config.weight_decay
         )
-        self._feed = open_feed(images, backbone.transform, _decoding(backbone, config), True, workers, False, decoded)
+        decoding = _decoding(backbone, config)
+        self._feed = open_feed(images, backbone.transform, decoding, True, run.workers, False, run.decoded)
         self._batches: Iterator[Batch] = iter(())
         self._next = -1  # the step whose batch comes next
 
@@ -97,6 +101,12 @@ class ImageTrainee(Trainee):
 
     def keep(self, folder: Path) -> None:
         save_weights(folder / WEIGHTS, self.network, self._backbone.name, self._classes, self._backbone.transform)
+
+
+def train_images(
+    folder: Path, identity: dict[str, Any], make: Callable[[], ImageTrainee], steps: int, run: ImageRun
+) -> Trained:
+    return train(folder, identity, make, steps, min(100, steps), run.options, run.report)
 
 
 def trainable(backbone: Backbone) -> Network:

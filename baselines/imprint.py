@@ -7,19 +7,16 @@ embeddings and unit rows; where only an ordinary classifier is at hand, its rows
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from actstore.compute.tensors import borrow, one_thread
 from actstore.search.by_class import ClassRows, unit
+from actstore.split import Split
 from predictor.protocol.head import Head, head_for
 from predictor.protocol.method import Separable, Support
 from predictor.protocol.stand_ins import Change, as_they_are
-
-if TYPE_CHECKING:
-    from actstore.split import Split
 
 
 class Imprint(Separable):
@@ -51,7 +48,7 @@ class Imprint(Separable):
 def imprint_rows(train: Split, names: Sequence[str], change: Change = as_they_are) -> Tensor:
     """(n_class, dim): of each class the normalised mean of its unit activations, which are changed first."""
     index = train.class_index
-    labels = [index.position(name) for name in names]
+    labels = index.positions(names)
     ClassRows.of(index, labels)  # refuses a class without rows
     rows = torch.empty(len(labels), train.dim)
     with one_thread():

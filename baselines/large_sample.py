@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
+from actstore.split import Split
 from actstore.streams.sampling import Stream, generator
 from baselines.nearest_neighbour import draw_share
 from predictor.protocol.head import Head, head_for
 from predictor.protocol.method import ALL, Method, Support
 from predictor.protocol.stand_ins import Change, as_they_are
 from predictor.training.schedule import cosine
-
-if TYPE_CHECKING:
-    from actstore.split import Split
 
 MOST_ROWS = 50_000  # 410 MB at 2048 dimensions; all of D_large of mini-ImageNet, 55 rows of each of ImageNet's 900
 
@@ -58,7 +55,7 @@ class LargeSample:
         change: Change = as_they_are,
     ) -> None:
         index = train.class_index
-        labels = [index.position(name) for name in base]
+        labels = index.positions(base)
         share = min(1.0, most_rows / max(1, int(index.counts[labels].sum())))
         chosen = draw_share(index, labels, share, seed)
         self.share = share_text(share)
@@ -72,6 +69,10 @@ class LargeSample:
         for step in range(steps):
             random = generator(self._seed, step, Stream.LARGE_SAMPLE)
             yield torch.from_numpy(random.integers(0, len(self.targets), size))
+
+
+# (logits, batch) -> of each row's loss by its logits; rows of the sample's batch, then the examples
+Slope = Callable[[Tensor, Tensor], Tensor]
 
 
 class ExtendedHead(Method):
@@ -89,6 +90,21 @@ class ExtendedHead(Method):
     ) -> None:
         self.share, self.paper_share = sample.share, ALL
         self._head, self._sample, self._config = head_for(head, base, train.dim), sample, config
+
+    def train_rows(self, weight: Tensor, bias: Tensor, support: Support, slope: Slope) -> None:
+        """Change these rows in place, by SGD on the cross entropy over all categories."""
+        config, sample, n_novel = self._config, self._sample, len(support.activations)
+        examples, categories = flatten_support(support)[0], n_novel + len(self._head.weight)
+        novel_share, count = n_novel / categories, config.batch_size
+        shares = ((1 - novel_share) / count, count), (novel_share / len(examples), len(examples))
+        importance = torch.cat([examples.new_full((rows, 1), share) for share, rows in shares])
+        pushed, pushed_bias = torch.zeros_like(weight), torch.zeros_like(bias)
+        for step, batch in enumerate(sample.batches(count, config.steps)):
+            inputs = torch.cat([sample.activations[batch], examples])
+            slopes = slope(torch.addmm(bias, inputs, weight.T), batch) * importance
+            rate = config.rate(step, sample.mean_square, categories)
+            weight -= rate * pushed.mul_(config.momentum).add_(slopes.T @ inputs)
+            bias -= rate * pushed_bias.mul_(config.momentum).add_(slopes.sum(dim=0))
 
 
 def share_text(share: float) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -20,14 +20,12 @@ from torch.nn import functional
 from actstore.compute.tensors import borrow
 from actstore.errors import InvalidInputError
 from actstore.search.by_class import ClassRows
+from actstore.split import Split
 from actstore.streams.sampling import Stream, epoch_order, generator
 from predictor.protocol.head import Head, write_head
 from predictor.training import Figures, Report, RunOptions, Tensors, Trained, Trainee
 from predictor.training import train as run
 from predictor.training.schedule import cosine
-
-if TYPE_CHECKING:
-    from actstore.split import Split
 
 HEAD = "head.safetensors"  # what `read_head` reads
 _MEASURED_ROWS = 4096  # at a time
@@ -161,7 +159,7 @@ class LinearTrainee(Trainee):
 def hold_out(train: Split, names: Sequence[str], config: LinearConfig) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """(n, 2) rows with their targets to train on, and a share of each class that is held out, at least one row."""
     index = train.class_index
-    labels = [index.position(name) for name in names]
+    labels = index.positions(names)
     ClassRows.of(index, labels)  # refuses a class without rows
     parts: tuple[list[Any], list[Any]] = ([], [])
     for target, label in enumerate(labels):
@@ -177,7 +175,7 @@ def hold_out(train: Split, names: Sequence[str], config: LinearConfig) -> tuple[
 def _moments(train: Split, names: Sequence[str]) -> tuple[Tensor, Tensor]:
     """(dim,) mean and standard deviation over the rows of these classes; a constant channel is left unscaled."""
     index, statistics = train.class_index, train.statistics()
-    labels = [index.position(name) for name in names]
+    labels = index.positions(names)
     weight = statistics.count[labels, None] / statistics.count[labels].sum()
     mean = (weight * statistics.mean[labels]).sum(0)
     variance = (weight * (statistics.variance[labels] + (statistics.mean[labels] - mean) ** 2)).sum(0)

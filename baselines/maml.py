@@ -11,17 +11,15 @@ from typing import Literal
 import torch
 from torch import Tensor
 from torch.func import functional_call, grad, replace_all_batch_norm_modules_
-from torch.nn import functional
 
 from actstore.backbones.construction import seeded
 from actstore.backbones.simple import Simple
-from baselines.image_tasks import image_transform
-from baselines.meta_learner import MetaLearner
+from baselines.meta_learner import AdaptingLearner
 
 Weights = dict[str, Tensor]
 
 
-class Maml(MetaLearner):
+class Maml(AdaptingLearner):
     """order: first leaves the change of the inner gradients out of the meta-gradient, second has it in."""
 
     name = "MAML"
@@ -36,17 +34,13 @@ class Maml(MetaLearner):
         inner_steps: int = 5,
         inner_rate: float = 0.1,
     ) -> None:
-        super().__init__()
-        self.transform, self.way = image_transform(image_size), way
+        super().__init__(image_size, way)
         with seeded(seed):
             self.network = replace_all_batch_norm_modules_(Simple(way, width))
         self._order, self._steps, self._rate = order, inner_steps, inner_rate
 
-    def scores(self, support: Tensor, queries: Tensor) -> Tensor:
-        weights: Weights = dict(self.network.named_parameters())
-        return torch.stack(
-            [self._logits(self.adapt(weights, shown), asked) for shown, asked in zip(support, queries, strict=True)]
-        )
+    def task_logits(self, support: Tensor, queries: Tensor) -> Tensor:
+        return self._logits(self.adapt(dict(self.network.named_parameters()), support), queries)
 
     def adapt(self, weights: Weights, support: Tensor) -> Weights:
         """support: (way, shots, 3, s, s) of one task."""
@@ -60,10 +54,6 @@ class Maml(MetaLearner):
             weights = {name: weight - self._rate * gradients[name] for name, weight in weights.items()}
         return weights
 
-    def _loss(self, weights: Weights, images: Tensor, targets: Tensor) -> Tensor:
-        return functional.cross_entropy(self._logits(weights, images), targets)
-
     def _logits(self, weights: Weights, images: Tensor) -> Tensor:
-        """(n, 3, s, s) -> (n, way)"""
         logits: Tensor = functional_call(self.network, weights, (images,))
         return logits

@@ -5,9 +5,11 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from actstore.backbones.construction import seeded
 from actstore.backbones.simple import Simple
@@ -47,6 +49,28 @@ class MetaLearner(nn.Module, ABC):
     def prepared(self, examples: Examples) -> tuple[Examples, EpisodeMethod]:
         """What to run tasks on, and by which method: pixels and itself, or what was computed once for all tasks."""
         return examples, self
+
+
+class AdaptingLearner(MetaLearner):
+    """A learner whose weights a task's support changes, by the gradients of its loss."""
+
+    def __init__(self, image_size: int, way: int) -> None:
+        super().__init__()
+        self.transform, self.way = image_transform(image_size), way
+
+    @abstractmethod
+    def task_logits(self, support: Tensor, queries: Tensor) -> Tensor:
+        """Of one task: (way, shots, 3, s, s) and (n, 3, s, s) -> (n, way)."""
+
+    @abstractmethod
+    def _logits(self, weights: Any, images: Tensor) -> Tensor:
+        """(n, 3, s, s) -> (n, way)"""
+
+    def _loss(self, weights: Any, images: Tensor, targets: Tensor) -> Tensor:
+        return functional.cross_entropy(self._logits(weights, images), targets)
+
+    def scores(self, support: Tensor, queries: Tensor) -> Tensor:
+        return torch.stack([self.task_logits(shown, asked) for shown, asked in zip(support, queries, strict=True)])
 
 
 class EmbeddingLearner(MetaLearner):

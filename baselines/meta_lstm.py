@@ -12,18 +12,16 @@ import math
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call, grad_and_value, replace_all_batch_norm_modules_
-from torch.nn import functional
 
 from actstore.backbones.construction import seeded
 from actstore.backbones.simple import Simple
-from baselines.image_tasks import image_transform
-from baselines.meta_learner import MetaLearner
+from baselines.meta_learner import AdaptingLearner
 
 SCALE = 10.0  # p of the preprocessing: magnitudes below exp(-p) count as small
 FIRST_FORGET = 0.9999  # share of a weight that an untrained optimiser keeps
 
 
-class MetaLstm(MetaLearner):
+class MetaLstm(AdaptingLearner):
     """The network's weights are the cell state; `first` is where every task starts.
 
     first_rate: the input gate before training, which is the learning rate of the learner's first steps.
@@ -35,8 +33,7 @@ class MetaLstm(MetaLearner):
         self, image_size: int, width: int, seed: int, way: int, inner_steps: int = 5, hidden: int = 20,
         first_rate: float = 0.1,
     ) -> None:  # fmt: skip
-        super().__init__()
-        self.transform, self.way = image_transform(image_size), way
+        super().__init__(image_size, way)
         with seeded(seed):
             network = replace_all_batch_norm_modules_(Simple(way, width))
             self.optimiser = LearntOptimiser(hidden, first_rate)
@@ -45,10 +42,8 @@ class MetaLstm(MetaLearner):
         self._network = [network.requires_grad_(False)]  # in a list: its weights are not the learner's
         self._steps = inner_steps
 
-    def scores(self, support: Tensor, queries: Tensor) -> Tensor:
-        return torch.stack(
-            [self._logits(self.adapt(shown), asked) for shown, asked in zip(support, queries, strict=True)]
-        )
+    def task_logits(self, support: Tensor, queries: Tensor) -> Tensor:
+        return self._logits(self.adapt(support), queries)
 
     def adapt(self, support: Tensor) -> Tensor:
         """support: (way, shots, 3, s, s) of one task -> weights (n_weight,)."""
@@ -61,11 +56,7 @@ class MetaLstm(MetaLearner):
             weights, state = self.optimiser(weights, gradients.detach(), loss.detach(), state)
         return weights
 
-    def _loss(self, weights: Tensor, images: Tensor, targets: Tensor) -> Tensor:
-        return functional.cross_entropy(self._logits(weights, images), targets)
-
     def _logits(self, weights: Tensor, images: Tensor) -> Tensor:
-        """(n, 3, s, s) -> (n, way)"""
         parts = torch.split(weights, [shape.numel() for shape in self._shapes.values()])
         named = {name: part.view(shape) for (name, shape), part in zip(self._shapes.items(), parts, strict=True)}
         logits: Tensor = functional_call(self._network[0], named, (images,))

@@ -78,34 +78,28 @@ def choose_meta_config(learner: str, **changes: Any) -> MetaConfig:
 
 @dataclass(frozen=True)
 class Kind:
-    """make: a learner by its configuration. usual: settings that differ from MetaConfig's own. options: the learner's
-    own settings, where a new training takes others than the learner's defaults, which are those of earlier ones."""
+    """usual: settings that differ from MetaConfig's own. options: the learner's own settings, where a new training
+    takes others than the learner's defaults, which are those of earlier ones."""
 
-    make: Callable[[MetaConfig], MetaLearner]
+    learner: type[MetaLearner]
     usual: Mapping[str, Any] = field(default_factory=dict)
     options: Mapping[str, Any] = field(default_factory=dict)
 
 
-def _embedding(make: Callable[..., MetaLearner]) -> Callable[[MetaConfig], MetaLearner]:
-    return lambda config: make(config.image_size, config.width, config.seed, **config.options)
-
-
-def _adapting(make: Callable[..., MetaLearner]) -> Callable[[MetaConfig], MetaLearner]:
-    return lambda config: make(config.image_size, config.width, config.seed, config.way, **config.options)
-
-
 # Both papers of learners that adapt use 32 channels: every weight has a gradient, or a state, of its own.
 LEARNERS: dict[str, Kind] = {
-    "matching": Kind(_embedding(MatchingNetwork), options={"full_context": True}),  # as the published row
-    "prototypical": Kind(_embedding(PrototypicalNetwork)),
-    "maml": Kind(_adapting(Maml), {"width": 32}),
-    "meta-lstm": Kind(_adapting(MetaLstm), {"width": 32, "tasks": 1}),
+    "matching": Kind(MatchingNetwork, options={"full_context": True}),  # as the published row
+    "prototypical": Kind(PrototypicalNetwork),
+    "maml": Kind(Maml, {"width": 32}),
+    "meta-lstm": Kind(MetaLstm, {"width": 32, "tasks": 1}),
 }
 
 
 def make_learner(config: MetaConfig) -> MetaLearner:
     """Untrained."""
-    return LEARNERS[config.learner].make(config)
+    make: Callable[..., MetaLearner] = LEARNERS[config.learner].learner
+    way = {"way": config.way} if make in (Maml, MetaLstm) else {}
+    return make(config.image_size, config.width, config.seed, **way, **config.options)
 
 
 def train_learner(

@@ -8,20 +8,18 @@ on Information Theory 13(1), 1967.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from numpy.typing import NDArray
 from torch import Tensor
 
 from actstore.errors import InvalidInputError
+from actstore.layout.class_index import ClassIndex
 from actstore.search.by_class import ClassRows, best_by_class, unit
+from actstore.split import Split
 from actstore.streams.sampling import Stream, generator
 from predictor.protocol.method import Separable, Support
 from predictor.protocol.stand_ins import Change, as_they_are
-
-if TYPE_CHECKING:
-    from actstore.layout.class_index import ClassIndex
-    from actstore.split import Split
 
 SHARES = (1.0, 0.1, 0.01)
 
@@ -50,7 +48,7 @@ class NearestNeighbour(Separable):
         self._train, self._embed, self._change = train, embed, change
         self._held: tuple[Tensor, int, Tensor] | None = None
         index = train.class_index
-        self._rows = draw_share(index, [index.position(one) for one in base], share, seed)
+        self._rows = draw_share(index, index.positions(base), share, seed)
 
     def base_scores(self, queries: Tensor) -> Tensor:
         return best_by_class(

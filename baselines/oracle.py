@@ -6,17 +6,13 @@ CVPR 2018: nearest neighbour, and a linear classifier. Neither looks at the supp
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from torch import Tensor
 
 from actstore.search.by_class import ClassRows, best_by_class
+from actstore.split import Split
 from predictor.protocol.category_split import CategorySplit
 from predictor.protocol.head import Head, head_for
 from predictor.protocol.method import Method, Support
-
-if TYPE_CHECKING:
-    from actstore.split import Split
 
 
 class NearestOracle(Method):
@@ -28,7 +24,7 @@ class NearestOracle(Method):
     def __init__(self, train: Split, split: CategorySplit) -> None:
         index = train.class_index
         self._train = train
-        self._rows = ClassRows.of(index, [index.position(name) for name in (*split.base, *split.novel)])
+        self._rows = ClassRows.of(index, index.positions((*split.base, *split.novel)))
 
     def scores(self, queries: Tensor, support: Support) -> Tensor:
         return best_by_class(self._train, self._rows, queries)

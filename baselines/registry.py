@@ -6,9 +6,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 from actstore.errors import InvalidInputError
+from actstore.split import Split
 from baselines.child import Child
 from baselines.class_mean import ClassMean
 from baselines.finetune import METHOD as FINETUNE_IMAGES
@@ -16,7 +17,7 @@ from baselines.finetune import FineTuned
 from baselines.finetune_head import FineTunedHead
 from baselines.image_training import STORE
 from baselines.imprint import Imprint
-from baselines.large_sample import LargeSample
+from baselines.large_sample import ExtendedHead, LargeSample
 from baselines.linear import trained_head
 from baselines.nearest_neighbour import SHARES, NearestNeighbour
 from baselines.oracle import LinearOracle, NearestOracle
@@ -28,9 +29,6 @@ from predictor.protocol.head import Head
 from predictor.protocol.method import Method
 from predictor.protocol.stand_ins import Change, as_they_are
 from predictor.training.run_files import MODEL, Trained, read_trained
-
-if TYPE_CHECKING:
-    from actstore.split import Split
 
 HEAD, ORACLE = "head", "oracle"  # trainings of linear.py: on the base categories, and on all of them
 
@@ -85,20 +83,16 @@ class Entry:
     store: Path | None = None
 
 
-def _nearest(setting: Setting) -> list[Entry]:
-    return [
-        Entry(NearestNeighbour(setting.train, setting.split.base, share, setting.seed, change=setting.change))
-        for share in SHARES
-    ]
+def _nearest(setting: Setting, train: Split | None = None, store: Path | None = None, **more: Any) -> list[Entry]:
+    """With every share of D_large, in the rows of the setting or of another split."""
+    rows, base = train or setting.train, setting.split.base
+    return [Entry(NearestNeighbour(rows, base, share, setting.seed, **more), store) for share in SHARES]
 
 
 def _triplet(setting: Setting) -> list[Entry]:
     embed = trained_embedding(setting.trained(TRIPLET))
-    named = {"name": "Triplet (activations)", "paper_name": "Triplet", "key": TRIPLET, "change": setting.change}
-    return [
-        Entry(NearestNeighbour(setting.train, setting.split.base, share, setting.seed, embed, **named))  # type: ignore[arg-type]
-        for share in SHARES
-    ]
+    named: dict[str, Any] = {"name": "Triplet (activations)", "paper_name": "Triplet", "key": TRIPLET}
+    return _nearest(setting, embed=embed, change=setting.change, **named)
 
 
 def _triplet_images(setting: Setting) -> list[Entry]:
@@ -109,20 +103,16 @@ def _triplet_images(setting: Setting) -> list[Entry]:
     _require_same_base(folder, trained, setting.split)
     train = actstore.open(folder / STORE)[setting.train.name]
     _require_same_rows(setting.train, train)
-    name, base = "Triplet (images)", setting.split.base
-    return [
-        Entry(NearestNeighbour(train, base, share, setting.seed, None, name, "Triplet", TRIPLET_IMAGES), folder / STORE)
-        for share in SHARES
-    ]
+    named: dict[str, Any] = {"name": "Triplet (images)", "paper_name": "Triplet", "key": TRIPLET_IMAGES}
+    return _nearest(setting, train, folder / STORE, **named)
 
 
 def _finetune_images(setting: Setting) -> list[Entry]:
     """One for each folder runs/finetune-images*: a training is for one number of shots and one draw."""
     folders = sorted(path.parent for path in setting.runs.glob(f"{FINETUNE_IMAGES}*/{MODEL}"))
     command = f"ppa baseline {FINETUNE_IMAGES} --images … --out {setting.runs / FINETUNE_IMAGES}"
-    chosen = folders or [setting.runs / FINETUNE_IMAGES]
     entries = []
-    for folder in chosen:
+    for folder in folders or [setting.runs / FINETUNE_IMAGES]:
         trained = read_trained(folder, FINETUNE_IMAGES, command)
         _require_same_base(folder, trained, setting.split)
         entries.append(Entry(FineTuned(trained), folder / STORE))
@@ -130,19 +120,12 @@ def _finetune_images(setting: Setting) -> list[Entry]:
 
 
 def _imprint(setting: Setting) -> list[Entry]:
-    base, change = setting.split.base, setting.change
-    return [
-        Entry(Imprint(setting.train, base, setting.classifier, change)),
-        Entry(Imprint(setting.train, base, change=change)),
-    ]
+    heads = (setting.classifier, None)
+    return [Entry(Imprint(setting.train, setting.split.base, head, setting.change)) for head in heads]
 
 
-def _child(setting: Setting) -> list[Entry]:
-    return [Entry(Child(setting.train, setting.split.base, setting.classifier, setting.sample))]
-
-
-def _finetune(setting: Setting) -> list[Entry]:
-    return [Entry(FineTunedHead(setting.train, setting.split.base, setting.classifier, setting.sample))]
+def _extended(make: type[ExtendedHead]) -> Callable[[Setting], list[Entry]]:
+    return lambda setting: [Entry(make(setting.train, setting.split.base, setting.classifier, setting.sample))]
 
 
 def _oracle(setting: Setting) -> list[Entry]:
@@ -151,10 +134,10 @@ def _oracle(setting: Setting) -> list[Entry]:
 
 
 BASELINES: dict[str, Callable[[Setting], list[Entry]]] = {
-    "nn": _nearest,
+    "nn": lambda setting: _nearest(setting, change=setting.change),
     "triplet": _triplet,
-    "finetune": _finetune,
-    "child": _child,
+    "finetune": _extended(FineTunedHead),
+    "child": _extended(Child),
     "imprint": _imprint,
     "class-mean": lambda setting: [Entry(ClassMean(setting.train, setting.split.base, setting.change))],
     "oracle": _oracle,

@@ -10,21 +10,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
 from actstore.compute.tensors import borrow
 from actstore.search.by_class import ClassRows, unit
+from actstore.split import Split
 from baselines.triplet_loss import plan_triplets, triplet_loss
 from predictor.training import Figures, Report, RunOptions, Trained, Trainee
 from predictor.training import train as run
 from predictor.training.schedule import cosine
-
-if TYPE_CHECKING:
-    from actstore.split import Split
 
 METHOD = "triplet"
 
@@ -62,7 +58,7 @@ class Embedding(nn.Module):
 class TripletTrainee(Trainee):
     def __init__(self, train: Split, base: Sequence[str], config: TripletConfig, device: torch.device) -> None:
         self._train, self._config, self._device = train, config, device
-        self._labels = np.array([train.class_index.position(name) for name in base], np.int64)
+        self._labels = train.class_index.positions(base)
         ClassRows.of(train.class_index, self._labels)  # refuses a class without rows
         self.module = self.embedding = Embedding(train.dim).to(device)
         self.optimiser = torch.optim.SGD(

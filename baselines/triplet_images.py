@@ -9,21 +9,20 @@ extracted anew with these weights.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from itertools import count
 from pathlib import Path
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from actstore.backbones.loading import Backbone
 from actstore.images.image_set import ImageSet, Loadable
 from actstore.layout.class_index import ClassIndex
-from baselines.image_training import Decoded, ImageConfig, ImageTrainee, identify, images_of, trainable
+from baselines.image_training import ImageConfig, ImageRun, ImageTrainee, identify, images_of, train_images
 from baselines.triplet_loss import plan_triplets, triplet_loss
 from predictor.protocol.category_split import CategorySplit
-from predictor.training import Figures, Report, RunOptions, Trained
-from predictor.training import train as run
+from predictor.training import Figures, Trained
 from predictor.training.backbones.images import LabelledImages, Plan
 
 METHOD = "triplet-images"
@@ -34,18 +33,10 @@ _STEPS_PER_AUGMENTATION = 100  # shifts and mirrorings are drawn for all images 
 
 class TripletImages(ImageTrainee):
     def __init__(
-        self,
-        backbone: Backbone,
-        images: LabelledImages,
-        base: tuple[str, ...],
-        config: ImageConfig,
-        device: torch.device,
-        workers: int = 0,
-        decoded: Decoded | None = None,
+        self, backbone: Backbone, images: LabelledImages, base: tuple[str, ...], config: ImageConfig, run: ImageRun
     ) -> None:
         self._index = ClassIndex(base, images.targets)
-        classes = backbone.trained_classes  # its classifier stays as it was
-        super().__init__(backbone, trainable(backbone), images, classes, config, device, workers, decoded)
+        super().__init__(backbone, images, backbone.trained_classes, config, run)  # its classifier stays as it was
 
     def plan(self, first: int) -> Plan:
         config, labels = self._config, np.arange(len(self._index))
@@ -65,14 +56,10 @@ def train_triplet_images(
     backbone: Backbone,
     folder: Path,
     config: ImageConfig,
-    device: torch.device = torch.device("cpu"),  # noqa: B008 - a constant
-    workers: int = 0,
-    options: RunOptions = RunOptions(),  # noqa: B008 - frozen
-    report: Report | None = None,
-    decoded: Decoded | None = None,
+    run: ImageRun = ImageRun(),  # noqa: B008 - frozen
 ) -> Trained:
     """Fine-tune on the training images of the base classes; FOLDER/weights.safetensors is for `actstore build`."""
     images = images_of(sets, split.base)
     identity = identify(METHOD, backbone, config, split, images, margin=MARGIN, per_class=PER_CLASS)
-    make = lambda: TripletImages(backbone, images, split.base, config, device, workers, decoded)  # noqa: E731
-    return run(folder, identity, make, config.steps, min(100, config.steps), options, report)
+    make = partial(TripletImages, backbone, images, split.base, config, run)
+    return train_images(folder, identity, make, config.steps, run)

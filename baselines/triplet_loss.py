@@ -5,19 +5,15 @@ Schroff, Kalenichenko and Philbin, FaceNet: A Unified Embedding for Face Recogni
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
 from actstore.errors import InvalidInputError
+from actstore.layout.class_index import ClassIndex
 from actstore.search.by_class import unit
 from actstore.streams.sampling import Stream, generator
-
-if TYPE_CHECKING:
-    from actstore.layout.class_index import ClassIndex
 
 
 def triplet_loss(embeddings: Tensor, targets: Tensor, margin: float) -> tuple[Tensor, Tensor]:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 _LONGEST = 100 << 20  # bytes of a JSON document or header that is parsed
+Test = Callable[[Path], bool]
 
 
 @dataclass(frozen=True)
@@ -18,7 +19,7 @@ class Kind:
     """name: with its article. is_work: whether it took the user's work, so that only --force replaces it."""
 
     name: str
-    test: Callable[[Path], bool]
+    test: Test
     is_work: bool = False
 
     def matches(self, path: Path) -> bool:
@@ -29,7 +30,17 @@ class Kind:
             return False
 
 
-def _head(path: Path, count: int = 4096) -> bytes:
+def _begins(*beginnings: str, mark: str = "", within: int = 4096) -> Test:
+    """As one of these, with a mark among the first bytes."""
+
+    def test(path: Path) -> bool:
+        head = _head(path, within)
+        return head.startswith(tuple(text.encode("latin-1") for text in beginnings)) and mark.encode() in head
+
+    return test
+
+
+def _head(path: Path, count: int) -> bytes:
     with path.open("rb") as file:
         return file.read(count)
 
@@ -38,63 +49,36 @@ def _json(path: Path) -> Any:
     return json.loads(path.read_text("utf-8")) if path.stat().st_size <= _LONGEST else None
 
 
+def _object(*keys: str) -> Test:
+    return lambda path: isinstance(value := _json(path), dict) and set(keys) <= set(value)
+
+
+def _list_of(*keys: str) -> Test:
+    return lambda path: isinstance(value := _json(path), list) and bool(value) and set(keys) <= set(value[0])
+
+
 def _header(path: Path) -> dict[str, Any]:
     """Of a safetensors file: tensor names, and __metadata__."""
     with path.open("rb") as file:
         size = int.from_bytes(file.read(8), "little")
-        found = json.loads(file.read(size)) if size <= _LONGEST else None
-    return found if isinstance(found, dict) else {}
+        header = json.loads(file.read(size)) if size <= _LONGEST else None
+    return header if isinstance(header, dict) else {}
 
 
-def _holds(kind: str) -> Callable[[Path], bool]:
+def _tensors(*names: str) -> Test:
+    return lambda path: set(names) <= set(_header(path))
+
+
+def _metadata(*keys: str) -> Test:
+    return lambda path: set(keys) <= set(_header(path)["__metadata__"])
+
+
+def _holds(kind: str) -> Test:
     """A file of `actstore.storage.tensor_file`."""
     return lambda path: json.loads(_header(path)["__metadata__"]["actstore"])["kind"] == kind
 
 
-def _metadata(*keys: str) -> Callable[[Path], bool]:
-    return lambda path: set(keys) <= set(_header(path)["__metadata__"])
-
-
-def _begins(*beginnings: str) -> Callable[[Path], bool]:
-    return lambda path: _head(path).startswith(tuple(one.encode() for one in beginnings))
-
-
-def _object(*keys: str) -> Callable[[Path], bool]:
-    return lambda path: isinstance(found := _json(path), dict) and set(keys) <= set(found)
-
-
-def _list_of(*keys: str) -> Callable[[Path], bool]:
-    return lambda path: isinstance(found := _json(path), list) and bool(found) and set(keys) <= set(found[0])
-
-
-def _is_drawn(path: Path) -> bool:
-    """By matplotlib, which says so in PNG and SVG alike: a photo is none."""
-    head = _head(path)
-    return head.startswith((b"\x89PNG", b"<?xml")) and b"atplotlib" in head
-
-
-def _is_report(path: Path) -> bool:
-    head = _head(path, 1 << 20)
-    return head.startswith(b"<!doctype html>") and b"<p>Predicting the parameters of a classifier from" in head
-
-
-def _is_sheet(path: Path) -> bool:
-    head = _head(path)
-    return head.startswith(b"<!doctype html>") and b'content="actstore photo sheet"' in head
-
-
-def _is_torch_export(path: Path) -> bool:
-    with zipfile.ZipFile(path) as archive:
-        name = next(name for name in archive.namelist() if name.endswith("/data.pkl"))
-        return b"row_category" in archive.read(name)  # looked at, never opened as a pickle
-
-
-def _is_onnx_export(path: Path) -> bool:
-    head = _head(path, 32)  # ir_version, then producer_name of eight letters
-    return head.startswith(b"\x08") and b"\x12\x08actstore" in head
-
-
-def array_of(dtypes: str, *shape: int | None) -> Callable[[Path], bool]:
+def array_of(dtypes: str, *shape: int | None) -> Test:
     """A .npy whose type is of these kinds and whose shape is this; None: any."""
 
     def test(path: Path) -> bool:
@@ -103,73 +87,58 @@ def array_of(dtypes: str, *shape: int | None) -> Callable[[Path], bool]:
         with path.open("rb") as file:
             version = npy.read_magic(file)
             read = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
-            found, _, dtype = read(file)
-        same = len(found) == len(shape) and all(b in (None, a) for a, b in zip(found, shape, strict=True))
+            sizes, _, dtype = read(file)
+        same = len(sizes) == len(shape) and all(b in (None, a) for a, b in zip(sizes, shape, strict=True))
         return same and f"{dtype.kind}{dtype.itemsize}" in dtypes.split()
 
     return test
 
 
-def _is_row_list(path: Path) -> bool:
-    text = _head(path, 1 << 20)
-    return re.fullmatch(rb"(\d+\n)*(\d*)", text) is not None
+def _parquet(*columns: str, metadata: bytes | None = None) -> Test:
+    """A table that begins with these columns, with this said of it under `actstore`."""
+
+    def test(path: Path) -> bool:
+        import pyarrow
+        import pyarrow.parquet
+
+        try:
+            schema = pyarrow.parquet.read_schema(path)
+        except pyarrow.ArrowException:
+            return False
+        said = (schema.metadata or {}).get(b"actstore")
+        return tuple(schema.names[: len(columns)]) == columns and metadata in (None, said)
+
+    return test
 
 
-def _is_archive(path: Path) -> bool:
+def _zip_of(*names: str) -> Test:
+    def test(path: Path) -> bool:
+        with zipfile.ZipFile(path) as archive:
+            return set(names) <= set(archive.namelist())
+
+    return test
+
+
+def _is_torch_export(path: Path) -> bool:
     with zipfile.ZipFile(path) as archive:
-        return {"activations.npy", "labels.npy", "ids.npy", "classes.npy"} <= set(archive.namelist())
-
-
-def _is_parquet_export(path: Path) -> bool:
-    import pyarrow
-    import pyarrow.parquet
-
-    try:
-        return list(pyarrow.parquet.read_schema(path).names)[:3] == ["id", "label", "activations"]
-    except pyarrow.ArrowException:
-        return False
-
-
-def _is_columns_export(path: Path) -> bool:
-    import pyarrow
-    import pyarrow.parquet
-
-    try:
-        return (pyarrow.parquet.read_schema(path).metadata or {}).get(b"actstore") == b"columns"
-    except pyarrow.ArrowException:
-        return False
-
-
-def _is_findings_table(path: Path) -> bool:
-    import pyarrow
-    import pyarrow.parquet
-
-    try:
-        return list(pyarrow.parquet.read_schema(path).names)[:4] == ["kind", "leak", "split", "row"]
-    except pyarrow.ArrowException:
-        return False
-
-
-def _is_contact_sheet(path: Path) -> bool:
-    head = _head(path)
-    return head.startswith(b"<!doctype html>") and b'<meta name="generator" content="actstore audit">' in head
-
-
-def _is_tensor_export(path: Path) -> bool:
-    return {"activations", "labels", "path_bytes", "path_offsets"} <= set(_header(path))
+        name = next(name for name in archive.namelist() if name.endswith("/data.pkl"))
+        return b"row_category" in archive.read(name)  # looked at, never opened as a pickle
 
 
 CLASSIFIER = Kind("a classifier of `ppa adapt`", _holds("classifier"), is_work=True)
 OWN_CLASSIFIER = Kind("a classifier of this demo", _holds("classifier"))
 PHOTO_LIST = Kind("a list of photos", _begins("path,label"))
 SPLIT = Kind("a split of `ppa split`", _object("base", "novel", "validation"), is_work=True)
-CALIBRATION = Kind("a calibration of `ppa calibrate`", lambda path: b'"novel_bias"' in _head(path), is_work=True)
-FIGURE = Kind("a figure drawn here", _is_drawn)
+CALIBRATION = Kind("a calibration of `ppa calibrate`", _begins("", mark='"novel_bias"'), is_work=True)
+# matplotlib says so in PNG and SVG alike: a photo is none
+FIGURE = Kind("a figure drawn here", _begins("\x89PNG", "<?xml", mark="atplotlib"))
 TORCH = Kind("a layer of `ppa export --torch`", _is_torch_export)
-ONNX = Kind("a graph of `ppa export --onnx`", _is_onnx_export)
+# ir_version, then producer_name of eight letters
+ONNX = Kind("a graph of `ppa export --onnx`", _begins("\x08", mark="\x12\x08actstore", within=32))
 NAMES = Kind("the category names of a `ppa export`", _object("categories", "dim"))
-REPORT = Kind("a report of `ppa report`", _is_report)
-SHEET = Kind("a sheet of photos", _is_sheet)
+_REPORT_MARK = "<p>Predicting the parameters of a classifier from"
+REPORT = Kind("a report of `ppa report`", _begins("<!doctype html>", mark=_REPORT_MARK, within=1 << 20))
+SHEET = Kind("a sheet of photos", _begins("<!doctype html>", mark='content="actstore photo sheet"'))
 CLASS_MAP = Kind("a class map of `ppa figures`", _object("names"))
 BENCH = Kind("a benchmark's JSON", _list_of("name", "value", "unit"))
 STEPS = Kind("the record of a demo", _object("version", "steps"))
@@ -189,19 +158,21 @@ TABLES = {
     ".json": Kind("a table", _list_of("method")),
 }
 AUDIT = Kind("an audit", _holds("audit"))
-AUDIT_SHEET = Kind("a page of `actstore audit`", _is_contact_sheet)
+AUDIT_SHEET = Kind("a page of `actstore audit`", _begins("<!doctype html>", mark='content="actstore audit"'))
 AUDIT_TABLES = {
     ".csv": Kind("the findings of an audit", _begins("kind,leak,split,row,")),
-    ".parquet": Kind("the findings of an audit", _is_findings_table),
+    ".parquet": Kind("the findings of an audit", _parquet("kind", "leak", "split", "row")),
 }
-ROWS = Kind("a list of row numbers", _is_row_list)
+ROWS = Kind("a list of row numbers", lambda path: re.fullmatch(rb"(\d+\n)*(\d*)", _head(path, 1 << 20)) is not None)
 ROW_ARRAY = Kind("an array of row numbers", array_of("i8", None))
 EXPORTS = {
-    ".npz": Kind("an export", _is_archive),
-    ".parquet": Kind("an export", _is_parquet_export),
+    ".npz": Kind("an export", _zip_of("activations.npy", "labels.npy", "ids.npy", "classes.npy")),
+    ".parquet": Kind("an export", _parquet("id", "label", "activations")),
     ".csv": Kind("an export", _begins("row,id,class,")),
-    ".safetensors": Kind("an export", _is_tensor_export),
+    ".safetensors": Kind("an export", _tensors("activations", "labels", "path_bytes", "path_offsets")),
 }
+COLUMNS = Kind("an export's columns", _parquet(metadata=b"columns"))
+LABELS_ARRAY = Kind("an export's labels", array_of("i4", None))
 
 
 def means_array(classes: int, dim: int) -> Kind:
@@ -210,10 +181,6 @@ def means_array(classes: int, dim: int) -> Kind:
 
 def exported_array(dim: int) -> Kind:
     return Kind("an export of such rows", array_of("f2 f4", None, dim))
-
-
-COLUMNS = Kind("an export's columns", _is_columns_export)
-LABELS_ARRAY = Kind("an export's labels", array_of("i4", None))
 
 
 def exported_ids(array: Path) -> Kind:

@@ -1,6 +1,7 @@
 """Every command and snippet of the README runs, in its order, on data small enough for a test.
 
-Not run here: `make` and `pip install`, which set up an environment of their own; `ppa demo` has tests/cli/test_demo.py.
+Not run here: `make` and `pip install`, which set up an environment of their own; `ppa demo` and
+`ppa teach`, which the text names, have tests/cli/test_demo.py and test_ppa_teach.py.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from tests.object_storage import S3Server
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()
 MANY = "When one machine is not enough"
+NOT_RUN = ["make demo", "make test"]
 # command -> options that make it short; they come last, so they replace what the README says
 SHORT = {
     "ppa pretrain": "--backbone small --epochs 1 --batch-size 16 --image-size 32 --workers 0 --lr 0.01",
@@ -36,7 +38,6 @@ SHORT = {
     "ppa baseline maml": "--steps 2 --way 3 --queries 2",
     "ppa bench-inference": "--seconds 0.01 --backbone none --approximate none --no-fp32",
     "ppa bench-adapt": "--seconds 0.01 --backbone none --dim 32",
-    "ppa demo": None,  # tests/cli/test_demo.py
     "actstore build": "--backbone small --workers 0",
     "actstore synth": "--rows 300 --dim 64",
     "actstore glyphs": "--classes 5 --per-class 2",
@@ -50,10 +51,13 @@ def sections() -> dict[str, str]:
     return {part.splitlines()[0]: part for part in parts[1:]}
 
 
-def commands(text: str) -> list[str]:
+def shell_lines(text: str) -> list[str]:
     blocks = re.findall(r"```bash\n(.*?)```", text, re.DOTALL)
-    lines = [line.split("  #")[0].split(" # ")[0].strip() for block in blocks for line in block.splitlines()]
-    return [line for line in lines if line.startswith(("actstore ", "ppa "))]
+    return [line.split("  #")[0].split(" # ")[0].strip() for block in blocks for line in block.splitlines()]
+
+
+def commands(text: str) -> list[str]:
+    return [line for line in shell_lines(text) if line.startswith(("actstore ", "ppa "))]
 
 
 def snippets(text: str) -> list[str]:
@@ -64,11 +68,8 @@ def run(line: str) -> None:
     from cli.actstore import main as actstore_main
     from cli.ppa import main as ppa_main
 
-    found = max((key for key in SHORT if line.startswith(key)), key=len, default=None)
-    short = "" if found is None else SHORT[found]
-    if short is None:
-        return
-    tool, *arguments = shlex.split(f"{line} {short}")
+    shortened = max((key for key in SHORT if line.startswith(key)), key=len, default="")
+    tool, *arguments = shlex.split(f"{line} {SHORT.get(shortened, '')}")
     done = CliRunner().invoke({"actstore": actstore_main, "ppa": ppa_main}[tool], arguments)
     assert done.exit_code == 0, f"{line}\n{done.output}"
 
@@ -107,6 +108,7 @@ def test_features_and_snippets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     scope = {"activations": activations, "labels": labels, "names": names}
     for code in snippets(text["Someone who only wants `take(rows)`"]):
         exec(code, scope)
+    assert len(scope["train"]) == 309  # type: ignore[arg-type] # with those of `append`
 
 
 def test_clusters_and_buckets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, s3: S3Server) -> None:
@@ -122,8 +124,9 @@ def test_clusters_and_buckets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, s
         run(line)
 
 
-def test_every_command_of_the_readme_is_in_a_section_that_runs() -> None:
+def test_every_command_of_the_readme_is_in_a_section_that_runs_or_is_named_as_one_that_cannot() -> None:
     assert set(commands(README)) == {line for part in sections().values() for line in commands(part)}
+    assert [line for line in shell_lines(README) if line not in commands(README)] == NOT_RUN
 
 
 def test_a_newcomer_can_finish_the_readme() -> None:

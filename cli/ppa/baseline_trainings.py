@@ -17,7 +17,7 @@ from actstore.extraction.build import BuildOptions, build
 from actstore.images.opening import open_images
 from baselines.finetune import Draw, train_finetuned
 from baselines.image_tasks import decode_classes
-from baselines.image_training import STORE, WEIGHTS, ImageConfig
+from baselines.image_training import STORE, WEIGHTS, ImageConfig, ImageRun
 from baselines.linear import LinearConfig, train_linear
 from baselines.meta_training import choose_meta_config, train_learner
 from baselines.triplet import TripletConfig, train_triplet
@@ -105,8 +105,8 @@ def _train_on_images(request: Request, sets: Sets, train: Callable[..., Trained]
     backbone = load_backbone(request.require("backbone"), request.require("weights"))
     categories = request.categories(_classes(sets))
     config = ImageConfig(**request.settings("steps", "batch_size", "learning_rate", "flip"))
-    trained = train(sets, categories, backbone, request.folder, config, workers=request.workers,
-                    decoded=request.bars.decoded, **request.run, **more)  # fmt: skip
+    run = ImageRun(workers=request.workers, decoded=request.bars.decoded, **request.run)
+    trained = train(sets, categories, backbone, request.folder, config, run=run, **more)
     request.bars.close()
     return trained
 

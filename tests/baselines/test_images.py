@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,7 +16,7 @@ from actstore.extraction.build import BuildOptions, build
 from actstore.images.opening import open_images
 from actstore.streams.sampling import draw_support
 from baselines.finetune import Draw, FineTuned, support_rows, train_finetuned
-from baselines.image_training import WEIGHTS, ImageConfig
+from baselines.image_training import WEIGHTS, ImageConfig, ImageRun
 from baselines.triplet_images import train_triplet_images
 from predictor.protocol.category_split import CategorySplit, alphabetical_split
 from predictor.protocol.method import Support
@@ -45,11 +46,11 @@ def weights(tmp_path: Path) -> Path:
     return path
 
 
-def train(kind: str, weights: Path, folder: Path, **more: object) -> Trained:
+def train(kind: str, weights: Path, folder: Path, **more: Any) -> Trained:
     backbone = load_backbone("small", weights)
     if kind == "triplet":
-        return train_triplet_images(SETS, SPLIT, backbone, folder, CONFIG, **more)  # type: ignore[arg-type]
-    return train_finetuned(SETS, SPLIT, backbone, folder, CONFIG, Draw(2, 1), **more)  # type: ignore[arg-type]
+        return train_triplet_images(SETS, SPLIT, backbone, folder, CONFIG, ImageRun(**more))
+    return train_finetuned(SETS, SPLIT, backbone, folder, CONFIG, Draw(2, 1), ImageRun(**more))
 
 
 @pytest.mark.parametrize("kind", ["triplet", "finetune"])

@@ -23,7 +23,8 @@ def test_a_second_holder_is_refused_until_the_first_closes(tmp_path: Path) -> No
 
 def test_a_lock_that_nothing_refers_to_is_free(tmp_path: Path) -> None:
     FileLock(tmp_path / "lock", "taken")
-    FileLock(tmp_path / "lock", "still taken")
+    with FileLock(tmp_path / "lock", "still taken"), pytest.raises(LockedError, match="by the second"):
+        FileLock(tmp_path / "lock", "by the second")
 
 
 def test_without_a_refusal_it_is_waited_for_also_of_a_folder(tmp_path: Path) -> None:
