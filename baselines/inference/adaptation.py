@@ -14,15 +14,17 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from actstore.bench.measure import seconds
+from baselines.inference.latency import timed
 
 
-def seconds_per_epoch(step: Callable[[], Any], images_per_step: int, images: int, budget: float) -> tuple[float, int]:
+def seconds_per_epoch(
+    step: Callable[[], Any], images_per_step: int, images: int, budget: float, device: torch.device
+) -> tuple[float, int]:
     """An epoch's seconds from the median of the steps that fit into the budget, and how many those were."""
-    step()  # warm-up
+    timed(step, device)  # warm-up
     taken: list[float] = []
     while not taken or sum(taken) < budget:
-        taken.append(seconds(step))
+        taken.append(timed(step, device))
     return statistics.median(taken) * images / images_per_step, len(taken)
 
 
@@ -33,20 +35,6 @@ def fine_tuning_step(module: nn.Module, images: torch.Tensor, device: torch.devi
     return _learning_step(module, inputs, mixed=device.type == "cuda")
 
 
-def forward_step(module: nn.Module, images: torch.Tensor, device: torch.device) -> Callable[[], None]:
-    """One batch (n, 3, height, width) through the network: what seeing the examples costs."""
-    module = module.eval().to(device).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-    inputs = images.to(device).contiguous(memory_format=torch.channels_last)
-
-    def step() -> None:
-        with torch.inference_mode(), torch.autocast(device.type, enabled=device.type == "cuda"):
-            module(inputs)
-        if device.type == "cuda":
-            torch.cuda.synchronize(device)
-
-    return step
-
-
 def classifier_step(rows: torch.Tensor, categories: int, device: torch.device) -> Callable[[], None]:
     """One batch (n, dim) of stored activations through a classifier that is trained: Learning like a Child."""
     layer = nn.Linear(rows.shape[1], categories, device=device)
@@ -54,18 +42,15 @@ def classifier_step(rows: torch.Tensor, categories: int, device: torch.device) -
 
 
 def _learning_step(module: nn.Module, inputs: torch.Tensor, mixed: bool) -> Callable[[], None]:
-    """Forward, backward and update, waiting for the device. mixed: forward in half precision where that is safe."""
-    device = inputs.device
-    targets = torch.zeros(len(inputs), dtype=torch.long, device=device)
+    """Forward, backward and update. mixed: forward in half precision where that is safe."""
+    targets = torch.zeros(len(inputs), dtype=torch.long, device=inputs.device)
     optimiser = torch.optim.SGD(module.parameters(), lr=1e-3, momentum=0.9)
 
     def step() -> None:
-        with torch.autocast(device.type, enabled=mixed):
+        with torch.autocast(inputs.device.type, enabled=mixed):
             loss = functional.cross_entropy(module(inputs), targets)
         optimiser.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
         optimiser.step()
-        if device.type == "cuda":
-            torch.cuda.synchronize(device)
 
     return step

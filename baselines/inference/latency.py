@@ -7,7 +7,8 @@ The "Efficiency Analysis" of Qiao, Liu, Shen and Yuille, CVPR 2018: 6.83 ms per 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -49,32 +50,31 @@ class Latency:
     runs: int
 
 
-@dataclass
-class Stopwatch:
-    """Runs parts in turns, so that a slow moment of the machine meets all of them."""
+def measure(
+    parts: Sequence[Part], batch: int, inputs: Callable[[Part], Tensor], budget: float, device: torch.device
+) -> list[Latency]:
+    """Run parts in turns, so that a slow moment of the machine meets all of them. budget: seconds for each of them."""
+    times: dict[str, list[float]] = {part.name: [] for part in parts}
+    for turn in range(WARM_UP + MOST_RUNS):
+        for part in parts:
+            taken = times[part.name]
+            if len(taken) >= LEAST_RUNS and sum(taken) > budget:
+                continue
+            took = timed(partial(part.run, inputs(part)[:batch]), device)
+            if turn >= WARM_UP or took > budget:  # what is this slow needs no warming up
+                taken.append(took)
+    return [_summary(part, batch, times[part.name]) for part in parts]
 
-    seconds: float = 6.0  # per part and batch size
-    device: torch.device = field(default_factory=lambda: torch.device("cpu"))
 
-    def measure(self, parts: Sequence[Part], batch: int, inputs: Callable[[Part], Tensor]) -> list[Latency]:
-        times: dict[str, list[float]] = {part.name: [] for part in parts}
-        for turn in range(WARM_UP + MOST_RUNS):
-            for part in parts:
-                taken = times[part.name]
-                if len(taken) >= LEAST_RUNS and sum(taken) > self.seconds:
-                    continue
-                took = self._once(part, inputs(part)[:batch])
-                if turn >= WARM_UP or took > self.seconds:  # what is this slow needs no warming up
-                    taken.append(took)
-        return [_summary(part, batch, times[part.name]) for part in parts]
+def timed(run: Callable[[], Any], device: torch.device) -> float:
+    """Seconds, until the device is done."""
 
-    def _once(self, part: Part, inputs: Tensor) -> float:
-        def run() -> None:
-            part.run(inputs)
-            if self.device.type == "cuda":
-                torch.cuda.synchronize(self.device)
+    def wait() -> None:
+        run()
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
 
-        return seconds(run)
+    return seconds(wait)
 
 
 def _summary(part: Part, batch: int, taken: list[float]) -> Latency:

@@ -59,7 +59,8 @@ def predicted(
 
     from actstore.backbones.construction import construct
     from actstore.bench.measure import Result
-    from baselines.inference.adaptation import forward_step, seconds_per_epoch
+    from baselines.inference.adaptation import seconds_per_epoch
+    from baselines.inference.latency import backbone_part
     from predictor.classifier.classifier import Classifier
     from predictor.phi.network import Phi
     from predictor.protocol.paper import read_table
@@ -79,13 +80,14 @@ def predicted(
         learner.adapt_all({f"novel {number}": examples[number] for number in range(categories)})
         _ = learner.rows
 
-    took, _ = seconds_per_epoch(learn, 1, 1, min(budget, 3))
+    took, _ = seconds_per_epoch(learn, 1, 1, min(budget, 3), device)
     name = f"{network.spec.kind}, {categories} categories of {shots}, from"
     found = [Result(f"{name} activations", took, "s").to_json()]
     if backbone != "none":
-        module, batch = construct(backbone, 0).module, torch.rand(min(32, categories * shots), 3, 224, 224)
-        step = forward_step(module, batch, device)
-        seen, _ = seconds_per_epoch(step, len(batch), categories * shots, min(budget, 3))
+        batch = torch.rand(min(32, categories * shots), 3, 224, 224, device=device)
+        batch = batch.contiguous(memory_format=torch.channels_last)
+        part = backbone_part(construct(backbone, 0).module, backbone, device)
+        seen, _ = seconds_per_epoch(lambda: part.run(batch), len(batch), categories * shots, min(budget, 3), device)
         paper = next(float(row["value"]) for row in read_table("efficiency") if row["what"].startswith("adapting"))
         whole = Result(f"{name} images through {backbone}", seen + took, "s", "paper (100 of 1, one GPU)", paper,
                        (seen + took) / paper)  # fmt: skip
@@ -107,12 +109,12 @@ def trained(
     paper = values["fine-tuning or Learning like a Child per epoch"] * 3600
     found = []
     rows = torch.rand(256, dim)
-    took, steps = seconds_per_epoch(classifier_step(rows, categories, device), len(rows), images, budget)
+    took, steps = seconds_per_epoch(classifier_step(rows, categories, device), len(rows), images, budget, device)
     found.append(("one epoch of the classifier from stored activations", took, steps))
     if backbone != "none":
         batch = torch.rand(32, 3, 224, 224)
         network = construct(backbone, 0).module
-        took, steps = seconds_per_epoch(fine_tuning_step(network, batch, device), len(batch), images, budget)
+        took, steps = seconds_per_epoch(fine_tuning_step(network, batch, device), len(batch), images, budget, device)
         found.append((f"one epoch of fine-tuning {backbone}, all layers", took, steps))
     note = "paper (1.8 h per epoch, 4 GPUs)"
     return [

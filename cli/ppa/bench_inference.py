@@ -68,7 +68,7 @@ def bench_inference(
     from actstore.backbones.construction import construct
     from actstore.compute.device import parse_device
     from actstore.storage.atomic_file import write_atomic
-    from baselines.inference.latency import Stopwatch, backbone_part
+    from baselines.inference.latency import backbone_part, measure
     from baselines.inference.latency_table import to_markdown, to_results
 
     claim((chart, FIGURE), (out, BENCH), inputs=[store])
@@ -81,11 +81,11 @@ def bench_inference(
     parts = make_parts(rows, queries, categories, approximate, fp32, place)
     if network is not None:
         parts.insert(0, backbone_part(network.module, backbone, place))
-    watch = Stopwatch(seconds, place)
+    inputs = lambda part: images if part.kind == "backbone" else queries  # noqa: E731
     latencies: list[Latency] = []
     for batch in batches:
         click.echo(f"measuring at batch {batch}", err=True)
-        latencies += watch.measure(parts, batch, lambda part: images if part.kind == "backbone" else queries)
+        latencies += measure(parts, batch, inputs, seconds, place)
     title = f"{what}; {torch.get_num_threads()} threads, {machine(place)}"
     results = to_results(latencies)
     if chart is not None:

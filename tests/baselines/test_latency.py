@@ -13,12 +13,12 @@ from baselines.inference.latency import (
     K,
     Latency,
     Part,
-    Stopwatch,
     approximate_part,
     bounded_part,
     exact_part,
     flat_parts,
     head_part,
+    measure,
 )
 from baselines.inference.latency_table import paper_figures, to_markdown, to_results, totals
 
@@ -51,7 +51,7 @@ def test_parts_take_turns_and_get_the_batch_they_are_timed_for() -> None:
     def part(name: str) -> Part:
         return Part(name, "search", lambda batch: seen.append((name, len(batch))), 0)
 
-    measured = Stopwatch(seconds=0.001).measure([part("a"), part("b")], 7, lambda _: QUERIES)
+    measured = measure([part("a"), part("b")], 7, lambda _: QUERIES, 0.001, CPU)
     assert [name for name, _ in seen[:4]] == ["a", "b", "a", "b"]
     assert {size for _, size in seen} == {7}
     assert all(one.batch == 7 and one.runs >= LEAST_RUNS for one in measured)
@@ -59,7 +59,7 @@ def test_parts_take_turns_and_get_the_batch_they_are_timed_for() -> None:
 
 def test_times_are_per_image() -> None:
     slow = Part("slow", "search", lambda _: time.sleep(0.02), 0)
-    (measured,) = Stopwatch(seconds=0.01).measure([slow], 10, lambda _: QUERIES)
+    (measured,) = measure([slow], 10, lambda _: QUERIES, 0.01, CPU)
     assert measured.median >= 2.0
     assert measured.p95 >= measured.median
 
@@ -91,7 +91,7 @@ def test_the_classifier_returns_the_five_best() -> None:
 
 
 def test_an_epoch_is_the_median_step_times_the_steps() -> None:
-    seconds, steps = seconds_per_epoch(lambda: time.sleep(0.005), 10, 1000, budget=0.02)
+    seconds, steps = seconds_per_epoch(lambda: time.sleep(0.005), 10, 1000, 0.02, CPU)
     assert seconds >= 0.5
     assert steps >= 1
     classifier_step(QUERIES, 4, CPU)()
