@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -25,7 +26,7 @@ def test_phi2_is_ahead_of_nearest_neighbours_on_novel_categories(real_activation
     train, test = store["train"], store["val"]
     train_phi(train, None, split, choose_config("code", "phi2", epochs=2), tmp_path / "phi2")
     phi = PredictedParameters(load_phi(tmp_path / "phi2").phi, class_means(train, split.base))
-    task = all_way_task(train, test, split, most=2000)
+    task = replace(all_way_task(train, test, split), most=2000)
     neighbours = [NearestNeighbour(train, split.base, share) for share in (0.1, 0.01)]
     novel = [evaluate(method, task, [1], draws=5)[0].mean["top1_few"] for method in (phi, *neighbours)]
     assert novel[0] > novel[2] > novel[1]  # less of D_large, less bias against what is novel; phi needs none of that

@@ -18,10 +18,9 @@ from predictor.phi.calibration import Calibration, load_calibrations
 from predictor.phi.recogniser import Aggregate, OwnClassifier, PredictedParameters
 from predictor.protocol.category_split import CategorySplit
 from predictor.protocol.constant import Constant, load_constants
-from predictor.protocol.evaluation import AllWayTask, all_way_task, class_means
+from predictor.protocol.evaluation import AllWayTask, Shifted, all_way_task, class_means
 from predictor.protocol.head import Head, head_for, read_head
 from predictor.protocol.method import Method, Separable
-from predictor.protocol.sessions import Shifted
 from predictor.protocol.stand_ins import HeldOut
 from predictor.training.trained_phi import TrainedPhi
 

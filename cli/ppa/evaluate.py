@@ -106,7 +106,7 @@ def evaluate(
         raise click.UsageError("nothing to measure: name a run with --phi, --base head, or baselines with --methods")
     rows = measure(contestants, counts, draws, seed)
     if lacking := without_paper(train):
-        rows = [replace(row, paper_name="") for row in rows]
+        rows = [replace(row, is_beside_paper=False) for row in rows]
     said = (seen_novel(train, categories), named_leaks(opened, task, counts, draws, seed), lacking, left_out)
     warning = "\n".join(filter(None, said)) or None
     text, lines = to_markdown(rows, warning), records(rows, warning)

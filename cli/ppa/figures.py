@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import click
@@ -57,8 +58,10 @@ def figures(
     if store is not None:
         opened = actstore.open(store)
         train, test = opened[train_split], find_test_split(opened, train_split, test_split)
-    inputs = Inputs(phis or run.phis, train, test, head or run.head, table or run.table, bench or run.bench)
-    drawn = draw_all(inputs, folder, lambda name: click.echo(f"drawing {name}", err=True))
+    run = replace(
+        run, phis=phis or run.phis, head=head or run.head, table=table or run.table, bench=bench or run.bench
+    )
+    drawn = draw_all(Inputs(run, train, test), folder, lambda name: click.echo(f"drawing {name}", err=True))
     if all(figure.path is None for figure in drawn):
         raise InvalidInputError(
             f"nothing of {run_folder} could be drawn: {'; '.join(f'{figure.name}: {figure.why}' for figure in drawn)}"

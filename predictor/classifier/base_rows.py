@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from actstore.errors import InvalidInputError
@@ -38,7 +39,7 @@ class BaseRows:
         return cls(take_float(split, rows), torch.from_numpy(places[targets]))
 
 
-def fit_unknown(classifier: Classifier, train: Split, held_out: Split, seed: int = 0) -> Unknown:
+def fit_unknown(classifier: Classifier, train: Split, held_out: Split) -> Unknown:
     """How familiar images of base categories are: with the base's own rows, and where they are learnt from a few
     examples of `train` as if they were new."""
     rows = BaseRows.of(held_out, classifier.base)
@@ -50,20 +51,17 @@ def fit_unknown(classifier: Classifier, train: Split, held_out: Split, seed: int
     for shots in SHOTS:
         enough = labels[index.counts[labels] > shots + 1]
         if len(enough):
-            found = torch.cat([_stand_in(classifier, train, enough, shots, seed, draw) for draw in range(DRAWS)])
-            mean = float(found.mean())
-            prior[shots] = (mean, max((mean - float(torch.quantile(found, 1 - SHARE))) / LOWEST, 1e-3))
+            familiarity = torch.cat([_stand_in(classifier, train, enough, shots, draw) for draw in range(DRAWS)])
+            mean, low = float(familiarity.mean()), float(torch.quantile(familiarity, 1 - SHARE))
+            prior[shots] = (mean, max((mean - low) / LOWEST, 1e-3))
     return Unknown(prior or {1: (lowest, 0.0)}, lowest)
 
 
-def _stand_in(
-    classifier: Classifier, train: Split, labels: np.ndarray[tuple[int], np.dtype[np.int64]], shots: int, seed: int,
-    draw: int,
-) -> Tensor:  # fmt: skip
+def _stand_in(classifier: Classifier, train: Split, labels: NDArray[np.int64], shots: int, draw: int) -> Tensor:
     """(n,) familiarity of rows of base categories that another classifier learns from others of their rows."""
-    random = np.random.default_rng([seed, shots, draw])
+    random = np.random.default_rng([0, shots, draw])
     chosen = np.sort(random.choice(labels, min(WAY, len(labels)), replace=False))
-    rows = draw_support(train.class_index, chosen, shots, seed, draw)
+    rows = draw_support(train.class_index, chosen, shots, 0, draw)
     learner = Classifier(classifier.rule, aggregate=classifier.aggregate)
     examples = take_float(train, rows.ravel()).reshape(*rows.shape, train.dim)
     learner.adapt_all({str(place): part for place, part in enumerate(examples)})
@@ -89,8 +87,7 @@ class Budget:
 
 def measure_base(classifier: Classifier, rows: BaseRows) -> Budget:
     """As the classifier is."""
-    limits = _limits(classifier, rows)
-    return _budget(limits, classifier.novel_bias)
+    return _budget(_limits(classifier, rows), classifier.novel_bias)
 
 
 def fit_budget(classifier: Classifier, rows: BaseRows, loss: float) -> Budget:
@@ -107,7 +104,7 @@ def fit_budget(classifier: Classifier, rows: BaseRows, loss: float) -> Budget:
     return _budget(limits, float(right[min(may_go, len(right) - 1)]))
 
 
-def _limits(classifier: Classifier, rows: BaseRows) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+def _limits(classifier: Classifier, rows: BaseRows) -> NDArray[np.float64]:
     """(n,): the constant up to which a row is recognised, -inf where it is not among the base alone."""
     first = len(classifier.base)
     scores = classifier.scores(rows.activations).double()
@@ -117,6 +114,6 @@ def _limits(classifier: Classifier, rows: BaseRows) -> np.ndarray[tuple[int], np
     return torch.where(is_right, true - novel, -torch.inf).numpy()
 
 
-def _budget(limits: np.ndarray[tuple[int], np.dtype[np.float64]], bias: float) -> Budget:
+def _budget(limits: NDArray[np.float64], bias: float) -> Budget:
     count = max(1, len(limits))
     return Budget(bias, 100 * float((limits > -np.inf).sum()) / count, 100 * float((limits >= bias).sum()) / count)

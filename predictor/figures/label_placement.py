@@ -8,6 +8,7 @@ from math import cos, pi, sin
 
 ANGLES = 24
 RADII = (0, 6, 14, 26, 42, 62, 86, 114, 146)  # pixels beyond the point's own rim
+RIM = 6.0  # pixels around a point that stay free
 GAP = 2.0  # pixels around a label that stay free
 
 
@@ -44,15 +45,13 @@ def place_labels(
     sizes: Sequence[tuple[float, float]],
     frame: Box,
     obstacles: Sequence[Box] = (),
-    rim: float = 6.0,
 ) -> list[Placed]:
     """A box of each size beside its point, all in pixels. Crowded points are served first; of the places that cover
     least, the nearest is taken. obstacles: what else should stay uncovered, such as error bars."""
-    taken = [Box(x - rim, y - rim, x + rim, y + rim) for x, y in points]
-    taken += obstacles
+    taken = [*(Box(x - RIM, y - RIM, x + RIM, y + RIM) for x, y in points), *obstacles]
     placed: dict[int, Placed] = {}
     for number in sorted(range(len(points)), key=lambda one: (-_crowd(points, one), one)):
-        choices = _choices(points[number], sizes[number], rim)
+        choices = _choices(points[number], sizes[number])
         best = min(choices, key=lambda choice: _cost(choice[1].box, choice[0], taken, frame))[1]
         placed[number] = best
         taken.append(best.box)
@@ -64,7 +63,7 @@ def _crowd(points: Sequence[tuple[float, float]], number: int) -> int:
     return sum(abs(x - other[0]) < 90 and abs(y - other[1]) < 45 for other in points)
 
 
-def _choices(point: tuple[float, float], size: tuple[float, float], rim: float) -> list[tuple[float, Placed]]:
+def _choices(point: tuple[float, float], size: tuple[float, float]) -> list[tuple[float, Placed]]:
     """(distance, place) around a point, to the right first."""
     (x, y), (width, height) = point, size
     found = []
@@ -72,7 +71,7 @@ def _choices(point: tuple[float, float], size: tuple[float, float], rim: float) 
         for number in range(ANGLES):
             turn = ((number + 1) // 2) * (1 if number % 2 else -1)
             dx, dy = cos(2 * pi * turn / ANGLES), sin(2 * pi * turn / ANGLES)
-            reach = radius + rim + GAP
+            reach = radius + RIM + GAP
             middle_x = x + dx * (reach + width / 2)
             middle_y = y + dy * (reach + height / 2)
             box = Box(middle_x - width / 2, middle_y - height / 2, middle_x + width / 2, middle_y + height / 2)

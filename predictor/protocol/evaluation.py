@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -60,7 +60,7 @@ class AllWayTask:
         return Support(activations, rows)
 
 
-def all_way_task(train: Split, test: Split, split: CategorySplit, most: int | None = None) -> AllWayTask:
+def all_way_task(train: Split, test: Split, split: CategorySplit) -> AllWayTask:
     """The test categories of a split; its validation categories take no part."""
     if not split.novel:
         raise InvalidInputError("the split names no novel class; an all-way task needs at least one")
@@ -74,15 +74,13 @@ def all_way_task(train: Split, test: Split, split: CategorySplit, most: int | No
     for what, names in (("base", split.base), ("novel", split.novel)):
         if not len(rows_of(test, names)[0]):
             raise InvalidInputError(f"{test.path} holds no row of a {what} class to test on; choose another split")
-    return AllWayTask(train, test, split.base, split.novel, most)
+    return AllWayTask(train, test, split.base, split.novel)
 
 
-def outcomes(
-    method: Method, task: AllWayTask, shots: int, draws: Iterable[int], seed: int, base: BaseSide | None = None
-) -> Iterator[Outcome]:
-    """One outcome per support draw. base: what `base_side` gave, where it was asked before."""
-    for plain, *_ in _outcomes(method, task, shots, draws, seed, base, ()):
-        yield plain
+def outcomes(method: Method, task: AllWayTask, shots: int, draws: Iterable[int], seed: int) -> Iterator[Outcome]:
+    """One outcome per support draw."""
+    for (outcome,) in _outcomes(method, task, shots, draws, seed, base_side(method, task), ()):
+        yield outcome
 
 
 def _outcomes(
@@ -96,7 +94,6 @@ def _outcomes(
 ) -> Iterator[list[Outcome]]:
     """Per draw the outcome as it is, and one for each bias on the novel scores, which are computed once."""
     queries = task.queries
-    base = base_side(method, task) if base is None else base
     for draw in draws:
         support = task.support(shots, seed, draw)
         if isinstance(method, Separable) and base is not None:
@@ -116,27 +113,48 @@ def base_side(method: Method, task: AllWayTask) -> BaseSide | None:
     return BaseSide.of(method.base_scores(activations), task.queries, method.query_lengths(activations))
 
 
+class Shifted(Separable):
+    """A method with the constant that calibration found for so many examples."""
+
+    def __init__(self, method: Separable, shots: int) -> None:
+        self._method, self.bias = method, method.constants[nearest_shots(method.constants, shots)]
+        self.key, self.variant, self.fitted_on = method.key or method.name, CALIBRATED, method.fitted_on
+        self.share, self.paper_share, self.finetuned = method.share, method.paper_share, method.finetuned
+        self.name = self.paper_name = f"{method.name}, {CALIBRATED}"  # which the paper has in no row
+
+    def base_scores(self, queries: Tensor) -> Tensor:
+        return self._method.base_scores(queries)
+
+    def novel_scores(self, queries: Tensor, support: Support) -> Tensor:
+        return self._method.novel_scores(queries, support) + self.bias
+
+
 @dataclass(frozen=True)
 class Row:
-    """A line of the table: means over draws with the half-width of their 95% confidence interval.
+    """A line of the table. values: every metric in every draw, in the order of the draws, which all methods share.
+    is_beside_paper: whether the paper's figures may stand beside it."""
 
-    paper_name, paper_share: the row of the paper's table to print beside it. key, variant, fitted_on: as in `Method`.
-    values: of every draw, in the order of the draws, which all methods share.
-    """
-
-    method: str
-    share: str
+    method: Method
     shots: str
-    finetuned: bool
-    draws: int
-    mean: dict[str, float]
-    interval: dict[str, float]
-    paper_name: str
-    key: str
-    variant: str
-    paper_share: str = ""
-    fitted_on: str = ""
-    values: dict[str, list[float]] = field(default_factory=dict)
+    values: dict[str, list[float]]
+    is_beside_paper: bool = True
+
+    @property
+    def key(self) -> str:
+        return self.method.key or self.method.name
+
+    @property
+    def draws(self) -> int:
+        return len(next(iter(self.values.values())))
+
+    @property
+    def mean(self) -> dict[str, float]:
+        return {name: float(np.mean(of_draws)) for name, of_draws in self.values.items()}
+
+    @property
+    def interval(self) -> dict[str, float]:
+        """Half of the width of the means' 95% confidence intervals."""
+        return {name: half_width(of_draws) for name, of_draws in self.values.items()}
 
 
 def evaluate(
@@ -154,38 +172,16 @@ def evaluate(
     base = base_side(method, task)
     rows = []
     for count, numbers in plan_draws(method, shots, draws).items():
-        fitted = method.constants if base is not None else {}
-        biases = [fitted[nearest_shots(fitted, count)]] if fitted else []
-        measured: list[list[dict[str, float]]] = [[] for _ in range(1 + len(biases))]
-        for found in _outcomes(method, task, count, numbers, seed, base, biases):
-            for place, outcome in enumerate(found):
-                measured[place].append(outcome.metrics())
+        shifted = Shifted(method, count) if isinstance(method, Separable) and method.constants else None
+        measured: list[list[dict[str, float]]] = []  # per draw, as it is and shifted
+        for both in _outcomes(method, task, count, numbers, seed, base, [] if shifted is None else [shifted.bias]):
+            measured.append([outcome.metrics() for outcome in both])
             if progress is not None:
                 progress(1)
         label = str(count) if method.uses_support else "all"
-        rows += [_row(method, label, values, is_shifted=place > 0) for place, values in enumerate(measured)]
+        for way, metrics in zip(filter(None, (method, shifted)), zip(*measured, strict=True), strict=True):
+            rows.append(Row(way, label, {name: [draw[name] for draw in metrics] for name in metrics[0]}))
     return rows
-
-
-def _row(method: Method, shots: str, measured: Sequence[dict[str, float]], is_shifted: bool) -> Row:
-    """is_shifted: with the method's constant, which the paper has in no row."""
-    values = {name: [one[name] for one in measured] for name in measured[0]}
-    name = f"{method.name}, {CALIBRATED}" if is_shifted else method.name
-    return Row(
-        method=name,
-        share=method.share,
-        shots=shots,
-        finetuned=method.finetuned,
-        draws=len(measured),
-        mean={key: float(np.mean(found)) for key, found in values.items()},
-        interval={key: half_width(found) for key, found in values.items()},
-        paper_name=name if is_shifted else method.paper_name or name,
-        key=method.key or method.name,
-        variant=CALIBRATED if is_shifted else method.variant,
-        paper_share=method.paper_share or method.share,
-        fitted_on=method.fitted_on if is_shifted or method.variant == CALIBRATED else "",
-        values=values,
-    )
 
 
 def plan_draws(method: Method, shots: Sequence[int], draws: int) -> dict[int, range]:

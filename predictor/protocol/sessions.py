@@ -15,10 +15,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from actstore.errors import InvalidInputError
-from predictor.protocol.constant import nearest_shots
 from predictor.protocol.evaluation import AllWayTask
 from predictor.protocol.method import Method, Separable, Support
-from predictor.protocol.method_key import CALIBRATED
 from predictor.protocol.outcome import BaseSide, Outcome, Queries
 
 ACCURACY, BASE, NOVEL, HARMONIC = "accuracy", "base", "novel", "harmonic_mean"
@@ -50,21 +48,6 @@ def plan_sessions(base: int, novel: int, way: int) -> tuple[int, ...]:
     if way < 1 or novel < 1:
         raise InvalidInputError(f"sessions need new categories, got {novel} novel ones and {way} in a session")
     return (base, *(base + min(novel, first + way) for first in range(0, novel, way)))
-
-
-class Shifted(Separable):
-    """A method with the constant that calibration found for so many examples."""
-
-    def __init__(self, method: Separable, shots: int) -> None:
-        self._method, self._bias = method, method.constants[nearest_shots(method.constants, shots)]
-        self.key, self.variant, self.share, self.finetuned = method.key, CALIBRATED, method.share, method.finetuned
-        self.name, self.fitted_on = f"{method.name}, {CALIBRATED}", method.fitted_on
-
-    def base_scores(self, queries: Tensor) -> Tensor:
-        return self._method.base_scores(queries)
-
-    def novel_scores(self, queries: Tensor, support: Support) -> Tensor:
-        return self._method.novel_scores(queries, support) + self._bias
 
 
 def run_sessions(

@@ -24,18 +24,20 @@ def records(rows: Sequence[Row], warning: str | None = None) -> list[dict[str, A
     listed = []
     references = {shots: reference_of(rows, shots) for shots in {row.shots for row in rows}}
     for row in rows:
-        paper = all_way_figures(row.paper_name, row.paper_share or row.share, row.shots) or {}
+        method, mean, interval = row.method, row.mean, row.interval
+        paper_row = method.paper_name or method.name, method.paper_share or method.share, row.shots
+        paper = (all_way_figures(*paper_row) if row.is_beside_paper else None) or {}
         record: dict[str, Any] = {
-            "method": row.method,
-            "d_large": row.share,
+            "method": method.name,
+            "d_large": method.share,
             "shots": row.shots,
-            "finetuned": "Y" if row.finetuned else "N",
-            **{name: _rounded(row.mean[name]) for name in (*PERCENT, *FURTHER)},
-            **{f"{name}_ci95": _rounded(row.interval[name]) for name in (*PERCENT, *FURTHER)},
+            "finetuned": "Y" if method.finetuned else "N",
+            **{name: _rounded(mean[name]) for name in (*PERCENT, *FURTHER)},
+            **{f"{name}_ci95": _rounded(interval[name]) for name in (*PERCENT, *FURTHER)},
             "draws": row.draws,
             "key": row.key,
-            "variant": row.variant,
-            "fitted_on": row.fitted_on,
+            "variant": method.variant,
+            "fitted_on": method.fitted_on if method.variant == CALIBRATED else "",
             **differences(row, references[row.shots]),
             **{f"paper_{name}": paper.get(name) for name in PERCENT},
         }
@@ -82,8 +84,8 @@ def to_csv(rows: Sequence[Row], warning: str | None = None) -> str:
 
 def reference_of(rows: Sequence[Row], shots: str) -> Row | None:
     """phi2 with its constant, where it is in the table, else as it is."""
-    ours = [row for row in rows if row.key == OURS and row.shots == shots and row.variant in (CALIBRATED, "")]
-    return next((row for row in ours if row.variant == CALIBRATED), ours[0] if ours else None)
+    ours = [row for row in rows if row.key == OURS and row.shots == shots and row.method.variant in (CALIBRATED, "")]
+    return next((row for row in ours if row.method.variant == CALIBRATED), ours[0] if ours else None)
 
 
 def differences(row: Row, reference: Row | None) -> dict[str, Any]:
@@ -95,9 +97,9 @@ def differences(row: Row, reference: Row | None) -> dict[str, Any]:
     """
     columns: dict[str, Any] = {"against": None}
     columns |= {f"{name}_difference{end}": None for name in PAIRED for end in ("", "_ci95")}
-    if reference is None or row is reference or row.draws != reference.draws or row.draws < 2 or not row.values:
+    if reference is None or row is reference or row.draws != reference.draws or row.draws < 2:
         return columns
-    columns["against"] = reference.method
+    columns["against"] = reference.method.name
     for name in PAIRED:
         gaps = np.subtract(row.values[name], reference.values[name])
         columns[f"{name}_difference"] = round(float(gaps.mean()), 2)

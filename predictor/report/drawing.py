@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,7 +22,7 @@ from predictor.phi.channel_impacts import impact, top_k_similarity
 from predictor.protocol.evaluation import class_means
 from predictor.protocol.head import head_for, read_head
 from predictor.protocol.method_key import CALIBRATED, LABELS
-from predictor.report.run_folder import CLASS_MAP, read_records
+from predictor.report.run_folder import CLASS_MAP, RunFolder, read_records
 from predictor.report.support_sheet import draw_sheet, make_sheet
 from predictor.training.run_files import read_log
 from predictor.training.trained_phi import TrainedPhi, load_phi
@@ -34,27 +34,23 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Inputs:
-    """What figures are made of; None or empty where it is not there. table, bench: JSON files of `ppa eval` and
-    `ppa bench-inference`; head: a file with w_large^pt."""
+    """What figures are made of: a run, and its splits where it has a store."""
 
-    phis: Sequence[Path] = field(default=())
+    run: RunFolder
     train: Split | None = None
     test: Split | None = None
-    head: Path | None = None
-    table: Path | None = None
-    bench: Path | None = None
 
     @cached_property
     def trained(self) -> list[TrainedPhi]:
-        return [load_phi(path) for path in self.phis]
+        return [load_phi(path) for path in self.run.phis]
 
     @cached_property
     def records(self) -> list[dict[str, Any]]:
-        if self.table is None:
+        if self.run.table is None:
             raise MissingInputError("no table of `ppa eval --out table.json`")
-        rows = read_records(self.table)
+        rows = read_records(self.run.table)
         if not rows or "top1_few" not in rows[0]:
-            raise InvalidInputError(f"{self.table} must be a table that `ppa eval --out` wrote")
+            raise InvalidInputError(f"{self.run.table} must be a table that `ppa eval --out` wrote")
         return rows
 
     def phi(self, *kinds: str) -> TrainedPhi:
@@ -70,7 +66,7 @@ class Inputs:
         return self.train
 
     def head_weight(self, base: Sequence[str], dim: int) -> Tensor | None:
-        return None if self.head is None else head_for(read_head(self.head), base, dim).weight
+        return None if self.run.head is None else head_for(read_head(self.run.head), base, dim).weight
 
 
 @dataclass(frozen=True)
@@ -128,7 +124,7 @@ def _channels(inputs: Inputs, out: Path) -> Figure:
 
 
 def _training(inputs: Inputs, out: Path) -> Figure:
-    logs = {path.name: lines for path in inputs.phis if (lines := read_log(path))}
+    logs = {path.name: lines for path in inputs.run.phis if (lines := read_log(path))}
     if not logs:
         raise MissingInputError("no run of `ppa train` with a log")
     return draw_runs(logs)
@@ -146,11 +142,11 @@ def _shots(inputs: Inputs, out: Path) -> Figure:
 
 
 def _inference(inputs: Inputs, out: Path) -> Figure:
-    if inputs.bench is None:
+    if inputs.run.bench is None:
         raise MissingInputError("no JSON of `ppa bench-inference`")
-    results = [one for one in read_records(inputs.bench) if one.get("value") is not None]
+    results = [one for one in read_records(inputs.run.bench) if one.get("value") is not None]
     if not results:
-        raise MissingInputError(f"{inputs.bench} holds no measurement")
+        raise MissingInputError(f"{inputs.run.bench} holds no measurement")
     return draw_inference(results)
 
 

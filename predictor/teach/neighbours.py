@@ -69,13 +69,13 @@ class BaseImages:
         return False
 
 
-def find_base_images(about: Mapping[str, Any], base: Sequence[str], split: str = "train") -> BaseImages | None:
+def find_base_images(about: Mapping[str, Any], base: Sequence[str]) -> BaseImages | None:
     """From what a classifier says about itself; None where the store or its images are not there any more."""
     path, content = about.get("store"), about.get("content")
     if not isinstance(path, str) or "://" in path or not Path(path).is_dir():
         return None
     try:
-        rows = actstore.open(path)[split]
+        rows = actstore.open(path)["train"]
         if not base or not len(rows) or rows.content != content or not image_sources(rows):
             return None
         found = BaseImages(rows, base)

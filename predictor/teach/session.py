@@ -19,7 +19,6 @@ import os
 import secrets
 import shutil
 from collections.abc import Mapping
-from contextlib import ExitStack, closing
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -28,7 +27,6 @@ from torch import Tensor
 
 from actstore.errors import DamagedError, InvalidInputError
 from actstore.storage.atomic_file import storage_errors, sync_directory, write_atomic
-from actstore.storage.file_lock import FileLock
 from predictor.classifier.classifier import Classifier
 from predictor.classifier.classifier_file import load_classifier, save_classifier
 from predictor.teach.actions import Action, History, parse_action
@@ -47,18 +45,18 @@ class Session:
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.about = folder, read_about(folder)
-        refusal = f"another `ppa teach` serves {folder}; use its page, end it, or choose another --session"
-        with ExitStack() as opened:
-            opened.enter_context(FileLock(folder / "lock", refusal))
+        self._journal = Journal(folder / JOURNAL)  # and its lock
+        try:
             for left in folder.glob(f"{AWAY}*"):  # by a kill; the lock says that nobody works at it
                 shutil.rmtree(left) if left.is_dir() else left.unlink()
             self.start = load_classifier(folder / START)
             first, self.inherited = _inherit(self.start)
-            self._journal = opened.enter_context(closing(Journal(folder / JOURNAL)))
             self.history = _replay(folder / JOURNAL, self._journal.entries, first)
             self.images = ImageFolder(folder)
             self.token = _read_token(folder)
-            self._opened = opened.pop_all()
+        except BaseException:
+            self._journal.close()
+            raise
 
     @property
     def state(self) -> State:
@@ -79,11 +77,11 @@ class Session:
         return TemporaryDirectory(prefix=AWAY, dir=self.folder)
 
     def close(self) -> None:
-        self._opened.close()
+        self._journal.close()
 
     def _go_on(self, after: History, entry: dict[str, Any]) -> None:
         _ = after.state  # where it is refused
-        self._journal.append(entry)
+        self._journal.append_entry(entry)
         self.history = after
 
 

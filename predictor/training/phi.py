@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, nullcontext
+from copy import deepcopy
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 import torch
 
 from actstore.compute.device import parse_device
+from actstore.compute.tensors import one_thread
 from actstore.errors import InvalidInputError
 from actstore.split import Split
 from actstore.streams.class_batches import Batch, ClassBatches
@@ -155,18 +157,14 @@ class PhiTraining(Trainee):
     def measure(self) -> Figures:
         if self._task is None:
             return {}
-        method = PredictedParameters(self.copy_of_phi(), class_means(self._split, self._base))
+        phi = deepcopy(self.phi).cpu().eval().requires_grad_(False)
+        method = PredictedParameters(phi, class_means(self._split, self._base))
         metrics = [outcome.metrics() for outcome in outcomes(method, self._task, 1, range(MONITOR_DRAWS), seed=0)]
         of_metrics = ("top1_large", "top1_few", "harmonic_mean")
         return {
             name: sum(draw[key] for draw in metrics) / len(metrics)
             for name, key in zip(ACCURACIES, of_metrics, strict=True)
         }
-
-    def copy_of_phi(self) -> Phi:
-        copy = Phi(self.phi.spec)
-        copy.load_state_dict(self.phi.state_dict())
-        return copy.eval().requires_grad_(False)
 
     def keep(self, folder: Path) -> None:
         forget_calibrations(folder)
@@ -192,14 +190,7 @@ def fits_device(split: Split, device: torch.device, processes: int = 1) -> bool:
     return len(split) * split.spec.row_bytes // processes < free // 2
 
 
-@contextmanager
-def few_threads(n_class: int, dim: int) -> Iterator[None]:
+def few_threads(n_class: int, dim: int) -> AbstractContextManager[None]:
     """One thread for small products: at 80 x 512 a step took 7 ms of CPU time on one thread and 54 ms on two of a
     busy machine, which wait for each other."""
-    before = torch.get_num_threads()
-    if n_class * dim * dim < SMALL_STEP:
-        torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
+    return one_thread() if n_class * dim * dim < SMALL_STEP else nullcontext()

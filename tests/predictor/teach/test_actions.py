@@ -123,7 +123,7 @@ def test_a_line_that_was_being_written_is_cut_off(tmp_path: Path) -> None:
     path = tmp_path / "journal"
     journal = Journal(path)
     for number in range(3):
-        journal.append({"number": number, "name": "小熊猫"})
+        journal.append_entry({"number": number, "name": "小熊猫"})
     journal.close()
     whole = path.read_bytes()
     ends = [place + 1 for place, byte in enumerate(whole) if byte == 10]
@@ -132,7 +132,7 @@ def test_a_line_that_was_being_written_is_cut_off(tmp_path: Path) -> None:
         opened = Journal(path)
         complete = sum(end <= size for end in ends)
         assert [entry["number"] for entry in opened.entries] == list(range(complete))
-        opened.append({"number": "next"})
+        opened.append_entry({"number": "next"})
         opened.close()
         reopened = Journal(path)
         assert [entry["number"] for entry in reopened.entries] == [*range(complete), "next"]
@@ -143,7 +143,7 @@ def test_a_flipped_byte_is_named_with_its_line(tmp_path: Path) -> None:
     path = tmp_path / "journal"
     journal = Journal(path)
     for number in range(3):
-        journal.append({"number": number})
+        journal.append_entry({"number": number})
     journal.close()
     data = bytearray(path.read_bytes())
     data[len(data) // 2] ^= 1
@@ -154,7 +154,7 @@ def test_a_flipped_byte_is_named_with_its_line(tmp_path: Path) -> None:
 
 def test_a_disk_that_refuses_leaves_the_journal_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     journal = Journal(tmp_path / "journal")
-    journal.append({"number": 0})
+    journal.append_entry({"number": 0})
 
     def full(descriptor: int) -> None:
         raise OSError(28, "No space left on device")
@@ -162,8 +162,8 @@ def test_a_disk_that_refuses_leaves_the_journal_as_it_was(tmp_path: Path, monkey
     with monkeypatch.context() as patch:
         patch.setattr("os.fsync", full)
         with pytest.raises(StorageError, match="the disk is full"):
-            journal.append({"number": 1})
-    journal.append({"number": 2})
+            journal.append_entry({"number": 1})
+    journal.append_entry({"number": 2})
     journal.close()
     reopened = Journal(tmp_path / "journal")
     assert [entry["number"] for entry in reopened.entries] == [0, 2]
