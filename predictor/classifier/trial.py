@@ -13,7 +13,7 @@ from torch import Tensor
 
 from actstore.errors import InvalidInputError
 from predictor.classifier.classifier import Classifier
-from predictor.protocol.known_unknown import auroc
+from predictor.protocol.outcome import auroc
 
 Rows = Mapping[str, Tensor]  # category -> its images' activations (n, dim)
 

@@ -21,8 +21,8 @@ from actstore.compute.tensors import borrow, one_thread
 from actstore.errors import InvalidInputError
 from actstore.layout.class_index import ClassIndex
 from actstore.split import Split
-from predictor.protocol.known_unknown import auroc
 from predictor.protocol.method import EpisodeMethod, Separable
+from predictor.protocol.outcome import auroc
 from predictor.protocol.tasks import IGNORED, TaskBatch, TaskSize, longest_task, plan_tasks
 
 # Of gathered queries, four 5-way tasks of 600 x 512 float32: up to 32 MB the allocator gives methods the same memory

@@ -23,6 +23,7 @@ from predictor.protocol.outcome import BaseSide, Outcome, Queries
 
 SIGN_ROWS = 1000
 Progress = Callable[[int], None]  # draws done since the last call
+Rows = NDArray[np.int64]  # row numbers of a split
 
 
 @dataclass(frozen=True)
@@ -47,7 +48,7 @@ class AllWayTask:
         rows = np.concatenate([base_rows, novel_rows])
         return Queries(take_float(self.test, rows), torch.from_numpy(base_targets), torch.from_numpy(novel_targets))
 
-    def _asked(self, names: Sequence[str]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    def _asked(self, names: Sequence[str]) -> tuple[Rows, Rows]:
         rows, targets = rows_of(self.test, names, self.most)
         asked = ~np.isin(rows, self.without)
         return rows[asked], targets[asked]
@@ -203,20 +204,18 @@ def half_width(values: Sequence[float]) -> float:
     return float(stdtrit(len(values) - 1, 0.975) * np.std(values, ddof=1) / np.sqrt(len(values)))
 
 
-def rows_of(split: Split, names: Sequence[str], most: int | None = None) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def rows_of(split: Split, names: Sequence[str], most: int | None = None) -> tuple[Rows, Rows]:
     """Rows of these classes, and for each the position of its class among them; at most `most`, ascending."""
     index = split.class_index
-    parts = [index.rows(index.position(name)) for name in names]
-    rows = np.concatenate([*parts, np.empty(0, np.int64)])
-    targets = np.repeat(np.arange(len(names)), [len(part) for part in parts])
-    return (rows, targets) if most is None else at_most(rows, targets, most)
+    return join_groups([index.rows(index.position(name)) for name in names], most)
 
 
-def at_most(
-    rows: NDArray[np.int64], targets: NDArray[np.int64], most: int
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """A random sample of so many, in their order: the first ones would be of the first categories alone."""
-    if len(rows) <= most:
+def join_groups(groups: Sequence[Rows], most: int | None = None) -> tuple[Rows, Rows]:
+    """Rows of all groups, and for each the number of its group. Of more than `most` a random sample in their order: the
+    first ones would be of the first groups alone."""
+    rows = np.concatenate([*groups, np.empty(0, np.int64)])
+    targets = np.repeat(np.arange(len(groups)), [len(group) for group in groups])
+    if most is None or len(rows) <= most:
         return rows, targets
     kept = np.sort(generator(0, 0).choice(len(rows), most, replace=False))
     return rows[kept], targets[kept]

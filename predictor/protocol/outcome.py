@@ -7,7 +7,7 @@ outcome changes, so the whole trade-off curve comes out exactly, without trying 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from actstore.errors import InvalidInputError
-from predictor.protocol.known_unknown import withheld_auroc
 
 TOP = 5
 
@@ -50,7 +49,7 @@ class BaseSide:
 
     @classmethod
     def of(cls, base_scores: Tensor, queries: Queries, lengths: Tensor | None = None) -> BaseSide:
-        """base_scores: (n, n_base) of all queries. lengths: as in `known_unknown.withheld_auroc`."""
+        """base_scores: (n, n_base) of all queries. lengths: as in `withheld_auroc`."""
         _refuse_nan(base_scores)
         count = len(queries.base_targets)
         true_score, rank = _true_score_and_rank(base_scores[:count], queries.base_targets)
@@ -147,6 +146,40 @@ METRICS = {
 
 def harmonic_mean(base: float, novel: float) -> float:
     return 2 * base * novel / (base + novel) if base + novel > 0 else 0.0
+
+
+def auroc(known: NDArray[Any], unknown: NDArray[Any]) -> float:
+    """(n,) and (m,) -> the share of pairs in which the known one is higher, ties half; NaN where there is no pair."""
+    if not len(known) or not len(unknown):
+        return float("nan")
+    ordered = np.sort(unknown)
+    sides: tuple[Literal["left", "right"], ...] = ("left", "right")
+    below = [np.searchsorted(ordered, known, side=side).mean(dtype=np.float64) for side in sides]
+    return float(sum(below) / (2 * len(ordered)))
+
+
+def halves(count: int) -> list[NDArray[np.int64]]:
+    """Positions of the categories that are known, once the even ones and once the odd ones; none where there is one."""
+    return [] if count < 2 else [np.arange(count)[0::2], np.arange(count)[1::2]]
+
+
+def withheld_auroc(base_highest: Tensor, novel_scores: Tensor, novel_targets: Tensor, lengths: Tensor) -> float:
+    """How well images of known categories are told from those of unknown ones, with half of the novel categories
+    withheld: mean over both halves, 0 to 1. An image is as familiar as its highest score among known categories.
+
+    base_highest: (n,) highest base score of all queries, those of the base first. novel_scores: (n, n_novel).
+    novel_targets: (n_novel_query,). lengths: (n,) of the queries, by which scores are divided, so that they compare
+    between queries.
+    """
+    count = len(base_highest) - len(novel_targets)
+    targets = novel_targets.numpy()
+    areas = []
+    for known in halves(novel_scores.shape[1]):
+        best = torch.maximum(base_highest, novel_scores[:, torch.from_numpy(known)].amax(1))
+        familiar = (best / lengths).double().numpy()
+        is_known = np.concatenate([np.ones(count, bool), np.isin(targets, known)])
+        areas.append(auroc(familiar[is_known], familiar[~is_known]))
+    return float(np.mean(areas)) if areas else float("nan")
 
 
 def _refuse_nan(scores: Tensor) -> None:

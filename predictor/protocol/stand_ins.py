@@ -15,14 +15,13 @@ from functools import partial
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from actstore.errors import InvalidInputError
 from actstore.split import Split
 from actstore.streams.sampling import STAND_INS, Stream, draw_support, generator
 from predictor.protocol.category_split import CategorySplit
-from predictor.protocol.evaluation import at_most, class_means, is_signed, rows_of, take_float
+from predictor.protocol.evaluation import Rows, class_means, is_signed, join_groups, rows_of, take_float
 from predictor.protocol.method import Separable, Support
 from predictor.protocol.outcome import BaseSide, Outcome, Queries
 
@@ -30,7 +29,6 @@ MOST_QUERIES = 4000  # of the base and of the stand-ins in each task
 DISCRIMINANT_ROWS = 20_000  # a sample: ten times the dimension of a ResNet-50
 HELD_OUT_SHARE = 0.2  # of the base rows of the split that is tested on
 Change = Callable[[Tensor], Tensor]  # (n, dim) -> (n, dim)
-Rows = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -53,10 +51,6 @@ class HeldOut:
 
     def rows(self, names: Sequence[str]) -> Rows:
         return np.concatenate([*(self.of_class(name) for name in names), np.empty(0, np.int64)])
-
-    def fewest(self, names: Sequence[str]) -> int:
-        """Of the rows of any of these classes."""
-        return min(len(self.of_class(name)) for name in names)
 
 
 @dataclass(frozen=True)
@@ -119,7 +113,9 @@ def choose_stand_ins(categories: CategorySplit, seed: int, task: int) -> tuple[s
 def usable(held_out: HeldOut | None, categories: CategorySplit, most_shots: int) -> HeldOut | None:
     """None where some base category has too few held-out rows to be shown examples of and asked about."""
     needed = 1 if categories.validation else most_shots + 1
-    return held_out if held_out is not None and held_out.fewest(categories.base) >= needed else None
+    if held_out is None or min(len(held_out.of_class(name)) for name in categories.base) < needed:
+        return None
+    return held_out
 
 
 def _task(
@@ -137,7 +133,7 @@ def _task(
         base_split, (base_rows, base_targets) = train, rows_of(train, others, MOST_QUERIES)
     else:
         base_split = held_out.split
-        base_rows, base_targets = _joined([held_out.of_class(name) for name in others])
+        base_rows, base_targets = join_groups([held_out.of_class(name) for name in others], MOST_QUERIES)
     if held_out is None or categories.validation:  # of validation categories no row was trained on
         split, shown, rows, targets = train, *_from_train(train, stand_ins, most_shots, seed, number)
     else:
@@ -169,14 +165,8 @@ def _from_held_out(
 ) -> tuple[Rows, Rows, Rows]:
     random = generator(seed, number, Stream.STAND_IN_EXAMPLES)
     mixed = [random.permutation(held_out.of_class(name)) for name in stand_ins]
-    rows, targets = _joined([np.sort(group[most_shots:]) for group in mixed])
+    rows, targets = join_groups([np.sort(group[most_shots:]) for group in mixed], MOST_QUERIES)
     return np.stack([group[:most_shots] for group in mixed]), rows, targets
-
-
-def _joined(groups: Sequence[Rows]) -> tuple[Rows, Rows]:
-    """Rows to ask about, of all groups, and for each the number of its group."""
-    targets = np.repeat(np.arange(len(groups)), [len(group) for group in groups])
-    return at_most(np.concatenate([*groups, np.empty(0, np.int64)]), targets, MOST_QUERIES)
 
 
 def _unlearning(

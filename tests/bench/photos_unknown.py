@@ -22,7 +22,7 @@ from actstore.bench.measure import Result
 from actstore.extraction.recorded_network import activations_of
 from actstore.images.opening import find_images
 from predictor.classifier.classifier import Classifier
-from predictor.protocol.known_unknown import auroc
+from predictor.protocol.outcome import auroc
 from tests.bench.common import ROOT, report
 
 DATA = Path(os.environ.get("ACTSTORE_DATA", ROOT.parent / "shared" / "data"))
