@@ -60,13 +60,13 @@ def fit_unknown(classifier: Classifier, train: Split, held_out: Split) -> Unknow
 def _stand_in(classifier: Classifier, train: Split, labels: NDArray[np.int64], shots: int, draw: int) -> Tensor:
     """(n,) familiarity of rows of base categories that another classifier learns from others of their rows."""
     random = np.random.default_rng([0, shots, draw])
-    chosen = np.sort(random.choice(labels, min(WAY, len(labels)), replace=False))
-    rows = draw_support(train.class_index, chosen, shots, 0, draw)
+    taught = np.sort(random.choice(labels, min(WAY, len(labels)), replace=False))
+    rows = draw_support(train.class_index, taught, shots, 0, draw)
     learner = Classifier(classifier.rule, aggregate=classifier.aggregate)
     examples = take_float(train, rows.ravel()).reshape(*rows.shape, train.dim)
     learner.adapt_all({str(place): part for place, part in enumerate(examples)})
     fresh = []
-    for place, label in enumerate(chosen):
+    for place, label in enumerate(taught):
         rest = np.setdiff1d(train.class_index.rows(int(label)), rows[place])
         fresh.append(random.choice(rest, min(QUERIES, len(rest)), replace=False))
     return learner.familiarity(take_float(train, np.sort(np.concatenate(fresh))))

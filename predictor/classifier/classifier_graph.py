@@ -22,8 +22,8 @@ Values = Sequence[tuple[str, int, Sequence[Any]]]  # name, type and shape of inp
 def make_model(name: str, nodes: Sequence[Any], inputs: Values, outputs: Values, constants: Mapping[str, Any]) -> Any:
     from onnx import helper
 
-    given, made = ([helper.make_tensor_value_info(*value) for value in values] for values in (inputs, outputs))
-    graph = helper.make_graph(nodes, name, given, made, _initializers(constants))
+    read, written = ([helper.make_tensor_value_info(*value) for value in values] for values in (inputs, outputs))
+    graph = helper.make_graph(nodes, name, read, written, _initializers(constants))
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)], producer_name="actstore")
     model.ir_version = 9  # what opset 18 came with; newer ones shut out older runtimes
     return model

@@ -27,14 +27,14 @@ def known_display(name: str) -> str:
 
 
 def display(classifier: Classifier, name: str) -> str:
-    given = classifier.about.get(KEY, {})
-    return str(given[name]) if name in given else known_display(name)
+    named = classifier.about.get(KEY, {})
+    return str(named[name]) if name in named else known_display(name)
 
 
 def displays(classifier: Classifier) -> dict[str, str]:
     """Of every category that is shown otherwise than it is called."""
-    found = {name: display(classifier, name) for name in classifier.categories}
-    return {name: shown for name, shown in found.items() if shown != name}
+    shown_as = {name: display(classifier, name) for name in classifier.categories}
+    return {name: shown for name, shown in shown_as.items() if shown != name}
 
 
 def set_displays(classifier: Classifier, names: Mapping[str, str]) -> None:
@@ -45,18 +45,18 @@ def set_displays(classifier: Classifier, names: Mapping[str, str]) -> None:
             raise InvalidInputError(f"no category is named {name!r}; there are: {known}, …")
         if not shown.isprintable():
             raise InvalidInputError(f"a display name must be printable text, got {shown!r}")
-    given = {**classifier.about.get(KEY, {}), **names}
-    classifier.about[KEY] = {name: shown for name, shown in given.items() if shown}
+    shown_as = {**classifier.about.get(KEY, {}), **names}
+    classifier.about[KEY] = {name: shown for name, shown in shown_as.items() if shown}
 
 
 def forget_display(classifier: Classifier, name: str, new: str | None = None) -> None:
     """Of a category that was removed; renamed, it keeps what it is shown as under its new name."""
-    given = dict(classifier.about.get(KEY, {}))
-    shown = given.pop(name, None)
+    shown_as = dict(classifier.about.get(KEY, {}))
+    shown = shown_as.pop(name, None)
     if shown is not None and new is not None:
-        given[new] = shown
-    if given or KEY in classifier.about:
-        classifier.about[KEY] = given
+        shown_as[new] = shown
+    if shown_as or KEY in classifier.about:
+        classifier.about[KEY] = shown_as
 
 
 def read_displays(path: Path) -> dict[str, str]:
@@ -72,16 +72,16 @@ def read_displays(path: Path) -> dict[str, str]:
 
 def _from_json(path: Path, text: str) -> dict[str, str]:
     try:
-        found = json.loads(text)
+        names = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise InvalidInputError(f"{path} must be a JSON object of names, or lines of text: {error}") from None
-    if not all(isinstance(shown, str) for shown in found.values()):
+    if not all(isinstance(shown, str) for shown in names.values()):
         raise InvalidInputError(f"{path} must be a JSON object whose values are all text")
-    return dict(found)
+    return dict(names)
 
 
 def _from_lines(path: Path, text: str) -> dict[str, str]:
-    found: dict[str, str] = {}
+    names: dict[str, str] = {}
     for number, line in enumerate(text.splitlines(), 1):
         if not line.strip():
             continue
@@ -89,13 +89,13 @@ def _from_lines(path: Path, text: str) -> dict[str, str]:
         marks = (is_code[1],) if is_code else ("\t", ",", " ")
         mark = next((mark for mark in marks if mark in line.strip()), None)
         name, _, shown = line.strip().partition(mark or "\n")
-        if mark is None or not shown.strip() or name in found:
-            why = "is there twice" if name in found else "has no display name"
+        if mark is None or not shown.strip() or name in names:
+            why = "is there twice" if name in names else "has no display name"
             raise InvalidInputError(
                 f"{path}, line {number}: {name!r} {why}; expected a category and what it is shown as, such as "
                 "'n01440764 tench'"
             )
-        found[name.strip()] = shown.strip()
-    if not found:
+        names[name.strip()] = shown.strip()
+    if not names:
         raise InvalidInputError(f"{path} holds no names; expected lines such as 'n01440764 tench'")
-    return found
+    return names

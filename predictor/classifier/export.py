@@ -47,9 +47,9 @@ def export_onnx(classifier: Classifier, path: Path) -> float:
     names_file(path)  # refused before the work, where it is the export itself
     data, session = start_session(classifier_graph(classifier))
     queries = torch.rand(CHECKED_ROWS, classifier.dim, generator=torch.Generator().manual_seed(0))
-    (found,) = session.run(["scores"], {"activations": queries.numpy()})
+    (scores,) = session.run(["scores"], {"activations": queries.numpy()})
     expected = classifier.scores(queries).numpy()
-    difference = float(np.abs(found - expected).max())
+    difference = float(np.abs(scores - expected).max())
     if not difference <= 1e-4 * max(1.0, float(np.abs(expected).max())):
         raise InvalidInputError(f"onnxruntime's scores differ by {difference:.3g} from this classifier's; not written")
     write_atomic(path, data)

@@ -70,11 +70,11 @@ def export_with_backbone(
 def compare(session: Any, classifier: Classifier, backbone: Backbone, images: Sequence[Image.Image]) -> Agreement:
     same, worst = 0, 0.0
     for image in images:
-        (found,) = session.run(["probabilities"], {"image": np.asarray(image)})  # (1, n_categories)
+        (probabilities,) = session.run(["probabilities"], {"image": np.asarray(image)})  # (1, n_categories)
         rows = next(iter(backbone.activations(backbone.transform(image)[None]).values()))
         expected = classifier.scores(rows).softmax(1).numpy()
-        same += int(found[0].argmax() == expected[0].argmax())
-        worst = max(worst, float(np.abs(found - expected).max()))
+        same += int(probabilities[0].argmax() == expected[0].argmax())
+        worst = max(worst, float(np.abs(probabilities - expected).max()))
     return Agreement(len(images), same, worst)
 
 
@@ -86,9 +86,9 @@ class _Activations(nn.Module):
         self.network, self.layer, self.head = backbone.module, next(iter(backbone.layers)), backbone.head
 
     def forward(self, pixels: Tensor) -> Tensor:
-        with capture(self.network, [self.layer], self.head) as found:
+        with capture(self.network, [self.layer], self.head) as captured:
             self.network(pixels)
-        return found[self.layer]
+        return captured[self.layer]
 
 
 def _backbone_graph(backbone: Backbone) -> Any:

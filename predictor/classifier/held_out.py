@@ -73,9 +73,9 @@ def _by_rows(
     cosines: list[Tensor] = []
     for rows, reads, sees in zip(support, read, seen, strict=True):
         own, places = classifier.rows_of([rows]), torch.arange(len(reads))
-        for found, kept in ((own.scores(reads), scores), (sees @ _directions(classifier, own).T, cosines)):
-            found[places, places] = -torch.inf
-            kept.append(found.amax(1))
+        for values, kept in ((own.scores(reads), scores), (sees @ _directions(classifier, own).T, cosines)):
+            values[places, places] = -torch.inf
+            kept.append(values.amax(1))
     return torch.cat(scores), torch.cat(cosines)
 
 

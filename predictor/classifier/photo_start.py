@@ -51,11 +51,11 @@ def bias_beside_known(classifier: Classifier) -> float:
     Each example is scored without itself; where it is its category's only one, with the familiarity that is usual.
     """
     first, limits = len(classifier.base), []
-    found = leave_one_out(classifier)
-    if len(found.category):
-        own = found.scores[:, first:] - classifier.novel_bias
-        is_right = own.argmax(1) == found.category - first
-        limits.append((found.scores[:, :first].amax(1) - own.amax(1))[is_right])
+    held_out = leave_one_out(classifier)
+    if len(held_out.category):
+        own = held_out.scores[:, first:] - classifier.novel_bias
+        is_right = own.argmax(1) == held_out.category - first
+        limits.append((held_out.scores[:, :first].amax(1) - own.amax(1))[is_right])
     single = [rows for rows in classifier.support.values() if len(rows) == 1]
     if single and classifier.unknown is not None:
         rows = torch.cat(single)

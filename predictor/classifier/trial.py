@@ -65,8 +65,8 @@ def run_trial(make: Callable[[], Classifier], rows: Rows, shots: int, draws: int
         learner = teach(make, rows, taught)
         queries = torch.cat([rows[name][torch.from_numpy(places)] for name, places in rest.items()])
         names = [name for name, places in rest.items() for _ in places]
-        found = [line[0][0] for line in learner.predict(queries, top=1)]
-        right.append(float(np.mean([a == b for a, b in zip(found, names, strict=True)])))
+        answers = [line[0][0] for line in learner.predict(queries, top=1)]
+        right.append(float(np.mean([a == b for a, b in zip(answers, names, strict=True)])))
         accepted.append(float(learner.is_known(queries).float().mean()))
         tested += len(names)
         if len(rows) >= 4:

@@ -125,11 +125,11 @@ def _label(
 
 def _bar_boxes(axes: Any, bars: Sequence[tuple[Point, Point]]) -> list[Box]:
     """Error bars as boxes of pixels."""
-    found = []
+    boxes = []
     for ends in bars:
         (x0, y0), (x1, y1) = axes.transData.transform(np.clip(np.array(ends), *ENDS)).tolist()
-        found.append(Box(x0 - 1, y0 - 1, x1 + 1, y1 + 1))
-    return found
+        boxes.append(Box(x0 - 1, y0 - 1, x1 + 1, y1 + 1))
+    return boxes
 
 
 def draw_shots(records: Records) -> Figure:

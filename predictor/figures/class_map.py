@@ -74,26 +74,26 @@ def make_class_map(
 
     Both sides by direction alone, as cosines compare them. Groups are chosen by the means, and then shown on both.
     """
-    chosen = np.asarray(with_parameters, np.int64)
-    if means.shape[0] != len(names) or parameters.shape[0] != len(chosen):
+    positions = np.asarray(with_parameters, np.int64)
+    if means.shape[0] != len(names) or parameters.shape[0] != len(positions):
         raise InvalidInputError(
-            f"a class map needs a mean for each of {len(names)} names and parameters for each of {len(chosen)}, "
+            f"a class map needs a mean for each of {len(names)} names and parameters for each of {len(positions)}, "
             f"got {means.shape[0]} and {parameters.shape[0]}"
         )
     left = tsne(unit_rows(means), steps)
-    right = turned_to(tsne(unit_rows(parameters), steps), left[chosen])
-    size = min(GROUP_SIZE, max(2, len(chosen) // (2 * GROUPS)))
-    groups = similar_groups(means[chosen], GROUPS, size)
+    right = turned_to(tsne(unit_rows(parameters), steps), left[positions])
+    size = min(GROUP_SIZE, max(2, len(positions) // (2 * GROUPS)))
+    groups = similar_groups(means[positions], GROUPS, size)
     return ClassMap(
         names=list(names),
         n_base=n_base,
         means=np.round(left, 3).tolist(),
-        with_parameters=chosen.tolist(),
+        with_parameters=positions.tolist(),
         parameters=np.round(right, 3).tolist(),
         parameters_are=parameters_are,
-        groups=[chosen[group].tolist() for group in groups],
+        groups=[positions[group].tolist() for group in groups],
         nearest=nearest_rows(means, LISTED).tolist(),
-        agreement=shared_neighbours(means[chosen], parameters, NEIGHBOURS),
+        agreement=shared_neighbours(means[positions], parameters, NEIGHBOURS),
     )
 
 
@@ -105,22 +105,22 @@ def turned_to(places: NDArray[Any], model: NDArray[Any]) -> NDArray[np.float64]:
     return turned
 
 
-def draw_class_maps(found: ClassMap) -> Figure:
+def draw_class_maps(shown: ClassMap) -> Figure:
     """Left t-SNE of the mean activations, right of the parameters; same colour and marker, same categories."""
     figure = new_figure(12, 6.9)
     left, right = figure.subplots(1, 2)
-    means, parameters = np.asarray(found.means), np.asarray(found.parameters)
-    _draw_novel(left, means, set(range(found.n_base, len(found.names))))
-    place = {category: row for row, category in enumerate(found.with_parameters)}
-    novel = {place[category] for category in range(found.n_base, len(found.names)) if category in place}
+    means, parameters = np.asarray(shown.means), np.asarray(shown.parameters)
+    _draw_novel(left, means, set(range(shown.n_base, len(shown.names))))
+    place = {category: row for row, category in enumerate(shown.with_parameters)}
+    novel = {place[category] for category in range(shown.n_base, len(shown.names)) if category in place}
     _draw_novel(right, parameters, novel)
-    for number, group in enumerate(found.groups):
+    for number, group in enumerate(shown.groups):
         style = {"color": COLOURS[number], "marker": MARKERS[number], "s": 46, "edgecolors": "black", "linewidths": 0.6}
-        names = " ".join(readable(found.names[category]) for category in group[:NAMED])
+        names = " ".join(readable(shown.names[category]) for category in group[:NAMED])
         left.scatter(*means[group].T, **style, zorder=3, label=names)
         right.scatter(*parameters[[place[category] for category in group]].T, **style, zorder=3)
-    left.set_title(f"mean activation of {len(found.names):,} categories")
-    right.set_title(f"{found.parameters_are} of {len(place):,} categories")
+    left.set_title(f"mean activation of {len(shown.names):,} categories")
+    right.set_title(f"{shown.parameters_are} of {len(place):,} categories")
     for panel in (left, right):
         panel.set_xticks([])
         panel.set_yticks([])
@@ -130,8 +130,8 @@ def draw_class_maps(found: ClassMap) -> Figure:
     columns = 1 if max(map(len, names), default=0) > 60 else 3
     figure.legend(handles, names, loc="outside lower center", ncols=columns, frameon=False, fontsize=9)
     figure.suptitle(
-        f"t-SNE. Of a category's {NEIGHBOURS} nearest by mean, {found.agreement:.0%} are also nearest by parameters "
-        f"({found.chance:.1%} by chance)"
+        f"t-SNE. Of a category's {NEIGHBOURS} nearest by mean, {shown.agreement:.0%} are also nearest by parameters "
+        f"({shown.chance:.1%} by chance)"
     )
     return figure
 
@@ -179,16 +179,16 @@ def similar_groups(rows: NDArray[Any], groups: int, size: int) -> list[list[int]
     nearest = np.argsort(-similar, axis=1, kind="stable")[:, : size - 1]
     tightness = np.take_along_axis(similar, nearest, 1).mean(1)
     far = float(np.median(similar[np.isfinite(similar)]))
-    found: list[list[int]] = []
+    disjoint: list[list[int]] = []
     for centre in np.argsort(-tightness, kind="stable").tolist():
         members = [centre, *nearest[centre].tolist()]
-        taken = {member for group in found for member in group}
-        is_apart = all(similar[centre, group[0]] <= far for group in found)
+        taken = {member for group in disjoint for member in group}
+        is_apart = all(similar[centre, group[0]] <= far for group in disjoint)
         if is_apart and not taken & set(members):
-            found.append(members)
-        if len(found) == groups:
+            disjoint.append(members)
+        if len(disjoint) == groups:
             break
-    return found
+    return disjoint
 
 
 def shared_neighbours(first: NDArray[Any], second: NDArray[Any], count: int) -> float:

@@ -66,7 +66,7 @@ def _crowd(points: Sequence[tuple[float, float]], number: int) -> int:
 def _choices(point: tuple[float, float], size: tuple[float, float]) -> list[tuple[float, Placed]]:
     """(distance, place) around a point, to the right first."""
     (x, y), (width, height) = point, size
-    found = []
+    choices = []
     for radius in RADII:
         for number in range(ANGLES):
             turn = ((number + 1) // 2) * (1 if number % 2 else -1)
@@ -75,8 +75,8 @@ def _choices(point: tuple[float, float], size: tuple[float, float]) -> list[tupl
             middle_x = x + dx * (reach + width / 2)
             middle_y = y + dy * (reach + height / 2)
             box = Box(middle_x - width / 2, middle_y - height / 2, middle_x + width / 2, middle_y + height / 2)
-            found.append((radius + abs(turn) / ANGLES, Placed(box, radius > RADII[1])))
-    return found
+            choices.append((radius + abs(turn) / ANGLES, Placed(box, radius > RADII[1])))
+    return choices
 
 
 def _cost(box: Box, distance: float, taken: Sequence[Box], frame: Box) -> tuple[float, float]:

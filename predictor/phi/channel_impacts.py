@@ -43,7 +43,7 @@ def analyse(phi: Phi, head: Tensor | None) -> dict[str, Any]:
     """
     weights = phi.layers[0].get_parameter("weight").detach()
     diagonal = weights.diagonal()
-    found: dict[str, Any] = {
+    figures: dict[str, Any] = {
         "phi": phi.spec.kind,
         "diagonal_min": float(diagonal.min()),
         "diagonal_max": float(diagonal.max()),
@@ -52,14 +52,14 @@ def analyse(phi: Phi, head: Tensor | None) -> dict[str, Any]:
         "impact_std": float(impact(weights).std()),
     }
     if head is None:
-        return found
+        return figures
     if head.shape[1] != phi.spec.dim:
         raise InvalidInputError(f"the head reads activations of dim {head.shape[1]}, phi of {phi.spec.dim}")
     of_head = impact(head)
     unit = of_head / np.linalg.norm(of_head)
     similarity = top_k_similarity(impact(weights), of_head)
     ks = [k for k in (1, 10, 50, 100, 200, 500, 1000) if k < phi.spec.dim]
-    return found | {
+    return figures | {
         "head_impact_mean": float(unit.mean()),
         "head_impact_std": float(unit.std()),
         "top_k_similarity": {k: float(similarity[k - 1]) for k in ks},

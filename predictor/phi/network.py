@@ -124,8 +124,8 @@ def build_phi(spec: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Phi:
     """A phi with these weights; spec as `PhiSpec.to_json` gives it."""
     phi = Phi(PhiSpec(**spec))
     expected = {name: tuple(tensor.shape) for name, tensor in phi.state_dict().items()}
-    found = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
-    if expected != found:
-        raise InvalidInputError(f"weights of {spec['kind']} must have the shapes {expected}, got {found}")
+    shapes = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
+    if expected != shapes:
+        raise InvalidInputError(f"weights of {spec['kind']} must have the shapes {expected}, got {shapes}")
     phi.load_state_dict(dict(tensors))
     return phi.eval().requires_grad_(False)

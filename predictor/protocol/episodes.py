@@ -73,16 +73,16 @@ def gather_classes(splits: Sequence[Split], names: Sequence[str]) -> Examples:
     """All rows of these classes in memory as float32, pooled over the splits; class k of the result is names[k]."""
     if other := [split for split in splits if split.dim != splits[0].dim]:
         raise InvalidInputError(f"rows of dim {splits[0].dim} and {other[0].dim} cannot be pooled; name other splits")
-    found: list[tuple[Split, NDArray[np.int64], int]] = []
+    groups: list[tuple[Split, NDArray[np.int64], int]] = []
     for label, name in enumerate(names):
         for split in splits:
             index = split.class_index
-            found.append((split, index.rows(index.position(name)), label))
-    labels = np.repeat([label for _, _, label in found], [len(rows) for _, rows, _ in found])
+            groups.append((split, index.rows(index.position(name)), label))
+    labels = np.repeat([label for _, _, label in groups], [len(rows) for _, rows, _ in groups])
     values = torch.empty(len(labels), splits[0].dim)
     first = 0
     with one_thread():
-        for split, rows, _ in found:
+        for split, rows, _ in groups:
             for part, piece in split.rows.pieces(rows):  # few pages of the store stay mapped
                 values[first + part.start : first + part.stop].copy_(borrow(piece))
             first += len(rows)
@@ -135,9 +135,9 @@ def run_episodes(
             batch = plan_tasks(examples.index, examples.labels, size, seed, numbers)
             for place in range(len(methods)):
                 began = time.perf_counter()
-                found, familiar = predict[place](batch)
+                predicted, familiar = predict[place](batch)
                 seconds[place] += time.perf_counter() - began
-                accuracies[place, start : numbers.stop] = task_accuracies(found, batch.targets)
+                accuracies[place, start : numbers.stop] = task_accuracies(predicted, batch.targets)
                 if familiar is not None:
                     aurocs[place, start : numbers.stop] = task_aurocs(familiar, batch.targets, size.way)
             if progress is not None:

@@ -58,9 +58,9 @@ def read_head(path: Path) -> Head:
         return _read_npz(path)
     weights = read_weights(path)
     for weight, bias in NAMES:
-        if (found := weights.tensors.get(weight)) is not None and found.ndim == 2:
-            rows = weights.tensors.get(bias, torch.zeros(len(found)))
-            return _make(path, found.float(), rows.float(), weights.classes)
+        if (matrix := weights.tensors.get(weight)) is not None and matrix.ndim == 2:
+            rows = weights.tensors.get(bias, torch.zeros(len(matrix)))
+            return _make(path, matrix.float(), rows.float(), weights.classes)
     raise InvalidInputError(f"{path} holds no classifier: expected fc.weight or weight, of shape (n_class, dim)")
 
 

@@ -68,8 +68,8 @@ def run_sessions(
     for draw in range(draws):
         support = task.support(shots, seed, draw)
         for session, count in enumerate(known):
-            found = _after(method, task.queries, base_scores, support, count - len(task.base))
-            for name, value in found.items():
+            measured = _after(method, task.queries, base_scores, support, count - len(task.base))
+            for name, value in measured.items():
                 figures[name][draw, session] = value
         if progress is not None:
             progress(1)

@@ -62,16 +62,16 @@ def plan_task(index: ClassIndex, labels: NDArray[Any], size: TaskSize, seed: int
     eligible = np.asarray(labels, np.int64)
     _check(index, eligible, size)
     counts, random = index.counts, generator(seed, number, Stream.TASKS)
-    chosen = random.permutation(eligible)[: size.way]
+    drawn = random.permutation(eligible)[: size.way]
     support = np.empty((size.way, size.shots), np.int64)
     queries = []
-    for place, label in enumerate(chosen.tolist()):
+    for place, label in enumerate(drawn.tolist()):
         order = random.permutation(int(counts[label]))
         support[place] = order[: size.shots] + index.offsets[label]
         asked = np.sort(order[size.shots :]) if size.queries is None else order[size.shots :][: size.queries]
         queries.append(asked + index.offsets[label])
     targets = np.repeat(np.arange(size.way), [len(rows) for rows in queries])
-    return Task(chosen, index.row_at(support), index.row_at(np.concatenate(queries)), targets)
+    return Task(drawn, index.row_at(support), index.row_at(np.concatenate(queries)), targets)
 
 
 def plan_tasks(index: ClassIndex, labels: NDArray[Any], size: TaskSize, seed: int, numbers: Sequence[int]) -> TaskBatch:

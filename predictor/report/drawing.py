@@ -80,15 +80,15 @@ class Drawn:
 
 def draw_all(inputs: Inputs, out: Path, progress: Callable[[str], None] | None = None) -> list[Drawn]:
     """Every figure as PNG and SVG in the folder `out`. progress: told the name of each before it is drawn."""
-    found = []
+    drawn = []
     for name, (_, draw) in FIGURES.items():
         if progress is not None:
             progress(name)
         try:
-            found.append(Drawn(name, save_both(draw(inputs, out), out, name)))
+            drawn.append(Drawn(name, save_both(draw(inputs, out), out, name)))
         except MissingInputError as missing:
-            found.append(Drawn(name, None, str(missing)))
-    return found
+            drawn.append(Drawn(name, None, str(missing)))
+    return drawn
 
 
 def map_classes(inputs: Inputs) -> ClassMap:
@@ -106,9 +106,9 @@ def map_classes(inputs: Inputs) -> ClassMap:
 
 
 def _class_maps(inputs: Inputs, out: Path) -> Figure:
-    found = map_classes(inputs)
-    found.save(out / CLASS_MAP)
-    return draw_class_maps(found)
+    class_map = map_classes(inputs)
+    class_map.save(out / CLASS_MAP)
+    return draw_class_maps(class_map)
 
 
 def _channels(inputs: Inputs, out: Path) -> Figure:

@@ -62,22 +62,22 @@ def find_run(folder: Path) -> RunFolder:
 def read_json(path: Path, kind: type) -> Any:
     """The content of a JSON file, which must be a list or an object as asked for."""
     try:
-        found = json.loads(path.read_text("utf-8"))
+        content = json.loads(path.read_text("utf-8"))
     except FileNotFoundError:
         raise InvalidInputError(f"no file {path}") from None
     except (OSError, ValueError, RecursionError) as error:
         raise DamagedError(f"{path} must be a JSON file: {reason_of(error)}") from error
-    if not isinstance(found, kind):
-        raise DamagedError(f"{path} must hold a JSON {kind.__name__}, got {type(found).__name__}")
-    return found
+    if not isinstance(content, kind):
+        raise DamagedError(f"{path} must hold a JSON {kind.__name__}, got {type(content).__name__}")
+    return content
 
 
 def read_records(path: Path) -> list[dict[str, Any]]:
     """The rows of a table, or the figures of a benchmark."""
-    found: list[Any] = read_json(path, list)
-    if wrong := [one for one in found if not isinstance(one, dict)]:
+    records: list[Any] = read_json(path, list)
+    if wrong := [record for record in records if not isinstance(record, dict)]:
         raise DamagedError(f"{path} must hold a JSON list of objects, got {wrong[0]!r:.80} in it")
-    return found
+    return records
 
 
 def _existing(path: Path) -> Path | None:

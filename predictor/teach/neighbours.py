@@ -45,12 +45,12 @@ class BaseImages:
         """Of the base categories alone: a store may hold rows of others, which are among those looked at."""
         scores, rows = self._split.search(activation[None].numpy(), k=min(LOOKED_AT, len(self._split)))
         names = [self._split.classes[label] if label >= 0 else "" for label in self._split.labels[rows[0]].tolist()]
-        found = [
+        known = [
             {"category": name, "similarity": score, "row": row}
             for name, score, row in zip(names, scores[0].tolist(), rows[0].tolist(), strict=True)
             if name in self._base
         ]
-        return found[:NEAREST]
+        return known[:NEAREST]
 
     def thumbnail(self, row: int) -> bytes:
         if not 0 <= row < len(self._split):
@@ -78,7 +78,7 @@ def find_base_images(about: Mapping[str, Any], base: Sequence[str]) -> BaseImage
         rows = actstore.open(path)["train"]
         if not base or not len(rows) or rows.content != content or not image_sources(rows):
             return None
-        found = BaseImages(rows, base)
-        return found if found.are_at_hand() else None
+        images = BaseImages(rows, base)
+        return images if images.are_at_hand() else None
     except (ActstoreError, OSError):
         return None

@@ -67,11 +67,11 @@ def choose_config(preset: str, phi: PhiKind, **changes: Any) -> TrainConfig:
     if preset not in PRESETS:
         raise InvalidInputError(f"preset must be one of {', '.join(PRESETS)}, got {preset!r}")
     known = {field.name for field in fields(TrainConfig)}
-    given = {name: value for name, value in changes.items() if value is not None}
-    if unknown := sorted(set(given) - known):
+    settings = {name: value for name, value in changes.items() if value is not None}
+    if unknown := sorted(set(settings) - known):
         raise InvalidInputError(f"a training has no setting {unknown[0]!r}; it has {', '.join(sorted(known))}")
     if phi == "phi2star":
-        if given.get("p_mean", 1.0) != 1.0:
-            raise InvalidInputError(f"phi2star is trained on means only, got p_mean {given['p_mean']}; choose phi2")
-        given["p_mean"] = 1.0
-    return replace(PRESETS[preset], phi=phi, **given)
+        if settings.get("p_mean", 1.0) != 1.0:
+            raise InvalidInputError(f"phi2star is trained on means only, got p_mean {settings['p_mean']}; choose phi2")
+        settings["p_mean"] = 1.0
+    return replace(PRESETS[preset], phi=phi, **settings)

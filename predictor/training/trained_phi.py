@@ -56,11 +56,11 @@ def load_phi(path: Path) -> TrainedPhi:
     if not file.exists():
         state = "its training is interrupted; go on" if (path / CHECKPOINT).exists() else "train one"
         raise InvalidInputError(f"no trained phi at {file}; {state} with `ppa train --phi phi2 --out {path}`")
-    found = read_model(file)
-    if found.identity.get("method") not in LAYERS:
-        raise InvalidInputError(f"{file} must hold a phi, got {found.identity.get('method')}")
-    phi = build_phi(found.identity["phi"], below(found.tensors, WEIGHTS))
-    return TrainedPhi(file, phi, CategorySplit.from_json(found.identity["categories"]), found.identity)
+    trained = read_model(file)
+    if trained.identity.get("method") not in LAYERS:
+        raise InvalidInputError(f"{file} must hold a phi, got {trained.identity.get('method')}")
+    phi = build_phi(trained.identity["phi"], below(trained.tensors, WEIGHTS))
+    return TrainedPhi(file, phi, CategorySplit.from_json(trained.identity["categories"]), trained.identity)
 
 
 def note_store(folder: Path, store: Place) -> None:
