@@ -58,9 +58,7 @@ def figures(
     if store is not None:
         opened = actstore.open(store)
         train, test = opened[train_split], find_test_split(opened, train_split, test_split)
-    run = replace(
-        run, phis=phis or run.phis, head=head or run.head, table=table or run.table, bench=bench or run.bench
-    )
+    run = replace(run, phis=phis or run.phis, head=head or run.head, table=table or run.table, bench=bench or run.bench)
     drawn = draw_all(Inputs(run, train, test), folder, lambda name: click.echo(f"drawing {name}", err=True))
     if all(figure.path is None for figure in drawn):
         raise InvalidInputError(

@@ -30,7 +30,7 @@ def report(folder: Path, out: Path | None, title: str) -> None:
 
     Draw the figures first, with `ppa figures --run-folder FOLDER`.
     """
-    from predictor.report import write_report
+    from predictor.report.page import write_report
     from predictor.report.run_folder import find_run
 
     run = find_run(folder)

@@ -52,7 +52,7 @@ class CategorySplit:
                 more = f" and {len(unknown) - 1:,} more" if len(unknown) > 1 else ""
                 raise InvalidInputError(
                     f"{part} class {unknown[0]!r}{more} of the split is not among the {len(known):,} classes at hand"
-                    f"{_such_as(known)}; choose the split that belongs to them"
+                    f"{f', such as {min(known)!r}' if known else ''}; choose the split that belongs to them"
                 )
 
     def hold_out(self, names: Iterable[str]) -> Self:
@@ -154,7 +154,3 @@ def _parse_names(part: str, names: Any) -> tuple[str, ...]:
     if wrong := [name for name in parsed if not isinstance(name, str) or not name]:
         raise InvalidInputError(f"{part} must be a list of class names, got {wrong[0]!r:.80} in it")
     return parsed
-
-
-def _such_as(names: set[str]) -> str:
-    return f", such as {min(names)!r}" if names else ""

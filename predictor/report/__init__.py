@@ -2,7 +2,3 @@
 
 Imports everything of `predictor`; nothing imports it but the command line.
 """
-
-from predictor.report.page import write_report
-
-__all__ = ["write_report"]

@@ -23,7 +23,7 @@ from actstore.errors import ActstoreError, StorageError
 from predictor.teach.archive_reading import ArchiveReader
 from predictor.teach.bodies import Bodies
 from predictor.teach.desk import Desk
-from predictor.teach.guard import Guard
+from predictor.teach.guard import Guard, refusal
 from predictor.teach.images import ImageFolder
 from predictor.teach.limits import RefusalError
 from predictor.teach.overview import place_points, review
@@ -37,8 +37,9 @@ PAGE_TYPES = {"html": "text/html; charset=utf-8", "css": "text/css", "js": "text
 class Server:
     """Routes as methods."""
 
-    def __init__(self, desk: Desk) -> None:
-        self.desk, self.bodies = desk, Bodies(desk.limits)
+    def __init__(self, desk: Desk, opened: Callable[[], None] = lambda: None) -> None:
+        """opened: called when requests are about to be answered."""
+        self.desk, self.bodies, self._opened = desk, Bodies(desk.limits), opened
         self._desk_thread, self._side_thread = (ThreadPoolExecutor(1, name) for name in ("desk", "side"))
 
     def at_desk(self, function: Callable[..., Result], *given: Any) -> Awaitable[Result]:
@@ -145,15 +146,16 @@ class Server:
 
     @asynccontextmanager
     async def lifespan(self, _: Starlette) -> AsyncIterator[None]:
+        self._opened()
         yield
         self._side_thread.shutdown(cancel_futures=True)
         self._desk_thread.shutdown()
         self.desk.close()
 
 
-def build_app(desk: Desk, hosts: list[str]) -> Guard:
-    """hosts: what a Host header may say, with the port."""
-    server = Server(desk)
+def build_app(desk: Desk, hosts: list[str], opened: Callable[[], None]) -> Guard:
+    """hosts: what a Host header may say, with the port. opened: see `Server`."""
+    server = Server(desk, opened)
     handlers: dict[Any, Callable[[Request, Any], Awaitable[Response]]] = {
         RefusalError: refused, HTTPException: unrouted, ActstoreError: failed, Exception: failed,
     }  # fmt: skip
@@ -182,9 +184,7 @@ def picture(data: bytes) -> Response:
 
 
 async def refused(_: Request, error: Any) -> Response:
-    response = answer({"error": str(error)}, error.status)
-    response.headers["connection"] = "close"  # a body may still be on its way
-    return response
+    return refusal(error)
 
 
 async def unrouted(_: Request, error: Any) -> Response:

@@ -7,6 +7,8 @@ import json
 from collections.abc import Iterable
 from urllib.parse import parse_qs
 
+from starlette.datastructures import Headers
+from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from predictor.teach.limits import RefusalError
@@ -58,7 +60,7 @@ class Guard:
         try:
             opens = self._check(scope)
         except RefusalError as error:
-            await refuse(send_guarded, error)
+            await refusal(error)(scope, receive, send_guarded)
             return
         await self._app(scope, receive, send_guarded)
 
@@ -66,33 +68,31 @@ class Guard:
         """Refuses; returns whether the request came by the printed address."""
         if sum(len(name) + len(value) for name, value in scope["headers"]) > HEADER_BYTES:
             raise RefusalError(431, "the headers of the request are too long")
-        headers: dict[bytes, list[str]] = {}
-        for name, value in scope["headers"]:
-            headers.setdefault(name.lower(), []).append(value.decode("latin-1"))
-        host = headers.get(b"host", [])
+        headers = Headers(scope=scope)
+        host = headers.getlist("host")
         if len(host) != 1 or host[0].lower() not in self._hosts:
             raise RefusalError(421, "this server answers only at the address that `ppa teach` printed")
-        for origin in headers.get(b"origin", ()):
+        for origin in headers.getlist("origin"):
             if origin.lower() not in {f"http://{known}" for known in self._hosts}:
                 raise RefusalError(403, "requests of other pages are refused")
-        given = parse_qs(scope["query_string"].decode("latin-1")).get("token", [])
-        by_address = scope["path"] == "/" and self._is_token(given[0] if given else "")
-        if not by_address and headers.get(b"sec-fetch-site", ["none"])[0] not in ("same-origin", "none"):
+        token = parse_qs(scope["query_string"].decode("latin-1")).get("token", [""])[0]
+        by_address = scope["path"] == "/" and self._is_token(token)
+        if not by_address and headers.get("sec-fetch-site", "none") not in ("same-origin", "none"):
             raise RefusalError(403, "requests of other pages are refused")
-        if not by_address and not any(self._is_token(one) for one in self._shown(headers)):
+        if not by_address and not any(map(self._is_token, self._tokens(headers))):
             raise RefusalError(401, "open the address that `ppa teach` printed: it has a token, and this request none")
         return by_address
 
-    def _shown(self, headers: dict[bytes, list[str]]) -> list[str]:
-        found = [one.removeprefix("Bearer ") for one in headers.get(b"authorization", ())]
-        for text in headers.get(b"cookie", ()):
+    def _tokens(self, headers: Headers) -> list[str]:
+        tokens = [value.removeprefix("Bearer ") for value in headers.getlist("authorization")]
+        for text in headers.getlist("cookie"):
             for pair in text.split(";"):  # by hand: http.cookies gives up all of them where one is odd
                 name, _, value = pair.partition("=")
-                found += [value.strip()] if name.strip() == self._cookie else []
-        return found
+                tokens += [value.strip()] if name.strip() == self._cookie else []
+        return tokens
 
-    def _is_token(self, given: str) -> bool:
-        return hmac.compare_digest(given.encode(), self._token.encode())
+    def _is_token(self, text: str) -> bool:
+        return hmac.compare_digest(text.encode(), self._token.encode())
 
     def _opened(self) -> list[tuple[bytes, bytes]]:
         age = COOKIE_DAYS * 86_400
@@ -100,10 +100,7 @@ class Guard:
         return [(b"set-cookie", text.encode())]
 
 
-async def refuse(send: Send, error: RefusalError) -> None:
+def refusal(error: RefusalError) -> Response:
     """One sentence as JSON; the connection is closed, as a body may still be on its way."""
-    body = json.dumps({"error": str(error)}, ensure_ascii=False).encode()
-    headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body)),
-               (b"cache-control", b"no-store"), (b"connection", b"close")]  # fmt: skip
-    await send({"type": "http.response.start", "status": error.status, "headers": headers})
-    await send({"type": "http.response.body", "body": body})
+    body = json.dumps({"error": str(error)}, ensure_ascii=False)
+    return Response(body, error.status, {"cache-control": "no-store", "connection": "close"}, "application/json")

@@ -25,7 +25,8 @@ def serve(
     folder: Path, host: str, port: int | None, weights: Path | None, device: str, limits: Limits,
     opened: Callable[[str, Desk], None],
 ) -> None:  # fmt: skip
-    """opened: called with the address once requests are answered. port: None takes PORT, or any where that is taken."""
+    """opened: called with the address when requests that come will be answered. port: None takes PORT, or any where that
+    is taken."""
     session = Session(folder)  # first: a second server on it is refused before the network is loaded
     try:
         desk = Desk(session, Network(session.start.about.get("network", {}), weights, device), limits)
@@ -38,26 +39,15 @@ def serve(
         desk.close()
         raise
     number = listening.getsockname()[1]
-    app = build_app(desk, _hosts(host, number))
     shown = socket.gethostname() if host in EVERYWHERE else host
-    address = f"http://{_spoken(shown)}:{number}/?token={session.token}"
+    address = f"http://{_bracketed(shown)}:{number}/?token={session.token}"
+    app = build_app(desk, _hosts(host, number), lambda: opened(address, desk))
     config = uvicorn.Config(
         app, http="h11", ws="none", lifespan="on", access_log=False, log_level="error", server_header=False,
         proxy_headers=False, limit_concurrency=limits.connections, timeout_keep_alive=30, timeout_graceful_shutdown=5,
     )  # fmt: skip
     with contextlib.suppress(KeyboardInterrupt):  # Ctrl-C is how it ends
-        _Server(config, lambda: opened(address, desk)).run(sockets=[listening])
-
-
-class _Server(uvicorn.Server):
-    def __init__(self, config: uvicorn.Config, started: Callable[[], None]) -> None:
-        super().__init__(config)
-        self._started = started
-
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets)
-        if self.started:
-            self._started()
+        uvicorn.Server(config).run(sockets=[listening])
 
 
 def _listen(host: str, port: int | None) -> socket.socket:
@@ -83,8 +73,8 @@ def _hosts(host: str, port: int) -> list[str]:
         names: tuple[str, ...] = (*LOCAL, own, own.lower(), f"{own.lower()}.local", *addresses)
     else:
         names = (*LOCAL, host) if host.lower() in LOCAL else (host,)
-    return [f"{_spoken(name)}:{port}" for name in dict.fromkeys(names)]
+    return [f"{_bracketed(name)}:{port}" for name in dict.fromkeys(names)]
 
 
-def _spoken(host: str) -> str:
+def _bracketed(host: str) -> str:
     return f"[{host}]" if ":" in host else host

@@ -18,9 +18,8 @@ import actstore
 from actstore.upkeep.select import Choice, select
 from predictor.figures.class_map import make_class_map
 from predictor.protocol.category_split import CategorySplit
-from predictor.report import write_report
 from predictor.report.html import table
-from predictor.report.page import make_page
+from predictor.report.page import make_page, write_report
 from predictor.report.provenance import store_facts
 from predictor.report.run_folder import find_run
 from predictor.training.phi import train_phi
