@@ -25,7 +25,7 @@ def serve(
     folder: Path, host: str, port: int | None, weights: Path | None, device: str, limits: Limits,
     opened: Callable[[str, Desk], None],
 ) -> None:  # fmt: skip
-    """opened: called with the address when requests that come will be answered. port: None takes PORT, or any where that
+    """opened: called with the address when requests will be answered. port: None takes PORT, or any where that
     is taken."""
     session = Session(folder)  # first: a second server on it is refused before the network is loaded
     try:
