@@ -147,7 +147,7 @@ PRESETS: dict[str, TrainingConfig] = {
     # time allows: this many, or smaller images.
     "few-shot": TrainingConfig(
         backbone="resnet10", image_size=64, epochs=30, batch_size=128, learning_rate=0.1, schedule="cosine",
-        warmup_epochs=1, weight_decay=5e-4, augment="crop", min_scale=0.35, in_memory=True,
+        warmup_epochs=1, weight_decay=5e-4, label_smoothing=0.1, augment="crop", min_scale=0.35, in_memory=True,
         evaluations=20,
     ),
     "paper-simple": _AUTHORS,

@@ -23,7 +23,7 @@ from actstore.errors import DamagedError
 from actstore.storage.atomic_file import write_atomic
 from predictor.training.backbones.config import TrainingConfig
 from predictor.training.backbones.images import TrainingImages
-from predictor.training.backbones.trainee import PRECISION
+from predictor.training.backbones.trainee import PRECISION, SixteenBits
 from predictor.training.identity import refuse_other_training
 from predictor.training.processes import Processes, joined_processes
 
@@ -84,12 +84,11 @@ def bare_step(config: TrainingConfig, size: int, classes: int, count: int, devic
     images = torch.zeros(count, 3, size, size, device=device).contiguous(memory_format=torch.channels_last)
     targets = torch.zeros(count, dtype=torch.int64, device=device)
     precision = torch.float16 if device.type == "cuda" else PRECISION[config.precision]
+    model = network if precision == torch.float32 else SixteenBits(network, precision)
 
     def step() -> None:
-        with torch.autocast(device.type, precision, enabled=precision != torch.float32):
-            logits = network(images)
         optimiser.zero_grad()
-        functional.cross_entropy(logits.float(), targets).backward()  # type: ignore[no-untyped-call]
+        functional.cross_entropy(model(images), targets).backward()  # type: ignore[no-untyped-call]
         optimiser.step()
         if device.type == "cuda":
             torch.cuda.synchronize()

@@ -6,10 +6,11 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional
 
 from actstore.backbones.construction import build_network
+from actstore.backbones.network import Network
 from actstore.backbones.weights import save_weights
 from actstore.storage.tensor_file import below
 from predictor.training.backbones.batches import IGNORED, Batch, open_feed, to_network
@@ -45,6 +46,21 @@ PANELS = (
 )
 
 
+class SixteenBits(nn.Module):
+    """A network whose convolutions compute in 16 bits; weights, their updates and the classifier stay in 32."""
+
+    def __init__(self, network: Network, precision: torch.dtype) -> None:
+        super().__init__()
+        self.network, self._precision = network, precision
+
+    def forward(self, images: Tensor) -> Tensor:
+        """(n, 3, height, width) -> (n, n_class)"""
+        with torch.autocast(images.device.type, self._precision):
+            activations = self.network.features(images)
+        logits: Tensor = self.network.fc(activations.float())
+        return logits
+
+
 class BackboneTrainee(Trainee):
     """unreadable: filled with the reasons why images could not be read, once each."""
 
@@ -67,7 +83,6 @@ class BackboneTrainee(Trainee):
         self._steps = steps_per_epoch(len(images.train), config.batch_size)
         self._whole_batch = min(config.batch_size, len(images.train))
         self._is_mixed = device.type == "cuda"  # half precision where the hardware gains from it
-        self._precision = torch.float16 if self._is_mixed else PRECISION[config.precision]
         self.steps_per_reading = STEPS_PER_READING if self._is_mixed else 1
         title = f"{config.backbone}: {len(images.classes):,} classes, {len(images.train):,} training images"
         self.curves = Curves(PANELS, "epoch", title)
@@ -79,7 +94,9 @@ class BackboneTrainee(Trainee):
             nesterov=config.momentum > 0,
         )  # fmt: skip
         self._scaler = torch.amp.GradScaler("cuda", enabled=self._is_mixed)
-        self._model = wrap(self.module, processes, device).train()
+        precision = torch.float16 if self._is_mixed else PRECISION[config.precision]
+        self._logits = self.module if precision == torch.float32 else SixteenBits(self.module, precision)
+        self._model = wrap(self._logits, processes, device).train()
         self._train, self._held_out = (
             open_feed(part, self._transform, shown, shown.in_memory, workers, self._is_mixed, decoded)
             for part, shown in ((images.train, config), (images.validation, config.without_changes()))
@@ -90,11 +107,9 @@ class BackboneTrainee(Trainee):
             self._batches = self._noting(self._train.batches(self._share(self._plan(number))))
         self._next = number + 1
         images, targets = to_network(next(self._batches), self._transform, self._device)
-        with self._reduced_precision():
-            logits = self._model(images)  # (n, n_class)
-        precise = logits.to(torch.promote_types(logits.dtype, torch.float32))  # of half precision
+        logits = self._model(images)  # (n, n_class)
         loss = functional.cross_entropy(
-            precise, targets, ignore_index=IGNORED, reduction="sum", label_smoothing=self._config.label_smoothing
+            logits, targets, ignore_index=IGNORED, reduction="sum", label_smoothing=self._config.label_smoothing
         )
         set_rate(self.optimiser, self._config.rate(number, self._steps))
         self.optimiser.zero_grad()
@@ -133,17 +148,12 @@ class BackboneTrainee(Trainee):
                 if not len(batch.targets):
                     continue
                 images, targets = to_network(batch, self._transform, self._device)
-                with self._reduced_precision():
-                    logits = self.module(images)  # (n, n_class)
+                logits = self._logits(images)  # (n, n_class)
                 hits = logits.topk(min(5, logits.shape[1])).indices == targets[:, None]  # (n, 5)
                 counts += torch.stack([hits[:, 0].sum(), hits.sum(), (targets != IGNORED).sum()])
         self.module.train()
         top1, top5, images_seen = self._processes.sum(counts).tolist()
         return top1 / max(1, images_seen), top5 / max(1, images_seen)
-
-    def _reduced_precision(self) -> torch.autocast:
-        """Convolutions and products in 16 bits where that is asked for; weights and their updates stay in float32."""
-        return torch.autocast(self._device.type, self._precision, enabled=self._precision != torch.float32)
 
     def state(self) -> Tensors:
         scaler = self._scaler.state_dict()  # empty where it is not needed
