@@ -27,19 +27,19 @@ from cli.progress import SplitBars
     epilog=example(
         "actstore build imagenet/ --weights resnet50-11ad3fa6.pth",
         "actstore build photos/ photos.zarr --backbone efficientnet-lite0",
-        "actstore build photos/ photos.zarr --backbone small --weights out/best.safetensors",
+        "actstore build photos/ photos.zarr --weights pretrained/best.safetensors",
         "actstore build photos/ --backbone timm:vit_small_patch16_224.dino --pretrained",
         "actstore build imagenet/ --backbone mypackage.nets:make --layer blocks.3 --layer head",
-        "actstore build mini.tar --backbone simple --weights out/best.safetensors --views 10",
+        "actstore build mini.tar --weights pretrained/best.safetensors --views 10",
         "actstore build imagenet/ --weights resnet50-11ad3fa6.pth --scheduler tcp://10.0.0.1:8786",
         "actstore build glyphs:100x20x5 glyphs.zarr --backbone small --random-weights",
     )
 )
 @click.argument("images", metavar="IMAGES")
 @click.argument("store", required=False, type=STORE)
-@click.option("--backbone", default="resnet50", show_default=True,
-              help="efficientnet-lite0 (or 1, 2), resnet50, resnet18, simple, wrn28-10, small, timm:NAME, "
-              "torchvision:NAME or package.module:factory.")  # fmt: skip
+@click.option("--backbone",
+              help="efficientnet-lite0 (or 1, 2), resnet50, resnet18, resnet10, simple, wrn28-10, small, timm:NAME, "
+              "torchvision:NAME or package.module:factory.  [default: as --weights says, else resnet50]")  # fmt: skip
 @weights_option("A .pth or .safetensors file.")
 @click.option("--pretrained", is_flag=True, help="Let timm or torchvision fetch its own weights (needs internet).")
 @click.option("--random-weights", is_flag=True, help="Untrained weights, for trying things out.")
@@ -60,7 +60,7 @@ from cli.progress import SplitBars
 @cluster_options
 @json_option
 def build(
-    images: str, store: Place | None, backbone: str, weights: Path | None, pretrained: bool, random_weights: bool,
+    images: str, store: Place | None, backbone: str | None, weights: Path | None, pretrained: bool, random_weights: bool,
     layers: tuple[str, ...], device: str, batch_size: int, workers: int | None, views: str, on_error: Any,
     ground_truth: Path | None, synsets: Path | None, restart: bool, scheduler: str | None, local_cluster: int | None,
     trained_on: list[str] | None, **layout: Any,
@@ -71,6 +71,7 @@ def build(
     folders; a .csv or .parquet of path,label; or glyphs:CLASSESxTRAINxVAL. Interrupted, the same command resumes.
     """
     from actstore.backbones.loading import load_backbone
+    from actstore.backbones.weights import stated_backbone
     from actstore.compute.allocation import reuse_freed_memory
     from actstore.extraction.build import BuildOptions
     from actstore.extraction.build import build as run
@@ -81,6 +82,7 @@ def build(
     sets = open_images(images, ground_truth, synsets)
     lacking = classes_train_lacks({name: image_set.classes for name, image_set in sets.items()})
     warn_of_classes(lacking)
+    backbone = backbone or (stated_backbone(weights) if weights is not None else None) or "resnet50"
     network = load_backbone(backbone, weights, layers, random_weights=random_weights, pretrained=pretrained)
     if trained_on is not None and network.trained_classes is not None:
         raise click.UsageError(f"{backbone} says itself which classes it was trained on; leave --trained-on out")

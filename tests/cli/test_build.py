@@ -42,6 +42,18 @@ def test_a_folder_of_photos_becomes_a_store(photos: Path) -> None:
     assert "6 rows" in run("build", "photos/", *SMALL).stdout  # repeated: nothing to do
 
 
+def test_the_network_is_the_one_that_the_file_of_weights_says(photos: Path) -> None:
+    from actstore.backbones.construction import build_network
+    from actstore.backbones.weights import save_weights
+
+    save_weights(Path("trained.safetensors"), build_network("small", 9), "small")
+    weights = ("--weights", "trained.safetensors", "--workers", "0")
+    run("build", "photos", *weights)
+    assert "small" in run("info", "photos.zarr").stdout
+    refused = run("build", "photos", "other.zarr", "--backbone", "simple", *weights, code=1)
+    assert "it holds weights of small; pass --backbone small" in refused.stderr
+
+
 def test_a_class_that_only_val_has_is_named(photos: Path) -> None:
     photos.rename("train")
     for name in ("cat", "yak"):
