@@ -61,9 +61,9 @@ from cli.progress import SplitBars
 @json_option
 def build(
     images: str, store: Place | None, backbone: str | None, weights: Path | None, pretrained: bool,
-    random_weights: bool, layers: tuple[str, ...], device: str, batch_size: int, workers: int | None, views: str, on_error: Any,
-    ground_truth: Path | None, synsets: Path | None, restart: bool, scheduler: str | None, local_cluster: int | None,
-    trained_on: list[str] | None, **layout: Any,
+    random_weights: bool, layers: tuple[str, ...], device: str, batch_size: int, workers: int | None, views: str,
+    on_error: Any, ground_truth: Path | None, synsets: Path | None, restart: bool, scheduler: str | None,
+    local_cluster: int | None, trained_on: list[str] | None, **layout: Any,
 ) -> None:  # fmt: skip
     """Run a backbone over IMAGES and write STORE (default: the name of IMAGES with .zarr).
 
