@@ -31,7 +31,7 @@ def calibrate_baselines(
     """For every one of these methods that has base scores of its own, and each number of shots."""
     split, head = setting.split, setting.head
     held_out = usable(held_out, split, max(shots))
-    found: dict[tuple[str, str, int], list[Outcome]] = {}
+    measured: dict[tuple[str, str, int], list[Outcome]] = {}
     weights = None if head is None else head.weight
     for task in stand_in_tasks(setting.train, split, max(shots), weights, held_out, tasks, seed):
         inside = replace(setting, split=CategorySplit(task.base, task.stand_ins), change=task.change, whole=split)
@@ -40,29 +40,29 @@ def calibrate_baselines(
             if not isinstance(method, Separable) or entry.store is not None:
                 continue
             for count, outcome in zip(shots, task.outcomes(method, shots), strict=True):
-                found.setdefault((method.key, method.share, count), []).append(outcome)
+                measured.setdefault((method.key, method.share, count), []).append(outcome)
         if progress is not None:
             progress(1)
     how = describe(split, head is not None, tasks, held_out)
     where = (0.0, "") if held_out is None else (held_out.share, held_out.split.content)
     constants = []
-    for (key, share, count), outcomes in found.items():
+    for (key, share, count), outcomes in measured.items():
         fit = fit_constant(outcomes)
-        measured = (fit.novel_bias, fit.harmonic_mean, fit.uncalibrated)
-        constants.append(Constant(key, share, count, *measured, how, setting.train.content, split.base, *where))
+        figures = (fit.novel_bias, fit.harmonic_mean, fit.uncalibrated)
+        constants.append(Constant(key, share, count, *figures, how, setting.train.content, split.base, *where))
     return constants
 
 
 def attach_constants(method: Method, constants: Sequence[Constant], setting: Setting) -> list[Constant]:
     """Give a method those that were fitted for it on these rows and categories; which those were."""
     ours = [
-        one
-        for one in constants
-        if (one.key, one.share, one.content) == (method.key, method.share, setting.train.content)
-        and set(one.base) == set(setting.split.base)
+        fit
+        for fit in constants
+        if (fit.key, fit.share, fit.content) == (method.key, method.share, setting.train.content)
+        and set(fit.base) == set(setting.split.base)
     ]
     if ours and isinstance(method, Separable):
-        method.constants = {one.shots: one.novel_bias for one in ours}
+        method.constants = {fit.shots: fit.novel_bias for fit in ours}
         method.fitted_on = ours[0].fitted_on
         return ours
     return []

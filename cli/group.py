@@ -11,6 +11,7 @@ from typing import Any
 
 import click
 
+from actstore import __version__
 from actstore.errors import ActstoreError
 from cli.options import remember
 
@@ -22,6 +23,14 @@ _RESUMING = {
 
 class Commands(click.Group):
     """A group that turns errors raised on purpose into one line and exit code 1."""
+
+    @classmethod
+    def of(cls, tool: str, help_: str, epilog: str, commands: Sequence[click.Command]) -> Commands:
+        named = {str(command.name): command for command in commands}
+        settings = {"help_option_names": ["-h", "--help"]}
+        group = cls(tool, named, help=help_, epilog=epilog, context_settings=settings)
+        debug = click.option("--debug", is_flag=True, help="Show the traceback of an error.")
+        return debug(click.version_option(__version__, prog_name=tool)(group))
 
     def main(self, *arguments: Any, **options: Any) -> Any:
         for stream in (sys.stdout, sys.stderr):  # a class name that the terminal cannot show is no reason to fail

@@ -14,7 +14,10 @@ import torch
 from torch import nn
 from torch.nn import functional
 
+from actstore.backbones.construction import construct
+from actstore.bench.measure import Result
 from baselines.inference.latency import timed
+from predictor.protocol.paper import read_table
 
 
 def seconds_per_epoch(
@@ -54,3 +57,26 @@ def _learning_step(module: nn.Module, inputs: torch.Tensor, mixed: bool) -> Call
         optimiser.step()
 
     return step
+
+
+def epoch_results(
+    predicted: float, dim: int, categories: int, images: int, backbone: str, budget: float, device: torch.device
+) -> list[dict[str, Any]]:
+    """An epoch of the classifier alone, and of fine-tuning the backbone unless that is none, beside the paper's.
+
+    predicted: the seconds by predicted parameters, of which each says how many times it is.
+    """
+    rows = torch.rand(256, dim)
+    steps = {"one epoch of the classifier from stored activations": (classifier_step(rows, categories, device), 256)}
+    if backbone != "none":
+        step = fine_tuning_step(construct(backbone, 0).module, torch.rand(32, 3, 224, 224), device)
+        steps[f"one epoch of fine-tuning {backbone}, all layers"] = (step, 32)
+    values = {row["what"]: float(row["value"]) for row in read_table("efficiency")}
+    paper = values["fine-tuning or Learning like a Child per epoch"] * 3600
+    results = []
+    for what, (step, batch) in steps.items():
+        took, count = seconds_per_epoch(step, batch, images, budget, device)
+        name = f"{what}, {images:,} images (estimate, {count} steps)"
+        result = Result(name, took, "s", "paper (1.8 h per epoch, 4 GPUs)", paper, took / paper)
+        results.append(result.to_json() | {"x_predicted": took / predicted})
+    return results

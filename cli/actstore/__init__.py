@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import click
-
-from actstore import __version__
 from cli.actstore.audit import audit
 from cli.actstore.bench import bench
 from cli.actstore.build import build
@@ -22,27 +19,19 @@ from cli.actstore.synth import synth
 from cli.actstore.verify import verify
 from cli.group import Commands, example
 
+main = Commands.of(
+    "actstore",
+    """Keep millions of image activations in plain Zarr, and read them at the speed of a memory map.
 
-@click.group(
-    cls=Commands,
-    context_settings={"help_option_names": ["-h", "--help"]},
-    epilog=example(
+    STORE defaults to $ACTSTORE, or to the one *.zarr in the current folder.
+    """,
+    example(
         "actstore import features.npy imagenet.zarr --labels labels.npy",
         "actstore info imagenet.zarr",
         "actstore query imagenet.zarr --class n01440764 --output rows.npy",
     ),
-)
-@click.version_option(__version__, prog_name="actstore")
-@click.option("--debug", is_flag=True, help="Show the traceback of an error.")
-def main(debug: bool) -> None:
-    """Keep millions of image activations in plain Zarr, and read them at the speed of a memory map.
-
-    STORE defaults to $ACTSTORE, or to the one *.zarr in the current folder.
-    """
-
-
-for command in (
-    build, glyphs, import_, append, select, rechunk, info, verify, audit, means, query, search, index, export, synth,
-    bench,
-):  # fmt: skip
-    main.add_command(command)
+    [
+        build, glyphs, import_, append, select, rechunk, info, verify, audit, means, query, search, index, export,
+        synth, bench,
+    ],
+)  # fmt: skip

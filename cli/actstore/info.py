@@ -112,7 +112,7 @@ def _text(facts: dict[str, Any], list_skipped: bool) -> str:
                 f"{split['split']}: {split['unfinished_rows']:,} rows of an unfinished build are kept; repeat its "
                 "command to go on"
             )
-        skipped = [one for source in split["sources"] for one in source.get("skipped", [])]
+        skipped = [file for source in split["sources"] for file in source.get("skipped", [])]
         if skipped:
             lines.append(f"{split['split']}: {len(skipped)} files skipped" + ("" if list_skipped else " (--skipped)"))
         if list_skipped:

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import click
-
-from actstore import __version__
 from cli.group import Commands, example
 from cli.ppa.adapt import adapt
 from cli.ppa.analysis import analyse
@@ -27,26 +24,17 @@ from cli.ppa.split import split
 from cli.ppa.teach import teach
 from cli.ppa.train import train
 
-
-@click.group(
-    cls=Commands,
-    context_settings={"help_option_names": ["-h", "--help"]},
-    epilog=example(
+main = Commands.of(
+    "ppa",
+    "Teach a trained network a new category from 1-5 examples, with no training.",
+    example(
         "ppa train --phi phi2 --store imagenet.zarr",
         "ppa eval --phi runs/phi2",
         "ppa adapt --phi runs/phi2 --support new-animals/",
         "ppa predict photo.jpg",
     ),
-)
-@click.version_option(__version__, prog_name="ppa")
-@click.option("--debug", is_flag=True, help="Show the traceback of an error.")
-def main(debug: bool) -> None:
-    """Teach a trained network a new category from 1-5 examples, with no training."""
-
-
-for command in (
-    pretrain, split, train, calibrate, evaluate, episodes, sessions, baseline, adapt, predict, check, categories,
-    export, teach, analyse, bench_inference, bench_adapt,
-    figures, report, demo,
-):  # fmt: skip
-    main.add_command(command)
+    [
+        pretrain, split, train, calibrate, evaluate, episodes, sessions, baseline, adapt, predict, check, categories,
+        export, teach, analyse, bench_inference, bench_adapt, figures, report, demo,
+    ],
+)  # fmt: skip

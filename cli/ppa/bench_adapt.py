@@ -42,12 +42,13 @@ def bench_adapt(
 
     from actstore.compute.allocation import reuse_freed_memory
     from actstore.compute.device import parse_device
+    from baselines.inference.adaptation import epoch_results
 
     place = parse_device(device)
     torch.set_num_threads(threads or os.cpu_count() or 1)
     reuse_freed_memory()
     results = predicted(phi, dim, categories, shots, base, backbone, seconds, place)
-    results += trained(results[-1]["value"], dim, base + categories, images, backbone, seconds, place)
+    results += epoch_results(results[-1]["value"], dim, base + categories, images, backbone, seconds, place)
     emit(results, describe(results))
 
 
@@ -82,46 +83,17 @@ def predicted(
 
     took, _ = seconds_per_epoch(learn, 1, 1, min(budget, 3), device)
     name = f"{network.spec.kind}, {categories} categories of {shots}, from"
-    found = [Result(f"{name} activations", took, "s").to_json()]
+    results = [Result(f"{name} activations", took, "s")]
     if backbone != "none":
         batch = torch.rand(min(32, categories * shots), 3, 224, 224, device=device)
         batch = batch.contiguous(memory_format=torch.channels_last)
         part = backbone_part(construct(backbone, 0).module, backbone, device)
         seen, _ = seconds_per_epoch(lambda: part.run(batch), len(batch), categories * shots, min(budget, 3), device)
         paper = next(float(row["value"]) for row in read_table("efficiency") if row["what"].startswith("adapting"))
-        whole = Result(f"{name} images through {backbone}", seen + took, "s", "paper (100 of 1, one GPU)", paper,
-                       (seen + took) / paper)  # fmt: skip
-        found.append(whole.to_json())
-    return found
-
-
-def trained(
-    ours: float, dim: int, categories: int, images: int, backbone: str, budget: float, device: Any
-) -> list[dict[str, Any]]:
-    import torch
-
-    from actstore.backbones.construction import construct
-    from actstore.bench.measure import Result
-    from baselines.inference.adaptation import classifier_step, fine_tuning_step, seconds_per_epoch
-    from predictor.protocol.paper import read_table
-
-    values = {row["what"]: float(row["value"]) for row in read_table("efficiency")}
-    paper = values["fine-tuning or Learning like a Child per epoch"] * 3600
-    found = []
-    rows = torch.rand(256, dim)
-    took, steps = seconds_per_epoch(classifier_step(rows, categories, device), len(rows), images, budget, device)
-    found.append(("one epoch of the classifier from stored activations", took, steps))
-    if backbone != "none":
-        batch = torch.rand(32, 3, 224, 224)
-        network = construct(backbone, 0).module
-        took, steps = seconds_per_epoch(fine_tuning_step(network, batch, device), len(batch), images, budget, device)
-        found.append((f"one epoch of fine-tuning {backbone}, all layers", took, steps))
-    note = "paper (1.8 h per epoch, 4 GPUs)"
-    return [
-        Result(f"{name}, {images:,} images (estimate, {steps} steps)", took, "s", note, paper, took / paper).to_json()
-        | {"x_predicted": took / ours}
-        for name, took, steps in found
-    ]
+        took += seen
+        of = "paper (100 of 1, one GPU)"
+        results.append(Result(f"{name} images through {backbone}", took, "s", of, paper, took / paper))
+    return [result.to_json() for result in results]
 
 
 def describe(results: list[dict[str, Any]]) -> str:

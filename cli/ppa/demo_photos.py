@@ -154,11 +154,11 @@ def photo_cards(
 def write_pages(
     photos: Path, out: Path, split: Split, trials: Sequence[Trial], cards: Mapping[str, Sequence[Card]]
 ) -> None:
-    counts = {kind: len(found) for kind, found in cards.items()}
+    counts = {kind: len(some) for kind, some in cards.items()}
     about = f"{SHOTS[-1]} examples of each category taught, the rest classified: " + ", ".join(
         f"{count:,} {kind}" for kind, count in counts.items()
     )
-    sections = [(f"{kind.capitalize()}: {counts[kind]:,}", found) for kind, found in cards.items()]
+    sections = [(f"{kind.capitalize()}: {counts[kind]:,}", some) for kind, some in cards.items()]
     write_sheet(out / "sheet.html", f"Photos of {photos}", about, sections)
     seen = seen_by_network(split, split.classes)
     notes = [f"{BACKBONE}, trained on ImageNet's 1,000 categories; nothing was trained here.", seen_sentence(seen)]
