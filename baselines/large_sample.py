@@ -47,12 +47,7 @@ class LargeSample:
     """
 
     def __init__(
-        self,
-        train: Split,
-        base: Sequence[str],
-        seed: int = 0,
-        most_rows: int = MOST_ROWS,
-        change: Change = as_they_are,
+        self, train: Split, base: Sequence[str], seed: int = 0, most_rows: int = MOST_ROWS, change: Change = as_they_are
     ) -> None:
         index = train.class_index
         labels = index.positions(base)

@@ -23,8 +23,6 @@ from predictor.protocol.method_key import PHI_KINDS
 
 if TYPE_CHECKING:
     from predictor.training import Trained
-    from predictor.training.phi import TrainOptions
-    from predictor.training.phi_config import TrainConfig
 
 # of a preset; what is not given is the preset's
 setting_options = combine(
@@ -74,11 +72,13 @@ def train(
     (model.safetensors, model.json), log.csv and curves.png. Under torchrun each process takes a part of the
     categories; the outcome is that of one process but for rounding.
     """
+    import actstore
     from actstore.compute.allocation import reuse_freed_memory
     from predictor.training import RunOptions
-    from predictor.training.phi import TrainOptions
+    from predictor.training.phi import TrainOptions, train_phi
     from predictor.training.phi_config import choose_config
     from predictor.training.processes import failing_once
+    from predictor.training.trained_phi import note_store
 
     reuse_freed_memory()
     folder = out or Path("runs") / (phi if preset == "paper" else f"{phi}-{preset}")
@@ -86,33 +86,22 @@ def train(
         claim_run(folder, split_file)
         config = choose_config(preset, phi, seed=seed, **settings)
         options = TrainOptions(device, resident, RunOptions(checkpoint_seconds, restart))
-        result, text = run(store, train_split, test_split, split_file, folder, config, options)
+        opened = actstore.open(store)
+        rows = opened[train_split]
+        categories = choose_categories(split_file, opened.classes)
+        test = find_test_split(opened, train_split, test_split)
+        say_means_are_computed(rows)
+        with TrainingBars(phi) as bars:
+            trained = train_phi(rows, test, categories, config, folder, options, bars.report if is_first() else None)
+        if is_first():
+            note_store(folder, store)
     if is_first():
-        emit({"folder": str(folder), "phi": phi, "preset": preset, **result}, text)
-
-
-def run(
-    store: Place, train_split: str, test_split: str | None, split_file: Path | None, folder: Path, config: TrainConfig,
-    options: TrainOptions,
-) -> tuple[dict[str, Any], str]:  # fmt: skip
-    """Train; returns the result for machines and for people."""
-    import actstore
-    from predictor.training.phi import train_phi
-    from predictor.training.trained_phi import note_store
-
-    opened = actstore.open(store)
-    rows = opened[train_split]
-    categories = choose_categories(split_file, opened.classes)
-    test = find_test_split(opened, train_split, test_split)
-    say_means_are_computed(rows)
-    with TrainingBars(config.phi) as bars:
-        trained = train_phi(rows, test, categories, config, folder, options, bars.report if is_first() else None)
-    if is_first():
-        note_store(folder, store)
-    warning = seen_novel(rows, categories)
-    result = {"steps": trained.steps, "seconds": trained.seconds, "base": len(categories.base),
-              "novel": len(categories.novel), **trained.figures, "warning": warning}  # fmt: skip
-    return result, "\n".join(filter(None, [summary(config.phi, folder, trained, test is None), warning]))
+        warning = seen_novel(rows, categories)
+        result = {
+            "folder": str(folder), "phi": phi, "preset": preset, "steps": trained.steps, "seconds": trained.seconds,
+            "base": len(categories.base), "novel": len(categories.novel), **trained.figures, "warning": warning,
+        }  # fmt: skip
+        emit(result, "\n".join(filter(None, [summary(phi, folder, trained, test is None), warning])))
 
 
 def summary(phi: str, folder: Path, trained: Trained, untested: bool) -> str:
