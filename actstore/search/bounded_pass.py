@@ -27,11 +27,12 @@ from actstore.search.sieve import LEAST
 if TYPE_CHECKING:
     from actstore.search.bounded import BoundedSearch
 
-_SUMS = 1 << 17  # products of a block: they stay in the cache of a core,
+_SUMS = 1 << 18  # products of a block: they stay in the cache of a core,
 _CODES = 1 << 22  # and bytes of its codes in that of all cores; smaller blocks make threads wait for Python
 _FETCHED = 1 << 20  # bytes of codes that are read ahead
 _HELD = 1 << 22  # bounds of a part
 _SEGMENT = 64  # rows of which the highest bound is looked at first
+_SPARSE = 0.08  # share of segments that reach a threshold, below which only they are looked through
 _GATHERED = 1 << 20  # bytes of rows that are gathered at a time
 _MOST_TIES = 1 << 18  # pairs that rounding leaves, before the exact search with its thinning out is better
 _MOST_LEFT = 0.15  # of the pairs: with more, all products are no slower
@@ -75,8 +76,9 @@ class Pass:
             bounds = held.view(-1, len(self.units))
             for begin in range(0, len(self.order), self.at_once):
                 blocks = self.order[begin : begin + self.at_once]
-                self._see(self._highest(bounds, self._bound(blocks, bounds), blocks))
-                left.append(self._reaching(bounds, blocks))
+                highest = self._bound(blocks, bounds)
+                self._see(self._highest(bounds, highest, blocks))
+                left.append(self._reaching(bounds, highest, blocks))
                 if sum(map(len, left)) > most:
                     return None
         pairs = self._within(join(left))
@@ -136,7 +138,7 @@ class Pass:
 
     def _highest(self, bounds: Tensor, highest: Tensor, blocks: NDArray[np.int64]) -> Pairs:
         """Of each query the rows with the highest bounds, where they reach its threshold."""
-        count = 2 * self.k + 8
+        count = self.k + 3
         segments = highest.T.topk(min(count, len(highest)), dim=1).indices  # (queries, count)
         owners = torch.arange(len(self.units))[:, None]
         inside = bounds.view(-1, _SEGMENT, len(self.units))[segments, :, owners]  # (queries, count, SEGMENT)
@@ -166,21 +168,32 @@ class Pass:
         table[pairs.queries, places] = self._score(pairs).scores
         self.best = torch.cat([self.best, torch.from_numpy(table)], 1).topk(self.k, dim=1).values
 
-    def _reaching(self, bounds: Tensor, blocks: NDArray[np.int64]) -> Pairs:
+    def _reaching(self, bounds: Tensor, highest: Tensor, blocks: NDArray[np.int64]) -> Pairs:
         """Pairs of these blocks whose bounds reach the threshold."""
-        limit, size = self._limit(), self.step * len(self.units)
-        found: list[NDArray[np.int64]] = [np.empty(0, np.int64)] * len(blocks)
-
-        def look(place: int, worker: int) -> None:
-            block = bounds[place * self.step : (place + 1) * self.step].numpy()
-            found[place] = np.flatnonzero(block >= limit) + place * size
-
-        spread(look, len(blocks), self.workers)
-        reached = np.concatenate(found)
-        place = reached // len(self.units)
-        owner = reached - place * len(self.units)  # numpy's divmod takes four times as long
+        limit, count = self._limit(), len(self.units)
+        segments = np.flatnonzero(highest.numpy() >= limit)
+        if len(segments) < _SPARSE * highest.numel():
+            segment = segments // count
+            first = segment * (_SEGMENT * count) + segments - segment * count
+            inside = first[:, None] + np.arange(0, _SEGMENT * count, count)
+            reached = inside[bounds.view(-1).numpy()[inside] >= limit[segments - segment * count, None]]
+        else:
+            reached = self._look_through(bounds, limit, len(blocks))
+        place = reached // count
+        owner = reached - place * count  # numpy's divmod takes four times as long
         values = bounds.view(-1).numpy()[reached] * self.coded.levels[0].scale.astype(np.float32)[owner]
         return Pairs(self._rows(place, blocks), owner, values)
+
+    def _look_through(self, bounds: Tensor, limit: NDArray[np.float32], blocks: int) -> NDArray[np.int64]:
+        """Where (rows, queries) bounds of so many blocks reach the limit (queries,), counted row by row."""
+        found: list[NDArray[np.int64]] = [np.empty(0, np.int64)] * blocks
+
+        def look(place: int, worker: int) -> None:
+            start = place * self.step
+            found[place] = np.flatnonzero(bounds[start : start + self.step].numpy() >= limit) + start * len(limit)
+
+        spread(look, blocks, self.workers)
+        return np.concatenate(found)
 
     def _within(self, pairs: Pairs) -> Pairs:
         return pairs.pick(pairs.scores >= self.threshold()[pairs.queries])
