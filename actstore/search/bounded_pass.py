@@ -21,7 +21,7 @@ from actstore.search.integers import OFFSET, integers_pay, multiply_codes
 from actstore.search.levels import TAIL
 from actstore.search.queries import unit
 from actstore.search.query_codes import QueryCodes
-from actstore.search.ranking import Pairs, join, kth_best, rounding
+from actstore.search.ranking import Pairs, join, rounding
 from actstore.search.sieve import LEAST
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ class Pass:
         if len(self.levels.widths) > 1:
             pairs = self._within(self._bound_again(pairs))
         scored = self._score(pairs)
-        bound = kth_best(scored, len(self.units), self.k) - np.float32(2 * rounding(self.table.dim))
+        bound = self._best(scored)[:, -1].numpy() - np.float32(2 * rounding(self.table.dim))
         nearest = scored.pick(scored.scores >= bound[scored.queries])
         return nearest if len(nearest) <= _MOST_TIES else None
 
@@ -160,13 +160,15 @@ class Pass:
 
     def _see(self, pairs: Pairs) -> None:
         """Score pairs, ordered by query and never seen before: the k best of all raise the threshold."""
-        if not len(pairs):
-            return
+        if len(pairs):
+            self.best = torch.cat([self.best, self._best(self._score(pairs))], 1).topk(self.k, dim=1).values
+
+    def _best(self, pairs: Pairs) -> Tensor:
+        """(queries, k) the highest scores of pairs, ordered by query; minus infinity where there are fewer."""
         counts = np.bincount(pairs.queries, minlength=len(self.units))
-        table = np.full((len(self.units), counts.max()), -np.inf, np.float32)
-        places = np.arange(len(pairs)) - (np.cumsum(counts) - counts)[pairs.queries]
-        table[pairs.queries, places] = self._score(pairs).scores
-        self.best = torch.cat([self.best, torch.from_numpy(table)], 1).topk(self.k, dim=1).values
+        table = np.full((len(self.units), max(self.k, counts.max())), -np.inf, np.float32)
+        table[pairs.queries, np.arange(len(pairs)) - (np.cumsum(counts) - counts)[pairs.queries]] = pairs.scores
+        return torch.from_numpy(table).topk(self.k, dim=1).values
 
     def _reaching(self, bounds: Tensor, highest: Tensor, blocks: NDArray[np.int64]) -> Pairs:
         """Pairs of these blocks whose bounds reach the threshold."""
@@ -246,6 +248,6 @@ class Pass:
 
 def _runs(queries: NDArray[np.int64]) -> Iterator[tuple[int, slice]]:
     """Of ascending queries (n,): each one, and where it stands."""
-    edges = np.flatnonzero(np.diff(queries, prepend=-1, append=-1)).tolist()
+    edges = [0, *(np.flatnonzero(queries[1:] != queries[:-1]) + 1).tolist(), len(queries)]
     for begin, end in pairwise(edges):
         yield int(queries[begin]), slice(begin, end)

@@ -83,10 +83,10 @@ def canonical_scores(table: RowTable, vectors: Tensor, pairs: Pairs, metric: Met
 
 def fold(values: NDArray[np.float64]) -> NDArray[np.float64]:
     """(n, dim) -> (n,) sums, halves added onto halves: no library decides in which order. Overwrites its input."""
-    width = values.shape[1]
+    held, width = torch.from_numpy(values), values.shape[1]
     while width > 1:
         half = width // 2
-        values[:, :half] += values[:, width - half : width]
+        held[:, :half].add_(held[:, width - half : width])  # numpy takes four times as long for short rows
         width -= half
     return values[:, 0].copy()
 
