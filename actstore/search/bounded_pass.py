@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 
 _SUMS = 1 << 18  # products of a block: they stay in the cache of a core,
 _CODES = 1 << 22  # and bytes of its codes in that of all cores; smaller blocks make threads wait for Python
-_FETCHED = 1 << 20  # bytes of codes that are read ahead
 _HELD = 1 << 22  # bounds of a part
 _SEGMENT = 64  # rows of which the highest bound is looked at first
 _SPARSE = 0.08  # share of segments that reach a threshold, below which only they are looked through
@@ -127,13 +126,7 @@ class Pass:
             codes = torch.from_numpy(np.take(self.levels.first.numpy(), rows, 0))
             multiply_codes(codes, queries, out, self.integers)
             return self.levels.factors.index_select(0, torch.from_numpy(rows))
-        step = _FETCHED // self.levels.widths[0]
-        for begin in range(start, stop, step):
-            end = min(stop, begin + step)
-            codes = self.levels.first[begin:end]
-            # read once in order: the product walks through many rows at a time, which memory serves at half its speed
-            codes.view(torch.int64).sum()
-            multiply_codes(codes, queries, out[begin - start : end - start], self.integers)
+        multiply_codes(self.levels.first[start:stop], queries, out, self.integers, far=True)
         return self.levels.factors[start:stop]
 
     def _highest(self, bounds: Tensor, highest: Tensor, blocks: NDArray[np.int64]) -> Pairs:

@@ -91,9 +91,7 @@ def _code_seconds(width: int, count: int) -> tuple[float, float]:
 
     def bound() -> None:
         for start in range(0, _TRIED, 4096):
-            block = rows[start : start + 4096]
-            block.view(torch.int64).sum()
-            multiply_codes(block, queries, out, integers)
+            multiply_codes(rows[start : start + 4096], queries, out, integers, far=True)
             out.mul_(factors[:, :1]).addmm_(factors, coefficients).view(-1, 64, _BATCH).amax(1)
             np.flatnonzero(out.numpy() > 2.0**30)
 
