@@ -7,6 +7,7 @@ again, and what is still left is scored in full.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
 from itertools import pairwise
 from typing import TYPE_CHECKING
@@ -27,12 +28,13 @@ from actstore.search.sieve import LEAST
 if TYPE_CHECKING:
     from actstore.search.bounded import BoundedSearch
 
-_SUMS = 1 << 18  # products of a block: they stay in the cache of a core,
-_CODES = 1 << 22  # and bytes of its codes in that of all cores; smaller blocks make threads wait for Python
-_HELD = 1 << 22  # bounds of a part
+_SUMS = 1 << 20  # products of a block,
+_CODES = 1 << 22  # and bytes of its codes: in the cache of all cores; smaller blocks make threads wait for Python
+_HELD = 1 << 23  # bounds of a part
 _SEGMENT = 64  # rows of which the highest bound is looked at first
 _SPARSE = 0.08  # share of segments that reach a threshold, below which only they are looked through
-_GATHERED = 1 << 20  # bytes of rows that are gathered at a time
+_GATHERED = 1 << 20  # bytes of rows that are gathered at a time,
+_FEW_PARTS = 8  # and how often one thread does it alone: two wait for each other in calls of Python
 _MOST_TIES = 1 << 18  # pairs that rounding leaves, before the exact search with its thinning out is better
 _MOST_LEFT = 0.15  # of the pairs: with more, all products are no slower
 _MOST_PAIRS = 1 << 23
@@ -115,8 +117,30 @@ class Pass:
             segments = slice(place * self.step // _SEGMENT, (place + 1) * self.step // _SEGMENT)
             torch.amax(block.view(-1, _SEGMENT, len(self.units)), 1, out=highest[segments])
 
-        spread(bound, len(blocks), self.workers)
+        if len(self.units) == 1 and self.workers > 1 and self.rows is None:
+            self._bound_behind(bound, blocks)
+        else:
+            spread(bound, len(blocks), self.workers)
         return highest
+
+    def _bound_behind(self, bound: Callable[[int, int], None], blocks: NDArray[np.int64]) -> None:
+        """One thread multiplies what another has read into the cache: a single query waits for memory alone."""
+        ready = threading.Semaphore(0)
+
+        def share(role: int, worker: int) -> None:
+            if role == 0:
+                for place in range(len(blocks)):
+                    ready.acquire()
+                    bound(place, worker)
+                return
+            try:
+                for block in blocks.tolist():
+                    self.levels.first[block * self.step : (block + 1) * self.step].view(torch.int64).sum()
+                    ready.release()
+            finally:
+                ready.release(len(blocks))
+
+        spread(share, 2, 2)
 
     def _multiply(self, start: int, stop: int, out: Tensor) -> Tensor:
         """out (rows, queries) = the products of codes -> the factors of these rows."""
@@ -126,7 +150,8 @@ class Pass:
             codes = torch.from_numpy(np.take(self.levels.first.numpy(), rows, 0))
             multiply_codes(codes, queries, out, self.integers)
             return self.levels.factors.index_select(0, torch.from_numpy(rows))
-        multiply_codes(self.levels.first[start:stop], queries, out, self.integers, far=True)
+        is_far = len(self.units) > 1 or self.workers == 1  # else another thread has read them
+        multiply_codes(self.levels.first[start:stop], queries, out, self.integers, far=is_far)
         return self.levels.factors[start:stop]
 
     def _highest(self, bounds: Tensor, highest: Tensor, blocks: NDArray[np.int64]) -> Pairs:
@@ -231,11 +256,12 @@ class Pass:
         return Pairs(pairs.rows, pairs.queries, scores * self.table.scales().numpy()[pairs.rows, 0])
 
     def _each(self, work: Callable[[slice, int], None], count: int, step: int) -> None:
-        """work(slice, worker) for at most `step` of `count` pairs at a time; one slice needs no second thread."""
+        """work(slice, worker) for at most `step` of `count` pairs at a time; a few slices need no second thread."""
+        parts = -(-count // step)
         spread(
             lambda part, worker: work(slice(part * step, min(count, (part + 1) * step)), worker),
-            -(-count // step),
-            self.workers,
+            parts,
+            self.workers if parts > _FEW_PARTS else 1,
         )
 
 
