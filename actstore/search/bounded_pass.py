@@ -1,13 +1,12 @@
 """One batch of queries through the levels of a bounded index.
 
-Rows are taken part by part. Of a part, all bounds are computed and held; the rows with the highest ones are scored in
-full, which raises the thresholds; what reaches them is kept. At the end the second level of codes bounds what was kept
-again, and what is still left is scored in full.
+Of a first part of the rows, all bounds are computed and held; the rows with the highest ones are scored in full, which
+gives thresholds. What reaches them is kept, of this part and of all others; the highest of these raise the thresholds
+once more. The second level of codes then bounds what was kept again, and what is still left is scored in full.
 """
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator
 from itertools import pairwise
 from typing import TYPE_CHECKING
@@ -31,6 +30,7 @@ if TYPE_CHECKING:
 _SUMS = 1 << 20  # products of a block,
 _CODES = 1 << 22  # and bytes of its codes: in the cache of all cores; smaller blocks make threads wait for Python
 _HELD = 1 << 23  # bounds of a part
+_LOOKED_AT = 1 << 20  # bounds at a time
 _SEGMENT = 64  # rows of which the highest bound is looked at first
 _SPARSE = 0.08  # share of segments that reach a threshold, below which only they are looked through
 _GATHERED = 1 << 20  # bytes of rows that are gathered at a time,
@@ -57,33 +57,38 @@ class Pass:
         self.rows, self.mask = rows, mask
         self.total = len(self.levels.first) if rows is None else len(rows)
         self.units = unit(queries)  # (queries, dim)
-        self.coded = QueryCodes.of(queries, self.levels, engine.directions)
-        self.best = torch.full((len(queries), k), -torch.inf)  # scores of rows seen, the k best
         width = self.levels.widths[0]
+        self.workers = workers if self.total * width * len(queries) > _SHARED else 1
+        self.coded = QueryCodes.of(queries, self.levels, engine.directions, self.workers)
+        self.best = torch.full((len(queries), k), -torch.inf)  # scores of rows seen, the k best
         self.integers = integers_pay(width)
         self.coefficients = self.coded.coefficients(OFFSET if self.integers else 0)
-        self.workers = workers if self.total * width * len(queries) > _SHARED else 1
-        fitting = min(_CODES // width, _SUMS // len(queries), -(-self.total // self.workers))
+        codes = _CODES if len(queries) > 1 else 4 * _CODES  # read once, by a product that is over sooner
+        fitting = min(codes // width, _SUMS // len(queries), -(-self.total // self.workers))
         self.step = max(_SEGMENT, -(-fitting // _SEGMENT) * _SEGMENT)
         parts = -(-self.total // self.step)
         self.order = engine.block_order(parts)  # of the blocks: in a store sorted by class, thresholds rise sooner
-        self.at_once = min(parts, max(1, _HELD // (self.step * len(queries))))  # blocks of a part
+        self.at_once = min(parts, max(1, _HELD // (self.step * len(queries))))  # blocks of the first part
+        self.most = min(_MOST_PAIRS, _MOST_LEFT * self.total * len(queries) + 64 * k * len(queries))
 
     def run(self) -> Pairs | None:
         """Pairs that hold the k nearest; None where the bounds leave too many."""
-        most = min(_MOST_PAIRS, _MOST_LEFT * self.total * len(self.units) + 64 * self.k * len(self.units))
-        left: list[Pairs] = []
-        with self.engine.memory(self.at_once * self.step * len(self.units)) as held:
+        first, others = self.order[: self.at_once], self.order[self.at_once :]
+        with self.engine.memory(len(first) * self.step * len(self.units)) as held:
             bounds = held.view(-1, len(self.units))
-            for begin in range(0, len(self.order), self.at_once):
-                blocks = self.order[begin : begin + self.at_once]
-                highest = self._bound(blocks, bounds)
-                self._see(self._highest(bounds, highest, blocks))
-                left.append(self._reaching(bounds, highest, blocks))
-                if sum(map(len, left)) > most:
-                    return None
-        pairs = self._within(join(left))
-        pairs = pairs.pick(np.argsort(pairs.queries.astype(np.uint8), kind="stable"))  # numpy sorts bytes by radix
+            highest = self._bound(first, bounds)
+            self._see(self._highest(bounds, highest, first))
+            pairs = self._reaching(bounds, highest, first)
+        if len(others):
+            reaching = self._reaching_of(others)
+            if reaching is None:
+                return None
+            more = self._by_query(reaching)
+            self._see(self._top(more))
+            pairs = join([self._within(pairs), self._within(more)])
+        if len(pairs) > self.most:
+            return None
+        pairs = self._by_query(pairs)
         if len(self.levels.widths) > 1:
             pairs = self._within(self._bound_again(pairs))
         scored = self._score(pairs)
@@ -98,61 +103,63 @@ class Pass:
 
     def _bound(self, blocks: NDArray[np.int64], bounds: Tensor) -> Tensor:
         """The bounds of blocks over the queries' scales, into (rows, queries) -> the highest of each segment of rows.
-        What the mask bars and what fills the last block up is minus infinity."""
+        What fills the last block up is minus infinity."""
         highest = torch.empty(len(blocks) * self.step // _SEGMENT, len(self.units))
 
         def bound(place: int, worker: int) -> None:
-            start = int(blocks[place]) * self.step
-            stop = min(self.total, start + self.step)
             block = bounds[place * self.step : (place + 1) * self.step]
-            out = block[: stop - start]
-            if self.mask is not None and not self.mask[start:stop].any():
-                block.fill_(-torch.inf)
-            else:
-                factors = self._multiply(start, stop, out)
-                out.mul_(factors[:, :1]).addmm_(factors, self.coefficients)
-                if self.mask is not None:
-                    out.masked_fill_(torch.from_numpy(~self.mask[start:stop])[:, None], -torch.inf)
-                block[stop - start :] = -torch.inf
+            block[self._bound_block(int(blocks[place]), block, self.coefficients) :] = -torch.inf
             segments = slice(place * self.step // _SEGMENT, (place + 1) * self.step // _SEGMENT)
             torch.amax(block.view(-1, _SEGMENT, len(self.units)), 1, out=highest[segments])
 
-        if len(self.units) == 1 and self.workers > 1 and self.rows is None:
-            self._bound_behind(bound, blocks)
-        else:
-            spread(bound, len(blocks), self.workers)
+        spread(bound, len(blocks), self.workers)
         return highest
 
-    def _bound_behind(self, bound: Callable[[int, int], None], blocks: NDArray[np.int64]) -> None:
-        """One thread multiplies what another has read into the cache: a single query waits for memory alone."""
-        ready = threading.Semaphore(0)
-
-        def share(role: int, worker: int) -> None:
-            if role == 0:
-                for place in range(len(blocks)):
-                    ready.acquire()
-                    bound(place, worker)
-                return
-            try:
-                for block in blocks.tolist():
-                    self.levels.first[block * self.step : (block + 1) * self.step].view(torch.int64).sum()
-                    ready.release()
-            finally:
-                ready.release(len(blocks))
-
-        spread(share, 2, 2)
-
-    def _multiply(self, start: int, stop: int, out: Tensor) -> Tensor:
-        """out (rows, queries) = the products of codes -> the factors of these rows."""
-        queries = self.coded.levels[0].codes
-        if self.rows is not None:
+    def _bound_block(self, block: int, out: Tensor, coefficients: Tensor) -> int:
+        """out (step, queries) = products of codes and factors; minus infinity where the mask says so -> how many rows."""
+        start, stop = block * self.step, min(self.total, (block + 1) * self.step)
+        out = out[: stop - start]
+        mask = None if self.mask is None else self.mask[start:stop]
+        if mask is not None and not mask.any():
+            out.fill_(-torch.inf)
+            return stop - start
+        codes, factors = self.levels.first, self.levels.factors
+        if self.rows is None:
+            codes, factors = codes[start:stop], factors[start:stop]
+        else:
             rows = self.rows[start:stop]
-            codes = torch.from_numpy(np.take(self.levels.first.numpy(), rows, 0))
-            multiply_codes(codes, queries, out, self.integers)
-            return self.levels.factors.index_select(0, torch.from_numpy(rows))
-        is_far = len(self.units) > 1 or self.workers == 1  # else another thread has read them
-        multiply_codes(self.levels.first[start:stop], queries, out, self.integers, far=is_far)
-        return self.levels.factors[start:stop]
+            codes = torch.from_numpy(np.take(codes.numpy(), rows, 0))
+            factors = factors.index_select(0, torch.from_numpy(rows))
+        is_far = self.rows is None and len(self.units) > 1
+        multiply_codes(codes, self.coded.levels[0].codes, out, self.integers, is_far)
+        out.mul_(factors[:, :1]).addmm_(factors, coefficients)
+        if mask is not None:
+            out.masked_fill_(torch.from_numpy(~mask)[:, None], -torch.inf)
+        return stop - start
+
+    def _reaching_of(self, blocks: NDArray[np.int64]) -> Pairs | None:
+        """Pairs of blocks whose bounds reach the threshold as it is; None where they are too many."""
+        limit, count = self._limit(), len(self.units)
+        coefficients = self.coefficients.clone()
+        coefficients[1] -= torch.from_numpy(limit)  # bounds less the limit: a comparison with zero is the fastest
+        found = [(np.empty(0, np.int64), np.empty(0, np.float32))] * len(blocks)
+        buffers = [torch.empty(self.step, count) for _ in range(self.workers)]
+        held = [0]
+
+        def look(place: int, worker: int) -> None:
+            if held[0] > self.most:
+                return
+            rows = self._bound_block(int(blocks[place]), buffers[worker], coefficients)
+            gaps = buffers[worker][:rows].view(-1).numpy()
+            reached = np.flatnonzero(gaps >= 0)
+            found[place] = reached + place * self.step * count, gaps[reached]
+            held[0] += len(reached)
+
+        spread(look, len(blocks), self.workers)
+        if held[0] > self.most:
+            return None
+        reached, gaps = (np.concatenate(arrays) for arrays in zip(*found, strict=True))
+        return self._pairs(reached, gaps + limit[reached % count], blocks)
 
     def _highest(self, bounds: Tensor, highest: Tensor, blocks: NDArray[np.int64]) -> Pairs:
         """Of each query the rows with the highest bounds, where they reach its threshold."""
@@ -183,10 +190,24 @@ class Pass:
 
     def _best(self, pairs: Pairs) -> Tensor:
         """(queries, k) the highest scores of pairs, ordered by query; minus infinity where there are fewer."""
+        return self._tabled(pairs).topk(self.k, dim=1).values
+
+    def _top(self, pairs: Pairs) -> Pairs:
+        """Of pairs, ordered by query, those with the highest scores of each."""
+        top = self._tabled(pairs).topk(self.k, dim=1)
+        owner, rank = torch.nonzero(top.values > -torch.inf, as_tuple=True)
+        begins = np.searchsorted(pairs.queries, np.arange(len(self.units)))
+        return pairs.pick(top.indices[owner, rank].numpy() + begins[owner.numpy()])
+
+    def _tabled(self, pairs: Pairs) -> Tensor:
+        """(queries, k at least) the scores of pairs, ordered by query, and minus infinity after them."""
         counts = np.bincount(pairs.queries, minlength=len(self.units))
         table = np.full((len(self.units), max(self.k, counts.max())), -np.inf, np.float32)
         table[pairs.queries, np.arange(len(pairs)) - (np.cumsum(counts) - counts)[pairs.queries]] = pairs.scores
-        return torch.from_numpy(table).topk(self.k, dim=1).values
+        return torch.from_numpy(table)
+
+    def _by_query(self, pairs: Pairs) -> Pairs:
+        return pairs.pick(np.argsort(pairs.queries.astype(np.uint8), kind="stable"))  # numpy sorts bytes by radix
 
     def _reaching(self, bounds: Tensor, highest: Tensor, blocks: NDArray[np.int64]) -> Pairs:
         """Pairs of these blocks whose bounds reach the threshold."""
@@ -198,21 +219,25 @@ class Pass:
             inside = first[:, None] + np.arange(0, _SEGMENT * count, count)
             reached = inside[bounds.view(-1).numpy()[inside] >= limit[segments - segment * count, None]]
         else:
-            reached = self._look_through(bounds, limit, len(blocks))
-        place = reached // count
-        owner = reached - place * count  # numpy's divmod takes four times as long
-        values = bounds.view(-1).numpy()[reached] * self.coded.levels[0].scale.astype(np.float32)[owner]
-        return Pairs(self._rows(place, blocks), owner, values)
+            reached = self._look_through(bounds, limit)
+        return self._pairs(reached, bounds.view(-1).numpy()[reached], blocks)
 
-    def _look_through(self, bounds: Tensor, limit: NDArray[np.float32], blocks: int) -> NDArray[np.int64]:
-        """Where (rows, queries) bounds of so many blocks reach the limit (queries,), counted row by row."""
-        found: list[NDArray[np.int64]] = [np.empty(0, np.int64)] * blocks
+    def _pairs(self, places: NDArray[np.int64], bounds: NDArray[np.float32], blocks: NDArray[np.int64]) -> Pairs:
+        """places: among the (rows, queries) bounds of blocks; bounds: there, over the queries' scales."""
+        place = places // len(self.units)
+        owner = places - place * len(self.units)  # numpy's divmod takes four times as long
+        return Pairs(self._rows(place, blocks), owner, bounds * self.coded.levels[0].scale.astype(np.float32)[owner])
 
-        def look(place: int, worker: int) -> None:
-            start = place * self.step
-            found[place] = np.flatnonzero(bounds[start : start + self.step].numpy() >= limit) + start * len(limit)
+    def _look_through(self, bounds: Tensor, limit: NDArray[np.float32]) -> NDArray[np.int64]:
+        """Where (rows, queries) bounds reach the limit (queries,), counted row by row."""
+        step = -(-_LOOKED_AT // len(limit))
+        found: list[NDArray[np.int64]] = [np.empty(0, np.int64)] * -(-len(bounds) // step)
 
-        spread(look, blocks, self.workers)
+        def look(part: int, worker: int) -> None:
+            block = bounds[part * step : (part + 1) * step].numpy()
+            found[part] = np.flatnonzero(block >= limit) + part * step * len(limit)
+
+        spread(look, len(found), self.workers)
         return np.concatenate(found)
 
     def _within(self, pairs: Pairs) -> Pairs:

@@ -29,7 +29,8 @@ def multiply_codes(codes: Tensor, queries: Tensor, out: Tensor, integers: bool, 
     far: the codes are not in the cache. They are read once in order then, piece by piece: the product walks through
     many rows at a time, which memory serves at half its speed.
     """
-    step, sums = max(1, _PIECE // codes.shape[1]), out.view(torch.int32)  # in place: both have four bytes
+    step = len(codes) if integers and not far else max(1, _PIECE // codes.shape[1])
+    sums = out.view(torch.int32)  # in place: both have four bytes
     for start in range(0, len(codes), step):
         piece = codes[start : start + step]
         if not integers:

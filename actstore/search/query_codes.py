@@ -9,6 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from actstore.compute.threads import spread
 from actstore.search.levels import FACTORS, LARGEST, SMALLEST, TAIL, UP, Levels, bound_margin
 
 
@@ -43,11 +44,18 @@ class QueryCodes:
     margin: float
 
     @classmethod
-    def of(cls, queries: Tensor, levels: Levels, directions: Tensor) -> QueryCodes:
+    def of(cls, queries: Tensor, levels: Levels, directions: Tensor, workers: int = 1) -> QueryCodes:
         """queries (n, dim) of any length; directions (1 + widths, dim) float64."""
         exact = queries.double()
         exact = exact / torch.linalg.vector_norm(exact, dim=1, keepdim=True)
-        along = (exact @ directions.T).numpy()
+        along = np.empty((len(exact), len(directions)))
+        step = -(-len(directions) // workers)
+
+        def rotate(part: int, worker: int) -> None:
+            some = slice(part * step, (part + 1) * step)
+            along[:, some] = (exact @ directions[some].T).numpy()
+
+        spread(rotate, workers, workers)
         coded, rests, done = [], [], 1
         for width in levels.widths:
             coded.append(encode_queries(along[:, done : done + width]))
