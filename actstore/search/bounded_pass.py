@@ -116,7 +116,7 @@ class Pass:
         return highest
 
     def _bound_block(self, block: int, out: Tensor, coefficients: Tensor) -> int:
-        """out (step, queries) = products of codes and factors; minus infinity where the mask says so -> how many rows."""
+        """The bounds of a block's rows into out (step, queries), minus infinity where the mask is false -> how many."""
         start, stop = block * self.step, min(self.total, (block + 1) * self.step)
         out = out[: stop - start]
         mask = None if self.mask is None else self.mask[start:stop]
