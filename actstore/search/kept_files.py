@@ -30,7 +30,7 @@ from actstore.storage.checksum import file_checksum, sealed, unsealed
 if TYPE_CHECKING:
     from actstore.split import Split
 
-_TYPES = {"U8": np.uint8, "F32": np.float32}
+TYPES = {"U8": np.uint8, "F32": np.float32}
 _VERSIONS = {"bounded": 3}  # of what the data file holds, where it is not 1
 
 
@@ -193,7 +193,7 @@ def create_tensors(path: Path, shapes: Mapping[str, tuple[str, tuple[int, ...]]]
     header: dict[str, Json] = {}
     end = 0
     for name, (kind, shape) in shapes.items():
-        begin, end = end, end + int(np.prod(shape)) * np.dtype(_TYPES[kind]).itemsize
+        begin, end = end, end + int(np.prod(shape)) * np.dtype(TYPES[kind]).itemsize
         header[name] = {"dtype": kind, "shape": list(shape), "data_offsets": [begin, end]}
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % 64 + 56)  # the data begins at a multiple of 64 bytes
@@ -208,5 +208,5 @@ def create_tensors(path: Path, shapes: Mapping[str, tuple[str, tuple[int, ...]]]
     made: dict[str, NDArray[Any]] = {}
     for name, (kind, shape) in shapes.items():
         offset = 8 + len(text) + header[name]["data_offsets"][0]
-        made[name] = np.memmap(path, _TYPES[kind], "r+", offset, shape)
+        made[name] = np.memmap(path, TYPES[kind], "r+", offset, shape)
     return made

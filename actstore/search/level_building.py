@@ -11,7 +11,7 @@ import torch
 
 from actstore.compute.threads import spread, worker_threads
 from actstore.errors import InvalidInputError
-from actstore.search.kept_files import Kept, create_tensors, find, load_tensors, publish
+from actstore.search.kept_files import TYPES, Kept, create_tensors, find, load_tensors, publish
 from actstore.search.levels import Levels, encode_levels, level_shapes
 from actstore.search.plan import choose_widths, measure_costs, measure_narrowing
 from actstore.search.rotation import SAMPLE, principal, sample_rows, skewness, turned
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
 NAME = "bounded"
 _BLOCK = 2048
-_PLAIN = {"F32": "f4", "U8": "u1"}
 Progress = Callable[[int], None]
 
 
@@ -33,7 +32,9 @@ def build_levels(table: RowTable, progress: Progress | None = None, again: bool 
     if table.split is not None and not again:
         kept = _usable(table.split)
         if kept is not None and 0 < kept.rows < len(table) and kept.settings["widths"]:
-            return _extend(table, table.split, kept, progress)
+            if progress is not None:
+                progress(kept.rows)  # with the same directions and widths; these rows are copied
+            return _write(table, _levels(kept), kept.settings, progress)
     directions = principal(sample_rows(table, SAMPLE))
     narrowing = measure_narrowing(table, directions)
     widths = choose_widths(narrowing, len(table), table.dim, measure_costs(table))
@@ -51,19 +52,11 @@ def _usable(split: Split) -> Kept | None:
         return None
 
 
-def _extend(table: RowTable, split: Split, kept: Kept, progress: Progress | None) -> Levels:
-    """The same directions and widths; rows that are covered are copied."""
-    before = _levels(kept)
-    if progress is not None:
-        progress(kept.rows)
-    return _write(table, before, kept.settings, progress)
-
-
 def _write(table: RowTable, before: Levels, settings: dict[str, Any], progress: Progress | None) -> Levels:
     """Levels of all rows with the directions given, and with what is there already of their first rows."""
     shapes = level_shapes(len(table), table.dim, before.widths)
     if table.split is None:
-        made: dict[str, Any] = {name: np.zeros(shape, _PLAIN[kind]) for name, (kind, shape) in shapes.items()}
+        made: dict[str, Any] = {name: np.zeros(shape, TYPES[kind]) for name, (kind, shape) in shapes.items()}
         _fill(table, made, before, progress)
         return Levels(before.widths, before.skew, **{name: torch.from_numpy(array) for name, array in made.items()})
 

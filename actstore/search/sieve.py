@@ -24,17 +24,10 @@ def padded(rows: int) -> int:
     return -(-rows // COARSE) * COARSE
 
 
-def maxima(scores: Tensor, fine: Tensor | None = None, coarse: Tensor | None = None) -> tuple[Tensor, Tensor]:
-    """(rows, queries) -> (rows / FINE, queries), (rows / COARSE, queries), into the tensors given."""
-    count = scores.shape[1]
-    fine = torch.amax(scores.view(-1, FINE, count), 1, out=fine)
-    return fine, torch.amax(fine.view(-1, COARSE // FINE, count), 1, out=coarse)
-
-
 def pairs_above(
     scores: Tensor, fine: Tensor, coarse: Tensor, threshold: NDArray[np.float32], first_row: int = 0
 ) -> Pairs:
-    """Pairs of (rows, queries) scores that reach the query's threshold (queries,)."""
+    """Pairs of (rows, queries) scores that reach the query's threshold (queries,); fine, coarse: maxima of segments."""
     place, owner = np.divmod(np.flatnonzero(coarse.numpy() >= threshold), coarse.shape[1])
     if len(place) > _DENSE * coarse.numel():
         place, owner = _reached(scores, threshold)
@@ -72,7 +65,8 @@ class Candidates:
 
     def add(self, scores: Tensor, first_row: int) -> None:
         """Scores (n, queries) of consecutive rows from first_row on, padded."""
-        fine, coarse = maxima(scores)
+        fine = scores.view(-1, FINE, scores.shape[1]).amax(1)
+        coarse = fine.view(-1, COARSE // FINE, scores.shape[1]).amax(1)
         if not (coarse.numpy() >= self._threshold).any():
             return
         with self._lock:
