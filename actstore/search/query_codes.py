@@ -12,6 +12,8 @@ from torch import Tensor
 from actstore.compute.threads import spread
 from actstore.search.levels import FACTORS, LARGEST, SMALLEST, TAIL, UP, Levels, bound_margin
 
+_SHARED = 1 << 22  # products of a rotation; below, a second thread costs more than it shares
+
 
 @dataclass(frozen=True)
 class EncodedQueries:
@@ -49,6 +51,7 @@ class QueryCodes:
         exact = queries.double()
         exact = exact / torch.linalg.vector_norm(exact, dim=1, keepdim=True)
         along = np.empty((len(exact), len(directions)))
+        workers = workers if len(exact) * directions.numel() > _SHARED else 1
         step = -(-len(directions) // workers)
 
         def rotate(part: int, worker: int) -> None:
