@@ -76,9 +76,7 @@ def against_faiss(rows: int, rounds: int) -> None:
         ("faiss IndexFlatIPPanorama, 16 levels, after a PCA", True),
     ):
         index = faiss.IndexFlatIPPanorama(DIM, 16) if turn else faiss.IndexFlatIP(DIM)
-        step = -(
-            -rows // 128
-        )  # 128 blocks: faiss doubles its memory, and ends with no more than it needs
+        step = -(-rows // 128)  # a power of two: faiss doubles its memory, and ends with no more than it needs
         for start in range(0, rows, step):
             block = unit(engine.table.read(start, min(rows, start + step)))
             index.add((block @ directions.T if turn else block).numpy())
