@@ -83,6 +83,15 @@ def load_backbone(
     )
 
 
+def stated_backbone(weights: Path) -> str | None:
+    """The network of this package that a file says its weights are of; None where it says none.
+
+    A file may have come from anywhere, so it can name no code to run: `package.module:factory` must be asked for.
+    """
+    name = read_weights(weights).backbone if weights.suffix == ".safetensors" else None
+    return name if name in NETWORKS else None
+
+
 def _trained_classes(built: Construction, file: Weights | None) -> tuple[str, ...] | None:
     """As the file names them; else those that published weights are known for."""
     if file is not None and (file.classes is not None or file.path.name not in built.published):

@@ -44,11 +44,6 @@ def read_weights(path: Path) -> Weights:
     raise InvalidInputError(f"weights must be a .pth, .pt or .safetensors file, got {path}")
 
 
-def stated_backbone(path: Path) -> str | None:
-    """The network that a file says its weights are of; None where it does not say."""
-    return read_weights(path).backbone if path.suffix == ".safetensors" else None
-
-
 def save_weights(
     path: Path,
     module: nn.Module,

@@ -70,8 +70,7 @@ def build(
     IMAGES: class folders, with or without train/ and val/; ILSVRC's or Tiny-ImageNet's own layout; a .tar of class
     folders; a .csv or .parquet of path,label; or glyphs:CLASSESxTRAINxVAL. Interrupted, the same command resumes.
     """
-    from actstore.backbones.loading import load_backbone
-    from actstore.backbones.weights import stated_backbone
+    from actstore.backbones.loading import load_backbone, stated_backbone
     from actstore.compute.allocation import reuse_freed_memory
     from actstore.extraction.build import BuildOptions
     from actstore.extraction.build import build as run

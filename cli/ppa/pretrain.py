@@ -92,7 +92,7 @@ def pretrain(
     IMAGES: a folder, tar or list of all classes, or glyphs:CLASSESxTRAINxVAL, the embedded data set (train and
     val images per class). Accuracy is measured on the split val, else on a tenth of train that is held out.
     few-shot gives the best features for categories that it was never taught: it measures how many images per second
-    this machine trains on, and plans network, image size and epochs for --hours; other presets plan their epochs.
+    this machine trains on, and plans image size, precision and epochs for --hours; other presets plan their epochs.
     Interrupted, the same command resumes exactly. OUT/best.safetensors is for `actstore build --weights`: the best
     epoch by that tenth of train; with a split val the last one, as its images are tested on later and choose nothing.
     """
@@ -100,13 +100,14 @@ def pretrain(
 
     from actstore.backbones.construction import require_trainable
     from actstore.compute.allocation import reuse_freed_memory
+    from actstore.compute.device import parse_device
     from actstore.images.opening import open_images
     from predictor.training import RunOptions
     from predictor.training.backbones.config import choose_candidates
     from predictor.training.backbones.images import select_images
     from predictor.training.backbones.planning import plan_for_hours
     from predictor.training.backbones.training import train_backbone
-    from predictor.training.processes import failing_once
+    from predictor.training.processes import failing_once, joined_processes
 
     reuse_freed_memory()
     speaks = is_first()
@@ -123,7 +124,7 @@ def pretrain(
     split = choose_categories(split_file, names, ["base"])  # images of novel classes need not be there yet
     workers = min(8, os.cpu_count() or 1) if workers is None else workers
     options = RunOptions(checkpoint_seconds, restart)
-    with failing_once():
+    with failing_once(), joined_processes(parse_device(device)):  # once for both: processes cannot join a second time
         config = candidates[0][0]
         if hours is not None:
             config = plan_for_hours(candidates, hours, select_images(sets, split, seed), out, device, restart)

@@ -52,6 +52,9 @@ def test_the_network_is_the_one_that_the_file_of_weights_says(photos: Path) -> N
     assert "small" in run("info", "photos.zarr").stdout
     refused = run("build", "photos", "other.zarr", "--backbone", "simple", *weights, code=1)
     assert "it holds weights of small; pass --backbone small" in refused.stderr
+    save_weights(Path("named.safetensors"), build_network("small", 9), "os:abort")  # a file can name no code to run
+    refused = run("build", "photos", "other.zarr", "--weights", "named.safetensors", code=1)
+    assert "it holds weights of os:abort" in refused.stderr
 
 
 def test_a_class_that_only_val_has_is_named(photos: Path) -> None:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +62,23 @@ def test_hours_plan_a_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert json.loads(Path("pretrained/plan.json").read_text())["config"]["image_size"] == 32
     monkeypatch.setattr(planning, "measure_speed", None)  # the plan is not made again
     assert json.loads(run(*arguments, "--hours", 0.0007, "--backbone", "small", "--json").stdout)["epochs"] == 2
+
+
+def test_two_processes_plan_and_train_together(tmp_path: Path) -> None:
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "--no-python"]
+    settings = "--preset few-shot --backbone small --image-size 32 --precision float32 --batch-size 16 --hours 0.0001"
+    command = [*launcher, str(Path(sys.executable).with_name("ppa")), "pretrain", "glyphs:10x8x3", *settings.split()]
+    environment = {
+        **os.environ, "PYTHONPATH": str(Path(__file__).parents[2]), "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo",
+    }  # fmt: skip
+    done = subprocess.run(
+        [*command, "--device", "cpu", "--workers", "0", "--json"], capture_output=True, text=True, env=environment,
+        cwd=tmp_path, timeout=300,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["epochs"] == 1
+    speeds = json.loads((tmp_path / "pretrained" / "plan.json").read_text())["images per second"]
+    assert list(speeds) == ["small, 32 pixels, float32"]
 
 
 @pytest.mark.parametrize("named", [("--split-file", "split.json"), ()], ids=["named", "found"])

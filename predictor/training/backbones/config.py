@@ -173,7 +173,10 @@ def choose_candidates(name: str, **changes: Any) -> list[list[TrainingConfig]]:
     That is the preset alone, except of few-shot. What is given, not None, all of them have.
     """
     given = {key: value for key, value in changes.items() if value is not None}
-    sizes = FEW_SHOT_SIZES if name == "few-shot" else (choose_preset(name).image_size,)
+    sizes = [choose_preset(name).image_size]
+    if name == "few-shot":
+        start_size = given.get("start_size", 0)
+        sizes = [size for size in FEW_SHOT_SIZES if size >= start_size] or [FEW_SHOT_SIZES[0]]
     precisions = PRECISIONS if name == "few-shot" else (choose_preset(name).precision,)
     return [
         [choose_preset(name, **({"image_size": size, "precision": precision} | given)) for precision in precisions]

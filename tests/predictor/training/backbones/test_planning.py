@@ -59,6 +59,7 @@ def test_what_is_given_is_not_planned() -> None:
         assert {getattr(equal, name) for equals in choose_candidates("few-shot", **given) for equal in equals} == {
             value
         }
+    assert [equals[0].image_size for equals in choose_candidates("few-shot", start_size=40)] == [64, 48]
     assert choose_candidates("quick", flip=True) == [[choose_preset("quick", flip=True)]]
 
 
