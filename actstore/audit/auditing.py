@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,7 +15,7 @@ from actstore.audit.labels import LabelScores, judge, mean_margins, robust_devia
 from actstore.audit.near_copies import LEAST_NEIGHBOURS, LEAST_ROWS, NearCopies, find_near_copies
 from actstore.audit.neighbours import SPARE, Neighbours, find_neighbours, pieces
 from actstore.audit.outcome import Audit, Finding, Kind
-from actstore.audit.survey import Survey, copy_groups, survey_split, unit_rows
+from actstore.audit.survey import Progress, Survey, copy_groups, survey_split, unit_rows
 from actstore.errors import DamagedError, InvalidInputError
 from actstore.images.split_images import image_sources
 from actstore.split import Split
@@ -24,7 +24,6 @@ from actstore.store import ActivationStore
 K = 10
 SAME = 1 - 1e-5  # similarity of a row that was computed twice: batches of other sizes round otherwise
 OUTLIER_ABOVE = 3.0  # robust standard deviations of the logarithm of the mean distance to the neighbours
-Progress = Callable[[int], None]  # rows done since the last call; every row is done twice
 
 
 def audit_store(
@@ -38,7 +37,7 @@ def audit_store(
     """Of these splits, by default all. k: neighbours that are looked at.
 
     Kept in `folder`, by default beside the store; what is kept of the same rows and settings is not computed again,
-    and an interrupted audit goes on. restart: discard it instead.
+    and an interrupted audit goes on. restart: discard it instead. progress: is told of every row twice.
     """
     if k < 1:
         raise InvalidInputError(f"k must be a positive whole number, got {k}")

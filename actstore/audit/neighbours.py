@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from actstore.audit.survey import Progress
 from actstore.compute.tensors import borrow
 from actstore.errors import DamagedError, InvalidInputError
 from actstore.search import BoundedSearch, Engine, open_engine
@@ -20,7 +21,6 @@ BLOCK_ROWS = 4096  # queries between two writes: at most some seconds are lost b
 SPARE = 2  # more neighbours than asked for: the row itself and a copy of it are taken out again
 _LEAST_INDEXED, _MOST_INDEXED = 20_000, 1 << 30  # rows; bytes of them
 _KIND = "audit block"
-Progress = Callable[[int], None]
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from html import escape
 from importlib.resources import files
 from pathlib import Path
@@ -54,25 +55,27 @@ def _sorted(audit: Audit) -> Sequence[Sequence[Finding]]:
     )
 
 
+@dataclass(frozen=True)
 class _Page:
-    def __init__(self, images: Mapping[str, SplitImages], splits: Mapping[str, Split], most: int) -> None:
-        self._images, self._splits, self._most = images, splits, most
+    images: Mapping[str, SplitImages]
+    splits: Mapping[str, Split]
+    most: int
 
     def section(self, title: str, about: str, findings: Sequence[Finding]) -> str:
         if not findings:
             return ""
-        cards = "\n".join(self._card(finding) for finding in findings[: self._most])
-        shown = f"{len(findings):,}" + (f", {self._most} shown" if len(findings) > self._most else "")
+        cards = "\n".join(self._card(finding) for finding in findings[: self.most])
+        shown = f"{len(findings):,}" + (f", {self.most} shown" if len(findings) > self.most else "")
         return (
             f"<section><h2>{escape(title)} <small>{shown}</small></h2>\n<p>{escape(about)}</p>\n"
             f'<div class="cards">{cards}</div></section>\n'
         )
 
     def _card(self, finding: Finding) -> str:
-        line = record(finding, self._splits)
+        line = record(finding, self.splits)
         tiles = [self._tile(finding.split, finding.row, line["label"])]
         if finding.kind in ("copy", "near-copy", "suspect-label"):
-            other = class_of(self._splits[finding.other_split], finding.other_row)
+            other = class_of(self.splits[finding.other_split], finding.other_row)
             tiles.append(self._tile(finding.other_split, finding.other_row, other))
         said = {
             "copy": "the same",
@@ -90,15 +93,15 @@ class _Page:
         )
 
     def _tile(self, split: str, row: int, label: str | None) -> str:
-        name = self._splits[split].ids[row]
+        name = self.splits[split].ids[row]
         caption = f"<figcaption><b>{escape(label or 'no label')}</b>{escape(split)} {row:,}</figcaption>"
         return f'<figure title="{escape(name)}">{self._picture(split, row)}{caption}</figure>'
 
     def _picture(self, split: str, row: int) -> str:
         try:
-            if split not in self._images:
+            if split not in self.images:
                 raise ActstoreError("not known")
-            image = self._images[split].thumbnail(row, SIDE)
+            image = self.images[split].thumbnail(row, SIDE)
         except (ActstoreError, OSError):
             return '<div class="missing">no image</div>'
         address = data_address(jpeg_bytes(image))

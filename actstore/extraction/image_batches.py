@@ -20,6 +20,8 @@ from actstore.backbones.transform import Transform
 from actstore.errors import UnreadableImageError
 from actstore.images.decode import ImageFacts
 from actstore.images.image_set import Loadable
+from actstore.layout.columns import Column
+from actstore.writing.column_checks import parse_column
 
 Failures = list[tuple[int, str]]
 
@@ -32,6 +34,13 @@ class ImageBatch:
     positions: list[int]
     failures: Failures
     facts: list[ImageFacts]
+
+
+def columns_of(facts: Sequence[ImageFacts]) -> dict[str, Column]:
+    """What a build knows of its images beside their activations, as columns of the store."""
+    numbers = {name: [getattr(fact, name) for fact in facts] for name in ("width", "height", "bytes")}
+    columns = {name: parse_column(name, values, "int") for name, values in numbers.items()}
+    return {**columns, "date": parse_column("date", [fact.date for fact in facts], "date")}
 
 
 class _Batches(Dataset[ImageBatch]):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -10,13 +11,13 @@ import torch
 from numpy.typing import NDArray
 
 from actstore.errors import InvalidInputError
-from actstore.extraction.fact_columns import FactColumns
 from actstore.extraction.forward import forward, move_to
-from actstore.extraction.image_batches import decode_batches
+from actstore.extraction.image_batches import columns_of, decode_batches
 from actstore.extraction.recorded_network import load_recorded, recorded_network
 from actstore.extraction.target import listing_hash
 from actstore.images.image_set import Loadable
 from actstore.images.opening import open_images
+from actstore.layout.columns import Column
 from actstore.spec import Json
 from actstore.tables.row_source import Table
 
@@ -57,3 +58,25 @@ class ExtractedRows:
             wanted = [index for index, position in enumerate(batch.positions) if first <= position <= last]
             if wanted:
                 yield forward(self._backbone, batch, _CPU)[self._source["layer"]][wanted].numpy()
+
+
+class FactColumns(Mapping[str, Column]):
+    """Columns of images that were built long ago; they are opened once a value is asked for."""
+
+    _names = tuple(columns_of([]))
+
+    def __init__(self, items: Sequence[Loadable]) -> None:
+        self._items = items
+
+    @cached_property
+    def _read(self) -> dict[str, Column]:
+        return columns_of([item.load_with_facts()[1] for item in self._items])
+
+    def __getitem__(self, name: str) -> Column:
+        return self._read[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)

@@ -9,7 +9,16 @@ from pathlib import Path
 
 from actstore.errors import InvalidInputError
 from actstore.images.ilsvrc import DEVKIT, KAGGLE, META, SYNSET_LISTS
-from actstore.images.image_set import ENDINGS, ImageItem, Listing, Skipped, has_image_ending, id_fault, printable
+from actstore.images.image_set import (
+    ENDINGS,
+    ImageItem,
+    Listing,
+    Skipped,
+    ending_fault,
+    has_image_ending,
+    id_fault,
+    printable,
+)
 from actstore.images.tars import list_class_tar
 from actstore.images.tiny_imagenet import ANNOTATIONS, is_flat, label_flat
 from actstore.storage.stray_files import is_stray
@@ -38,7 +47,7 @@ def list_folder(folder: Path) -> Listing:
         items += listed
         skipped += left_out
     others = [entry.name for entry in entries if not is_folder(entry) and not entry.name.lower().endswith(USED)]
-    skipped += [(printable(name), _not_by_ending(name)) for name in others]
+    skipped += [(printable(name), str(ending_fault(name))) for name in others]
     annotations = folder / ANNOTATIONS
     if is_flat(items) and annotations.is_file():
         try:
@@ -107,16 +116,12 @@ def _walk(root: Path, inside: str, above: set[str], visited: set[str], skipped: 
 
 
 def _why_no_image(entry: os.DirEntry[str]) -> str | None:
-    if not has_image_ending(entry.name):
-        return _not_by_ending(entry.name)
+    if fault := ending_fault(entry.name):
+        return fault
     with suppress(OSError):  # links in a circle
         if entry.is_file():
             return None
     return "broken or circular symbolic link" if entry.is_symlink() else "not a plain file"
-
-
-def _not_by_ending(name: str) -> str:
-    return f"not an image by its ending {Path(name).suffix!r}"
 
 
 def _loose_images(folder: Path, loose: list[os.DirEntry[str]]) -> Listing:

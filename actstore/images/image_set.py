@@ -117,6 +117,11 @@ def has_image_ending(name: str) -> bool:
     return name.lower().endswith(ENDINGS)
 
 
+def ending_fault(name: str) -> str | None:
+    """Why a file is passed over by its name; None for an image."""
+    return None if has_image_ending(name) else f"not an image by its ending {Path(name).suffix!r}"
+
+
 def id_fault(name: str) -> str | None:
     """Why a name cannot be an id; None if it can."""
     if name and name.isprintable() and ".." not in name:  # nearly always: millions of names pass here

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from actstore.errors import InvalidInputError, reason_of
-from actstore.images.image_set import ImageItem, Listing, has_image_ending, id_fault, printable
+from actstore.images.image_set import ImageItem, Listing, ending_fault, id_fault, printable
 
 ENDINGS = (".csv", ".parquet")
 Row = tuple[str, str | None, str]  # path, label, split
@@ -38,7 +38,7 @@ def _fault(name: str, label: str | None) -> str | None:
         return fault
     if label is not None and (fault := id_fault(label)):
         return f"its label {label!r} is refused: {fault}"
-    return None if has_image_ending(name) else f"not an image by its ending {Path(name).suffix!r}"
+    return ending_fault(name)
 
 
 def _refuse_wrong_folder(path: Path, splits: dict[str, Listing]) -> None:

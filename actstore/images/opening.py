@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
 from actstore.errors import InvalidInputError
@@ -73,13 +73,17 @@ def find_images(
     places = [root if root.is_dir() else root.parent, *list(root.resolve().parents)[:3]]
     sets = {}
     for split, (items, skipped) in listed.items():
-        if looks_like_validation(items) or (ground_truth is not None and _is_flat(split, items)):
+        is_flat = split != "train" and bool(items) and all(item.label is None for item in items)
+        if looks_like_validation(items) or (ground_truth is not None and is_flat):
             folders = [root / name for name, meaning in SPLITS.items() if meaning == split]
             items, unknown = label_validation(items, [*places, *folders], ground_truth, synsets)
             skipped = [*skipped, *unknown]
         items = without_labels(split, items, listed["train"][0] if "train" in listed else ())
         sets[split] = image_set(items, skipped)
-    _refuse_nothing(root, sets)
+    if not any(images.items for images in sets.values()):
+        skipped = [file for images in sets.values() for file in images.skipped]
+        why = f" ({len(skipped)} skipped, such as {skipped[0][0]}: {skipped[0][1]})" if skipped else ""
+        raise InvalidInputError(f"no images in {root}{why}; {LAYOUTS}")
     return {split: images for split, images in sets.items() if images.items or images.skipped}
 
 
@@ -114,22 +118,6 @@ def _find_in_folder(root: Path) -> dict[str, Listing]:
     if not {"train", "val"} & set(sources):
         return {"train": list_folder(root)}
     order = sorted(sources, key=list(SPLITS.values()).index)
-    listed = {split: _list_split(sources[split]) for split in order}
+    listed = {split: (list_folder if sources[split].is_dir() else list_tar)(sources[split]) for split in order}
     listed[order[0]][1].extend(unused)
     return listed
-
-
-def _list_split(path: Path) -> Listing:
-    return list_folder(path) if path.is_dir() else list_tar(path)
-
-
-def _is_flat(split: str, items: Sequence[ImageItem]) -> bool:
-    return split != "train" and bool(items) and all(item.label is None for item in items)
-
-
-def _refuse_nothing(root: Path, sets: Mapping[str, ImageSet[ImageItem]]) -> None:
-    if any(images.items for images in sets.values()):
-        return
-    skipped = [file for images in sets.values() for file in images.skipped]
-    why = f" ({len(skipped)} skipped, such as {skipped[0][0]}: {skipped[0][1]})" if skipped else ""
-    raise InvalidInputError(f"no images in {root}{why}; {LAYOUTS}")

@@ -18,7 +18,7 @@ from actstore.images.image_set import (
     ImageItem,
     Listing,
     Skipped,
-    has_image_ending,
+    ending_fault,
     id_fault,
     printable,
     read_bytes,
@@ -72,16 +72,12 @@ def list_class_tar(path: Path) -> Listing:
         return [], [(printable(name), fault)]
     index = index_tar(path)
     items, skipped = label_by_side_files(index)
-    is_shard = bool(items)
-    if not is_shard:
-        items, skipped = index.images, []
+    if not items:
+        items = [replace(item, label=name) for item in index.images]
     left_out = [(f"{name}/{inside}", reason) for inside, reason in [*index.skipped, *skipped]]
     if not items:
         left_out.append((path.name, "no images in this tar"))
-    return [
-        replace(item, id=f"{name}/{item.id.removeprefix(name + '/')}", label=item.label if is_shard else name)
-        for item in items
-    ], left_out
+    return [replace(item, id=f"{name}/{item.id.removeprefix(name + '/')}") for item in items], left_out
 
 
 def _without_wrapper(index: TarIndex) -> TarIndex:
@@ -175,33 +171,31 @@ def _members(path: Path, start: int) -> Iterator[tarfile.TarInfo]:
 
 
 def _add_file(index: TarIndex, item: ImageItem) -> None:
-    ending = posixpath.splitext(item.id)[1].lower()
     if fault := id_fault(item.id):
         index.skipped.append((printable(item.id), fault))
     elif posixpath.basename(item.id) == ANNOTATIONS:
         index.annotations[item.id] = item
-    elif ending in _SIDE_FILES:
+    elif item.id.lower().endswith(_SIDE_FILES):
         index.side[item.id] = item
-    elif has_image_ending(item.id):
-        index.images.append(item)
+    elif fault := ending_fault(item.id):
+        index.skipped.append((item.id, fault))
     else:
-        index.skipped.append((item.id, f"not an image by its ending {ending!r}"))
+        index.images.append(item)
 
 
-def label_by_side_files(index: TarIndex) -> tuple[list[ImageItem], Skipped]:
+def label_by_side_files(index: TarIndex) -> Listing:
     """WebDataset: each image with the label that lies beside it; no images where no label does."""
     labelled, skipped = [], []
     for item in index.images:
         stem = posixpath.splitext(item.id)[0]
         side = next((index.side[stem + ending] for ending in _SIDE_FILES if stem + ending in index.side), None)
+        label = None if side is None else _label_in(side)
         if side is None:
             skipped.append((item.id, f"no {stem}.cls or .json beside it"))
-            continue
-        label = _label_in(side)
-        if label is not None and (fault := id_fault(label)):
+        elif label is not None and (fault := id_fault(label)):
             skipped.append((item.id, f"its label in {side.id} is refused: {fault}"))
-            continue
-        labelled.append(replace(item, label=label))
+        else:
+            labelled.append(replace(item, label=label))
     return (labelled, skipped) if labelled else ([], [])
 
 

@@ -63,8 +63,8 @@ class Rounding:
 
 class _Watched:
     def __init__(self, rows: RowSource, stored: str, rounding: Rounding) -> None:
-        self._rows, self._stored, self._rounding = rows, stored, rounding
         self.shape, self.dtype = rows.shape, rows.dtype
+        self._rows, self._stored, self._rounding = rows, stored, rounding
 
     def blocks(self, start: int, stop: int) -> Iterator[NDArray[Any]]:
         for block in self._rows.blocks(start, stop):
