@@ -17,11 +17,9 @@ from actstore.backbones.efficientnet_lite import EfficientNetLite0, EfficientNet
 from actstore.backbones.imagenet import imagenet_wnids
 from actstore.backbones.libraries import from_timm, from_torchvision
 from actstore.backbones.network import Construction, Network
-from actstore.backbones.resnet import resnet10, resnet18, resnet50
+from actstore.backbones.resnet import Small, WideResNet, resnet10, resnet18, resnet50
 from actstore.backbones.simple import Simple
-from actstore.backbones.small import Small
 from actstore.backbones.transform import Transform
-from actstore.backbones.wide_resnet import WideResNet
 from actstore.errors import InvalidInputError
 
 NETWORKS: dict[str, Callable[[int], Network]] = {
