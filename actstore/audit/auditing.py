@@ -224,15 +224,15 @@ def _dead_features(group: _Group) -> Iterator[Finding]:
 
 def _notes(group: _Group, k: int, copies: NearCopies, labels: LabelScores) -> list[str]:
     names = ", ".join(split.name for split in group.splits)
-    said = []
+    notes = []
     if np.count_nonzero(~group.is_zero) < LEAST_ROWS:
-        said.append(f"{names}: too few rows to tell near copies, outliers and dead features, {LEAST_ROWS} are needed")
+        notes.append(f"{names}: too few rows to tell near copies, outliers and dead features, {LEAST_ROWS} are needed")
     elif k < LEAST_NEIGHBOURS:
-        said.append(f"{names}: near copies are told by {LEAST_NEIGHBOURS} neighbours or more, k is {k}")
+        notes.append(f"{names}: near copies are told by {LEAST_NEIGHBOURS} neighbours or more, k is {k}")
     elif copies.dimension == 0:
-        said.append(f"{names}: too few rows have {k} neighbours that are no copies to tell near copies; lower k")
+        notes.append(f"{names}: too few rows have {k} neighbours that are no copies to tell near copies; lower k")
     if not (group.labels >= 0).any():
-        said.append(f"{names}: no row has a label, so no label is suspect")
+        notes.append(f"{names}: no row has a label, so no label is suspect")
     elif not (labels.suggested >= 0).any():
-        said.append(f"{names}: labels are judged where two classes have two rows each or more")
-    return said
+        notes.append(f"{names}: labels are judged where two classes have two rows each or more")
+    return notes

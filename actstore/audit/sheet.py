@@ -77,7 +77,7 @@ class _Page:
         if finding.kind in ("copy", "near-copy", "suspect-label"):
             other = class_of(self.splits[finding.other_split], finding.other_row)
             tiles.append(self._tile(finding.other_split, finding.other_row, other))
-        said = {
+        caption = {
             "copy": "the same",
             "near-copy": f"similarity {finding.similarity:.4f}",
             "suspect-label": f"perhaps {line['other_label']}",
@@ -86,10 +86,10 @@ class _Page:
             "dead-feature": "",
         }[finding.kind]
         if line["conflict"]:
-            said += ", but other labels"
+            caption += ", but other labels"
         return (
             f'<article class="{"conflict" if line["conflict"] else ""}">'
-            f'<div class="tiles">{"".join(tiles)}</div><p>{escape(said)}</p></article>'
+            f'<div class="tiles">{"".join(tiles)}</div><p>{escape(caption)}</p></article>'
         )
 
     def _tile(self, split: str, row: int, label: str | None) -> str:

@@ -18,7 +18,7 @@ BROKEN_IMPORT = (ImportError, RuntimeError, OSError, AttributeError)  # torchvis
 
 
 def from_torchvision(model: str, pretrained: bool) -> Construction:
-    """given: NAME, or NAME.TAG such as resnet50.IMAGENET1K_V1; without a tag its newest weights are fetched."""
+    """model: NAME, or NAME.TAG such as resnet50.IMAGENET1K_V1; without a tag its newest weights are fetched."""
     models = _optional("torchvision.models")
     name, _, tag = model.partition(".")
     try:
@@ -53,7 +53,7 @@ def _preset(preset: Any) -> Transform | None:
 
 
 def from_timm(model: str, pretrained: bool) -> Construction:
-    """given: NAME or NAME.TAG, as timm writes them."""
+    """model: NAME or NAME.TAG, as timm writes them."""
     timm = _optional("timm")
     try:
         module = timm.create_model(model, pretrained=False)  # first, so that a wrong name is not taken for no internet

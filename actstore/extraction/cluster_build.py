@@ -75,7 +75,7 @@ def extract_on_cluster(
     """Batches of a split from the workers of a cluster, in order."""
     ranges = task_ranges(wanted.first, len(wanted.items), options.batch_size, wanted.chunk_rows)
     parts = (
-        replace(wanted, items=[_anywhere(item) for item in wanted.items[start:stop]], first=start)
+        replace(wanted, items=[_with_absolute_path(item) for item in wanted.items[start:stop]], first=start)
         for start, stop in ranges
     )
     tasks = (ExtractionTask(recipe, options, part, torch.get_num_threads()) for part in parts)
@@ -97,10 +97,11 @@ def run_extraction(task: ExtractionTask) -> list[ExtractedBatch]:
         torch.set_num_threads(task.threads)
         decoders, options = count_decoders(task.options.workers, device), task.options
         decoded = decode_in_threads(task.wanted.items, backbone.transform, options.batch_size, decoders, options.views)
-        return [_travelling(batch, task.wanted) for batch in pass_through(backbone, device, decoded)]
+        return [_as_stored(batch, task.wanted) for batch in pass_through(backbone, device, decoded)]
 
 
-def _travelling(batch: ExtractedBatch, wanted: Wanted) -> ExtractedBatch:
+def _as_stored(batch: ExtractedBatch, wanted: Wanted) -> ExtractedBatch:
+    """Rows in the type of the store, positions counted from the beginning of the split."""
     rows = {layer: _converted(batch.rows[layer], wanted.dtype) for layer in wanted.layers}
     positions = [wanted.first + position for position in batch.positions]
     failures = [(wanted.first + position, reason) for position, reason in batch.failures]
@@ -149,6 +150,6 @@ def gpu_of(worker: str, gpus: int) -> int:
     return 0 if number is None else int(number[1]) % gpus
 
 
-def _anywhere(item: Loadable) -> Loadable:
+def _with_absolute_path(item: Loadable) -> Loadable:
     """The same item for a process in another working folder."""
     return replace(item, source=os.path.abspath(item.source)) if isinstance(item, ImageItem) else item  # noqa: PTH100

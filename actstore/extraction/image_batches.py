@@ -107,7 +107,7 @@ def decode_in_threads(
 def _decoders(threads: int) -> ThreadPoolExecutor:
     """Threads that leave torch's own threads to the network.
 
-    All have said so before this returns, and the caller's setting, which MKL takes for all threads, comes last.
+    All have done so before this returns, and the caller's setting, which MKL takes for all threads, comes last.
     """
     before, ready = torch.get_num_threads(), Barrier(threads + 1)
 

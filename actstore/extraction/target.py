@@ -53,7 +53,7 @@ def open_or_create(
         "layers": layers,
         "transform": backbone.transform.to_json(),
         "trained_classes": trained,
-        **_unusual(backbone, views),
+        **_rare_facts(backbone, views),
     }
     return create(path, classes=classes, dim=dim, provenance=provenance, **options)
 
@@ -101,7 +101,7 @@ def origin_of(
         "weights_sha256": backbone.weights_sha256,
         "layer": layer,
         "transform": backbone.transform.to_json(),
-        **_unusual(backbone, views),
+        **_rare_facts(backbone, views),
     }
 
 
@@ -113,6 +113,6 @@ def listing_hash(images: ImageSet[Loadable]) -> str:
     return listing.hexdigest()
 
 
-def _unusual(backbone: Backbone, views: int) -> dict[str, Json]:
-    """Said only where it is so: stores of a single view and of weights at hand stay as they were, byte for byte."""
+def _rare_facts(backbone: Backbone, views: int) -> dict[str, Json]:
+    """Recorded only where they apply: stores of one view and of weights at hand stay as they were, byte for byte."""
     return ({"pretrained": True} if backbone.pretrained else {}) | ({} if views == 1 else {"views": views})

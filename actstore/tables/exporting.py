@@ -47,13 +47,11 @@ class Selection:
 
     def blocks(self) -> Iterator[tuple[NDArray[np.int64], NDArray[Any]]]:
         """(row numbers (n,), activations (n, dim))."""
-        for rows, values in self._in_order() if self._is_range() else self._by_number():
+        is_range = len(self.rows) > 0 and bool((np.diff(self.rows) == 1).all())
+        for rows, values in self._in_order() if is_range else self._by_number():
             yield rows, values
             if self._progress is not None:
                 self._progress(len(rows))
-
-    def _is_range(self) -> bool:
-        return len(self.rows) > 0 and bool((np.diff(self.rows) == 1).all())
 
     def _in_order(self) -> Iterator[tuple[NDArray[np.int64], NDArray[Any]]]:
         """As they lie in the store, which needs no copy."""
