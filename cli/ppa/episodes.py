@@ -69,7 +69,8 @@ def episodes(
     import actstore
     from cli.ppa.episode_runs import activation_run, image_runs, pooled_names
     from predictor.protocol.tasks import TaskSize
-    from predictor.report.episode_table import episode_rows, to_csv, to_markdown
+    from predictor.report.episode_table import episode_rows, to_markdown
+    from predictor.report.text_tables import to_csv
 
     sizes = [TaskSize(way, count, queries) for count in counts]
     runs: list[Run] = []

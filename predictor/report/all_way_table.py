@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -12,6 +10,8 @@ import numpy as np
 from predictor.protocol.evaluation import Row, half_width
 from predictor.protocol.method_key import CALIBRATED
 from predictor.protocol.paper import all_way_figures
+from predictor.report import text_tables
+from predictor.report.text_tables import markdown_line, with_interval
 
 PERCENT = ("top1_large", "top5_large", "top1_few", "top5_few")
 FURTHER = ("harmonic_mean", "joint", "delta", "ausuc", "auroc")
@@ -60,26 +60,20 @@ def to_markdown(rows: Sequence[Row], warning: str | None = None) -> str:
         "| AUROC | paper base | paper novel |" + (" constant |" if fitted else ""),
         "|---|--:|--:|---|---|--:|--:|--:|--:|--:|---|---|" + ("---|" if fitted else ""),
     ]
-    lines += [
-        f"| {record['method']} | {record['d_large']} | {record['shots']} "
-        f"| {_pair(record, 'large')} | {_pair(record, 'few')} "
-        + "".join(f"| {_figure(record[name])} " for name in FURTHER)
-        + f"| {_paper(record, 'large')} | {_paper(record, 'few')} |"
-        + (f" {letters.get(record['fitted_on'], '')} |" if fitted else "")
-        for record in listed
-    ]
+    for record in listed:
+        figures = ["" if record[name] is None else f"{record[name]:.1f}" for name in FURTHER]
+        pairs = [_pair(record, f"{paper}top1_{part}", f"{paper}top5_{part}")
+                 for paper in ("", "paper_") for part in ("large", "few")]  # fmt: skip
+        constant = [letters.get(record["fitted_on"], "")] if fitted else []
+        named = [record["method"], record["d_large"], record["shots"]]
+        lines.append(markdown_line([*named, *pairs[:2], *figures, *pairs[2:], *constant]))
     notes = [f"constant {letter}: fitted on {text}" for text, letter in letters.items()]
     notes += [warning] if warning else []
     return "\n".join([*lines, *_differences_markdown(listed), *(["", *notes] if notes else [])])
 
 
 def to_csv(rows: Sequence[Row], warning: str | None = None) -> str:
-    listed = records(rows, warning)
-    text = io.StringIO()
-    writer = csv.DictWriter(text, list(listed[0]) if listed else [], lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(listed)
-    return text.getvalue()
+    return text_tables.to_csv(records(rows, warning))
 
 
 def reference_of(rows: Sequence[Row], shots: str) -> Row | None:
@@ -120,31 +114,13 @@ def _differences_markdown(records: Sequence[Mapping[str, Any]]) -> list[str]:
         "|---|--:|--:|--:|--:|--:|--:|",
     ]
     for record in paired:
-        cells = [
-            f"{record[f'{name}_difference']:+.2f} ± {record[f'{name}_difference_ci95']:.2f}" for name in PAIRED
-        ]  # fmt: skip
-        lines.append(f"| {record['method']} | {record['d_large']} | {record['shots']} | {' | '.join(cells)} |")
+        gaps = [f"{record[f'{name}_difference']:+.2f} ± {record[f'{name}_difference_ci95']:.2f}" for name in PAIRED]
+        lines.append(markdown_line([record["method"], record["d_large"], record["shots"], *gaps]))
     return lines
 
 
-def with_interval(record: Mapping[str, Any], key: str) -> str:
-    """A figure, with half of its 95% interval where it has one."""
-    width = record.get(f"{key}_ci95")
-    return f"{record[key]:.2f}" + ("" if width is None else f" ± {width:.2f}")
-
-
-def _pair(record: dict[str, Any], part: str) -> str:
-    return f"{with_interval(record, f'top1_{part}')} / {record[f'top5_{part}']:.2f}"
-
-
-def _paper(record: dict[str, Any], part: str) -> str:
-    if record[f"paper_top1_{part}"] is None:
-        return ""
-    return f"{record[f'paper_top1_{part}']:.2f} / {record[f'paper_top5_{part}']:.2f}"
-
-
-def _figure(value: float | None) -> str:
-    return "" if value is None else f"{value:.1f}"
+def _pair(record: Mapping[str, Any], top1: str, top5: str) -> str:
+    return "" if record[top1] is None else f"{with_interval(record, top1)} / {record[top5]:.2f}"
 
 
 def _rounded(value: float) -> float | None:

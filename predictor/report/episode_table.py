@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Sequence
 from typing import Any
 
 from predictor.protocol.episodes import EpisodeResult
 from predictor.protocol.paper import read_table
 from predictor.protocol.tasks import TaskSize
+from predictor.report.text_tables import markdown_line, with_interval
 
 PAPER_NAMES = {"simple": "Ours-Simple", "wrn28-10": "Ours-WRN"}  # backbone -> phi2 on it, as the paper calls it
 _WORDS = {1: "one_shot", 5: "five_shot"}  # the columns of the paper's table
@@ -54,29 +53,17 @@ def to_markdown(rows: Sequence[Row], sizes: Sequence[TaskSize]) -> str:
     columns, shots = [_column(size) for size in sizes], [f"{size.shots} shot" for size in sizes]
     header = ["method", *shots, *(f"AUROC, {name}" for name in shots), *(f"paper, {name}" for name in shots)]
     lines = [
-        [row["method"], *(_accuracy(row, name) for name in columns), *(_auroc(row, name) for name in columns),
-         *(_accuracy(row, f"paper_{name}") for name in columns)]
+        [row["method"], *(with_interval(row, name) for name in columns), *(_auroc(row, name) for name in columns),
+         *(with_interval(row, f"paper_{name}") for name in columns)]
         for row in rows
     ]  # fmt: skip
     widths = [max(map(len, column)) for column in zip(header, *lines, strict=True)]
     rule = ["-" * width for width in widths]
     return "\n".join(
-        "| " + " | ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)) + " |"
+        markdown_line([cell.ljust(width) for cell, width in zip(line, widths, strict=True)])
         for line in [header, rule, *lines]
     )
 
 
-def _accuracy(row: Row, name: str) -> str:
-    return f"{row[name]:.2f} ± {row[f'{name}_ci95']:.2f}" if name in row else ""
-
-
 def _auroc(row: Row, name: str) -> str:
     return f"{row[f'{name}_auroc']:.1f}" if f"{name}_auroc" in row else ""
-
-
-def to_csv(rows: Sequence[Row]) -> str:
-    text = io.StringIO()
-    writer = csv.DictWriter(text, list(dict.fromkeys(key for row in rows for key in row)), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    return text.getvalue()

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -11,7 +9,8 @@ from predictor.protocol.evaluation import half_width
 from predictor.protocol.method_key import key_of
 from predictor.protocol.paper import read_table
 from predictor.protocol.sessions import ACCURACY, BASE, HARMONIC, MEASURES, NOVEL, SessionResult, mean_over_draws
-from predictor.report.all_way_table import with_interval
+from predictor.report import text_tables
+from predictor.report.text_tables import markdown_line, with_interval
 
 Row = dict[str, Any]
 USUAL = (60, 5, 5, 9)  # base categories, new ones of a session, examples of each, sessions with the base's
@@ -55,16 +54,15 @@ def to_markdown(rows: Sequence[Row], warning: str | None = None) -> str:
     ours, others = [row for row in rows if "published" not in row], [row for row in rows if "published" in row]
     known = max((row["categories"] for row in ours), key=len)
     lines = [
-        _line(["method", "what (%)", *(f"{count}" for count in known), "average", "last"]),
-        _line(["---", "---", *["--:"] * (len(known) + 2)]),
+        markdown_line(["method", "what (%)", *(f"{count}" for count in known), "average", "last"]),
+        markdown_line(["---", "---", *["--:"] * (len(known) + 2)]),
     ]
     for row in ours:
         for name, words in ((ACCURACY, "accuracy"), (BASE, "base"), (NOVEL, "novel"), (HARMONIC, "harmonic mean")):
-            keys = (f"average_{name}", f"last_{name}")
-            ends = [with_interval(row, key) if key in row else "" for key in keys]
-            lines.append(_line([_named(row) if name == ACCURACY else "", words, *map(_cell, row[name]), *ends]))
+            ends = [with_interval(row, f"{what}_{name}") for what in ("average", "last")]
+            lines.append(markdown_line([_named(row) if name == ACCURACY else "", words, *map(_cell, row[name]), *ends]))
     lines += [
-        _line([row["method"], f"accuracy, {row['backbone']}", _cell(row.get("first_accuracy")),
+        markdown_line([row["method"], f"accuracy, {row['backbone']}", _cell(row.get("first_accuracy")),
                *[""] * (len(known) - 1), _cell(row.get("average_accuracy")), _cell(row["last_accuracy"])])
         for row in others
     ]  # fmt: skip
@@ -82,13 +80,12 @@ def to_markdown(rows: Sequence[Row], warning: str | None = None) -> str:
 
 def to_csv(rows: Sequence[Row]) -> str:
     """A line per method and session; published rows have none."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(["method", "session", "categories", *MEASURES])
-    for row in rows:
-        for session, count in enumerate(row.get("categories", ())):
-            writer.writerow([row["method"], session, count, *(row[name][session] for name in MEASURES)])
-    return text.getvalue()
+    return text_tables.to_csv([
+        {"method": row["method"], "session": session, "categories": count}
+        | {name: row[name][session] for name in MEASURES}
+        for row in rows
+        for session, count in enumerate(row.get("categories", ()))
+    ])  # fmt: skip
 
 
 def _named(row: Mapping[str, Any]) -> str:
@@ -98,10 +95,6 @@ def _named(row: Mapping[str, Any]) -> str:
 
 def _is_usual(result: SessionResult, way: int, shots: int) -> bool:
     return (result.categories[0], way, shots, len(result.categories)) == USUAL
-
-
-def _line(cells: Sequence[str]) -> str:
-    return f"| {' | '.join(cells)} |"
 
 
 def _cell(value: float | None) -> str:
