@@ -16,12 +16,12 @@ class FileLock:
     """Held until it is closed, left as a context, or dropped.
 
     refusal: what to say where another holds it; without one it is waited for, and a file system that cannot lock goes
-    without.
+    without. must_exist: else a file is made where nothing is.
     """
 
-    def __init__(self, path: Path, refusal: str | None = None) -> None:
+    def __init__(self, path: Path, refusal: str | None = None, must_exist: bool = False) -> None:
         with storage_errors(path):
-            if path.is_dir():
+            if must_exist or path.is_dir():
                 self.descriptor = os.open(path, os.O_RDONLY)
             else:
                 path.parent.mkdir(parents=True, exist_ok=True)

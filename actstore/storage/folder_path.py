@@ -104,7 +104,7 @@ class FolderPath(PosixPath):
             raise
 
     def changing(self) -> FileLock:
-        return FileLock(self)
+        return FileLock(self, must_exist=True)
 
     def open_log(self) -> LockedFile:
         return LockedFile(self)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from cli.group import emit, example, human_bytes, json_option, table
 from cli.options import ActivationStore, Place, store_argument
+
+if TYPE_CHECKING:
+    from actstore.spec import SplitSpec
 
 
 @click.command(epilog=example("actstore info imagenet.zarr", "actstore info imagenet.zarr --classes --json"))
@@ -41,15 +44,15 @@ def describe(store: ActivationStore) -> dict[str, Any]:
         "dtype": spec.dtype,
         "classes": len(spec.classes),
         "layout": layout,
-        "splits": [_describe_split(store, name) for name in store.splits],
+        "splits": [_describe_split(store, name, split) for name, split in store.splits.items()],
         "provenance": dict(spec.provenance),
     }
 
 
-def _describe_split(store: ActivationStore, name: str) -> dict[str, Any]:
+def _describe_split(store: ActivationStore, name: str, split: SplitSpec) -> dict[str, Any]:
     from actstore.reading.mapped_rows import can_map
 
-    split, path = store.splits[name], store.path
+    path = store.path
     spec = store.spec.of_split(split)
     chunks = -(-split.rows // spec.chunk_rows)
     return {

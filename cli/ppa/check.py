@@ -79,12 +79,13 @@ def learn_photos(
     """A classifier of the folders alone, and the images of its examples in their order."""
     from actstore.backbones.loading import load_backbone
     from actstore.extraction.recorded_network import record_of
-    from cli.ppa.support import support_from_images
+    from cli.ppa.support import list_support, support_from_images
     from predictor.classifier.photo_start import classifier_alone
 
+    listed = list_support(photos)  # before a network is loaded, or even fetched
     backbone = load_backbone(name, weights, pretrained=pretrained)
     record = record_of(backbone, weights)
-    support = support_from_images(record, weights, photos, device, "skip", backbone)
+    support = support_from_images(record, weights, listed, device, "skip", backbone)
     learner = classifier_alone(backbone, {"network": record})
     readable = {category: (rows, images) for category, (rows, images) in support.items() if images}
     for category, (rows, _) in readable.items():

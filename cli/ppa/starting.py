@@ -18,7 +18,7 @@ from cli.options import find_store
 from cli.ppa.own_classifier import fit_own, read_own
 from cli.ppa.recognition import choose_categories, find_test_split, say_means_are_computed
 from cli.ppa.start_options import Start
-from cli.ppa.support import require_network, support_from_images
+from cli.ppa.support import list_support, require_network, support_from_images
 from predictor.classifier.base_rows import BaseRows, fit_budget, fit_unknown, measure_base
 from predictor.classifier.classifier import Classifier
 from predictor.classifier.classifier_file import load_classifier
@@ -133,7 +133,7 @@ def examples_of_images(
     beginning: Beginning, weights: Path | None, folder: Path, device: str, on_error: str
 ) -> dict[str, Tensor]:
     network = beginning.classifier.about.get("network", {})
-    support = support_from_images(network, weights, folder, device, on_error, beginning.backbone)
+    support = support_from_images(network, weights, list_support(folder), device, on_error, beginning.backbone)
     if lost := [name for name, (_, images) in support.items() if not images]:
         raise InvalidInputError(f"category {lost[0]!r} has no support left: none of its images could be read")
     return {name: rows for name, (rows, _) in support.items()}

@@ -116,11 +116,10 @@ def read_images(
 
 
 def support_from_images(
-    record: Mapping[str, Any], weights: Path | None, root: Path, device: str, on_error: str,
+    record: Mapping[str, Any], weights: Path | None, listed: Mapping[str, list[ImageItem]], device: str, on_error: str,
     backbone: Backbone | None = None,
 ) -> dict[str, tuple[Tensor, list[ImageItem]]]:  # fmt: skip
-    """Category -> activations (n, dim) and the images they are of: none, where none could be read."""
-    listed = list_support(root)
+    """Category -> activations (n, dim) and the images they are of: none, where none of those listed could be read."""
     wanted = [item for images in listed.values() for item in images]
     rows, items = read_images(record, weights, wanted, device, on_error, backbone)
     places = {name: [place for place, item in enumerate(items) if item.label == name] for name in listed}

@@ -24,12 +24,17 @@ class Journal(LockedFile):
         refusal = f"another `ppa teach` serves {path.parent}; use its page, end it, or choose another --session"
         is_new, self.path = not path.exists(), path
         FileLock.__init__(self, path, refusal)
-        if is_new:
-            sync_directory(path.parent)
-        whole, _, rest = path.read_bytes().rpartition(b"\n")
-        if rest:
-            self.truncate(self.size() - len(rest))
-        self.entries = [self._parse(number, line) for number, line in enumerate(whole.split(b"\n") if whole else (), 1)]
+        try:
+            if is_new:
+                sync_directory(path.parent)
+            whole, _, rest = path.read_bytes().rpartition(b"\n")
+            if rest:
+                self.truncate(self.size() - len(rest))
+            lines = whole.split(b"\n") if whole else []
+            self.entries = [self._parse(number, line) for number, line in enumerate(lines, 1)]
+        except BaseException:
+            self.close()
+            raise
 
     def append_entry(self, entry: dict[str, Any]) -> None:
         """Durable when this returns; where the disk refuses, the file is as it was."""

@@ -162,18 +162,22 @@ def _inherit(start: Classifier) -> tuple[State, dict[str, Tensor]]:
     return state, activations
 
 
-def _replay(path: Path, entries: list[dict[str, Any]], first: State) -> History:
-    history = History(first)
+def _replay(path: Path, entries: list[dict[str, Any]], first: State, is_watched: bool = False) -> History:
+    """What the entries amount to. is_watched: every state is looked at, to tell the line that does not follow."""
+    history, number = History(first), 0
     try:
-        for entry in entries:
+        for number, entry in enumerate(entries, 1):
             kind = entry.get("do")
             if kind in ("undo", "redo"):
                 history = history.undo() if kind == "undo" else history.redo()
             else:
                 history = history.act(parse_action(entry))
-        _ = history.state
+            if is_watched or number == len(entries):
+                _ = history.state
     except RefusalError as error:
-        raise DamagedError(f"{path}: an action does not follow from those before it: {error}") from None
+        if not is_watched:
+            return _replay(path, entries, first, is_watched=True)
+        raise DamagedError(f"{path}: line {number:,} does not follow from those before it: {error}") from None
     return history
 
 

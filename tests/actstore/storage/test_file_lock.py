@@ -27,6 +27,12 @@ def test_a_lock_that_nothing_refers_to_is_free(tmp_path: Path) -> None:
         FileLock(tmp_path / "lock", "by the second")
 
 
+def test_what_must_exist_is_not_made(tmp_path: Path) -> None:
+    with pytest.raises(StorageError, match="gone"):
+        FileLock(tmp_path / "gone", must_exist=True)
+    assert not (tmp_path / "gone").exists()
+
+
 def test_without_a_refusal_it_is_waited_for_also_of_a_folder(tmp_path: Path) -> None:
     first, events = FileLock(tmp_path), []
 
