@@ -54,7 +54,7 @@ class Check:
 
     @property
     def accuracy(self) -> float:
-        return sum(one.is_right for one in self.examples) / len(self.examples)
+        return sum(example.is_right for example in self.examples) / len(self.examples)
 
     @property
     def wrong(self) -> list[Checked]:
@@ -91,15 +91,15 @@ def check_support(classifier: Classifier, top: int = 5) -> Check:
 def _confusion(names: Sequence[str], examples: Sequence[Checked]) -> NDArray[np.int64]:
     place = {name: number for number, name in enumerate(names)}
     counts = np.zeros((len(names), len(names) + 1), np.int64)
-    for one in examples:
-        counts[place[one.category], place.get(one.guesses[0].category, len(names))] += 1
+    for example in examples:
+        counts[place[example.category], place.get(example.guesses[0].category, len(names))] += 1
     return counts
 
 
 def _pairs(
     names: Sequence[str], examples: Sequence[Checked], counts: NDArray[np.int64], shares: NDArray[np.float32]
 ) -> tuple[Alike, ...]:
-    own = np.array([one.category for one in examples])
+    own = np.array([example.category for example in examples])
     mean = np.stack([shares[own == name].mean(0) for name in names])  # (names, names)
     pairs = [
         Alike(names[a], names[b], float((mean[a, b] + mean[b, a]) / 2), int(counts[a, b] + counts[b, a]))

@@ -39,7 +39,9 @@ class Prediction:
         return UNKNOWN if self.is_unknown else self.top[0].shown
 
     def to_json(self) -> dict[str, Any]:
-        top = [{"category": one.category, "display": one.shown, "probability": one.probability} for one in self.top]
+        top = [
+            {"category": guess.category, "display": guess.shown, "probability": guess.probability} for guess in self.top
+        ]
         return {"image": self.image, "unknown": self.is_unknown, "top": top}
 
 
@@ -64,12 +66,12 @@ def predict_images(
 
 def to_csv(predictions: Sequence[Prediction]) -> str:
     """A line for each image: its answer, then category, name and probability of each guess."""
-    most = max((len(one.top) for one in predictions), default=0)
+    most = max((len(prediction.top) for prediction in predictions), default=0)
     parts = ("category", "name", "probability")
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(["image", "answer", *(f"{part}_{rank}" for rank in range(1, most + 1) for part in parts)])
-    for one in predictions:
-        cells = [cell for guess in one.top for cell in (guess.category, guess.shown, f"{guess.probability:.6f}")]
-        writer.writerow([one.image, one.answer, *cells])
+    for prediction in predictions:
+        cells = [cell for guess in prediction.top for cell in (guess.category, guess.shown, f"{guess.probability:.6f}")]
+        writer.writerow([prediction.image, prediction.answer, *cells])
     return text.getvalue()

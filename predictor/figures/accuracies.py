@@ -68,7 +68,7 @@ def _draw_levels(axes: Any) -> list[Any]:
     named: list[Any] = []
     last = -NAME_WIDTH
     for level in LEVELS:
-        steep, flat = (np.linspace(logit(one), logit(other), 1000) for one, other in ((high, low), (left, right)))
+        steep, flat = (np.linspace(logit(start), logit(other), 1000) for start, other in ((high, low), (left, right)))
         steep, flat = (grid[grid > level / 2 + 1e-9] for grid in (from_logit(steep), from_logit(flat)))
         base = np.concatenate([steep, level * flat / (2 * flat - level)])
         novel = np.concatenate([level * steep / (2 * steep - level), flat])
@@ -110,7 +110,7 @@ def _label(
     around = axes.get_window_extent()
     frame = Box(around.x0 + 2, around.y0 + 18, around.x1 - 2, around.y1 - 2)
     obstacles = _bar_boxes(axes, bars) + [
-        Box(one.x0, one.y0, one.x1, one.y1) for one in (text.get_window_extent() for text in other)
+        Box(extent.x0, extent.y0, extent.x1, extent.y1) for extent in (text.get_window_extent() for text in other)
     ]
     placed = place_labels(points, [(extent.width, extent.height) for extent in extents], frame, obstacles)
     to_axes = axes.transAxes.inverted().transform
@@ -161,7 +161,7 @@ def _plot(panel: Any, method: MethodKey, rows: Records, key: str) -> None:
     ordered = sorted(rows, key=lambda row: int(row["shots"]))
     values = np.array([float(row[key]) for row in ordered])
     widths = np.array([row.get(f"{key}_ci95") or 0.0 for row in ordered])
-    drawn, low, high = (np.clip(one, *ENDS) for one in (values, values - widths, values + widths))
+    drawn, low, high = (np.clip(points, *ENDS) for points in (values, values - widths, values + widths))
     panel.errorbar(
         [int(row["shots"]) for row in ordered], drawn, yerr=[drawn - low, high - drawn], color=colour, marker=marker,
         mfc=colour if method.is_calibrated or not method.is_phi else "white", linestyle=style,

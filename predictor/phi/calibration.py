@@ -100,7 +100,7 @@ def choose_for(calibrations: Sequence[Calibration], shots: int) -> Calibration:
     """The one for this number of shots, or for the nearest that was fitted."""
     if not calibrations:
         raise InvalidInputError("nothing was calibrated; run `ppa calibrate` first")
-    by_shots = {one.shots: one for one in calibrations}
+    by_shots = {fit.shots: fit for fit in calibrations}
     return by_shots[nearest_shots(by_shots, shots)]
 
 

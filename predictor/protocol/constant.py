@@ -38,8 +38,8 @@ def fit_constant(outcomes: Sequence[Outcome]) -> Fit:
     """The bias with the highest harmonic mean of base and novel accuracy, both averaged over the outcomes."""
     biases = _candidates(outcomes)
     measured = [outcome.accuracies(biases) for outcome in outcomes]
-    base = np.mean([one[0] for one in measured], axis=0)
-    novel = np.mean([one[1] for one in measured], axis=0)
+    base = np.mean([accuracies[0] for accuracies in measured], axis=0)
+    novel = np.mean([accuracies[1] for accuracies in measured], axis=0)
     harmonic = 2 * base * novel / np.maximum(base + novel, 1e-12)
     best = int(harmonic.argmax())
     plain = int(np.abs(biases).argmin())
@@ -50,7 +50,7 @@ def fit_constant(outcomes: Sequence[Outcome]) -> Fit:
 
 def _candidates(outcomes: Sequence[Outcome]) -> NDArray[np.float64]:
     """Biases at which something changes, thinned to a thousand, and none at all."""
-    limits = np.concatenate([part for one in outcomes for part in (one.base_limit, one.novel_limit)])
+    limits = np.concatenate([part for outcome in outcomes for part in (outcome.base_limit, outcome.novel_limit)])
     finite = np.sort(limits[np.isfinite(limits)])
     if not len(finite):
         return np.zeros(1)

@@ -55,10 +55,10 @@ class Inputs:
 
     def phi(self, *kinds: str) -> TrainedPhi:
         """The first run of one of these kinds, in the order of the kinds."""
-        for kind in kinds:
-            if found := [one for one in self.trained if one.kind == kind]:
-                return found[0]
-        raise MissingInputError(f"no run of `ppa train --phi {kinds[0]}`")
+        runs = [trained for kind in kinds for trained in self.trained if trained.kind == kind]
+        if not runs:
+            raise MissingInputError(f"no run of `ppa train --phi {kinds[0]}`")
+        return runs[0]
 
     def rows(self) -> Split:
         if self.train is None:
@@ -116,10 +116,10 @@ def _channels(inputs: Inputs, out: Path) -> Figure:
     weight = first.phi.layers[0].get_parameter("weight").detach()
     head = inputs.head_weight(first.categories.base, first.phi.spec.dim)
     similarities: dict[str, Any] = {}
-    for one in inputs.trained if head is not None else []:
-        assert head is not None
-        layer = one.phi.layers[0].get_parameter("weight")
-        similarities.setdefault(one.kind, top_k_similarity(impact(layer), impact(head)))
+    if head is not None:
+        for trained in inputs.trained:
+            layer = trained.phi.layers[0].get_parameter("weight")
+            similarities.setdefault(trained.kind, top_k_similarity(impact(layer), impact(head)))
     return draw_channels(weight.numpy(), similarities)
 
 
@@ -144,7 +144,7 @@ def _shots(inputs: Inputs, out: Path) -> Figure:
 def _inference(inputs: Inputs, out: Path) -> Figure:
     if inputs.run.bench is None:
         raise MissingInputError("no JSON of `ppa bench-inference`")
-    results = [one for one in read_records(inputs.run.bench) if one.get("value") is not None]
+    results = [result for result in read_records(inputs.run.bench) if result.get("value") is not None]
     if not results:
         raise MissingInputError(f"{inputs.run.bench} holds no measurement")
     return draw_inference(results)

@@ -25,7 +25,7 @@ def store_facts(store: ActivationStore) -> str:
     sources: list[Mapping[str, Any]] = [
         source.get("from", source) for split in store.splits.values() for source in split.sources
     ]
-    built = next((one for one in sources if one.get("kind") == "images"), {})
+    built = next((source for source in sources if source.get("kind") == "images"), {})
     known = {**store.spec.provenance, **{key: value for key, value in built.items() if value is not None}}
     trained = store.spec.provenance.get("trained_classes")
     return facts([
@@ -57,14 +57,14 @@ def machine_facts() -> str:
 def training_table(trained: Sequence[TrainedPhi], seconds: Sequence[float]) -> str:
     """How every phi was trained, and the constant that calibration found."""
     rows = []
-    for one, took in zip(trained, seconds, strict=True):
-        config = one.identity["config"]
-        fits = load_calibrations(one.path.parent)
+    for run, took in zip(trained, seconds, strict=True):
+        config = run.identity["config"]
+        fits = load_calibrations(run.path.parent)
         biases = "; ".join(
             f"{fit.shots} shot{'s' * (fit.shots > 1)} {fit.novel_bias:+.2f} ({fit.aggregate})" for fit in fits
         )
         rows.append([
-            one.path.parent.name, config["epochs"] * config["batches"], (f"{config['learning_rate']:g}",
+            run.path.parent.name, config["epochs"] * config["batches"], (f"{config['learning_rate']:g}",
             config["learning_rate"]), config["p_mean"], config["seed"], (f"{took:.0f} s", took), biases,
         ])  # fmt: skip
     header = ["training", "steps", "learning rate", "p_mean", "seed", "time", "constant on the novel scores"]
@@ -72,13 +72,13 @@ def training_table(trained: Sequence[TrainedPhi], seconds: Sequence[float]) -> s
     return table("trainings", header, rows) + paragraph(f"The paper trains phi for {full:,} steps.", "hint")
 
 
-def training_command(one: TrainedPhi) -> str:
+def training_command(run: TrainedPhi) -> str:
     """Rebuilt from the record of a training, for runs that kept no list of commands."""
-    config: dict[str, Any] = one.identity["config"]
+    config: dict[str, Any] = run.identity["config"]
     usual = PRESETS["paper"].to_json()
     words = ["ppa", "train", "--phi", config["phi"]]
     for name, option in (("epochs", "--epochs"), ("batches", "--batches"), ("learning_rate", "--lr"),
                          ("p_mean", "--p-mean"), ("seed", "--seed")):  # fmt: skip
         if config[name] != usual[name] and not (name == "p_mean" and config["phi"] == "phi2star"):
             words += [option, f"{config[name]:g}"]
-    return shlex.join([*words, "--out", str(one.path.parent)])
+    return shlex.join([*words, "--out", str(run.path.parent)])

@@ -57,9 +57,9 @@ def make_sheet(trained: TrainedPhi, train: Split, test: Split, calibrations: Seq
     for place in np.unique(np.linspace(0, len(novel) - 1, min(ROWS, len(novel))).round().astype(int)).tolist():
         similar = directions[: len(base)] @ directions[len(base) + place]
         nearest = np.argsort(-similar, kind="stable")[:NEIGHBOURS].tolist()
-        first_rows = [int(index.rows(index.position(base[one]))[0]) for one in nearest]
-        neighbours = [(_picture(pictures[train.name], row), base[one], float(similar[one]))
-                      for one, row in zip(nearest, first_rows, strict=True)]  # fmt: skip
+        first_rows = [int(index.rows(index.position(base[neighbour]))[0]) for neighbour in nearest]
+        neighbours = [(_picture(pictures[train.name], row), base[neighbour], float(similar[neighbour]))
+                      for neighbour, row in zip(nearest, first_rows, strict=True)]  # fmt: skip
         query = test.class_index.rows(test.class_index.position(novel[place]))[:1]
         top = learner.predict(take_float(test, query), TOP)[0]
         example = _picture(pictures[train.name], int(support[place]))

@@ -61,13 +61,16 @@ def episode_table(rows: Sequence[Record]) -> str:
 
 def inference_table(results: Sequence[Record]) -> str:
     header = ["what", "value", "unit", "beside", "its value", "ratio"]
-    rows = [[one["name"], _short(one.get("value")), one["unit"], one.get("peer"), _short(one.get("peer_value")),
-             _short(one.get("ratio"))] for one in results]  # fmt: skip
+    rows = [
+        [row["name"], _short(row.get("value")), row["unit"], row.get("peer"), _short(row.get("peer_value")),
+         _short(row.get("ratio"))]
+        for row in results
+    ]  # fmt: skip
     return table("inference", header, rows)
 
 
 def paper_efficiency() -> str:
-    rows = [[one["what"], _short(float(one["value"])), one["unit"], one["where"]] for one in read_table("efficiency")]
+    rows = [[row["what"], _short(float(row["value"])), row["unit"], row["where"]] for row in read_table("efficiency")]
     return table("paper-efficiency", ["the paper's figures", "value", "unit", "where"], rows)
 
 

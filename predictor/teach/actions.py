@@ -28,7 +28,7 @@ class Action(ABC):
         """Change the state, or refuse before anything of it is changed."""
 
     def to_json(self) -> dict[str, Any]:
-        return {"do": self.kind} | {one.name: _to_json(getattr(self, one.name)) for one in fields(self)}
+        return {"do": self.kind} | {member.name: _to_json(getattr(self, member.name)) for member in fields(self)}
 
 
 @dataclass(frozen=True)
@@ -207,7 +207,7 @@ def parse_action(data: Any, known: Iterable[str] = _KINDS, name: Callable[[Any],
         raise RefusalError(422, f'expected an object whose "do" is one of {", ".join(known)}')
     read: dict[str, Callable[[Any], Any]] = {
         "category": name, "to": name, "keys": _keys, "examples": _examples,
-        "categories": lambda listed: tuple(Add(name(one["name"]), _examples(one["examples"])) for one in listed),
+        "categories": lambda adds: tuple(Add(name(add["name"]), _examples(add["examples"])) for add in adds),
     }  # fmt: skip
     action = _KINDS[kind]
     try:
@@ -219,7 +219,7 @@ def parse_action(data: Any, known: Iterable[str] = _KINDS, name: Callable[[Any],
 
 
 def _examples(listed: Any) -> tuple[Example, ...]:
-    return tuple(Example.from_json(one) for one in listed)
+    return tuple(Example.from_json(example) for example in listed)
 
 
 def _keys(listed: Any) -> tuple[str, ...]:
@@ -230,7 +230,7 @@ def _keys(listed: Any) -> tuple[str, ...]:
 
 def _to_json(value: Any) -> Any:
     if isinstance(value, tuple):
-        return [_to_json(one) for one in value]
+        return [_to_json(part) for part in value]
     return value.to_json() if isinstance(value, Example) else value
 
 

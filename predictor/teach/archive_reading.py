@@ -125,14 +125,14 @@ class ArchiveReader:
         try:
             for category in json.loads(self._read(LABELS, LABELS_BYTES))["categories"]:
                 name = parse_name(category["name"])
-                listed += [_listed(name, category["name"], one) for one in category["examples"]]
+                listed += [_listed(name, category["name"], example) for example in category["examples"]]
                 if len(listed) > self._limits.examples:
                     raise RefusalError(413, f"{LABELS} of the zip names more than {self._limits.examples:,} examples")
         except RefusalError:
             raise
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
             raise RefusalError(422, f"{LABELS} of the zip is not as `ppa teach` writes it") from None
-        named = [one.file for one in listed if one.file is not None]
+        named = [example.file for example in listed if example.file is not None]
         if missing := [file for file in named if file not in self._entries]:
             raise RefusalError(422, f"{LABELS} of the zip names {missing[0]!r}, which it does not hold")
         if len(set(named)) < len(named):  # a large file named thousands of times would be unpacked as often

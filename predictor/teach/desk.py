@@ -99,7 +99,7 @@ class Desk:
         activation = self._find(asked)
         if activation is None:
             raise RefusalError(404, "this image was not asked about")
-        rows = {one: self.activations.get(one) for one in self.session.state.places if one != asked}
+        rows = {example: self.activations.get(example) for example in self.session.state.places if example != asked}
         base = [] if self.base is None else self.base.nearest(activation)
         return {"examples": nearest_examples(activation, self.session.state, rows), "base": base}
 

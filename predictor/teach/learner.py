@@ -132,5 +132,5 @@ class Learner:
 def with_unknown(bars: list[dict[str, Any]], bar: dict[str, Any], is_unknown: bool) -> list[dict[str, Any]]:
     """First where nothing fits, else after what is more probable; five in all. The bar says how far an image is from
     all that is known, half where it is just at the threshold; the others share what is known, as in `ppa predict`."""
-    place = 0 if is_unknown else max(1, sum(one["probability"] > bar["probability"] for one in bars))
+    place = 0 if is_unknown else max(1, sum(other["probability"] > bar["probability"] for other in bars))
     return [*bars[:place], bar, *bars[place:]][:TOP] if place < TOP else [*bars[: TOP - 1], bar]

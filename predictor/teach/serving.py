@@ -69,7 +69,7 @@ def _hosts(host: str, port: int) -> list[str]:
     if host in EVERYWHERE:
         own, addresses = socket.gethostname(), list[str]()
         with contextlib.suppress(OSError):
-            addresses = [str(one[4][0]).partition("%")[0] for one in socket.getaddrinfo(own, None)]
+            addresses = [str(info[4][0]).partition("%")[0] for info in socket.getaddrinfo(own, None)]
         names: tuple[str, ...] = (*LOCAL, own, own.lower(), f"{own.lower()}.local", *addresses)
     else:
         names = (*LOCAL, host) if host.lower() in LOCAL else (host,)
