@@ -19,7 +19,6 @@ _PROBES, _PROBE_K = 32, 10
 _BATCH = 32  # queries
 _MOST_BYTES = 0.72  # of the coordinates of a row: an index stays below the size of the rows in float16 by far
 _CALLS = 40e-6  # seconds a query for the calls of a second level
-_CALLED = 2  # a row that is scored in full for one query, against many rows for it: mostly calls of Python
 _TRIED = 16_384  # rows of a product that is timed
 _BEYOND_CACHE = 1 << 27  # bytes of codes that are gathered from
 _COLLECTED = 300e-9  # seconds for a pair that the first level leaves, but for the gathering: measured in searches
@@ -118,7 +117,7 @@ def _full_seconds(table: RowTable) -> float:
     count = min(len(table), 128)
     chosen = iter(np.random.default_rng(0).integers(0, len(table), (8, count)))
     query, buffer = torch.rand(table.dim), torch.empty(count, table.dim)
-    return _CALLED * least_seconds(lambda: torch.mv(buffer.copy_(table.take(next(chosen))), query)) / count
+    return least_seconds(lambda: torch.mv(buffer.copy_(table.take(next(chosen))), query)) / count
 
 
 def choose_widths(narrowing: dict[int, float], rows: int, dim: int, costs: Costs) -> tuple[int, ...]:

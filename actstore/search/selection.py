@@ -9,7 +9,6 @@ from torch import Tensor
 
 from actstore.search.table import RowTable
 
-_COPIED = 1 << 21  # bytes of rows at a time
 _FEW = 0.3  # share of the rows below which gathering them is no slower than passing over all
 Rows = NDArray[np.int64]  # ascending, distinct
 Mask = NDArray[np.bool_]
@@ -24,10 +23,7 @@ class SelectedRows(RowTable):
 
     @property
     def block_rows(self) -> int | None:
-        """Few enough that their copies stay in the cache; any where taking a row decodes a chunk."""
-        if self.whole.block_rows is not None:
-            return None
-        return max(64, _COPIED // (self.dim * self.dtype.itemsize) // 64 * 64)
+        return None
 
     @property
     def dtype(self) -> torch.dtype:
