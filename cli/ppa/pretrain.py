@@ -26,6 +26,7 @@ def setting_options(command: Command) -> Command:
     """One option per value of a preset; what is not given is the preset's."""
     for option in (
         click.option("--in-memory/--no-in-memory", default=None, help="Decode every image once, if 2 GB are enough."),
+        click.option("--cosine/--no-cosine", default=None, help="A classifier of cosines, with a learnt scale."),
         click.option("--evaluations", type=click.IntRange(0), help="Looks at held-out images; 0: after every epoch."),
         click.option("--precision", type=click.Choice(["float32", "bfloat16"]), help="Of convolutions on a CPU."),
         click.option("--start-share", type=float, help="Share of the epochs that --start-size is for."),

@@ -66,7 +66,7 @@ def test_hours_plan_a_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
 def test_two_processes_plan_and_train_together(tmp_path: Path) -> None:
     launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "--no-python"]
-    settings = "--preset few-shot --backbone small --image-size 32 --precision float32 --batch-size 16 --hours 0.0001"
+    settings = "--preset few-shot --backbone small --image-size 32 --precision float32 --batch-size 16 --hours 1e-9"
     command = [*launcher, str(Path(sys.executable).with_name("ppa")), "pretrain", "glyphs:10x8x3", *settings.split()]
     environment = {
         **os.environ, "PYTHONPATH": str(Path(__file__).parents[2]), "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo",

@@ -24,7 +24,7 @@ class TrainingConfig:
     lighting: strength of changes of colour. in_memory: decode every image once, if that takes at most 2 GB.
     start_size: side of the images in the first start_share of the epochs (0: image_size throughout), which then take
     less time. precision: of the convolutions on a CPU; on a GPU they are in float16 anyway. evaluations: about how
-    often the held-out images are looked at (0: after every epoch).
+    often the held-out images are looked at (0: after every epoch). cosine: the classifier sees directions alone.
     """
 
     backbone: str
@@ -50,6 +50,7 @@ class TrainingConfig:
     start_share: float = 0.5
     precision: str = "float32"
     evaluations: int = 0
+    cosine: bool = False
 
     def __post_init__(self) -> None:
         for name, low in (
@@ -120,7 +121,8 @@ class TrainingConfig:
     def to_json(self) -> dict[str, Any]:
         """Settings that came later are left out where they are not used, so that trainings of before go on."""
         later = {
-            name: getattr(TrainingConfig, name) for name in ("start_size", "start_share", "precision", "evaluations")
+            name: getattr(TrainingConfig, name)
+            for name in ("start_size", "start_share", "precision", "evaluations", "cosine")
         }
         return {name: value for name, value in asdict(self).items() if later.get(name) != value}
 
@@ -147,8 +149,8 @@ PRESETS: dict[str, TrainingConfig] = {
     # time allows: this many, or smaller images.
     "few-shot": TrainingConfig(
         backbone="resnet10", image_size=64, epochs=30, batch_size=128, learning_rate=0.1, schedule="cosine",
-        warmup_epochs=1, weight_decay=5e-4, label_smoothing=0.1, augment="crop", min_scale=0.35, in_memory=True,
-        evaluations=20,
+        warmup_epochs=1, weight_decay=5e-4, augment="crop", min_scale=0.35, in_memory=True, evaluations=20,
+        cosine=True,
     ),
     "paper-simple": _AUTHORS,
     "paper-wrn": replace(_AUTHORS, backbone="wrn28-10"),

@@ -15,6 +15,7 @@ from actstore.backbones.weights import save_weights
 from actstore.storage.tensor_file import below
 from predictor.training.backbones.batches import IGNORED, Batch, open_feed, to_network
 from predictor.training.backbones.config import TrainingConfig
+from predictor.training.backbones.cosine import CosineClassifier
 from predictor.training.backbones.distributed import wrap
 from predictor.training.backbones.images import (
     Plan,
@@ -87,6 +88,8 @@ class BackboneTrainee(Trainee):
         title = f"{config.backbone}: {len(images.classes):,} classes, {len(images.train):,} training images"
         self.curves = Curves(PANELS, "epoch", title)
         self.module = build_network(config.backbone, len(images.classes), config.seed)
+        if config.cosine:
+            self.module.set_submodule("fc", CosineClassifier(self.module.fc))
         self._transform = config.transform(self.module.transform)
         self.module.to(device).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.optimiser = torch.optim.SGD(
@@ -169,10 +172,19 @@ class BackboneTrainee(Trainee):
         """The weights are in BEST and LAST."""
 
     def after_line(self, folder: Path, history: Sequence[Figures]) -> None:
-        details = (self.module, self._config.backbone, self._images.classes, self._transform)
+        details = (self._plain_network(), self._config.backbone, self._images.classes, self._transform)
         save_weights(folder / LAST, *details)
         if kept_line(history, self._images.may_choose) is history[-1]:
             save_weights(folder / BEST, *details)
+
+    def _plain_network(self) -> nn.Module:
+        """The network as files of weights hold it: with a linear classifier."""
+        if not isinstance(classifier := self.module.get_submodule("fc"), CosineClassifier):
+            return self.module
+        kept = {name: tensor for name, tensor in self.module.state_dict().items() if not name.startswith("fc.")}
+        network = build_network(self._config.backbone, len(self._images.classes))
+        network.load_state_dict(kept | classifier.linear_tensors())
+        return network
 
     def _plan(self, first: int) -> Plan:
         config, (epoch, step) = self._config, divmod(first, self._steps)

@@ -55,8 +55,8 @@ def test_killed_at_random_steps_it_resumes_to_the_same_weights(tmp_path: Path, r
             assert row[column] == expected_row[column]
 
 
-def test_crops_and_sixteen_bits_resume_to_the_same_weights(tmp_path: Path) -> None:
-    config = replace(TINY, augment="crop", min_scale=0.4, start_size=16, precision="bfloat16", flip=True)
+def test_crops_cosines_and_sixteen_bits_resume_to_the_same_weights(tmp_path: Path) -> None:
+    config = replace(TINY, augment="crop", min_scale=0.4, start_size=16, precision="bfloat16", flip=True, cosine=True)
     train(tmp_path / "whole", config)
     stop_after(tmp_path / "stopped", 4, config=config)
     stop_after(tmp_path / "stopped", 9, config=config)
