@@ -157,7 +157,7 @@ class PhiTraining(Trainee):
     def measure(self) -> Figures:
         if self._task is None:
             return {}
-        phi = deepcopy(self.phi).cpu().eval().requires_grad_(False)
+        phi = deepcopy(self.phi).cpu().float().eval().requires_grad_(False)
         method = PredictedParameters(phi, class_means(self._split, self._base))
         metrics = [outcome.metrics() for outcome in outcomes(method, self._task, 1, range(MONITOR_DRAWS), seed=0)]
         of_metrics = ("top1_large", "top1_few", "harmonic_mean")

@@ -118,6 +118,8 @@ def kill_often(folder: Path, kills: int, seed: int = 0, longest: float = 1.0) ->
             finished += script.settle(server)
             client = threading.Thread(target=script.run, args=(server, chance))
             client.start()
+            while not script.answered and client.is_alive():
+                time.sleep(0.01)  # the first is not killed before it answered: on a busy machine that takes a while
             time.sleep(random.random() * longest)  # not of the seed: the moment is never the same anyway
             server.kill()
             client.join()
