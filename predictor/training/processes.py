@@ -19,6 +19,9 @@ from actstore.errors import InvalidInputError, PeerFailedError
 from actstore.streams.sampling import share
 
 _SECONDS_TO_SPEAK = 1.0
+# Tensors of the newest broadcast, which is often the last thing before a process ends. gloo's thread lets go of them a
+# little later; were it the last to hold them, it would ask for the interpreter, which aborts a process that is ending.
+_SENT_LAST: list[Tensor] = []
 
 
 @dataclass(frozen=True)
@@ -68,6 +71,7 @@ class Processes:
             if self.is_first:
                 received.copy_(torch.from_numpy(np.frombuffer(bytearray(content), np.uint8)))
             torch.distributed.broadcast(received, 0)
+        _SENT_LAST[:] = [length, received]
         return content if self.is_first else received.cpu().numpy().tobytes()
 
 
