@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -19,9 +20,9 @@ from actstore.errors import InvalidInputError, PeerFailedError
 from actstore.streams.sampling import share
 
 _SECONDS_TO_SPEAK = 1.0
-# Tensors of the newest broadcast, which is often the last thing before a process ends. gloo's thread lets go of them a
-# little later; were it the last to hold them, it would ask for the interpreter, which aborts a process that is ending.
-_SENT_LAST: list[Tensor] = []
+# What was exchanged last. gloo's threads let go of tensors a little after an exchange; were they the last to hold one, they
+# would ask for the interpreter, which aborts a process that is just ending.
+_EXCHANGED: deque[Tensor] = deque(maxlen=16)
 
 
 @dataclass(frozen=True)
@@ -41,6 +42,7 @@ class Processes:
         if self.count > 1:
             with _peers():
                 torch.distributed.all_reduce(values)
+            _EXCHANGED.append(values)
         return values
 
     def any(self, *flags: bool) -> list[bool]:
@@ -71,7 +73,7 @@ class Processes:
             if self.is_first:
                 received.copy_(torch.from_numpy(np.frombuffer(bytearray(content), np.uint8)))
             torch.distributed.broadcast(received, 0)
-        _SENT_LAST[:] = [length, received]
+        _EXCHANGED.extend([length, received])
         return content if self.is_first else received.cpu().numpy().tobytes()
 
 
