@@ -20,8 +20,8 @@ from actstore.errors import InvalidInputError, PeerFailedError
 from actstore.streams.sampling import share
 
 _SECONDS_TO_SPEAK = 1.0
-# What was exchanged last. gloo's threads let go of tensors a little after an exchange; were they the last to hold one, they
-# would ask for the interpreter, which aborts a process that is just ending.
+# What was exchanged last. gloo's threads let go of tensors a little after an exchange; were they the last to hold one,
+# they would ask for the interpreter, which aborts a process that is just ending.
 _EXCHANGED: deque[Tensor] = deque(maxlen=16)
 
 
