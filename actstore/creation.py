@@ -26,15 +26,19 @@ def create(
     codec: Codec = "raw",
     shard_inner_rows: int | None = None,
     provenance: Mapping[str, Json] | None = None,
+    rows: int | None = None,
 ) -> ActivationStore:
     """An empty store at a path where there is nothing yet.
 
-    chunk_rows defaults to about 32 MiB of rows. codec "raw" can be memory-mapped; "blosc" saves 8-10%
-    on fp16 activations and reads far slower at random. shard_inner_rows makes each chunk file a shard of pieces
-    of so many rows, each with a checksum of its own; in a bucket that is the default, 0 asks for none.
+    chunk_rows defaults to about 32 MiB of rows, or to fewer where the longest split will have only so few `rows`.
+    codec "raw" can be memory-mapped; "blosc" saves 8-10% on fp16 activations and reads far slower at random.
+    shard_inner_rows makes each chunk file a shard of pieces of so many rows, each with a checksum of its own; in a
+    bucket that is the default, 0 asks for none.
     """
     place = parse_place(path)
     require_free(place)
+    if rows is not None:
+        chunk_rows = chunk_rows or default_chunk_rows(dim, dtype, rows)
     if shard_inner_rows is None and codec == "raw" and place.local_path is None:
         shard_inner_rows = remote_inner_rows(dim, dtype)
         # whole pieces, and whole memory pages so that a cache can map chunks

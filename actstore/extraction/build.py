@@ -17,7 +17,7 @@ from actstore.errors import InvalidInputError, UnreadableImageError
 from actstore.extraction.cluster_build import extract_on_cluster, recipe_of
 from actstore.extraction.forward import ExtractedBatch, ExtractionOptions, Wanted, extract_here, move_to
 from actstore.extraction.image_batches import columns_of
-from actstore.extraction.target import is_finished, layer_split, open_or_create, origin_of
+from actstore.extraction.target import is_finished, layer_split, open_target, origin_of
 from actstore.images.image_set import ImageSet, Loadable
 from actstore.storage.place import AnyPlace, parse_place
 from actstore.store import ActivationStore
@@ -54,7 +54,7 @@ def build(
     cluster: its workers decode and run the backbone, this process alone writes; the bytes are the same.
     """
     extract = _extraction(backbone, options, cluster)
-    target = open_or_create(parse_place(store), sets, source, backbone, options.layout, options.views)
+    target = open_target(parse_place(store), sets, source, backbone, options.layout, options.views)
     for split, images in sets.items():
         if images.items:
             _build_split(target, split, images, source, backbone, options, extract, progress)

@@ -11,12 +11,12 @@ from actstore.backbones.loading import Backbone
 from actstore.creation import create
 from actstore.errors import InvalidInputError
 from actstore.images.image_set import ImageSet, Loadable
-from actstore.spec import Json, default_chunk_rows
+from actstore.spec import Json
 from actstore.storage.place import Place
 from actstore.store import ActivationStore, open
 
 
-def open_or_create(
+def open_target(
     path: Place,
     sets: Mapping[str, ImageSet[Loadable]],
     source: str,
@@ -41,10 +41,7 @@ def open_or_create(
             )
         store.add_classes(classes)
         return store
-    dim, options = backbone.layers[layers[0]], dict(layout)
     longest = max(len(images.items) for images in sets.values())
-    if not options.get("chunk_rows"):
-        options["chunk_rows"] = default_chunk_rows(dim, options.get("dtype", "f2"), longest)
     trained = None if backbone.trained_classes is None else list(backbone.trained_classes)
     provenance = {
         "source": source,
@@ -55,7 +52,7 @@ def open_or_create(
         "trained_classes": trained,
         **_rare_facts(backbone, views),
     }
-    return create(path, classes=classes, dim=dim, provenance=provenance, **options)
+    return create(path, classes=classes, dim=backbone.layers[layers[0]], provenance=provenance, rows=longest, **layout)
 
 
 def layer_split(split: str, layer: str, layers: Sequence[str]) -> str:

@@ -13,7 +13,7 @@ from actstore.errors import InvalidInputError
 from actstore.layout.ledger import read_ledger
 from actstore.layout.metadata import ACTIVATIONS
 from actstore.layout.source_history import CONTENT, FileContent, find_source
-from actstore.spec import ColumnKind, Json, default_chunk_rows
+from actstore.spec import ColumnKind, Json
 from actstore.storage.place import AnyPlace, parse_place
 from actstore.store import ActivationStore, open
 from actstore.tables.array_files import open_tables, read_column
@@ -220,12 +220,9 @@ def open_or_create(
             _add_classes(store, table, classes)
         return store
     names = class_names([table.labels for table in tables.values()]) if classes is None else classes
-    (dim,) = dims
-    dtype = options["dtype"] = options.get("dtype") or natural_dtype(tables)
-    if not options.get("chunk_rows"):
-        longest = max(table.activations.shape[0] for table in tables.values())
-        options["chunk_rows"] = default_chunk_rows(dim, dtype, longest)
-    return create(path, classes=names, dim=dim, **options)
+    options["dtype"] = options.get("dtype") or natural_dtype(tables)
+    longest = max(table.activations.shape[0] for table in tables.values())
+    return create(path, classes=names, dim=dims.pop(), rows=longest, **options)
 
 
 def _holds_nothing(store: ActivationStore) -> bool:
