@@ -23,7 +23,7 @@ from actstore.errors import DamagedError
 from actstore.storage.atomic_file import write_atomic
 from predictor.training.backbones.config import TrainingConfig
 from predictor.training.backbones.images import TrainingImages
-from predictor.training.backbones.trainee import PRECISION, SixteenBits
+from predictor.training.backbones.trainee import in_precision
 from predictor.training.identity import refuse_other_training
 from predictor.training.processes import Processes, joined_processes
 
@@ -83,8 +83,7 @@ def bare_step(config: TrainingConfig, size: int, classes: int, count: int, devic
     optimiser = torch.optim.SGD(network.parameters(), 0.01, momentum=config.momentum)
     images = torch.zeros(count, 3, size, size, device=device).contiguous(memory_format=torch.channels_last)
     targets = torch.zeros(count, dtype=torch.int64, device=device)
-    precision = torch.float16 if device.type == "cuda" else PRECISION[config.precision]
-    model = network if precision == torch.float32 else SixteenBits(network, precision)
+    model = in_precision(network, config, device)
 
     def step() -> None:
         optimiser.zero_grad()

