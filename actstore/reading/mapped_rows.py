@@ -39,11 +39,13 @@ class MappedRows:
     """
 
     decoded_rows: int | None = None
+    in_memory: NDArray[Any] | None = None
 
     def __init__(self, array: FolderPath, spec: StoreSpec, rows: int) -> None:
         self._reserve(array, spec, rows)
         for chunk in range(-(-rows // spec.chunk_rows)):
             self._mapping.map(chunk, array / "c" / str(chunk) / "0")
+        self.in_memory = None if self._announces else self._values
 
     def _reserve(self, array: Place, spec: StoreSpec, rows: int) -> None:
         self.shape = (rows, spec.dim)

@@ -18,6 +18,7 @@ class Rows(Protocol):
 
     shape: tuple[int, int]
     decoded_rows: int | None  # that are decoded together; None: any range is as good as another
+    in_memory: NDArray[Any] | None = None  # (rows, dim) where all of them are mapped and the page cache can hold them
 
     def take(self, rows: NDArray[np.int64]) -> NDArray[Any]:
         """(n,) row ids -> (n, dim)."""
@@ -66,6 +67,8 @@ class FetchedRows(Rows):
 
 class CheckedRows:
     """Rows of which every chunk is checked before it is first read from: `actstore.open(..., checked=True)`."""
+
+    in_memory: NDArray[Any] | None = None  # a look into memory would not be checked
 
     def __init__(self, rows: Rows, chunk_rows: int) -> None:
         self._rows, self._chunk_rows = rows, chunk_rows

@@ -9,13 +9,9 @@ searched exactly.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
-from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -51,7 +47,6 @@ class BoundedSearch:
         self.exact = ExactSearch(self.table)
         self.fell_back = 0  # queries that were searched by all products, since their bounds left too many rows
         self._orders: dict[int, NDArray[np.int64]] = {}
-        self._memory: list[Tensor] = []
         self._lock = threading.Lock()
 
     @classmethod
@@ -104,22 +99,6 @@ class BoundedSearch:
         if rows is not None and mask is None:
             mask = mask_of(rows, len(self.table))
         return self.exact.candidates(queries, k, workers, mask, self.covered)
-
-    @cached_property
-    def directions(self) -> Tensor:
-        """(1 + widths, dim) float64, for queries."""
-        return self.levels.directions.double()
-
-    @contextmanager
-    def memory(self, values: int) -> Iterator[Tensor]:
-        """(values,) float32 for one pass, the same in every search: fresh memory costs more than to use it."""
-        with self._lock:
-            held = self._memory.pop() if self._memory else torch.empty(0)
-        if len(held) < values:
-            held = torch.empty(values)
-        yield held[:values]
-        with self._lock:
-            self._memory.append(held)
 
     def block_order(self, parts: int) -> NDArray[np.int64]:
         """Blocks in an order that mixes a store that is sorted by class: thresholds rise sooner."""

@@ -5,13 +5,16 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from actstore.compute.threads import spread, worker_threads
-from actstore.search.half import HalfQueries
+from actstore.search.compiled import kernels
+from actstore.search.half import MOST_QUERIES, HalfQueries
 from actstore.search.queries import Metric, parse_k, parse_metric, parse_vectors, unit
 from actstore.search.ranking import Neighbours, Pairs, rank, rounding, stack, thin_out
+from actstore.search.scoring import score_pairs
 from actstore.search.selection import Mask, Rows, SelectedRows, are_few, mask_of
 from actstore.search.sieve import Candidates, padded
 from actstore.search.table import RowTable
@@ -22,6 +25,7 @@ if TYPE_CHECKING:
 _QUERIES = 1024  # in one pass over the rows
 _SCORES = 1 << 18  # values of a block of scores, 1 MiB: in the cache when they are looked at
 _BLOCKS_PER_WORKER = 4
+_MOST_TIES = 1 << 16  # of some rows, before their thinning out is better
 
 
 class ExactSearch:
@@ -43,6 +47,8 @@ class ExactSearch:
         queries = parse_vectors(vectors, self.table.dim, self.metric)
         k = parse_k(k, len(self.table) if rows is None else len(rows))
         if rows is not None and are_few(rows, self.table):
+            if (direct := self._search_directly(queries, k, rows)) is not None:
+                return direct
             scores, places = ExactSearch(SelectedRows(self.table, rows), self.metric).search(queries, k)
             return scores, rows[places]
         mask = None if rows is None else mask_of(rows, len(self.table))
@@ -52,6 +58,19 @@ class ExactSearch:
             found = (self.candidates(batch, k, workers, mask) for batch in batches)
             return stack([rank(self.table, batch, pairs, k, self.metric)
                           for batch, pairs in zip(batches, found, strict=True)], k)  # fmt: skip
+
+    def _search_directly(self, queries: Tensor, k: int, rows: Rows) -> Neighbours | None:
+        """One or two queries against some rows where they lie, without a copy; None where that is not possible."""
+        count, table = len(queries), self.table
+        if count > MOST_QUERIES or self.metric != "cosine" or kernels() is None or table.in_memory() is None:
+            return None
+        owners = np.repeat(np.arange(count), len(rows))
+        every = Pairs(np.tile(rows, count), owners, np.empty(0, np.float32))
+        with worker_threads() as workers:
+            scored = score_pairs(table, unit(queries), every, workers)
+        kth = np.partition(scored.scores.reshape(count, -1), len(rows) - k, axis=1)[:, len(rows) - k]
+        nearest = scored.pick(scored.scores >= (kth - np.float32(2 * rounding(table.dim)))[owners])
+        return rank(table, queries, nearest, k, self.metric) if len(nearest) <= _MOST_TIES else None
 
     def candidates(self, queries: Tensor, k: int, workers: int, mask: Mask | None = None, first: int = 0) -> Pairs:
         """Pairs that hold the k nearest of every query (n, dim), and what comes within rounding of them.

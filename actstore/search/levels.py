@@ -85,7 +85,7 @@ def encode_levels(rows: Tensor, levels: Levels) -> dict[str, Tensor]:
     directions, widths, skew = levels.directions, levels.widths, levels.skew
     along, p = rotate(unit(rows), directions), widths[0]  # (n, 1 + p + p2)
     one = encode_rows(along[:, 1 : 1 + p])
-    rest = _rest(along[:, : 1 + p], rows.shape[1], skew)
+    rest = rest_norms(along[:, : 1 + p], rows.shape[1], skew)
     norms = [_rounded_up(norm) for norm in (one.error, one.norm, rest)]
     made = {
         "factors": torch.stack([one.scale, torch.ones_like(one.scale), along[:, 0], *norms], 1),
@@ -94,15 +94,15 @@ def encode_levels(rows: Tensor, levels: Levels) -> dict[str, Tensor]:
     if len(widths) == 1:
         return made
     two = encode_rows(along[:, 1 + p :].contiguous())
-    both = [torch.hypot(one.error, two.error), torch.hypot(one.norm, two.norm), _rest(along, rows.shape[1], skew)]
+    both = [torch.hypot(one.error, two.error), torch.hypot(one.norm, two.norm), rest_norms(along, rows.shape[1], skew)]
     # of the first level's norms, those that are taken off: as they were put on
     first_norms = [one.error, one.norm, rest]
     tail = torch.stack([two.scale, *map(_rounded_up, both), *(norm.float() for norm in first_norms), two.scale], 1)
     return {**made, "second": torch.cat([two.codes, tail.contiguous().view(torch.uint8)], 1)}
 
 
-def _rest(along: Tensor, dim: int, skew: float) -> Tensor:
-    """(n, p) coordinates of unit rows, as computed -> (n,) float64 norms of what is left, never too small."""
+def rest_norms(along: Tensor, dim: int, skew: float) -> Tensor:
+    """(n, p) coordinates of unit vectors as `rotate` computes them -> (n,) norms of the rest, not too small."""
     norm = torch.linalg.vector_norm(along, dim=1, dtype=torch.float64) - rotation_error(along.shape[1], dim)
     square: Tensor = 1 - norm.clamp(min=0).square() + skew
     return square.clamp(min=0).sqrt()
@@ -111,12 +111,12 @@ def _rest(along: Tensor, dim: int, skew: float) -> Tensor:
 def bound_margin(widths: tuple[int, ...], dim: int, skew: float) -> float:
     """The most by which a bound from codes of these widths, computed in float32, can be below the exact one.
 
-    Rotation of the row (that of the query is in float64), directions that are orthonormal only up to `skew`, and
-    roundings of ten terms: each is at most one, but for the offset in the rows' codes, at most the root of p.
+    Rotation of row and query, directions that are orthonormal only up to `skew`, and roundings of ten terms: each is at
+    most one, but for the offset in the rows' codes, at most the root of p.
     """
     p = 1 + sum(widths)
     terms = 8 + 1.02 * np.sqrt(widths[0])
-    return float(1.01 * rotation_error(p, dim) + skew + 24 * terms * 2.0**-24)
+    return float(2.02 * rotation_error(p, dim) + skew + 24 * terms * 2.0**-24)
 
 
 def _rounded_up(values: Tensor) -> Tensor:

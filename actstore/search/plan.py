@@ -8,9 +8,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from actstore.search.bounds import open_bounds
+from actstore.search.compiled import kernels
 from actstore.search.exact import ExactSearch, multiply
-from actstore.search.integers import MOST_CODES, integers_pay, least_seconds, multiply_codes
+from actstore.search.integers import MOST_CODES, least_seconds
+from actstore.search.levels import FACTORS, TAIL, Levels
+from actstore.search.query_codes import QueryCodes
+from actstore.search.ranking import Pairs
 from actstore.search.rotation import SAMPLE, rotate, rotation_error, sample_rows
+from actstore.search.scoring import score_pairs
 from actstore.search.table import RowTable
 from actstore.streams.sampling import Stream, generator
 
@@ -21,7 +27,8 @@ _MOST_BYTES = 0.72  # of the coordinates of a row: an index stays below the size
 _CALLS = 40e-6  # seconds a query for the calls of a second level
 _TRIED = 16_384  # rows of a product that is timed
 _BEYOND_CACHE = 1 << 27  # bytes of codes that are gathered from
-_COLLECTED = 300e-9  # seconds for a pair that the first level leaves, but for the gathering: measured in searches
+_COLLECTED = {False: 300e-9, True: 60e-9}  # seconds for a pair that the first level leaves, but for the gathering:
+# measured in searches, without and with compiled loops
 
 
 @dataclass(frozen=True)
@@ -85,25 +92,19 @@ def measure_costs(table: RowTable) -> Costs:
 
 def _code_seconds(width: int, count: int) -> tuple[float, float]:
     """Of a row and query in a batch; of a gathered pair. Codes are more than the cache holds, if `count` rows are."""
-    rows = torch.ones(min(_BEYOND_CACHE // width, max(_TRIED, count)), width, dtype=torch.uint8)
-    queries, integers = torch.randint(-127, 128, (width, _BATCH), dtype=torch.int8), integers_pay(width)
-    factors, coefficients, out = torch.rand(4096, 6), torch.rand(6, _BATCH), torch.empty(4096, _BATCH)
-
-    def bound() -> None:
-        for start in range(0, _TRIED, 4096):
-            multiply_codes(rows[start : start + 4096], queries, out, integers, far=True)
-            out.mul_(factors[:, :1]).addmm_(factors, coefficients).view(-1, 64, _BATCH).amax(1)
-            np.flatnonzero(out.numpy() > 2.0**30)
-
-    chosen = iter(np.random.default_rng(0).integers(0, len(rows), (8, 1024)))  # others each time: never in the cache
-    column, buffer, single = queries[:, :1].contiguous(), np.empty((1024, width), np.uint8), torch.empty(1024, 1)
-
-    def gather() -> None:
-        taken = np.take(rows.numpy(), next(chosen), 0, out=buffer, mode="clip")
-        taken[:, -32:].copy().view(np.float32).sum(1)
-        multiply_codes(torch.from_numpy(taken), column, single, integers)
-
-    return least_seconds(bound) / _TRIED / _BATCH, least_seconds(gather) / 1024
+    rows = min(_BEYOND_CACHE // width, max(_TRIED, count))
+    codes, factors = torch.ones(rows, width, dtype=torch.uint8), torch.rand(rows, FACTORS)
+    second = torch.ones(rows, width + TAIL, dtype=torch.uint8)
+    levels = Levels((width, width), 0.0, torch.rand(1 + 2 * width, 16), factors, codes, second)
+    bounds = open_bounds(levels, QueryCodes(torch.rand(_BATCH, 16), levels))
+    blocks = [(start, start + 4096) for start in range(0, min(rows, _TRIED), 4096)]
+    blocks[-1] = (blocks[-1][0], min(rows, _TRIED))
+    never = np.full(_BATCH, 2.0**30, np.float32)
+    chosen = iter(np.random.default_rng(0).integers(0, rows, (8, 1024)))  # others each time: never in the cache
+    owners, scores = np.sort(np.arange(1024) % _BATCH), np.zeros(1024, np.float32)
+    product = least_seconds(lambda: bounds.reaching(blocks, never, 1, np.inf))
+    gather = least_seconds(lambda: bounds.again(Pairs(next(chosen), owners, scores), 1))
+    return product / min(rows, _TRIED) / _BATCH, gather / 1024
 
 
 def _exact_seconds(table: RowTable) -> float:
@@ -116,23 +117,24 @@ def _exact_seconds(table: RowTable) -> float:
 def _full_seconds(table: RowTable) -> float:
     count = min(len(table), 128)
     chosen = iter(np.random.default_rng(0).integers(0, len(table), (8, count)))
-    query, buffer = torch.rand(table.dim), torch.empty(count, table.dim)
-    return least_seconds(lambda: torch.mv(buffer.copy_(table.take(next(chosen))), query)) / count
+    owners, scores, query = np.zeros(count, np.int64), np.zeros(count, np.float32), torch.rand(1, table.dim)
+    return least_seconds(lambda: score_pairs(table, query, Pairs(next(chosen), owners, scores), 1)) / count
 
 
 def choose_widths(narrowing: dict[int, float], rows: int, dim: int, costs: Costs) -> tuple[int, ...]:
     """Codes of one or two levels that cost least for a batch and for a single query, which waits for memory; none where
     the plain product of a batch is as good."""
+    collected = _COLLECTED[kernels() is not None]
     batch: dict[tuple[int, ...], float] = {}
     single: dict[tuple[int, ...], float] = {}
     for first, left in narrowing.items():
         if first > MOST_CODES:
             continue
-        after_first: dict[tuple[int, ...], float] = {(first,): left * (_COLLECTED + costs.pair_full)}
+        after_first: dict[tuple[int, ...], float] = {(first,): left * (collected + costs.pair_full)}
         for total, after in narrowing.items():
             second = total - first
             if 64 <= second <= MOST_CODES and total <= _MOST_BYTES * dim:
-                again = left * (_COLLECTED + costs.pair + costs.pair_byte * second)
+                again = left * (collected + costs.pair + costs.pair_byte * second)
                 after_first[first, second] = again + after * costs.pair_full + _CALLS / rows
         for plan, more in after_first.items():
             batch[plan] = costs.product + costs.coordinate * first + more

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import torch
@@ -10,7 +11,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from actstore.compute.threads import spread
-from actstore.search.levels import FACTORS, LARGEST, SMALLEST, TAIL, UP, Levels, bound_margin
+from actstore.search.integers import OFFSET
+from actstore.search.levels import FACTORS, LARGEST, SMALLEST, UP, Levels, bound_margin, rest_norms
+from actstore.search.queries import unit
+from actstore.search.rotation import rotate
 
 _SHARED = 1 << 22  # products of a rotation; below, a second thread costs more than it shares
 
@@ -26,7 +30,7 @@ class EncodedQueries:
 
 
 def encode_queries(along: NDArray[np.float64]) -> EncodedQueries:
-    """(n, p) float64 coordinates."""
+    """(n, p) coordinates."""
     scale = np.maximum(np.abs(along).max(axis=1, initial=0) / LARGEST, SMALLEST)
     codes = np.clip(np.rint(along / scale[:, None]), -LARGEST, LARGEST)
     error = np.linalg.norm(along - codes * scale[:, None], axis=1)
@@ -36,66 +40,68 @@ def encode_queries(along: NDArray[np.float64]) -> EncodedQueries:
 
 
 @dataclass(frozen=True)
+class SecondCodes:
+    """Of n queries: codes (n, p2) int8; excess (n,) int32, what the offset of the rows' codes adds to a product; norms
+    (n, 8) float32, what the eight floats of a row's second level are multiplied by, the first with the product."""
+
+    codes: NDArray[np.int8]
+    excess: NDArray[np.int32]
+    norms: NDArray[np.float32]
+
+
 class QueryCodes:
-    """Of n queries. along (n, 1 + widths): coordinates. rests: norms beyond each level's coordinates.
+    """queries (n, dim) of any length. The second level's are made when they are asked for: a search may not come to it.
+
     margin: see bound_margin."""
 
-    along: NDArray[np.float64]
-    levels: tuple[EncodedQueries, ...]
-    rests: tuple[NDArray[np.float64], ...]
-    margin: float
-
-    @classmethod
-    def of(cls, queries: Tensor, levels: Levels, directions: Tensor, workers: int = 1) -> QueryCodes:
-        """queries (n, dim) of any length; directions (1 + widths, dim) float64."""
-        exact = queries.double()
-        exact = exact / torch.linalg.vector_norm(exact, dim=1, keepdim=True)
-        along = np.empty((len(exact), len(directions)))
-        workers = workers if len(exact) * directions.numel() > _SHARED else 1
-        step = -(-len(directions) // workers)
-
-        def rotate(part: int, worker: int) -> None:
-            some = slice(part * step, (part + 1) * step)
-            along[:, some] = (exact @ directions[some].T).numpy()
-
-        spread(rotate, workers, workers)
-        coded, rests, done = [], [], 1
-        for width in levels.widths:
-            coded.append(encode_queries(along[:, done : done + width]))
-            done += width
-            covered = np.einsum("np,np->n", along[:, :done], along[:, :done])
-            rests.append(np.sqrt(np.maximum(1 - covered + levels.skew, 0) + 1e-12) * UP)
-        margin = bound_margin(levels.widths, queries.shape[1], levels.skew)
-        return cls(along, tuple(coded), tuple(rests), margin)
+    def __init__(self, queries: Tensor, levels: Levels, workers: int = 1) -> None:
+        self._units, self._levels, self._workers = unit(queries), levels, workers
+        self._along = self._rotate(0, 1 + levels.widths[0])  # (n, 1 + p)
+        self.first = encode_queries(self._along[:, 1:])
+        self._rest = self._rest_norms(self._along)
+        self.margin = bound_margin(levels.widths, queries.shape[1], levels.skew)
 
     def __len__(self) -> int:
-        return len(self.along)
+        return len(self._units)
 
     def coefficients(self, offset: int) -> Tensor:
         """(FACTORS, n) float32 for the rows' factors: with the products of codes times the row's scale, the bound over
         the query's scale. offset: what the rows' codes are too large by."""
-        one = self.levels[0]
-        out = np.empty((FACTORS, len(self)))
-        out[1], out[2] = self.margin, self.along[:, 0]
-        out[3], out[4], out[5] = one.norm, one.error * UP, self.rests[0]
+        one, out = self.first, np.empty((FACTORS, len(self)))
+        out[1], out[2] = self.margin, self._along[:, 0]
+        out[3], out[4], out[5] = one.norm, one.error * UP, self._rest
         out[1:] /= one.scale
         out[0] = -offset * one.codes.sum(0, dtype=torch.int32).numpy().astype(np.float64)
         return torch.from_numpy(out.astype(np.float32))
 
-    def second_codes(self) -> Tensor:
-        """(n, p2 + TAIL) int8: zero where the rows have floats."""
-        codes = self.levels[1].codes
-        return torch.cat([codes, codes.new_zeros(TAIL, len(self))]).T.contiguous()
+    @cached_property
+    def second(self) -> SecondCodes:
+        along = self._rotate(1 + self._levels.widths[0], len(self._levels.directions))  # (n, p2)
+        one, two = self.first, encode_queries(along)
+        norms = np.zeros((len(self), 8))
+        norms[:, 0] = two.scale
+        norms[:, 1] = np.hypot(one.norm, two.norm)
+        norms[:, 2] = np.hypot(one.error, two.error)
+        norms[:, 3] = self._rest_norms(np.concatenate([self._along, along], 1))
+        norms[:, 4:7] = -np.stack([one.norm, one.error, self._rest], 1) / UP
+        codes = np.ascontiguousarray(two.codes.numpy().T)
+        return SecondCodes(codes, OFFSET * codes.sum(1, dtype=np.int32), norms.astype(np.float32))
 
-    def second_norms(self) -> NDArray[np.float32]:
-        """(n, 8) float32: what the eight floats of a row's second level are multiplied by, the first with the product
-        of codes."""
-        one, two = self.levels
-        out = np.empty((len(self), 8))
-        out[:, 0] = two.scale
-        out[:, 1] = np.hypot(one.norm, two.norm)
-        out[:, 2] = np.hypot(one.error, two.error)
-        out[:, 3] = self.rests[1]
-        out[:, 4:7] = -np.stack([one.norm, one.error, self.rests[0]], 1) / UP
-        out[:, 7] = 0
-        return out.astype(np.float32)
+    def _rest_norms(self, along: NDArray[np.float64]) -> NDArray[np.float64]:
+        norms = rest_norms(torch.from_numpy(along), self._units.shape[1], self._levels.skew).numpy()
+        above: NDArray[np.float64] = np.sqrt(norms**2 + 1e-12) * UP
+        return above
+
+    def _rotate(self, first: int, last: int) -> NDArray[np.float64]:
+        """(n, last - first) coordinates along some of the directions, computed in float32."""
+        directions = self._levels.directions[first:last]
+        along = np.empty((len(self), len(directions)))
+        workers = self._workers if len(self) * directions.numel() > _SHARED else 1
+        step = -(-len(directions) // workers)
+
+        def part(number: int, worker: int) -> None:
+            some = slice(number * step, (number + 1) * step)
+            along[:, some] = rotate(self._units, directions[some]).numpy()
+
+        spread(part, workers, workers)
+        return along

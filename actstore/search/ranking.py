@@ -36,7 +36,7 @@ class Pairs:
     def __len__(self) -> int:
         return len(self.rows)
 
-    def pick(self, which: NDArray[np.bool_] | NDArray[np.int64]) -> Pairs:
+    def pick(self, which: NDArray[np.bool_] | NDArray[np.int64] | slice) -> Pairs:
         return Pairs(self.rows[which], self.queries[which], self.scores[which])
 
 

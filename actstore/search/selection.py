@@ -38,6 +38,9 @@ class SelectedRows(RowTable):
     def take(self, rows: NDArray[np.int64]) -> Tensor:
         return self.whole.take(self.rows[rows])
 
+    def in_memory(self) -> Tensor | None:
+        return None
+
     def lengths(self) -> Tensor:
         return self.whole.lengths()[torch.from_numpy(self.rows)]
 

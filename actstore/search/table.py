@@ -69,6 +69,13 @@ class RowTable:
             return self._held.index_select(0, torch.from_numpy(rows))
         return torch.from_numpy(self.split.rows.take(rows))
 
+    def in_memory(self) -> Tensor | None:
+        """(rows, dim) all at once, where reading any of them is a look into memory."""
+        if self.split is None:
+            return self._held
+        values = self.split.rows.in_memory
+        return None if values is None else borrow(values)
+
     def check(self) -> None:
         """Refuse damaged chunks of the split before a long work begins."""
         if self.split is not None:

@@ -17,14 +17,26 @@ from numpy.typing import NDArray
 import actstore
 from actstore.compute.tensors import one_thread
 from actstore.errors import DamagedError, InvalidInputError
-from actstore.search import BoundedSearch, ExactSearch, RowTable, bounded_pass, integers, level_building
+from actstore.search import (
+    BoundedSearch,
+    ExactSearch,
+    RowTable,
+    bounded_pass,
+    bounds,
+    compiled,
+    integers,
+    level_building,
+    plan,
+    scoring,
+)
+from actstore.search.bounds import CompiledBounds, TorchBounds
 from actstore.search.integers import multiply_codes
 from actstore.search.kept_files import find, folder
-from actstore.search.levels import TAIL
 from actstore.search.plan import Costs, choose_widths
 from actstore.search.queries import unit
 from actstore.search.query_codes import QueryCodes
 from actstore.search.rotation import fit_directions, principal, rotate, skewness, turned
+from actstore.search.sieve import LEAST
 
 pytestmark = pytest.mark.numeric
 
@@ -49,6 +61,15 @@ def build(rows: Any) -> BoundedSearch:
         return BoundedSearch.build(rows)
 
 
+def go(way: str, patch: pytest.MonkeyPatch) -> None:
+    """By compiled loops where they are, by torch's products of integers or of floats."""
+    if way != "compiled":
+        for module in (bounds, scoring, plan):
+            patch.setattr(module, "kernels", lambda: None)
+    if way == "floats":
+        patch.setattr(bounds, "integers_pay", lambda _: False)
+
+
 def assert_same(engine: BoundedSearch, queries: Any, k: int) -> None:
     scores, rows = engine.search(queries, k)
     expected_scores, expected = ExactSearch(engine.table).search(queries, k)
@@ -65,23 +86,22 @@ def assert_same(engine: BoundedSearch, queries: Any, k: int) -> None:
     queries=st.integers(1, 40),
     k=st.integers(1, 5),
     isotropic=st.booleans(),
-    in_integers=st.booleans(),
+    way=st.sampled_from(["compiled", "integers", "floats"]),
     in_parts=st.booleans(),
 )
 def test_any_widths_give_the_exact_answer(
     seed: int, rows: int, dim: int, widths: tuple[int, ...], queries: int, k: int, isotropic: bool,
-    in_integers: bool, in_parts: bool,
+    way: str, in_parts: bool,
 ) -> None:  # fmt: skip
     random = np.random.default_rng(seed)
     values = clustered(random, rows, dim)
     asked = random.standard_normal((queries, dim)) if isotropic else clustered(random, max(10, queries), dim)[:queries]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(bounded_pass, "_MOST_LEFT", 2.0)  # never fall back
-        patch.setattr(bounded_pass, "_CODES", 4096)  # several blocks
         patch.setattr(bounded_pass, "_SHARED", 0)
-        patch.setattr(bounded_pass, "_HELD", 512 * queries if in_parts else 10**6)
-        if not in_integers:
-            patch.setattr(bounded_pass, "integers_pay", lambda _: False)
+        if in_parts:
+            patch.setattr(bounded_pass, "_BLOCK_ROWS", (64, 100))
+        go(way, patch)
         engine = with_widths(values, *widths, monkeypatch=patch)
         assert_same(engine, asked.astype(np.float32), k)
         assert engine.fell_back == 0
@@ -98,18 +118,20 @@ def test_bounds_are_never_below_the_scores(random: np.random.Generator, monkeypa
         queries = torch.from_numpy(np.concatenate([values[:20], random.standard_normal((20, 64))]).astype(np.float32))
         queries = queries[(queries != 0).any(1)]
         exact = (unit(torch.from_numpy(values)).double() @ unit(queries).double().T).numpy()
-        coded = QueryCodes.of(queries, levels, levels.directions.double())
-        sums = torch.empty(len(values), len(queries))
-        multiply_codes(levels.first, coded.levels[0].codes, sums, integers=False)
-        bounds = torch.addmm(sums * levels.factors[:, :1], levels.factors, coded.coefficients(0)).numpy()
-        bounds = bounds * coded.levels[0].scale
-        assert (bounds >= exact).all()
-        assert (bounds <= exact + 2.5).all()
-        tails = levels.second[:, -TAIL:].contiguous().view(torch.float32).numpy()
-        codes = levels.second[:, :-TAIL].double() - integers.OFFSET
-        norms = coded.second_norms()
-        again = bounds + (codes @ coded.levels[1].codes.double()).numpy() * norms[:, 0] * tails[:, :1]
-        assert (again + tails[:, 1:] @ norms[:, 1:].T >= exact).all()
+        everything = np.full(len(queries), LEAST)
+        for kind in {TorchBounds, CompiledBounds if compiled.kernels() else TorchBounds}:
+            for count in (len(queries), 1, 3, 33):  # compiled loops take few and many queries differently
+                made = kind(levels, QueryCodes(queries[:count], levels))
+                pairs = made.reaching([(0, 500), (500, 900)], everything[:count], 1, np.inf)
+                assert pairs is not None
+                assert len(pairs) == 900 * len(queries[:count])
+                pairs = pairs.pick(np.argsort(pairs.queries, kind="stable"))
+                scores = exact[pairs.rows, pairs.queries]
+                assert (pairs.scores >= scores).all()
+                assert (pairs.scores <= scores + 2.5).all()
+                again = made.again(pairs, 2)
+                assert (again.scores >= scores).all()
+                assert again.scores.mean() < pairs.scores.mean() + 0.01
 
 
 def test_products_of_codes_are_whole_numbers() -> None:

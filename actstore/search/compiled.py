@@ -1,0 +1,55 @@
+"""kernels.c, where it was compiled when the package was installed and this processor can run it.
+
+ctypes lets go of Python's lock during a call, so threads share the work. Every caller has another way, by torch.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from ctypes import c_int32, c_int64, c_void_p
+from functools import cache
+from importlib.machinery import EXTENSION_SUFFIXES
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+SWITCH = "ACTSTORE_COMPILED"  # 0: torch alone, for comparisons
+_POINTERS = {
+    "bound_rows": ([c_void_p, c_void_p, c_int64, c_void_p, c_int64, c_int64, *[c_void_p] * 5, c_int64, c_int64,
+                    *[c_void_p] * 3], c_int64),
+    "bound_pairs": ([c_void_p, c_int64, c_void_p, c_void_p, c_int64, *[c_void_p] * 4], None),
+    "score_pairs": ([c_void_p, c_int32, c_int64, c_void_p, c_void_p, c_int64, *[c_void_p] * 3], None),
+}  # fmt: skip
+
+
+@cache
+def kernels() -> Any | None:
+    """The library with its functions declared; None where it is not there or cannot be used."""
+    if os.environ.get(SWITCH) == "0":
+        return None
+    for suffix in EXTENSION_SUFFIXES:
+        path = Path(__file__).with_name(f"_kernels{suffix}")
+        if path.exists():
+            library = ctypes.CDLL(str(path))
+            if not library.kernels_supported():
+                return None
+            for name, (arguments, result) in _POINTERS.items():
+                function = getattr(library, name)
+                function.argtypes, function.restype = arguments, result
+            return library
+    return None
+
+
+def address(values: Tensor | NDArray[Any] | None) -> int | None:
+    """Of contiguous values, which the caller keeps alive."""
+    if values is None:
+        return None
+    if isinstance(values, np.ndarray):
+        assert values.flags.c_contiguous
+        return int(values.ctypes.data)
+    assert values.is_contiguous()
+    return values.data_ptr()

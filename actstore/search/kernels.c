@@ -1,0 +1,251 @@
+/* The inner loops of a bounded search, for processors that multiply bytes (AVX-512 VNNI): products of 8-bit codes are
+ * compared with a threshold while they are in registers, and only what reaches it is written down.
+ *
+ * Called through ctypes (compiled.py) without Python's lock, so several threads may be in here at once; nothing is
+ * kept between calls. What the arrays hold is told in levels.py and query_codes.py. Where this file was not compiled,
+ * or kernels_supported() is 0, the same is done by torch. */
+
+#include <stdint.h>
+#include <string.h>
+
+#define LEVEL_FACTORS 6
+#define TAIL_FLOATS 8
+#define LANES 16          /* 32-bit numbers of a register */
+#define TILE 8            /* rows multiplied at a time, by two registers of queries each */
+#define ROWS_IN_CACHE 128 /* rows that all queries pass over before the next ones are read */
+#define AHEAD 6           /* pairs whose rows are fetched before they are needed */
+
+#if defined(__x86_64__) && defined(__GNUC__)
+#include <immintrin.h>
+
+#define VNNI __attribute__((target("avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,fma")))
+#define INLINE static inline __attribute__((always_inline))
+
+int kernels_supported(void)
+{
+    __builtin_cpu_init();
+    return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+           __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") &&
+           __builtin_cpu_supports("avx512vnni");
+}
+
+VNNI INLINE void fetch(const uint8_t *bytes, int64_t count)
+{
+    for (int64_t place = 0; place < count; place += 64)
+        _mm_prefetch((const char *)bytes + place, _MM_HINT_T0);
+}
+
+VNNI INLINE int32_t dot_codes(const uint8_t *row, const int8_t *query, int64_t width)
+{
+    __m512i even = _mm512_setzero_si512(), odd = even;
+    int64_t place = 0;
+    for (; place + 128 <= width; place += 128) {
+        even = _mm512_dpbusd_epi32(even, _mm512_loadu_si512(row + place), _mm512_loadu_si512(query + place));
+        odd = _mm512_dpbusd_epi32(odd, _mm512_loadu_si512(row + place + 64), _mm512_loadu_si512(query + place + 64));
+    }
+    for (; place < width; place += 64) {
+        __mmask64 inside = width - place >= 64 ? ~0ULL : (1ULL << (width - place)) - 1;
+        even = _mm512_dpbusd_epi32(even, _mm512_maskz_loadu_epi8(inside, row + place),
+                                   _mm512_maskz_loadu_epi8(inside, query + place));
+    }
+    return _mm512_reduce_add_epi32(_mm512_add_epi32(even, odd));
+}
+
+/* Pairs whose bound reaches the query's limit, of places start to stop: rows of those numbers, or rows chosen[place].
+ *
+ * codes (rows, width) and factors (rows, 6): the first level. allowed: a byte per row, or NULL for all. queries:
+ * (count, width) codes. excess (count,): what the rows' offset adds to a product. coefficients (6, count), of which the
+ * first is not used; limits (count,). Written: row, query and bound of each pair; at most (stop - start) * count. */
+VNNI static int64_t bound_few(const uint8_t *codes, const float *factors, int64_t width, const int64_t *chosen,
+                              int64_t start, int64_t stop, const uint8_t *allowed, const int8_t *queries,
+                              const int32_t *excess, const float *coefficients, const float *limits, int64_t count,
+                              int64_t *out_rows, int64_t *out_queries, float *out_bounds)
+{
+    int64_t found = 0;
+    for (int64_t place = start; place < stop; place++) {
+        int64_t row = chosen ? chosen[place] : place;
+        if (chosen && place + AHEAD < stop) {
+            fetch(codes + chosen[place + AHEAD] * width, width);
+            fetch((const uint8_t *)(factors + chosen[place + AHEAD] * LEVEL_FACTORS), 4 * LEVEL_FACTORS);
+        }
+        if (allowed && !allowed[row])
+            continue;
+        const float *factor = factors + row * LEVEL_FACTORS;
+        for (int64_t query = 0; query < count; query++) {
+            float sum = (float)(dot_codes(codes + row * width, queries + query * width, width) - excess[query]);
+            float bound = sum * factor[0] + coefficients[count + query];
+            for (int64_t term = 2; term < LEVEL_FACTORS; term++)
+                bound += factor[term] * coefficients[term * count + query];
+            if (bound >= limits[query]) {
+                out_rows[found] = row;
+                out_queries[found] = query;
+                out_bounds[found++] = bound;
+            }
+        }
+    }
+    return found;
+}
+
+typedef struct {
+    const uint8_t *codes[TILE], *next[TILE]; /* next: to be fetched meanwhile */
+    int64_t rows[TILE];
+    int64_t count; /* of them; what is beyond repeats the last */
+} Tile;
+
+/* (TILE, 2 x LANES) products of a tile's codes with two panels of queries: in a panel, four codes of each lane follow
+ * each other. */
+VNNI INLINE void multiply_tile(const Tile *tile, int64_t width, const int8_t *left, const int8_t *right,
+                               __m512i sums[TILE][2])
+{
+    __m512i kept[TILE][2];
+#pragma GCC unroll 8
+    for (int row = 0; row < TILE; row++)
+        kept[row][0] = kept[row][1] = _mm512_setzero_si512();
+    for (int64_t place = 0; place < width; place += 4) {
+        __m512i one = _mm512_loadu_si512(left + place * LANES), two = _mm512_loadu_si512(right + place * LANES);
+        if (place % 64 == 0)
+#pragma GCC unroll 8
+            for (int row = 0; row < TILE; row++)
+                _mm_prefetch((const char *)tile->next[row] + place, _MM_HINT_T0);
+#pragma GCC unroll 8
+        for (int row = 0; row < TILE; row++) {
+            int32_t four;
+            memcpy(&four, tile->codes[row] + place, 4);
+            __m512i repeated = _mm512_set1_epi32(four);
+            kept[row][0] = _mm512_dpbusd_epi32(kept[row][0], repeated, one);
+            kept[row][1] = _mm512_dpbusd_epi32(kept[row][1], repeated, two);
+        }
+    }
+#pragma GCC unroll 8
+    for (int row = 0; row < TILE; row++) {
+        sums[row][0] = kept[row][0];
+        sums[row][1] = kept[row][1];
+    }
+}
+
+/* As bound_few for many queries: (panels, width / 4, LANES, 4) codes; excess, coefficients and limits have LANES a
+ * panel, limits of what fills the last one up are infinite. panels is even. */
+VNNI static int64_t bound_many(const uint8_t *codes, const float *factors, int64_t width, const int64_t *chosen,
+                               int64_t start, int64_t stop, const uint8_t *allowed, const int8_t *queries,
+                               const int32_t *excess, const float *coefficients, const float *limits, int64_t panels,
+                               int64_t *out_rows, int64_t *out_queries, float *out_bounds)
+{
+    int64_t found = 0, lanes = panels * LANES;
+    __m512i sums[TILE][2];
+    Tile tile;
+    for (int64_t first = start; first < stop; first += ROWS_IN_CACHE) {
+        int64_t last = first + ROWS_IN_CACHE < stop ? first + ROWS_IN_CACHE : stop;
+        for (int64_t panel = 0; panel < panels; panel += 2) {
+            for (int64_t place = first; place < last; place += TILE) {
+                tile.count = last - place < TILE ? last - place : TILE;
+                for (int64_t row = 0; row < TILE; row++) {
+                    int64_t inside = place + (row < tile.count ? row : tile.count - 1);
+                    int64_t following = inside + TILE < stop ? inside + TILE : stop - 1;
+                    tile.rows[row] = chosen ? chosen[inside] : inside;
+                    tile.codes[row] = codes + tile.rows[row] * width;
+                    tile.next[row] = codes + (chosen ? chosen[following] : following) * width;
+                }
+                multiply_tile(&tile, width, queries + panel * width * LANES, queries + (panel + 1) * width * LANES, sums);
+                for (int64_t row = 0; row < tile.count; row++) {
+                    if (allowed && !allowed[tile.rows[row]])
+                        continue;
+                    const float *factor = factors + tile.rows[row] * LEVEL_FACTORS;
+                    for (int64_t side = 0; side < 2; side++) {
+                        int64_t lane = (panel + side) * LANES;
+                        __m512i whole = _mm512_sub_epi32(sums[row][side], _mm512_loadu_si512(excess + lane));
+                        __m512 bounds = _mm512_fmadd_ps(_mm512_cvtepi32_ps(whole), _mm512_set1_ps(factor[0]),
+                                                        _mm512_loadu_ps(coefficients + lanes + lane));
+                        for (int64_t term = 2; term < LEVEL_FACTORS; term++)
+                            bounds = _mm512_fmadd_ps(_mm512_set1_ps(factor[term]),
+                                                     _mm512_loadu_ps(coefficients + term * lanes + lane), bounds);
+                        uint32_t reached = _mm512_cmp_ps_mask(bounds, _mm512_loadu_ps(limits + lane), _CMP_GE_OQ);
+                        if (!reached)
+                            continue;
+                        float values[LANES];
+                        _mm512_storeu_ps(values, bounds);
+                        for (; reached; reached &= reached - 1) {
+                            int which = __builtin_ctz(reached);
+                            out_rows[found] = tile.rows[row];
+                            out_queries[found] = lane + which;
+                            out_bounds[found++] = values[which];
+                        }
+                    }
+                }
+            }
+        }
+    }
+    return found;
+}
+
+int64_t bound_rows(const uint8_t *codes, const float *factors, int64_t width, const int64_t *chosen, int64_t start,
+                   int64_t stop, const uint8_t *allowed, const int8_t *queries, const int32_t *excess,
+                   const float *coefficients, const float *limits, int64_t count, int64_t panels, int64_t *out_rows,
+                   int64_t *out_queries, float *out_bounds)
+{
+    if (panels)
+        return bound_many(codes, factors, width, chosen, start, stop, allowed, queries, excess, coefficients, limits,
+                          panels, out_rows, out_queries, out_bounds);
+    return bound_few(codes, factors, width, chosen, start, stop, allowed, queries, excess, coefficients, limits, count,
+                     out_rows, out_queries, out_bounds);
+}
+
+/* Tighter bounds of pairs, in place: second (rows, width + 32) holds codes and eight floats, queries (n, width) codes,
+ * norms (n, 8) what the floats are multiplied by, the first of them with the product of codes. */
+VNNI void bound_pairs(const uint8_t *second, int64_t width, const int64_t *rows, const int64_t *owners, int64_t count,
+                      const int8_t *queries, const int32_t *excess, const float *norms, float *bounds)
+{
+    int64_t stride = width + 4 * TAIL_FLOATS;
+    for (int64_t pair = 0; pair < count; pair++) {
+        if (pair + AHEAD < count)
+            fetch(second + rows[pair + AHEAD] * stride, stride);
+        const uint8_t *row = second + rows[pair] * stride;
+        int64_t query = owners[pair];
+        float tail[TAIL_FLOATS];
+        memcpy(tail, row + width, sizeof tail);
+        const float *norm = norms + query * TAIL_FLOATS;
+        float more = tail[0] * norm[0] * (float)(dot_codes(row, queries + query * width, width) - excess[query]);
+        for (int64_t term = 1; term < TAIL_FLOATS; term++)
+            more += tail[term] * norm[term];
+        bounds[pair] += more;
+    }
+}
+
+/* Products of whole rows, float16 or float32, with float32 vectors (n, dim), times the row's scale. */
+VNNI void score_pairs(const void *values, int32_t is_half, int64_t dim, const int64_t *rows, const int64_t *owners,
+                      int64_t count, const float *vectors, const float *scales, float *scores)
+{
+    int64_t bytes = dim * (is_half ? 2 : 4);
+    for (int64_t pair = 0; pair < count; pair++) {
+        if (pair + 2 < count)
+            fetch((const uint8_t *)values + rows[pair + 2] * bytes, bytes);
+        const uint8_t *row = (const uint8_t *)values + rows[pair] * bytes;
+        const float *vector = vectors + owners[pair] * dim;
+        __m512 sums[4] = {_mm512_setzero_ps(), _mm512_setzero_ps(), _mm512_setzero_ps(), _mm512_setzero_ps()};
+        int64_t place = 0;
+        for (; place + 4 * LANES <= dim; place += 4 * LANES)
+#pragma GCC unroll 4
+            for (int turn = 0; turn < 4; turn++) {
+                int64_t from = place + turn * LANES;
+                __m512 part = is_half ? _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(row + 2 * from)))
+                                      : _mm512_loadu_ps(row + 4 * from);
+                sums[turn] = _mm512_fmadd_ps(part, _mm512_loadu_ps(vector + from), sums[turn]);
+            }
+        for (; place < dim; place += LANES) {
+            __mmask16 inside = dim - place >= LANES ? 0xFFFF : (__mmask16)((1u << (dim - place)) - 1);
+            __m512 part = is_half ? _mm512_cvtph_ps(_mm256_maskz_loadu_epi16(inside, row + 2 * place))
+                                  : _mm512_maskz_loadu_ps(inside, row + 4 * place);
+            sums[0] = _mm512_fmadd_ps(part, _mm512_maskz_loadu_ps(inside, vector + place), sums[0]);
+        }
+        __m512 sum = _mm512_add_ps(_mm512_add_ps(sums[0], sums[1]), _mm512_add_ps(sums[2], sums[3]));
+        scores[pair] = _mm512_reduce_add_ps(sum) * scales[rows[pair]];
+    }
+}
+
+#else
+
+int kernels_supported(void)
+{
+    return 0;
+}
+
+#endif
