@@ -6,7 +6,7 @@ with a pass over all of them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from itertools import pairwise
 
 import numpy as np
@@ -18,64 +18,63 @@ from actstore.search.compiled import address, kernels
 from actstore.search.integers import OFFSET, integers_pay, multiply_codes
 from actstore.search.levels import FACTORS, TAIL, Levels
 from actstore.search.query_codes import QueryCodes
-from actstore.search.ranking import Pairs
+from actstore.search.ranking import NO_PAIRS, Pairs, highest, join
 from actstore.search.selection import Mask, Rows
 
 _FEW = 4  # queries, each of which is multiplied with a row on its own
 _LANES = 16  # queries of a register, two of which are multiplied at a time
 _GATHERED = 1 << 20  # bytes of rows that are gathered at a time
-_SHARED = 2048  # pairs, below which one thread bounds them again
+_SHARED = 4096  # pairs, below which one thread looks at them
 
-Found = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float32]]  # rows, queries, bounds over their scales
-Block = tuple[int, int]  # places of rows, from and to
+Ranges = NDArray[np.int64]  # (n, 2) places of rows, from and to
+_RANGES_AT_ONCE = 8
 
 
 class Bounds:
     """rows: the numbers of those that are searched, all where None; mask: of the rows, instead. A place is a row's
-    position among those that are searched."""
+    position among those that are searched. Pairs have bounds as their scores."""
 
     def __init__(self, levels: Levels, queries: QueryCodes, rows: Rows | None = None, mask: Mask | None = None) -> None:
         self.levels, self.queries, self.rows, self.mask = levels, queries, rows, mask
 
     def reaching(
-        self, blocks: Sequence[Block], threshold: NDArray[np.float32], workers: int, most: float
-    ) -> Pairs | None:
-        """Pairs whose bound is not below the threshold (queries,); None where they are more than `most`."""
-        scale = self.queries.first.scale
+        self, ranges: Ranges, threshold: NDArray[np.float32], top: int, workers: int, most: float
+    ) -> tuple[Pairs, Pairs] | None:
+        """Pairs whose bound is not below the threshold (queries,), and of each query the `top` of them that are most
+        likely near, in order of queries. None where there are more than `most`."""
         with np.errstate(over="ignore"):
-            limits = np.maximum(threshold / scale, np.finfo(np.float32).min).astype(np.float32)
-        prepared = self._prepare(limits)
-        found: list[Found | None] = [None] * len(blocks)
-        held = [0]
+            limits = np.maximum(threshold / self.queries.first.scale, np.finfo(np.float32).min).astype(np.float32)
+        step = max(1, min(_RANGES_AT_ONCE, len(ranges) // (4 * workers)))
+        parts = [ranges[start : start + step] for start in range(0, len(ranges), step)]
+        found: list[tuple[Pairs, Pairs]] = []
 
-        def look(place: int, worker: int) -> None:
-            if held[0] <= most:
-                part = self._look(*blocks[place], prepared)
-                found[place] = part
-                held[0] += len(part[0])
+        def look(part: int, worker: int) -> None:
+            if sum(len(pairs) for pairs, _ in found) <= most:
+                found.append(self._look(parts[part], limits, top))
 
-        spread(look, len(blocks), workers)
-        if held[0] > most:
+        spread(look, len(parts), workers)
+        pairs, likely = (join(list(several)) for several in zip(*found, strict=True))
+        if len(pairs) > most:
             return None
-        rows, owners, bounds = (np.concatenate(arrays) for arrays in zip(*filter(None, found), strict=True))
-        return Pairs(rows, owners, bounds * scale.astype(np.float32)[owners])
+        return pairs, highest(likely, len(self.queries), top)
 
-    def again(self, pairs: Pairs, workers: int) -> Pairs:
-        """Pairs, ordered by query, with the tighter bounds of both levels."""
-        scores = pairs.scores.copy()
-        step = max(256, -(-len(pairs) // (4 * workers))) if len(pairs) > _SHARED else max(1, len(pairs))
-        parts = [slice(start, start + step) for start in range(0, len(pairs), step)]
-        spread(lambda part, worker: self._again(pairs.pick(parts[part]), scores[parts[part]]), len(parts), workers)
-        return Pairs(pairs.rows, pairs.queries, scores)
+    def within(self, pairs: Pairs, threshold: NDArray[np.float32], workers: int, again: bool = False) -> Pairs:
+        """Those of the pairs that still reach the threshold, `again` by the tighter bounds of both levels."""
+        step = -(-len(pairs) // (4 * workers)) if len(pairs) > _SHARED else len(pairs)
+        parts = [pairs.pick(slice(start, start + step)) for start in range(0, len(pairs), max(1, step))]
+        kept: list[Pairs] = [NO_PAIRS] * len(parts)
 
-    def _prepare(self, limits: NDArray[np.float32]) -> NDArray[np.float32]:
+        def look(part: int, worker: int) -> None:
+            kept[part] = self._within(parts[part], threshold, again)
+
+        spread(look, len(parts), workers)
+        return join(kept)
+
+    def _look(self, ranges: Ranges, limits: NDArray[np.float32], top: int) -> tuple[Pairs, Pairs]:
+        """limits: on bounds over the queries' scales."""
         raise NotImplementedError
 
-    def _look(self, start: int, stop: int, limits: NDArray[np.float32]) -> Found:
-        raise NotImplementedError
-
-    def _again(self, pairs: Pairs, bounds: NDArray[np.float32]) -> None:
-        """bounds: those of the first level, to be tightened in place."""
+    def _within(self, pairs: Pairs, threshold: NDArray[np.float32], again: bool) -> Pairs:
         raise NotImplementedError
 
 
@@ -96,29 +95,36 @@ class CompiledBounds(Bounds):
         self._codes: NDArray[np.int8] = np.ascontiguousarray(ordered)
         self._coefficients = np.zeros((FACTORS, lanes), np.float32)
         self._coefficients[:, :count] = queries.coefficients(0)
+        self._scales = np.zeros(lanes, np.float32)
+        self._scales[:count] = queries.first.scale
 
-    def _prepare(self, limits: NDArray[np.float32]) -> NDArray[np.float32]:
-        filled = np.full(len(self._excess), np.inf, np.float32)
-        filled[: len(limits)] = limits
-        return filled
-
-    def _look(self, start: int, stop: int, limits: NDArray[np.float32]) -> Found:
-        most = (stop - start) * len(self.queries)
+    def _look(self, ranges: Ranges, limits: NDArray[np.float32], top: int) -> tuple[Pairs, Pairs]:
+        count, lanes = len(self.queries), len(self._excess)
+        most = count * int((ranges[:, 1] - ranges[:, 0]).sum())
         rows, owners, bounds = np.empty(most, np.int64), np.empty(most, np.int64), np.empty(most, np.float32)
+        estimates, likely = np.full((lanes, top), -np.inf, np.float32), np.zeros((lanes, top), np.int64)
+        never = np.full(lanes, np.inf, np.float32)
+        never[:count] = limits
         first, factors = self.levels.first, self.levels.factors
         found = kernels().bound_rows(  # type: ignore[union-attr]
-            address(first), address(factors), first.shape[1], address(self.rows), start, stop, address(self._mask),
-            address(self._codes), address(self._excess), address(self._coefficients), address(limits),
-            len(self.queries), self._panels, address(rows), address(owners), address(bounds),
+            address(first), address(factors), first.shape[1], address(self.rows), address(ranges), len(ranges),
+            address(self._mask), address(self._codes), address(self._excess), address(self._coefficients),
+            address(never), address(self._scales), count, self._panels, address(rows), address(owners),
+            address(bounds), top, address(estimates), address(likely),
         )  # fmt: skip
-        return rows[:found].copy(), owners[:found].copy(), bounds[:found].copy()
+        owner, place = np.nonzero(estimates > -np.inf)
+        pairs = Pairs(rows[:found].copy(), owners[:found].copy(), bounds[:found].copy())
+        return pairs, Pairs(likely[owner, place], owner, estimates[owner, place])
 
-    def _again(self, pairs: Pairs, bounds: NDArray[np.float32]) -> None:
-        second, queries = self.levels.second, self.queries.second
-        kernels().bound_pairs(  # type: ignore[union-attr]
-            address(second), second.shape[1] - TAIL, address(pairs.rows), address(pairs.queries), len(pairs),
-            address(queries.codes), address(queries.excess), address(queries.norms), address(bounds),
+    def _within(self, pairs: Pairs, threshold: NDArray[np.float32], again: bool) -> Pairs:
+        kept = Pairs(pairs.rows.copy(), pairs.queries.copy(), pairs.scores.copy())
+        second, queries = (self.levels.second, self.queries.second) if again else (None, None)
+        found = kernels().bound_pairs(  # type: ignore[union-attr]
+            address(second), 0 if second is None else second.shape[1] - TAIL, address(kept.rows), address(kept.queries),
+            address(kept.scores), len(kept), *(None, None, None) if queries is None else
+            (address(queries.codes), address(queries.excess), address(queries.norms)), address(threshold),
         )  # fmt: skip
+        return kept.pick(slice(0, found))
 
 
 class TorchBounds(Bounds):
@@ -127,10 +133,11 @@ class TorchBounds(Bounds):
         self._integers = integers_pay(levels.widths[0])
         self._coefficients = queries.coefficients(OFFSET if self._integers else 0)
 
-    def _prepare(self, limits: NDArray[np.float32]) -> NDArray[np.float32]:
-        return limits
+    def _look(self, ranges: Ranges, limits: NDArray[np.float32], top: int) -> tuple[Pairs, Pairs]:
+        pairs = join([self._look_at(int(start), int(stop), limits) for start, stop in ranges])
+        return pairs, highest(pairs, len(self.queries), top)
 
-    def _look(self, start: int, stop: int, limits: NDArray[np.float32]) -> Found:
+    def _look_at(self, start: int, stop: int, limits: NDArray[np.float32]) -> Pairs:
         codes, factors, count = self.levels.first, self.levels.factors, len(self.queries)
         rows = None if self.rows is None else self.rows[start:stop]
         if rows is None:
@@ -145,23 +152,31 @@ class TorchBounds(Bounds):
             out.masked_fill_(torch.from_numpy(~self.mask[start:stop])[:, None], -torch.inf)
         reached = np.flatnonzero((out >= torch.from_numpy(limits)).view(-1).numpy())
         place = reached // count
-        bounds = out.view(-1).numpy()[reached]
-        return (place + start if rows is None else rows[place]), reached - place * count, bounds
+        owners = reached - place * count
+        bounds = out.view(-1).numpy()[reached] * self.queries.first.scale.astype(np.float32)[owners]
+        return Pairs(place + start if rows is None else rows[place], owners, bounds)
 
-    def _again(self, pairs: Pairs, bounds: NDArray[np.float32]) -> None:
+    def _within(self, pairs: Pairs, threshold: NDArray[np.float32], again: bool) -> Pairs:
+        left = pairs.pick(pairs.scores >= threshold[pairs.queries])
+        if not again:
+            return left
+        left = left.pick(np.argsort(left.queries, kind="stable"))
+        bounds = left.scores.copy()
         second, queries = self.levels.second.numpy(), self.queries.second
         width = second.shape[1] - TAIL
         integers, query_codes = integers_pay(width), torch.from_numpy(queries.codes)
         step = _GATHERED // second.shape[1]
-        for start in range(0, len(pairs), step):
+        for start in range(0, len(left), step):
             part = slice(start, start + step)
-            taken, owners = np.take(second, pairs.rows[part], 0), pairs.queries[part]
+            taken, owners = np.take(second, left.rows[part], 0), left.queries[part]
             codes, sums = torch.from_numpy(taken[:, :width].copy()), torch.empty(len(taken), 1)
             for query, inside in runs(owners):
                 multiply_codes(codes[inside], query_codes[query][:, None], sums[inside], integers)
             terms = taken[:, width:].copy().view(np.float32) * queries.norms[owners]
             terms[:, 0] *= sums.numpy()[:, 0] - (queries.excess[owners].astype(np.float32) if integers else 0)
             bounds[part] += terms.sum(1)
+        reaches = bounds >= threshold[left.queries]
+        return Pairs(left.rows[reaches], left.queries[reaches], bounds[reaches])
 
 
 def open_bounds(levels: Levels, queries: QueryCodes, rows: Rows | None = None, mask: Mask | None = None) -> Bounds:

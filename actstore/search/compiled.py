@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import os
-from ctypes import c_int32, c_int64, c_void_p
+from ctypes import c_int64, c_void_p
 from functools import cache
 from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
@@ -18,11 +18,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 SWITCH = "ACTSTORE_COMPILED"  # 0: torch alone, for comparisons
-_POINTERS = {
-    "bound_rows": ([c_void_p, c_void_p, c_int64, c_void_p, c_int64, c_int64, *[c_void_p] * 5, c_int64, c_int64,
-                    *[c_void_p] * 3], c_int64),
-    "bound_pairs": ([c_void_p, c_int64, c_void_p, c_void_p, c_int64, *[c_void_p] * 4], None),
-    "score_pairs": ([c_void_p, c_int32, c_int64, c_void_p, c_void_p, c_int64, *[c_void_p] * 3], None),
+_NUMBER, _ARRAY = c_int64, c_void_p
+_FUNCTIONS = {
+    "bound_rows": [_ARRAY, _ARRAY, _NUMBER, _ARRAY, _ARRAY, _NUMBER, *[_ARRAY] * 6, _NUMBER, _NUMBER, *[_ARRAY] * 3,
+                   _NUMBER, _ARRAY, _ARRAY],
+    "bound_pairs": [_ARRAY, _NUMBER, *[_ARRAY] * 3, _NUMBER, *[_ARRAY] * 4],
+    "score_pairs": [_ARRAY, _NUMBER, _NUMBER, _ARRAY, _ARRAY, _NUMBER, *[_ARRAY] * 3],
 }  # fmt: skip
 
 
@@ -37,9 +38,9 @@ def kernels() -> Any | None:
             library = ctypes.CDLL(str(path))
             if not library.kernels_supported():
                 return None
-            for name, (arguments, result) in _POINTERS.items():
+            for name, arguments in _FUNCTIONS.items():
                 function = getattr(library, name)
-                function.argtypes, function.restype = arguments, result
+                function.argtypes, function.restype = arguments, c_int64
             return library
     return None
 

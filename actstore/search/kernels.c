@@ -51,17 +51,48 @@ VNNI INLINE int32_t dot_codes(const uint8_t *row, const int8_t *query, int64_t w
     return _mm512_reduce_add_epi32(_mm512_add_epi32(even, odd));
 }
 
+typedef struct {
+    int64_t *rows, *queries; /* of pairs whose bound reaches the limit */
+    float *bounds;
+    int64_t count;
+    const float *scales; /* of queries: what bounds are multiplied by */
+    int64_t size; /* of each query the rows with the highest estimates are noted beside them, as a heap: the lowest first */
+    float *top_estimates;
+    int64_t *top_rows;
+} Found;
+
+INLINE void note(Found *found, int64_t row, int64_t query, float bound, float estimate)
+{
+    found->rows[found->count] = row;
+    found->queries[found->count] = query;
+    found->bounds[found->count++] = bound * found->scales[query];
+    float *estimates = found->top_estimates + query * found->size;
+    int64_t *rows = found->top_rows + query * found->size, place = 0, below;
+    if (estimate <= estimates[0])
+        return;
+    while ((below = 2 * place + 1) < found->size) { /* the lowest falls out, others move up */
+        if (below + 1 < found->size && estimates[below + 1] < estimates[below])
+            below++;
+        if (estimate <= estimates[below])
+            break;
+        estimates[place] = estimates[below];
+        rows[place] = rows[below];
+        place = below;
+    }
+    estimates[place] = estimate;
+    rows[place] = row;
+}
+
 /* Pairs whose bound reaches the query's limit, of places start to stop: rows of those numbers, or rows chosen[place].
  *
  * codes (rows, width) and factors (rows, 6): the first level. allowed: a byte per row, or NULL for all. queries:
  * (count, width) codes. excess (count,): what the rows' offset adds to a product. coefficients (6, count), of which the
- * first is not used; limits (count,). Written: row, query and bound of each pair; at most (stop - start) * count. */
-VNNI static int64_t bound_few(const uint8_t *codes, const float *factors, int64_t width, const int64_t *chosen,
+ * first is not used; limits (count,). found: has room for (stop - start) * count pairs. */
+VNNI static void bound_few(const uint8_t *codes, const float *factors, int64_t width, const int64_t *chosen,
                               int64_t start, int64_t stop, const uint8_t *allowed, const int8_t *queries,
                               const int32_t *excess, const float *coefficients, const float *limits, int64_t count,
-                              int64_t *out_rows, int64_t *out_queries, float *out_bounds)
+                              Found *found)
 {
-    int64_t found = 0;
     for (int64_t place = start; place < stop; place++) {
         int64_t row = chosen ? chosen[place] : place;
         if (chosen && place + AHEAD < stop) {
@@ -73,17 +104,14 @@ VNNI static int64_t bound_few(const uint8_t *codes, const float *factors, int64_
         const float *factor = factors + row * LEVEL_FACTORS;
         for (int64_t query = 0; query < count; query++) {
             float sum = (float)(dot_codes(codes + row * width, queries + query * width, width) - excess[query]);
-            float bound = sum * factor[0] + coefficients[count + query];
-            for (int64_t term = 2; term < LEVEL_FACTORS; term++)
+            float estimate = sum * factor[0] + factor[2] * coefficients[2 * count + query];
+            float bound = estimate + coefficients[count + query];
+            for (int64_t term = 3; term < LEVEL_FACTORS; term++)
                 bound += factor[term] * coefficients[term * count + query];
-            if (bound >= limits[query]) {
-                out_rows[found] = row;
-                out_queries[found] = query;
-                out_bounds[found++] = bound;
-            }
+            if (bound >= limits[query])
+                note(found, row, query, bound, estimate);
         }
     }
-    return found;
 }
 
 typedef struct {
@@ -125,12 +153,12 @@ VNNI INLINE void multiply_tile(const Tile *tile, int64_t width, const int8_t *le
 
 /* As bound_few for many queries: (panels, width / 4, LANES, 4) codes; excess, coefficients and limits have LANES a
  * panel, limits of what fills the last one up are infinite. panels is even. */
-VNNI static int64_t bound_many(const uint8_t *codes, const float *factors, int64_t width, const int64_t *chosen,
+VNNI static void bound_many(const uint8_t *codes, const float *factors, int64_t width, const int64_t *chosen,
                                int64_t start, int64_t stop, const uint8_t *allowed, const int8_t *queries,
                                const int32_t *excess, const float *coefficients, const float *limits, int64_t panels,
-                               int64_t *out_rows, int64_t *out_queries, float *out_bounds)
+                               Found *found)
 {
-    int64_t found = 0, lanes = panels * LANES;
+    int64_t lanes = panels * LANES;
     __m512i sums[TILE][2];
     Tile tile;
     for (int64_t first = start; first < stop; first += ROWS_IN_CACHE) {
@@ -153,65 +181,90 @@ VNNI static int64_t bound_many(const uint8_t *codes, const float *factors, int64
                     for (int64_t side = 0; side < 2; side++) {
                         int64_t lane = (panel + side) * LANES;
                         __m512i whole = _mm512_sub_epi32(sums[row][side], _mm512_loadu_si512(excess + lane));
-                        __m512 bounds = _mm512_fmadd_ps(_mm512_cvtepi32_ps(whole), _mm512_set1_ps(factor[0]),
-                                                        _mm512_loadu_ps(coefficients + lanes + lane));
-                        for (int64_t term = 2; term < LEVEL_FACTORS; term++)
+                        __m512 estimates = _mm512_mul_ps(_mm512_cvtepi32_ps(whole), _mm512_set1_ps(factor[0]));
+                        estimates = _mm512_fmadd_ps(_mm512_set1_ps(factor[2]),
+                                                    _mm512_loadu_ps(coefficients + 2 * lanes + lane), estimates);
+                        __m512 bounds = _mm512_add_ps(estimates, _mm512_loadu_ps(coefficients + lanes + lane));
+                        for (int64_t term = 3; term < LEVEL_FACTORS; term++)
                             bounds = _mm512_fmadd_ps(_mm512_set1_ps(factor[term]),
                                                      _mm512_loadu_ps(coefficients + term * lanes + lane), bounds);
                         uint32_t reached = _mm512_cmp_ps_mask(bounds, _mm512_loadu_ps(limits + lane), _CMP_GE_OQ);
                         if (!reached)
                             continue;
-                        float values[LANES];
+                        float values[LANES], guesses[LANES];
                         _mm512_storeu_ps(values, bounds);
+                        _mm512_storeu_ps(guesses, estimates);
                         for (; reached; reached &= reached - 1) {
                             int which = __builtin_ctz(reached);
-                            out_rows[found] = tile.rows[row];
-                            out_queries[found] = lane + which;
-                            out_bounds[found++] = values[which];
+                            note(found, tile.rows[row], lane + which, values[which], guesses[which]);
                         }
                     }
                 }
             }
         }
     }
-    return found;
 }
 
-int64_t bound_rows(const uint8_t *codes, const float *factors, int64_t width, const int64_t *chosen, int64_t start,
-                   int64_t stop, const uint8_t *allowed, const int8_t *queries, const int32_t *excess,
-                   const float *coefficients, const float *limits, int64_t count, int64_t panels, int64_t *out_rows,
-                   int64_t *out_queries, float *out_bounds)
+/* ranges (parts, 2): places from and to. */
+int64_t bound_rows(const uint8_t *codes, const float *factors, int64_t width, const int64_t *chosen,
+                   const int64_t *ranges, int64_t parts, const uint8_t *allowed, const int8_t *queries,
+                   const int32_t *excess, const float *coefficients, const float *limits, const float *scales,
+                   int64_t count, int64_t panels, int64_t *out_rows, int64_t *out_queries, float *out_bounds,
+                   int64_t top, float *top_estimates, int64_t *top_rows)
 {
-    if (panels)
-        return bound_many(codes, factors, width, chosen, start, stop, allowed, queries, excess, coefficients, limits,
-                          panels, out_rows, out_queries, out_bounds);
-    return bound_few(codes, factors, width, chosen, start, stop, allowed, queries, excess, coefficients, limits, count,
-                     out_rows, out_queries, out_bounds);
+    Found found = {out_rows, out_queries, out_bounds, 0, scales, top, top_estimates, top_rows};
+    for (int64_t part = 0; part < parts; part++) {
+        int64_t start = ranges[2 * part], stop = ranges[2 * part + 1];
+        if (panels)
+            bound_many(codes, factors, width, chosen, start, stop, allowed, queries, excess, coefficients, limits,
+                       panels, &found);
+        else
+            bound_few(codes, factors, width, chosen, start, stop, allowed, queries, excess, coefficients, limits,
+                      count, &found);
+    }
+    return found.count;
 }
 
-/* Tighter bounds of pairs, in place: second (rows, width + 32) holds codes and eight floats, queries (n, width) codes,
- * norms (n, 8) what the floats are multiplied by, the first of them with the product of codes. */
-VNNI void bound_pairs(const uint8_t *second, int64_t width, const int64_t *rows, const int64_t *owners, int64_t count,
-                      const int8_t *queries, const int32_t *excess, const float *norms, float *bounds)
+/* Pairs that still reach their query's limit once they are bounded by both levels, moved to the front; how many.
+ * second (rows, width + 32) holds codes and eight floats, queries (n, width) codes, norms (n, 8) what the floats are
+ * multiplied by, the first of them with the product of codes. second may be NULL: bounds stay as they are. */
+VNNI int64_t bound_pairs(const uint8_t *second, int64_t width, int64_t *rows, int64_t *owners, float *bounds,
+                         int64_t count, const int8_t *queries, const int32_t *excess, const float *norms,
+                         const float *limits)
 {
-    int64_t stride = width + 4 * TAIL_FLOATS;
-    for (int64_t pair = 0; pair < count; pair++) {
-        if (pair + AHEAD < count)
+    int64_t stride = width + 4 * TAIL_FLOATS, kept = 0, left = 0;
+    for (int64_t pair = 0; pair < count; pair++) { /* first without a look at memory far away */
+        if (bounds[pair] < limits[owners[pair]])
+            continue;
+        rows[left] = rows[pair];
+        owners[left] = owners[pair];
+        bounds[left++] = bounds[pair];
+    }
+    if (!second)
+        return left;
+    for (int64_t pair = 0; pair < left; pair++) {
+        if (pair + AHEAD < left)
             fetch(second + rows[pair + AHEAD] * stride, stride);
         const uint8_t *row = second + rows[pair] * stride;
         int64_t query = owners[pair];
         float tail[TAIL_FLOATS];
         memcpy(tail, row + width, sizeof tail);
         const float *norm = norms + query * TAIL_FLOATS;
-        float more = tail[0] * norm[0] * (float)(dot_codes(row, queries + query * width, width) - excess[query]);
+        float bound = tail[0] * norm[0] * (float)(dot_codes(row, queries + query * width, width) - excess[query]);
         for (int64_t term = 1; term < TAIL_FLOATS; term++)
-            more += tail[term] * norm[term];
-        bounds[pair] += more;
+            bound += tail[term] * norm[term];
+        bound += bounds[pair];
+        if (bound < limits[query])
+            continue;
+        rows[kept] = rows[pair];
+        owners[kept] = query;
+        bounds[kept++] = bound;
     }
+    return kept;
 }
 
 /* Products of whole rows, float16 or float32, with float32 vectors (n, dim), times the row's scale. */
-VNNI void score_pairs(const void *values, int32_t is_half, int64_t dim, const int64_t *rows, const int64_t *owners,
+VNNI int64_t score_pairs(const void *values, int64_t is_half, int64_t dim, const int64_t *rows, const int64_t *owners,
                       int64_t count, const float *vectors, const float *scales, float *scores)
 {
     int64_t bytes = dim * (is_half ? 2 : 4);
@@ -239,6 +292,7 @@ VNNI void score_pairs(const void *values, int32_t is_half, int64_t dim, const in
         __m512 sum = _mm512_add_ps(_mm512_add_ps(sums[0], sums[1]), _mm512_add_ps(sums[2], sums[3]));
         scores[pair] = _mm512_reduce_add_ps(sum) * scales[rows[pair]];
     }
+    return count;
 }
 
 #else

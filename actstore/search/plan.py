@@ -17,6 +17,7 @@ from actstore.search.query_codes import QueryCodes
 from actstore.search.ranking import Pairs
 from actstore.search.rotation import SAMPLE, rotate, rotation_error, sample_rows
 from actstore.search.scoring import score_pairs
+from actstore.search.sieve import LEAST
 from actstore.search.table import RowTable
 from actstore.streams.sampling import Stream, generator
 
@@ -97,13 +98,12 @@ def _code_seconds(width: int, count: int) -> tuple[float, float]:
     second = torch.ones(rows, width + TAIL, dtype=torch.uint8)
     levels = Levels((width, width), 0.0, torch.rand(1 + 2 * width, 16), factors, codes, second)
     bounds = open_bounds(levels, QueryCodes(torch.rand(_BATCH, 16), levels))
-    blocks = [(start, start + 4096) for start in range(0, min(rows, _TRIED), 4096)]
-    blocks[-1] = (blocks[-1][0], min(rows, _TRIED))
-    never = np.full(_BATCH, 2.0**30, np.float32)
+    tried = np.array([[0, min(rows, _TRIED)]])
+    never, always = np.full(_BATCH, 2.0**30, np.float32), np.full(_BATCH, LEAST)
     chosen = iter(np.random.default_rng(0).integers(0, rows, (8, 1024)))  # others each time: never in the cache
     owners, scores = np.sort(np.arange(1024) % _BATCH), np.zeros(1024, np.float32)
-    product = least_seconds(lambda: bounds.reaching(blocks, never, 1, np.inf))
-    gather = least_seconds(lambda: bounds.again(Pairs(next(chosen), owners, scores), 1))
+    product = least_seconds(lambda: bounds.reaching(tried, never, 1, 1, np.inf))
+    gather = least_seconds(lambda: bounds.within(Pairs(next(chosen), owners, scores), always, 1, again=True))
     return product / min(rows, _TRIED) / _BATCH, gather / 1024
 
 

@@ -40,13 +40,34 @@ class Pairs:
         return Pairs(self.rows[which], self.queries[which], self.scores[which])
 
 
+NO_PAIRS = Pairs(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.float32))
+
+
 def join(parts: list[Pairs]) -> Pairs:
     if len(parts) == 1:
         return parts[0]
     if not parts:
-        return Pairs(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.float32))
+        return NO_PAIRS
     rows, queries = (np.concatenate([getattr(part, name) for part in parts]) for name in ("rows", "queries"))
     return Pairs(rows, queries, np.concatenate([part.scores for part in parts]))
+
+
+def tabled(pairs: Pairs, queries: int, least: int) -> Tensor:
+    """(queries, least or more) the scores of pairs, ordered by query, and minus infinity after them."""
+    counts = np.bincount(pairs.queries, minlength=queries)
+    table = np.full((queries, max(least, counts.max(initial=0))), -np.inf, np.float32)
+    table[pairs.queries, np.arange(len(pairs)) - (np.cumsum(counts) - counts)[pairs.queries]] = pairs.scores
+    return torch.from_numpy(table)
+
+
+def highest(pairs: Pairs, queries: int, count: int) -> Pairs:
+    """Of each query the `count` pairs with the highest scores, ordered by query."""
+    if queries > 1:
+        pairs = pairs.pick(np.argsort(pairs.queries.astype(np.uint16), kind="stable"))  # numpy sorts these by radix
+    top = tabled(pairs, queries, count).topk(count, dim=1)
+    owner, rank = torch.nonzero(top.values > -torch.inf, as_tuple=True)
+    begins = np.searchsorted(pairs.queries, np.arange(queries))
+    return pairs.pick(top.indices[owner, rank].numpy() + begins[owner.numpy()])
 
 
 def kth_best(pairs: Pairs, queries: int, k: int) -> NDArray[np.float32]:

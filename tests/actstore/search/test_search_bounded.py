@@ -100,7 +100,7 @@ def test_any_widths_give_the_exact_answer(
         patch.setattr(bounded_pass, "_MOST_LEFT", 2.0)  # never fall back
         patch.setattr(bounded_pass, "_SHARED", 0)
         if in_parts:
-            patch.setattr(bounded_pass, "_BLOCK_ROWS", (64, 100))
+            patch.setattr(bounded_pass, "_RANGE_ROWS", (64, 100))
         go(way, patch)
         engine = with_widths(values, *widths, monkeypatch=patch)
         assert_same(engine, asked.astype(np.float32), k)
@@ -122,16 +122,23 @@ def test_bounds_are_never_below_the_scores(random: np.random.Generator, monkeypa
         for kind in {TorchBounds, CompiledBounds if compiled.kernels() else TorchBounds}:
             for count in (len(queries), 1, 3, 33):  # compiled loops take few and many queries differently
                 made = kind(levels, QueryCodes(queries[:count], levels))
-                pairs = made.reaching([(0, 500), (500, 900)], everything[:count], 1, np.inf)
-                assert pairs is not None
+                found = made.reaching(np.array([[0, 500], [500, 900]]), everything[:count], 2, 1, np.inf)
+                assert found is not None
+                pairs, likely = found
                 assert len(pairs) == 900 * len(queries[:count])
-                pairs = pairs.pick(np.argsort(pairs.queries, kind="stable"))
+                assert len(likely) == 2 * len(queries[:count])
                 scores = exact[pairs.rows, pairs.queries]
                 assert (pairs.scores >= scores).all()
                 assert (pairs.scores <= scores + 2.5).all()
-                again = made.again(pairs, 2)
-                assert (again.scores >= scores).all()
+                again = made.within(pairs, everything, 2, again=True)
+                assert len(again) == len(pairs)
+                assert (again.scores >= exact[again.rows, again.queries]).all()
                 assert again.scores.mean() < pairs.scores.mean() + 0.01
+                limits = np.full(count, 0.5, np.float32)
+                for second in (False, True):
+                    left = made.within(pairs, limits, 2, again=second)
+                    assert (left.scores >= 0.5).all()
+                    assert len(left) >= (scores >= 0.5).sum()
 
 
 def test_products_of_codes_are_whole_numbers() -> None:

@@ -73,7 +73,7 @@ def test_some_rows_are_searched_as_by_brute_force(
     asked = some_rows(seed + 1, 40)[:queries].astype(np.float32)
     with pytest.MonkeyPatch.context() as patch, one_thread():
         patch.setattr(level_building, "choose_widths", lambda *_: widths)
-        for name, value in (("_BLOCK_ROWS", (64, 128)), ("_MOST_LEFT", 2.0)):
+        for name, value in (("_RANGE_ROWS", (64, 128)), ("_MOST_LEFT", 2.0)):
             patch.setattr(bounded_pass, name, value)
         patch.setattr(bounded, "_FEWEST", 10)
         patch.setattr(exact, "_SCORES", 4096)  # several blocks
