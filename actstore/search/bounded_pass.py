@@ -1,8 +1,8 @@
 """One batch of queries through the levels of a bounded index.
 
-Rows are passed over in parts that grow. Of the first, the rows that seem nearest are scored in full, which gives
-each query a threshold; of every other part only what reaches the threshold is kept, and its likely neighbours raise it
-again. The second level of codes then bounds what was kept once more, and what is still left is scored in full.
+Of a few rows, those that seem nearest are scored in full, which gives each query a threshold. All rows are then passed
+over in parts that grow: what reaches the threshold is kept, and what seems nearest of it raises the threshold again.
+The second level of codes then bounds what was kept once more, and what is still left is scored in full.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from torch import Tensor
 from actstore.search.bounds import Ranges, open_bounds
 from actstore.search.queries import unit
 from actstore.search.query_codes import QueryCodes
-from actstore.search.ranking import Pairs, join, kth_best, rounding, tabled
+from actstore.search.ranking import NO_PAIRS, Pairs, join, kth_best, rounding, tabled
 from actstore.search.scoring import score_pairs
 from actstore.search.selection import Mask, Rows
 from actstore.search.sieve import LEAST
@@ -26,13 +26,14 @@ from actstore.search.sieve import LEAST
 if TYPE_CHECKING:
     from actstore.search.bounded import BoundedSearch
 
-_PAIRS = 1 << 17  # bounds of a range of rows: of the first one, all are kept
+_PAIRS = 1 << 16  # bounds of a range of rows
 _RANGE_ROWS = (1024, 16_384)  # at least and at most
-_GROWTH = 8  # of a part to the next
+_SAMPLE = 16_384  # rows that give the first thresholds
+_FIRST, _GROWTH = 64, 8  # ranges of the first part; a part to the one before
 _MOST_TIES = 1 << 18  # pairs that rounding leaves, before the exact search with its thinning out is better
 _MOST_LEFT = 0.15  # of the pairs: with more, all products are no slower
 _MOST_PAIRS = 1 << 23
-_SHARED = 5e7  # products of codes; below, threads that start and stop cost more than they share
+_SHARED = 3e8  # products of codes; below, threads that start and stop cost more than they share
 
 
 class Pass:
@@ -52,22 +53,20 @@ class Pass:
 
     def run(self) -> Pairs | None:
         """Pairs that hold the k nearest; None where the bounds leave too many."""
-        kept: list[Pairs] = []
-        scored: list[Pairs] = []
-        for number, ranges in enumerate(self._parts()):
-            most = self.most if number else np.inf
-            reached = self.bounds.reaching(ranges, self.threshold(), self.k + 3, self.workers, most)
+        ranges, top = self._ranges(), self.k + 3
+        few = max(1, _SAMPLE // int(ranges[0, 1] - ranges[0, 0]))
+        kept, found = NO_PAIRS, self._see(self.bounds.likely(ranges[:few], top))
+        for part in _growing(ranges):
+            reached = self.bounds.reaching(part, self.threshold(), top, self.workers, self.most)
             if reached is None:
                 return None
-            pairs, likely = reached
-            kept.append(pairs)
-            scored.append(self._see(likely))
-        left = self.bounds.within(join(kept), self.threshold(), self.workers)
+            kept = join([kept, reached[0]])
+            found = join([found, self._see(self._new(reached[1], found))])
+        left = self.bounds.within(kept, self.threshold(), self.workers)
         if len(left) > self.most:
             return None
         if len(self.levels.widths) > 1 and len(left) > 4 * self.levels.widths[1]:  # else the queries' codes cost more
             left = self.bounds.within(left, self.threshold(), self.workers, again=True)
-        found = join(scored)
         found = join([found, score_pairs(self.table, self.units, self._new(left, found), self.workers)])
         bound = kth_best(found, len(self.units), self.k) - np.float32(2 * rounding(self.table.dim))
         nearest = found.pick(found.scores >= bound[found.queries])
@@ -78,20 +77,15 @@ class Pass:
         lower = np.float32(1.01 * rounding(self.table.dim))
         return np.maximum(self.best[:, -1].numpy() - lower, LEAST)
 
-    def _parts(self) -> Iterator[Ranges]:
-        """Ranges of rows, one and then more at a time, in an order that mixes a store that is sorted by class."""
+    def _ranges(self) -> Ranges:
+        """All rows, in an order that mixes a store that is sorted by class: thresholds rise sooner."""
         least, most = _RANGE_ROWS
         step = int(np.clip(_PAIRS // len(self.units), max(least, 4 * self.k), max(most, 4 * self.k)))
         starts = np.arange(0, self.total, step)
         ranges = np.stack([starts, np.minimum(starts + step, self.total)], 1)[self.engine.block_order(len(starts))]
         if self.mask is not None:
             ranges = ranges[[bool(self.mask[start:stop].any()) for start, stop in ranges]]
-        done, count = 0, 1
-        while done < len(ranges):
-            if len(ranges) - done < 2 * count:  # a small part at the end is not worth a round of its own
-                count = len(ranges) - done
-            yield ranges[done : done + count]
-            done, count = done + count, count * _GROWTH
+        return ranges
 
     def _see(self, pairs: Pairs) -> Pairs:
         """Pairs, ordered by query and never seen before, with their scores: the k best of all raise the threshold."""
@@ -102,6 +96,16 @@ class Pass:
 
     def _new(self, pairs: Pairs, seen: Pairs) -> Pairs:
         """Pairs that are not among those seen, ordered by query."""
-        keys, known = (one.queries * len(self.table) + one.rows for one in (pairs, seen))
-        order = np.argsort(keys)
-        return pairs.pick(order[~np.isin(keys[order], known)])
+        keys, known = (np.sort(one.queries * len(self.table) + one.rows) for one in (pairs, seen))
+        new = keys[known[np.minimum(np.searchsorted(known, keys), len(known) - 1)] != keys]
+        queries = new // len(self.table)
+        return Pairs(new - queries * len(self.table), queries, np.empty(0, np.float32))
+
+
+def _growing(ranges: Ranges) -> Iterator[Ranges]:
+    """Parts of ranges; a small one at the end is not worth a round of its own."""
+    done, count = 0, _FIRST
+    while done < len(ranges):
+        end = done + count if len(ranges) - done >= 4 * count else len(ranges)
+        yield ranges[done:end]
+        done, count = end, count * _GROWTH

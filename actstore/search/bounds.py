@@ -27,7 +27,7 @@ _GATHERED = 1 << 20  # bytes of rows that are gathered at a time
 _SHARED = 4096  # pairs, below which one thread looks at them
 
 Ranges = NDArray[np.int64]  # (n, 2) places of rows, from and to
-_RANGES_AT_ONCE = 8
+_RANGES_AT_ONCE = 16
 
 
 class Bounds:
@@ -44,7 +44,7 @@ class Bounds:
         likely near, in order of queries. None where there are more than `most`."""
         with np.errstate(over="ignore"):
             limits = np.maximum(threshold / self.queries.first.scale, np.finfo(np.float32).min).astype(np.float32)
-        step = max(1, min(_RANGES_AT_ONCE, len(ranges) // (4 * workers)))
+        step = max(1, min(_RANGES_AT_ONCE, len(ranges) // (4 * workers) if workers > 1 else len(ranges)))
         parts = [ranges[start : start + step] for start in range(0, len(ranges), step)]
         found: list[tuple[Pairs, Pairs]] = []
 
@@ -58,6 +58,11 @@ class Bounds:
             return None
         return pairs, highest(likely, len(self.queries), top)
 
+    def likely(self, ranges: Ranges, top: int) -> Pairs:
+        """Of each query the `top` rows that are most likely near, in order of queries."""
+        everything = np.full(len(self.queries), np.finfo(np.float32).min, np.float32)
+        return highest(self._look(ranges, everything, top, keep=False)[1], len(self.queries), top)
+
     def within(self, pairs: Pairs, threshold: NDArray[np.float32], workers: int, again: bool = False) -> Pairs:
         """Those of the pairs that still reach the threshold, `again` by the tighter bounds of both levels."""
         step = -(-len(pairs) // (4 * workers)) if len(pairs) > _SHARED else len(pairs)
@@ -70,8 +75,8 @@ class Bounds:
         spread(look, len(parts), workers)
         return join(kept)
 
-    def _look(self, ranges: Ranges, limits: NDArray[np.float32], top: int) -> tuple[Pairs, Pairs]:
-        """limits: on bounds over the queries' scales."""
+    def _look(self, ranges: Ranges, limits: NDArray[np.float32], top: int, keep: bool = True) -> tuple[Pairs, Pairs]:
+        """limits: on bounds over the queries' scales. keep: the pairs that reach them, beside those that are likely."""
         raise NotImplementedError
 
     def _within(self, pairs: Pairs, threshold: NDArray[np.float32], again: bool) -> Pairs:
@@ -98,9 +103,9 @@ class CompiledBounds(Bounds):
         self._scales = np.zeros(lanes, np.float32)
         self._scales[:count] = queries.first.scale
 
-    def _look(self, ranges: Ranges, limits: NDArray[np.float32], top: int) -> tuple[Pairs, Pairs]:
+    def _look(self, ranges: Ranges, limits: NDArray[np.float32], top: int, keep: bool = True) -> tuple[Pairs, Pairs]:
         count, lanes = len(self.queries), len(self._excess)
-        most = count * int((ranges[:, 1] - ranges[:, 0]).sum())
+        most = count * int((ranges[:, 1] - ranges[:, 0]).sum()) if keep else 0
         rows, owners, bounds = np.empty(most, np.int64), np.empty(most, np.int64), np.empty(most, np.float32)
         estimates, likely = np.full((lanes, top), -np.inf, np.float32), np.zeros((lanes, top), np.int64)
         never = np.full(lanes, np.inf, np.float32)
@@ -109,11 +114,11 @@ class CompiledBounds(Bounds):
         found = kernels().bound_rows(  # type: ignore[union-attr]
             address(first), address(factors), first.shape[1], address(self.rows), address(ranges), len(ranges),
             address(self._mask), address(self._codes), address(self._excess), address(self._coefficients),
-            address(never), address(self._scales), count, self._panels, address(rows), address(owners),
-            address(bounds), top, address(estimates), address(likely),
+            address(never), address(self._scales), count, self._panels, address(rows) if keep else None,
+            address(owners), address(bounds), top, address(estimates), address(likely),
         )  # fmt: skip
         owner, place = np.nonzero(estimates > -np.inf)
-        pairs = Pairs(rows[:found].copy(), owners[:found].copy(), bounds[:found].copy())
+        pairs = Pairs(rows[:found].copy(), owners[:found].copy(), bounds[:found].copy())  # of the room for all of them
         return pairs, Pairs(likely[owner, place], owner, estimates[owner, place])
 
     def _within(self, pairs: Pairs, threshold: NDArray[np.float32], again: bool) -> Pairs:
@@ -133,7 +138,7 @@ class TorchBounds(Bounds):
         self._integers = integers_pay(levels.widths[0])
         self._coefficients = queries.coefficients(OFFSET if self._integers else 0)
 
-    def _look(self, ranges: Ranges, limits: NDArray[np.float32], top: int) -> tuple[Pairs, Pairs]:
+    def _look(self, ranges: Ranges, limits: NDArray[np.float32], top: int, keep: bool = True) -> tuple[Pairs, Pairs]:
         pairs = join([self._look_at(int(start), int(stop), limits) for start, stop in ranges])
         return pairs, highest(pairs, len(self.queries), top)
 

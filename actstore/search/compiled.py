@@ -51,6 +51,6 @@ def address(values: Tensor | NDArray[Any] | None) -> int | None:
         return None
     if isinstance(values, np.ndarray):
         assert values.flags.c_contiguous
-        return int(values.ctypes.data)
+        return int(values.__array_interface__["data"][0])  # faster than its ctypes
     assert values.is_contiguous()
     return values.data_ptr()

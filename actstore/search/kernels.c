@@ -52,8 +52,9 @@ VNNI INLINE int32_t dot_codes(const uint8_t *row, const int8_t *query, int64_t w
 }
 
 typedef struct {
-    int64_t *rows, *queries; /* of pairs whose bound reaches the limit */
+    int64_t *rows, *queries; /* of pairs whose bound reaches the limit; NULL: only the highest estimates are wanted */
     float *bounds;
+    float *limits; /* of queries: on bounds, or on estimates, where only these are wanted: they rise with what is noted */
     int64_t count;
     const float *scales; /* of queries: what bounds are multiplied by */
     int64_t size; /* of each query the rows with the highest estimates are noted beside them, as a heap: the lowest first */
@@ -63,9 +64,11 @@ typedef struct {
 
 INLINE void note(Found *found, int64_t row, int64_t query, float bound, float estimate)
 {
-    found->rows[found->count] = row;
-    found->queries[found->count] = query;
-    found->bounds[found->count++] = bound * found->scales[query];
+    if (found->rows) {
+        found->rows[found->count] = row;
+        found->queries[found->count] = query;
+        found->bounds[found->count++] = bound * found->scales[query];
+    }
     float *estimates = found->top_estimates + query * found->size;
     int64_t *rows = found->top_rows + query * found->size, place = 0, below;
     if (estimate <= estimates[0])
@@ -81,17 +84,18 @@ INLINE void note(Found *found, int64_t row, int64_t query, float bound, float es
     }
     estimates[place] = estimate;
     rows[place] = row;
+    if (!found->rows)
+        found->limits[query] = estimates[0];
 }
 
 /* Pairs whose bound reaches the query's limit, of places start to stop: rows of those numbers, or rows chosen[place].
  *
  * codes (rows, width) and factors (rows, 6): the first level. allowed: a byte per row, or NULL for all. queries:
  * (count, width) codes. excess (count,): what the rows' offset adds to a product. coefficients (6, count), of which the
- * first is not used; limits (count,). found: has room for (stop - start) * count pairs. */
+ * first is not used. found: has room for (stop - start) * count pairs. */
 VNNI static void bound_few(const uint8_t *codes, const float *factors, int64_t width, const int64_t *chosen,
                               int64_t start, int64_t stop, const uint8_t *allowed, const int8_t *queries,
-                              const int32_t *excess, const float *coefficients, const float *limits, int64_t count,
-                              Found *found)
+                              const int32_t *excess, const float *coefficients, int64_t count, Found *found)
 {
     for (int64_t place = start; place < stop; place++) {
         int64_t row = chosen ? chosen[place] : place;
@@ -108,7 +112,7 @@ VNNI static void bound_few(const uint8_t *codes, const float *factors, int64_t w
             float bound = estimate + coefficients[count + query];
             for (int64_t term = 3; term < LEVEL_FACTORS; term++)
                 bound += factor[term] * coefficients[term * count + query];
-            if (bound >= limits[query])
+            if ((found->rows ? bound : estimate) >= found->limits[query])
                 note(found, row, query, bound, estimate);
         }
     }
@@ -120,15 +124,17 @@ typedef struct {
     int64_t count; /* of them; what is beyond repeats the last */
 } Tile;
 
-/* (TILE, 2 x LANES) products of a tile's codes with two panels of queries: in a panel, four codes of each lane follow
- * each other. */
+/* (TILE, 2 x LANES) products of a tile's codes with two panels of queries, less what the rows' offset adds (2 x LANES):
+ * in a panel, four codes of each lane follow each other. */
 VNNI INLINE void multiply_tile(const Tile *tile, int64_t width, const int8_t *left, const int8_t *right,
-                               __m512i sums[TILE][2])
+                               const int32_t *excess, __m512i sums[2][TILE])
 {
-    __m512i kept[TILE][2];
+    __m512i kept[2][TILE], none = _mm512_setzero_si512();
 #pragma GCC unroll 8
-    for (int row = 0; row < TILE; row++)
-        kept[row][0] = kept[row][1] = _mm512_setzero_si512();
+    for (int row = 0; row < TILE; row++) {
+        kept[0][row] = _mm512_sub_epi32(none, _mm512_loadu_si512(excess));
+        kept[1][row] = _mm512_sub_epi32(none, _mm512_loadu_si512(excess + LANES));
+    }
     for (int64_t place = 0; place < width; place += 4) {
         __m512i one = _mm512_loadu_si512(left + place * LANES), two = _mm512_loadu_si512(right + place * LANES);
         if (place % 64 == 0)
@@ -140,14 +146,44 @@ VNNI INLINE void multiply_tile(const Tile *tile, int64_t width, const int8_t *le
             int32_t four;
             memcpy(&four, tile->codes[row] + place, 4);
             __m512i repeated = _mm512_set1_epi32(four);
-            kept[row][0] = _mm512_dpbusd_epi32(kept[row][0], repeated, one);
-            kept[row][1] = _mm512_dpbusd_epi32(kept[row][1], repeated, two);
+            kept[0][row] = _mm512_dpbusd_epi32(kept[0][row], repeated, one);
+            kept[1][row] = _mm512_dpbusd_epi32(kept[1][row], repeated, two);
         }
     }
 #pragma GCC unroll 8
     for (int row = 0; row < TILE; row++) {
-        sums[row][0] = kept[row][0];
-        sums[row][1] = kept[row][1];
+        sums[0][row] = kept[0][row];
+        sums[1][row] = kept[1][row];
+    }
+}
+
+/* The pairs of a tile and a panel whose bounds reach their limits. coefficients: those of the panel's lanes. */
+VNNI INLINE void note_tile(const Tile *tile, const __m512i sums[TILE], const float *factors, const uint8_t *allowed,
+                           const float *coefficients, int64_t lanes, int64_t lane, Found *found)
+{
+    __m512 weights[LEVEL_FACTORS];
+#pragma GCC unroll 8
+    for (int term = 1; term < LEVEL_FACTORS; term++)
+        weights[term] = _mm512_loadu_ps(coefficients + term * lanes);
+    for (int64_t row = 0; row < tile->count; row++) {
+        const float *factor = factors + tile->rows[row] * LEVEL_FACTORS;
+        __m512 estimates = _mm512_mul_ps(_mm512_cvtepi32_ps(sums[row]), _mm512_set1_ps(factor[0]));
+        estimates = _mm512_fmadd_ps(_mm512_set1_ps(factor[2]), weights[2], estimates);
+        __m512 bounds = _mm512_add_ps(estimates, weights[1]);
+#pragma GCC unroll 8
+        for (int term = 3; term < LEVEL_FACTORS; term++)
+            bounds = _mm512_fmadd_ps(_mm512_set1_ps(factor[term]), weights[term], bounds);
+        uint32_t reached = _mm512_cmp_ps_mask(found->rows ? bounds : estimates, _mm512_loadu_ps(found->limits + lane),
+                                              _CMP_GE_OQ);
+        if (!reached || (allowed && !allowed[tile->rows[row]]))
+            continue;
+        float values[LANES], guesses[LANES];
+        _mm512_storeu_ps(values, bounds);
+        _mm512_storeu_ps(guesses, estimates);
+        for (; reached; reached &= reached - 1) {
+            int which = __builtin_ctz(reached);
+            note(found, tile->rows[row], lane + which, values[which], guesses[which]);
+        }
     }
 }
 
@@ -155,11 +191,10 @@ VNNI INLINE void multiply_tile(const Tile *tile, int64_t width, const int8_t *le
  * panel, limits of what fills the last one up are infinite. panels is even. */
 VNNI static void bound_many(const uint8_t *codes, const float *factors, int64_t width, const int64_t *chosen,
                                int64_t start, int64_t stop, const uint8_t *allowed, const int8_t *queries,
-                               const int32_t *excess, const float *coefficients, const float *limits, int64_t panels,
-                               Found *found)
+                               const int32_t *excess, const float *coefficients, int64_t panels, Found *found)
 {
     int64_t lanes = panels * LANES;
-    __m512i sums[TILE][2];
+    __m512i sums[2][TILE];
     Tile tile;
     for (int64_t first = start; first < stop; first += ROWS_IN_CACHE) {
         int64_t last = first + ROWS_IN_CACHE < stop ? first + ROWS_IN_CACHE : stop;
@@ -173,32 +208,11 @@ VNNI static void bound_many(const uint8_t *codes, const float *factors, int64_t 
                     tile.codes[row] = codes + tile.rows[row] * width;
                     tile.next[row] = codes + (chosen ? chosen[following] : following) * width;
                 }
-                multiply_tile(&tile, width, queries + panel * width * LANES, queries + (panel + 1) * width * LANES, sums);
-                for (int64_t row = 0; row < tile.count; row++) {
-                    if (allowed && !allowed[tile.rows[row]])
-                        continue;
-                    const float *factor = factors + tile.rows[row] * LEVEL_FACTORS;
-                    for (int64_t side = 0; side < 2; side++) {
-                        int64_t lane = (panel + side) * LANES;
-                        __m512i whole = _mm512_sub_epi32(sums[row][side], _mm512_loadu_si512(excess + lane));
-                        __m512 estimates = _mm512_mul_ps(_mm512_cvtepi32_ps(whole), _mm512_set1_ps(factor[0]));
-                        estimates = _mm512_fmadd_ps(_mm512_set1_ps(factor[2]),
-                                                    _mm512_loadu_ps(coefficients + 2 * lanes + lane), estimates);
-                        __m512 bounds = _mm512_add_ps(estimates, _mm512_loadu_ps(coefficients + lanes + lane));
-                        for (int64_t term = 3; term < LEVEL_FACTORS; term++)
-                            bounds = _mm512_fmadd_ps(_mm512_set1_ps(factor[term]),
-                                                     _mm512_loadu_ps(coefficients + term * lanes + lane), bounds);
-                        uint32_t reached = _mm512_cmp_ps_mask(bounds, _mm512_loadu_ps(limits + lane), _CMP_GE_OQ);
-                        if (!reached)
-                            continue;
-                        float values[LANES], guesses[LANES];
-                        _mm512_storeu_ps(values, bounds);
-                        _mm512_storeu_ps(guesses, estimates);
-                        for (; reached; reached &= reached - 1) {
-                            int which = __builtin_ctz(reached);
-                            note(found, tile.rows[row], lane + which, values[which], guesses[which]);
-                        }
-                    }
+                const int8_t *left = queries + panel * width * LANES, *right = left + width * LANES;
+                multiply_tile(&tile, width, left, right, excess + panel * LANES, sums);
+                for (int64_t side = 0; side < 2; side++) {
+                    int64_t lane = (panel + side) * LANES;
+                    note_tile(&tile, sums[side], factors, allowed, coefficients + lane, lanes, lane, found);
                 }
             }
         }
@@ -208,19 +222,19 @@ VNNI static void bound_many(const uint8_t *codes, const float *factors, int64_t 
 /* ranges (parts, 2): places from and to. */
 int64_t bound_rows(const uint8_t *codes, const float *factors, int64_t width, const int64_t *chosen,
                    const int64_t *ranges, int64_t parts, const uint8_t *allowed, const int8_t *queries,
-                   const int32_t *excess, const float *coefficients, const float *limits, const float *scales,
+                   const int32_t *excess, const float *coefficients, float *limits, const float *scales,
                    int64_t count, int64_t panels, int64_t *out_rows, int64_t *out_queries, float *out_bounds,
                    int64_t top, float *top_estimates, int64_t *top_rows)
 {
-    Found found = {out_rows, out_queries, out_bounds, 0, scales, top, top_estimates, top_rows};
+    Found found = {out_rows, out_queries, out_bounds, limits, 0, scales, top, top_estimates, top_rows};
     for (int64_t part = 0; part < parts; part++) {
         int64_t start = ranges[2 * part], stop = ranges[2 * part + 1];
         if (panels)
-            bound_many(codes, factors, width, chosen, start, stop, allowed, queries, excess, coefficients, limits,
-                       panels, &found);
+            bound_many(codes, factors, width, chosen, start, stop, allowed, queries, excess, coefficients, panels,
+                       &found);
         else
-            bound_few(codes, factors, width, chosen, start, stop, allowed, queries, excess, coefficients, limits,
-                      count, &found);
+            bound_few(codes, factors, width, chosen, start, stop, allowed, queries, excess, coefficients, count,
+                      &found);
     }
     return found.count;
 }
@@ -269,13 +283,13 @@ VNNI int64_t score_pairs(const void *values, int64_t is_half, int64_t dim, const
 {
     int64_t bytes = dim * (is_half ? 2 : 4);
     for (int64_t pair = 0; pair < count; pair++) {
-        if (pair + 2 < count)
-            fetch((const uint8_t *)values + rows[pair + 2] * bytes, bytes);
         const uint8_t *row = (const uint8_t *)values + rows[pair] * bytes;
+        const uint8_t *next = (const uint8_t *)values + rows[pair + 1 < count ? pair + 1 : pair] * bytes;
         const float *vector = vectors + owners[pair] * dim;
         __m512 sums[4] = {_mm512_setzero_ps(), _mm512_setzero_ps(), _mm512_setzero_ps(), _mm512_setzero_ps()};
         int64_t place = 0;
-        for (; place + 4 * LANES <= dim; place += 4 * LANES)
+        for (; place + 4 * LANES <= dim; place += 4 * LANES) {
+            fetch(next + place * (is_half ? 2 : 4), 4 * LANES * (is_half ? 2 : 4)); /* while this one is multiplied */
 #pragma GCC unroll 4
             for (int turn = 0; turn < 4; turn++) {
                 int64_t from = place + turn * LANES;
@@ -283,6 +297,7 @@ VNNI int64_t score_pairs(const void *values, int64_t is_half, int64_t dim, const
                                       : _mm512_loadu_ps(row + 4 * from);
                 sums[turn] = _mm512_fmadd_ps(part, _mm512_loadu_ps(vector + from), sums[turn]);
             }
+        }
         for (; place < dim; place += LANES) {
             __mmask16 inside = dim - place >= LANES ? 0xFFFF : (__mmask16)((1u << (dim - place)) - 1);
             __m512 part = is_half ? _mm512_cvtph_ps(_mm256_maskz_loadu_epi16(inside, row + 2 * place))
