@@ -33,7 +33,8 @@ _FIRST, _GROWTH = 64, 8  # ranges of the first part; a part to the one before
 _MOST_TIES = 1 << 18  # pairs that rounding leaves, before the exact search with its thinning out is better
 _MOST_LEFT = 0.15  # of the pairs: with more, all products are no slower
 _MOST_PAIRS = 1 << 23
-_SHARED = 3e8  # products of codes; below, threads that start and stop cost more than they share
+_SHARED = 3e8  # products of codes; below, threads that start and stop cost more than they share,
+_FEW = 4096  # unless so many rows, which wait for memory, lie apart
 
 
 class Pass:
@@ -46,7 +47,8 @@ class Pass:
         self.engine, self.table, self.levels, self.k, self.mask = engine, engine.table, engine.levels, k, mask
         self.total = len(self.levels.first) if rows is None else len(rows)
         self.units = unit(queries)  # (queries, dim)
-        self.workers = workers if self.total * self.levels.widths[0] * len(queries) > _SHARED else 1
+        products, gathered = self.total * self.levels.widths[0] * len(queries), rows is not None and len(rows) > _FEW
+        self.workers = workers if products > _SHARED or gathered else 1
         self.bounds = open_bounds(self.levels, QueryCodes(queries, self.levels, self.workers), rows, mask)
         self.best = torch.full((len(queries), k), -torch.inf)  # scores of rows seen, the k best
         self.most = min(_MOST_PAIRS, _MOST_LEFT * self.total * len(queries) + 64 * k * len(queries))
@@ -54,7 +56,7 @@ class Pass:
     def run(self) -> Pairs | None:
         """Pairs that hold the k nearest; None where the bounds leave too many."""
         ranges, top = self._ranges(), self.k + 3
-        few = max(1, _SAMPLE // int(ranges[0, 1] - ranges[0, 0]))
+        few = max(1, min(_SAMPLE, self.total // 8) // int(ranges[0, 1] - ranges[0, 0]))
         kept, found = NO_PAIRS, self._see(self.bounds.likely(ranges[:few], top))
         for part in _growing(ranges):
             reached = self.bounds.reaching(part, self.threshold(), top, self.workers, self.most)

@@ -150,7 +150,7 @@ PRESETS: dict[str, TrainingConfig] = {
     "few-shot": TrainingConfig(
         backbone="resnet10", image_size=64, epochs=30, batch_size=128, learning_rate=0.1, schedule="cosine",
         warmup_epochs=1, weight_decay=5e-4, augment="crop", min_scale=0.35, in_memory=True, evaluations=20,
-        cosine=True,
+        cosine=True, start_size=32,
     ),
     "paper-simple": _AUTHORS,
     "paper-wrn": replace(_AUTHORS, backbone="wrn28-10"),
@@ -175,12 +175,14 @@ def choose_candidates(name: str, **changes: Any) -> list[list[TrainingConfig]]:
     That is the preset alone, except of few-shot. What is given, not None, all of them have.
     """
     given = {key: value for key, value in changes.items() if value is not None}
-    sizes = [choose_preset(name).image_size]
-    if name == "few-shot":
-        start_size = given.get("start_size", 0)
-        sizes = [size for size in FEW_SHOT_SIZES if size >= start_size] or [FEW_SHOT_SIZES[0]]
-    precisions = PRECISIONS if name == "few-shot" else (choose_preset(name).precision,)
-    return [
-        [choose_preset(name, **({"image_size": size, "precision": precision} | given)) for precision in precisions]
-        for size in sizes
-    ]
+    preset = choose_preset(name)
+    if name != "few-shot":
+        return [[choose_preset(name, **given)]]
+    sizes = [size for size in FEW_SHOT_SIZES if size >= given.get("start_size", 0)] or [FEW_SHOT_SIZES[0]]
+    planned = [{"image_size": size, "start_size": preset.start_size} | given for size in sizes]
+    for plan in planned:
+        if "start_size" not in given and (
+            plan["image_size"] <= preset.start_size or given.get("augment", "crop") != "crop"
+        ):
+            plan["start_size"] = 0
+    return [[choose_preset(name, **({"precision": one} | plan)) for one in PRECISIONS] for plan in planned]
