@@ -1,0 +1,108 @@
+"""The compiled loops do what torch and numpy do; without them, searches go the other way to the same answers."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from actstore.search import RowTable, compiled, scoring
+from actstore.search.compiled import SWITCH, address, kernels
+from actstore.search.queries import unit
+from actstore.search.ranking import Pairs, rounding
+from actstore.search.scoring import score_pairs
+
+pytestmark = pytest.mark.numeric
+needs_kernels = pytest.mark.skipif(kernels() is None, reason="no compiled loops for this processor")
+SEARCH = """
+import json, numpy as np
+from actstore.search import BoundedSearch, compiled, level_building
+level_building.choose_widths = lambda *_: (16, 16)
+random = np.random.default_rng(0)
+rows = random.standard_normal((5000, 12)) @ random.standard_normal((12, 96)) + 0.05 * random.standard_normal((5000, 96))
+engine = BoundedSearch(rows.astype(np.float16))
+found = [engine.search(rows[:count], 4, some)[1].tolist()
+         for count in (1, 3, 33) for some in (None, np.arange(0, 5000, 4), np.arange(0, 5000, 2))]
+print(json.dumps([compiled.kernels() is not None, engine.fell_back, found]))
+"""
+
+
+def some_pairs(random: np.random.Generator, rows: int, queries: int, count: int) -> Pairs:
+    owners = np.sort(random.integers(0, queries, count))
+    return Pairs(random.integers(0, rows, count), owners, np.zeros(count, np.float32))
+
+
+@needs_kernels
+@pytest.mark.parametrize("kind", [np.float16, np.float32])
+@pytest.mark.parametrize("dim", [1, 15, 16, 17, 63, 64, 65, 200, 512])
+def test_scores_are_those_of_torch(kind: type, dim: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    random = np.random.default_rng(dim)
+    values = random.standard_normal((300, dim)).astype(kind)
+    values[5] = 0
+    table, units = RowTable(values), unit(torch.from_numpy(random.standard_normal((7, dim)).astype(np.float32)))
+    pairs = some_pairs(random, 300, 7, 1000)
+    exact = unit(torch.from_numpy(values)).double().numpy()[pairs.rows] * units.double().numpy()[pairs.queries]
+    for workers in (1, 2):
+        found = score_pairs(table, units, pairs, workers).scores
+        assert np.abs(found - exact.sum(1)).max() <= 2 * rounding(dim)
+    monkeypatch.setattr(scoring, "kernels", lambda: None)
+    assert np.abs(score_pairs(table, units, pairs, 2).scores - found).max() <= 2 * rounding(dim)
+
+
+@needs_kernels
+def test_rows_of_a_store_are_multiplied_where_they_lie(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import actstore
+
+    values = np.random.default_rng(1).standard_normal((3000, 64)).astype(np.float16)
+    path = str(tmp_path / "x.zarr")
+    actstore.from_arrays(path, {"train": (values, np.zeros(3000, np.int32))}, classes=["one"])
+    rows = np.arange(0, 3000, 7)
+    split = actstore.open(path)["train"]
+    assert split.rows.in_memory is not None
+    assert actstore.open(path, checked=True)["train"].rows.in_memory is None  # a look into memory checks nothing
+    found = split.search(values[:2], k=3, rows=rows)
+    monkeypatch.setattr("actstore.search.exact.kernels", lambda: None)
+    for one, other in zip(found, split.search(values[:2], k=3, rows=rows), strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+def test_without_them_the_answers_are_the_same() -> None:
+    said = {}
+    for switch in ("0", "1"):
+        run = subprocess.run([sys.executable, "-c", SEARCH], env={**os.environ, SWITCH: switch}, capture_output=True,
+                             text=True, check=True)  # fmt: skip
+        said[switch] = json.loads(run.stdout)
+    assert not said["0"][0]
+    assert said["1"][0] == (kernels() is not None)
+    assert said["0"][1:] == said["1"][1:]
+
+
+def test_only_contiguous_values_have_an_address() -> None:
+    values = np.zeros((4, 4), np.float32)
+    assert address(None) is None
+    assert address(values) == address(torch.from_numpy(values))
+    with pytest.raises(AssertionError):
+        address(values[:, ::2])
+    with pytest.raises(AssertionError):
+        address(torch.from_numpy(values)[:, ::2])
+
+
+def test_a_processor_without_them_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Library:
+        def kernels_supported(self) -> int:
+            return 0
+
+    monkeypatch.setattr(compiled.ctypes, "CDLL", lambda _: Library())
+    monkeypatch.delenv(SWITCH, raising=False)
+    compiled.kernels.cache_clear()
+    try:
+        assert compiled.kernels() is None
+    finally:
+        monkeypatch.undo()
+        compiled.kernels.cache_clear()
