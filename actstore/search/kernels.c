@@ -18,7 +18,7 @@
 #if defined(__x86_64__) && defined(__GNUC__)
 #include <immintrin.h>
 
-#define VNNI __attribute__((target("avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,fma")))
+#define VNNI __attribute__((target("avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,fma,f16c")))
 #define INLINE static inline __attribute__((always_inline))
 
 int kernels_supported(void)
@@ -306,6 +306,40 @@ VNNI int64_t score_pairs(const void *values, int64_t is_half, int64_t dim, const
         }
         __m512 sum = _mm512_add_ps(_mm512_add_ps(sums[0], sums[1]), _mm512_add_ps(sums[2], sums[3]));
         scores[pair] = _mm512_reduce_add_ps(sum) * scales[rows[pair]];
+    }
+    return count;
+}
+
+VNNI INLINE double fold(double *values, int64_t width)
+{
+    while (width > 1) {
+        int64_t half = width / 2;
+        for (int64_t place = 0; place < half; place++)
+            values[place] += values[width - half + place];
+        width -= half;
+    }
+    return values[0];
+}
+
+/* The sums of ranking.py, in its order: of a row with a query (n, dim), and of the row with itself. Products are exact
+ * in double, so only the order of the additions could make a difference. room: 2 * dim. */
+VNNI int64_t fold_pairs(const void *values, int64_t is_half, int64_t dim, const int64_t *rows, const int64_t *owners,
+                        int64_t count, const float *vectors, double *room, double *dots, double *squares)
+{
+    double *with_query = room, *with_itself = room + dim;
+    for (int64_t pair = 0; pair < count; pair++) {
+        const uint8_t *row = (const uint8_t *)values + rows[pair] * dim * (is_half ? 2 : 4);
+        const float *vector = vectors + owners[pair] * dim;
+        for (int64_t place = 0; place < dim; place += 8) {
+            __mmask8 inside = dim - place >= 8 ? 0xFF : (__mmask8)((1u << (dim - place)) - 1);
+            __m256 part = is_half ? _mm256_cvtph_ps(_mm_maskz_loadu_epi16(inside, row + 2 * place))
+                                  : _mm256_maskz_loadu_ps(inside, row + 4 * place);
+            __m512d wide = _mm512_cvtps_pd(part), query = _mm512_cvtps_pd(_mm256_maskz_loadu_ps(inside, vector + place));
+            _mm512_mask_storeu_pd(with_query + place, inside, _mm512_mul_pd(wide, query));
+            _mm512_mask_storeu_pd(with_itself + place, inside, _mm512_mul_pd(wide, wide));
+        }
+        dots[pair] = fold(with_query, dim);
+        squares[pair] = fold(with_itself, dim);
     }
     return count;
 }

@@ -14,6 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from actstore.search.compiled import address, kernels
 from actstore.search.queries import Metric
 from actstore.search.table import RowTable
 
@@ -83,23 +84,41 @@ def kth_best(pairs: Pairs, queries: int, k: int) -> NDArray[np.float32]:
 
 def canonical_scores(table: RowTable, vectors: Tensor, pairs: Pairs, metric: Metric) -> NDArray[np.float32]:
     """(n,) of the pairs, from the rows as they are stored; a row of zeros has cosine 0 with everything."""
+    whole = table.in_memory()
+    compiled = kernels() is not None and whole is not None
+    dots, squares = (_sums_compiled if compiled else _sums)(table, vectors, pairs)
+    if metric == "inner":
+        return dots.astype(np.float32)
     exact = vectors.numpy().astype(np.float64)
-    lengths = np.sqrt(fold(exact * exact))
-    scores = np.empty(len(pairs), np.float32)
+    both = np.sqrt(squares) * np.sqrt(fold(exact * exact))[pairs.queries]
+    cosines: NDArray[np.float64] = np.divide(dots, both, out=np.zeros(len(pairs)), where=both > 0)
+    return cosines.astype(np.float32)
+
+
+def _sums(table: RowTable, vectors: Tensor, pairs: Pairs) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """(n,) of the products of each row with its query, and of its squares."""
+    exact, sums = vectors.numpy().astype(np.float64), np.empty((2, len(pairs)))
     for start in range(0, len(pairs), _PIECE):
         part = slice(start, start + _PIECE)
         rows = table.take(pairs.rows[part]).double().numpy()  # (n, dim)
-        sums = np.empty((2 * len(rows), table.dim))
         # float16 or 32 times float32 is exact in float64
-        np.multiply(rows, exact[pairs.queries[part]], out=sums[: len(rows)])
-        if metric == "inner":
-            scores[part] = fold(sums[: len(rows)])
-            continue
-        np.multiply(rows, rows, out=sums[len(rows) :])
-        dots, squares = fold(sums).reshape(2, -1)
-        both = np.sqrt(squares) * lengths[pairs.queries[part]]
-        scores[part] = np.divide(dots, both, out=np.zeros(len(rows)), where=both > 0)
-    return scores
+        sums[0, part], sums[1, part] = fold(rows * exact[pairs.queries[part]]), fold(rows * rows)
+    return sums[0], sums[1]
+
+
+def _sums_compiled(table: RowTable, vectors: Tensor, pairs: Pairs) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    whole, asked, sums, room = (
+        table.in_memory(),
+        vectors.contiguous(),
+        np.empty((2, len(pairs))),
+        np.empty(2 * table.dim),
+    )
+    kernels().fold_pairs(  # type: ignore[union-attr]
+        address(whole), table.dtype == torch.float16, table.dim, address(np.ascontiguousarray(pairs.rows)),
+        address(np.ascontiguousarray(pairs.queries)), len(pairs), address(asked), address(room), address(sums[0]),
+        address(sums[1]),
+    )  # fmt: skip
+    return sums[0], sums[1]
 
 
 def fold(values: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 import torch
 
-from actstore.search import RowTable, compiled, scoring
+from actstore.search import RowTable, compiled, ranking, scoring
 from actstore.search.compiled import SWITCH, address, kernels
 from actstore.search.queries import unit
-from actstore.search.ranking import Pairs, rounding
+from actstore.search.ranking import Pairs, canonical_scores, rounding
 from actstore.search.scoring import score_pairs
 
 pytestmark = pytest.mark.numeric
@@ -53,6 +53,24 @@ def test_scores_are_those_of_torch(kind: type, dim: int, monkeypatch: pytest.Mon
         assert np.abs(found - exact.sum(1)).max() <= 2 * rounding(dim)
     monkeypatch.setattr(scoring, "kernels", lambda: None)
     assert np.abs(score_pairs(table, units, pairs, 2).scores - found).max() <= 2 * rounding(dim)
+
+
+@needs_kernels
+@pytest.mark.parametrize("kind", [np.float16, np.float32])
+@pytest.mark.parametrize("dim", [1, 2, 7, 8, 9, 100, 513])
+def test_canonical_scores_are_the_same_to_the_bit(kind: type, dim: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    random = np.random.default_rng(dim)
+    values = (random.standard_normal((300, dim)) * 10.0 ** random.uniform(-3, 3, (300, 1))).astype(kind)
+    values[5] = 0
+    vectors, pairs = (
+        torch.from_numpy(random.standard_normal((7, dim)).astype(np.float32)),
+        some_pairs(random, 300, 7, 700),
+    )
+    for metric in ("cosine", "inner"):
+        found = canonical_scores(RowTable(values), vectors, pairs, metric)
+        with monkeypatch.context() as patch:
+            patch.setattr(ranking, "kernels", lambda: None)
+            np.testing.assert_array_equal(found, canonical_scores(RowTable(values), vectors, pairs, metric))
 
 
 @needs_kernels
