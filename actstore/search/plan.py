@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 
 import numpy as np
@@ -79,9 +80,8 @@ def measure_costs(table: RowTable) -> Costs:
     narrow, wide = (_code_seconds(width, len(table)) for width in (64, 512))
     step = (wide[0] - narrow[0]) / (512 - 64)
     pair_step = (wide[1] - narrow[1]) / (512 - 64)
-    memory = torch.ones(_BEYOND_CACHE // 8, dtype=torch.int64)
     return Costs(
-        byte=least_seconds(memory.sum) / memory.nbytes,
+        byte=_byte_seconds(),
         product=max(0.0, narrow[0] - 64 * step),
         coordinate=step,
         exact=_exact_seconds(table),
@@ -89,6 +89,16 @@ def measure_costs(table: RowTable) -> Costs:
         pair_byte=max(0.0, pair_step),
         pair_full=_full_seconds(table),
     )
+
+
+def _byte_seconds() -> float:
+    """Of a thread, while all of them read: together they may be no faster than one."""
+    memory, taken = torch.ones(_BEYOND_CACHE // 8, dtype=torch.int64), []
+    for _ in range(4):
+        begin = time.perf_counter()
+        memory.sum()
+        taken.append(time.perf_counter() - begin)
+    return min(taken) * torch.get_num_threads() / memory.nbytes
 
 
 def _code_seconds(width: int, count: int) -> tuple[float, float]:
@@ -115,9 +125,11 @@ def _exact_seconds(table: RowTable) -> float:
 
 
 def _full_seconds(table: RowTable) -> float:
-    count = min(len(table), 128)
-    chosen = iter(np.random.default_rng(0).integers(0, len(table), (8, count)))
+    count = min(len(table), 1024)
+    several = np.random.default_rng(0).integers(0, len(table), (8, count))
+    chosen = iter(several)
     owners, scores, query = np.zeros(count, np.int64), np.zeros(count, np.float32), torch.rand(1, table.dim)
+    table.take(several.ravel())  # pages of a mapped store: the first touch costs more than every one after it
     return least_seconds(lambda: score_pairs(table, query, Pairs(next(chosen), owners, scores), 1)) / count
 
 
