@@ -56,8 +56,8 @@ class Pass:
     def run(self) -> Pairs | None:
         """Pairs that hold the k nearest; None where the bounds leave too many."""
         ranges, top = self._ranges(), self.k + 3
-        few = max(1, min(_SAMPLE, self.total // 4) // int(ranges[0, 1] - ranges[0, 0]))
-        kept, found = NO_PAIRS, self._see(self.bounds.likely(ranges[:few], top))
+        few = max(1, _SAMPLE // int(ranges[0, 1] - ranges[0, 0]))
+        kept, found = NO_PAIRS, self._see(self.bounds.likely(ranges[:few], top, self.workers))
         for part in _growing(ranges):
             reached = self.bounds.reaching(part, self.threshold(), top, self.workers, self.most)
             if reached is None:

@@ -58,10 +58,16 @@ class Bounds:
             return None
         return pairs, highest(likely, len(self.queries), top)
 
-    def likely(self, ranges: Ranges, top: int) -> Pairs:
+    def likely(self, ranges: Ranges, top: int, workers: int) -> Pairs:
         """Of each query the `top` rows that are most likely near, in order of queries."""
         everything = np.full(len(self.queries), np.finfo(np.float32).min, np.float32)
-        return highest(self._look(ranges, everything, top, keep=False)[1], len(self.queries), top)
+        found: list[Pairs] = []
+
+        def look(part: int, worker: int) -> None:
+            found.append(self._look(ranges[part::workers].copy(), everything, top, keep=False)[1])
+
+        spread(look, min(workers, len(ranges)), workers)
+        return highest(join(found), len(self.queries), top)
 
     def within(self, pairs: Pairs, threshold: NDArray[np.float32], workers: int, again: bool = False) -> Pairs:
         """Those of the pairs that still reach the threshold, `again` by the tighter bounds of both levels."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -13,6 +14,7 @@ from actstore.backbones.construction import build_network
 from actstore.backbones.network import Network
 from actstore.backbones.weights import save_weights
 from actstore.storage.tensor_file import below
+from predictor.training.backbones.augmentation import shrink
 from predictor.training.backbones.batches import IGNORED, Batch, open_feed, to_network
 from predictor.training.backbones.config import TrainingConfig
 from predictor.training.backbones.cosine import CosineClassifier
@@ -135,7 +137,7 @@ class BackboneTrainee(Trainee):
         }
 
     def line(self, step: int, sums: Figures, count: int, seconds: float) -> Figures:
-        top1, top5 = self.evaluate()
+        top1, top5 = self.evaluate(self._config.size_of((step - 1) // self._steps))
         return {
             "epoch": step // self._steps,
             "step": step,
@@ -146,8 +148,8 @@ class BackboneTrainee(Trainee):
             "images_per_second": count * self._whole_batch / max(1e-9, seconds),
         }
 
-    def evaluate(self) -> tuple[float, float]:
-        """Top-1 and top-5 accuracy on the held-out images, 0 to 1, over all processes."""
+    def evaluate(self, size: int) -> tuple[float, float]:
+        """Top-1 and top-5 accuracy on the held-out images at this size, 0 to 1, over all processes."""
         counts = torch.zeros(3, device=self._device)  # top-1, top-5, images; whole numbers, exact up to 16 million
         plan = self._share(evaluation_plan(len(self._images.validation), self._config.batch_size))
         self.module.eval()
@@ -155,6 +157,8 @@ class BackboneTrainee(Trainee):
             for batch in self._noting(self._held_out.batches(plan)):
                 if not len(batch.targets):
                     continue
+                if size != self._transform.crop:  # as large as the images that it is trained on just now
+                    batch = replace(batch, pixels=shrink(batch.pixels, size))
                 images, targets = to_network(batch, self._transform, self._device)
                 logits = self._logits(images)  # (n, n_class)
                 hits = logits.topk(min(5, logits.shape[1])).indices == targets[:, None]  # (n, 5)
