@@ -7,11 +7,13 @@ with a pass over all of them.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from itertools import pairwise
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from actstore.compute.threads import spread
 from actstore.search.compiled import address, kernels
@@ -145,27 +147,42 @@ class TorchBounds(Bounds):
         self._coefficients = queries.coefficients(OFFSET if self._integers else 0)
 
     def _look(self, ranges: Ranges, limits: NDArray[np.float32], top: int, keep: bool = True) -> tuple[Pairs, Pairs]:
-        pairs = join([self._look_at(int(start), int(stop), limits) for start, stop in ranges])
+        find = partial(self._reached, limits=limits) if keep else partial(self._top, count=top)
+        pairs = join([find(int(start), int(stop)) for start, stop in ranges])
         return pairs, highest(pairs, len(self.queries), top)
 
-    def _look_at(self, start: int, stop: int, limits: NDArray[np.float32]) -> Pairs:
+    def _reached(self, start: int, stop: int, limits: NDArray[np.float32]) -> Pairs:
+        bounds, count = self._multiply(start, stop), len(self.queries)
+        reached = np.flatnonzero((bounds >= torch.from_numpy(limits)).view(-1).numpy())
+        place = reached // count  # numpy's divmod takes four times as long
+        return self._pairs(start, place, reached - place * count, bounds.view(-1).numpy()[reached])
+
+    def _top(self, start: int, stop: int, count: int) -> Pairs:
+        top = self._multiply(start, stop).topk(min(count, stop - start), dim=0)  # (count, queries)
+        rank, owner = torch.nonzero(top.values > -torch.inf, as_tuple=True)
+        return self._pairs(start, top.indices[rank, owner].numpy(), owner.numpy(), top.values[rank, owner].numpy())
+
+    def _pairs(
+        self, start: int, places: NDArray[np.int64], owners: NDArray[np.int64], bounds: NDArray[np.float32]
+    ) -> Pairs:
+        """places: counted from start on."""
+        rows = places + start if self.rows is None else self.rows[places + start]
+        return Pairs(rows, owners, bounds * self.queries.first.scale.astype(np.float32)[owners])
+
+    def _multiply(self, start: int, stop: int) -> Tensor:
+        """(stop - start, queries) bounds over the queries' scales, minus infinity where the mask is false."""
         codes, factors, count = self.levels.first, self.levels.factors, len(self.queries)
-        rows = None if self.rows is None else self.rows[start:stop]
-        if rows is None:
+        if self.rows is None:
             codes, factors = codes[start:stop], factors[start:stop]
         else:
-            codes = torch.from_numpy(np.take(codes.numpy(), rows, 0))
-            factors = factors.index_select(0, torch.from_numpy(rows))
+            codes = torch.from_numpy(np.take(codes.numpy(), self.rows[start:stop], 0))
+            factors = factors.index_select(0, torch.from_numpy(self.rows[start:stop]))
         out = torch.empty(stop - start, count)
-        multiply_codes(codes, self.queries.first.codes, out, self._integers, far=rows is None and count > 1)
+        multiply_codes(codes, self.queries.first.codes, out, self._integers, far=self.rows is None and count > 1)
         out.mul_(factors[:, :1]).addmm_(factors, self._coefficients)
         if self.mask is not None:
             out.masked_fill_(torch.from_numpy(~self.mask[start:stop])[:, None], -torch.inf)
-        reached = np.flatnonzero((out >= torch.from_numpy(limits)).view(-1).numpy())
-        place = reached // count
-        owners = reached - place * count
-        bounds = out.view(-1).numpy()[reached] * self.queries.first.scale.astype(np.float32)[owners]
-        return Pairs(place + start if rows is None else rows[place], owners, bounds)
+        return out
 
     def _within(self, pairs: Pairs, threshold: NDArray[np.float32], again: bool) -> Pairs:
         left = pairs.pick(pairs.scores >= threshold[pairs.queries])
