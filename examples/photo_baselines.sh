@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # The baselines that need images, on mini-ImageNet's photos. DATA holds miniimagenet.tar and miniimagenet-split.json;
-# FEW_SHOT is what few_shot.sh made (few-shot/best.safetensors and few-shot.zarr). Interrupted, the same command goes on.
+# FEW_SHOT is what few_shot.sh made (few-shot/best.safetensors and few-shot-1.zarr). Interrupted, the same command goes on.
 # SECONDS_EACH: of training of each of four meta-learners (300), on one core; STEPS: of triplets and of fine-tuning (300).
 set -euo pipefail
 data=${1:?usage: photo_baselines.sh DATA FEW_SHOT [OUT]}
@@ -24,5 +24,5 @@ for baseline in triplet-images finetune-images; do
   ppa baseline "$baseline" --images "$images" --split-file "$split" --backbone resnet10 --weights "$weights" \
     --steps "${STEPS:-300}" --out "$out/runs/$baseline"
 done
-ppa eval --store "$few_shot/few-shot.zarr" --split-file "$split" --methods nn,triplet-images,finetune-images --shots 1 \
+ppa eval --store "$few_shot/few-shot-1.zarr" --split-file "$split" --methods nn,triplet-images,finetune-images --shots 1 \
   --draws 5 --runs "$out/runs" --out "$out/all-way.md"
