@@ -22,7 +22,7 @@ from actstore.search.level_building import Progress, build_levels, load_levels
 from actstore.search.levels import Levels
 from actstore.search.queries import parse_k, parse_vectors
 from actstore.search.ranking import Neighbours, Pairs, join, rank, stack
-from actstore.search.selection import Mask, Rows, are_few, mask_of
+from actstore.search.selection import Mask, Rows, are_few, mask_of, parse_rows
 from actstore.search.table import RowTable
 from actstore.streams.sampling import Stream, generator
 
@@ -73,6 +73,7 @@ class BoundedSearch:
     def search(self, vectors: Any, k: int = 10, rows: Rows | None = None) -> Neighbours:
         """As `ExactSearch.search` by cosine, with the same answers."""
         queries = parse_vectors(vectors, self.table.dim)
+        rows = None if rows is None else parse_rows(rows, len(self.table))
         k = parse_k(k, len(self.table) if rows is None else len(rows))
         indexed = self.covered if rows is None else int(np.searchsorted(rows, self.covered))
         if not self.prunes or indexed < max(_FEWEST, 128 * k):

@@ -74,6 +74,8 @@ class Bounds:
     def within(self, pairs: Pairs, threshold: NDArray[np.float32], workers: int, again: bool = False) -> Pairs:
         """Those of the pairs that still reach the threshold, `again` by the tighter bounds of both levels."""
         step = -(-len(pairs) // (4 * workers)) if len(pairs) > _SHARED else len(pairs)
+        if again:
+            self.queries.second  # noqa: B018 - made once, before threads ask for it
         parts = [pairs.pick(slice(start, start + step)) for start in range(0, len(pairs), max(1, step))]
         kept: list[Pairs] = [NO_PAIRS] * len(parts)
 

@@ -15,7 +15,7 @@ from actstore.search.half import MOST_QUERIES, HalfQueries
 from actstore.search.queries import Metric, parse_k, parse_metric, parse_vectors, unit
 from actstore.search.ranking import Neighbours, Pairs, rank, rounding, stack, thin_out
 from actstore.search.scoring import score_pairs
-from actstore.search.selection import Mask, Rows, SelectedRows, are_few, mask_of
+from actstore.search.selection import Mask, Rows, SelectedRows, are_few, mask_of, parse_rows
 from actstore.search.sieve import Candidates, padded
 from actstore.search.table import RowTable
 
@@ -45,6 +45,7 @@ class ExactSearch:
 
         rows: ascending, distinct; only these are searched."""
         queries = parse_vectors(vectors, self.table.dim, self.metric)
+        rows = None if rows is None else parse_rows(rows, len(self.table))
         k = parse_k(k, len(self.table) if rows is None else len(rows))
         if rows is not None and are_few(rows, self.table):
             if (direct := self._search_directly(queries, k, rows)) is not None:

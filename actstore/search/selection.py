@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from actstore.errors import InvalidInputError
 from actstore.search.table import RowTable
 
 _FEW = 0.3  # share of the rows below which gathering them is no slower than passing over all
@@ -46,6 +49,17 @@ class SelectedRows(RowTable):
 
     def scales(self) -> Tensor:
         return self.whole.scales()[torch.from_numpy(self.rows)]
+
+
+def parse_rows(rows: Any, count: int) -> Rows:
+    """Ascending, distinct rows of a table of so many: what compiled loops look up unchecked."""
+    given = np.asarray(rows)
+    if given.ndim != 1 or (len(given) and given.dtype.kind not in "iu"):
+        raise InvalidInputError(f"rows must be whole numbers (n,), got {given.dtype} {given.shape}")
+    parsed: Rows = np.ascontiguousarray(given, np.int64)
+    if len(parsed) and (parsed[0] < 0 or parsed[-1] >= count or bool((parsed[1:] <= parsed[:-1]).any())):
+        raise InvalidInputError(f"rows must ascend from 0 to below {count:,} without repetition")
+    return parsed
 
 
 def are_few(rows: Rows, table: RowTable) -> bool:

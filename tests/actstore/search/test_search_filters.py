@@ -143,3 +143,10 @@ def test_compressed_stores_are_filtered(make_store: Callable[..., Any]) -> None:
     np.testing.assert_allclose(
         scores, brute_force(store.values, store.values[:3].astype(np.float32), 4, rows), atol=1e-6
     )
+
+
+@pytest.mark.parametrize("rows", [[-1, 2], [3, ROWS], [5, 4], [4, 4], [0.5, 1.0], [[1, 2]]])
+def test_rows_that_are_none_of_the_table_are_refused(rows: Any) -> None:
+    engine = ExactSearch(some_rows(0))
+    with pytest.raises(InvalidInputError, match="rows must"):
+        engine.search(some_rows(1, 2).astype(np.float32), 1, np.array(rows))
