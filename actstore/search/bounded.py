@@ -1,8 +1,8 @@
 """Exact nearest neighbours by cosine below the cost of all products, where leading coordinates tell rows apart.
 
-Every row gets an upper bound of its score from 8-bit codes of leading coordinates (levels.py). The rows with the
-highest bounds give each query a threshold; rows whose bound stays below it cannot be among the k nearest, and the rest
-is bounded by more codes and then scored in full. Margins cover all rounding. Rows that were appended since are
+Every row gets an upper bound of its score from 8-bit codes of leading coordinates (levels.py). The rows that seem
+nearest in a sample give each query a threshold; rows whose bound stays below it cannot be among the k nearest, and the
+rest is bounded by more codes and then scored in full. Margins cover all rounding. Rows that were appended since are
 searched exactly.
 """
 

@@ -49,27 +49,26 @@ class Pass:
         self.units = unit(queries)  # (queries, dim)
         products, gathered = self.total * self.levels.widths[0] * len(queries), rows is not None and len(rows) > _FEW
         self.workers = workers if products > _SHARED or gathered else 1
-        self.bounds = open_bounds(self.levels, QueryCodes(queries, self.levels, self.workers), rows, mask)
+        self.bounds = open_bounds(self.levels, QueryCodes(self.units, self.levels, self.workers), rows, mask)
         self.best = torch.full((len(queries), k), -torch.inf)  # scores of rows seen, the k best
         self.most = min(_MOST_PAIRS, _MOST_LEFT * self.total * len(queries) + 64 * k * len(queries))
 
     def run(self) -> Pairs | None:
         """Pairs that hold the k nearest; None where the bounds leave too many."""
         ranges, top = self._ranges(), self.k + 3
-        few = max(1, _SAMPLE // int(ranges[0, 1] - ranges[0, 0]))
+        few = max(1, _SAMPLE // int((ranges[:, 1] - ranges[:, 0]).max()))
         kept, found = NO_PAIRS, self._see(self.bounds.likely(ranges[:few], top, self.workers))
         for part in _growing(ranges):
             reached = self.bounds.reaching(part, self.threshold(), top, self.workers, self.most)
             if reached is None:
                 return None
-            kept = join([kept, reached[0]])
             found = join([found, self._see(self._new(reached[1], found))])
-        left = self.bounds.within(kept, self.threshold(), self.workers)
-        if len(left) > self.most:
+            kept = self.bounds.within(join([kept, reached[0]]), self.threshold(), self.workers)
+        if len(kept) > self.most:
             return None
-        if len(self.levels.widths) > 1 and len(left) > 4 * self.levels.widths[1]:  # else the queries' codes cost more
-            left = self.bounds.within(left, self.threshold(), self.workers, again=True)
-        found = join([found, score_pairs(self.table, self.units, self._new(left, found), self.workers)])
+        if len(self.levels.widths) > 1 and len(kept) > 4 * self.levels.widths[1]:  # else the queries' codes cost more
+            kept = self.bounds.within(kept, self.threshold(), self.workers, again=True)
+        found = join([found, score_pairs(self.table, self.units, self._new(kept, found), self.workers)])
         bound = kth_best(found, len(self.units), self.k) - np.float32(2 * rounding(self.table.dim))
         nearest = found.pick(found.scores >= bound[found.queries])
         return nearest if len(nearest) <= _MOST_TIES else None

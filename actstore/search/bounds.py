@@ -6,9 +6,7 @@ with a pass over all of them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from functools import partial
-from itertools import pairwise
 
 import numpy as np
 import torch
@@ -20,7 +18,7 @@ from actstore.search.compiled import address, kernels
 from actstore.search.integers import OFFSET, integers_pay, multiply_codes
 from actstore.search.levels import FACTORS, TAIL, Levels
 from actstore.search.query_codes import QueryCodes
-from actstore.search.ranking import NO_PAIRS, Pairs, highest, join
+from actstore.search.ranking import NO_PAIRS, Pairs, highest, join, runs
 from actstore.search.selection import Mask, Rows
 
 _FEW = 4  # queries, each of which is multiplied with a row on its own
@@ -44,15 +42,17 @@ class Bounds:
     ) -> tuple[Pairs, Pairs] | None:
         """Pairs whose bound is not below the threshold (queries,), and of each query the `top` of them that are most
         likely near, in order of queries. None where there are more than `most`."""
-        with np.errstate(over="ignore"):
-            limits = np.maximum(threshold / self.queries.first.scale, np.finfo(np.float32).min).astype(np.float32)
+        limits = np.maximum(threshold / self.queries.first.scale, np.finfo(np.float32).min).astype(np.float32)
         step = max(1, min(_RANGES_AT_ONCE, len(ranges) // (4 * workers) if workers > 1 else len(ranges)))
         parts = [ranges[start : start + step] for start in range(0, len(ranges), step)]
         found: list[tuple[Pairs, Pairs]] = []
+        held = [0] * workers
 
         def look(part: int, worker: int) -> None:
-            if sum(len(pairs) for pairs, _ in found) <= most:
-                found.append(self._look(parts[part], limits, top))
+            if sum(held) <= most:
+                part_found = self._look(parts[part], limits, top)
+                found.append(part_found)
+                held[worker] += len(part_found[0])
 
         spread(look, len(parts), workers)
         pairs, likely = (join(list(several)) for several in zip(*found, strict=True))
@@ -115,16 +115,16 @@ class CompiledBounds(Bounds):
 
     def _look(self, ranges: Ranges, limits: NDArray[np.float32], top: int, keep: bool = True) -> tuple[Pairs, Pairs]:
         count, lanes = len(self.queries), len(self._excess)
-        most = count * int((ranges[:, 1] - ranges[:, 0]).sum()) if keep else 0
-        rows, owners, bounds = np.empty(most, np.int64), np.empty(most, np.int64), np.empty(most, np.float32)
+        room = count * int((ranges[:, 1] - ranges[:, 0]).sum()) if keep else 0
+        rows, owners, bounds = np.empty(room, np.int64), np.empty(room, np.int64), np.empty(room, np.float32)
         estimates, likely = np.full((lanes, top), -np.inf, np.float32), np.zeros((lanes, top), np.int64)
-        never = np.full(lanes, np.inf, np.float32)
-        never[:count] = limits
+        filled_limits = np.full(lanes, np.inf, np.float32)  # which nothing reaches
+        filled_limits[:count] = limits
         first, factors = self.levels.first, self.levels.factors
         found = kernels().bound_rows(  # type: ignore[union-attr]
             address(first), address(factors), first.shape[1], address(self.rows), address(ranges), len(ranges),
             address(self._mask), address(self._codes), address(self._excess), address(self._coefficients),
-            address(never), address(self._scales), count, self._panels, address(rows) if keep else None,
+            address(filled_limits), address(self._scales), count, self._panels, address(rows) if keep else None,
             address(owners), address(bounds), top, address(estimates), address(likely),
         )  # fmt: skip
         owner, place = np.nonzero(estimates > -np.inf)
@@ -145,7 +145,8 @@ class CompiledBounds(Bounds):
 class TorchBounds(Bounds):
     def __init__(self, levels: Levels, queries: QueryCodes, rows: Rows | None = None, mask: Mask | None = None) -> None:
         super().__init__(levels, queries, rows, mask)
-        self._integers = integers_pay(levels.widths[0])
+        # tried before threads ask for it
+        self._integers, self._integers_again = integers_pay(levels.widths[0]), integers_pay(levels.widths[-1])
         self._coefficients = queries.coefficients(OFFSET if self._integers else 0)
 
     def _look(self, ranges: Ranges, limits: NDArray[np.float32], top: int, keep: bool = True) -> tuple[Pairs, Pairs]:
@@ -194,7 +195,7 @@ class TorchBounds(Bounds):
         bounds = left.scores.copy()
         second, queries = self.levels.second.numpy(), self.queries.second
         width = second.shape[1] - TAIL
-        integers, query_codes = integers_pay(width), torch.from_numpy(queries.codes)
+        integers, query_codes = self._integers_again, torch.from_numpy(queries.codes)
         step = _GATHERED // second.shape[1]
         for start in range(0, len(left), step):
             part = slice(start, start + step)
@@ -211,10 +212,3 @@ class TorchBounds(Bounds):
 
 def open_bounds(levels: Levels, queries: QueryCodes, rows: Rows | None = None, mask: Mask | None = None) -> Bounds:
     return (TorchBounds if kernels() is None else CompiledBounds)(levels, queries, rows, mask)
-
-
-def runs(queries: NDArray[np.int64]) -> Iterator[tuple[int, slice]]:
-    """Of ascending queries (n,): each one, and where it stands."""
-    edges = [0, *(np.flatnonzero(queries[1:] != queries[:-1]) + 1).tolist(), len(queries)]
-    for begin, end in pairwise(edges):
-        yield int(queries[begin]), slice(begin, end)

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 SWITCH = "ACTSTORE_COMPILED"  # 0: torch alone, for comparisons
+_VERSION = 1  # of kernels.c
 _NUMBER, _ARRAY = c_int64, c_void_p
 _FUNCTIONS = {
     "bound_rows": [_ARRAY, _ARRAY, _NUMBER, _ARRAY, _ARRAY, _NUMBER, *[_ARRAY] * 6, _NUMBER, _NUMBER, *[_ARRAY] * 3,
@@ -36,14 +37,20 @@ def kernels() -> Any | None:
     for suffix in EXTENSION_SUFFIXES:
         path = Path(__file__).with_name(f"_kernels{suffix}")
         if path.exists():
-            library = ctypes.CDLL(str(path))
-            if not library.kernels_supported():
+            try:
+                return _declared(ctypes.CDLL(str(path)))
+            except (OSError, AttributeError):  # not to be loaded here, or of another version
                 return None
-            for name, arguments in _FUNCTIONS.items():
-                function = getattr(library, name)
-                function.argtypes, function.restype = arguments, c_int64
-            return library
     return None
+
+
+def _declared(library: Any) -> Any | None:
+    if library.kernels_version() != _VERSION:
+        return None
+    for name, arguments in _FUNCTIONS.items():
+        function = getattr(library, name)
+        function.argtypes, function.restype = arguments, c_int64
+    return library
 
 
 def address(values: Tensor | NDArray[Any] | None) -> int | None:

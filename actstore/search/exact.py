@@ -31,7 +31,7 @@ _MOST_TIES = 1 << 16  # of some rows, before their thinning out is better
 class ExactSearch:
     """rows: a split, read block by block, or a (rows, dim) float16 or float32 tensor. May be shared by threads.
 
-    Memory beside the rows: 3 MiB per thread, and 4 bytes per row for their norms.
+    Memory beside the rows: 3 MiB per thread, 4 bytes per row for their norms, and 40 for each of some rows.
     """
 
     def __init__(self, rows: Split | Tensor | Any, metric: Metric = "cosine") -> None:
@@ -65,11 +65,12 @@ class ExactSearch:
         count, table = len(queries), self.table
         if count > MOST_QUERIES or self.metric != "cosine" or kernels() is None or table.in_memory() is None:
             return None
+        table.lengths()
         owners = np.repeat(np.arange(count), len(rows))
         every = Pairs(np.tile(rows, count), owners, np.empty(0, np.float32))
         with worker_threads() as workers:
             scored = score_pairs(table, unit(queries), every, workers)
-        kth = np.partition(scored.scores.reshape(count, -1), len(rows) - k, axis=1)[:, len(rows) - k]
+        kth = np.partition(scored.scores.reshape(count, len(rows)), len(rows) - k, axis=1)[:, len(rows) - k]
         nearest = scored.pick(scored.scores >= (kth - np.float32(2 * rounding(table.dim)))[owners])
         return rank(table, queries, nearest, k, self.metric) if len(nearest) <= _MOST_TIES else None
 

@@ -195,7 +195,7 @@ def _exact_search(table: RowTable) -> BoundedSearch | ExactSearch:
     """The faster of both where its index is there: most of the time of an extension goes into true neighbours."""
     try:
         return ExactSearch(table) if table.split is None else BoundedSearch(table)
-    except ActstoreError:  # no index, or not of these rows
+    except ActstoreError:  # no index, or one that cannot be used
         return ExactSearch(table)
 
 

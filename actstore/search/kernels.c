@@ -3,13 +3,14 @@
  *
  * Called through ctypes (compiled.py) without Python's lock, so several threads may be in here at once; nothing is
  * kept between calls. What the arrays hold is told in levels.py and query_codes.py. Where this file was not compiled,
- * or kernels_supported() is 0, the same is done by torch. */
+ * or kernels_version() is 0, the same is done by torch. */
 
 #include <stdint.h>
 #include <string.h>
 
-#define LEVEL_FACTORS 6
-#define TAIL_FLOATS 8
+#define VERSION 1         /* of the functions' arguments, see compiled.py */
+#define LEVEL_FACTORS 6   /* levels.py, FACTORS */
+#define TAIL_FLOATS 8     /* levels.py, TAIL */
 #define LANES 16          /* 32-bit numbers of a register */
 #define TILE 8            /* rows multiplied at a time, by two registers of queries each */
 #define ROWS_IN_CACHE 128 /* rows that all queries pass over before the next ones are read */
@@ -21,12 +22,12 @@
 #define VNNI __attribute__((target("avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,fma,f16c")))
 #define INLINE static inline __attribute__((always_inline))
 
-int kernels_supported(void)
+int kernels_version(void)
 {
     __builtin_cpu_init();
-    return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+    return VERSION * (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
            __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") &&
-           __builtin_cpu_supports("avx512vnni");
+           __builtin_cpu_supports("avx512vnni"));
 }
 
 VNNI INLINE void fetch(const uint8_t *bytes, int64_t count)
@@ -92,7 +93,7 @@ INLINE void note(Found *found, int64_t row, int64_t query, float bound, float es
  *
  * codes (rows, width) and factors (rows, 6): the first level. allowed: a byte per row, or NULL for all. queries:
  * (count, width) codes. excess (count,): what the rows' offset adds to a product. coefficients (6, count), of which the
- * first is not used. found: has room for (stop - start) * count pairs. */
+ * first is not used. found: has room for count pairs of every place. */
 VNNI static void bound_few(const uint8_t *codes, const float *factors, int64_t width, const int64_t *chosen,
                               int64_t start, int64_t stop, const uint8_t *allowed, const int8_t *queries,
                               const int32_t *excess, const float *coefficients, int64_t count, Found *found)
@@ -346,7 +347,7 @@ VNNI int64_t fold_pairs(const void *values, int64_t is_half, int64_t dim, const 
 
 #else
 
-int kernels_supported(void)
+int kernels_version(void)
 {
     return 0;
 }

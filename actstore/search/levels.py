@@ -5,8 +5,8 @@ q.x <= q~.x~ + |q_p| |x_p - x~_p| + |q_p - q~_p| |x~_p| + |q_r| |x_r|
 The first coordinate, which most of a row lies along, stays a float. The next p are turned among themselves and coded.
 Norms are rounded up. `first` (rows, p) holds the codes of the first level, `factors` (rows, 6) what a product of both
 sides' norms needs: the row's scale, 1, x_0, |x_p - x~_p|, |x~_p|, |x_r|. `second` (rows, p2 + 32) holds the codes of
-the coordinates that follow and eight floats: scale, error, norm and rest with both levels, then those three of the
-first level again.
+the coordinates that follow and eight floats: scale, error, norm and rest with both levels, those three of the
+first level again, and one that is not used.
 """
 
 from __future__ import annotations

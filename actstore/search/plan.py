@@ -14,6 +14,7 @@ from actstore.search.compiled import kernels
 from actstore.search.exact import ExactSearch, multiply
 from actstore.search.integers import MOST_CODES, least_seconds
 from actstore.search.levels import FACTORS, TAIL, Levels
+from actstore.search.queries import unit
 from actstore.search.query_codes import QueryCodes
 from actstore.search.ranking import Pairs
 from actstore.search.rotation import SAMPLE, rotate, rotation_error, sample_rows
@@ -29,15 +30,15 @@ _MOST_BYTES = 0.72  # of the coordinates of a row: an index stays below the size
 _CALLS = 40e-6  # seconds a query for the calls of a second level
 _TRIED = 16_384  # rows of a product that is timed
 _BEYOND_CACHE = 1 << 27  # bytes of codes that are gathered from
-_COLLECTED = {False: 300e-9, True: 60e-9}  # seconds for a pair that the first level leaves, but for the gathering:
-# measured in searches, without and with compiled loops
+# seconds for a pair that the first level leaves, but for the gathering: measured in searches
+_COLLECTED, _COLLECTED_BY_TORCH = 60e-9, 300e-9
 
 
 @dataclass(frozen=True)
 class Costs:
-    """Seconds on this machine, one thread. Of a byte that is read from memory. Of a row and query in a batch: product +
-    coordinate * width with codes, and exact with all of a row. Of a pair that is gathered: pair + pair_byte * width
-    with codes, pair_full exactly."""
+    """Seconds of one thread on this machine. Of a byte that is read from memory, while all threads read. Of a row and
+    query in a batch: product + coordinate * width with codes, and exact with all of a row. Of a pair that is gathered:
+    pair + pair_byte * width with codes, pair_full exactly."""
 
     byte: float
     product: float
@@ -107,7 +108,7 @@ def _code_seconds(width: int, count: int) -> tuple[float, float]:
     codes, factors = torch.ones(rows, width, dtype=torch.uint8), torch.rand(rows, FACTORS)
     second = torch.ones(rows, width + TAIL, dtype=torch.uint8)
     levels = Levels((width, width), 0.0, torch.rand(1 + 2 * width, 16), factors, codes, second)
-    bounds = open_bounds(levels, QueryCodes(torch.rand(_BATCH, 16), levels))
+    bounds = open_bounds(levels, QueryCodes(unit(torch.rand(_BATCH, 16)), levels))
     tried = np.array([[0, min(rows, _TRIED)]])
     never, always = np.full(_BATCH, 2.0**30, np.float32), np.full(_BATCH, LEAST)
     chosen = iter(np.random.default_rng(0).integers(0, rows, (8, 1024)))  # others each time: never in the cache
@@ -136,7 +137,7 @@ def _full_seconds(table: RowTable) -> float:
 def choose_widths(narrowing: dict[int, float], rows: int, dim: int, costs: Costs) -> tuple[int, ...]:
     """Codes of one or two levels that cost least for a batch and for a single query, which waits for memory; none where
     the plain product of a batch is as good."""
-    collected = _COLLECTED[kernels() is not None]
+    collected = _COLLECTED_BY_TORCH if kernels() is None else _COLLECTED
     batch: dict[tuple[int, ...], float] = {}
     single: dict[tuple[int, ...], float] = {}
     for first, left in narrowing.items():

@@ -13,7 +13,6 @@ from torch import Tensor
 from actstore.compute.threads import spread
 from actstore.search.integers import OFFSET
 from actstore.search.levels import FACTORS, LARGEST, SMALLEST, UP, Levels, bound_margin, rest_norms
-from actstore.search.queries import unit
 from actstore.search.rotation import rotate
 
 _SHARED = 1 << 22  # products of a rotation; below, a second thread costs more than it shares
@@ -50,16 +49,15 @@ class SecondCodes:
 
 
 class QueryCodes:
-    """queries (n, dim) of any length. The second level's are made when they are asked for: a search may not come to it.
+    """units (n, dim): the queries' directions. Codes of the second level are made when they are asked for, to which a
+    search may not come."""
 
-    margin: see bound_margin."""
-
-    def __init__(self, queries: Tensor, levels: Levels, workers: int = 1) -> None:
-        self._units, self._levels, self._workers = unit(queries), levels, workers
+    def __init__(self, units: Tensor, levels: Levels, workers: int = 1) -> None:
+        self._units, self._levels, self._workers = units, levels, workers
         self._along = self._rotate(0, 1 + levels.widths[0])  # (n, 1 + p)
         self.first = encode_queries(self._along[:, 1:])
         self._rest = self._rest_norms(self._along)
-        self.margin = bound_margin(levels.widths, queries.shape[1], levels.skew)
+        self._margin = bound_margin(levels.widths, units.shape[1], levels.skew)
 
     def __len__(self) -> int:
         return len(self._units)
@@ -68,7 +66,7 @@ class QueryCodes:
         """(FACTORS, n) float32 for the rows' factors: with the products of codes times the row's scale, the bound over
         the query's scale. offset: what the rows' codes are too large by."""
         one, out = self.first, np.empty((FACTORS, len(self)))
-        out[1], out[2] = self.margin, self._along[:, 0]
+        out[1], out[2] = self._margin, self._along[:, 0]
         out[3], out[4], out[5] = one.norm, one.error * UP, self._rest
         out[1:] /= one.scale
         out[0] = -offset * one.codes.sum(0, dtype=torch.int32).numpy().astype(np.float64)

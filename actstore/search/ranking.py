@@ -7,7 +7,9 @@ by row. So block sizes, threads, libraries and devices cannot change an answer.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 import torch
@@ -71,6 +73,13 @@ def highest(pairs: Pairs, queries: int, count: int) -> Pairs:
     return pairs.pick(top.indices[owner, rank].numpy() + begins[owner.numpy()])
 
 
+def runs(queries: NDArray[np.int64]) -> Iterator[tuple[int, slice]]:
+    """Of ascending queries (n,): each one, and where it stands."""
+    edges = [0, *(np.flatnonzero(queries[1:] != queries[:-1]) + 1).tolist(), len(queries)]
+    for begin, end in pairwise(edges):
+        yield int(queries[begin]), slice(begin, end)
+
+
 def kth_best(pairs: Pairs, queries: int, k: int) -> NDArray[np.float32]:
     """(queries,) the k-th highest score of each query; minus infinity where it has fewer pairs."""
     order = np.lexsort((-pairs.scores, pairs.queries))
@@ -85,8 +94,10 @@ def kth_best(pairs: Pairs, queries: int, k: int) -> NDArray[np.float32]:
 def canonical_scores(table: RowTable, vectors: Tensor, pairs: Pairs, metric: Metric) -> NDArray[np.float32]:
     """(n,) of the pairs, from the rows as they are stored; a row of zeros has cosine 0 with everything."""
     whole = table.in_memory()
-    compiled = kernels() is not None and whole is not None
-    dots, squares = (_sums_compiled if compiled else _sums)(table, vectors, pairs)
+    if whole is None or kernels() is None:
+        dots, squares = _sums(table, vectors, pairs)
+    else:
+        dots, squares = _sums_compiled(whole, vectors, pairs)
     if metric == "inner":
         return dots.astype(np.float32)
     exact = vectors.numpy().astype(np.float64)
@@ -106,17 +117,13 @@ def _sums(table: RowTable, vectors: Tensor, pairs: Pairs) -> tuple[NDArray[np.fl
     return sums[0], sums[1]
 
 
-def _sums_compiled(table: RowTable, vectors: Tensor, pairs: Pairs) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    whole, asked, sums, room = (
-        table.in_memory(),
-        vectors.contiguous(),
-        np.empty((2, len(pairs))),
-        np.empty(2 * table.dim),
-    )
+def _sums_compiled(whole: Tensor, vectors: Tensor, pairs: Pairs) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    # all of them named, so that they live until the call is over
+    rows, owners = np.ascontiguousarray(pairs.rows), np.ascontiguousarray(pairs.queries)
+    asked, sums, room = vectors.contiguous(), np.empty((2, len(pairs))), np.empty(2 * whole.shape[1])
     kernels().fold_pairs(  # type: ignore[union-attr]
-        address(whole), table.dtype == torch.float16, table.dim, address(np.ascontiguousarray(pairs.rows)),
-        address(np.ascontiguousarray(pairs.queries)), len(pairs), address(asked), address(room), address(sums[0]),
-        address(sums[1]),
+        address(whole), whole.dtype == torch.float16, whole.shape[1], address(rows), address(owners), len(pairs),
+        address(asked), address(room), address(sums[0]), address(sums[1]),
     )  # fmt: skip
     return sums[0], sums[1]
 

@@ -8,9 +8,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from actstore.compute.threads import spread
-from actstore.search.bounds import runs
 from actstore.search.compiled import address, kernels
-from actstore.search.ranking import Pairs
+from actstore.search.ranking import Pairs, runs
 from actstore.search.table import RowTable
 
 _GATHERED = 1 << 18  # values of rows that are taken at a time

@@ -183,7 +183,7 @@ class BackboneTrainee(Trainee):
     def after_line(self, folder: Path, history: Sequence[Figures]) -> None:
         details = (self._plain_network(), self._config.backbone, self._images.classes, self._transform)
         save_weights(folder / LAST, *details)
-        if kept_line(history, self._images.may_choose) is history[-1]:
+        if kept_line(history, self._images.may_choose, self._config) is history[-1]:
             save_weights(folder / BEST, *details)
 
     def _plain_network(self) -> nn.Module:
@@ -208,7 +208,10 @@ class BackboneTrainee(Trainee):
             yield batch
 
 
-def kept_line(history: Sequence[Figures], may_choose: bool) -> Figures:
-    """The epoch whose weights are BEST: that of the highest top-1, the first of equals; the last one where the images
-    at hand may not choose (see `TrainingImages.may_choose`)."""
-    return max(history, key=lambda line: line["val_top1"]) if may_choose else history[-1]
+def kept_line(history: Sequence[Figures], may_choose: bool, config: TrainingConfig) -> Figures:
+    """The epoch whose weights are BEST: that of the highest top-1, the first of equals, once images have their full
+    size; the last one where the images at hand may not choose (see `TrainingImages.may_choose`)."""
+    if not may_choose:
+        return history[-1]
+    whole = [line for line in history if config.size_of(int(line["epoch"]) - 1) == config.image_size]
+    return max(whole or history, key=lambda line: line["val_top1"])

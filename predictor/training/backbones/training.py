@@ -99,7 +99,7 @@ def train_backbone(
 
 
 def _result(trained: Trained, images: TrainingImages, config: TrainingConfig, unreadable: list[str]) -> TrainingResult:
-    history, best = trained.history, kept_line(trained.history, images.may_choose)
+    history, best = trained.history, kept_line(trained.history, images.may_choose, config)
     return TrainingResult(
         weights=str(trained.folder / BEST),
         backbone=config.backbone,

@@ -32,6 +32,7 @@ from actstore.search import (
 from actstore.search.bounds import CompiledBounds, TorchBounds
 from actstore.search.integers import multiply_codes
 from actstore.search.kept_files import find, folder
+from actstore.search.levels import Levels
 from actstore.search.plan import Costs, choose_widths
 from actstore.search.queries import unit
 from actstore.search.query_codes import QueryCodes
@@ -109,36 +110,40 @@ def test_any_widths_give_the_exact_answer(
 
 def test_bounds_are_never_below_the_scores(random: np.random.Generator, monkeypatch: pytest.MonkeyPatch) -> None:
     """The heart of it: what is coded, rounded and multiplied still bounds every score from above."""
-    isotropic = random.standard_normal((900, 64)).astype(np.float32)
-    lone = np.zeros((900, 64), np.float32)  # each along one axis: the worst case of one scale for all coordinates
-    lone[np.arange(900), np.arange(900) % 64] = random.random(900) + 0.1
-    for values in (clustered(random, 900, 64), isotropic, lone):
-        values[7] = 0
-        levels = with_widths(values, 16, 32, monkeypatch=monkeypatch).levels
-        queries = torch.from_numpy(np.concatenate([values[:20], random.standard_normal((20, 64))]).astype(np.float32))
-        queries = queries[(queries != 0).any(1)]
-        exact = (unit(torch.from_numpy(values)).double() @ unit(queries).double().T).numpy()
-        everything = np.full(len(queries), LEAST)
-        for kind in {TorchBounds, CompiledBounds if compiled.kernels() else TorchBounds}:
-            for count in (len(queries), 1, 3, 33):  # compiled loops take few and many queries differently
-                made = kind(levels, QueryCodes(queries[:count], levels))
-                found = made.reaching(np.array([[0, 500], [500, 900]]), everything[:count], 2, 1, np.inf)
-                assert found is not None
-                pairs, likely = found
-                assert len(pairs) == 900 * len(queries[:count])
-                assert len(likely) == 2 * len(queries[:count])
-                scores = exact[pairs.rows, pairs.queries]
-                assert (pairs.scores >= scores).all()
-                assert (pairs.scores <= scores + 2.5).all()
-                again = made.within(pairs, everything, 2, again=True)
-                assert len(again) == len(pairs)
-                assert (again.scores >= exact[again.rows, again.queries]).all()
-                assert again.scores.mean() < pairs.scores.mean() + 0.01
-                limits = np.full(count, 0.5, np.float32)
-                for second in (False, True):
-                    left = made.within(pairs, limits, 2, again=second)
-                    assert (left.scores >= 0.5).all()
-                    assert len(left) >= (scores >= 0.5).sum()
+    for dim, widths in ((64, (16, 32)), (400, (192, 200))):
+        isotropic = random.standard_normal((900, dim)).astype(np.float32)
+        lone = np.zeros((900, dim), np.float32)  # each along one axis: the worst case of one scale for all coordinates
+        lone[np.arange(900), np.arange(900) % dim] = random.random(900) + 0.1
+        for values in (clustered(random, 900, dim), isotropic, lone):
+            values[7] = 0
+            levels = with_widths(values, *widths, monkeypatch=monkeypatch).levels
+            drawn = np.concatenate([values[:20], random.standard_normal((20, dim))]).astype(np.float32)
+            check_bounds(levels, values, unit(torch.from_numpy(drawn[(drawn != 0).any(1)])))
+
+
+def check_bounds(levels: Levels, values: NDArray[Any], units: torch.Tensor) -> None:
+    exact = (unit(torch.from_numpy(values)).double() @ units.double().T).numpy()
+    everything = np.full(len(units), LEAST)
+    for kind in {TorchBounds, CompiledBounds if compiled.kernels() else TorchBounds}:
+        for count in (len(units), 1, 3, 33):  # compiled loops take few and many queries differently
+            made = kind(levels, QueryCodes(units[:count], levels))
+            found = made.reaching(np.array([[0, 500], [500, 900]]), everything[:count], 2, 1, np.inf)
+            assert found is not None
+            pairs, likely = found
+            assert len(pairs) == 900 * len(units[:count])
+            assert len(likely) == 2 * len(units[:count])
+            scores = exact[pairs.rows, pairs.queries]
+            assert (pairs.scores >= scores).all()
+            assert (pairs.scores <= scores + 2.5).all()
+            again = made.within(pairs, everything, 2, again=True)
+            assert len(again) == len(pairs)
+            assert (again.scores >= exact[again.rows, again.queries]).all()
+            assert again.scores.mean() < pairs.scores.mean() + 0.01
+            limits = np.full(count, 0.5, np.float32)
+            for second in (False, True):
+                left = made.within(pairs, limits, 2, again=second)
+                assert (left.scores >= 0.5).all()
+                assert len(left) >= (scores >= 0.5).sum()
 
 
 def test_products_of_codes_are_whole_numbers() -> None:

@@ -110,16 +110,22 @@ def test_only_contiguous_values_have_an_address() -> None:
         address(torch.from_numpy(values)[:, ::2])
 
 
-def test_a_processor_without_them_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_cannot_be_used_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
     class Library:
-        def kernels_supported(self) -> int:
-            return 0
+        def __init__(self, version: int) -> None:
+            self.kernels_version = lambda: version
 
-    monkeypatch.setattr(compiled.ctypes, "CDLL", lambda _: Library())
+    def broken(_: str) -> None:
+        raise OSError("invalid ELF header")
+
     monkeypatch.delenv(SWITCH, raising=False)
-    compiled.kernels.cache_clear()
+    # no such processor, another version, functions missing, no library
+    loaders = [lambda _, version=version: Library(version) for version in (0, 1000, 1)]
     try:
-        assert compiled.kernels() is None
+        for load in (*loaders, broken):
+            monkeypatch.setattr(compiled.ctypes, "CDLL", load)
+            compiled.kernels.cache_clear()
+            assert compiled.kernels() is None
     finally:
         monkeypatch.undo()
         compiled.kernels.cache_clear()

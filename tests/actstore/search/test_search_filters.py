@@ -150,3 +150,8 @@ def test_rows_that_are_none_of_the_table_are_refused(rows: Any) -> None:
     engine = ExactSearch(some_rows(0))
     with pytest.raises(InvalidInputError, match="rows must"):
         engine.search(some_rows(1, 2).astype(np.float32), 1, np.array(rows))
+
+
+def test_no_query_among_some_rows_has_no_answer() -> None:
+    engine = ExactSearch(some_rows(0))
+    assert engine.search(np.empty((0, engine.table.dim), np.float32), 3, np.arange(10))[1].shape == (0, 3)

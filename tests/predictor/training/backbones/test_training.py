@@ -60,7 +60,9 @@ def test_held_out_images_are_looked_at_as_often_as_asked(tmp_path: Path) -> None
 def test_images_of_val_choose_no_epoch(tmp_path: Path) -> None:
     """Base accuracy is measured on them later; a tenth of train, which is not, may choose."""
     history = [{"epoch": 1.0, "val_top1": 0.5}, {"epoch": 2.0, "val_top1": 0.9}, {"epoch": 3.0, "val_top1": 0.7}]
-    assert [kept_line(history, may_choose)["epoch"] for may_choose in (False, True)] == [3, 2]
+    assert [kept_line(history, may_choose, TINY)["epoch"] for may_choose in (False, True)] == [3, 2]
+    growing = replace(TINY, epochs=3, augment="crop", start_size=TINY.image_size // 2, start_share=0.6)
+    assert kept_line(history, True, growing)["epoch"] == 3  # accuracies at other sizes do not compare
     for images, may_choose in ((TINY_GLYPHS, False), ("glyphs:10x8x0", True)):
         sets = open_images(images)
         assert select_images(sets, alphabetical_split(sets["train"].classes), 0).may_choose == may_choose
