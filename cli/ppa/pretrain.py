@@ -47,7 +47,7 @@ def setting_options(command: Command) -> Command:
         click.option("--batch-size", type=click.IntRange(1), help="Images per step, over all processes."),
         click.option("--epochs", type=click.IntRange(1)),
         click.option("--image-size", type=click.IntRange(8), help="Side of what the network sees, in pixels."),
-        click.option("--backbone", help="resnet50, resnet18, resnet10, simple, wrn28-10 or small."),
+        click.option("--backbone", help="resnet50, resnet18, resnet10, resnet10-narrow, simple, wrn28-10 or small."),
     ):
         command = option(command)
     return command

@@ -148,7 +148,7 @@ PRESETS: dict[str, TrainingConfig] = {
     # Features for categories that it was never taught. `planning.py` chooses the image size by the epochs that the
     # time allows: this many, or smaller images.
     "few-shot": TrainingConfig(
-        backbone="resnet10", image_size=64, epochs=30, batch_size=128, learning_rate=0.1, schedule="cosine",
+        backbone="resnet10-narrow", image_size=64, epochs=30, batch_size=128, learning_rate=0.1, schedule="cosine",
         warmup_epochs=1, weight_decay=5e-4, augment="crop", min_scale=0.35, in_memory=True, evaluations=20,
         cosine=True, start_size=32,
     ),
