@@ -17,7 +17,7 @@ PY
 else
   cp "$data/miniimagenet-split.json" "$split"
 fi
-for preset in ${PRESETS:-few-shot quick}; do
+for preset in ${PRESETS-few-shot quick}; do
   echo "== $preset: processor time of the training is user + sys below"
   time ppa pretrain "$data/miniimagenet.tar" --split-file "$split" --preset "$preset" --flip --hours "${HOURS:-2}" --out "$out/$preset"
   weights=$out/$preset/best.safetensors
@@ -30,8 +30,8 @@ for preset in ${PRESETS:-few-shot quick}; do
     test -e "$runs/constants.json" || ppa calibrate --methods class-mean --store "$store" --split-file "$split" --shots 1,3 \
       --head "$weights" --runs "$runs"
     ppa eval --store "$store" --split-file "$split" --phi "$runs/phi2" --methods class-mean --base head --head "$weights" \
-      --shots 1,3 --draws 20 --runs "$runs" --out "$out/$preset-$views.md"
-    ppa episodes --store "$store" --split-file "$split" --phi "$runs/phi2" --methods class-mean --shots 1,5 --tasks 2000 \
+      --shots 1,3 --draws "${DRAWS:-20}" --runs "$runs" --out "$out/$preset-$views.md"
+    ppa episodes --store "$store" --split-file "$split" --phi "$runs/phi2" --methods class-mean --shots 1,5 --tasks "${TASKS:-2000}" \
       --out "$out/$preset-$views-episodes.md"
   done
 done

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import json
+import os
 import re
 import subprocess
 import sys
+import tarfile
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 import actstore
+from actstore.images.glyphs import write_glyphs
 
 FOLDER = Path(__file__).parents[1] / "examples"
 NAMES = ("linear_probe", "cka", "neighbours")
@@ -52,3 +56,43 @@ def test_neighbours() -> None:
     lines = run("neighbours").splitlines()
     found = [re.fullmatch(r"other(\d+) is like first(\d+): 0\.9\d+", line) for line in lines]
     assert [(int(one[1]), int(one[2])) for one in found if one] == [(80 + row, 50 * row) for row in range(20)]
+
+
+@pytest.fixture(scope="module")
+def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Characters under the names of mini-ImageNet's files: 10 base categories, 3 of them to choose by, 5 novel."""
+    folder = tmp_path_factory.mktemp("photos")
+    write_glyphs(folder / "glyphs", 15, 24, 10)
+    with tarfile.open(folder / "miniimagenet.tar", "w") as tar:
+        tar.add(folder / "glyphs", "miniimagenet")
+    names = sorted(path.name for path in (folder / "glyphs" / "train").iterdir())
+    split = {"base": names[:10], "novel": names[10:], "validation_novel_of_the_usual_split": names[7:10]}
+    (folder / "miniimagenet-split.json").write_text(json.dumps(split))
+    return folder
+
+
+def run_script(name: str, *arguments: object, **settings: object) -> None:
+    here = {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    environment = os.environ | here | {key: str(value) for key, value in settings.items()}
+    command = ["bash", FOLDER / name, *map(str, arguments)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_few_shot_features_and_what_needs_images(photos: Path, tmp_path: Path) -> None:
+    """Both scripts from end to end, so short that only their files tell of them."""
+    out, short = tmp_path / "out", {"EPOCHS": 1, "DRAWS": 2, "TASKS": 20, "OMP_NUM_THREADS": 1}
+    run_script("few_shot.sh", photos, out, HOURS=1e-4, PRESETS="few-shot", VIEWS=1, **short)
+    for method in ("Nearest class mean", "phi2", "Own classifier, centred examples"):
+        for shots in (1, 3):
+            assert f"| {method}, calibrated | 100% | {shots} |" in (out / "few-shot-1.md").read_text()
+    assert "phi2" in (out / "few-shot-1-episodes.md").read_text()
+    run_script("photo_baselines.sh", photos, out, tmp_path / "more", SECONDS_EACH=1, STEPS=2, IMAGE_SIZE=28, **short)
+    assert "MAML" in (tmp_path / "more" / "learners.md").read_text()
+    assert "Triplet" in (tmp_path / "more" / "all-way.md").read_text()
+
+
+def test_few_shot_features_on_validation_categories(photos: Path, tmp_path: Path) -> None:
+    run_script("few_shot.sh", photos, tmp_path / "out", SPLIT="validation", PRESETS="", OMP_NUM_THREADS=1)
+    split = json.loads((tmp_path / "out" / "split.json").read_text())
+    assert (len(split["base"]), len(split["novel"])) == (7, 3)

@@ -17,7 +17,7 @@ from actstore.backbones.efficientnet_lite import EfficientNetLite0, EfficientNet
 from actstore.backbones.imagenet import imagenet_wnids
 from actstore.backbones.libraries import from_timm, from_torchvision
 from actstore.backbones.network import Construction, Network
-from actstore.backbones.resnet import Small, WideResNet, resnet10, resnet10_narrow, resnet18, resnet50
+from actstore.backbones.resnet import ResNet8, Small, WideResNet, resnet10_narrow, resnet18, resnet50
 from actstore.backbones.simple import Simple
 from actstore.backbones.transform import Transform
 from actstore.errors import InvalidInputError
@@ -25,10 +25,10 @@ from actstore.errors import InvalidInputError
 NETWORKS: dict[str, Callable[[int], Network]] = {
     "resnet50": resnet50,
     "resnet18": resnet18,
-    "resnet10": resnet10,
-    "resnet10-narrow": resnet10_narrow,
     "simple": Simple,
     "wrn28-10": WideResNet,
+    "resnet10-narrow": resnet10_narrow,
+    "resnet8": ResNet8,
     "small": Small,
     "efficientnet-lite0": EfficientNetLite0,
     "efficientnet-lite1": EfficientNetLite1,

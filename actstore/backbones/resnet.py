@@ -1,4 +1,4 @@
-"""Residual networks: ResNet-10, -18 and -50, WRN-28-10, and a small one made for the glyphs.
+"""Residual networks: ResNet-18 and -50, WRN-28-10, and three that a CPU trains in minutes or hours.
 
 ResNets: He et al., Deep Residual Learning for Image Recognition, CVPR 2016. Names and shapes of their parameters are
 torchvision's, so that its published weights load. As there, the bottleneck strides in its 3x3 convolution ("v1.5").
@@ -103,13 +103,8 @@ class ResNet(Network):
         return maps
 
 
-def resnet10(num_classes: int = 1000) -> ResNet:
-    return ResNet(BasicBlock, (1, 1, 1, 1), num_classes)
-
-
 def resnet10_narrow(num_classes: int = 1000) -> ResNet:
-    """Half the work of `resnet10` and as many activations: the better of both for a training of minutes or hours on a
-    CPU (docs/results.md)."""
+    """What `few-shot` trains for minutes on a CPU: a fifth of the work of a ResNet-18 (docs/results.md)."""
     return ResNet(BasicBlock, (1, 1, 1, 1), num_classes, (32, 64, 160, 512))
 
 
@@ -146,10 +141,36 @@ class WideResNet(Network):
         return maps
 
 
-class Small(Network):
+class ResNet8(Network):
+    """Eight layers with weights, for images of 32 pixels and more: no pooling at the start, so that maps of 4 x 4
+    places are left of 64 pixels, where a ResNet made for 224 leaves 2 x 2. What `few-shot` trains for hours."""
+
+    transform = Transform(resize=73, crop=64)
+
+    def __init__(
+        self, num_classes: int = 1000, widths: tuple[int, int, int, int] = (32, 64, 160, 512), stem: int = 3
+    ) -> None:
+        super().__init__()
+        first, second, third, fourth = widths
+        self.conv1 = convolution(3, first, stem, stride=2)
+        self.bn1 = nn.BatchNorm2d(first)
+        self.relu = nn.ReLU(inplace=True)
+        self.layer1 = BasicBlock(first, second, stride=2)
+        self.layer2 = BasicBlock(second, third, stride=2)
+        self.layer3 = BasicBlock(third, fourth, stride=2)
+        self.end_in(fourth, num_classes)
+
+    def maps(self, images: Tensor) -> Tensor:
+        colour = images.expand(-1, 3, -1, -1)  # a grey image counts as three equal channels
+        hidden = self.relu(self.bn1(self.conv1(colour)))  # (n, first, h / 2, w / 2)
+        maps: Tensor = self.layer3(self.layer2(self.layer1(hidden)))  # (n, dim, h / 16, w / 16)
+        return maps
+
+
+class Small(ResNet8):
     """A residual network small enough to train on a two-core CPU, made for the embedded glyphs (32x32).
 
-    Eight layers with weights; images of 32 to 64 pixels, grey (n, 1, h, w) or colour (n, 3, h, w).
+    Images of 32 to 64 pixels, grey (n, 1, h, w) or colour (n, 3, h, w).
 
     17.1 MFLOPs per 32x32 image (a multiply-add counts as two), 1.24 M parameters with 900 classes. Forward and
     backward at batch 128, float32, on an AVX2 EPYC that others were using too (images/s, best step of 4 s):
@@ -171,17 +192,4 @@ class Small(Network):
     transform = Transform(resize=32, crop=32, mean=(0.5, 0.5, 0.5), std=(0.5, 0.5, 0.5))
 
     def __init__(self, num_classes: int = 1000) -> None:
-        super().__init__()
-        self.conv1 = convolution(3, 32, 5, stride=2)
-        self.bn1 = nn.BatchNorm2d(32)
-        self.relu = nn.ReLU(inplace=True)
-        self.layer1 = BasicBlock(32, 48, stride=2)
-        self.layer2 = BasicBlock(48, 96, stride=2)
-        self.layer3 = BasicBlock(96, 256, stride=2)
-        self.end_in(256, num_classes)
-
-    def maps(self, images: Tensor) -> Tensor:
-        colour = images.expand(-1, 3, -1, -1)  # a grey image counts as three equal channels
-        hidden = self.relu(self.bn1(self.conv1(colour)))  # (n, 32, h / 2, w / 2)
-        maps: Tensor = self.layer3(self.layer2(self.layer1(hidden)))  # (n, 256, h / 16, w / 16)
-        return maps
+        super().__init__(num_classes, (32, 48, 96, 256), stem=5)

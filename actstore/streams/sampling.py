@@ -29,6 +29,7 @@ class Stream(IntEnum):
     FLIPS = 4  # epoch
     TASKS = 5  # number of the task
     CROP_BOXES = 6  # epoch
+    MIXUP = 7  # step of a training
     NEIGHBOUR_SHARES = 16  # class
     HELD_OUT_ROWS = 17  # class
     LARGE_SAMPLE = 18  # step of a training

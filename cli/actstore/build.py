@@ -38,7 +38,7 @@ from cli.progress import SplitBars
 @click.argument("images", metavar="IMAGES")
 @click.argument("store", required=False, type=STORE)
 @click.option("--backbone",
-              help="efficientnet-lite0 (or 1, 2), resnet50, resnet18, resnet10, resnet10-narrow, simple, wrn28-10, "
+              help="efficientnet-lite0 (or 1, 2), resnet50, resnet18, simple, wrn28-10, resnet10-narrow, resnet8, "
               "small, timm:NAME, torchvision:NAME or package.module:factory.  [default: as --weights says, else "
               "resnet50]")  # fmt: skip
 @weights_option("A .pth or .safetensors file.")

@@ -33,6 +33,7 @@ def setting_options(command: Command) -> Command:
         click.option("--start-size", type=click.IntRange(0), help="Side of images in the first epochs; 0: the same."),
         click.option("--lighting", type=click.FloatRange(0), help="Strength of the PCA lighting."),
         click.option("--jitter", type=click.FloatRange(0), help="Change of brightness, contrast and saturation."),
+        click.option("--mixup", type=click.FloatRange(0), help="Blends of two images, by Beta(mixup, mixup); 0: none."),
         click.option("--flip/--no-flip", default=None, help="Mirror half of the images; off in quick, for glyphs."),
         click.option("--shift", type=click.IntRange(0), help="Move images by up to this many pixels."),
         click.option("--min-scale", type=float, help="Smallest share of an image that a random crop keeps."),
@@ -47,7 +48,7 @@ def setting_options(command: Command) -> Command:
         click.option("--batch-size", type=click.IntRange(1), help="Images per step, over all processes."),
         click.option("--epochs", type=click.IntRange(1)),
         click.option("--image-size", type=click.IntRange(8), help="Side of what the network sees, in pixels."),
-        click.option("--backbone", help="resnet50, resnet18, resnet10, resnet10-narrow, simple, wrn28-10 or small."),
+        click.option("--backbone", help="resnet50, resnet18, simple, wrn28-10, resnet10-narrow, resnet8 or small."),
     ):
         command = option(command)
     return command

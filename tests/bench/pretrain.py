@@ -20,13 +20,11 @@ from tests.conftest import REAL_DATA
 
 CLASSES, TURNS = 10, 20
 SETTINGS = {
-    "few-shot, resnet10-narrow, 64 pixels, bfloat16": choose_preset(
-        "few-shot", start_size=0, precision="bfloat16", epochs=999
-    ),
-    "few-shot, resnet10-narrow, 32 pixels, bfloat16": choose_preset(
+    "few-shot, resnet8, 64 pixels, bfloat16": choose_preset("few-shot", start_size=0, precision="bfloat16", epochs=999),
+    "few-shot, resnet8, 32 pixels, bfloat16": choose_preset(
         "few-shot", image_size=32, start_size=0, precision="bfloat16", epochs=999
     ),
-    "few-shot, resnet10-narrow, 64 pixels, float32": choose_preset("few-shot", start_size=0, epochs=999),
+    "few-shot, resnet8, 64 pixels, float32": choose_preset("few-shot", start_size=0, epochs=999),
     "quick with flips, small, 32 pixels": choose_preset("quick", flip=True, epochs=999),
     "quick at 64 pixels": choose_preset("quick", flip=True, epochs=999, image_size=64),
 }

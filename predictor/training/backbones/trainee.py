@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -27,6 +28,7 @@ from predictor.training.backbones.images import (
     steps_per_epoch,
     training_plan,
 )
+from predictor.training.backbones.mixup import draw_mixture
 from predictor.training.curves import Curves, Panel
 from predictor.training.processes import Processes
 from predictor.training.trainee import Figures, Tensors, Trainee, set_rate
@@ -117,10 +119,7 @@ class BackboneTrainee(Trainee):
             self._batches = self._noting(self._train.batches(self._share(self._plan(number))))
         self._next = number + 1
         images, targets = to_network(next(self._batches), self._transform, self._device)
-        logits = self._model(images)  # (n, n_class)
-        loss = functional.cross_entropy(
-            logits, targets, ignore_index=IGNORED, reduction="sum", label_smoothing=self._config.label_smoothing
-        )
+        logits, loss = self._logits_and_loss(images, targets, number)
         set_rate(self.optimiser, self._config.rate(number, self._steps))
         self.optimiser.zero_grad()
         # Gradients are averaged over processes as if all had equal shares: this makes it the mean of the whole batch.
@@ -135,6 +134,20 @@ class BackboneTrainee(Trainee):
             "train_loss": total_loss / total_images.clamp(min=1),
             "train_top1": total_recognised / total_images.clamp(min=1),
         }
+
+    def _logits_and_loss(self, images: Tensor, targets: Tensor, number: int) -> tuple[Tensor, Tensor]:
+        """(n, n_class), and the loss summed over the images."""
+        config = self._config
+        loss = partial(
+            functional.cross_entropy, ignore_index=IGNORED, reduction="sum", label_smoothing=config.label_smoothing
+        )
+        if not config.mixup:
+            logits: Tensor = self._model(images)
+            return logits, loss(logits, targets)
+        mixture = draw_mixture(len(images), config.mixup, config.seed, number)
+        logits = self._model(mixture.blend(images))
+        both = torch.stack([loss(logits, targets), loss(logits, targets[mixture.partners])])
+        return logits, both @ both.new_tensor([mixture.share, 1 - mixture.share])
 
     def line(self, step: int, sums: Figures, count: int, seconds: float) -> Figures:
         top1, top5 = self.evaluate(self._config.size_of((step - 1) // self._steps))

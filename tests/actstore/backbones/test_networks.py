@@ -65,8 +65,8 @@ def test_resnet18_projects_only_where_the_shape_changes() -> None:
     [
         ("resnet50", 2048, 64),
         ("resnet18", 512, 64),
-        ("resnet10", 512, 64),
         ("resnet10-narrow", 512, 64),
+        ("resnet8", 512, 64),
         ("wrn28-10", 640, 32),
         ("simple", 64, 80),
         ("small", 256, 32),

@@ -60,8 +60,8 @@ def test_what_is_given_is_not_planned() -> None:
         assert {getattr(equal, name) for equals in choose_candidates("few-shot", **given) for equal in equals} == {
             value
         }
-    assert [equals[0].image_size for equals in choose_candidates("few-shot", start_size=40)] == [64, 48]
-    assert [equals[0].start_size for equals in choose_candidates("few-shot")] == [32, 32, 0]
+    assert [equals[0].image_size for equals in choose_candidates("few-shot", start_size=40)] == [64, 64, 48]
+    assert [equals[0].start_size for equals in choose_candidates("few-shot")] == [32, 32, 32, 0]
     assert {equals[0].start_size for equals in choose_candidates("few-shot", augment="shift")} == {0}
     assert choose_candidates("quick", flip=True) == [[choose_preset("quick", flip=True)]]
 
