@@ -163,8 +163,10 @@ PRESETS: dict[str, TrainingConfig] = {
 }  # fmt: skip
 
 # In shorter trainings a network of a third of the work sees more epochs, and blends cost more than they give.
-FEW_SHOT_SHORTER = [
-    {"backbone": "resnet10-narrow", "epochs": 30, "mixup": 0.0, "image_size": size} for size in (64, 48, 32)
+FEW_SHOT_SHORTER: list[dict[str, Any]] = [
+    {"backbone": "resnet10-narrow", "epochs": 30, "mixup": 0.0, "image_size": 64},
+    {"backbone": "resnet10-narrow", "epochs": 30, "mixup": 0.0, "image_size": 48},
+    {"backbone": "resnet10-narrow", "epochs": 30, "mixup": 0.0, "image_size": 32, "start_size": 0},
 ]
 
 
@@ -181,17 +183,10 @@ def choose_candidates(name: str, **changes: Any) -> list[list[TrainingConfig]]:
     That is the preset alone, except of few-shot. What is given, not None, all of them have.
     """
     given = {key: value for key, value in changes.items() if value is not None}
-    preset = choose_preset(name)
     if name != "few-shot":
         return [[choose_preset(name, **given)]]
-    planned: list[dict[str, Any]] = []
-    for shorter in ({"image_size": preset.image_size}, *FEW_SHOT_SHORTER):
-        if planned and shorter["image_size"] < given.get("start_size", 0):
-            continue
-        plan = {"start_size": preset.start_size} | shorter | given
-        if "start_size" not in given and (
-            plan["image_size"] <= preset.start_size or given.get("augment", "crop") != "crop"
-        ):
-            plan["start_size"] = 0
-        planned.append(plan)
-    return [[choose_preset(name, **({"precision": one} | plan)) for one in PRECISIONS] for plan in planned]
+    usual, start = choose_preset(name), given.get("start_size", 0)
+    has_start = given.get("augment", "crop") == "crop" and given.get("image_size", usual.image_size) > usual.start_size
+    planned = [shorter | ({} if has_start else {"start_size": 0}) | given for shorter in ({}, *FEW_SHOT_SHORTER)]
+    fitting = [plan for plan in planned if plan.get("image_size", usual.image_size) >= start] or planned[:1]
+    return [[choose_preset(name, **({"precision": one} | plan)) for one in PRECISIONS] for plan in fitting]

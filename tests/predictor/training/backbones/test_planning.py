@@ -63,7 +63,14 @@ def test_what_is_given_is_not_planned() -> None:
     assert [equals[0].image_size for equals in choose_candidates("few-shot", start_size=40)] == [64, 64, 48]
     assert [equals[0].start_size for equals in choose_candidates("few-shot")] == [32, 32, 32, 0]
     assert {equals[0].start_size for equals in choose_candidates("few-shot", augment="shift")} == {0}
+    assert {equals[0].start_size for equals in choose_candidates("few-shot", image_size=24)} == {0}
     assert choose_candidates("quick", flip=True) == [[choose_preset("quick", flip=True)]]
+
+
+def test_short_trainings_have_a_smaller_network_and_no_blends() -> None:
+    plans = {hours: plan_training(choose_candidates("few-shot"), hours, 40_000, by_area)[0] for hours in (1, 8)}
+    assert [(plan.backbone, plan.mixup) for plan in plans.values()] == [("resnet10-narrow", 0.0), ("resnet8", 0.3)]
+    assert {plan.mixup for equals in choose_candidates("few-shot", mixup=0.1) for plan in equals} == {0.1}
 
 
 def glyphs() -> TrainingImages:
