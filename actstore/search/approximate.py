@@ -29,7 +29,7 @@ from actstore.spec import INDEX_KINDS, IndexKind
 if TYPE_CHECKING:
     from actstore.split import Split
 
-_FEW, _FEW_SHARE = 10_000, 0.02  # rows that are searched exactly, rather than looked for in an index of all
+_EXACT_ROWS, _EXACT_SHARE = 10_000, 0.02  # rows that are searched exactly, rather than looked for in an index of all
 
 
 @dataclass(frozen=True)
@@ -107,7 +107,7 @@ class ApproximateSearch:
         queries = parse_vectors(vectors, self.table.dim)
         k = parse_k(k, len(self.table) if rows is None else len(rows))
         indexed = self.covered if rows is None else int(np.searchsorted(rows, self.covered))
-        if indexed < k or (rows is not None and indexed < max(_FEW, _FEW_SHARE * self.covered)):
+        if indexed < k or (rows is not None and indexed < max(_EXACT_ROWS, _EXACT_SHARE * self.covered)):
             return ExactSearch(self.table).search(queries, k, rows)
         self.table.lengths()
         mask = None if rows is None else mask_of(rows, len(self.table))

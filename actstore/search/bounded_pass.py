@@ -33,8 +33,8 @@ _FIRST, _GROWTH = 64, 8  # ranges of the first part; a part to the one before
 _MOST_TIES = 1 << 18  # pairs that rounding leaves, before the exact search with its thinning out is better
 _MOST_LEFT = 0.15  # of the pairs: with more, all products are no slower
 _MOST_PAIRS = 1 << 23
-_SHARED = 3e8  # products of codes; below, threads that start and stop cost more than they share,
-_FEW = 4096  # unless so many rows, which wait for memory, lie apart
+_PRODUCTS_TO_SHARE = 3e8  # products of codes; below, threads that start and stop cost more than they share,
+_ROWS_TO_SHARE = 4096  # unless so many rows, which wait for memory, lie apart
 
 
 class Pass:
@@ -47,8 +47,9 @@ class Pass:
         self.engine, self.table, self.levels, self.k, self.mask = engine, engine.table, engine.levels, k, mask
         self.total = len(self.levels.first) if rows is None else len(rows)
         self.units = unit(queries)  # (queries, dim)
-        products, gathered = self.total * self.levels.widths[0] * len(queries), rows is not None and len(rows) > _FEW
-        self.workers = workers if products > _SHARED or gathered else 1
+        products = self.total * self.levels.widths[0] * len(queries)
+        gathered = rows is not None and len(rows) > _ROWS_TO_SHARE
+        self.workers = workers if products > _PRODUCTS_TO_SHARE or gathered else 1
         self.bounds = open_bounds(self.levels, QueryCodes(self.units, self.levels, self.workers), rows, mask)
         self.best = torch.full((len(queries), k), -torch.inf)  # scores of rows seen, the k best
         self.most = min(_MOST_PAIRS, _MOST_LEFT * self.total * len(queries) + 64 * k * len(queries))

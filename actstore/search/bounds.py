@@ -21,10 +21,10 @@ from actstore.search.query_codes import QueryCodes
 from actstore.search.ranking import NO_PAIRS, Pairs, highest, join, runs
 from actstore.search.selection import Mask, Rows
 
-_FEW = 4  # queries, each of which is multiplied with a row on its own
+_SINGLE_QUERIES = 4  # queries, each of which is multiplied with a row on its own
 _LANES = 16  # queries of a register, two of which are multiplied at a time
 _GATHERED = 1 << 20  # bytes of rows that are gathered at a time
-_SHARED = 4096  # pairs, below which one thread looks at them
+_PAIRS_TO_SHARE = 4096  # pairs, below which one thread looks at them
 
 Ranges = NDArray[np.int64]  # (n, 2) places of rows, from and to
 _RANGES_AT_ONCE = 16
@@ -73,7 +73,7 @@ class Bounds:
 
     def within(self, pairs: Pairs, threshold: NDArray[np.float32], workers: int, again: bool = False) -> Pairs:
         """Those of the pairs that still reach the threshold, `again` by the tighter bounds of both levels."""
-        step = -(-len(pairs) // (4 * workers)) if len(pairs) > _SHARED else len(pairs)
+        step = -(-len(pairs) // (4 * workers)) if len(pairs) > _PAIRS_TO_SHARE else len(pairs)
         if again:
             self.queries.second  # noqa: B018 - made once, before threads ask for it
         parts = [pairs.pick(slice(start, start + step)) for start in range(0, len(pairs), max(1, step))]
@@ -100,7 +100,7 @@ class CompiledBounds(Bounds):
         super().__init__(levels, queries, rows, mask)
         self._mask = None if mask is None else mask.view(np.uint8)
         codes, count = queries.first.codes.numpy(), len(queries)  # (width, count)
-        self._panels = 0 if count <= _FEW else 2 * -(-count // (2 * _LANES))
+        self._panels = 0 if count <= _SINGLE_QUERIES else 2 * -(-count // (2 * _LANES))
         lanes = self._panels * _LANES or count
         filled = np.zeros((len(codes), lanes), np.int8)
         filled[:, :count] = codes

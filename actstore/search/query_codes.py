@@ -15,7 +15,7 @@ from actstore.search.integers import OFFSET
 from actstore.search.levels import FACTORS, LARGEST, SMALLEST, UP, Levels, bound_margin, rest_norms
 from actstore.search.rotation import rotate
 
-_SHARED = 1 << 22  # products of a rotation; below, a second thread costs more than it shares
+_PRODUCTS_TO_SHARE = 1 << 22  # products of a rotation; below, a second thread costs more than it shares
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,7 @@ class QueryCodes:
         """(n, last - first) coordinates along some of the directions, computed in float32."""
         directions = self._levels.directions[first:last]
         along = np.empty((len(self), len(directions)))
-        workers = self._workers if len(self) * directions.numel() > _SHARED else 1
+        workers = self._workers if len(self) * directions.numel() > _PRODUCTS_TO_SHARE else 1
         step = -(-len(directions) // workers)
 
         def part(number: int, worker: int) -> None:

@@ -12,7 +12,7 @@ from torch import Tensor
 from actstore.errors import InvalidInputError
 from actstore.search.table import RowTable
 
-_FEW = 0.3  # share of the rows below which gathering them is no slower than passing over all
+_GATHERED_SHARE = 0.3  # share of the rows below which gathering them is no slower than passing over all
 Rows = NDArray[np.int64]  # ascending, distinct
 Mask = NDArray[np.bool_]
 
@@ -63,7 +63,7 @@ def parse_rows(rows: Any, count: int) -> Rows:
 
 
 def are_few(rows: Rows, table: RowTable) -> bool:
-    return len(rows) < _FEW * len(table)
+    return len(rows) < _GATHERED_SHARE * len(table)
 
 
 def mask_of(rows: Rows, count: int) -> Mask:

@@ -99,7 +99,7 @@ def test_any_widths_give_the_exact_answer(
     asked = random.standard_normal((queries, dim)) if isotropic else clustered(random, max(10, queries), dim)[:queries]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(bounded_pass, "_MOST_LEFT", 2.0)  # never fall back
-        patch.setattr(bounded_pass, "_SHARED", 0)
+        patch.setattr(bounded_pass, "_PRODUCTS_TO_SHARE", 0)
         if in_parts:
             patch.setattr(bounded_pass, "_RANGE_ROWS", (64, 100))
         go(way, patch)

@@ -96,7 +96,7 @@ def test_approximate_indexes_find_only_rows_asked_for(kind: str, monkeypatch: py
         engine = build_index(values, kind, dims=32, lists=None if kind == "hnsw" else 8, recall=0.9)
         few = engine.search(queries, 5, rows)  # directly
         np.testing.assert_array_equal(few[1], ExactSearch(values).search(queries, 5, rows)[1])
-        monkeypatch.setattr(approximate, "_FEW", 10)
+        monkeypatch.setattr(approximate, "_EXACT_ROWS", 10)
         scores, found = engine.search(queries, 5, rows)  # by the index
     assert np.isin(found, rows).all()
     assert (scores <= few[0]).all()
