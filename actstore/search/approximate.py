@@ -21,7 +21,8 @@ from actstore.errors import DamagedError, InvalidInputError
 from actstore.search.exact import ExactSearch
 from actstore.search.kept_files import find, publish
 from actstore.search.queries import parse_k, parse_vectors, unit
-from actstore.search.ranking import Neighbours, Pairs, join, rank, thin_out
+from actstore.search.ranking import Neighbours, Pairs, join, rank
+from actstore.search.scoring import thin_out
 from actstore.search.selection import Mask, Rows, mask_of
 from actstore.search.table import RowTable
 from actstore.spec import INDEX_KINDS, IndexKind
@@ -126,7 +127,7 @@ class ApproximateSearch:
         if self.covered < len(self.table):  # appended since
             found = ExactSearch(self.table).candidates(queries, k, workers, mask, self.covered)
             pairs = join([pairs, found])
-        return rank(self.table, queries, thin_out(self.table, directions, pairs, k), k, "cosine")
+        return rank(self.table, queries, thin_out(self.table, directions, pairs, k, workers), k, "cosine")
 
     def _propose_enough(
         self, directions: Tensor, k: int, effort: int, workers: int, mask: Mask | None

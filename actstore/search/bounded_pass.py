@@ -18,7 +18,7 @@ from torch import Tensor
 from actstore.search.bounds import Ranges, open_bounds
 from actstore.search.queries import unit
 from actstore.search.query_codes import QueryCodes
-from actstore.search.ranking import NO_PAIRS, Pairs, join, kth_best, rounding, tabled
+from actstore.search.ranking import NO_PAIRS, Pairs, join, kth_best, near_best, rounding, tabled
 from actstore.search.scoring import score_pairs
 from actstore.search.selection import Mask, Rows
 from actstore.search.sieve import LEAST
@@ -70,8 +70,7 @@ class Pass:
         if len(self.levels.widths) > 1 and len(kept) > 4 * self.levels.widths[1]:  # else the queries' codes cost more
             kept = self.bounds.within(kept, self.threshold(), self.workers, again=True)
         found = join([found, score_pairs(self.table, self.units, self._new(kept, found), self.workers)])
-        bound = kth_best(found, len(self.units), self.k) - np.float32(2 * rounding(self.table.dim))
-        nearest = found.pick(found.scores >= bound[found.queries])
+        nearest = near_best(found, kth_best(found, len(self.units), self.k), rounding(self.table.dim))
         return nearest if len(nearest) <= _MOST_TIES else None
 
     def threshold(self) -> NDArray[np.float32]:

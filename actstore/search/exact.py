@@ -13,8 +13,8 @@ from actstore.compute.threads import spread, worker_threads
 from actstore.search.compiled import kernels
 from actstore.search.half import MOST_QUERIES, HalfQueries
 from actstore.search.queries import Metric, parse_k, parse_metric, parse_vectors, unit
-from actstore.search.ranking import Neighbours, Pairs, rank, rounding, stack, thin_out
-from actstore.search.scoring import score_pairs
+from actstore.search.ranking import Neighbours, Pairs, near_best, rank, rounding, stack
+from actstore.search.scoring import score_pairs, thin_out
 from actstore.search.selection import Mask, Rows, SelectedRows, are_few, mask_of, parse_rows
 from actstore.search.sieve import Candidates, padded
 from actstore.search.table import RowTable
@@ -71,7 +71,7 @@ class ExactSearch:
         with worker_threads() as workers:
             scored = score_pairs(table, unit(queries), every, workers)
         kth = np.partition(scored.scores.reshape(count, len(rows)), len(rows) - k, axis=1)[:, len(rows) - k]
-        nearest = scored.pick(scored.scores >= (kth - np.float32(2 * rounding(table.dim)))[owners])
+        nearest = near_best(scored, kth, rounding(table.dim))
         return rank(table, queries, nearest, k, self.metric) if len(nearest) <= _MOST_TIES else None
 
     def candidates(self, queries: Tensor, k: int, workers: int, mask: Mask | None = None, first: int = 0) -> Pairs:
@@ -109,7 +109,7 @@ class ExactSearch:
 
         with self._lock:
             spread(score, -(-len(table) // step) - skipped, workers)
-        return found.pairs() if half is None else thin_out(table, units, found.pairs(), k)
+        return found.pairs() if half is None else thin_out(table, units, found.pairs(), k, workers)
 
     def _buffer(self, worker: int, rows: int, count: int) -> tuple[Tensor, Tensor]:
         """Of a worker, the same memory in every search: for converted rows, and for scores (rows, count)."""

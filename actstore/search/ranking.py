@@ -91,6 +91,13 @@ def kth_best(pairs: Pairs, queries: int, k: int) -> NDArray[np.float32]:
     return kth
 
 
+def near_best(pairs: Pairs, kth: NDArray[np.float32], margin: float) -> Pairs:
+    """Pairs that can be among the k best: kth (queries,) is the score of the k-th best, and scores may be off by the
+    margin."""
+    bound = kth - np.float32(2 * margin)
+    return pairs.pick(pairs.scores >= bound[pairs.queries])
+
+
 def canonical_scores(table: RowTable, vectors: Tensor, pairs: Pairs, metric: Metric) -> NDArray[np.float32]:
     """(n,) of the pairs, from the rows as they are stored; a row of zeros has cosine 0 with everything."""
     whole = table.in_memory()
@@ -156,20 +163,6 @@ def order_pairs(scores: NDArray[np.float32], pairs: Pairs, k: int) -> Pairs:
     owners = pairs.queries[order]
     kept = order[np.arange(len(order)) - np.searchsorted(owners, owners) < k]
     return Pairs(pairs.rows[kept], pairs.queries[kept], scores[kept])
-
-
-def thin_out(table: RowTable, directions: Tensor, pairs: Pairs, k: int) -> Pairs:
-    """Pairs that can be among the k best by cosine with the queries' directions (n, dim): a product in float32."""
-    scores = np.empty(len(pairs), np.float32)
-    for start in range(0, len(pairs), _PIECE):
-        part = slice(start, start + _PIECE)
-        owners = torch.from_numpy(pairs.queries[part])
-        products = table.take(pairs.rows[part]).float().mul_(directions.index_select(0, owners))
-        scores[part] = products.sum(1).numpy()
-    scores *= table.scales().numpy()[pairs.rows, 0]
-    scored = Pairs(pairs.rows, pairs.queries, scores)
-    bound = kth_best(scored, len(directions), k) - 2 * rounding(table.dim)
-    return scored.pick(scores >= bound[pairs.queries])
 
 
 def rounding(dim: int) -> float:

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from actstore.compute.threads import spread
 from actstore.search.compiled import address, kernels
-from actstore.search.ranking import Pairs, runs
+from actstore.search.ranking import Pairs, kth_best, near_best, rounding, runs
 from actstore.search.table import RowTable
 
 _GATHERED = 1 << 18  # values of rows that are taken at a time
@@ -18,7 +18,7 @@ _FEW_BYTES = 1 << 21  # of rows, below which one thread multiplies them
 
 
 def score_pairs(table: RowTable, units: Tensor, pairs: Pairs, workers: int) -> Pairs:
-    """Pairs, ordered by query, with their cosines in float32; units (queries, dim)."""
+    """Pairs with their cosines in float32, sooner where they are ordered by query; units (queries, dim)."""
     scores, whole = np.empty(len(pairs), np.float32), table.in_memory()
     scales = table.scales()
     if whole is None or kernels() is None:
@@ -29,7 +29,8 @@ def score_pairs(table: RowTable, units: Tensor, pairs: Pairs, workers: int) -> P
 
     def score(part: int, worker: int) -> None:
         some = slice(part * step, (part + 1) * step)
-        rows, owners, out = pairs.rows[some], pairs.queries[some], scores[some]
+        rows, owners = (np.ascontiguousarray(one[some]) for one in (pairs.rows, pairs.queries))
+        out = scores[some]
         kernels().score_pairs(  # type: ignore[union-attr]
             address(whole), whole.dtype == torch.float16, table.dim, address(rows), address(owners), len(rows),
             address(units), address(scales), address(out),
@@ -37,6 +38,12 @@ def score_pairs(table: RowTable, units: Tensor, pairs: Pairs, workers: int) -> P
 
     spread(score, -(-len(pairs) // step), workers)
     return Pairs(pairs.rows, pairs.queries, scores)
+
+
+def thin_out(table: RowTable, units: Tensor, pairs: Pairs, k: int, workers: int) -> Pairs:
+    """Pairs that can be among the k best of their query, with their cosines; units (queries, dim)."""
+    scored = score_pairs(table, units, pairs, workers)
+    return near_best(scored, kth_best(scored, len(units), k), rounding(table.dim))
 
 
 def _by_torch(table: RowTable, units: Tensor, pairs: Pairs, scores: NDArray[np.float32], workers: int) -> None:

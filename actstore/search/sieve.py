@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from actstore.search.queries import Metric
-from actstore.search.ranking import Pairs, canonical_scores, join, kth_best, order_pairs
+from actstore.search.ranking import Pairs, canonical_scores, join, kth_best, near_best, order_pairs
 from actstore.search.table import RowTable
 
 FINE, COARSE = 8, 64  # rows of a segment
@@ -82,8 +82,7 @@ class Candidates:
     def pairs(self) -> Pairs:
         """What is left with the final threshold: every one of the k best, and whatever ties with them."""
         held = join(self._parts)
-        bound = kth_best(held, len(self._vectors), self._k) - np.float32(2 * self._margin)
-        return held.pick(held.scores >= bound[held.queries])
+        return near_best(held, kth_best(held, len(self._vectors), self._k), self._margin)
 
     def _thin_out(self) -> None:
         kept = self.pairs()
