@@ -16,7 +16,7 @@ from actstore.streams.sampling import Stream, generator
 
 @dataclass(frozen=True)
 class Mixture:
-    """Image i of a batch counts for `share`, image partners[i] for the rest."""
+    """Image i of a batch counts for `share`, half or more, image partners[i] for the rest."""
 
     share: float
     partners: Tensor
@@ -33,4 +33,5 @@ def draw_mixture(count: int, strength: float, seed: int, step: int) -> Mixture:
     in even parts. The last of an odd number is shown as it is.
     """
     share = float(generator(seed, step, Stream.MIXUP).beta(strength, strength))
-    return Mixture(share, (torch.arange(count) ^ 1).clamp_(max=count - 1))
+    # both of a pair are shown: which of them counts for more changes nothing but the accuracy on training images
+    return Mixture(max(share, 1 - share), (torch.arange(count) ^ 1).clamp_(max=count - 1))
