@@ -92,6 +92,14 @@ def test_few_shot_features_and_what_needs_images(photos: Path, tmp_path: Path) -
     assert "Triplet" in (tmp_path / "more" / "all-way.md").read_text()
 
 
+def test_the_whole_way_on_photos(photos: Path, tmp_path: Path) -> None:
+    """With a network that never saw a photo, and with pictures and a page at the end."""
+    settings = {"BACKBONE": "small", "WEIGHTS": "--random-weights", "PER_CLASS": 8, "EPOCHS": 1, "DRAWS": 2}
+    run_script("photo_features.sh", photos, tmp_path, **settings)
+    assert {path.stem for path in (tmp_path / "figures").glob("*.png")} >= {"support", "class-maps", "channels"}
+    assert "<h2" in (tmp_path / "report.html").read_text()
+
+
 def test_few_shot_features_on_validation_categories(photos: Path, tmp_path: Path) -> None:
     run_script("few_shot.sh", photos, tmp_path / "out", SPLIT="validation", PRESETS="", OMP_NUM_THREADS=1)
     split = json.loads((tmp_path / "out" / "split.json").read_text())

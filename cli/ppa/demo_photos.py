@@ -29,9 +29,10 @@ from cli.ppa.demo_steps import Step
 from cli.ppa.support import list_support
 from predictor.classifier.classifier import Classifier
 from predictor.classifier.classifier_file import save_classifier
-from predictor.classifier.display_names import display, known_display
+from predictor.classifier.display_names import display
 from predictor.classifier.predictions import predict_images
 from predictor.classifier.trial import Trial, draw_examples, rest_of, run_trial, teach
+from predictor.figures.style import known_display
 from predictor.report.html import code, listing, paragraph
 from predictor.report.photo_sheet import Card, Standing, photo_card, plain_table, write_sheet
 

@@ -11,19 +11,12 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from actstore.backbones.imagenet import imagenet_names
 from actstore.errors import InvalidInputError
 from predictor.classifier.classifier import Classifier
-from predictor.figures.style import character_of
+from predictor.figures.style import known_display
 
 KEY = "display"
-_WNID = re.compile(r"n\d{8}")
 _CODE = re.compile(r"(?:n\d{8}|U\+[0-9A-F]{4,6})([ \t])")
-
-
-def known_display(name: str) -> str:
-    """From ImageNet's list and Unicode; other names as they are."""
-    return imagenet_names().get(name, name) if _WNID.fullmatch(name) else character_of(name)
 
 
 def display(classifier: Classifier, name: str) -> str:

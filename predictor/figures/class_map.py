@@ -116,7 +116,8 @@ def draw_class_maps(shown: ClassMap) -> Figure:
     _draw_novel(right, parameters, novel)
     for number, group in enumerate(shown.groups):
         style = {"color": COLOURS[number], "marker": MARKERS[number], "s": 46, "edgecolors": "black", "linewidths": 0.6}
-        names = " ".join(readable(shown.names[category]) for category in group[:NAMED])
+        named = [readable(shown.names[category]) for category in group[:NAMED]]
+        names = (", " if any(" " in name for name in named) else " ").join(named)
         left.scatter(*means[group].T, **style, zorder=3, label=names)
         right.scatter(*parameters[[place[category] for category in group]].T, **style, zorder=3)
     left.set_title(f"mean activation of {len(shown.names):,} categories")

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from actstore.backbones.imagenet import imagenet_names
 from actstore.storage.atomic_file import write_atomic
 from predictor.protocol.method_key import key_of
 
@@ -39,6 +40,7 @@ FAMILIES = {  # colour and marker by a method's key
     "imprint": (GREY, "<"),
 }
 DPI = 130
+_WNID = re.compile(r"n\d{8}")
 _GLYPH = re.compile(r"U\+([0-9A-F]{4,6})")
 _MATHEMATICS = "$^_{}\\"  # what these letters mean to matplotlib
 
@@ -93,8 +95,10 @@ def family_style(key: str) -> tuple[str, str]:
     return FAMILIES.get(key, (GREY, "H"))
 
 
-def character_of(name: str) -> str:
-    """The character itself for a category of the embedded glyphs, such as A for U+0041; other names as they are."""
+def known_display(name: str) -> str:
+    """tench for n01440764, one of ImageNet; A for U+0041, one of the embedded glyphs; other names as they are."""
+    if _WNID.fullmatch(name):
+        return imagenet_names().get(name, name)
     code = _GLYPH.fullmatch(name)
     if code is None or int(code[1], 16) > 0x10FFFF:
         return name
@@ -104,8 +108,8 @@ def character_of(name: str) -> str:
 
 def readable(name: str) -> str:
     """The same in a picture."""
-    character = character_of(name)
-    return name if character in _MATHEMATICS else character
+    shown = known_display(name)
+    return name if shown in _MATHEMATICS else shown
 
 
 def short_name(row: Mapping[str, Any]) -> str:

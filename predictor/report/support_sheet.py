@@ -71,8 +71,8 @@ def _picture(images: SplitImages, row: int) -> Picture:
     return np.asarray(images.thumbnail(row, SIDE), np.uint8)
 
 
-def draw_sheet(rows: Sequence[SheetRow], how: str) -> Figure:
-    """how: what classifies, such as "phi2, calibrated"."""
+def draw_sheet(rows: Sequence[SheetRow], how: str, what: str = "Novel categories") -> Figure:
+    """how: what classifies, such as "phi2, calibrated". what: is learnt."""
     beside = max(len(row.neighbours) for row in rows)
     figure = new_figure(1.5 * (beside + 2) + 3.4, 1.55 * len(rows) + 0.9)
     grid = figure.subplots(
@@ -92,13 +92,13 @@ def draw_sheet(rows: Sequence[SheetRow], how: str) -> Figure:
     wide.set_in_layout(False)  # it spans several pictures, which would otherwise be moved apart
     grid[0][beside + 1].set_title("test image", fontsize=10)
     grid[0][beside + 2].set_title("taken for (probability)", fontsize=10)
-    figure.suptitle(f"Novel categories learnt from one example: {how}. Evenly spaced, not selected")
+    figure.suptitle(f"{what} learnt from one example: {how}. Evenly spaced, not selected")
     return figure
 
 
 def _short(name: str) -> str:
     shown = readable(name)
-    shown = f"{shown}  {name}" if shown != name else shown
+    shown = f"{shown}  {name}" if len(shown) == 1 else shown  # a character alone is hard to search for
     return shown if len(shown) <= LONGEST else shown[: LONGEST - 1] + "…"
 
 

@@ -105,12 +105,13 @@ def test_sheet(tmp_path: Path) -> None:
                      [("U+0042", 0.7), ("other", 0.2)])] * 2  # fmt: skip
     figure = draw_sheet(rows, "phi2")
     assert "✓ B  U+0042   70%" in texts(figure)
+    assert "Novel categories learnt from one example: phi2. Evenly spaced, not selected" in texts(figure)
     inside(figure, tmp_path)
 
 
 @pytest.mark.parametrize(
     ("name", "shown"),
-    [("U+0041", "A"), ("n01440764", "n01440764"), ("U+0024", "U+0024"), ("U+0300", "U+0300")],
+    [("U+0041", "A"), ("n01440764", "tench"), ("n99999999", "n99999999"), ("U+0024", "U+0024"), ("U+0300", "U+0300")],
 )
 def test_names(name: str, shown: str) -> None:
     assert readable(name) == shown
