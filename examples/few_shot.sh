@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Features for new categories: `few-shot` against `quick` with flips, HOURS of training each (2), on mini-ImageNet's photos.
 # DATA holds miniimagenet.tar and miniimagenet-split.json. Interrupted, the same command goes on.
-# PRESETS="few-shot" trains that one alone. SPLIT=validation trains on 64 of the 80 base categories and tests on the other 16: for choosing settings.
+# EPOCHS of phi (80, of 250 steps), DRAWS (20), TASKS (2000). PRESETS="few-shot" trains that one alone. SPLIT=validation trains on 64 of the 80 base categories and tests on the other 16: for choosing settings.
 set -euo pipefail
 data=${1:?usage: few_shot.sh DATA [OUT]}
 out=${2:-few-shot-out}

@@ -21,7 +21,7 @@ ppa episodes --images "$images" --split-file "$split" "${learners[@]}" --methods
 
 weights=$few_shot/few-shot/best.safetensors
 for baseline in triplet-images finetune-images; do
-  ppa baseline "$baseline" --images "$images" --split-file "$split" --backbone resnet8 --weights "$weights" \
+  ppa baseline "$baseline" --images "$images" --split-file "$split" --weights "$weights" \
     --steps "${STEPS:-300}" --out "$out/runs/$baseline"
 done
 ppa eval --store "$few_shot/few-shot-1.zarr" --split-file "$split" --methods nn,triplet-images,finetune-images --shots 1 \

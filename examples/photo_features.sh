@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # The whole way on features of 1280 dimensions: photos through efficientnet-lite0, phi, table, figures, report.
 # That network was trained on ALL categories of ImageNet: no category is novel to it, and every table says so.
-# DATA holds miniimagenet.tar and miniimagenet-split.json. PER_CLASS: training photos of each category (40; 500 are there).
+# Needs the extra [photos]. DATA holds miniimagenet.tar and miniimagenet-split.json. PER_CLASS: training photos of each
+# category (40; 500 are there), and a quarter as many to test on. BACKBONE, WEIGHTS="--weights FILE": of another network.
 set -euo pipefail
 data=${1:?usage: photo_features.sh DATA [OUT]}
 out=${2:-photo-features}
@@ -13,7 +14,7 @@ taken = collections.Counter()
 with tarfile.open(source) as photos, tarfile.open(target, "w") as few:
     for photo in photos:
         folder = photo.name.rpartition("/")[0]
-        if photo.isfile() and taken[folder] < (most if "/train/" in photo.name else most // 4):
+        if photo.isfile() and taken[folder] < (most if "/train/" in photo.name else max(1, most // 4)):
             taken[folder] += 1
             few.addfile(photo, photos.extractfile(photo))
 PY

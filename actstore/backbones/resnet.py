@@ -104,7 +104,7 @@ class ResNet(Network):
 
 
 def resnet10_narrow(num_classes: int = 1000) -> ResNet:
-    """What `few-shot` trains for minutes on a CPU: a fifth of the work of a ResNet-18 (docs/results.md)."""
+    """What `few-shot` trains for minutes on a CPU (docs/results.md): a fifth of the work of a ResNet-18."""
     return ResNet(BasicBlock, (1, 1, 1, 1), num_classes, (32, 64, 160, 512))
 
 

@@ -18,7 +18,7 @@ _FEW_BYTES = 1 << 21  # of rows, below which one thread multiplies them
 
 
 def score_pairs(table: RowTable, units: Tensor, pairs: Pairs, workers: int) -> Pairs:
-    """Pairs with their cosines in float32, sooner where they are ordered by query; units (queries, dim)."""
+    """Pairs, ordered by query, with their cosines in float32; units (queries, dim)."""
     scores, whole = np.empty(len(pairs), np.float32), table.in_memory()
     scales = table.scales()
     if whole is None or kernels() is None:
@@ -29,8 +29,7 @@ def score_pairs(table: RowTable, units: Tensor, pairs: Pairs, workers: int) -> P
 
     def score(part: int, worker: int) -> None:
         some = slice(part * step, (part + 1) * step)
-        rows, owners = (np.ascontiguousarray(one[some]) for one in (pairs.rows, pairs.queries))
-        out = scores[some]
+        rows, owners, out = pairs.rows[some], pairs.queries[some], scores[some]
         kernels().score_pairs(  # type: ignore[union-attr]
             address(whole), whole.dtype == torch.float16, table.dim, address(rows), address(owners), len(rows),
             address(units), address(scales), address(out),
@@ -42,7 +41,8 @@ def score_pairs(table: RowTable, units: Tensor, pairs: Pairs, workers: int) -> P
 
 def thin_out(table: RowTable, units: Tensor, pairs: Pairs, k: int, workers: int) -> Pairs:
     """Pairs that can be among the k best of their query, with their cosines; units (queries, dim)."""
-    scored = score_pairs(table, units, pairs, workers)
+    ordered = pairs.pick(np.argsort(pairs.queries, kind="stable"))  # those of a query are multiplied at once
+    scored = score_pairs(table, units, ordered, workers)
     return near_best(scored, kth_best(scored, len(units), k), rounding(table.dim))
 
 

@@ -40,7 +40,8 @@ training_options = combine(
     click.option("--batch-size", type=click.IntRange(2), help="Of a step."),
     click.option("--lr", "learning_rate", type=click.FloatRange(0, min_open=True)),
     click.option("--images", help="A folder, tar or list of images, or glyphs:CLASSESxTRAINxVAL."),
-    click.option("--backbone", help="resnet50, resnet18, simple, wrn28-10, resnet10-narrow, resnet8 or small."),
+    click.option("--backbone", help="resnet50, resnet18, simple, wrn28-10, resnet10-narrow, resnet8 or small.  "
+        "[default: as --weights says]"),
     click.option("--weights", type=FILE, help="Of the trained backbone."),
     click.option("--workers", type=click.IntRange(0), help="Processes that decode."),
     click.option("--flip/--no-flip", default=None, help="Mirror half of the images."),

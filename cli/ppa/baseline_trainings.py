@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 import actstore
-from actstore.backbones.loading import load_backbone
+from actstore.backbones.loading import load_backbone, stated_backbone
 from actstore.compute.device import parse_device
 from actstore.extraction.build import BuildOptions, build
 from actstore.images.opening import open_images
@@ -51,6 +51,13 @@ class Request:
         if self.given[name] is None:
             raise click.UsageError(f"the baseline {self.name} needs --{name.replace('_', '-')}")
         return self.given[name]
+
+    @property
+    def backbone(self) -> str:
+        """As asked for, else as the file of weights says."""
+        weights = self.given["weights"]
+        stated = None if weights is None else stated_backbone(weights)
+        return str(self.given["backbone"] or stated or self.require("backbone"))
 
     def categories(self, names: Sequence[str]) -> CategorySplit:
         return choose_categories(self.given["split_file"], names)
@@ -102,7 +109,7 @@ def _train_on_tasks(request: Request, sets: Sets) -> Trained:
 
 
 def _train_on_images(request: Request, sets: Sets, train: Callable[..., Trained], **more: Any) -> Trained:
-    backbone = load_backbone(request.require("backbone"), request.require("weights"))
+    backbone = load_backbone(request.backbone, request.require("weights"))
     categories = request.categories(_classes(sets))
     config = ImageConfig(**request.settings("steps", "batch_size", "learning_rate", "flip"))
     run = ImageRun(workers=request.workers, decoded=request.bars.decoded, **request.run)
@@ -125,7 +132,7 @@ def _extract(request: Request, sets: Sets) -> dict[str, str]:
     store, weights = request.folder / STORE, request.folder / WEIGHTS
     if request.given["restart"] and (store / "zarr.json").exists():
         shutil.rmtree(store)
-    backbone = load_backbone(request.given["backbone"], weights)
+    backbone = load_backbone(request.backbone, weights)
     options = BuildOptions(request.given["device"], workers=request.workers, weights=str(weights.resolve()))
     with SplitBars("extract", "images") as bars:
         build(sets, request.given["images"], store, backbone, options, bars)

@@ -33,7 +33,11 @@ def setting_options(command: Command) -> Command:
         click.option("--start-size", type=click.IntRange(0), help="Side of images in the first epochs; 0: the same."),
         click.option("--lighting", type=click.FloatRange(0), help="Strength of the PCA lighting."),
         click.option("--jitter", type=click.FloatRange(0), help="Change of brightness, contrast and saturation."),
-        click.option("--mixup", type=click.FloatRange(0), help="Blends of two images, by Beta(mixup, mixup); 0: none."),
+        click.option(
+            "--mixup",
+            type=click.FloatRange(0),
+            help="Show blends of two images, shares from Beta(MIXUP, MIXUP); 0: none.",
+        ),
         click.option("--flip/--no-flip", default=None, help="Mirror half of the images; off in quick, for glyphs."),
         click.option("--shift", type=click.IntRange(0), help="Move images by up to this many pixels."),
         click.option("--min-scale", type=float, help="Smallest share of an image that a random crop keeps."),
@@ -94,9 +98,10 @@ def pretrain(
     IMAGES: a folder, tar or list of all classes, or glyphs:CLASSESxTRAINxVAL, the embedded data set (train and
     val images per class). Accuracy is measured on the split val, else on a tenth of train that is held out.
     few-shot gives the best features for categories that it was never taught: it measures how many images per second
-    this machine trains on, and plans image size, precision and epochs for --hours; other presets plan their epochs.
-    Interrupted, the same command resumes exactly. OUT/best.safetensors is for `actstore build --weights`: the best
-    epoch by that tenth of train; with a split val the last one, as its images are tested on later and choose nothing.
+    this machine trains on, and plans network, mixup, image size, precision and epochs for --hours; other presets plan
+    their epochs. Interrupted, the same command resumes exactly. OUT/best.safetensors is for `actstore build --weights`:
+    the best epoch by that tenth of train; with a split val the last one, as its images are tested on later and choose
+    nothing.
     """
     import os
 

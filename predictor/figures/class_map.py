@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import textwrap
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -23,6 +24,7 @@ GROUPS, GROUP_SIZE = 5, 8
 NEIGHBOURS = 10  # compared between the two sides
 LISTED = 5  # nearest categories named for each
 FAINT = "#c8c8c8"
+LONGEST = 130  # letters of a line of the legend, which is as wide as the picture
 NAMED = 8  # members of a group that the legend names
 
 
@@ -117,7 +119,7 @@ def draw_class_maps(shown: ClassMap) -> Figure:
     for number, group in enumerate(shown.groups):
         style = {"color": COLOURS[number], "marker": MARKERS[number], "s": 46, "edgecolors": "black", "linewidths": 0.6}
         named = [readable(shown.names[category]) for category in group[:NAMED]]
-        names = (", " if any(" " in name for name in named) else " ").join(named)
+        names = textwrap.shorten((" " if max(map(len, named)) == 1 else ", ").join(named), LONGEST, placeholder=" …")
         left.scatter(*means[group].T, **style, zorder=3, label=names)
         right.scatter(*parameters[[place[category] for category in group]].T, **style, zorder=3)
     left.set_title(f"mean activation of {len(shown.names):,} categories")

@@ -107,7 +107,7 @@ def known_display(name: str) -> str:
 
 
 def readable(name: str) -> str:
-    """The same in a picture."""
+    """The same in a picture; by its code where matplotlib would read it as mathematics."""
     shown = known_display(name)
     return name if shown in _MATHEMATICS else shown
 

@@ -159,16 +159,20 @@ def _sheet(inputs: Inputs, out: Path) -> Figure:
     calibrations = load_calibrations(trained.path.parent)
     how = LABELS[trained.kind] + (f", {CALIBRATED}" if calibrations else "")
     return draw_sheet(
-        make_sheet(trained, train, inputs.test, calibrations), how, _called(train, trained.categories.novel)
+        make_sheet(trained, train, inputs.test, calibrations), how, title_subject(train, trained.categories.novel)
     )
 
 
-def _called(train: Split, novel: Sequence[str]) -> str:
+def title_subject(train: Split, novel: Sequence[str]) -> str:
     """What a title may call categories: novel only if the network is known never to have seen them."""
     seen = train.spec.provenance.get("trained_classes")
     if seen is None:
         return "Categories that the network may have seen,"
-    return "Categories that the network was trained on too," if set(novel) & set(seen) else "Novel categories"
+    shared = set(novel) & set(seen)
+    if not shared:
+        return "Novel categories"
+    which = "that" if shared == set(novel) else "some of which"
+    return f"Categories {which} the network was trained on too,"
 
 
 # name -> title, and how it is drawn

@@ -71,8 +71,8 @@ def _picture(images: SplitImages, row: int) -> Picture:
     return np.asarray(images.thumbnail(row, SIDE), np.uint8)
 
 
-def draw_sheet(rows: Sequence[SheetRow], how: str, what: str = "Novel categories") -> Figure:
-    """how: what classifies, such as "phi2, calibrated". what: is learnt."""
+def draw_sheet(rows: Sequence[SheetRow], how: str, what: str) -> Figure:
+    """how: what classifies, such as "phi2, calibrated". what: the subject of the title, such as "Novel categories"."""
     beside = max(len(row.neighbours) for row in rows)
     figure = new_figure(1.5 * (beside + 2) + 3.4, 1.55 * len(rows) + 0.9)
     grid = figure.subplots(
@@ -98,7 +98,9 @@ def draw_sheet(rows: Sequence[SheetRow], how: str, what: str = "Novel categories
 
 def _short(name: str) -> str:
     shown = readable(name)
-    shown = f"{shown}  {name}" if len(shown) == 1 else shown  # a character alone is hard to search for
+    shown = (
+        f"{shown}  {name}" if shown != name and len(shown) == 1 else shown
+    )  # a character alone is hard to search for
     return shown if len(shown) <= LONGEST else shown[: LONGEST - 1] + "…"
 
 

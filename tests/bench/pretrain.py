@@ -10,7 +10,7 @@ from actstore.bench.measure import Result, alternate
 from actstore.compute.allocation import reuse_freed_memory
 from actstore.images.opening import open_images
 from predictor.protocol.category_split import CategorySplit
-from predictor.training.backbones.config import TrainingConfig, choose_preset
+from predictor.training.backbones.config import FEW_SHOT_SHORTER, TrainingConfig, choose_preset
 from predictor.training.backbones.images import select_images
 from predictor.training.backbones.planning import bare_step
 from predictor.training.backbones.trainee import BackboneTrainee
@@ -25,6 +25,12 @@ SETTINGS = {
         "few-shot", image_size=32, start_size=0, precision="bfloat16", epochs=999
     ),
     "few-shot, resnet8, 64 pixels, float32": choose_preset("few-shot", start_size=0, epochs=999),
+    "few-shot for minutes, resnet10-narrow, 64 pixels, bfloat16": choose_preset(
+        "few-shot", **FEW_SHOT_SHORTER[0] | {"epochs": 999}, start_size=0, precision="bfloat16"
+    ),
+    "few-shot for minutes, resnet10-narrow, 32 pixels, bfloat16": choose_preset(
+        "few-shot", **FEW_SHOT_SHORTER[2] | {"epochs": 999}, precision="bfloat16"
+    ),
     "quick with flips, small, 32 pixels": choose_preset("quick", flip=True, epochs=999),
     "quick at 64 pixels": choose_preset("quick", flip=True, epochs=999, image_size=64),
 }

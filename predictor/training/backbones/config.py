@@ -163,10 +163,11 @@ PRESETS: dict[str, TrainingConfig] = {
 }  # fmt: skip
 
 # In shorter trainings a network of a third of the work sees more epochs, and blends cost more than they give.
-FEW_SHOT_SHORTER: list[dict[str, Any]] = [
-    {"backbone": "resnet10-narrow", "epochs": 30, "mixup": 0.0, "image_size": 64},
-    {"backbone": "resnet10-narrow", "epochs": 30, "mixup": 0.0, "image_size": 48},
-    {"backbone": "resnet10-narrow", "epochs": 30, "mixup": 0.0, "image_size": 32, "start_size": 0},
+_NARROW: dict[str, Any] = {"backbone": "resnet10-narrow", "epochs": 30, "mixup": 0.0}
+FEW_SHOT_SHORTER = [
+    _NARROW | {"image_size": 64},
+    _NARROW | {"image_size": 48},
+    _NARROW | {"image_size": 32, "start_size": 0},
 ]
 
 

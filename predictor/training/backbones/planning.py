@@ -1,4 +1,4 @@
-"""What a training can be in so many hours on this machine: speeds are measured, then image size and epochs follow.
+"""What a training can be in so many hours on this machine: speeds are measured, then network, sizes and epochs follow.
 
 The plan is kept in OUT/plan.json, so that the same command goes on with it, however busy the machine is by then.
 """

@@ -146,8 +146,8 @@ class BackboneTrainee(Trainee):
             return logits, loss(logits, targets)
         mixture = draw_mixture(len(images), config.mixup, config.seed, number)
         logits = self._model(mixture.blend(images))
-        both = torch.stack([loss(logits, targets), loss(logits, targets[mixture.partners])])
-        return logits, both @ both.new_tensor([mixture.share, 1 - mixture.share])
+        own, other = loss(logits, targets), loss(logits, targets[mixture.partners])
+        return logits, mixture.share * own + (1 - mixture.share) * other
 
     def line(self, step: int, sums: Figures, count: int, seconds: float) -> Figures:
         top1, top5 = self.evaluate(self._config.size_of((step - 1) // self._steps))

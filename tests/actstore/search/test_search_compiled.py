@@ -16,7 +16,7 @@ from actstore.search import RowTable, compiled, ranking, scoring
 from actstore.search.compiled import SWITCH, address, kernels
 from actstore.search.queries import unit
 from actstore.search.ranking import Pairs, canonical_scores, rounding
-from actstore.search.scoring import score_pairs
+from actstore.search.scoring import score_pairs, thin_out
 
 pytestmark = pytest.mark.numeric
 needs_kernels = pytest.mark.skipif(kernels() is None, reason="no compiled loops for this processor")
@@ -53,6 +53,22 @@ def test_scores_are_those_of_torch(kind: type, dim: int, monkeypatch: pytest.Mon
         assert np.abs(found - exact.sum(1)).max() <= 2 * rounding(dim)
     monkeypatch.setattr(scoring, "kernels", lambda: None)
     assert np.abs(score_pairs(table, units, pairs, 2).scores - found).max() <= 2 * rounding(dim)
+
+
+@pytest.mark.parametrize("compiled", [True, False])
+def test_pairs_in_any_order_are_thinned_out(compiled: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    if not compiled:
+        monkeypatch.setattr(scoring, "kernels", lambda: None)
+    random = np.random.default_rng(3)
+    values = random.standard_normal((300, 24)).astype(np.float32)
+    table, units = RowTable(values), unit(torch.from_numpy(random.standard_normal((5, 24)).astype(np.float32)))
+    rows, owners = np.nonzero(random.random((300, 5)) < 0.4)  # by row, and views with a stride, as engines hand them on
+    kept = thin_out(table, units, Pairs(rows, owners, np.zeros(len(rows), np.float32)), 3, 2)
+    cosines = unit(torch.from_numpy(values)).double().numpy() @ units.double().numpy().T  # (rows, queries)
+    for query in range(5):
+        of_query = rows[owners == query]
+        nearest = of_query[np.argsort(-cosines[of_query, query])[:3]]
+        assert set(kept.rows[kept.queries == query].tolist()) == set(nearest.tolist())
 
 
 @needs_kernels

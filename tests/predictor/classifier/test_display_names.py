@@ -11,14 +11,7 @@ import torch
 from actstore.errors import InvalidInputError
 from predictor.classifier.classifier import Classifier
 from predictor.classifier.classifier_file import load_classifier, save_classifier
-from predictor.classifier.display_names import (
-    display,
-    displays,
-    forget_display,
-    known_display,
-    read_displays,
-    set_displays,
-)
+from predictor.classifier.display_names import display, displays, forget_display, read_displays, set_displays
 from predictor.phi.network import Phi
 
 
@@ -27,15 +20,6 @@ def classifier(make_phi: Callable[..., Phi]) -> Classifier:
     found = Classifier.from_means(make_phi(), ["n01440764", "n00000000", "cat"], torch.rand(3, 16))
     found.adapt("U+0041", torch.rand(2, 16))
     return found
-
-
-@pytest.mark.parametrize(
-    ("name", "shown"),
-    [("n01440764", "tench"), ("n00000000", "n00000000"), ("U+0041", "A"), ("U+1F600", "😀"), ("U+000A", "U+000A"),
-     ("U+FFFFFF", "U+FFFFFF"), ("U+D800", "U+D800"), ("n0144076", "n0144076"), ("okapi", "okapi")],
-)  # fmt: skip
-def test_known_lists(name: str, shown: str) -> None:
-    assert known_display(name) == shown
 
 
 def test_names_of_a_user_come_first_and_are_kept(classifier: Classifier, tmp_path: Path) -> None:

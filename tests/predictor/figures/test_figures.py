@@ -12,13 +12,17 @@ from hypothesis import strategies as st
 from matplotlib.figure import Figure
 from PIL import Image
 
+import actstore
+from actstore.backbones.imagenet import imagenet_names
 from actstore.bench.measure import Result
 from predictor.figures.accuracies import ENDS, draw_methods, draw_shots, from_logit, logit, set_accuracy_axis
 from predictor.figures.bars import draw_contenders, draw_inference
 from predictor.figures.channels import draw_channels
+from predictor.figures.class_map import ClassMap, draw_class_maps
 from predictor.figures.label_placement import Box, place_labels
 from predictor.figures.lines import draw_runs
-from predictor.figures.style import readable, save_both
+from predictor.figures.style import known_display, readable, save_both
+from predictor.report.drawing import title_subject
 from predictor.report.support_sheet import SheetRow, draw_sheet
 
 
@@ -102,17 +106,51 @@ def test_contenders_have_a_panel_for_each_measurement_and_the_best_comes_first(t
 def test_sheet(tmp_path: Path) -> None:
     picture = np.full((32, 32, 3), 200, np.uint8)
     rows = [SheetRow("U+0042", picture, [(picture, "a very long name of a category", 0.5)] * 3, picture,
-                     [("U+0042", 0.7), ("other", 0.2)])] * 2  # fmt: skip
-    figure = draw_sheet(rows, "phi2")
-    assert "✓ B  U+0042   70%" in texts(figure)
+                     [("U+0042", 0.7), ("other", 0.2), ("7", 0.1)])] * 2  # fmt: skip
+    figure = draw_sheet(rows, "phi2", "Novel categories")
+    assert {"✓ B  U+0042   70%", "7   10%"} <= texts(figure)
     assert "Novel categories learnt from one example: phi2. Evenly spaced, not selected" in texts(figure)
     inside(figure, tmp_path)
 
 
 @pytest.mark.parametrize(
     ("name", "shown"),
-    [("U+0041", "A"), ("n01440764", "tench"), ("n99999999", "n99999999"), ("U+0024", "U+0024"), ("U+0300", "U+0300")],
+    [("n01440764", "tench"), ("n00000000", "n00000000"), ("U+0041", "A"), ("U+1F600", "😀"), ("U+000A", "U+000A"),
+     ("U+FFFFFF", "U+FFFFFF"), ("U+D800", "U+D800"), ("n0144076", "n0144076"), ("okapi", "okapi")],
+)  # fmt: skip
+def test_known_lists(name: str, shown: str) -> None:
+    assert known_display(name) == shown
+
+
+@pytest.mark.parametrize(
+    ("seen", "subject"),
+    [
+        (None, "Categories that the network may have seen,"),
+        (["c", "d"], "Novel categories"),
+        (["b", "c"], "Categories some of which the network was trained on too,"),
+        (["a", "b", "c"], "Categories that the network was trained on too,"),
+    ],
 )
+def test_only_what_a_network_never_saw_is_called_novel(tmp_path: Path, seen: list[str] | None, subject: str) -> None:
+    rows = {"train": (np.ones((2, 4), np.float32), [0, 1])}
+    store = actstore.from_arrays(tmp_path / "x.zarr", rows, classes=["a", "b"])
+    if seen is not None:
+        store.add_provenance(trained_classes=seen)
+    assert title_subject(actstore.open(tmp_path / "x.zarr")["train"], ["a", "b"]) == subject
+
+
+def test_class_maps_of_long_names_fit_their_picture(tmp_path: Path) -> None:
+    longest = sorted(imagenet_names(), key=lambda wnid: -len(imagenet_names()[wnid]))[:24]
+    places, groups = np.random.default_rng(0).normal(size=(24, 2)).tolist(), [list(range(8)), list(range(8, 16))]
+    shown = ClassMap(
+        longest, 20, places, list(range(24)), places, "phi2(mean)", groups, nearest=[[0]] * 24, agreement=0.5
+    )
+    figure = draw_class_maps(shown)
+    assert any(text.endswith("…") for text in texts(figure))
+    inside(figure, tmp_path)
+
+
+@pytest.mark.parametrize(("name", "shown"), [("U+0041", "A"), ("n01440764", "tench"), ("U+0024", "U+0024")])
 def test_names(name: str, shown: str) -> None:
     assert readable(name) == shown
 

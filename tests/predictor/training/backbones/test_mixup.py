@@ -8,8 +8,14 @@ from pathlib import Path
 import pytest
 import torch
 
+from actstore.images.opening import open_images
+from predictor.protocol.category_split import alphabetical_split
+from predictor.training.backbones.batches import IGNORED
+from predictor.training.backbones.images import select_images
 from predictor.training.backbones.mixup import draw_mixture
-from tests.predictor.training.backbones.tiny import TINY, stop_after, train, weights_of
+from predictor.training.backbones.trainee import BackboneTrainee
+from predictor.training.processes import Processes
+from tests.predictor.training.backbones.tiny import TINY, TINY_GLYPHS, stop_after, train, weights_of
 
 
 @pytest.mark.parametrize("count", [1, 2, 7, 12])
@@ -38,6 +44,19 @@ def test_shares_are_drawn_anew_at_every_step_and_the_same_again() -> None:
     assert all(0.5 <= share <= 1 for share in shares)
     assert 0.8 < sum(shares) / 200 < 0.95
     assert shares[7] == draw_mixture(8, 0.3, 0, 7).share
+
+
+def test_the_loss_asks_for_both_classes_in_proportion(monkeypatch: pytest.MonkeyPatch) -> None:
+    sets = open_images(TINY_GLYPHS)
+    images = select_images(sets, alphabetical_split(sets["train"].classes), 0)
+    trainee = BackboneTrainee(images, replace(TINY, mixup=0.3), torch.device("cpu"), Processes(), {})
+    logits = torch.randn(4, 9, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    monkeypatch.setattr(trainee, "_model", lambda blended: logits)
+    _, loss = trainee._logits_and_loss(torch.rand(4, 3, 32, 32), torch.tensor([3, 1, IGNORED, 8]), 7)
+    share, log, smooth = draw_mixture(4, 0.3, TINY.seed, 7).share, logits.log_softmax(1), TINY.label_smoothing
+    asked = [(0, 3, share), (0, 1, 1 - share), (1, 1, share), (1, 3, 1 - share), (2, 8, 1 - share), (3, 8, share)]
+    parts = [-part * ((1 - smooth) * log[image, target] + smooth * log[image].mean()) for image, target, part in asked]
+    torch.testing.assert_close(loss, torch.stack(parts).sum())
 
 
 def test_a_training_with_blends_goes_on_where_it_was_interrupted(tmp_path: Path) -> None:
