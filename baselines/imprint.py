@@ -47,6 +47,11 @@ class Imprint(Separable):
 
 def imprint_rows(train: Split, names: Sequence[str], change: Change = as_they_are) -> Tensor:
     """(n_class, dim): of each class the normalised mean of its unit activations, which are changed first."""
+    return unit(mean_directions(train, names, change))
+
+
+def mean_directions(train: Split, names: Sequence[str], change: Change = as_they_are) -> Tensor:
+    """(n_class, dim): of each class the mean of its unit activations, which are changed first."""
     index = train.class_index
     labels = index.positions(names)
     ClassRows.of(index, labels)  # refuses a class without rows
@@ -54,4 +59,4 @@ def imprint_rows(train: Split, names: Sequence[str], change: Change = as_they_ar
     with one_thread():
         for place, label in enumerate(labels):
             rows[place] = unit(change(borrow(train.of_class(label)).float())).mean(dim=0)
-    return unit(rows)
+    return rows

@@ -21,6 +21,7 @@ from baselines.large_sample import ExtendedHead, LargeSample
 from baselines.linear import trained_head
 from baselines.nearest_neighbour import SHARES, NearestNeighbour
 from baselines.oracle import LinearOracle, NearestOracle
+from baselines.simple_shot import SimpleShot
 from baselines.triplet import METHOD as TRIPLET
 from baselines.triplet import trained_embedding
 from baselines.triplet_images import METHOD as TRIPLET_IMAGES
@@ -140,6 +141,7 @@ BASELINES: dict[str, Callable[[Setting], list[Entry]]] = {
     "child": _extended(Child),
     "imprint": _imprint,
     "class-mean": lambda setting: [Entry(ClassMean(setting.train, setting.split.base, setting.change))],
+    "simple-shot": lambda setting: [Entry(SimpleShot(setting.train, setting.split.base, setting.change))],
     "oracle": _oracle,
     TRIPLET_IMAGES: _triplet_images,
     FINETUNE_IMAGES: _finetune_images,

@@ -38,6 +38,7 @@ FAMILIES = {  # colour and marker by a method's key
     "oracle-linear": (BLACK, "+"),
     "imprint-base-rows": (GREY, "*"),
     "imprint": (GREY, "<"),
+    "simple-shot": (PINK, "p"),
 }
 DPI = 130
 _WNID = re.compile(r"n\d{8}")

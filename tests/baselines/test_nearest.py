@@ -18,6 +18,7 @@ from baselines.class_mean import ClassMean
 from baselines.imprint import Imprint
 from baselines.nearest_neighbour import SHARES, NearestNeighbour, draw_share
 from baselines.oracle import NearestOracle
+from baselines.simple_shot import SimpleShot
 from predictor.protocol.category_split import CategorySplit
 from predictor.protocol.head import Head
 from predictor.protocol.method import Support
@@ -59,6 +60,16 @@ def test_class_mean(train: actstore.Split, queries: torch.Tensor, draw: Callable
     means += [some.numpy().astype(float).mean(0) for some in support.activations]
     expected = unit(queries.numpy().astype(float)) @ unit(np.stack(means)).T
     np.testing.assert_allclose(ClassMean(train, SPLIT.base).scores(queries, support), expected, atol=COSINE)
+
+
+def test_simple_shot(train: actstore.Split, queries: torch.Tensor, draw: Callable[..., Support]) -> None:
+    support = draw(3)
+    means = np.stack([unit(rows_of(train, name)).mean(0) for name in SPLIT.base])
+    centre = means.mean(0)
+    examples = unit(np.stack([some.numpy().astype(float).mean(0) for some in support.activations]))
+    rows = unit(np.concatenate([means, examples]) - centre)
+    expected = unit(unit(queries.numpy().astype(float)) - centre) @ rows.T
+    np.testing.assert_allclose(SimpleShot(train, SPLIT.base).scores(queries, support), expected, atol=COSINE)
 
 
 @pytest.mark.parametrize("with_head", [True, False])

@@ -44,7 +44,8 @@ def test_all_methods_score_all_categories(
         *(("Triplet (activations)", share, False) for share in ("100%", "10%", "1%")),
         ("Fine-Tuned fc (activations)", "100%", True), ("Learning like a Child", "100%", True),
         ("Imprinting", "100%", False), ("Imprinting (base rows too)", "100%", False),
-        ("Nearest class mean", "100%", False), ("Oracle NN", "100%", False), ("Oracle linear", "100%", True),
+        ("Nearest class mean", "100%", False), ("SimpleShot (centred class mean)", "100%", False),
+        ("Oracle NN", "100%", False), ("Oracle linear", "100%", True),
     ]  # fmt: skip
 
 

@@ -58,7 +58,15 @@ def test_baselines_are_calibrated_by_the_same_procedure(here: Path, ppa: Run, ma
     plain = json.loads(ppa("eval", *given, "--methods", "class-mean", "--draws", 2, "--shots", 1, "--json").stdout)
     assert plain[0]["fitted_on"] == ""
     found = json.loads(ppa("calibrate", "--methods", "all", *given, *FAST, "--json").stdout)
-    assert {one["key"] for one in found} == {"nn", "triplet", "child", "imprint", "imprint-base-rows", "class-mean"}
+    assert {one["key"] for one in found} == {
+        "nn",
+        "triplet",
+        "child",
+        "imprint",
+        "imprint-base-rows",
+        "class-mean",
+        "simple-shot",
+    }
     assert {(one["key"], one["share"], one["shots"]) for one in found} >= {("nn", "1%", 2), ("triplet", "100%", 1)}
     assert all(one["harmonic_mean"] >= one["uncalibrated"] for one in found)
     assert {one["held_out"] for one in found} == {0.2}

@@ -51,6 +51,6 @@ def test_the_key_decides_and_not_the_name() -> None:
 
 
 def test_every_known_method_has_a_look() -> None:
-    assert set(FAMILIES) == {*NAMES_BEFORE_KEYS.values()} - {"class-mean"}
+    assert set(FAMILIES) == {*NAMES_BEFORE_KEYS.values(), "simple-shot"} - {"class-mean"}
     assert {*LABELS, *BY_SHARE} <= set(FAMILIES)
     assert family_style("class-mean") == family_style("a method of mine")

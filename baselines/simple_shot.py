@@ -1,0 +1,41 @@
+"""Nearest class mean about the centre of the base categories.
+
+Wang, Chao, Weinberger and van der Maaten, SimpleShot: Revisiting Nearest-Neighbor Classification for Few-Shot Learning,
+2019 (their CL2N). Here activations are unit vectors before they are centred too, so that long ones do not weigh more.
+
+What all images have in common says nothing of their categories. It also hides how far a novel category's scores lie
+from those of the base: without it, a constant fitted on stand-ins transfers to categories that the network never saw.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from torch import Tensor
+
+from actstore.search.by_class import unit
+from actstore.split import Split
+from baselines.imprint import mean_directions
+from predictor.protocol.method import Separable, Support
+from predictor.protocol.stand_ins import Change, as_they_are
+
+
+class SimpleShot(Separable):
+    """A category's score is the cosine of the query with the mean of the category's examples, about the centre."""
+
+    key, name = "simple-shot", "SimpleShot (centred class mean)"
+
+    def __init__(self, train: Split, base: Sequence[str], change: Change = as_they_are) -> None:
+        means = mean_directions(train, base, change)  # (n_base, dim)
+        self._centre = means.mean(0)
+        self._base = unit(means - self._centre)
+
+    def base_scores(self, queries: Tensor) -> Tensor:
+        return self._centred(queries) @ self._base.to(queries).T
+
+    def novel_scores(self, queries: Tensor, support: Support) -> Tensor:
+        return self._centred(queries) @ self._centred(support.activations.mean(dim=1)).T
+
+    def _centred(self, activations: Tensor) -> Tensor:
+        """(n, dim) -> the same, unit directions from the centre."""
+        return unit(unit(activations) - self._centre.to(activations))
