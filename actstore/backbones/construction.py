@@ -18,6 +18,7 @@ from actstore.backbones.imagenet import imagenet_wnids
 from actstore.backbones.libraries import from_timm, from_torchvision
 from actstore.backbones.network import Construction, Network
 from actstore.backbones.resnet import ResNet8, Small, WideResNet, resnet10_narrow, resnet18, resnet50
+from actstore.backbones.side_by_side import JOINED_BY, SideBySide
 from actstore.backbones.simple import Simple
 from actstore.backbones.transform import Transform
 from actstore.errors import InvalidInputError
@@ -46,7 +47,8 @@ LIBRARIES = {"torchvision": from_torchvision, "timm": from_timm}
 
 
 def construct(name: str, seed: int = 0, pretrained: bool = False) -> Construction:
-    """name: one of NETWORKS, `torchvision:NAME`, `timm:NAME` or `package.module:factory`.
+    """name: one of NETWORKS or several of one (`resnet8+resnet8`), `torchvision:NAME`, `timm:NAME` or
+    `package.module:factory`.
 
     pretrained: torchvision or timm fetches its weights. Those of NETWORKS are looked for anyway.
     """
@@ -56,6 +58,9 @@ def construct(name: str, seed: int = 0, pretrained: bool = False) -> Constructio
             network = NETWORKS[name](1000)
             published = dict.fromkeys(PUBLISHED.get(name, ()))
             return Construction(name, network, network.transform, "fc", published, imagenet_wnids())
+        if is_ours(name):
+            networks = [NETWORKS[part](1) for part in name.split(JOINED_BY)]
+            return Construction(name, SideBySide(networks), networks[0].transform)
         if not colon or not kind or not rest:
             close = difflib.get_close_matches(name, NETWORKS, n=1)
             advice = f"did you mean {close[0]}?" if close else "or torchvision:NAME, timm:NAME, package.module:factory"
@@ -65,6 +70,12 @@ def construct(name: str, seed: int = 0, pretrained: bool = False) -> Constructio
         if pretrained:
             raise InvalidInputError(f"--pretrained is for torchvision:NAME and timm:NAME, got {name}")
         return _from_factory(kind, rest)
+
+
+def is_ours(name: str | None) -> bool:
+    """One of NETWORKS, or several of one kind side by side."""
+    parts = (name or "").split(JOINED_BY)
+    return parts[0] in NETWORKS and len(set(parts)) == 1
 
 
 def build_network(name: str, num_classes: int, seed: int = 0) -> Network:

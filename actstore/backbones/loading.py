@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from actstore.backbones.capture import capture, measure_layers, parse_layers
-from actstore.backbones.construction import NETWORKS, construct
+from actstore.backbones.construction import NETWORKS, construct, is_ours
 from actstore.backbones.network import Construction
 from actstore.backbones.packages import PACKAGES, package_folder
 from actstore.backbones.transform import Transform
@@ -89,7 +89,7 @@ def stated_backbone(weights: Path) -> str | None:
     A file may have come from anywhere, so it can name no code to run: `package.module:factory` must be asked for.
     """
     name = read_weights(weights).backbone if weights.suffix == ".safetensors" else None
-    return name if name in NETWORKS else None
+    return name if is_ours(name) else None
 
 
 def _trained_classes(built: Construction, file: Weights | None) -> tuple[str, ...] | None:

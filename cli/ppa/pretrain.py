@@ -34,6 +34,9 @@ def setting_options(command: Command) -> Command:
         click.option("--lighting", type=click.FloatRange(0), help="Strength of the PCA lighting."),
         click.option("--jitter", type=click.FloatRange(0), help="Change of brightness, contrast and saturation."),
         click.option(
+            "--rotation/--no-rotation", default=None, help="Turn images by quarters, and ask for the turn too."
+        ),
+        click.option(
             "--mixup",
             type=click.FloatRange(0),
             help="Show blends of two images, shares from Beta(MIXUP, MIXUP); 0: none.",
@@ -62,6 +65,7 @@ def setting_options(command: Command) -> Command:
     epilog=example(
         "ppa pretrain glyphs:1000x40x10 --preset quick --out glyphs-small",
         "ppa pretrain photos/ --preset few-shot --hours 2 --out features",
+        "ppa pretrain photos/ --preset few-shot --hours 6 --ensemble 2 --out features",
         "ppa pretrain imagenet/ --preset paper-resnet50 --split-file split.json --out resnet50-900",
         "torchrun --nproc-per-node 4 --no-python ppa pretrain imagenet/ --preset paper-resnet50",
         "actstore build imagenet/ --backbone resnet50 --weights resnet50-900/best.safetensors",
@@ -81,6 +85,14 @@ def setting_options(command: Command) -> Command:
 @click.option("--workers", type=click.IntRange(0), help="Processes that decode.  [default: one per core, at most 8]")
 @seed_option
 @click.option(
+    "--ensemble",
+    type=click.IntRange(1, 8),
+    default=1,
+    show_default=True,
+    help="Networks to train one after another, in OUT/1, OUT/2, … with seeds of their own, and to join into one; "
+    "--hours are for all of them.",
+)
+@click.option(
     "--checkpoint-seconds",
     type=click.FloatRange(0),
     default=15,
@@ -91,7 +103,7 @@ def setting_options(command: Command) -> Command:
 @json_option
 def pretrain(
     images: str, preset: str, hours: float | None, split_file: Path | None, out: Path, device: str,
-    workers: int | None, seed: int, checkpoint_seconds: float, restart: bool, **settings: Any,
+    workers: int | None, seed: int, ensemble: int, checkpoint_seconds: float, restart: bool, **settings: Any,
 ) -> None:  # fmt: skip
     """Train a backbone and its classifier on the base classes (C_large) of IMAGES, and on no other.
 
@@ -104,6 +116,7 @@ def pretrain(
     nothing.
     """
     import os
+    from dataclasses import replace
 
     from actstore.backbones.construction import require_trainable
     from actstore.compute.allocation import reuse_freed_memory
@@ -111,15 +124,19 @@ def pretrain(
     from actstore.images.opening import open_images
     from predictor.training import RunOptions
     from predictor.training.backbones.config import choose_candidates
+    from predictor.training.backbones.ensemble import join_members
     from predictor.training.backbones.images import select_images
     from predictor.training.backbones.planning import plan_for_hours
+    from predictor.training.backbones.trainee import BEST
     from predictor.training.backbones.training import train_backbone
     from predictor.training.processes import failing_once, joined_processes
 
     reuse_freed_memory()
     speaks = is_first()
+    members = [out] if ensemble == 1 else [out / str(number + 1) for number in range(ensemble)]
     if speaks:
-        claim_backbone(out, split_file)
+        for folder in {out, *members}:
+            claim_backbone(folder, split_file)
     if hours is not None and settings["epochs"] is not None:
         raise click.UsageError("--hours plans the epochs, so --epochs cannot be given with it; give one of them")
     if preset == "few-shot" and settings["epochs"] is None:
@@ -131,15 +148,26 @@ def pretrain(
     split = choose_categories(split_file, names, ["base"])  # images of novel classes need not be there yet
     workers = min(8, os.cpu_count() or 1) if workers is None else workers
     options = RunOptions(checkpoint_seconds, restart)
-    with failing_once(), joined_processes(parse_device(device)):  # once for both: processes cannot join a second time
+    with failing_once(), joined_processes(parse_device(device)):  # once for all: processes cannot join a second time
         config = candidates[0][0]
         if hours is not None:
-            config = plan_for_hours(candidates, hours, select_images(sets, split, seed), out, device, restart)
-        with TrainingBars(config.backbone) as bars:
-            tell = (bars.report, bars.decoded) if speaks else (None, None)
-            result = train_backbone(sets, split, config, out, device, workers, options, *tell)
-    if speaks:
-        emit({"preset": preset, **result.to_json()}, summary(result))
+            chosen = select_images(sets, split, seed)
+            config = plan_for_hours(candidates, hours / ensemble, chosen, out, device, restart)
+        results = []
+        for number, folder in enumerate(members):
+            with TrainingBars(config.backbone) as bars:
+                tell = (bars.report, bars.decoded) if speaks else (None, None)
+                own = replace(config, seed=seed + number)
+                results.append(train_backbone(sets, split, own, folder, device, workers, options, *tell))
+    if not speaks:
+        return
+    lines, listed = [summary(result) for result in results], [result.to_json() for result in results]
+    if ensemble == 1:
+        emit({"preset": preset, **listed[0]}, lines[0])
+        return
+    join_members([folder / BEST for folder in members], out / BEST)
+    told = f"{out / BEST}: {ensemble} networks side by side, with the activations of all"
+    emit({"preset": preset, "weights": str(out / BEST), "members": listed}, "\n".join([*lines, told]))
 
 
 def claim_backbone(out: Path, split_file: Path | None) -> None:

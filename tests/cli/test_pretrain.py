@@ -51,6 +51,33 @@ def test_train_on_the_embedded_glyphs(tmp_path: Path, monkeypatch: pytest.Monkey
     assert "Traceback" not in refused.stderr
 
 
+def test_two_networks_are_trained_and_joined(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import torch
+
+    from actstore.backbones.loading import load_backbone, stated_backbone
+
+    monkeypatch.chdir(tmp_path)
+    asked = ("glyphs:10x8x3", *TINY, "--out", "out", "--ensemble", 2)
+    result = json.loads(run(*asked, "--json").stdout)
+    assert result["weights"] == "out/best.safetensors"
+    assert [member["weights"] for member in result["members"]] == [f"out/{n}/best.safetensors" for n in (1, 2)]
+    assert stated_backbone(Path("out/best.safetensors")) == "small+small"
+    joined = load_backbone("small+small", Path("out/best.safetensors"))
+    members = [load_backbone("small", Path(f"out/{n}/best.safetensors")) for n in (1, 2)]
+    images = torch.rand(3, 3, 32, 32)
+    (rows,) = joined.activations(images).values()
+    expected = torch.cat([next(iter(member.activations(images).values())) for member in members], 1)
+    torch.testing.assert_close(rows, expected)
+    assert not torch.equal(rows[:, :256], rows[:, 256:])
+    with torch.no_grad():
+        mean = sum(member.module(images) for member in members) / 2
+        torch.testing.assert_close(joined.module(images), mean, rtol=1e-4, atol=1e-4)
+    assert joined.trained_classes == members[0].trained_classes
+    assert "2 networks side by side" in run(*asked).stdout  # trained already: joined anew
+    alone = run("glyphs:10x8x3", *TINY, "--out", "out/2", "--seed", 1).stdout  # a member is a training like others
+    assert "small on 72 images" in alone
+
+
 def test_hours_plan_a_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from predictor.training.backbones import planning
 

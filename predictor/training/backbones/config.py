@@ -24,7 +24,8 @@ class TrainingConfig:
     start_size: side of the images in the first start_share of the epochs (0: image_size throughout), which then take
     less time. precision: of the convolutions on a CPU; on a GPU they are in float16 anyway. evaluations: about how
     often the held-out images are looked at (0: after every epoch). cosine: the classifier sees directions alone. mixup:
-    blends of two images are shown, with shares from Beta(mixup, mixup); 0: none.
+    blends of two images are shown, with shares from Beta(mixup, mixup); 0: none. rotation: some images are turned by
+    quarters, and the turn is asked for as well.
     """
 
     backbone: str
@@ -52,6 +53,7 @@ class TrainingConfig:
     evaluations: int = 0
     cosine: bool = False
     mixup: float = 0.0
+    rotation: bool = False
 
     def __post_init__(self) -> None:
         for name, low in (
@@ -123,7 +125,7 @@ class TrainingConfig:
         """Settings that came later are left out where they are not used, so that trainings of before go on."""
         later = {
             name: getattr(TrainingConfig, name)
-            for name in ("start_size", "start_share", "precision", "evaluations", "cosine", "mixup")
+            for name in ("start_size", "start_share", "precision", "evaluations", "cosine", "mixup", "rotation")
         }
         return {name: value for name, value in asdict(self).items() if later.get(name) != value}
 
