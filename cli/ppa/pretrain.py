@@ -34,9 +34,6 @@ def setting_options(command: Command) -> Command:
         click.option("--lighting", type=click.FloatRange(0), help="Strength of the PCA lighting."),
         click.option("--jitter", type=click.FloatRange(0), help="Change of brightness, contrast and saturation."),
         click.option(
-            "--rotation/--no-rotation", default=None, help="Turn images by quarters, and ask for the turn too."
-        ),
-        click.option(
             "--mixup",
             type=click.FloatRange(0),
             help="Show blends of two images, shares from Beta(MIXUP, MIXUP); 0: none.",

@@ -24,8 +24,7 @@ class TrainingConfig:
     start_size: side of the images in the first start_share of the epochs (0: image_size throughout), which then take
     less time. precision: of the convolutions on a CPU; on a GPU they are in float16 anyway. evaluations: about how
     often the held-out images are looked at (0: after every epoch). cosine: the classifier sees directions alone. mixup:
-    blends of two images are shown, with shares from Beta(mixup, mixup); 0: none. rotation: some images are turned by
-    quarters, and the turn is asked for as well.
+    blends of two images are shown, with shares from Beta(mixup, mixup); 0: none.
     """
 
     backbone: str
@@ -53,7 +52,6 @@ class TrainingConfig:
     evaluations: int = 0
     cosine: bool = False
     mixup: float = 0.0
-    rotation: bool = False
 
     def __post_init__(self) -> None:
         for name, low in (
@@ -125,7 +123,7 @@ class TrainingConfig:
         """Settings that came later are left out where they are not used, so that trainings of before go on."""
         later = {
             name: getattr(TrainingConfig, name)
-            for name in ("start_size", "start_share", "precision", "evaluations", "cosine", "mixup", "rotation")
+            for name in ("start_size", "start_share", "precision", "evaluations", "cosine", "mixup")
         }
         return {name: value for name, value in asdict(self).items() if later.get(name) != value}
 
@@ -151,7 +149,7 @@ PRESETS: dict[str, TrainingConfig] = {
     # Features for categories that it was never taught, where the time is enough for so many epochs; FEW_SHOT_SHORTER
     # where it is not.
     "few-shot": TrainingConfig(
-        backbone="resnet8", image_size=64, epochs=50, batch_size=128, learning_rate=0.1, schedule="cosine",
+        backbone="resnet8", image_size=64, epochs=40, batch_size=128, learning_rate=0.1, schedule="cosine",
         warmup_epochs=1, weight_decay=5e-4, augment="crop", min_scale=0.35, in_memory=True, evaluations=20,
         cosine=True, start_size=32, mixup=0.3,
     ),

@@ -28,8 +28,7 @@ from predictor.training.backbones.images import (
     steps_per_epoch,
     training_plan,
 )
-from predictor.training.backbones.mixup import Mixture, draw_mixture
-from predictor.training.backbones.rotation import WEIGHT, ClassesAndTurns, choose_turns, turn_images
+from predictor.training.backbones.mixup import draw_mixture
 from predictor.training.curves import Curves, Panel
 from predictor.training.processes import Processes
 from predictor.training.trainee import Figures, Tensors, Trainee, set_rate
@@ -101,8 +100,6 @@ class BackboneTrainee(Trainee):
         self.module = build_network(config.backbone, len(images.classes), config.seed)
         if config.cosine:
             self.module.set_submodule("fc", CosineClassifier(self.module.fc))
-        if config.rotation:
-            self.module.set_submodule("fc", ClassesAndTurns(self.module.fc, self.module.dim))
         self._transform = config.transform(self.module.transform)
         self.module.to(device).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.optimiser = torch.optim.SGD(
@@ -140,26 +137,17 @@ class BackboneTrainee(Trainee):
 
     def _logits_and_loss(self, images: Tensor, targets: Tensor, number: int) -> tuple[Tensor, Tensor]:
         """(n, n_class), and the loss summed over the images."""
-        config, classes = self._config, len(self._images.classes)
-        mixture = draw_mixture(len(images), config.mixup, config.seed, number) if config.mixup else None
-        turns = choose_turns(len(images)).to(images.device)
-        if config.rotation:
-            images = turn_images(images, turns)
-        outputs: Tensor = self._model(images if mixture is None else mixture.blend(images))
-        logits = outputs[:, :classes]
-        loss = self._loss(logits, targets, mixture, config.label_smoothing)
-        if config.rotation:
-            turns = torch.where(targets == IGNORED, IGNORED, turns)
-            loss = loss + WEIGHT * self._loss(outputs[:, classes:], turns, mixture)
-        return logits, loss
-
-    @staticmethod
-    def _loss(logits: Tensor, targets: Tensor, mixture: Mixture | None, smoothing: float = 0.0) -> Tensor:
-        """Cross-entropy summed over the images; of blends for both of their targets, in proportion."""
-        loss = partial(functional.cross_entropy, ignore_index=IGNORED, reduction="sum", label_smoothing=smoothing)
-        if mixture is None:
-            return loss(logits, targets)
-        return mixture.share * loss(logits, targets) + (1 - mixture.share) * loss(logits, targets[mixture.partners])
+        config = self._config
+        loss = partial(
+            functional.cross_entropy, ignore_index=IGNORED, reduction="sum", label_smoothing=config.label_smoothing
+        )
+        if not config.mixup:
+            logits: Tensor = self._model(images)
+            return logits, loss(logits, targets)
+        mixture = draw_mixture(len(images), config.mixup, config.seed, number)
+        logits = self._model(mixture.blend(images))
+        own, other = loss(logits, targets), loss(logits, targets[mixture.partners])
+        return logits, mixture.share * own + (1 - mixture.share) * other
 
     def line(self, step: int, sums: Figures, count: int, seconds: float) -> Figures:
         top1, top5 = self.evaluate(self._config.size_of((step - 1) // self._steps))
@@ -185,7 +173,7 @@ class BackboneTrainee(Trainee):
                 if size != self._transform.crop:  # as large as the images that it is trained on just now
                     batch = replace(batch, pixels=shrink(batch.pixels, size))
                 images, targets = to_network(batch, self._transform, self._device)
-                logits = self._logits(images)[:, : len(self._images.classes)]
+                logits = self._logits(images)  # (n, n_class)
                 hits = logits.topk(min(5, logits.shape[1])).indices == targets[:, None]  # (n, 5)
                 counts += torch.stack([hits[:, 0].sum(), hits.sum(), (targets != IGNORED).sum()])
         self.module.train()
@@ -213,18 +201,11 @@ class BackboneTrainee(Trainee):
 
     def _plain_network(self) -> nn.Module:
         """The network as files of weights hold it: with a linear classifier."""
-        classifier = self.module.get_submodule("fc")
-        if isinstance(classifier, nn.Linear):
+        if not isinstance(classifier := self.module.get_submodule("fc"), CosineClassifier):
             return self.module
-        if isinstance(classifier, ClassesAndTurns):
-            classifier = classifier.classes
         kept = {name: tensor for name, tensor in self.module.state_dict().items() if not name.startswith("fc.")}
-        if isinstance(classifier, CosineClassifier):
-            linear = classifier.linear_tensors()
-        else:
-            linear = {f"fc.{name}": tensor for name, tensor in classifier.state_dict().items()}
         network = build_network(self._config.backbone, len(self._images.classes))
-        network.load_state_dict(kept | linear)
+        network.load_state_dict(kept | classifier.linear_tensors())
         return network
 
     def _plan(self, first: int) -> Plan:
