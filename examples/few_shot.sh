@@ -1,7 +1,9 @@
 #!/usr/bin/env bash
 # Features for new categories: `few-shot` against `quick` with flips, HOURS of training each (2), on mini-ImageNet's photos.
 # DATA holds miniimagenet.tar and miniimagenet-split.json. Interrupted, the same command goes on.
-# EPOCHS of phi (80, of 250 steps), DRAWS (20), TASKS (2000). PRESETS="few-shot" trains that one alone. SPLIT=validation trains on 64 of the 80 base categories and tests on the other 16: for choosing settings.
+# EPOCHS of phi (80, of 250 steps), DRAWS (20), TASKS (2000). PRESETS="few-shot" trains that one alone.
+# For choosing settings: SPLIT=validation trains on 64 of the 80 base categories and tests on the other 16; OPTIONS are more of
+# `ppa pretrain`, such as OPTIONS="--no-cosine --mixup 0" or OPTIONS="--ensemble 2".
 set -euo pipefail
 data=${1:?usage: few_shot.sh DATA [OUT]}
 out=${2:-few-shot-out}
@@ -19,7 +21,8 @@ else
 fi
 for preset in ${PRESETS-few-shot quick}; do
   echo "== $preset: processor time of the training is user + sys below"
-  time ppa pretrain "$data/miniimagenet.tar" --split-file "$split" --preset "$preset" --flip --hours "${HOURS:-2}" --out "$out/$preset"
+  time ppa pretrain "$data/miniimagenet.tar" --split-file "$split" --preset "$preset" --flip --hours "${HOURS:-2}" ${OPTIONS:-} \
+    --out "$out/$preset"
   weights=$out/$preset/best.safetensors
   for views in ${VIEWS:-1 10}; do # as they are, and the mean of ten crops and mirrored ones
     store=$out/$preset-$views.zarr
@@ -27,9 +30,9 @@ for preset in ${PRESETS-few-shot quick}; do
     actstore build "$data/miniimagenet.tar" "$store" --weights "$weights" --views "$views"
     ppa train --phi phi2 --store "$store" --split-file "$split" --epochs "${EPOCHS:-80}" --out "$runs/phi2"
     test -e "$runs/phi2/calibration.json" || ppa calibrate --phi "$runs/phi2" --store "$store" --head "$weights" --shots 1,3
-    test -e "$runs/constants.json" || ppa calibrate --methods class-mean --store "$store" --split-file "$split" --shots 1,3 \
+    test -e "$runs/constants.json" || ppa calibrate --methods class-mean,simple-shot --store "$store" --split-file "$split" --shots 1,3 \
       --head "$weights" --runs "$runs"
-    ppa eval --store "$store" --split-file "$split" --phi "$runs/phi2" --methods class-mean --base head --head "$weights" \
+    ppa eval --store "$store" --split-file "$split" --phi "$runs/phi2" --methods class-mean,simple-shot --base head --head "$weights" \
       --shots 1,3 --draws "${DRAWS:-20}" --runs "$runs" --out "$out/$preset-$views.md"
     ppa episodes --store "$store" --split-file "$split" --phi "$runs/phi2" --methods class-mean --shots 1,5 --tasks "${TASKS:-2000}" \
       --out "$out/$preset-$views-episodes.md"
