@@ -34,8 +34,12 @@ class SimpleShot(Separable):
         return self._centred(queries) @ self._base.to(queries).T
 
     def novel_scores(self, queries: Tensor, support: Support) -> Tensor:
-        return self._centred(queries) @ self._centred(support.activations.mean(dim=1)).T
+        return self.episode_scores(support.activations[None], queries[None])[0]
+
+    def episode_scores(self, support: Tensor, queries: Tensor) -> Tensor:
+        """(tasks, way, shots, dim) and (tasks, n, dim) -> (tasks, n, way)."""
+        return self._centred(queries) @ self._centred(support.mean(dim=2)).mT
 
     def _centred(self, activations: Tensor) -> Tensor:
-        """(n, dim) -> the same, unit directions from the centre."""
+        """(…, dim) -> the same, unit directions from the centre."""
         return unit(unit(activations) - self._centre.to(activations))

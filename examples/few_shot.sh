@@ -34,7 +34,7 @@ for preset in ${PRESETS-few-shot quick}; do
       --head "$weights" --runs "$runs"
     ppa eval --store "$store" --split-file "$split" --phi "$runs/phi2" --methods class-mean,simple-shot --base head --head "$weights" \
       --shots 1,3 --draws "${DRAWS:-20}" --runs "$runs" --out "$out/$preset-$views.md"
-    ppa episodes --store "$store" --split-file "$split" --phi "$runs/phi2" --methods class-mean --shots 1,5 --tasks "${TASKS:-2000}" \
+    ppa episodes --store "$store" --split-file "$split" --phi "$runs/phi2" --methods class-mean,simple-shot --shots 1,5 --tasks "${TASKS:-2000}" \
       --out "$out/$preset-$views-episodes.md"
   done
 done

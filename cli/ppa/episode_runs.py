@@ -17,8 +17,10 @@ from baselines.image_tasks import decode_classes
 from baselines.imprint import Imprint
 from baselines.meta_training import read_learner
 from baselines.nearest_neighbour import NearestNeighbour
+from baselines.simple_shot import SimpleShot
 from cli.ppa.recognition import choose_categories, refuse_leak
 from predictor.phi.recogniser import PredictedParameters
+from predictor.protocol.category_split import CategorySplit
 from predictor.protocol.episodes import Examples, Independent, gather_classes
 from predictor.protocol.method import EpisodeMethod
 from predictor.training.trained_phi import load_phi
@@ -34,9 +36,10 @@ def pooled_names(have: Mapping[str, Any], named: str | None) -> list[str]:
     return names
 
 
-def activation_run(pooled: Sequence[Split], novel: Sequence[str], methods: str, phis: Sequence[Path]) -> Run:
+def activation_run(pooled: Sequence[Split], categories: CategorySplit, methods: str, phis: Sequence[Path]) -> Run:
     """On rows of a store. methods: those that need no training of their own, with commas, or none."""
-    known = _untrained(pooled[0], novel)
+    novel = categories.novel
+    known = _untrained(pooled[0], categories.base, novel)
     names = [] if methods == "none" else methods.split(",")
     if unknown := [name for name in names if name not in known]:
         raise click.UsageError(f"no method {unknown[0]!r}; known: {', '.join(known)}, none")
@@ -46,8 +49,8 @@ def activation_run(pooled: Sequence[Split], novel: Sequence[str], methods: str, 
     return gather_classes(pooled, novel), takers
 
 
-def _untrained(split: Split, novel: Sequence[str]) -> dict[str, Callable[[], EpisodeMethod]]:
-    """A task has no base categories: any one class stands in for them."""
+def _untrained(split: Split, base: Sequence[str], novel: Sequence[str]) -> dict[str, Callable[[], EpisodeMethod]]:
+    """A task has no base categories: any one class stands in for them, where they are asked for nothing."""
 
     def imprint() -> EpisodeMethod:
         method = Imprint(split, novel[:1])
@@ -57,6 +60,7 @@ def _untrained(split: Split, novel: Sequence[str]) -> dict[str, Callable[[], Epi
     return {
         "nearest-neighbour": lambda: Independent(NearestNeighbour(split, novel[:1], name="Nearest Neighbor")),
         "class-mean": lambda: Independent(ClassMean(split, novel[:1])),
+        "simple-shot": lambda: Independent(SimpleShot(split, base)),
         "imprinting": imprint,
         "fine-tuned": FinetunedEpisode,
     }

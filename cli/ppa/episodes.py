@@ -38,7 +38,9 @@ FEW_QUERIES = 15  # the usual number where images are scored anew in every task
 @click.option("--shots", default="1,5", show_default=True, help="Examples of each category; several with commas.")
 @click.option("--tasks", type=click.IntRange(1), default=1000, show_default=True)
 @click.option("--queries", type=click.IntRange(1), help="Of each category.  [default: all, or 15 with --learner]")
-@click.option("--methods", default=METHODS, show_default=True, help="With commas; none for no such method.")
+@click.option(
+    "--methods", default=METHODS, show_default=True, help="With commas; simple-shot too, none for no such method."
+)
 @phis_option
 @click.option("--images", help="Where the learners' images are, see `ppa baseline`.")
 @click.option(
@@ -83,7 +85,7 @@ def episodes(
         pooled = [opened[name] for name in pooled_names(opened.splits, splits)]
         backbone = str(pooled[0].spec.provenance.get("backbone"))
         seen, lacking = seen_novel(pooled[0], categories), without_paper(pooled[0])
-        runs.append(activation_run(pooled, categories.novel, methods, phis))
+        runs.append(activation_run(pooled, categories, methods, phis))
     if images is not None and learners:
         runs += image_runs(images, learners, split_file, splits, device)
     rows = episode_rows(measure(runs, sizes, tasks, seed), sizes, backbone, lacking is None)

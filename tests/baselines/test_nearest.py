@@ -95,7 +95,7 @@ def test_the_nearest_oracle_has_all_rows_and_no_need_of_support(
     assert (oracle.name, oracle.share, oracle.uses_support) == ("Oracle NN", "100%", False)
 
 
-@pytest.mark.parametrize("make", [NearestNeighbour, ClassMean, Imprint])
+@pytest.mark.parametrize("make", [NearestNeighbour, ClassMean, Imprint, SimpleShot])
 def test_an_episode_scores_like_the_novel_part(
     train: actstore.Split, queries: torch.Tensor, draw: Callable[..., Support], make: Callable[..., NearestNeighbour]
 ) -> None:

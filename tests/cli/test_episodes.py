@@ -58,11 +58,14 @@ def test_a_table_beside_the_papers(store: Path) -> None:
 
 
 def test_it_is_written_as_markdown_csv_and_json(store: Path) -> None:
-    given = ("episodes", "--tasks", 5, "--shots", "3", "--methods", "class-mean,fine-tuned", "--queries", 2)
+    methods = ("--methods", "class-mean,fine-tuned,simple-shot")
+    given = ("episodes", "--tasks", 5, "--shots", "3", *methods, "--queries", 2)
     for name in ("t.md", "t.csv", "t.json"):
         run(*given, "--out", name)
     rows = json.loads(Path("t.json").read_text())
-    assert [row["method"] for row in rows[:2]] == ["Nearest class mean", "Fine-Tuned Baseline"]
+    assert [row["method"] for row in rows[:3]] == [
+        "Nearest class mean", "Fine-Tuned Baseline", "SimpleShot (centred class mean)"
+    ]  # fmt: skip
     with Path("t.csv").open(newline="") as file:
         assert [row["3_shot"] for row in csv.DictReader(file)][:2] == [str(row["3_shot"]) for row in rows[:2]]
     assert Path("t.md").read_text().startswith("| method ")
