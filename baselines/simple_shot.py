@@ -1,10 +1,11 @@
 """Nearest class mean about the centre of the base categories.
 
 Wang, Chao, Weinberger and van der Maaten, SimpleShot: Revisiting Nearest-Neighbor Classification for Few-Shot Learning,
-2019 (their CL2N). Here activations are unit vectors before they are centred too, so that long ones do not weigh more.
+2019 (their CL2N). Here activations are unit vectors before the centre is taken away as well, so that
+long ones do not weigh more.
 
-What all images have in common says nothing of their categories. It also hides how far a novel category's scores lie
-from those of the base: without it, a constant fitted on stand-ins transfers to categories that the network never saw.
+What all images have in common says nothing of their categories, but lifts every cosine. About the centre the constant
+that stand-ins give transferred best where it was measured (docs/results.md).
 """
 
 from __future__ import annotations
@@ -28,18 +29,18 @@ class SimpleShot(Separable):
     def __init__(self, train: Split, base: Sequence[str], change: Change = as_they_are) -> None:
         means = mean_directions(train, base, change)  # (n_base, dim)
         self._centre = means.mean(0)
-        self._base = unit(means - self._centre)
+        self._base = self._from_centre(means)
 
     def base_scores(self, queries: Tensor) -> Tensor:
-        return self._centred(queries) @ self._base.to(queries).T
+        return self._from_centre(unit(queries)) @ self._base.to(queries).T
 
     def novel_scores(self, queries: Tensor, support: Support) -> Tensor:
         return self.episode_scores(support.activations[None], queries[None])[0]
 
     def episode_scores(self, support: Tensor, queries: Tensor) -> Tensor:
         """(tasks, way, shots, dim) and (tasks, n, dim) -> (tasks, n, way)."""
-        return self._centred(queries) @ self._centred(support.mean(dim=2)).mT
+        return self._from_centre(unit(queries)) @ self._from_centre(unit(support).mean(dim=2)).mT
 
-    def _centred(self, activations: Tensor) -> Tensor:
-        """(…, dim) -> the same, unit directions from the centre."""
-        return unit(unit(activations) - self._centre.to(activations))
+    def _from_centre(self, directions: Tensor) -> Tensor:
+        """(…, dim) -> the same, as unit vectors."""
+        return unit(directions - self._centre.to(directions))

@@ -18,7 +18,7 @@ from actstore.backbones.imagenet import imagenet_wnids
 from actstore.backbones.libraries import from_timm, from_torchvision
 from actstore.backbones.network import Construction, Network
 from actstore.backbones.resnet import ResNet8, Small, WideResNet, resnet10_narrow, resnet18, resnet50
-from actstore.backbones.side_by_side import JOINED_BY, SideBySide
+from actstore.backbones.side_by_side import JOINED_BY, MOST, SideBySide
 from actstore.backbones.simple import Simple
 from actstore.backbones.transform import Transform
 from actstore.errors import InvalidInputError
@@ -73,9 +73,9 @@ def construct(name: str, seed: int = 0, pretrained: bool = False) -> Constructio
 
 
 def is_ours(name: str | None) -> bool:
-    """One of NETWORKS, or several of one kind side by side."""
+    """Whether it is one of NETWORKS, or several of one of them side by side: no name of code to run."""
     parts = (name or "").split(JOINED_BY)
-    return parts[0] in NETWORKS and len(set(parts)) == 1
+    return parts[0] in NETWORKS and len(set(parts)) == 1 and len(parts) <= MOST
 
 
 def build_network(name: str, num_classes: int, seed: int = 0) -> Network:

@@ -51,7 +51,8 @@ def load_backbone(
     random_weights: bool = False,
     pretrained: bool = False,
 ) -> Backbone:
-    """name: one of NETWORKS (efficientnet-lite0, resnet50, …), torchvision:NAME, timm:NAME or package.module:factory.
+    """name: one of NETWORKS (efficientnet-lite0, resnet50, …) or several (resnet8+resnet8), torchvision:NAME, timm:NAME
+    or package.module:factory.
 
     weights: a .pth, .pt or .safetensors file; without one, those that an installed package brings or that lie in
     torch's cache. layers: names as in `named_modules()`; without one, the pooled activation.
@@ -120,4 +121,6 @@ def find_published(name: str, built: Construction) -> Path | None:
         ways.append(f"put {' or '.join(built.published)} into {folder}")
     if name in NETWORKS:
         ways.append("train it with `ppa pretrain`")
+    elif is_ours(name):
+        ways.append("train them with `ppa pretrain --ensemble`")
     raise InvalidInputError(f"{name} needs weights: {', or '.join(ways)}")

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from actstore.backbones.network import Network
 
 JOINED_BY = "+"  # in a name, such as resnet8+resnet8
+MOST = 8  # networks: a file that came from anywhere may ask for no more memory than that
 
 
 class SideBySide(Network):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -15,6 +16,9 @@ from cli.ppa.recognition import choose_categories, is_first
 from cli.progress import TrainingBars
 
 if TYPE_CHECKING:
+    from predictor.protocol.category_split import CategorySplit
+    from predictor.training import RunOptions
+    from predictor.training.backbones.config import TrainingConfig
     from predictor.training.backbones.training import TrainingResult
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -86,7 +90,7 @@ def setting_options(command: Command) -> Command:
     type=click.IntRange(1, 8),
     default=1,
     show_default=True,
-    help="Networks to train one after another, in OUT/1, OUT/2, … with seeds of their own, and to join into one; "
+    help="Networks to train one after another, in OUT/1, OUT/2, … with SEED, SEED + 1, …, and to join into one; "
     "--hours are for all of them.",
 )
 @click.option(
@@ -110,10 +114,9 @@ def pretrain(
     this machine trains on, and plans network, mixup, image size, precision and epochs for --hours; other presets plan
     their epochs. Interrupted, the same command resumes exactly. OUT/best.safetensors is for `actstore build --weights`:
     the best epoch by that tenth of train; with a split val the last one, as its images are tested on later and choose
-    nothing.
+    nothing. With --ensemble it is the joined network, and OUT/1, … hold the trainings.
     """
     import os
-    from dataclasses import replace
 
     from actstore.backbones.construction import require_trainable
     from actstore.compute.allocation import reuse_freed_memory
@@ -121,10 +124,9 @@ def pretrain(
     from actstore.images.opening import open_images
     from predictor.training import RunOptions
     from predictor.training.backbones.config import choose_candidates
-    from predictor.training.backbones.ensemble import join_members
+    from predictor.training.backbones.ensemble import refuse_other_kind
     from predictor.training.backbones.images import select_images
     from predictor.training.backbones.planning import plan_for_hours
-    from predictor.training.backbones.trainee import BEST
     from predictor.training.backbones.training import train_backbone
     from predictor.training.processes import failing_once, joined_processes
 
@@ -134,6 +136,7 @@ def pretrain(
     if speaks:
         for folder in {out, *members}:
             claim_backbone(folder, split_file)
+        refuse_other_kind(out, ensemble)
     if hours is not None and settings["epochs"] is not None:
         raise click.UsageError("--hours plans the epochs, so --epochs cannot be given with it; give one of them")
     if preset == "few-shot" and settings["epochs"] is None:
@@ -150,21 +153,38 @@ def pretrain(
         if hours is not None:
             chosen = select_images(sets, split, seed)
             config = plan_for_hours(candidates, hours / ensemble, chosen, out, device, restart)
-        results = []
-        for number, folder in enumerate(members):
-            with TrainingBars(config.backbone) as bars:
-                tell = (bars.report, bars.decoded) if speaks else (None, None)
-                own = replace(config, seed=seed + number)
-                results.append(train_backbone(sets, split, own, folder, device, workers, options, *tell))
-    if not speaks:
-        return
-    lines, listed = [summary(result) for result in results], [result.to_json() for result in results]
-    if ensemble == 1:
-        emit({"preset": preset, **listed[0]}, lines[0])
-        return
-    join_members([folder / BEST for folder in members], out / BEST)
-    told = f"{out / BEST}: {ensemble} networks side by side, with the activations of all"
-    emit({"preset": preset, "weights": str(out / BEST), "members": listed}, "\n".join([*lines, told]))
+        if ensemble > 1:
+            train_and_join(preset, sets, split, config, ensemble, out, device, workers, options)
+            return
+        with TrainingBars(config.backbone) as bars:
+            tell = (bars.report, bars.decoded) if speaks else (None, None)
+            result = train_backbone(sets, split, config, out, device, workers, options, *tell)
+    if speaks:
+        emit({"preset": preset, **result.to_json()}, summary(result))
+
+
+def train_and_join(
+    preset: str, sets: Any, split: CategorySplit, config: TrainingConfig, count: int, out: Path, device: str,
+    workers: int, options: RunOptions,
+) -> None:  # fmt: skip
+    from predictor.training.backbones.ensemble import Tell, train_ensemble
+
+    with ExitStack() as bars_of_all:
+
+        def tell(number: int) -> Tell:
+            if not is_first():
+                return None, None
+            bars = bars_of_all.enter_context(TrainingBars(f"{config.backbone} {number + 1} of {count}"))
+            return bars.report, bars.decoded
+
+        result = train_ensemble(sets, split, config, count, out, device, workers, options, tell)
+    if result is not None:
+        lines = [summary(member) for member in result.members]
+        joined = (
+            f"{result.weights}: {result.backbone}, with the activations of all; top-1 {result.val_top1:.2%}, "
+            f"top-5 {result.val_top5:.2%} on {result.val_images:,} held-out images ({result.held_out})"
+        )
+        emit({"preset": preset, **result.to_json()}, "\n".join([*lines, joined]))
 
 
 def claim_backbone(out: Path, split_file: Path | None) -> None:

@@ -22,7 +22,7 @@ NAME_WIDTH = 30.0  # pixels of "H 90" at the 100 dpi of a figure before it is sa
 SHOTS_PANELS = {
     "top1_few": "novel top-1 (%)", "top1_large": "base top-1 (%)", "harmonic_mean": "harmonic mean of both (%)",
 }  # fmt: skip
-DASHED = ("child", "imprint-base-rows", "oracle-linear")  # told from another method of the same colour
+DASHED = ("child", "imprint-base-rows", "oracle-linear", "simple-shot")  # told from another method of the same colour
 Point = tuple[float, float]
 Records = Sequence[Mapping[str, Any]]  # rows of the all-way table
 

@@ -93,7 +93,7 @@ def train(
     identity = {**identity, "run": {"steps": steps, "every": every}}
     with locked(folder) if processes.is_first else nullcontext():
         if options.restart and processes.is_first:
-            _discard(folder, products)
+            discard(folder, products)
         kept = share_kept(processes, _kept(folder, identity) if processes.is_first else None)
         if kept is None or not is_finished(kept):
             run = _Run(folder, identity, make(), steps, every, processes)
@@ -107,7 +107,8 @@ def train(
         return to_trained(folder / MODEL, *kept)
 
 
-def _discard(folder: Path, products: Sequence[str]) -> None:
+def discard(folder: Path, products: Sequence[str]) -> None:
+    """The training in this folder, with the files that it leaves beside its own."""
     for name in (MODEL, CHECKPOINT):
         remove_training(folder / name)
     for name in (LOG, CURVES, *products):

@@ -66,7 +66,7 @@ def test_simple_shot(train: actstore.Split, queries: torch.Tensor, draw: Callabl
     support = draw(3)
     means = np.stack([unit(rows_of(train, name)).mean(0) for name in SPLIT.base])
     centre = means.mean(0)
-    examples = unit(np.stack([some.numpy().astype(float).mean(0) for some in support.activations]))
+    examples = np.stack([unit(some.numpy().astype(float)).mean(0) for some in support.activations])
     rows = unit(np.concatenate([means, examples]) - centre)
     expected = unit(unit(queries.numpy().astype(float)) - centre) @ rows.T
     np.testing.assert_allclose(SimpleShot(train, SPLIT.base).scores(queries, support), expected, atol=COSINE)

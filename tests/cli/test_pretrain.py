@@ -12,6 +12,7 @@ from typing import Any
 import click
 import click.testing
 import pytest
+import torch
 
 from cli.group import Commands
 from cli.ppa.pretrain import PRESETS, pretrain
@@ -52,8 +53,6 @@ def test_train_on_the_embedded_glyphs(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 def test_two_networks_are_trained_and_joined(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    import torch
-
     from actstore.backbones.loading import load_backbone, stated_backbone
 
     monkeypatch.chdir(tmp_path)
@@ -73,9 +72,65 @@ def test_two_networks_are_trained_and_joined(tmp_path: Path, monkeypatch: pytest
         mean = sum(member.module(images) for member in members) / 2
         torch.testing.assert_close(joined.module(images), mean, rtol=1e-4, atol=1e-4)
     assert joined.trained_classes == members[0].trained_classes
-    assert "2 networks side by side" in run(*asked).stdout  # trained already: joined anew
+    again = run(*asked)  # trained already: joined and measured anew
+    assert f"small+small, with the activations of all; top-1 {result['val_top1']:.2%}" in again.stdout
     alone = run("glyphs:10x8x3", *TINY, "--out", "out/2", "--seed", 1).stdout  # a member is a training like others
     assert "small on 72 images" in alone
+    with torch.no_grad():
+        hits = count_hits(joined, "glyphs:10x8x3")
+    assert (result["val_images"], result["val_top1"]) == (27, pytest.approx(hits / 27))
+
+
+def count_hits(backbone: Any, images: str) -> int:
+    """Of the held-out images of its classes, those that it recognises."""
+    from actstore.images.opening import open_images
+
+    classes = backbone.trained_classes
+    items = [item for item in open_images(images)["val"].items if item.label in classes]
+    pixels = torch.stack([backbone.transform(item.load()) for item in items])
+    wanted = torch.tensor([classes.index(item.label) for item in items])
+    return int((backbone.module(pixels).argmax(1) == wanted).sum())
+
+
+def test_an_ensemble_and_one_network_do_not_share_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for first, then, expected in (((), ("--ensemble", 2), "one network"), (("--ensemble", 2), (), "an ensemble")):
+        out = ("glyphs:10x8x3", *TINY, "--out", expected)
+        run(*out, *first)
+        before = Path(expected, "best.safetensors").read_bytes()
+        assert expected in run(*out, *then, code=1).stderr
+        assert Path(expected, "best.safetensors").read_bytes() == before
+
+
+def test_a_restarted_ensemble_keeps_nothing_of_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    asked = ("glyphs:10x8x3", *TINY, "--out", "out", "--ensemble", 2)
+    run(*asked)
+    second = Path("out/2/best.safetensors").read_bytes()
+    restarted = (*asked, "--lr", 0.01)
+    assert "belongs to another training" in run(*restarted, code=1).stderr
+    run(*restarted, "--restart")
+    assert Path("out/2/best.safetensors").read_bytes() != second
+    run(*restarted)
+
+
+def test_members_hold_out_the_same_tenth(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where there is no split val: what one was trained on, the joined network is not measured on."""
+    from PIL import Image
+
+    monkeypatch.chdir(tmp_path)
+    for name in ("a", "b"):
+        for number in range(20):
+            path = Path(f"photos/{name}/{number}.png")
+            path.parent.mkdir(parents=True, exist_ok=True)
+            Image.new("RGB", (32, 32), (number * 12, 0, 255 if name == "a" else 0)).save(path)
+    Path("split.json").write_text(json.dumps({"base": ["a", "b"], "novel": []}))
+    result = json.loads(
+        run("photos", *TINY, "--split-file", "split.json", "--out", "out", "--ensemble", 2, "--json").stdout
+    )
+    assert [member["val_images"] for member in result["members"]] == [result["val_images"]] * 2
+    listings = [json.loads(Path(f"out/{n}/checkpoint.json").read_text())["identity"]["source"] for n in (1, 2)]
+    assert listings[0] == listings[1]
 
 
 def test_hours_plan_a_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

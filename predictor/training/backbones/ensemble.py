@@ -1,20 +1,96 @@
-"""Several trainings of one network that differ by their seed, joined into one network with all of their activations.
-
-Where a training has nothing more to learn from its images, a second one beside it still gives better features.
-"""
+"""Several trainings of one network that differ by their seed, joined into one network with the activations of all."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import gc
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from actstore.backbones.construction import construct
-from actstore.backbones.side_by_side import JOINED_BY
+from actstore.backbones.loading import load_backbone
+from actstore.backbones.side_by_side import JOINED_BY, MOST
 from actstore.backbones.weights import Weights, fit_weights, read_weights, save_weights
+from actstore.compute.device import parse_device
 from actstore.errors import InvalidInputError
+from actstore.images.image_set import ImageSet, Loadable
+from predictor.protocol.category_split import CategorySplit
+from predictor.training.backbones.accuracy import count_recognised
+from predictor.training.backbones.batches import open_feed
+from predictor.training.backbones.config import TrainingConfig
+from predictor.training.backbones.images import TrainingImages, evaluation_plan, select_images
+from predictor.training.backbones.trainee import BEST, LAST
+from predictor.training.backbones.training import TrainingResult, train_backbone
+from predictor.training.loop import Report, RunOptions, discard
+from predictor.training.processes import joined_processes
+from predictor.training.run_files import CHECKPOINT
+
+Tell = tuple[Report | None, Callable[[int, int], None] | None]  # of steps, and of images decoded
+
+
+@dataclass(frozen=True)
+class EnsembleResult:
+    """Accuracies of the joined network, 0 to 1, on images that none of its members was trained on."""
+
+    weights: str
+    backbone: str
+    classes: int
+    val_images: int
+    held_out: str
+    val_top1: float
+    val_top5: float
+    members: list[TrainingResult]
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def train_ensemble(
+    sets: Mapping[str, ImageSet[Loadable]],
+    split: CategorySplit,
+    config: TrainingConfig,
+    count: int,
+    out: Path,
+    device: str,
+    workers: int,
+    options: RunOptions,
+    tell: Callable[[int], Tell],
+) -> EnsembleResult | None:
+    """Train the members in out/1, out/2, … with config.seed, config.seed + 1, …, one after another, and join them.
+
+    Under torchrun every process calls this, and the first has the result. tell: who is told of member 0, 1, …
+    """
+    members = [out / str(number + 1) for number in range(count)]
+    with joined_processes(parse_device(device)) as (processes, _):
+        if processes.is_first and options.restart:
+            for folder in (out / str(number + 1) for number in range(MOST)):
+                discard(folder, (BEST, LAST))
+            (out / BEST).unlink(missing_ok=True)
+        processes.wait()
+        going_on = replace(options, restart=False)  # a repeated restart would lose what was trained since
+        results = []
+        for number, folder in enumerate(members):
+            own = replace(config, seed=config.seed + number)
+            rest = (device, workers, going_on, *tell(number), config.seed)
+            results.append(train_backbone(sets, split, own, folder, *rest))
+            gc.collect()  # a training holds its images and workers in a circle of references
+        if not processes.is_first:
+            return None
+    join_members([folder / BEST for folder in members], out / BEST)
+    images = select_images(sets, split, config.seed)
+    return measure_joined(out / BEST, images, config, results, device, workers)
+
+
+def refuse_other_kind(out: Path, count: int) -> None:
+    """Both kinds of training write OUT/best.safetensors: one must not replace the other's."""
+    if count > 1 and (out / CHECKPOINT).exists():
+        raise InvalidInputError(f"{out} holds the training of one network; choose another --out for an ensemble")
+    if count == 1 and (out / "1" / CHECKPOINT).exists():
+        raise InvalidInputError(f"{out} holds an ensemble; choose another --out for one network, or give --ensemble")
 
 
 def join_members(members: Sequence[Path], out: Path) -> None:
@@ -44,3 +120,29 @@ def _joined_tensors(members: Sequence[dict[str, Tensor]]) -> dict[str, Tensor]:
     weight = torch.cat([tensors["fc.weight"] for tensors in members], 1) / len(members)  # (n_class, members * dim)
     bias = torch.stack([tensors["fc.bias"] for tensors in members]).mean(0)
     return layers | {"fc.weight": weight, "fc.bias": bias}
+
+
+def measure_joined(
+    weights: Path,
+    images: TrainingImages,
+    config: TrainingConfig,
+    members: list[TrainingResult],
+    device: str,
+    workers: int,
+) -> EnsembleResult:
+    name, place = JOINED_BY.join([config.backbone] * len(members)), parse_device(device)
+    backbone = load_backbone(name, weights)
+    network, transform = backbone.module.to(place), backbone.transform
+    feed = open_feed(images.validation, transform, config.without_changes(), False, workers)
+    batches = feed.batches(evaluation_plan(len(images.validation), config.batch_size))
+    top1, top5, seen = count_recognised(network, batches, transform, transform.crop, place).tolist()
+    return EnsembleResult(
+        weights=str(weights),
+        backbone=name,
+        classes=len(images.classes),
+        val_images=len(images.validation),
+        held_out=images.held_out,
+        val_top1=top1 / max(1, seen),
+        val_top5=top5 / max(1, seen),
+        members=members,
+    )

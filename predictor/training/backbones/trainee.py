@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -15,7 +14,7 @@ from actstore.backbones.construction import build_network
 from actstore.backbones.network import Network
 from actstore.backbones.weights import save_weights
 from actstore.storage.tensor_file import below
-from predictor.training.backbones.augmentation import shrink
+from predictor.training.backbones.accuracy import count_recognised
 from predictor.training.backbones.batches import IGNORED, Batch, open_feed, to_network
 from predictor.training.backbones.config import TrainingConfig
 from predictor.training.backbones.cosine import CosineClassifier
@@ -163,19 +162,10 @@ class BackboneTrainee(Trainee):
 
     def evaluate(self, size: int) -> tuple[float, float]:
         """Top-1 and top-5 accuracy on the held-out images at this size, 0 to 1, over all processes."""
-        counts = torch.zeros(3, device=self._device)  # top-1, top-5, images; whole numbers, exact up to 16 million
         plan = self._share(evaluation_plan(len(self._images.validation), self._config.batch_size))
+        batches = self._noting(self._held_out.batches(plan))
         self.module.eval()
-        with torch.inference_mode():
-            for batch in self._noting(self._held_out.batches(plan)):
-                if not len(batch.targets):
-                    continue
-                if size != self._transform.crop:  # as large as the images that it is trained on just now
-                    batch = replace(batch, pixels=shrink(batch.pixels, size))
-                images, targets = to_network(batch, self._transform, self._device)
-                logits = self._logits(images)  # (n, n_class)
-                hits = logits.topk(min(5, logits.shape[1])).indices == targets[:, None]  # (n, 5)
-                counts += torch.stack([hits[:, 0].sum(), hits.sum(), (targets != IGNORED).sum()])
+        counts = count_recognised(self._logits, batches, self._transform, size, self._device)
         self.module.train()
         top1, top5, images_seen = self._processes.sum(counts).tolist()
         return top1 / max(1, images_seen), top5 / max(1, images_seen)

@@ -63,12 +63,14 @@ def train_backbone(
     options: RunOptions = RunOptions(),  # noqa: B008 - frozen
     report: Report | None = None,
     decoded: Callable[[int, int], None] | None = None,
+    held_out_seed: int | None = None,
 ) -> TrainingResult:
     """Train on the base classes of the split, and only on those; resume what is in `out` of the same training.
 
-    Under torchrun every process calls this. decoded: told of (images done, images in all).
+    Under torchrun every process calls this. decoded: told of (images done, images in all). held_out_seed: draws the
+    held-out tenth where there is no split val, in place of the seed of the training.
     """
-    images = select_images(sets, split, config.seed)
+    images = select_images(sets, split, config.seed if held_out_seed is None else held_out_seed)
     identity = {
         "config": config.to_json(),
         "split": split.to_json(),
