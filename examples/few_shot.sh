@@ -30,8 +30,8 @@ for preset in ${PRESETS-few-shot quick}; do
     actstore build "$data/miniimagenet.tar" "$store" --weights "$weights" --views "$views"
     ppa train --phi phi2 --store "$store" --split-file "$split" --epochs "${EPOCHS:-80}" --out "$runs/phi2"
     test -e "$runs/phi2/calibration.json" || ppa calibrate --phi "$runs/phi2" --store "$store" --head "$weights" --shots 1,3
-    test -e "$runs/constants.json" || ppa calibrate --methods class-mean,simple-shot --store "$store" --split-file "$split" --shots 1,3 \
-      --head "$weights" --runs "$runs"
+    grep -qs simple-shot "$runs/constants.json" || ppa calibrate --methods class-mean,simple-shot --store "$store" --split-file "$split" --shots 1,3 \
+      --head "$weights" --runs "$runs" --force
     ppa eval --store "$store" --split-file "$split" --phi "$runs/phi2" --methods class-mean,simple-shot --base head --head "$weights" \
       --shots 1,3 --draws "${DRAWS:-20}" --runs "$runs" --out "$out/$preset-$views.md"
     ppa episodes --store "$store" --split-file "$split" --phi "$runs/phi2" --methods class-mean,simple-shot --shots 1,5 --tasks "${TASKS:-2000}" \

@@ -83,7 +83,7 @@ def test_few_shot_features_and_what_needs_images(photos: Path, tmp_path: Path) -
     """Both scripts from end to end, so short that only their files tell of them."""
     out, short = tmp_path / "out", {"EPOCHS": 1, "DRAWS": 2, "TASKS": 20, "OMP_NUM_THREADS": 1}
     run_script("few_shot.sh", photos, out, HOURS=1e-4, PRESETS="few-shot", VIEWS=1, **short)
-    for method in ("Nearest class mean", "phi2", "Own classifier, centred examples"):
+    for method in ("Nearest class mean", "SimpleShot (centred class mean)", "phi2", "Own classifier, centred examples"):
         for shots in (1, 3):
             assert f"| {method}, calibrated | 100% | {shots} |" in (out / "few-shot-1.md").read_text()
     assert "phi2" in (out / "few-shot-1-episodes.md").read_text()

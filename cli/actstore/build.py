@@ -39,8 +39,8 @@ from cli.progress import SplitBars
 @click.argument("store", required=False, type=STORE)
 @click.option("--backbone",
               help="efficientnet-lite0 (or 1, 2), resnet50, resnet18, simple, wrn28-10, resnet10-narrow, resnet8, "
-              "small, timm:NAME, torchvision:NAME or package.module:factory.  [default: as --weights says, else "
-              "resnet50]")  # fmt: skip
+              "small, resnet8+resnet8, timm:NAME, torchvision:NAME or package.module:factory.  "
+              "[default: as --weights says, else resnet50]")  # fmt: skip
 @weights_option("A .pth or .safetensors file.")
 @click.option("--pretrained", is_flag=True, help="Let timm or torchvision fetch its own weights (needs internet).")
 @click.option("--random-weights", is_flag=True, help="Untrained weights, for trying things out.")

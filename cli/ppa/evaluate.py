@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 @phis_option
 @click.option(
     "--methods", default="nn,class-mean", show_default=True,  # these need neither training nor a classifier file
-    help="Baselines, with commas: nn, class-mean, imprint, triplet, finetune, child, oracle, … or all, none.",
+    help="Baselines, with commas: nn, class-mean, simple-shot, imprint, triplet, child, oracle, …; all or none.",
 )  # fmt: skip
 @click.option(
     "--base", type=click.Choice(["head"]),

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 @phis_option
 @click.option(
     "--methods", default="class-mean", show_default=True,
-    help="Baselines that train nothing when they learn, with commas: nn, class-mean, imprint, … or none.",
+    help="Baselines that train nothing when they learn, with commas: nn, class-mean, simple-shot, imprint, … or none.",
 )  # fmt: skip
 @head_option()
 @runs_option()
