@@ -24,7 +24,7 @@ for preset in ${PRESETS-few-shot quick}; do
   time ppa pretrain "$data/miniimagenet.tar" --split-file "$split" --preset "$preset" --flip --hours "${HOURS:-2}" ${OPTIONS:-} \
     --out "$out/$preset"
   weights=$out/$preset/best.safetensors
-  for views in ${VIEWS:-1 10}; do # as they are, and the mean of ten crops and mirrored ones
+  for views in ${VIEWS:-1 2 10}; do # as they are, with their mirror images, and ten crops and mirrored ones
     store=$out/$preset-$views.zarr
     runs=$out/runs-$preset-$views
     actstore build "$data/miniimagenet.tar" "$store" --weights "$weights" --views "$views"

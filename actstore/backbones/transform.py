@@ -17,7 +17,7 @@ from actstore.errors import InvalidInputError
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
 IMAGENET_STD = (0.229, 0.224, 0.225)
 
-VIEWS = (1, 10)  # of an image: its centre, or five crops and their mirror images
+VIEWS = (1, 2, 10)  # of an image: its centre, with its mirror image, or five crops and theirs
 FILTERS = {"bilinear": Image.Resampling.BILINEAR, "bicubic": Image.Resampling.BICUBIC}
 Rgb = tuple[float, float, float]
 
@@ -52,16 +52,18 @@ class Transform:
         return self.views(image, 1)[0]
 
     def views(self, image: Image.Image, count: int) -> torch.Tensor:
-        """A PIL image in RGB -> (count, 3, crop, crop): the centre alone, or it and the corners, then all mirrored."""
-        _check(count in VIEWS, f"views must be 1 or 10, got {count}")
+        """A PIL image in RGB -> (count, 3, crop, crop): the centre, of 10 the corners too; then these mirrored."""
+        _check(count in VIEWS, f"views must be 1, 2 or 10, got {count}")
         _check(image.mode == "RGB", f"expected an RGB image, got mode {image.mode!r}; use image.convert('RGB')")
         scaled = self._resize_shorter_side(image)
         left, top = (round((length - self.crop) / 2.0) for length in scaled.size)
         centre = self._cut(scaled, left, top)
         if count == 1:
             return centre[None]
-        right, bottom = (length - self.crop for length in scaled.size)
-        corners = [self._cut(scaled, left, top) for left in (0, right) for top in (0, bottom)]
+        corners = []
+        if count == 10:
+            right, bottom = (length - self.crop for length in scaled.size)
+            corners = [self._cut(scaled, left, top) for left in (0, right) for top in (0, bottom)]
         crops = torch.stack([centre, *corners])
         return torch.cat([crops, crops.flip(3)])
 

@@ -50,8 +50,9 @@ from cli.progress import SplitBars
 @click.option("--batch-size", type=click.IntRange(1), default=32, show_default=True)
 @click.option("--workers", type=click.IntRange(0), help="Processes that decode, or threads in each worker of a "
               "cluster.  [default: 1, or up to 8 with a GPU]")  # fmt: skip
-@click.option("--views", type=click.Choice(["1", "10"]), default="1", show_default=True,
-              help="10: average over centre, corners and their mirror images; ten times the work.")  # fmt: skip
+@click.option("--views", type=click.Choice(["1", "2", "10"]), default="1", show_default=True,
+              help="2: average over an image and its mirror image; 10: over centre, corners and theirs. So many "
+              "times the work.")  # fmt: skip
 @on_error_option("skip", "What to do with an unreadable image; skipped ones are listed in the store.")
 @click.option("--ground-truth", type=PATH, help="Labels of a flat ILSVRC val folder.")
 @click.option("--synsets", type=PATH, help="WNIDs in the order of those labels.")

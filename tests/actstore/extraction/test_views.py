@@ -49,7 +49,8 @@ def test_the_ten_views_are_the_centre_the_corners_and_their_mirror_images() -> N
         torch.testing.assert_close(views[view + 5], crop.flip(2))
     assert torch.equal(views[0], PLAIN(Image.fromarray(pixels)))
     assert torch.equal(PLAIN.views(Image.fromarray(pixels), 1)[0], views[0])
-    with pytest.raises(InvalidInputError, match="views must be 1 or 10, got 5"):
+    assert torch.equal(PLAIN.views(Image.fromarray(pixels), 2), views[[0, 5]])
+    with pytest.raises(InvalidInputError, match="views must be 1, 2 or 10, got 5"):
         PLAIN.views(Image.fromarray(pixels), 5)
 
 
