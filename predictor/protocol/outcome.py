@@ -110,6 +110,7 @@ class Outcome:
             "delta": ((base - alone[0]) + (novel - alone[1])) / 2,
             "ausuc": self.area(),
             "auroc": 100 * self.auroc,
+            "best_harmonic_mean": self.best_harmonic_mean(),
         }
 
     def area(self) -> float:
@@ -123,6 +124,14 @@ class Outcome:
         steps = self.novel_limit[self.novel_limit < np.inf]
         above = len(self.base_limit) - np.searchsorted(np.sort(self.base_limit), steps, side="right")
         return 100 * float(above.sum()) / (len(self.base_limit) * len(self.novel_limit))
+
+    def best_harmonic_mean(self) -> float:
+        """Over all biases, in percent: right above each limit of a novel query."""
+        steps = np.sort(self.novel_limit[self.novel_limit < np.inf])
+        novel = np.arange(1, len(steps) + 1) / max(1, len(self.novel_limit))
+        above = len(self.base_limit) - np.searchsorted(np.sort(self.base_limit), steps, side="right")
+        base = above / max(1, len(self.base_limit))
+        return 100 * float(np.max(2 * base * novel / np.maximum(base + novel, 1e-12), initial=0.0))
 
     def accuracies(self, biases: NDArray[Any]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Base and novel top-1 in percent at each bias added to the novel scores (n,) -> (n,), (n,)."""
@@ -141,6 +150,7 @@ METRICS = {
     "delta": "mean loss of top-1 against knowing whether an image is base or novel",
     "ausuc": "area under base against novel top-1 over all novel biases",
     "auroc": "images of known against unknown categories, half of C_few withheld: area under the ROC curve",
+    "best_harmonic_mean": "harmonic mean with the best novel bias of each draw: what no constant can exceed",
 }
 
 

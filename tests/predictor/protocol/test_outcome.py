@@ -83,12 +83,18 @@ def test_every_metric(problem: tuple[Array, NDArray[np.int64], int, int]) -> Non
         "harmonic_mean": 0 if base * novel == 0 else 2 / (1 / base + 1 / novel),
         "joint": 100 * (rank == 0).mean(),
         "delta": ((base - base_alone) + (novel - novel_alone)) / 2,
+        "best_harmonic_mean": max(biased_harmonic_mean(*problem, place - HIGH - 0.5) for place in range(2 * HIGH + 2)),
         "ausuc": staircase_area(*problem),
         "auroc": 100 * pairwise_auroc(*problem),
     }
     found = measured(*problem).metrics()
     assert found.keys() == expected.keys() == METRICS.keys()
     assert found == pytest.approx(expected, nan_ok=True)
+
+
+def biased_harmonic_mean(scores: Array, targets: NDArray[np.int64], n_base: int, of_base: int, bias: float) -> float:
+    biased = with_bias(scores, n_base, bias)
+    return harmonic_mean(top1(biased[:of_base], targets[:of_base]), top1(biased[of_base:], targets[of_base:]))
 
 
 def pairwise_auroc(scores: Array, targets: NDArray[np.int64], n_base: int, of_base: int) -> float:
