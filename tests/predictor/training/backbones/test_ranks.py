@@ -18,13 +18,13 @@ pytestmark = pytest.mark.numeric
 
 # Training is chaotic: what processors round differently in float32 grows a hundred thousand times in ten steps.
 IN_FLOAT64 = """
-from predictor.training.backbones import trainee
+from predictor.training.backbones import accuracy, trainee
 build, feed = trainee.build_network, trainee.to_network
 def feed_precisely(*given):
     images, targets = feed(*given)
     return images.double(), targets
 trainee.build_network = lambda *given: build(*given).double()
-trainee.to_network = feed_precisely
+trainee.to_network = accuracy.to_network = feed_precisely
 """
 
 
