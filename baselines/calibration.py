@@ -16,14 +16,8 @@ from predictor.protocol.method import Method, Separable
 from predictor.protocol.outcome import Outcome
 from predictor.protocol.stand_ins import HeldOut, describe, stand_in_tasks, usable
 
-CALIBRATED = (
-    "nn",
-    "triplet",
-    "child",
-    "imprint",
-    "class-mean",
-    "simple-shot",
-)  # in the registry; "all" stands for them
+# in the registry; "all" stands for them
+CALIBRATED = ("nn", "triplet", "child", "imprint", "class-mean", "simple-shot")
 
 
 def calibrate_baselines(

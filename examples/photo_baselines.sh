@@ -16,7 +16,7 @@ for learner in matching prototypical maml meta-lstm; do
     --steps 1000000 --seconds "${SECONDS_EACH:-300}" --out "$out/runs/$learner"
   learners+=(--learner "$out/runs/$learner")
 done
-ppa episodes --images "$images" --split-file "$split" "${learners[@]}" --methods none --shots 1 --tasks "${TASKS:-600}" \
+test -e "$out/learners.md" || ppa episodes --images "$images" --split-file "$split" "${learners[@]}" --methods none --shots 1 --tasks "${TASKS:-600}" \
   --out "$out/learners.md"
 
 weights=$few_shot/few-shot/best.safetensors

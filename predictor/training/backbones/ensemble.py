@@ -80,9 +80,9 @@ def train_ensemble(
             gc.collect()  # a training holds its images and workers in a circle of references
         if not processes.is_first:
             return None
-    join_members([folder / BEST for folder in members], out / BEST)
+    name = join_members([folder / BEST for folder in members], out / BEST)
     images = select_images(sets, split, config.seed)
-    return measure_joined(out / BEST, images, config, results, device, workers)
+    return measure_joined(name, out / BEST, images, config, results, device, workers)
 
 
 def refuse_other_kind(out: Path, count: int) -> None:
@@ -93,9 +93,9 @@ def refuse_other_kind(out: Path, count: int) -> None:
         raise InvalidInputError(f"{out} holds an ensemble; choose another --out for one network, or give --ensemble")
 
 
-def join_members(members: Sequence[Path], out: Path) -> None:
+def join_members(members: Sequence[Path], out: Path) -> str:
     """members: files of weights of one network, trained on the same classes. The logits of what is written to `out`
-    are the mean of theirs."""
+    are the mean of theirs; its name is returned."""
     files = [read_weights(path) for path in members]
     first = files[0]
     for other in files[1:]:
@@ -108,6 +108,7 @@ def join_members(members: Sequence[Path], out: Path) -> None:
     joined = Weights(out, _joined_tensors([file.tensors for file in files]), name, first.classes, first.transform)
     fit_weights(network, joined, name, "fc")
     save_weights(out, network, name, first.classes, first.transform)
+    return name
 
 
 def _joined_tensors(members: Sequence[dict[str, Tensor]]) -> dict[str, Tensor]:
@@ -123,6 +124,7 @@ def _joined_tensors(members: Sequence[dict[str, Tensor]]) -> dict[str, Tensor]:
 
 
 def measure_joined(
+    name: str,
     weights: Path,
     images: TrainingImages,
     config: TrainingConfig,
@@ -130,8 +132,7 @@ def measure_joined(
     device: str,
     workers: int,
 ) -> EnsembleResult:
-    name, place = JOINED_BY.join([config.backbone] * len(members)), parse_device(device)
-    backbone = load_backbone(name, weights)
+    backbone, place = load_backbone(name, weights), parse_device(device)
     network, transform = backbone.module.to(place), backbone.transform
     feed = open_feed(images.validation, transform, config.without_changes(), False, workers)
     batches = feed.batches(evaluation_plan(len(images.validation), config.batch_size))
