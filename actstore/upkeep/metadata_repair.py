@@ -18,6 +18,7 @@ from actstore.layout.metadata import (
     read_attributes,
     read_flat,
     read_grid,
+    read_ids,
 )
 from actstore.layout.zarr_arrays import create_group
 from actstore.spec import KEY, ColumnKind, ColumnSpec, SplitSpec, StoreSpec
@@ -108,7 +109,7 @@ def _describe_again(path: Place, store: StoreSpec) -> SplitSpec:
     own = {} if dim == store.dim else {"dim": dim, "chunk_rows": chunk_rows}
     labels_crc = crc32c(read_flat(path / "labels", rows).astype("<i4"))
     id_bytes, has_ids = flat_length(path / "path_bytes"), flat_length(path / "path_offsets") > 0
-    names_crc = ids_crc(path, rows, id_bytes) if has_ids else 0
+    names_crc = ids_crc(read_ids(path, rows, id_bytes)) if has_ids else 0
     columns = tuple(_describe_column(path, name, kind, rows) for name, kind in _columns_of(path).items())
     content = content_hash(store.dtype, dim, entries, labels_crc, names_crc, columns)
     return SplitSpec(

@@ -16,9 +16,9 @@ from actstore.audit.kept import damaged as audit_damage
 from actstore.compute.tensors import first_non_finite_row
 from actstore.errors import ActstoreError, DamagedError
 from actstore.layout.chunk_file import chunk_path, decode_chunk, decode_units
-from actstore.layout.columns import arrays_of, flat_arrays, read_column
+from actstore.layout.columns import arrays_of, flat_arrays, read_sound_column
 from actstore.layout.ledger import LEDGER, Entry, content_hash, read_ledger
-from actstore.layout.metadata import ACTIVATIONS, ids_crc, read_attributes, read_flat
+from actstore.layout.metadata import ACTIVATIONS, read_attributes, read_labels, read_sound_ids
 from actstore.layout.zarr_arrays import expected_document, metadata_difference, open_array
 from actstore.parallel.cluster import Cluster
 from actstore.search.kept_files import damaged
@@ -149,20 +149,16 @@ def _metadata_faults(path: Place, spec: StoreSpec, split: SplitSpec, entries: li
 
 def _fact_faults(path: Place, split: SplitSpec) -> Iterator[Fault]:
     """Labels, ids and columns whose chunks are sound may still be other ones than those committed."""
-    try:
-        if crc32c(read_flat(path / "labels", split.rows).astype("<i4")) != split.labels_crc:
-            file = str(path / "labels")
-            yield Fault(path.name, "labels", 0, "corrupt", "the labels are not those committed", file)
-        if split.has_ids and ids_crc(path, split.rows, split.id_bytes) != split.ids_crc:
-            file = str(path / "path_bytes")
-            yield Fault(path.name, "path_bytes", 0, "corrupt", "the ids are not those committed", file)
-        for column in split.columns:
-            if read_column(path, column, split.rows).extend_crc(0) != column.crc:
-                name = list(arrays_of(column, split.rows))[-1]
-                said = f"the values of column {column.name!r} are not those committed"
-                yield Fault(path.name, name, 0, "corrupt", said, str(path / name))
-    except ActstoreError as error:
-        yield Fault(path.name, "labels", -1, "metadata", str(error))
+    reads: dict[str, Callable[[], object]] = {"labels": partial(read_labels, path, split)}
+    if split.has_ids:
+        reads["path_bytes"] = partial(read_sound_ids, path, split)
+    for column in split.columns:
+        reads[[*arrays_of(column, split.rows)][-1]] = partial(read_sound_column, path, column, split.rows)
+    for name, read in reads.items():
+        try:
+            read()
+        except ActstoreError as error:
+            yield Fault(path.name, name, 0, "corrupt", str(error), str(path / name))
 
 
 def check_activations(path: Place, spec: StoreSpec, entry: Entry) -> Fault | None:
