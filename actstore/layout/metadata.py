@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from actstore.errors import DamagedError, LockedError, NotAStoreError, StorageError
 from actstore.layout.chunk_file import chunk_path, decode_units, require_size
 from actstore.layout.texts import Texts
-from actstore.spec import Json, SplitSpec
+from actstore.spec import KEY, Json, SplitSpec, StoreSpec
 from actstore.storage.atomic_file import CRC_BYTES, crc32c
 from actstore.storage.checksum import FIELD, document_checksum
 from actstore.storage.object_path import Guard, Version
@@ -80,6 +80,16 @@ def read_attributes(path: Place) -> dict[str, Json]:
     if not isinstance(attributes, dict):
         raise NotAStoreError(f"{path / 'zarr.json'} is damaged: its attributes are {attributes!r}")
     return attributes
+
+
+def read_store_spec(store: Place) -> StoreSpec:
+    """What the metadata of a store says now."""
+    return StoreSpec.from_json(read_attributes(store).get(KEY, {}), str(store))
+
+
+def read_split_spec(split: Place) -> SplitSpec:
+    """What is committed of a split now."""
+    return SplitSpec.from_json(read_attributes(split).get(KEY, {}), str(split))
 
 
 def write_attributes(path: Place, attributes: Mapping[str, Json], guard: Guard | None = None) -> None:
@@ -216,7 +226,7 @@ def require_crc(array: Place, what: str, committed: int, computed: Callable[[], 
         raise DamagedError(f"{what} in {array} are damaged: {error}; {_mend(array)}") from error
     if found != committed:
         raise DamagedError(
-            f"{what} in {array} are not those committed: their crc32c is {found:08x}, expected {committed:08x}; "
+            f"{what} are not those committed (the crc32c of {array} is {found:08x}, expected {committed:08x}); "
             f"{_mend(array)}"
         )
 

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from actstore.errors import ActstoreError, DamagedError, NotAStoreError, ReplacedError
-from actstore.layout.metadata import read_attributes
-from actstore.spec import KEY, SplitSpec, StoreSpec
+from actstore.layout.metadata import read_split_spec, read_store_spec
+from actstore.spec import SplitSpec, StoreSpec
 from actstore.storage.place import Place
 
 _LAYOUT = ("dim", "dtype", "chunk_rows", "codec", "shard_inner_rows")
@@ -28,11 +28,10 @@ def was_replaced(split: Place, spec: StoreSpec, opened: SplitSpec) -> bool:
     """Whether it has another layout now, or rows that do not begin with those that were opened. Appends change neither,
     and damaged metadata says nothing."""
     try:
-        store = StoreSpec.from_json(read_attributes(split.parent)[KEY], str(split.parent))
-        now = SplitSpec.from_json(read_attributes(split)[KEY], str(split))
+        store, now = read_store_spec(split.parent), read_split_spec(split)
     except NotAStoreError:
         return not (split / "zarr.json").exists()
-    except (ActstoreError, KeyError):
+    except ActstoreError:
         return False
     return not (has_layout(store.of_split(now), spec) and covers(now, opened))
 

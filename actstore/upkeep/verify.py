@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -18,7 +18,14 @@ from actstore.errors import ActstoreError, DamagedError
 from actstore.layout.chunk_file import chunk_path, decode_chunk, decode_units
 from actstore.layout.columns import arrays_of, flat_arrays, read_sound_column
 from actstore.layout.ledger import LEDGER, Entry, content_hash, read_ledger
-from actstore.layout.metadata import ACTIVATIONS, read_attributes, read_labels, read_sound_ids
+from actstore.layout.metadata import (
+    ACTIVATIONS,
+    read_attributes,
+    read_labels,
+    read_sound_ids,
+    read_split_spec,
+    read_store_spec,
+)
 from actstore.layout.zarr_arrays import expected_document, metadata_difference, open_array
 from actstore.parallel.cluster import Cluster
 from actstore.search.kept_files import damaged
@@ -62,14 +69,44 @@ def verify_store(
     """
     splits, faults = readable_splits(store)
     for name, split in splits.items():
-        spec = store.spec.of_split(split)
-        faults += verify_split(store.path / name, spec, split, progress, cluster)
+        path, spec = store.path / name, store.spec.of_split(split)
+        faults += lasting_faults(path, verify_split(path, spec, split, progress, cluster))
         faults += [
             Fault(name, f"{SEARCH_FILES}{kept}", -1, "corrupt", said)
             for kept, said in damaged(Split(store.path, name, spec, split))
         ]
     faults += [Fault(name, AUDIT, -1, "corrupt", said) for name in [*splits][:1] for said in audit_damage(store)]
     return [*faults, *_lost_splits(store)]
+
+
+def lasting_faults(path: Place, faults: list[Fault]) -> list[Fault]:
+    """Those of a split that are still there while nobody commits: what was seen during an append may be none. Looked at
+    again are the chunks of rows that were named, and all small arrays."""
+    while faults:
+        before = _moment(path)
+        chunks = {fault.chunk for fault in faults if fault.array == ACTIVATIONS and fault.chunk >= 0}
+        try:
+            split = read_split_spec(path)
+            spec = read_store_spec(path.parent).of_split(split)
+            faults = verify_split(path, spec, split, chunks=chunks)
+        except ActstoreError as error:
+            faults = [Fault(path.name, GROUP, -1, "metadata", str(error), str(path / "zarr.json"))]
+        if _moment(path) == before:
+            break
+    return faults
+
+
+def _moment(path: Place) -> tuple[bytes | None, ...]:
+    """What every commit changes, and what tells that one is under way."""
+    array = path / ACTIVATIONS
+    return tuple(map(_bytes_of, (path / "zarr.json", array / LEDGER, array / "pending" / "source.json")))
+
+
+def _bytes_of(file: Place) -> bytes | None:
+    try:
+        return file.read_bytes()
+    except FileNotFoundError:
+        return None
 
 
 def readable_splits(store: ActivationStore) -> tuple[dict[str, SplitSpec], list[Fault]]:
@@ -96,16 +133,24 @@ def _lost_splits(store: ActivationStore) -> Iterator[Fault]:
 
 
 def verify_split(
-    path: Place, spec: StoreSpec, split: SplitSpec, progress: Progress | None = None, cluster: Cluster | None = None
+    path: Place,
+    spec: StoreSpec,
+    split: SplitSpec,
+    progress: Progress | None = None,
+    cluster: Cluster | None = None,
+    chunks: Container[int] | None = None,
 ) -> list[Fault]:
+    """Faults of one split. chunks: of rows that are looked at; all by default. Beside an append it may find what is
+    none, see `lasting_faults`."""
     try:
         entries, _ = read_ledger(path / ACTIVATIONS)
     except ActstoreError as error:
         return [Fault(path.name, "ledger", -1, "metadata", str(error), str(path / ACTIVATIONS / LEDGER))]
     faults = list(_metadata_faults(path, spec, split, entries))
     check = partial(check_activations, path if cluster is None else path.absolute(), spec)
-    checked = _checked_here(check, entries) if cluster is None else cluster.map(f"verify-{path.name}", check, entries)
-    for fault, entry in zip(checked, entries, strict=True):
+    some = [entry for entry in entries if chunks is None or entry.chunk in chunks]
+    checked = _checked_here(check, some) if cluster is None else cluster.map(f"verify-{path.name}", check, some)
+    for fault, entry in zip(checked, some, strict=True):
         faults += [] if fault is None else [fault]
         if progress is not None:
             progress(entry.rows)

@@ -2,24 +2,33 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from dataclasses import replace
 
 from actstore.errors import DamagedError, ReplacedError
 from actstore.layout.columns import read_sound_column
 from actstore.layout.ledger import committed_entries, open_ledger
-from actstore.layout.metadata import ACTIVATIONS, read_attributes, read_labels, read_sound_ids
+from actstore.layout.metadata import (
+    ACTIVATIONS,
+    read_labels,
+    read_sound_ids,
+    read_split_spec,
+    read_store_spec,
+)
 from actstore.layout.zarr_arrays import create_split
-from actstore.spec import KEY, SplitSpec, StoreSpec
+from actstore.spec import SplitSpec, StoreSpec
 from actstore.storage.owned_log import OwnedLog
 from actstore.storage.place import Place
 
 
-def read_store_spec(store: Place) -> StoreSpec:
-    return StoreSpec.from_json(read_attributes(store).get(KEY, {}), str(store))
-
-
-def read_split_spec(split: Place) -> SplitSpec:
-    return SplitSpec.from_json(read_attributes(split).get(KEY, {}), str(split))
+@contextmanager
+def locked(store: Place, name: str) -> Iterator[OwnedLog]:
+    """Keep writers out of a split that is there, and the store from being replaced before its ledger is locked."""
+    with store.changing():
+        ledger = open_ledger(store / name / ACTIVATIONS)
+    with closing(ledger):
+        yield ledger
 
 
 def lock_split(store: Place, held: StoreSpec, name: str, new: SplitSpec) -> tuple[OwnedLog, StoreSpec, SplitSpec]:
@@ -36,8 +45,8 @@ def lock_split(store: Place, held: StoreSpec, name: str, new: SplitSpec) -> tupl
             if (spec.dim, spec.dtype) != (held.dim, held.dtype) or spec.classes[: len(held.classes)] != held.classes:
                 raise ReplacedError(f"{store} was replaced since it was opened; open it again")
             if not (split / "zarr.json").exists():
-                own = {} if new.dim is None else {"chunk_rows": spec.whole_pieces(new.chunk_rows)}
-                new = replace(new, **own)
+                if new.dim is not None:
+                    new = replace(new, chunk_rows=spec.whole_pieces(new.chunk_rows))
                 create_split(split, spec.of_split(new), new)
             return ledger, spec, read_split_spec(split)
         except BaseException:
