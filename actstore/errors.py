@@ -47,6 +47,10 @@ class LockedError(ActstoreError):
     """Another process is writing to the same split."""
 
 
+class ReplacedError(ActstoreError):
+    """What lies on disk now is another store or split than the one that was opened."""
+
+
 class StorageError(ActstoreError, OSError):
     """The disk refused: full, read-only or gone."""
 
