@@ -23,7 +23,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from actstore.errors import DamagedError, InvalidInputError, OtherVersionError, StorageError, reason_of
-from actstore.spec import Json
+from actstore.spec import Json, is_unicode
 from actstore.storage.atomic_file import storage_errors, write_atomic
 from actstore.storage.checksum import file_checksum, sealed, unsealed
 
@@ -52,6 +52,8 @@ def publish(split: Split, name: str, suffix: str, settings: Mapping[str, Json], 
     digest = hashlib.sha256(json.dumps(description, sort_keys=True).encode()).hexdigest()[:12]
     target = folder(split) / f"{name}.{digest}{suffix}"
     partial = target.with_name(target.name + ".part")
+    if not is_unicode(str(target)):  # safetensors opens no such file
+        raise StorageError(f"cannot write {target}: its path is not valid Unicode text; rename the store or its folder")
     with storage_errors(target):
         target.parent.mkdir(parents=True, exist_ok=True)
         try:

@@ -25,6 +25,11 @@ def as_bytes(data: Data) -> NDArray[np.uint8]:
     return np.frombuffer(data, np.uint8)
 
 
+def as_utf8(text: str) -> bytes:
+    """Bytes of a file's name that are no UTF-8 become escapes, which JSON reads back as they were."""
+    return text.encode("utf-8", "backslashreplace")
+
+
 def crc32c(data: Data) -> int:
     return extend_crc32c(0, data)
 
