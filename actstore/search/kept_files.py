@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
+from safetensors.torch import save
 from torch import Tensor
 
 from actstore.errors import DamagedError, InvalidInputError, OtherVersionError, StorageError, reason_of
@@ -46,7 +46,7 @@ def folder(split: Split) -> Path:
     return split.store_path.side_folder("search") / split.name
 
 
-def publish(split: Split, name: str, suffix: str, settings: Mapping[str, Json], write: Callable[[Path], None]) -> Path:
+def publish(split: Split, name: str, suffix: str, settings: Mapping[str, Json], write: Callable[[Path], object]) -> Path:
     """Let `write` make the data under a temporary name, then give it its own, and at last the JSON that names it."""
     description = {"content": split.content, "version": _version(name), "settings": dict(settings)}
     digest = hashlib.sha256(json.dumps(description, sort_keys=True).encode()).hexdigest()[:12]
@@ -102,6 +102,8 @@ def find(split: Split, name: str, checked: bool = True) -> Kept | None:
         return None
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise DamagedError(f"{note} is damaged ({error}); {rebuild}") from error
+    except OSError as error:
+        raise StorageError(f"cannot read {note}: {reason_of(error)}") from error
     rows = _rows_of(split, content)
     if rows is None:
         raise InvalidInputError(
@@ -115,8 +117,11 @@ def find(split: Split, name: str, checked: bool = True) -> Kept | None:
         )
     if not complete:
         raise DamagedError(f"{data} is truncated; {rebuild}")
-    if checked and (found := document.get("crc")) is not None and found != file_checksum(data):
-        raise DamagedError(f"{data} is damaged: its checksum is not the one in {note.name}; {rebuild}")
+    try:
+        if checked and (found := document.get("crc")) is not None and found != file_checksum(data):
+            raise DamagedError(f"{data} is damaged: its checksum is not the one in {note.name}; {rebuild}")
+    except OSError as error:
+        raise StorageError(f"cannot read {data}: {reason_of(error)}") from error
     return Kept(data, settings, rows)
 
 
@@ -127,21 +132,29 @@ def _rows_of(split: Split, content: str) -> int | None:
     return next((rows for rows, earlier in split.committed.history if earlier == content and rows <= len(split)), None)
 
 
-def damaged(split: Split) -> Iterator[tuple[str, str]]:
-    """(name, what is wrong) of all that is kept beside a split and is not what was written; what is merely of other
-    rows is no damage."""
-    for note in sorted(folder(split).glob("*.json")):
+def _notes(split: Split) -> list[Path]:
+    """What says what is kept; a folder that may not be listed stands for all that is in it."""
+    try:
+        return sorted(folder(split).glob("*.json"))
+    except PermissionError:
+        return [folder(split) / "all.json"]
+
+
+def damaged(split: Split) -> Iterator[tuple[str, DamagedError | StorageError]]:
+    """(name, what is wrong) of all that is kept beside a split and is not what was written, or cannot be read; what is
+    merely of other rows is no damage."""
+    for note in _notes(split):
         try:
             find(split, note.stem)
         except InvalidInputError:
             pass
-        except DamagedError as error:
-            yield note.stem, str(error)
+        except (DamagedError, StorageError) as error:
+            yield note.stem, error
 
 
 def remarks(split: Split) -> Iterator[tuple[str, str]]:
     """(name, what one should know) of the indexes beside a split that do not cover all of its rows, or none."""
-    for note in sorted(folder(split).glob("*.json")):
+    for note in _notes(split):
         if (name := note.stem) == "norms":
             continue
         try:
@@ -149,7 +162,7 @@ def remarks(split: Split) -> Iterator[tuple[str, str]]:
         except InvalidInputError as error:
             yield name, f"{error}; until then no search uses it"
             continue
-        except DamagedError as error:
+        except (DamagedError, StorageError) as error:
             yield name, str(error)
             continue
         if kept is not None and kept.rows < len(split):
@@ -187,7 +200,8 @@ def load_cached(split: Split, name: str) -> dict[str, Tensor] | None:
 def save_cached(split: Split, name: str, tensors: dict[str, Tensor]) -> None:
     """On a read-only disk nothing is kept."""
     with suppress(StorageError):
-        publish(split, name, ".safetensors", {}, lambda path: save_file(tensors, path))
+        # written like any other file: safetensors' own lets nobody else read it
+        publish(split, name, ".safetensors", {}, lambda path: path.write_bytes(save(tensors)))
 
 
 def create_tensors(path: Path, shapes: Mapping[str, tuple[str, tuple[int, ...]]]) -> dict[str, NDArray[Any]]:
