@@ -201,10 +201,20 @@ def parse_class_names(classes: Sequence[str]) -> tuple[str, ...]:
     for name in names:
         _check(isinstance(name, str), f"class names must be strings, got {name!r}; convert with str()")
         _check(bool(name) and "\n" not in name, f"class name {name!r} is empty or has a line break")
+        _check(is_unicode(name), f"class name {name!r} is not valid Unicode text; rename it")
     if len(set(names)) != len(names):
         twice = next(name for name, count in Counter(names).items() if count > 1)
         raise InvalidInputError(f"class name {twice!r} appears twice; class names must be distinct")
     return names
+
+
+def is_unicode(text: str) -> bool:
+    """Whether a text can be written as UTF-8; the name of a file need not be."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def parse_split_name(name: str) -> str:

@@ -59,11 +59,11 @@ def claim_table(path: Path | None, inputs: Iterable[Any]) -> None:
 
 def write_table(path: Path | None, records: Any, markdown: str, csv: str) -> None:
     """By the ending of the path; nothing without one."""
-    from actstore.storage.atomic_file import write_atomic
+    from actstore.storage.atomic_file import as_utf8, write_atomic
 
     if path is not None:
         text = {".md": markdown, ".csv": csv}.get(path.suffix) or json.dumps(records, indent=1)
-        write_atomic(path, (text.rstrip("\n") + "\n").encode())
+        write_atomic(path, as_utf8(text.rstrip("\n") + "\n"))
 
 
 def sources_of(split: Split) -> list[Path]:

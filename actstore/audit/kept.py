@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 
 from actstore.audit.outcome import KINDS, Audit, Finding
-from actstore.errors import ActstoreError, DamagedError, InvalidInputError
+from actstore.errors import ActstoreError, DamagedError, InvalidInputError, StorageError, reason_of
 from actstore.spec import Json
 from actstore.storage.place import Place
 from actstore.storage.tensor_file import read_tensors, write_tensors
@@ -93,11 +93,13 @@ def kept_audit(store: ActivationStore, *names: str) -> Audit | None:
     return audit
 
 
-def damaged(store: ActivationStore) -> Iterator[str]:
+def damaged(store: ActivationStore) -> Iterator[ActstoreError]:
     """What is wrong with the audit kept beside a store; one that is merely old is no damage."""
     try:
         load_audit(folder_of(store.path))
     except InvalidInputError:
         return
     except ActstoreError as error:
-        yield str(error)
+        yield error
+    except OSError as error:
+        yield StorageError(f"cannot read {folder_of(store.path)}: {reason_of(error)}")

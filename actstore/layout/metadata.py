@@ -15,7 +15,7 @@ from actstore.errors import DamagedError, LockedError, NotAStoreError, StorageEr
 from actstore.layout.chunk_file import chunk_path, decode_units, require_size
 from actstore.layout.texts import Texts
 from actstore.spec import KEY, Json, SplitSpec, StoreSpec
-from actstore.storage.atomic_file import CRC_BYTES, crc32c
+from actstore.storage.atomic_file import CRC_BYTES, as_utf8, crc32c
 from actstore.storage.checksum import FIELD, document_checksum
 from actstore.storage.object_path import Guard, Version
 from actstore.storage.place import Place, read_files
@@ -163,7 +163,7 @@ def seal_document(document: Mapping[str, Json]) -> bytes:
     """The text of a zarr.json. Its checksum is that of the same text without the line of the checksum."""
     covered = {key: value for key, value in document.items() if key != "consolidated_metadata"}
     attributes = {**document.get("attributes", {}), FIELD: document_checksum(covered)}
-    return json.dumps({**document, "attributes": attributes}, indent=2, ensure_ascii=False).encode()
+    return as_utf8(json.dumps({**document, "attributes": attributes}, indent=2, ensure_ascii=False))
 
 
 def write_document(path: Place, document: Mapping[str, Json], version: Version | None = None) -> None:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
+from safetensors.torch import save
 from torch import Tensor
 
 from actstore.errors import (
@@ -35,7 +35,7 @@ from actstore.errors import (
 )
 from actstore.layout.metadata import read_split_spec
 from actstore.layout.replacement import covers
-from actstore.spec import Json, SplitSpec
+from actstore.spec import Json, SplitSpec, is_unicode
 from actstore.storage.atomic_file import storage_errors, write_atomic
 from actstore.storage.checksum import file_checksum, sealed, unsealed
 from actstore.storage.file_lock import FileLock
@@ -62,7 +62,9 @@ def folder(split: Split) -> Path:
     return split.store_path.side_folder("search") / split.name
 
 
-def publish(split: Split, name: str, suffix: str, settings: Mapping[str, Json], write: Callable[[Path], None]) -> Path:
+def publish(
+    split: Split, name: str, suffix: str, settings: Mapping[str, Json], write: Callable[[Path], object]
+) -> Path:
     """Let `write` make the data under a name of this process's own, then give it one that says what it holds, and at
     last write the JSON that names it. What others have open is never written to.
 
@@ -72,6 +74,8 @@ def publish(split: Split, name: str, suffix: str, settings: Mapping[str, Json], 
     description = {"content": split.content, "version": _version(name), "settings": dict(settings)}
     note = folder(split) / f"{name}.json"
     partial = own_name(note)
+    if not is_unicode(str(partial)):  # safetensors opens no such file
+        raise StorageError(f"cannot write {note}: its path is not valid Unicode text; rename the store or its folder")
     with storage_errors(note):
         note.parent.mkdir(parents=True, exist_ok=True)
         try:
@@ -158,6 +162,8 @@ def find(split: Split, name: str, checked: bool = True) -> Kept | None:
             continue  # another may have been published since the note was read
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise DamagedError(f"{note} is damaged ({error}); {rebuild}") from error
+        except OSError as error:
+            raise StorageError(f"cannot read {error.filename or note}: {reason_of(error)}") from error
         rows = _rows_of(split.committed, content)
         if rows is None:
             raise InvalidInputError(
@@ -200,21 +206,29 @@ def _rows_of(split: SplitSpec, content: str) -> int | None:
     return next((rows for rows, earlier in split.history if earlier == content and rows <= split.rows), None)
 
 
-def damaged(split: Split) -> Iterator[tuple[str, str]]:
-    """(name, what is wrong) of all that is kept beside a split and is not what was written; what is merely of other
-    rows is no damage."""
-    for note in sorted(folder(split).glob("*.json")):
+def _notes(split: Split) -> list[Path]:
+    """What says what is kept; a folder that may not be listed stands for all that is in it."""
+    try:
+        return sorted(folder(split).glob("*.json"))
+    except PermissionError:
+        return [folder(split) / "all.json"]
+
+
+def damaged(split: Split) -> Iterator[tuple[str, DamagedError | StorageError]]:
+    """(name, what is wrong) of all that is kept beside a split and is not what was written, or cannot be read; what is
+    merely of other rows is no damage."""
+    for note in _notes(split):
         try:
             find(split, note.stem)
         except InvalidInputError:
             pass
-        except DamagedError as error:
-            yield note.stem, str(error)
+        except (DamagedError, StorageError) as error:
+            yield note.stem, error
 
 
 def remarks(split: Split) -> Iterator[tuple[str, str]]:
     """(name, what one should know) of the indexes beside a split that do not cover all of its rows, or none."""
-    for note in sorted(folder(split).glob("*.json")):
+    for note in _notes(split):
         if (name := note.stem) == "norms":
             continue
         try:
@@ -222,7 +236,7 @@ def remarks(split: Split) -> Iterator[tuple[str, str]]:
         except InvalidInputError as error:
             yield name, f"{error}; until then no search uses it"
             continue
-        except DamagedError as error:
+        except (DamagedError, StorageError) as error:
             yield name, str(error)
             continue
         if kept is not None and kept.rows < len(split):
@@ -261,7 +275,8 @@ def load_cached(split: Split, name: str) -> dict[str, Tensor] | None:
 def save_cached(split: Split, name: str, tensors: dict[str, Tensor]) -> None:
     """On a read-only disk nothing is kept, and nothing where that of more rows is kept by now."""
     with suppress(StorageError, ReplacedError, NotAStoreError):
-        publish(split, name, ".safetensors", {}, lambda path: save_file(tensors, path))
+        # written like any other file: safetensors' own lets nobody else read it
+        publish(split, name, ".safetensors", {}, lambda path: path.write_bytes(save(tensors)))
 
 
 def create_tensors(path: Path, shapes: Mapping[str, tuple[str, tuple[int, ...]]]) -> dict[str, NDArray[Any]]:

@@ -25,6 +25,11 @@ def as_bytes(data: Data) -> NDArray[np.uint8]:
     return np.frombuffer(data, np.uint8)
 
 
+def as_utf8(text: str) -> bytes:
+    """Bytes of a file's name that are no UTF-8 become escapes, which JSON reads back as they were."""
+    return text.encode("utf-8", "backslashreplace")
+
+
 def crc32c(data: Data) -> int:
     return extend_crc32c(0, data)
 
@@ -69,7 +74,7 @@ class AtomicFile:
         self._path, self._partial = path, path.with_name(path.name + ".part")
         with self._removed_on_error():
             path.parent.mkdir(parents=True, exist_ok=True)
-            self._descriptor = os.open(self._partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
+            self._descriptor = os.open(self._partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666)
             try:
                 self.size = sum(write_all(self._descriptor, as_bytes(part).data) for part in parts)
             except BaseException:

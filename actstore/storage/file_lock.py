@@ -31,7 +31,7 @@ class FileLock:
             self.descriptor = os.open(path, os.O_RDONLY)
         else:
             path.parent.mkdir(parents=True, exist_ok=True)
-            self.descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
+            self.descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o666)
         self._close = weakref.finalize(self, os.close, self.descriptor)
         try:
             fcntl.flock(self.descriptor, fcntl.LOCK_EX | (0 if refusal is None else fcntl.LOCK_NB))

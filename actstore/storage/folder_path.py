@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import mmap
+import os
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, Self, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from actstore.errors import StorageError, reason_of
 from actstore.storage.atomic_file import AtomicFile, Data, storage_errors, write_atomic
 from actstore.storage.exchange import exchange
 from actstore.storage.file_lock import FileLock
@@ -64,11 +66,30 @@ class FolderPath(PosixPath):
     def tree_size(self) -> int:
         return sum(file.stat().st_size for file in self.rglob("*") if file.is_file())
 
+    def read_bytes(self) -> bytes:
+        return self._read().tobytes()
+
     def read_version(self) -> tuple[memoryview, None]:
-        return np.fromfile(self, np.uint8).data, None
+        return self._read().data, None
+
+    def _read(self, start: int = 0, stop: int | None = None) -> NDArray[np.uint8]:
+        """The bytes [start, stop) as far as there are any. What the disk refuses is an error, which np.fromfile takes
+        for the end of the file."""
+        try:
+            with self.open("rb", buffering=0) as file:
+                out = np.empty((os.fstat(file.fileno()).st_size if stop is None else stop) - start, np.uint8)
+                file.seek(start)
+                done = 0
+                while done < len(out) and (count := file.readinto(out.data[done:])):
+                    done += count
+                return out[:done]
+        except (FileNotFoundError, NotADirectoryError):
+            raise
+        except OSError as error:
+            raise StorageError(f"cannot read {self}: {reason_of(error)}") from error
 
     def read_span(self, start: int, stop: int) -> NDArray[np.uint8]:
-        data = np.fromfile(self, np.uint8, stop - start, offset=start)
+        data = self._read(start, stop)
         if len(data) != stop - start:
             raise FileNotFoundError(f"{self} ends before byte {stop}")
         return data

@@ -50,7 +50,8 @@ class ObjectPath:
 
     @classmethod
     def parse(cls, url: str) -> Self:
-        matched = re.fullmatch(r"([a-z0-9]+)://([^/]+)/*(.*?)/*", url)
+        # surrogates stand for bytes that are no UTF-8, as names of objects are
+        matched = re.fullmatch(r"([a-z0-9]+)://([^/\ud800-\udfff]+)/*([^\ud800-\udfff]*?)/*", url)
         if matched is None or matched[1] not in SCHEMES:
             schemes = " or ".join(f"{scheme}://BUCKET/NAME" for scheme in SCHEMES[:2])
             raise InvalidInputError(f"{url!r} is no place for a store; expected a path, {schemes}")

@@ -121,8 +121,12 @@ def parse_place(path: AnyPlace, cache: CacheSpec | None = None) -> Place:
     place: Place
     if isinstance(path, str) and "://" in path:
         place = ObjectPath.parse(path)
+    elif isinstance(path, str | Path):
+        folder = FolderPath(path)
+        # what is kept beside a store is named after it, and "." and ".." are no names
+        place = folder if folder.name not in ("", "..") else folder.resolve()
     else:
-        place = FolderPath(path) if isinstance(path, str | Path) else path
+        place = path
     return place if cache is None else place.with_cache(cache)
 
 

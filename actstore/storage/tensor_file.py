@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from actstore.errors import DamagedError, InvalidInputError
-from actstore.storage.atomic_file import write_atomic
+from actstore.storage.atomic_file import as_utf8, write_atomic
 from actstore.storage.checksum import FIELD, require_header, seal_header
 
 _KEY = "actstore"
@@ -25,7 +25,8 @@ DAMAGE = (RuntimeError, EOFError, ValueError, KeyError, IndexError, TypeError, A
 
 def write_tensors(path: Path, kind: str, tensors: Mapping[str, Tensor], about: Mapping[str, Any]) -> None:
     """One file for both, so that tensors and description can never be of different moments."""
-    save_tensors(path, tensors, {_KEY: json.dumps({"kind": kind, **about}, ensure_ascii=False)})
+    text = json.dumps({"kind": kind, **about}, ensure_ascii=False)
+    save_tensors(path, tensors, {_KEY: as_utf8(text).decode()})
 
 
 def read_tensors(path: Path, kind: str, remedy: str = "make it again") -> tuple[dict[str, Tensor], dict[str, Any]]:

@@ -23,8 +23,10 @@ from actstore.writing.column_checks import parse_column
 
 if TYPE_CHECKING:
     import pyarrow
+    import pyarrow.parquet
 
 NUMBERING = ("", "row", "index", "unnamed: 0", "__index_level_0__")  # of rows, as this tool and pandas write it
+_READ_BYTES = 1 << 16  # of each column of a parquet file at a time: a wide table has thousands of them
 _LONGEST_LINE = 1 << 24  # of a csv: a file that is none may have no lines
 _TENSORS = {"bool": "I8", "int": "I64", "float": "F64", "date": "I64"}
 # What all cells of a column look like -> how each is read. float() alone takes more: 007, 12_34 and digits of other
@@ -127,10 +129,22 @@ def is_plain(kind: pyarrow.DataType) -> bool:
     return any(test(kind) for test in tests)
 
 
-def parquet_column(path: Path, name: str) -> Column:
+def parquet_file(path: Path) -> pyarrow.parquet.ParquetFile:
+    """Opened so that a page of each column is in memory at a time: by default arrow reads row groups ahead and keeps
+    every column of a row group, which may be all of the file."""
     import pyarrow.parquet
 
-    return column_of_arrow(name, pyarrow.parquet.read_table(path, columns=[name]).column(0), str(path))
+    return pyarrow.parquet.ParquetFile(path, pre_buffer=False, buffer_size=_READ_BYTES)
+
+
+def parquet_values(path: Path, name: str) -> pyarrow.ChunkedArray:
+    """All values of one column."""
+    with parquet_file(path) as file:
+        return file.read([name]).column(0)
+
+
+def parquet_column(path: Path, name: str) -> Column:
+    return column_of_arrow(name, parquet_values(path, name), str(path))
 
 
 def column_of_cells(name: str, cells: Iterable[str | None], wanted: ColumnKind | None = None) -> Column:
@@ -203,10 +217,9 @@ def _read_csv(path: Path, kinds: Mapping[str, ColumnKind]) -> dict[str, Column]:
 
 def _read_parquet(path: Path) -> dict[str, Column]:
     import pyarrow
-    import pyarrow.parquet
 
     try:
-        with pyarrow.parquet.ParquetFile(path) as file:
+        with parquet_file(path) as file:
             table = file.read()
     except (pyarrow.ArrowException, OSError) as error:
         raise InvalidInputError(f"{path} is not a readable parquet file: {reason_of(error)}") from None

@@ -17,7 +17,7 @@ from actstore.layout.columns import Column
 from actstore.layout.texts import Texts
 from actstore.spec import parse_column_name
 from actstore.storage.npy_file import load_npy
-from actstore.tables.column_files import NUMBERING, is_plain, parquet_column
+from actstore.tables.column_files import NUMBERING, is_plain, parquet_column, parquet_file, parquet_values
 from actstore.tables.npy import load_member, member_shapes, npy_rows, npz_rows
 from actstore.tables.row_source import ArrayFile, BatchedRows, RowSource, SlicedRows
 from actstore.tables.wide_tables import wide_parquet
@@ -119,11 +119,11 @@ def open_safetensors(path: Path) -> ArrayFile:
 
 def open_parquet(path: Path, columns: Sequence[str]) -> ArrayFile:
     """A column of lists is the rows; where there is none, every number is a feature."""
-    import pyarrow.parquet
+    import pyarrow
     import pyarrow.types
 
     try:
-        with pyarrow.parquet.ParquetFile(path) as file:
+        with parquet_file(path) as file:
             schema, count = file.schema_arrow, file.metadata.num_rows
     except pyarrow.ArrowInvalid as error:
         raise InvalidInputError(f"{path} cannot be read as .parquet: {error}") from error
@@ -139,7 +139,7 @@ def open_parquet(path: Path, columns: Sequence[str]) -> ArrayFile:
     def values(name: str) -> NDArray[Any]:
         if name == "classes" and classes is not None:
             return np.array(classes, dtype=object)
-        return np.array(pyarrow.parquet.read_table(path, columns=[name]).column(0).to_pylist(), dtype=object)
+        return np.array(parquet_values(path, name).to_pylist(), dtype=object)
 
     plain = [field.name for field in schema if is_plain(field.type) and field.type != pyarrow.uint64()]
     offered = [name for name in plain if _is_column_name(name) and name.lower() not in NUMBERING]
@@ -157,9 +157,7 @@ def _is_column_name(name: str) -> bool:
 
 def _list_rows(path: Path, name: str) -> RowSource:
     """A column of equally long lists of numbers."""
-    import pyarrow.parquet
-
-    with pyarrow.parquet.ParquetFile(path) as file:
+    with parquet_file(path) as file:
         count, first = file.metadata.num_rows, next(file.iter_batches(1, columns=[name]), None)
     if first is None:
         raise InvalidInputError(f"{path} has no rows")
@@ -170,7 +168,7 @@ def _list_rows(path: Path, name: str) -> RowSource:
 
     def batches(rows: int) -> Iterator[pyarrow.RecordBatch]:
         position = 0
-        with pyarrow.parquet.ParquetFile(path) as file:
+        with parquet_file(path) as file:
             for batch in file.iter_batches(rows, columns=[name]):
                 if len(batch.column(0).flatten()) != len(batch) * dim:
                     raise InvalidInputError(

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from actstore.errors import InvalidInputError
 from actstore.layout.columns import Column
 from actstore.spec import ColumnKind
-from actstore.tables.column_files import NUMBERING, column_of_cells, parquet_column, read_cells
+from actstore.tables.column_files import NUMBERING, column_of_cells, parquet_column, parquet_file, read_cells
 from actstore.tables.row_source import ArrayFile, BatchedRows
 
 if TYPE_CHECKING:
@@ -28,7 +28,6 @@ Batches = Callable[[Sequence[str], int], Iterator["pyarrow.RecordBatch"]]  # nam
 
 def wide_parquet(path: Path, schema: pyarrow.Schema, count: int, kept: Sequence[str] = ()) -> ArrayFile:
     """kept: columns that were asked for, which are no features."""
-    import pyarrow.parquet
     import pyarrow.types
 
     is_number = (pyarrow.types.is_floating, pyarrow.types.is_integer)
@@ -36,7 +35,7 @@ def wide_parquet(path: Path, schema: pyarrow.Schema, count: int, kept: Sequence[
     features, known = _sort_columns(schema.names, numeric, str(path), kept)
 
     def batches(names: Sequence[str], rows: int) -> Iterator[pyarrow.RecordBatch]:
-        with pyarrow.parquet.ParquetFile(path) as file:
+        with parquet_file(path) as file:
             for batch in file.iter_batches(rows, columns=list(names)):
                 yield batch.select(list(names))
 

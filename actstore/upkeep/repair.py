@@ -66,6 +66,8 @@ def _lies_beside(fault: Fault) -> bool:
 def _repair_one(store: ActivationStore, name: str, split: SplitSpec, fault: Fault, lock: OwnedLog) -> str:
     path = store.path / name
     try:
+        if fault.kind == "unreadable":
+            return "left: it may be sound; make it readable, and verify again"
         if fault.kind == "non-finite":
             return "left: the rows were written like this; build the split again from a clean source"
         if fault.array in STATISTICS:

@@ -11,10 +11,11 @@ from typing import Literal
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from actstore.audit.kept import damaged as audit_damage
 from actstore.compute.tensors import first_non_finite_row
-from actstore.errors import ActstoreError, DamagedError
+from actstore.errors import ActstoreError, DamagedError, StorageError, reason_of
 from actstore.layout.chunk_file import chunk_path, decode_chunk, decode_units
 from actstore.layout.columns import arrays_of, flat_arrays, read_sound_column
 from actstore.layout.ledger import LEDGER, Entry, content_hash, read_ledger
@@ -36,7 +37,7 @@ from actstore.storage.atomic_file import CRC_BYTES, crc32c
 from actstore.storage.place import Place, read_files
 from actstore.store import ActivationStore
 
-Kind = Literal["missing", "truncated", "corrupt", "non-finite", "metadata"]
+Kind = Literal["missing", "truncated", "corrupt", "non-finite", "metadata", "unreadable"]
 Progress = Callable[[int], None]
 SEARCH_FILES = "search/"  # what a fault's array begins with where it lies beside the store
 AUDIT = "audit"  # a fault's array where the audit kept beside the store is damaged
@@ -70,12 +71,20 @@ def verify_store(
     splits, faults = readable_splits(store)
     for name, split in splits.items():
         path, spec = store.path / name, store.spec.of_split(split)
-        faults += lasting_faults(path, verify_split(path, spec, split, progress, cluster))
+        try:
+            faults += lasting_faults(path, verify_split(path, spec, split, progress, cluster))
+        except PermissionError as error:  # of a folder
+            faults.append(Fault(name, GROUP, -1, "unreadable", reason_of(error), str(error.filename)))
         faults += [
-            Fault(name, f"{SEARCH_FILES}{kept}", -1, "corrupt", said)
-            for kept, said in damaged(Split(store.path, name, spec, split))
+            Fault(name, f"{SEARCH_FILES}{kept}", -1, _kind_of(error, "corrupt"), str(error))
+            for kept, error in damaged(Split(store.path, name, spec, split))
         ]
-    faults += [Fault(name, AUDIT, -1, "corrupt", said) for name in [*splits][:1] for said in audit_damage(store)]
+    first = [*splits][:1]
+    faults += [
+        Fault(name, AUDIT, -1, _kind_of(error, "corrupt"), str(error))
+        for name in first
+        for error in audit_damage(store)
+    ]
     return [*faults, *_lost_splits(store)]
 
 
@@ -90,7 +99,7 @@ def lasting_faults(path: Place, faults: list[Fault]) -> list[Fault]:
             spec = read_store_spec(path.parent).of_split(split)
             faults = verify_split(path, spec, split, chunks=chunks)
         except ActstoreError as error:
-            faults = [Fault(path.name, GROUP, -1, "metadata", str(error), str(path / "zarr.json"))]
+            faults = [Fault(path.name, GROUP, -1, _kind_of(error, "metadata"), str(error), str(path / "zarr.json"))]
         if _moment(path) == before:
             break
     return faults
@@ -109,6 +118,11 @@ def _bytes_of(file: Place) -> bytes | None:
         return None
 
 
+def _kind_of(error: ActstoreError, otherwise: Kind) -> Kind:
+    """What may not be read, or not at the moment, need not be damaged."""
+    return "unreadable" if isinstance(error, StorageError) else otherwise
+
+
 def readable_splits(store: ActivationStore) -> tuple[dict[str, SplitSpec], list[Fault]]:
     """The splits whose metadata can be read, and a fault for each of the others."""
     splits, faults = {}, []
@@ -121,14 +135,21 @@ def readable_splits(store: ActivationStore) -> tuple[dict[str, SplitSpec], list[
             elif (entry / ACTIVATIONS).has_entries():
                 raise DamagedError(f"{entry / 'zarr.json'} holds no {KEY!r} attribute")
         except ActstoreError as error:
-            faults.append(Fault(entry.name, GROUP, -1, "metadata", str(error), str(entry / "zarr.json")))
+            kind = _kind_of(error, "metadata")
+            faults.append(Fault(entry.name, GROUP, -1, kind, str(error), str(entry / "zarr.json")))
+        except PermissionError as error:
+            faults.append(Fault(entry.name, GROUP, -1, "unreadable", reason_of(error), str(entry)))
     return splits, faults
 
 
 def _lost_splits(store: ActivationStore) -> Iterator[Fault]:
     """Folders with rows but without the metadata that makes them a split."""
     for entry in store.path.children():
-        if not (entry / "zarr.json").exists() and (entry / ACTIVATIONS).has_entries():
+        try:
+            is_lost = not (entry / "zarr.json").exists() and (entry / ACTIVATIONS).has_entries()
+        except PermissionError:  # `readable_splits` names it
+            continue
+        if is_lost:
             yield Fault(entry.name, GROUP, -1, "metadata", f"{entry / 'zarr.json'} is lost")
 
 
@@ -145,7 +166,8 @@ def verify_split(
     try:
         entries, _ = read_ledger(path / ACTIVATIONS)
     except ActstoreError as error:
-        return [Fault(path.name, "ledger", -1, "metadata", str(error), str(path / ACTIVATIONS / LEDGER))]
+        kind = _kind_of(error, "metadata")
+        return [Fault(path.name, "ledger", -1, kind, str(error), str(path / ACTIVATIONS / LEDGER))]
     faults = list(_metadata_faults(path, spec, split, entries))
     check = partial(check_activations, path if cluster is None else path.absolute(), spec)
     some = [entry for entry in entries if chunks is None or entry.chunk in chunks]
@@ -171,20 +193,21 @@ def _checked_here(check: Callable[[Entry], Fault | None], entries: list[Entry]) 
 def _metadata_faults(path: Place, spec: StoreSpec, split: SplitSpec, entries: list[Entry]) -> Iterator[Fault]:
     """What the split says of itself against what is there: rows, shapes, and the hash of the content."""
 
-    def fault(array: str, detail: str, file: Place) -> Fault:
-        return Fault(path.name, array, -1, "metadata", detail, str(file))
+    def fault(array: str, detail: str, file: Place, kind: Kind = "metadata") -> Fault:
+        return Fault(path.name, array, -1, kind, detail, str(file))
 
     named = sum(entry.rows for entry in entries)
     if named < split.rows:
         yield fault("ledger", f"it names {named} rows, the split has {split.rows}", path / ACTIVATIONS / LEDGER)
     for name in (ACTIVATIONS, *flat_arrays(split)):
+        kind: Kind = "metadata"
         try:
             expected = expected_document(name, spec, split)
             difference = metadata_difference(path / name, expected, not split.complete or _is_growing(path))
         except ActstoreError as error:
-            difference = str(error)
+            difference, kind = str(error), _kind_of(error, kind)
         if difference is not None:
-            yield fault(name, difference, path / name / "zarr.json")
+            yield fault(name, difference, path / name / "zarr.json", kind)
     if split.complete and not _is_growing(path):
         content = content_hash(spec.dtype, spec.dim, entries, split.labels_crc, split.ids_crc, split.columns)
         if content != split.content or named != split.rows:
@@ -203,7 +226,7 @@ def _fact_faults(path: Place, split: SplitSpec) -> Iterator[Fault]:
         try:
             read()
         except ActstoreError as error:
-            yield Fault(path.name, name, 0, "corrupt", str(error), str(path / name))
+            yield Fault(path.name, name, 0, _kind_of(error, "corrupt"), str(error), str(path / name))
 
 
 def check_activations(path: Place, spec: StoreSpec, entry: Entry) -> Fault | None:
@@ -213,7 +236,12 @@ def check_activations(path: Place, spec: StoreSpec, entry: Entry) -> Fault | Non
     def fault(kind: Kind, detail: str) -> Fault:
         return Fault(path.name, ACTIVATIONS, entry.chunk, kind, detail, str(file))
 
-    (data,) = read_files([file])
+    try:
+        (data,) = read_files([file])
+    except StorageError as error:
+        if file.local_path is None:  # each chunk in turn would wait for a bucket that cannot be reached
+            raise
+        return fault("unreadable", str(error))
     if data is None:
         return fault("missing", f"{file} does not exist")
     resized = len(data) != entry.stored
@@ -250,19 +278,27 @@ def _raw_array_faults(path: Place, name: str) -> Iterator[Fault]:
         read_attributes(path / name)  # compares its checksum
         array = open_array(path / name)
     except ActstoreError as error:
-        yield Fault(path.name, name, -1, "metadata", str(error), str(path / name / "zarr.json"))
+        yield Fault(path.name, name, -1, _kind_of(error, "metadata"), str(error), str(path / name / "zarr.json"))
         return
     expected = int(np.prod(array.chunks)) * array.dtype.itemsize + CRC_BYTES
     chunks = range(-(-array.shape[0] // array.chunks[0]))
     files = [chunk_path(path / name, chunk, array.ndim) for chunk in chunks]
-    for chunk, file, data in zip(chunks, files, read_files(files), strict=True):
-        if data is None:
-            yield Fault(path.name, name, chunk, "missing", f"{file} does not exist")
-        elif len(data) != expected:
-            kind: Kind = "truncated" if len(data) < expected else "corrupt"
-            yield Fault(path.name, name, chunk, kind, f"{len(data)} bytes, expected {expected}", str(file))
-        else:
-            try:
-                decode_units(data, expected - CRC_BYTES)
-            except ValueError as error:
-                yield Fault(path.name, name, chunk, "corrupt", str(error), str(file))
+    try:
+        for chunk, file, data in zip(chunks, files, read_files(files), strict=True):
+            if data is None:
+                yield Fault(path.name, name, chunk, "missing", f"{file} does not exist")
+            elif len(data) != expected:
+                kind: Kind = "truncated" if len(data) < expected else "corrupt"
+                yield Fault(path.name, name, chunk, kind, f"{len(data)} bytes, expected {expected}", str(file))
+            elif fault := _unit_fault(data, expected - CRC_BYTES):
+                yield Fault(path.name, name, chunk, "corrupt", fault, str(file))
+    except StorageError as error:
+        yield Fault(path.name, name, -1, "unreadable", str(error))
+
+
+def _unit_fault(data: NDArray[np.uint8], size: int) -> str | None:
+    try:
+        decode_units(data, size)
+    except ValueError as error:
+        return str(error)
+    return None

@@ -69,7 +69,7 @@ def audit(
     from actstore.audit import audit_store
     from actstore.audit.outcome import write_findings
     from actstore.audit.sheet import make_sheet
-    from actstore.storage.atomic_file import write_atomic
+    from actstore.storage.atomic_file import as_utf8, write_atomic
 
     opened = actstore.open(store)
     _claim(opened, output, sheet, keep)
@@ -81,7 +81,7 @@ def audit(
     if output is not None:
         write_findings(outcome, splits, output)
     if sheet is not None:
-        write_atomic(sheet, make_sheet(outcome, splits, images).encode())
+        write_atomic(sheet, as_utf8(make_sheet(outcome, splits, images)))
     seconds = time.perf_counter() - begin
     result = _result(outcome, splits, store, seconds)
     emit(result, _text(result, most))

@@ -75,7 +75,7 @@ def run_demo(folder: Path, size: Size) -> dict[str, Any]:
 def perform(step: Step, record: Record, head: str) -> bool:
     """Run a step and record it. False where it is up to date, or an optional one failed; both are said."""
     from actstore.errors import ActstoreError
-    from actstore.storage.atomic_file import write_atomic
+    from actstore.storage.atomic_file import as_utf8, write_atomic
 
     if record.is_done(step):
         click.echo(f"{head}: up to date", err=True)
@@ -90,7 +90,7 @@ def perform(step: Step, record: Record, head: str) -> bool:
         with contextlib.redirect_stdout(shown if step.printed else sys.stderr):
             call(step.words)
         if step.printed:
-            write_atomic(step.printed, shown.getvalue().encode())
+            write_atomic(step.printed, as_utf8(shown.getvalue()))
     except (ActstoreError, click.ClickException) as error:
         if not step.optional:
             raise

@@ -69,10 +69,10 @@ class Record:
         self.save()
 
     def save(self) -> None:
-        from actstore.storage.atomic_file import write_atomic
+        from actstore.storage.atomic_file import as_utf8, write_atomic
 
         text: dict[str, Any] = {"version": self._version, "steps": [asdict(entry) for entry in self._entries.values()]}
-        write_atomic(self._path, json.dumps(text, indent=1, ensure_ascii=False).encode())
+        write_atomic(self._path, as_utf8(json.dumps(text, indent=1, ensure_ascii=False)))
 
 
 def fingerprints(step: Step) -> dict[str, str]:

@@ -16,7 +16,7 @@ from actstore.compute.tensors import borrow
 from actstore.errors import InvalidInputError
 from actstore.extraction.recorded_network import activations_of, load_recorded
 from actstore.images.class_folders import is_folder, list_below, sorted_entries
-from actstore.images.image_set import ENDINGS, ImageItem, same_bytes
+from actstore.images.image_set import ENDINGS, ImageItem, id_fault, printable, same_bytes
 from actstore.storage.place import Place
 from cli.options import open_split
 from cli.progress import progress
@@ -35,8 +35,11 @@ def list_support(root: Path) -> dict[str, list[ImageItem]]:
     if not root.is_dir():
         raise InvalidInputError(f"no folder {root}; expected {root}/CATEGORY/*.jpg")
     entries = sorted_entries(root)
-    folders = [Path(entry.path) for entry in entries if is_folder(entry)]
-    say_unused(root, [(entry.name, "not in the folder of a category") for entry in entries if not is_folder(entry)])
+    faults = {
+        entry.name: id_fault(entry.name) if is_folder(entry) else "not in the folder of a category" for entry in entries
+    }
+    say_unused(root, [(printable(name), fault) for name, fault in faults.items() if fault is not None])
+    folders = [root / name for name, fault in faults.items() if fault is None]
     if not folders:
         raise InvalidInputError(f"{root} has no folder of its own for each category; expected {root}/CATEGORY/*.jpg")
     for folder in folders:

@@ -8,12 +8,15 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 
 from actstore.errors import InvalidInputError
+from actstore.spec import is_unicode
 
 
 def parse_examples(name: str, values: ArrayLike | Tensor, dim: int) -> Tensor:
     """(n, dim) float32 in memory of its own: the caller may go on with theirs."""
     if not isinstance(name, str) or not name:
         raise InvalidInputError(f"a category needs a name, got {name!r}")
+    if not is_unicode(name):
+        raise InvalidInputError(f"the name of category {name!r} is not valid Unicode text; give it another")
     examples = parse_activations(f"category {name!r}", values, dim)
     if not len(examples):
         raise InvalidInputError(f"category {name!r} has no support; give at least one example")

@@ -14,6 +14,7 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 
 from actstore.errors import InvalidInputError
+from actstore.spec import is_unicode
 from predictor.classifier.activations import parse_activations, parse_examples
 from predictor.classifier.held_out import leave_one_out
 from predictor.classifier.linear_rows import Rows, each_once, first_equal, ranked
@@ -129,6 +130,8 @@ class Classifier:
         self._require_novel(name)
         if not new or new in self.categories:
             raise InvalidInputError(f"cannot rename {name!r}: {new!r} is taken or empty")
+        if not is_unicode(new):
+            raise InvalidInputError(f"cannot rename {name!r}: {new!r} is not valid Unicode text")
         refuse_reserved(new)
         self.support = {new if key == name else key: rows for key, rows in self.support.items()}
 

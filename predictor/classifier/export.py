@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from actstore.errors import InvalidInputError
-from actstore.storage.atomic_file import write_atomic
+from actstore.storage.atomic_file import as_utf8, write_atomic
 from predictor.classifier.classifier import Classifier
 from predictor.classifier.classifier_graph import classifier_graph
 from predictor.classifier.display_names import KEY, displays
@@ -84,4 +84,4 @@ def write_names(classifier: Classifier, path: Path) -> None:
     about = {**classifier.about, "categories": list(classifier.categories), "dim": classifier.dim}
     if shown := displays(classifier):
         about[KEY] = shown
-    write_atomic(names_file(path), json.dumps(about, indent=1, ensure_ascii=False).encode())
+    write_atomic(names_file(path), as_utf8(json.dumps(about, indent=1, ensure_ascii=False)))

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from actstore.errors import DamagedError, InvalidInputError
-from actstore.storage.atomic_file import write_atomic
+from actstore.storage.atomic_file import as_utf8, write_atomic
 from predictor.figures.style import COLOURS, GREY, MARKERS, new_figure, readable
 from predictor.figures.tsne import STEPS, tsne
 
@@ -53,7 +53,7 @@ class ClassMap:
         return min(1.0, NEIGHBOURS / max(1, len(self.with_parameters) - 1))
 
     def save(self, path: Path) -> None:
-        write_atomic(path, json.dumps(asdict(self), ensure_ascii=False).encode())
+        write_atomic(path, as_utf8(json.dumps(asdict(self), ensure_ascii=False)))
 
     @classmethod
     def load(cls, path: Path) -> Self:

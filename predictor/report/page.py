@@ -10,7 +10,7 @@ from typing import Any
 
 import actstore
 from actstore.images.html_page import html_page
-from actstore.storage.atomic_file import write_atomic
+from actstore.storage.atomic_file import as_utf8, write_atomic
 from predictor.figures.class_map import ClassMap
 from predictor.report.drawing import FIGURES
 from predictor.report.findings import Finding, describe_harmonic, describe_novel
@@ -44,7 +44,7 @@ FEW_ROWS = (
 
 def write_report(run: RunFolder, out: Path, title: str, warning: str | None = None) -> None:
     """warning: shown on top, such as that the backbone has seen a novel class."""
-    write_atomic(out, make_page(run, title, warning).encode())
+    write_atomic(out, as_utf8(make_page(run, title, warning)))
 
 
 def make_page(run: RunFolder, title: str, warning: str | None = None) -> str:

@@ -13,7 +13,7 @@ from PIL import Image
 
 from actstore.images.html_page import data_address, html_page, jpeg_bytes
 from actstore.images.image_set import ImageItem
-from actstore.storage.atomic_file import write_atomic
+from actstore.storage.atomic_file import as_utf8, write_atomic
 from predictor.classifier.predictions import Guess
 
 SIDE = 320  # pixels of a thumbnail's longer side: sharp at twice the density of a screen
@@ -62,7 +62,7 @@ def photo_card(image: ImageItem, note: str, guesses: Sequence[Guess], standing: 
 
 def write_sheet(path: Path, title: str, about: str, sections: Sequence[Section], more: str = "") -> None:
     """sections: a heading (empty: none) and its cards. more: HTML that stands before them, such as a table."""
-    write_atomic(path, sheet_page(title, about, sections, more).encode())
+    write_atomic(path, as_utf8(sheet_page(title, about, sections, more)))
 
 
 def sheet_page(title: str, about: str, sections: Sequence[Section], more: str = "") -> str:

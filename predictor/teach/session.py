@@ -26,7 +26,7 @@ from typing import Any
 from torch import Tensor
 
 from actstore.errors import DamagedError, InvalidInputError
-from actstore.storage.atomic_file import storage_errors, sync_directory, write_atomic
+from actstore.storage.atomic_file import as_utf8, storage_errors, sync_directory, write_atomic
 from predictor.classifier.classifier import Classifier
 from predictor.classifier.classifier_file import load_classifier, save_classifier
 from predictor.teach.actions import Action, History, parse_action
@@ -113,7 +113,7 @@ def create_session(folder: Path, start: Classifier, began: Mapping[str, Any]) ->
         sync_directory(folder.absolute().parent)
     save_classifier(folder / START, start)
     text = json.dumps({"version": VERSION, "began": dict(began)}, indent=1, ensure_ascii=False)
-    write_atomic(folder / ABOUT, text.encode())  # last: without it there is no session
+    write_atomic(folder / ABOUT, as_utf8(text))  # last: without it there is no session
 
 
 def write_opening(folder: Path, address: str) -> Path:

@@ -13,7 +13,7 @@ from typing import Any
 from torch import Tensor
 
 from actstore.errors import DamagedError, InvalidInputError
-from actstore.storage.atomic_file import write_atomic
+from actstore.storage.atomic_file import as_utf8, write_atomic
 from actstore.storage.checksum import require_sound_copy, sealed
 from actstore.storage.file_lock import FileLock
 from actstore.storage.tensor_file import read_tensors, write_tensors
@@ -60,7 +60,7 @@ def read_training(path: Path) -> Kept:
 
 def write_training(path: Path, tensors: Mapping[str, Tensor], text: Mapping[str, Any]) -> None:
     """The text lies in the tensors' file, so that both are of the same step; for people also in a .json beside it."""
-    write_atomic(path.with_suffix(".json"), json.dumps(sealed(text), indent=1, ensure_ascii=False).encode())
+    write_atomic(path.with_suffix(".json"), as_utf8(json.dumps(sealed(text), indent=1, ensure_ascii=False)))
     write_tensors(path, KIND, tensors, text)
 
 

@@ -155,13 +155,39 @@ def building(rows: int) -> Iterator[Stage]:
     yield Stage(f"build, {BUILD_SECONDS:.0f} s of it", partial(build, cwd=folder(), until=BUILD_SECONDS))
 
 
-PARTS = {"making": making, "reading": reading, "predicting": predicting, "searching": searching, "building": building}
+def tables(rows: int) -> Iterator[Stage]:
+    """Parquet of 50,000 and of 200,000 rows, whatever `rows` is: what an import needs must not grow with its file."""
+    for count in (50_000, 200_000):
+        for group, named in ((8192, "row groups of 8,192"), (count, "one row group")):
+            name = f"{count:,} x 1024 fp16 .parquet, {named}"
+            yield Stage(f"import {name}", partial(import_parquet, count, group, "import"))
+            yield Stage(f"append {name}", partial(import_parquet, count, group, "append"))
+
+
+def import_parquet(count: int, group: int, verb: str) -> Usage:
+    import pyarrow
+    import pyarrow.parquet
+
+    path, store = folder() / "table.parquet", f"table-{count}-{group}.zarr"
+    random = np.random.default_rng(verb == "append")  # the same rows are not appended twice
+    flat = pyarrow.array(random.random(count * 1024, np.float32).astype(np.float16))
+    table = pyarrow.table({"activations": pyarrow.FixedSizeListArray.from_arrays(flat, 1024)})
+    pyarrow.parquet.write_table(table, path, row_group_size=group)
+    usage = command("actstore", verb, path.name, store)
+    path.unlink()
+    return usage
+
+
+PARTS = {
+    "making": making, "reading": reading, "predicting": predicting, "searching": searching, "building": building,
+    "tables": tables,
+}  # fmt: skip
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rows", type=int, default=1_200_000)
-    parser.add_argument("--parts", default=",".join(PARTS), help="Of making, reading, predicting, searching, building.")
+    parser.add_argument("--parts", default=",".join(PARTS), help=f"Of {', '.join(PARTS)}.")
     options = parser.parse_args()
     # two stores, an .npy and a .parquet at a time
     if shutil.disk_usage(OUT.parent).free < 4.5 * options.rows * DIM * 2 + 15e9:

@@ -167,3 +167,20 @@ def _save_other_weights(path: str) -> None:
     from actstore.backbones.construction import construct
 
     save_file(construct("small", seed=5).module.state_dict(), path)
+
+
+@pytest.mark.parametrize("spelled", [".", "./", "..", "../", "train/..", "../x.zarr/"])
+def test_a_store_named_from_inside(store: Path, spelled: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(store / "train" if spelled.startswith("..") and "x" not in spelled else store)
+    before = run_json("search", store, "--split", "train", "--row", 17, "--method", "exact")["neighbours"]
+    run("index", spelled, "--split", "train", "--kind", "bounded")
+    assert run_json("search", spelled, "--split", "train", "--row", 17, "--method", "bounded")["neighbours"] == before
+    run("info", spelled)
+    run("means", spelled)
+    run("audit", spelled, "--split", "train")
+    run("append", store.parent / "many.npy", spelled, "--split", "train")
+    run("verify", spelled)
+    run("verify", spelled, "--repair")
+    beside = {path.name for path in store.parent.iterdir() if path.name.startswith("x.zarr.")}
+    assert "x.zarr.search" in beside
+    assert not any("search" in path.name or "audit" in path.name for path in store.rglob("*"))

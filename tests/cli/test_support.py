@@ -33,6 +33,16 @@ def test_support_is_found_in_folders_in_folders_and_the_rest_is_said(
     ]
 
 
+def test_a_folder_whose_name_is_not_utf8_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write(tmp_path, "a/1.jpg", "caf/2.jpg")
+    (tmp_path / "caf").rename(tmp_path / os.fsdecode(b"caf\xe9"))
+    (tmp_path / os.fsdecode(b"caf\xe9.txt")).touch()
+    assert list(list_support(tmp_path)) == ["a"]
+    said = capsys.readouterr().err.splitlines()
+    assert len(said) == 2
+    assert all("caf\\udce9" in line for line in said)
+
+
 def test_no_folder_is_called_as_what_fits_nothing(tmp_path: Path) -> None:
     with pytest.raises(InvalidInputError, match="'Unknown' is what is said where no category fits"):
         list_support(write(tmp_path, "a/1.jpg", "Unknown/2.jpg"))

@@ -271,3 +271,25 @@ def test_an_import_names_classes_that_train_lacks_and_rows_without_a_label(tmp_p
     done = CliRunner().invoke(main, ["import", str(tmp_path / "x.npz"), str(tmp_path / "x.zarr")])
     assert "WARNING: val has a class that train lacks: 'c'" in done.stderr.splitlines()
     assert "without a label: 1 of train" in done.stdout
+
+
+# ---- memory
+
+
+def most_allocated(path: Path) -> int:
+    """Bytes that arrow holds at most, of all moments when a block is handed over."""
+    ((_, table),) = open_tables(path, None, None)[0].items()
+    rows, before = table.activations, pyarrow.total_allocated_bytes()
+    return max(pyarrow.total_allocated_bytes() - before for _ in rows.blocks(0, rows.shape[0]))
+
+
+@pytest.mark.parametrize("row_group", [5_000, 1_000_000])
+def test_memory_of_a_parquet_import_does_not_grow_with_the_file(tmp_path: Path, row_group: int) -> None:
+    peaks = {}
+    for count in (20_000, 100_000):  # 10 and 50 MB
+        flat = pyarrow.array(np.random.default_rng(0).random(count * 256, np.float32).astype(np.float16))
+        table = pyarrow.table({"activations": pyarrow.FixedSizeListArray.from_arrays(flat, 256)})
+        pyarrow.parquet.write_table(table, tmp_path / "x.parquet", row_group_size=row_group)
+        del flat, table
+        peaks[count] = most_allocated(tmp_path / "x.parquet")
+    assert peaks[100_000] < peaks[20_000] + 10e6, peaks

@@ -131,6 +131,15 @@ def test_remove_and_rename(make: Make) -> None:
     torch.testing.assert_close(classifier.scores(queries), before[:, [0, 1, 2, 4]], rtol=1e-4, atol=1e-5)
 
 
+def test_a_name_that_cannot_be_written_is_refused(make: Make) -> None:
+    classifier = make()
+    with pytest.raises(InvalidInputError, match="udcff"):
+        classifier.adapt("\udcff", positive(2, 16))
+    with pytest.raises(InvalidInputError, match="udcff"):
+        classifier.rename("okapi", "\udcff")
+    assert list(classifier.categories) == [*BASE, "okapi", "quokka"]
+
+
 def test_predictions_are_the_softmax_in_order(make: Make) -> None:
     classifier, queries = make(novel_bias=0.1), positive(4, 16, seed=9)
     scores = classifier.scores(queries).double().numpy()
