@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import actstore
 from actstore import Split
-from actstore.backbones.loading import Backbone, load_backbone
+from actstore.backbones.loading import Backbone
 from actstore.errors import InvalidInputError
 from actstore.extraction.recorded_network import network_of, record_of
 from actstore.storage.place import Place, parse_place
+from cli.networks import load_network
 from cli.options import find_store
 from cli.ppa.own_classifier import fit_own, read_own
 from cli.ppa.recognition import choose_categories, find_test_split, say_means_are_computed
@@ -118,8 +119,7 @@ def _from_head(start: Start) -> Beginning:
 
 
 def _from_backbone(start: Start) -> Beginning:
-    assert start.backbone is not None
-    backbone = load_backbone(start.backbone, start.weights, pretrained=start.pretrained)
+    backbone = load_network(start.backbone, start.weights, start.pretrained, start.offline)
     about = {"network": record_of(backbone, start.weights)}
     make = classifier_beside_known if start.keep_known else classifier_alone
     return Beginning(make(backbone, about), backbone=backbone, beside_known=start.keep_known)
