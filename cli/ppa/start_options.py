@@ -9,7 +9,7 @@ import click
 
 from cli.networks import DEFAULT_NETWORK, fetching_options, require_fetching_options
 from cli.options import FILE, PATH, STORE, Place, combine
-from cli.ppa.options import train_split_option
+from cli.ppa.options import PHI_RUN, train_split_option
 
 WAYS = "--backbone NAME, --phi RUN, --base head or --classifier FILE"
 
@@ -20,7 +20,7 @@ start_options = combine(
     click.option("--keep-known", is_flag=True, help="Keep what the network knows beside the new categories."),
     click.option("--weights", type=PATH, help="The backbone's weights, where they have moved or it brings none."),
     fetching_options,
-    click.option("--phi", type=PATH, help="A run of `ppa train`: start from its base categories."),
+    click.option("--phi", type=PHI_RUN, help="A run of `ppa train`: start from its base categories."),
     click.option("--classifier", type=FILE, help="Add to a classifier that `ppa adapt` wrote; without --out this very "
                  "file is changed."),
     click.option("--store", type=STORE, help="Of the base categories, with --phi or --base head.  [default: the one "
@@ -56,21 +56,14 @@ class Start:
             raise click.UsageError(f"start from {WAYS}: give one of them")
         require_fetching_options(self.backbone, self.pretrained, self.offline)
         for option, given, of, has in (
-            (
-                "--keep-known",
-                self.keep_known,
-                "a network: give it without --phi, --base and --classifier",
-                self.is_network,
-            ),
+            ("--keep-known", self.keep_known, "--backbone", self.is_network),
             ("--head", self.head, "--base head", self.base),
             ("--split-file", self.split_file, "--base head", self.base),
         ):
             if given and not has:
                 raise click.UsageError(f"{option} belongs to {of}")
         if self.is_network and self.store is not None:
-            raise click.UsageError(
-                "a network needs no --store; for a store's categories start from --phi or --base head"
-            )
+            raise click.UsageError("a network needs no --store; for a store's categories use --phi or --base head")
 
     @property
     def is_network(self) -> bool:

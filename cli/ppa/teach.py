@@ -11,7 +11,7 @@ import click
 from cli.group import emit, example, json_option
 from cli.networks import choose_default, fetching_options
 from cli.options import FILE, FOLDER, PATH, STORE, cache_options, device_option
-from cli.ppa.options import CLASSIFIER_FILE
+from cli.ppa.options import CLASSIFIER_FILE, PHI_RUN
 from cli.ppa.start_options import Start
 
 SESSION = Path("teach-session")
@@ -27,7 +27,7 @@ SHOTS = (1, 5)  # numbers of examples that a constant is fitted for, where it wa
     )
 )
 @click.option("--classifier", type=FILE, help="Begin with a file of `ppa adapt`.")
-@click.option("--phi", type=PATH, help="Begin with a run of `ppa train`, and --store.")
+@click.option("--phi", type=PHI_RUN, help="Begin with a run of `ppa train`, and --store.")
 @click.option("--base", type=click.Choice(["head"]), help="head: begin with the own classifier of a store's network.")
 @click.option("--store", type=STORE, help="Of phi's base categories.  [default: the one phi was trained on]")
 @click.option("--backbone", help="Begin with a network that has weights of its own, such as efficientnet-lite0.")
