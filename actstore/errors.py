@@ -67,6 +67,10 @@ class UnreadableImageError(InvalidInputError):
     """An image that is empty, truncated, too large, or none at all."""
 
 
+class UnreachableError(ActstoreError):
+    """Nothing answers on the internet, or what answers does not give the file."""
+
+
 class ClusterError(ActstoreError):
     """No scheduler, no workers, or workers that cannot do the work."""
 

@@ -19,6 +19,7 @@ from baselines.image_training import STORE
 from baselines.imprint import Imprint
 from baselines.large_sample import ExtendedHead, LargeSample
 from baselines.linear import trained_head
+from baselines.method_names import parse_methods
 from baselines.nearest_neighbour import SHARES, NearestNeighbour
 from baselines.oracle import LinearOracle, NearestOracle
 from baselines.simple_shot import SimpleShot
@@ -153,8 +154,7 @@ def make_baselines(names: Sequence[str], setting: Setting) -> list[Entry]:
     """In the order asked for; "all" stands for every one."""
     if "all" in names:
         names = [name for name in BASELINES if name not in FROM_IMAGES or _is_trained(setting.runs, name)]
-    if unknown := [name for name in names if name not in BASELINES]:
-        raise InvalidInputError(f"no baseline {unknown[0]!r}; known: all, {', '.join(BASELINES)}")
+    names = parse_methods(",".join(names), BASELINES, ("all",)) if names else []
     return [entry for name in names for entry in BASELINES[name](setting)]
 
 

@@ -27,6 +27,15 @@ def _no_waiting_for_the_disk() -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True, scope="session")
+def _nothing_is_fetched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """No test asks the internet, or depends on what torch has downloaded on this machine."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("ACTSTORE_OFFLINE", "1")
+        patch.setenv("TORCH_HOME", str(tmp_path_factory.mktemp("torch")))
+        yield
+
+
+@pytest.fixture(autouse=True, scope="session")
 def _interrupts_are_heard() -> None:
     """A shell starts what runs in the background with SIGINT ignored, and children inherit that."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
