@@ -28,6 +28,7 @@ def test_names(card: Any) -> None:
     [
         ("sim:2", "device sim:2 was asked for, but torch finds only sim:0, sim:1"),
         ("cpu:3", "device cpu:3 was asked for, but torch finds only cpu"),
+        ("cuda", "device cuda was asked for, but torch finds no CUDA device; use --device cpu"),
         ("xpu", "device xpu was asked for, but torch finds no XPU device; use --device cpu"),
         ("meta", "device meta was asked for, but torch finds no META device"),
         ("tpu", "device must be auto, cpu, cuda, cuda:1, mps or xpu, got 'tpu'"),
@@ -36,7 +37,7 @@ def test_names(card: Any) -> None:
     ],
 )
 def test_a_device_that_is_not_there_is_one_line(card: Any, name: str, message: str) -> None:
-    if name == "xpu" and torch.xpu.is_available():
+    if name in ("cuda", "xpu") and torch.get_device_module(name).is_available():
         pytest.skip("there is one")
     with pytest.raises(InvalidInputError) as raised:
         parse_device(name)

@@ -1,4 +1,4 @@
-"""Training batches on an accelerator: the CPU's, sent as they are stored, from pinned memory, on a stream of their own."""
+"""Training batches on an accelerator: the CPU's, sent as they are stored, on a stream of their own."""
 
 from __future__ import annotations
 
@@ -30,7 +30,9 @@ def test_batches_are_those_of_the_cpu(
             tensor = getattr(own, name)
             assert isinstance(tensor, SimulatedTensor)
             assert tensor.device == torch.device("sim", torch.device(device).index or 0)
-            assert torch.equal((tensor + 0).cpu(), getattr(expected, name))  # used, as a step does: streams are in order
+            assert torch.equal(
+                (tensor + 0).cpu(), getattr(expected, name)
+            )  # used, as a step does: streams are in order
     assert torch.equal(stream.batch(2).queries.cpu(), ClassBatches(train, **options).batch(2).queries)
 
 
@@ -47,7 +49,9 @@ def test_rows_travel_as_they_are_stored_from_pinned_memory(
     assert card.counts["bytes to card, torch.float32"] == (dtype == "f4") * batch.queries.numel() * 4
 
 
-def test_the_card_itself_notices_what_is_not_waited_for(card: Any, make_store: Any, random: np.random.Generator) -> None:
+def test_the_card_itself_notices_what_is_not_waited_for(
+    card: Any, make_store: Any, random: np.random.Generator
+) -> None:
     stream = ClassBatches(make_store(rows=100, dim=16)["train"], device="sim")
     batch, arrive = stream._send(0)
     with pytest.raises(RuntimeError, match="without having waited"):
