@@ -173,7 +173,8 @@ faiss.knn_gpu(faiss.StandardGpuResources(), rows[:2], rows, 2, metric=faiss.METR
 @pytest.mark.skipif(HAS_GPU, reason="there is a GPU")
 def test_every_call_of_faiss_fails_for_want_of_a_device_alone() -> None:
     assert set(re.findall(r"faiss\.(\w+)", inspect.getsource(gpu))) == {
-        "StandardGpuResources", "GpuIndexFlatConfig", "GpuIndexFlatIP", "knn_gpu", "get_num_gpus", "METRIC_INNER_PRODUCT"
+        "METRIC_INNER_PRODUCT", "GpuIndexFlatConfig", "GpuIndexFlatIP", "StandardGpuResources", "get_num_gpus",
+        "knn_gpu",
     }  # fmt: skip
     assert faiss.get_num_gpus() == 0
     resources = faiss.StandardGpuResources()
