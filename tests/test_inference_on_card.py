@@ -13,17 +13,21 @@ from click.testing import CliRunner
 
 import actstore
 from actstore.backbones.loading import Backbone, load_backbone
+from actstore.errors import InvalidInputError
 from actstore.extraction import cluster_build, forward
 from actstore.extraction.build import BuildOptions, build
 from actstore.extraction.image_batches import decode_batches
 from actstore.images.opening import open_images
+from actstore.search.by_class import ClassRows, best_by_class
 from baselines.inference.adaptation import classifier_step, fine_tuning_step
 from baselines.inference.latency import backbone_part, head_part, timed
-from cli.ppa import main
+from cli.actstore import main as store_commands
+from cli.ppa import main as ppa
 from predictor.training.backbones.batches import IGNORED, Batch, StreamedImages
 from predictor.training.backbones.config import choose_preset
 from predictor.training.backbones.distributed import synchronise_batch_norm
 from predictor.training.backbones.images import LabelledImages, evaluation_plan
+from predictor.training.processes import joined_processes
 
 GLYPHS = "glyphs:4x5x2"
 
@@ -112,8 +116,52 @@ def test_benchmarks_wait_for_the_card(card: Any, backbone: Backbone, half: bool)
     fine_tuning_step(backbone.module, images, device)()
 
 
-@pytest.mark.parametrize("command", [("train", "--phi", "phi1"), ("pretrain", "glyphs:4x4x2"), ("bench-inference",)])
-def test_a_device_that_does_not_exist_is_one_line_of_usage(command: tuple[str, ...]) -> None:
-    done = CliRunner().invoke(main, [*command, "--device", "cuda:7"])
+@pytest.mark.parametrize("device", ["cuda:97", "tpu", "xpu"])
+@pytest.mark.parametrize(
+    ("program", "command"),
+    [
+        (ppa, ("pretrain", GLYPHS, "--out", "run")),
+        (ppa, ("bench-inference", "--synthetic", "2000x16")),
+        (ppa, ("baseline", "maml", "--images", GLYPHS, "--out", "run")),
+        (store_commands, ("build", GLYPHS, "x.zarr", "--backbone", "small", "--random-weights")),
+    ],
+)
+def test_a_device_that_does_not_exist_is_one_line(
+    program: Any, command: tuple[str, ...], device: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if device == "xpu" and torch.xpu.is_available():
+        pytest.skip("there is one")
+    monkeypatch.chdir(tmp_path)
+    done = CliRunner().invoke(program, [*command, "--device", device])
     assert done.exit_code in (1, 2)
+    assert device in done.stderr.splitlines()[-1]
     assert "Traceback" not in done.output
+
+
+def test_queries_on_a_card_meet_rows_of_a_store(card: Any, make_store: Any) -> None:
+    train = make_store(rows=120, dim=16)["train"]
+    rows = ClassRows.of(train.class_index, np.arange(5))
+    queries = torch.rand(4, 16, generator=torch.Generator().manual_seed(1))
+    expected = best_by_class(train, rows, queries)
+    assert torch.equal(best_by_class(train, rows, queries.to("sim")).cpu(), expected)
+    held = train.to_torch(dtype=torch.float32, device="sim")
+    assert torch.equal(best_by_class(held, rows, queries.to("sim")).cpu(), expected)
+
+
+def test_processes_join_by_what_torch_has_for_their_card(card: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a peer: the calls of torch are noted and not made."""
+    calls: list[Any] = []
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setenv("LOCAL_RANK", "1")
+    monkeypatch.setitem(torch.distributed.Backend.default_device_backend_map, "sim", "simccl")
+    monkeypatch.setattr(torch.distributed, "init_process_group", calls.append)
+    monkeypatch.setattr(torch.distributed, "get_rank", lambda: 1)
+    monkeypatch.setattr(torch.distributed, "destroy_process_group", lambda: calls.append("left"))
+    with joined_processes(torch.device("sim")) as (processes, device):
+        assert (processes.rank, processes.count, device) == (1, 2, torch.device("sim:1"))
+    assert calls == ["simccl", "left"]
+    card.set_device("sim:0")
+    assert torch.distributed.get_default_backend_for_device("cuda") == "nccl"
+    monkeypatch.setenv("LOCAL_RANK", "2")
+    with pytest.raises(InvalidInputError, match="3 processes"), joined_processes(torch.device("sim")):
+        pass
