@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -140,12 +140,10 @@ def store_option(help_: str = STORE_HELP, find: bool = False) -> Callable[[Comma
 
 
 def device_option(
-    default: str = "auto", help_: str | None = None, names: Sequence[str] = ()
+    default: str = "auto", help_: str = "auto, cpu, cuda, cuda:1, mps or xpu."
 ) -> Callable[[Command], Command]:
-    """--device, which actstore.compute.device.parse_device understands. names: the only ones that make sense here."""
-    what = help_ or (None if names else "auto, cpu, cuda or mps.")
-    choice = click.Choice(names) if names else str
-    return click.option("--device", type=choice, default=default, show_default=True, help=what)
+    """--device, which actstore.compute.device.parse_device understands."""
+    return click.option("--device", default=default, show_default=True, help=help_)
 
 
 def weights_option(help_: str = "The backbone's weights, where they have moved.") -> Callable[[Command], Command]:

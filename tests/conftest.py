@@ -54,6 +54,17 @@ def one_thread() -> Iterator[None]:
 
 
 @pytest.fixture
+def card(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """A machine with two simulated accelerators, sim:0 and sim:1, and what they counted; see the module."""
+    from tests import simulated_accelerator
+
+    if not simulated_accelerator.CAN_BE_SIMULATED:
+        pytest.skip("this torch cannot have an accelerator in Python")
+    with simulated_accelerator.available(monkeypatch) as module:
+        yield module
+
+
+@pytest.fixture
 def random() -> np.random.Generator:
     return np.random.default_rng(7)
 

@@ -45,7 +45,7 @@ from cli.options import (
               )  # fmt: skip
 @click.option("--metric", type=click.Choice(["cosine", "inner"]), default="cosine", show_default=True)
 @weights_option("The backbone's weights, for --image.")
-@device_option("cpu", names=["cpu", "cuda", "auto"])
+@device_option("cpu", "cpu, cuda, cuda:1 or auto.")
 @json_option
 def search(
     store: Place, split: str | None, images: tuple[Path, ...], row: int | None, vector: Path | None,

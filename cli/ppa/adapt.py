@@ -56,7 +56,7 @@ LOOK_ALIKES = (
               help="The highest --novel-bias with which the base loses at most so many points of top-1, such as 2%."
               )  # fmt: skip
 @unknown_option
-@device_option(help_="Of the backbone: auto, cpu, cuda or mps.")
+@device_option(help_="Of the backbone: auto, cpu, cuda, cuda:1, mps or xpu.")
 @on_error_option()
 @click.option("--out", type=FILE, help="[default: classifier.safetensors, or the file of --classifier]")
 @click.option("--force", is_flag=True, help="Replace the classifier at OUT, with all that it has learnt.")

@@ -48,7 +48,7 @@ FEW_QUERIES = 15  # the usual number where images are scored anew in every task
     "--learner", "learners", multiple=True, type=PATH,
     help="A run of `ppa baseline` with images, such as maml; repeatable.",
 )  # fmt: skip
-@device_option(help_="Of the learners: auto, cpu, cuda or mps.")
+@device_option(help_="Of the learners: auto, cpu, cuda, cuda:1, mps or xpu.")
 @seed_option
 @table_option
 @json_option

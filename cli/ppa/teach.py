@@ -36,7 +36,7 @@ SHOTS = (1, 5)  # numbers of examples that a constant is fitted for, where it wa
 @click.option("--session", type=FOLDER, default=SESSION, show_default=True,
               help="The folder that keeps everything; one that is there goes on.")  # fmt: skip
 @click.option("--weights", type=PATH, help="The network's weights, where they have moved.")
-@device_option(help_="Of the network: auto, cpu, cuda or mps.")
+@device_option(help_="Of the network: auto, cpu, cuda, cuda:1, mps or xpu.")
 @click.option("--host", default="127.0.0.1", show_default=True, help="Another address lets other machines in.")
 @click.option("--port", type=click.IntRange(0, 65_535), help="[default: 8777, or a free one]")
 @click.option("--no-browser", is_flag=True, help="Only print the address.")
