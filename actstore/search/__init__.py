@@ -4,6 +4,7 @@ ExactSearch      all products, on the CPU
 BoundedSearch    all products avoided where leading coordinates suffice (bounded.py); exact
 ApproximateSearch, build_index   faiss (approximate.py, indexing.py)
 GpuSearch        faiss on a GPU (gpu.py); exact
+FaissSearch      faiss on the CPU, all products (flat.py); exact
 Each has `search(vectors, k, rows) -> scores (n, k) float32, rows (n, k) int64`; rows limits it to some. Rows that
 were appended since an index was built are searched exactly beside it.
 
@@ -58,9 +59,11 @@ def search(
     return engines[key].search(vectors, k, rows)
 
 
-def open_engine(split: Split, method: str = "auto", metric: str = "cosine", device: str = "cpu") -> Engine:
-    """method: auto (bounded where its index is built and pays, else exact), exact, bounded, approximate (whichever
-    index is built) or a kind of index. device: cpu, cuda, or auto."""
+def open_engine(split: Split | RowTable, method: str = "auto", metric: str = "cosine", device: str = "cpu") -> Engine:
+    """method: auto (bounded where its index is built and pays, else exact), exact, bounded, faiss (its flat search),
+    approximate (whichever index is built) or a kind of index. device: cpu, cuda, or auto.
+
+    A table of some rows of a split has no index: there methods auto, exact and faiss are."""
     if method not in SEARCH_METHODS:
         raise InvalidInputError(f"method must be one of {', '.join(SEARCH_METHODS)}, got {method!r}")
     chosen = parse_metric(metric)
@@ -70,6 +73,12 @@ def open_engine(split: Split, method: str = "auto", metric: str = "cosine", devi
         from actstore.search.gpu import GpuSearch
 
         return GpuSearch(split)
+    if method == "faiss":
+        from actstore.search.flat import FaissSearch
+
+        return FaissSearch(split)
+    if isinstance(split, RowTable):
+        return ExactSearch(split, chosen)
     if method in ("approximate", *INDEX_KINDS):
         from actstore.search.approximate import ApproximateSearch
 
@@ -97,8 +106,8 @@ def _on_gpu(device: str, method: str, metric: str) -> bool:
     if device == "auto" and not torch.cuda.is_available():
         return False
     require_gpu()
-    if method not in ("auto", "exact") or metric != "cosine":
-        raise InvalidInputError("on a GPU only method exact by cosine is there; use device cpu")
+    if method not in ("auto", "exact", "faiss") or metric != "cosine":
+        raise InvalidInputError("on a GPU only methods exact and faiss by cosine are there; use device cpu")
     return True
 
 
