@@ -4,6 +4,7 @@ ExactSearch      all products, on the CPU
 BoundedSearch    all products avoided where leading coordinates suffice (bounded.py); exact
 ApproximateSearch, build_index   faiss (approximate.py, indexing.py)
 GpuSearch        faiss on a GPU (gpu.py); exact
+FaissSearch      faiss on the CPU, all products (flat.py); exact
 Each has `search(vectors, k, rows) -> scores (n, k) float32, rows (n, k) int64`; rows limits it to some. Rows that
 were appended since an index was built are searched exactly beside it.
 
@@ -58,9 +59,12 @@ def search(
     return engines[key].search(vectors, k, rows)
 
 
-def open_engine(split: Split, method: str = "auto", metric: str = "cosine", device: str = "cpu") -> Engine:
-    """method: auto (bounded where its index is built and pays, else exact), exact, bounded, approximate (whichever
-    index is built) or a kind of index. device: cpu, cuda, cuda:1, … or auto (a GPU where it can do this search)."""
+def open_engine(split: Split | RowTable, method: str = "auto", metric: str = "cosine", device: str = "cpu") -> Engine:
+    """method: auto (bounded where its index is built and pays, else exact), exact, bounded, faiss (its flat search),
+    approximate (whichever index is built) or a kind of index. device: cpu, cuda, cuda:1, … or auto (a GPU where it can
+    do this search).
+
+    A table of some rows of a split has no index: there methods auto, exact and faiss are."""
     if method not in SEARCH_METHODS:
         raise InvalidInputError(f"method must be one of {', '.join(SEARCH_METHODS)}, got {method!r}")
     chosen = parse_metric(metric)
@@ -71,6 +75,12 @@ def open_engine(split: Split, method: str = "auto", metric: str = "cosine", devi
         from actstore.search.gpu import GpuSearch
 
         return GpuSearch(split, device=card)
+    if method == "faiss":
+        from actstore.search.flat import FaissSearch
+
+        return FaissSearch(split)
+    if isinstance(split, RowTable):
+        return ExactSearch(split, chosen)
     if method in ("approximate", *INDEX_KINDS):
         from actstore.search.approximate import ApproximateSearch
 
@@ -95,7 +105,7 @@ def _card(device: str, method: str, metric: str) -> int | None:
         raise InvalidInputError(f"searches run on device cpu, cuda, cuda:1 or auto, got {device!r}")
     from actstore.search.gpu import require_gpu
 
-    can_search = method in ("auto", "exact") and metric == "cosine"
+    can_search = method in ("auto", "exact", "faiss") and metric == "cosine"
     try:
         require_gpu(int(place or 0))
     except InvalidInputError:
@@ -103,7 +113,7 @@ def _card(device: str, method: str, metric: str) -> int | None:
             return None
         raise
     if not can_search and device != "auto":
-        raise InvalidInputError("on a GPU only method exact by cosine is there; use device cpu")
+        raise InvalidInputError("on a GPU only methods exact and faiss by cosine are there; use device cpu")
     return int(place or 0) if can_search else None
 
 

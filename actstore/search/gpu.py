@@ -134,12 +134,15 @@ class GpuSearch:
         return block
 
 
-def certified(table: RowTable, queries: Tensor, k: int, nearest: Nearest) -> Neighbours:
+def certified(
+    table: RowTable, queries: Tensor, k: int, nearest: Nearest, rounded: float = 1.01 * 2.0**-10
+) -> Neighbours:
     """The k nearest of queries (n, dim), from a search whose scores are off by the rounding of float16 at most.
 
-    nearest: unit vectors (n, dim) and a count -> scores (n, count) descending, and rows.
+    nearest: unit vectors (n, dim) and a count -> scores (n, count) descending, and rows. rounded: how much row and query
+    lose of a cosine before they are multiplied, in sums of float32.
     """
-    margin = 1.01 * 2.0**-10 + 2 * rounding(table.dim)  # row and query in float16, sums in float32
+    margin = rounded + 2 * rounding(table.dim)
     scores, rows = np.empty((len(queries), k), np.float32), np.empty((len(queries), k), np.int64)
     open_, count = np.arange(len(queries)), min(len(table), MOST, 2 * k + 32)
     while len(open_):
@@ -153,13 +156,18 @@ def certified(table: RowTable, queries: Tensor, k: int, nearest: Nearest) -> Nei
         open_ = open_[found[:, -1] + margin >= scores[open_, -1]]
         if count == MOST and len(open_):
             warnings.warn(
-                f"{len(open_)} queries have more than {MOST:,} rows too close for float16; the CPU searches them",
+                f"{len(open_)} queries have more than {MOST:,} rows too close to tell apart; all products do",
                 stacklevel=3,
             )
             scores[open_], rows[open_] = ExactSearch(table).search(queries[torch.from_numpy(open_)], k)
             break
         count = min(len(table), MOST, 2 * count)
     return scores, rows
+
+
+def has_gpu() -> bool:
+    """Whether faiss can compute on one."""
+    return hasattr(faiss, "StandardGpuResources") and faiss.get_num_gpus() > 0
 
 
 def require_gpu(device: int = 0) -> None:
