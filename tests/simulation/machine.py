@@ -7,11 +7,14 @@ columns let few rows span several of them.
 
 from __future__ import annotations
 
+import gc
 import os
+import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import replace
+from functools import cached_property
 from typing import Any
 from unittest.mock import patch
 
@@ -42,6 +45,14 @@ def small_and_timeless() -> Iterator[None]:
         yield
 
 
+def unshare_locks() -> None:
+    """Before Python 3.12 a cached property has one lock for all objects of its class, which processes do not share: a
+    command that stands still while it computes one would keep all others from it."""
+    for thing in gc.get_objects():
+        if type(thing) is cached_property and hasattr(thing, "lock"):
+            thing.lock = nullcontext()
+
+
 @contextmanager
 def one_thread_each(simulation: Simulation) -> Iterator[None]:
     """Commands as processes of their own, each of one thread."""
@@ -59,7 +70,7 @@ def one_thread_each(simulation: Simulation) -> Iterator[None]:
 
 def _at_once(simulation: Simulation, real: Callable[..., Any]) -> Callable[..., Any]:
     def submit(pool: ThreadPoolExecutor, work: Callable[..., Any], /, *arguments: Any, **options: Any) -> Any:
-        if simulation.actor_here() is None:
+        if simulation.actor_here() is None and threading.current_thread() is not threading.main_thread():
             return real(pool, work, *arguments, **options)
         future: Future[Any] = Future()
         try:

@@ -261,7 +261,8 @@ class Oracle:
         """One more append works, where nothing unfinished is in the way."""
         if any(actor.killed for actor in self.simulation.actors):
             return
-        for split in self.state.splits:
+        names = list(self.state.splits)
+        for split in names[len(self.simulation.steps) % max(1, len(names)) :][:1]:  # now this one, now that
             before = _error_of(lambda split=split: read_rows(actstore.open(self.world.store)[split]))  # type: ignore[misc]
             more = write("z", 5, split)
             error = _error_of(lambda more=more: more.run(self.world))  # type: ignore[misc]

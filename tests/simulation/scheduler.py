@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-PATIENCE = 60.0  # seconds without any stop, after which an order counts as hanging
+PATIENCE = 20.0  # seconds without any stop, after which an order counts as hanging
 NAMES = "abc"
 
 
@@ -126,10 +126,6 @@ class Simulation:
             actor.killed = True
             raise SimulatedKill
 
-    def is_last_stop(self, actor: Actor) -> bool:
-        """Whether the actor is killed within the operation to come."""
-        return self.schedule.crash == (actor.number, actor.stops + 1)
-
     def block(self, actor: Actor) -> None:
         """It waits for a lock that another holds."""
         actor.blocked = True
@@ -145,7 +141,6 @@ class Simulation:
             actor.killed = True
         except BaseException as error:  # noqa: BLE001 - the oracle judges it
             if not actor.killed:  # else it is what the command made of its own death
-                error.__traceback__ = None if error.__traceback__ is None else error.__traceback__
                 actor.error = error
         del self._threads[threading.get_ident()]
         actor.ended = len(self.steps)

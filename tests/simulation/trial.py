@@ -13,11 +13,10 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-import dask
 import obstore  # noqa: F401 - its functions are stops
 import torch
 
-from tests.simulation.machine import one_thread_each, small_and_timeless
+from tests.simulation.machine import one_thread_each, small_and_timeless, unshare_locks
 from tests.simulation.oracle import Finding, Oracle
 from tests.simulation.scenarios import SCENARIOS, Scenario
 from tests.simulation.scheduler import Schedule, Simulation
@@ -72,9 +71,9 @@ class Laboratory:
 def laboratory() -> Iterator[Laboratory]:
     """With settings under which small work is quick and the same every time."""
     torch.set_num_threads(1)
-    dask.config.set(scheduler="synchronous")
     memory = Path("/dev/shm")
     folder = Path(tempfile.mkdtemp(prefix="simulation-", dir=memory if memory.is_dir() else None))
+    unshare_locks()
     gc.collect()
     gc.freeze()  # what is imported need not be looked at after every kill
     gc.disable()
