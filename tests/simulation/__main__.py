@@ -49,8 +49,8 @@ def _repeat(token: str, trace: bool) -> int:
     with laboratory() as bench:
         trial = bench.try_order(scenario, schedule)
     if trace:
-        for number, (who, operation) in enumerate(trial.steps, 1):
-            print(f"{number:5} {who} {operation}")
+        for number, step in enumerate(trial.steps, 1):
+            print(f"{number:5} {step}")
     for command, stops in zip(scenario.commands, trial.stops, strict=True):
         print(f"{command.name}: {stops} stops")
     for finding in trial.findings:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
+from zlib import crc32
 
 import numpy as np
 
@@ -32,7 +33,7 @@ Kind = Literal["", "read", "search", "statistics", "faults", "selected", "whole"
 @dataclass(frozen=True)
 class Command:
     """adds: rows by split that are there once it has ended. gives: what its result, or the store at `out`, is.
-    replaces: it puts another store there."""
+    replaces: it puts another store there. is_foreign: it is none of this library, and not killed."""
 
     name: str
     run: Callable[[World], Any]
@@ -42,17 +43,24 @@ class Command:
     split: str = "train"
     out: str = ""
     replaces: bool = False
+    is_foreign: bool = False
+
+    @property
+    def only_reads(self) -> bool:
+        return self.gives in ("read", "search", "copied") or self.name == "verify"
 
 
-def write(tag: str, count: int, split: str = "train", classes: Sequence[str] = ()) -> Command:
-    """Rows of a program. A crash leaves them to be resumed by the same source."""
+def write(
+    tag: str, count: int, split: str = "train", classes: Sequence[str] = (), restart: bool = False
+) -> Command:
+    """Rows of a program. A crash leaves them to be resumed by the same source. restart: drop those of another."""
     rows = make_rows(tag, count, [*classes] or ("bee", "cat", "dog"))
 
     def run(world: World) -> None:
         store = actstore.open(world.store)
         if classes:
             store.add_classes(classes)
-        with store.writer(split, source={"kind": "program", "name": tag}) as writer:
+        with store.writer(split, source={"kind": "program", "name": tag}, restart=restart) as writer:
             at = writer.position - writer.committed.rows
             rest = rows.pick(range(at, len(rows)))
             writer.append(rest.values, np.array(rest.classes), rest.ids, rest.columns)
@@ -153,12 +161,12 @@ def audit() -> Command:
     return Command("audit", lambda world: audit_store(actstore.open(world.store), ("train",)))
 
 
-def copy(backwards: bool = False) -> Command:
-    """Another tool copies the store file by file; what vanishes meanwhile it leaves out."""
+def copy(by_name: bool = True) -> Command:
+    """Another tool copies the store file by file, or many at a time, in any order; what vanishes it leaves out."""
 
     def run(world: World) -> None:
         found = sorted(str(Path(folder, name)) for folder, _, names in os.walk(world.store) for name in names)
-        for name in reversed(found) if backwards else found:
+        for name in found if by_name else sorted(found, key=lambda name: crc32(name.encode())):
             target = world.copied(os.path.relpath(name, world.folder))
             target.parent.mkdir(parents=True, exist_ok=True)
             try:
@@ -166,7 +174,7 @@ def copy(backwards: bool = False) -> Command:
             except FileNotFoundError:
                 continue
 
-    return Command("copy-backwards" if backwards else "copy", run, gives="copied")
+    return Command("copy" if by_name else "copy-many", run, gives="copied", is_foreign=True)
 
 
 def replace() -> Command:
@@ -176,4 +184,4 @@ def replace() -> Command:
         (world.folder / STORE).rename(world.folder / f"{STORE}.old")
         (world.folder / f"{STORE}.new").rename(world.folder / STORE)
 
-    return Command("replace", run, replaces=True)
+    return Command("replace", run, replaces=True, is_foreign=True)

@@ -16,6 +16,7 @@ from math import gcd
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
+from tests.simulation.conflicts import Places
 from tests.simulation.scheduler import Schedule
 
 HANG = "hang"
@@ -24,12 +25,14 @@ _SLICE = 4.0  # seconds that a scenario is tried before the next one's turn
 _SPREAD = 0.6180339887  # of numbers that follow each other: far apart, so that few orders see all parts of a command
 
 
-def planned(stops: Sequence[int]) -> Iterator[Schedule]:
-    """Orders of commands that make so many stops alone, without end. The first are one after the other."""
-    count = len(stops)
+def planned(places: Places) -> Iterator[Schedule]:
+    """Orders without end; the first are one command after the other."""
+    count = len(places.stops)
     pairs = [(one, two) for one in range(count) for two in range(count) if one != two]
-    yield from (Schedule(tuple((actor, None) for actor in (*order,))) for order in _rotations(count))
-    kinds = [_one_switch(stops, pairs), _kills(stops, pairs), _two_switches(stops, pairs), _random(stops)]
+    forward = tuple((actor, None) for actor in range(count))
+    yield Schedule(forward)
+    yield Schedule(forward[::-1])
+    kinds = [_one_switch(places, pairs), _kills(places, pairs), _two_switches(places, pairs), _random(places)]
     kinds.insert(2, kinds[0])  # twice as often as others until all of them were tried
     while kinds:
         for kind in tuple(kinds):
@@ -40,60 +43,57 @@ def planned(stops: Sequence[int]) -> Iterator[Schedule]:
                 yield schedule
 
 
-def _rotations(count: int) -> list[tuple[int, ...]]:
-    forward = tuple(range(count))
-    return [forward, forward[::-1]]
-
-
 def _mixed(count: int) -> Iterator[int]:
     """Every number below count once, each far from the one before."""
     step = max(1, round(count * _SPREAD))
-    while gcd(step, count) != 1:
+    while gcd(step, max(1, count)) != 1:
         step += 1
     return (number * step % count for number in range(count))
 
 
-def _one_switch(stops: Sequence[int], pairs: Sequence[tuple[int, int]]) -> Iterator[Schedule]:
-    for places in _in_turn([_mixed(stops[one]) for one, _ in pairs]):
-        for (one, two), place in zip(pairs, places, strict=True):
-            if place:
-                yield Schedule(((one, place), (two, None)))
+def _one_switch(places: Places, pairs: Sequence[tuple[int, int]]) -> Iterator[Schedule]:
+    for (one, two), number in _in_turn({pair: len(places.switches[pair[0]]) for pair in pairs}):
+        yield Schedule(((one, places.switches[one][number]), (two, None)))
 
 
-def _kills(stops: Sequence[int], pairs: Sequence[tuple[int, int]]) -> Iterator[Schedule]:
-    """One command stands still at any place, another begins and is killed at any stop, the first goes on."""
-    for places in _in_turn([_mixed(stops[one] * stops[two]) for one, two in pairs]):
-        for (one, two), place in zip(pairs, places, strict=True):
-            if place:
-                first, killed = divmod(place, stops[two])
-                yield Schedule(((one, first), (two, None), (one, None)), crash=(two, killed + 1))
+def _kills(places: Places, pairs: Sequence[tuple[int, int]]) -> Iterator[Schedule]:
+    """One command stands still anywhere, also before it begins; another is killed anywhere, and the first goes on."""
+    sizes = {(one, two): (len(places.switches[one]) + 1) * len(places.kills[two]) for one, two in pairs}
+    for (one, two), number in _in_turn(sizes):
+        first, killed = divmod(number, len(places.kills[two]))
+        still = (0, *places.switches[one])[first]
+        turns: tuple[tuple[int, int | None], ...] = ((one, still), (two, None), (one, None))
+        yield Schedule(turns if still else turns[1:], crash=(two, places.kills[two][killed]))
 
 
-def _two_switches(stops: Sequence[int], pairs: Sequence[tuple[int, int]]) -> Iterator[Schedule]:
-    for places in _in_turn([_mixed(stops[one] * stops[two]) for one, two in pairs]):
-        for (one, two), place in zip(pairs, places, strict=True):
-            if place:
-                first, second = divmod(place, stops[two])
-                if first and second:
-                    yield Schedule(((one, first), (two, second), (one, None)))
+def _two_switches(places: Places, pairs: Sequence[tuple[int, int]]) -> Iterator[Schedule]:
+    sizes = {(one, two): len(places.switches[one]) * len(places.switches[two]) for one, two in pairs}
+    for (one, two), number in _in_turn(sizes):
+        first, second = divmod(number, len(places.switches[two]))
+        yield Schedule(((one, places.switches[one][first]), (two, places.switches[two][second]), (one, None)))
 
 
-def _in_turn(kinds: list[Iterator[int]]) -> Iterator[list[int]]:
-    """One number of each, 0 of those that have ended, until all have."""
-    while True:
-        numbers = [next(kind, -1) for kind in kinds]
-        if max(numbers) < 0:
-            return
-        yield [max(0, number) for number in numbers]
+def _in_turn(sizes: dict[tuple[int, int], int]) -> Iterator[tuple[tuple[int, int], int]]:
+    """Every number below each size once, one of each in turn until all have ended."""
+    left = {pair: _mixed(size) for pair, size in sizes.items() if size}
+    while left:
+        for pair, numbers in tuple(left.items()):
+            number = next(numbers, None)
+            if number is None:
+                del left[pair]
+            else:
+                yield pair, number
 
 
-def _random(stops: Sequence[int]) -> Iterator[Schedule]:
+def _random(places: Places) -> Iterator[Schedule]:
+    killable = [actor for actor, stops in enumerate(places.kills) if stops]
     seed = 0
     while True:
         seed += 1
         yield Schedule(seed=seed)
-        actor = seed % len(stops)
-        yield Schedule(seed=seed, crash=(actor, 1 + seed * 7919 % stops[actor]))
+        if killable:
+            actor = killable[seed % len(killable)]
+            yield Schedule(seed=seed, crash=(actor, places.kills[actor][seed * 7919 % len(places.kills[actor])]))
 
 
 @dataclass
@@ -114,7 +114,7 @@ class Tally:
     name: str
     orders: int = 0
     seconds: float = 0.0
-    stops: tuple[int, ...] = ()
+    places: Places | None = None
     found: dict[str, Found] = field(default_factory=dict)
 
     def note(self, kind: str, detail: str, token: str) -> None:
@@ -132,9 +132,6 @@ class _Task:
     most: int
 
 
-Report = tuple[str, int, tuple[int, ...], float, list[tuple[str, str]], str]
-
-
 def _work(connection: Connection, current: Any) -> None:
     """In a process of its own: try orders of one scenario after the other. current: number of the order under way."""
     from tests.simulation.scenarios import SCENARIOS
@@ -142,14 +139,12 @@ def _work(connection: Connection, current: Any) -> None:
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     with laboratory() as bench:
-        stops: dict[str, tuple[int, ...]] = {}
+        known: dict[str, Places] = {}
         while (task := connection.recv()) is not None:
             scenario = SCENARIOS[task.name]
-            if task.name not in stops:
-                alone = Schedule(tuple((actor, None) for actor in range(len(scenario.commands))))
-                stops[task.name] = bench.try_order(scenario, alone).stops
+            places = known.get(task.name) or known.setdefault(task.name, bench.places(scenario))
             end = time.monotonic() + task.seconds
-            for number, schedule in enumerate(planned(stops[task.name])):
+            for number, schedule in enumerate(planned(places)):
                 if number < task.first:
                     continue
                 if time.monotonic() > end or number >= task.first + task.most:
@@ -157,7 +152,7 @@ def _work(connection: Connection, current: Any) -> None:
                 current.value = number
                 trial = bench.try_order(scenario, schedule)
                 found = [(finding.kind, finding.detail) for finding in trial.findings]
-                connection.send((trial.token, number, stops[task.name], trial.seconds, found))
+                connection.send((trial.token, number, places, trial.seconds, found))
                 if any(finding.kind == HANG for finding in trial.findings):
                     os._exit(0)  # with threads that still wait
             connection.send(None)
@@ -262,7 +257,7 @@ def _explore(
             if report is None:
                 worker.task = None
                 continue
-            token, number, tally.stops, spent, found = report
+            token, number, tally.places, spent, found = report
             tally.orders, tally.seconds = number + 1, tally.seconds + spent
             note(tally, token, found)
 
@@ -273,9 +268,9 @@ def _note_death(worker: _Worker, tally: Tally, note: Callable[[Tally, str, list[
         return  # it has told what it found, and could not go on
     code = worker.process.exitcode or 0
     how = signal.Signals(-code).name if code < 0 else f"exit code {code}"
-    if worker.current < 0 or not tally.stops:
+    if worker.current < 0 or tally.places is None:
         raise RuntimeError(f"a process of the simulation ended ({how}) while it began with {tally.name}")
-    schedule = next(schedule for number, schedule in enumerate(planned(tally.stops)) if number == worker.current)
+    schedule = next(schedule for number, schedule in enumerate(planned(tally.places)) if number == worker.current)
     tally.orders = worker.current + 1
     note(tally, f"{tally.name}/{schedule}", [(f"the process died ({how})", "a command took its process with it")])
 
@@ -285,7 +280,7 @@ def table(tallies: Sequence[Tally]) -> str:
     lines = [f"{'scenario':52} {'stops':>16} {'orders':>8} {'s':>7} {'orders/s':>8}  findings"]
     for tally in tallies:
         rate = tally.orders / tally.seconds if tally.seconds else 0.0
-        stops = "+".join(map(str, tally.stops))
+        stops = "+".join(map(str, tally.places.stops)) if tally.places else ""
         found = sum(one.times for one in tally.found.values())
         lines.append(f"{tally.name:52} {stops:>16} {tally.orders:8,} {tally.seconds:7.1f} {rate:8.1f}  {found or ''}")
     orders, seconds = sum(tally.orders for tally in tallies), sum(tally.seconds for tally in tallies)

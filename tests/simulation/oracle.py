@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 import actstore
-from actstore.errors import ActstoreError, DamagedError
+from actstore.errors import ActstoreError, DamagedError, IncompleteError
 from actstore.upkeep.verify import verify_store
 from tests.simulation.commands import Command, write
 from tests.simulation.rows import CLASSES, K, Possible, Rows, queries, read_rows, wrong_neighbours
@@ -48,6 +48,7 @@ class Oracle:
             return
         for command, actor in self.pairs:
             yield from self._outcome(command, actor)
+        yield from self._some_finished()
         yield from self._store("")
         yield from self._own_files()
         if self.has_crash:
@@ -64,6 +65,12 @@ class Oracle:
             check = getattr(self, f"_is_{command.gives}", None)
             if check is not None:
                 yield from check(command, actor)
+
+    def _some_finished(self) -> Iterator[Finding]:
+        """Of commands that change a store, where none was killed, at least one does."""
+        changing = [actor for command, actor in self.pairs if not command.only_reads]
+        if changing and not self.has_crash and not self.state.is_damaged and all(actor.error for actor in changing):
+            yield Finding("no command has finished", " | ".join(str(actor.error) for actor in changing))
 
     def _refusal(self, who: str, error: BaseException) -> Iterator[Finding]:
         said = f"{type(error).__name__}: {error}"
@@ -266,6 +273,9 @@ class Oracle:
             before = _error_of(lambda split=split: read_rows(actstore.open(self.world.store)[split]))  # type: ignore[misc]
             more = write("z", 5, split)
             error = _error_of(lambda more=more: more.run(self.world))  # type: ignore[misc]
+            if isinstance(error, IncompleteError) and any(actor.error for actor in self.simulation.actors):
+                again = write("z", 5, split, restart=True)  # what was refused may have left something unfinished
+                error = _error_of(lambda again=again: again.run(self.world))  # type: ignore[misc]
             if error is not None:
                 if not isinstance(error, ActstoreError) or not self.state.is_damaged:
                     yield Finding("a further append fails", f"{type(error).__name__}: {error}")

@@ -97,16 +97,14 @@ class Possible:
 
     def explain(self, rows: Rows, required: Sequence[str] = (), allowed: Sequence[str] | None = None) -> str | None:
         """None where these rows are a state with all the required blocks and none but the allowed; else why not."""
-        said = "nothing was ever committed"
+        said = ""
         for names, state in self.each(required, allowed):
-            if len(state) == len(rows) and state.ids[:1] == rows.ids[:1]:
+            if len(state) == len(rows):
                 if (difference := rows.difference(state)) is None:
                     return None
-                said = f"{difference} [as {'+'.join(('before', *names))}]"
-        if said.startswith("nothing"):
-            counts = sorted({len(state) for _, state in self.each(required, allowed)})
-            said = f"{len(rows)} rows, expected {' or '.join(map(str, counts))}"
-        return said
+                said = said or f"{difference} [as {'+'.join(('before', *names))}]"
+        counts = sorted({len(state) for _, state in self.each(required, allowed)})
+        return said or f"{len(rows)} rows, expected {' or '.join(map(str, counts))}"
 
     def each(
         self, required: Sequence[str] = (), allowed: Sequence[str] | None = None

@@ -7,7 +7,7 @@ import re
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 PATIENCE = 20.0  # seconds without any stop, after which an order counts as hanging
 NAMES = "abc"
@@ -15,6 +15,18 @@ NAMES = "abc"
 
 class SimulatedKill(BaseException):
     """The process of a command is gone: no clause of it may clean up, as every further operation raises this again."""
+
+
+class Step(NamedTuple):
+    """An operation of a command, on which path, and to which it is renamed."""
+
+    actor: str
+    operation: str
+    path: str = ""
+    target: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.actor} {self.operation} {self.path}{' -> ' if self.target else ''}{self.target}"
 
 
 @dataclass(frozen=True)
@@ -76,7 +88,7 @@ class Simulation:
     def __init__(self, schedule: Schedule, works: Sequence[Callable[[], Any]]) -> None:
         self.schedule = schedule
         self.actors = [Actor(number, work) for number, work in enumerate(works)]
-        self.steps: list[tuple[str, str]] = []  # whose operation, and which
+        self.steps: list[Step] = []
         self.deadlocked = False
         self.hung = False
         self._threads: dict[int, Actor] = {}
@@ -105,7 +117,7 @@ class Simulation:
         """Whose thread this is; None of a thread of the test or of another library."""
         return self._threads.get(threading.get_ident())
 
-    def stop(self, operation: str, actor: Actor, is_retry: bool = False) -> None:
+    def stop(self, actor: Actor, operation: str, path: str = "", target: str = "", is_retry: bool = False) -> None:
         """Before an operation: others may have their turn now. SimulatedKill where the process is gone."""
         if actor.killed or self.deadlocked:
             actor.killed = True
@@ -120,8 +132,11 @@ class Simulation:
             if self.deadlocked:
                 actor.killed = True
                 raise SimulatedKill
+        self._pass(actor, Step(actor.name, operation, path, target))
+
+    def _pass(self, actor: Actor, step: Step) -> None:
         actor.stops += 1
-        self.steps.append((actor.name, operation))
+        self.steps.append(step)
         if self.schedule.crash == (actor.number, actor.stops):
             actor.killed = True
             raise SimulatedKill
@@ -134,7 +149,7 @@ class Simulation:
         self._threads[threading.get_ident()] = actor
         actor.wake.acquire()
         try:
-            self.stop("begin", actor)
+            self._pass(actor, Step(actor.name, "begin"))
             actor.began = len(self.steps)
             actor.result = actor.work()
         except SimulatedKill:

@@ -21,28 +21,50 @@ _EVENTS = frozenset(
     {"open", "os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.listdir", "os.scandir", "os.truncate", "os.link"}
 )
 _BUCKET = ("get", "put", "head", "list", "list_with_delimiter", "delete", "get_range", "get_ranges", "copy", "rename")
+_WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC
 _active: tuple[Simulation, str] | None = None
 _hooked = False
 
 
-def stop_here(operation: str, path: Any) -> Simulation | None:
-    """Stop where an actor is about to do this to a path of the store; returns the simulation if so."""
-    if _active is None:
-        return None
-    simulation, root = _active
-    actor = simulation.actor_here()
-    if actor is None:
-        return None
-    name = path if isinstance(path, str) else os.fsdecode(path) if isinstance(path, bytes | os.PathLike) else None
-    if name is None or (name.startswith("/") and not name.startswith(root)):
-        return None
-    simulation.stop(f"{operation} {name.removeprefix(root)}", actor)
-    return simulation
+def stop_here(operation: str, path: Any, target: Any = "") -> None:
+    """Stop where an actor is about to do this to a path of the store."""
+    if (here := _here()) is None:
+        return
+    (simulation, actor), root = here, _root()
+    name = _name(path)
+    if name is None or not name.startswith(root):
+        return
+    simulation.stop(actor, operation, name.removeprefix(root), (_name(target) or "").removeprefix(root))
+
+
+def _name(path: Any) -> str | None:
+    return path if isinstance(path, str) else os.fsdecode(path) if isinstance(path, bytes | os.PathLike) else None
+
+
+def _root() -> str:
+    return "" if _active is None else _active[1]
 
 
 def _hook(event: str, arguments: tuple[Any, ...]) -> None:
-    if _active is not None and event in _EVENTS:
-        stop_here(event.removeprefix("os."), arguments[0])
+    if _active is None or event not in _EVENTS:
+        return
+    if event == "open":
+        writes = isinstance(arguments[2], int) and arguments[2] & _WRITING
+        stop_here("write-open" if writes else "open", arguments[0])
+    elif event in ("os.rename", "os.link"):
+        stop_here(event[3:], arguments[0], arguments[1])
+    elif event in ("os.remove", "os.rmdir", "os.mkdir"):
+        stop_here(event[3:], _below(arguments[-1], arguments[0]))
+    else:
+        stop_here(event[3:], arguments[0])
+
+
+def _below(folder: int, path: Any) -> Any:
+    """A path that is given relative to an open folder, as shutil.rmtree does."""
+    name = _name(path)
+    if folder < 0 or name is None or name.startswith("/"):
+        return path
+    return os.readlink(f"/proc/self/fd/{folder}") + "/" + name
 
 
 @contextmanager
@@ -107,10 +129,17 @@ def _by_descriptor(operation: str, real: Callable[..., Any]) -> Callable[..., An
     @wraps(real)
     def stopped(descriptor: int, *arguments: Any) -> Any:
         if (here := _here()) is not None:
-            here[0].stop(operation, here[1])
+            here[0].stop(here[1], operation, _path_of(descriptor))
         return real(descriptor, *arguments)
 
     return stopped
+
+
+def _path_of(descriptor: int) -> str:
+    try:
+        return os.readlink(f"/proc/self/fd/{descriptor}").removeprefix(_root())
+    except OSError:  # another system, which does not tell
+        return ""
 
 
 def _write(real: Callable[[int, Any], int]) -> Callable[[int, Any], int]:
@@ -120,7 +149,7 @@ def _write(real: Callable[[int, Any], int]) -> Callable[[int, Any], int]:
             return real(descriptor, data)
         simulation, actor = here
         try:
-            simulation.stop("write", actor)
+            simulation.stop(actor, "write", _path_of(descriptor))
         except SimulatedKill:
             if simulation.schedule.crash == (actor.number, actor.stops):
                 real(descriptor, memoryview(data)[: len(data) // 2])  # a write cut in two
@@ -136,7 +165,7 @@ def _flock(real: Callable[[int, int], None]) -> Callable[[int, int], None]:
         if (here := _here()) is None or operation & fcntl.LOCK_UN:
             return real(descriptor, operation)
         simulation, actor = here
-        simulation.stop("flock", actor)
+        simulation.stop(actor, "flock", _path_of(descriptor))
         while True:
             try:
                 return real(descriptor, operation | fcntl.LOCK_NB)
@@ -144,7 +173,7 @@ def _flock(real: Callable[[int, int], None]) -> Callable[[int, int], None]:
                 if operation & fcntl.LOCK_NB:
                     raise
             simulation.block(actor)
-            simulation.stop("flock again", actor, is_retry=True)
+            simulation.stop(actor, "flock", _path_of(descriptor), is_retry=True)
 
     return stopped
 
@@ -167,8 +196,8 @@ def _of_bucket(operation: str, real: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(real)
     def stopped(store: Any, *arguments: Any, **options: Any) -> Any:
         if (here := _here()) is not None:
-            path = arguments[0] if arguments else options.get("prefix", "")
-            here[0].stop(f"{operation} {path if isinstance(path, str) else 'several'}", here[1])
+            paths = arguments[0] if arguments else options.get("prefix") or ""
+            here[0].stop(here[1], operation, paths if isinstance(paths, str) else os.path.commonpath(paths))
         return real(store, *arguments, **options)
 
     return stopped

@@ -16,10 +16,11 @@ from pathlib import Path
 import obstore  # noqa: F401 - its functions are stops
 import torch
 
+from tests.simulation.conflicts import Places, find_places
 from tests.simulation.machine import one_thread_each, small_and_timeless, unshare_locks
 from tests.simulation.oracle import Finding, Oracle
 from tests.simulation.scenarios import SCENARIOS, Scenario
-from tests.simulation.scheduler import Schedule, Simulation
+from tests.simulation.scheduler import Schedule, Simulation, Step
 from tests.simulation.states import States, World
 from tests.simulation.stops import stopping
 
@@ -31,7 +32,7 @@ class Trial:
     token: str
     findings: tuple[Finding, ...]
     stops: tuple[int, ...]
-    steps: tuple[tuple[str, str], ...]
+    steps: tuple[Step, ...]
     seconds: float
 
 
@@ -65,6 +66,14 @@ class Laboratory:
         world.clear()
         token = f"{scenario.name}/{schedule}"
         return Trial(token, findings, stops, tuple(simulation.steps), time.perf_counter() - began)
+
+    def places(self, scenario: Scenario) -> Places:
+        """Where a switch or a kill can matter, by what the commands do one after the other."""
+        actors = range(len(scenario.commands))
+        # a turn of a command that has ended is passed over
+        orders = [Schedule(tuple((actor, None) for actor in (first, *actors))) for first in actors]
+        steps = [self.try_order(scenario, order).steps for order in orders]
+        return find_places(steps, [not command.is_foreign for command in scenario.commands])
 
 
 @contextmanager
