@@ -50,9 +50,7 @@ class Command:
         return self.gives in ("read", "search", "copied") or self.name == "verify"
 
 
-def write(
-    tag: str, count: int, split: str = "train", classes: Sequence[str] = (), restart: bool = False
-) -> Command:
+def write(tag: str, count: int, split: str = "train", classes: Sequence[str] = (), restart: bool = False) -> Command:
     """Rows of a program. A crash leaves them to be resumed by the same source. restart: drop those of another."""
     rows = make_rows(tag, count, [*classes] or ("bee", "cat", "dog"))
 
@@ -70,7 +68,9 @@ def write(
 
 def append(tag: str, count: int, split: str = "train") -> Command:
     rows = make_rows(tag, count)
-    return Command("append", lambda world: append_file(write_source(world.sources, split, rows), world.store), {split: rows})
+    return Command(
+        "append", lambda world: append_file(write_source(world.sources, split, rows), world.store), {split: rows}
+    )
 
 
 def import_new(split: str) -> Command:
@@ -89,7 +89,9 @@ def add_classes(*names: str) -> Command:
 def read(rows_first: bool = True, split: str = "train") -> Command:
     """take, labels, ids and columns of a split that was opened once."""
     name = "read" if rows_first else "read-labels-first"
-    return Command(name, lambda world: read_rows(actstore.open(world.store)[split], rows_first), gives="read", split=split)
+    return Command(
+        name, lambda world: read_rows(actstore.open(world.store)[split], rows_first), gives="read", split=split
+    )
 
 
 def search(method: str = "auto") -> Command:

@@ -158,15 +158,19 @@ def _work(connection: Connection, current: Any) -> None:
             connection.send(None)
 
 
+Work = Callable[[Any, Any], None]
+
+
 class _Worker:
-    def __init__(self) -> None:
+    def __init__(self, work: Work) -> None:
         context = multiprocessing.get_context("spawn")
         self.connection, theirs = context.Pipe()
         self._current = context.Value("q", -1)
-        self.process = context.Process(target=_work, args=(theirs, self._current), daemon=True)
+        self.process = context.Process(target=work, args=(theirs, self._current), daemon=True)
         self.process.start()
         theirs.close()
         self.task: _Task | None = None
+        self.work = work
 
     def begin(self, task: _Task) -> None:
         self.task = task
@@ -193,13 +197,15 @@ def explore(
     most: int | None = None,
     until_found: bool = False,
     said: Callable[[Tally, Found], None] | None = None,
+    work: Work = _work,
 ) -> list[Tally]:
     """Try orders of these scenarios, each for an equal share of the time.
 
     most: orders of each. until_found: leave a scenario when something was found. said: told of every new finding.
+    work: what a process does, see `_work`.
     """
     tallies = {name: Tally(name) for name in names}
-    running = [_Worker() for _ in range(min(workers, len(names)))]
+    running = [_Worker(work) for _ in range(min(workers, len(names)))]
     end = time.monotonic() + seconds
     share = min(_SLICE, max(0.5, seconds * len(running) / len(names) / 2))
     try:
@@ -237,7 +243,7 @@ def _explore(
         for place, worker in enumerate(running):
             if worker.task is None and (task := next_task()) is not None:
                 if not worker.process.is_alive():
-                    running[place] = worker = _Worker()
+                    running[place] = worker = _Worker(worker.work)
                 worker.begin(task)
         busy = [worker for worker in running if worker.task is not None]
         if not busy:
@@ -285,9 +291,7 @@ def table(tallies: Sequence[Tally]) -> str:
         lines.append(f"{tally.name:52} {stops:>16} {tally.orders:8,} {tally.seconds:7.1f} {rate:8.1f}  {found or ''}")
     orders, seconds = sum(tally.orders for tally in tallies), sum(tally.seconds for tally in tallies)
     lines.append(f"{'all':52} {'':>16} {orders:8,} {seconds:7.1f} {orders / max(seconds, 1e-9):8.1f}")
-    for tally in tallies:
-        for one in tally.found.values():
-            lines.append(describe(tally, one))
+    lines += [describe(tally, one) for tally in tallies for one in tally.found.values()]
     return "\n".join(lines)
 
 
@@ -296,4 +300,3 @@ def describe(tally: Tally, one: Found) -> str:
         f"{tally.name}: {one.kind} ({one.times} times; first after {one.after:,} orders): {one.detail}\n"
         f"    python -m tests.simulation --repeat '{one.token}'"
     )
-

@@ -25,9 +25,7 @@ from tests.simulation.scheduler import Simulation
 
 LABELS, ID_BYTES = 48, 512  # of a chunk
 _FIRST_PROCESS = 1_000_000
-_COSTS = plan.Costs(
-    byte=1e-10, product=1e-9, coordinate=1e-11, exact=1e-7, pair=1e-9, pair_byte=1e-11, pair_full=1e-7
-)
+_COSTS = plan.Costs(byte=1e-10, product=1e-9, coordinate=1e-11, exact=1e-7, pair=1e-9, pair_byte=1e-11, pair_full=1e-7)
 
 
 @contextmanager
@@ -45,12 +43,20 @@ def small_and_timeless() -> Iterator[None]:
         yield
 
 
-def unshare_locks() -> None:
+@contextmanager
+def unshared_locks() -> Iterator[None]:
     """Before Python 3.12 a cached property has one lock for all objects of its class, which processes do not share: a
     command that stands still while it computes one would keep all others from it."""
-    for thing in gc.get_objects():
-        if type(thing) is cached_property and hasattr(thing, "lock"):
-            thing.lock = nullcontext()
+    shared = [
+        (thing, thing.lock) for thing in gc.get_objects() if type(thing) is cached_property if hasattr(thing, "lock")
+    ]
+    for thing, _ in shared:
+        thing.lock = nullcontext()
+    try:
+        yield
+    finally:
+        for thing, lock in shared:
+            thing.lock = lock
 
 
 @contextmanager

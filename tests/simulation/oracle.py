@@ -155,9 +155,9 @@ class Oracle:
 
     def _lost(self, rows: Rows, split: str, blocks: Sequence[tuple[Command, Actor]]) -> str:
         base = self.state.splits.get(split)
-        if base is not None and self.state.is_damaged and len(rows) >= len(base):
-            if rows.pick(range(len(base))).difference(base) is not None:
-                return "damage is read as sound"
+        is_longer = base is not None and len(rows) >= len(base)
+        if base is not None and self.state.is_damaged and is_longer and rows.pick(range(len(base))).difference(base):
+            return "damage is read as sound"
         if any(actor.error is not None and set(command.adds[split].ids) & set(rows.ids) for command, actor in blocks):
             return "refused rows are there"
         return "committed rows are lost or changed"
@@ -208,26 +208,25 @@ class Oracle:
     def _outputs(self) -> Iterator[Finding]:
         """Stores that commands have made of this one."""
         for command, actor in self.pairs:
-            if command.gives == "copied":
-                yield from self._copied(actor)
-            elif command.out and actor.succeeded:
-                dogs = command.gives == "selected"
-                splits = ["train"] if dogs else list(self.state.splits)
-                for split in splits:
-                    allowed = [name for name in self._blocks(split)]
-                    bases = [state for _, state in self.possible(split).each(allowed=allowed)]
-                    bases = [_dogs(state) for state in bases] if dogs else bases
-                    try:
-                        rows = read_rows(actstore.open(self.world.place(command.out))[split])
-                    except ActstoreError as error:
-                        yield Finding(f"{command.name} made nothing that can be read", str(error))
-                        continue
-                    if (said := Possible(tuple(bases), {}).explain(rows)) is not None:
-                        yield Finding(f"{command.name} made other rows", said)
+            if actor.succeeded and command.gives == "copied":
+                yield from self._copied()
+            elif actor.succeeded and command.gives == "selected":
+                yield from self._made(command, "train", _dogs)
+            elif actor.succeeded and command.gives == "whole":
+                for split in self.state.splits:
+                    yield from self._made(command, split, lambda rows: rows)
 
-    def _copied(self, actor: Actor) -> Iterator[Finding]:
-        if not actor.succeeded:
+    def _made(self, command: Command, split: str, choose: Callable[[Rows], Rows]) -> Iterator[Finding]:
+        states = tuple(choose(state) for _, state in self.possible(split).each())
+        try:
+            rows = read_rows(actstore.open(self.world.place(command.out))[split])
+        except ActstoreError as error:
+            yield Finding(f"{command.name} made nothing that can be read", str(error))
             return
+        if (said := Possible(states, {}).explain(rows)) is not None:
+            yield Finding(f"{command.name} made other rows", said)
+
+    def _copied(self) -> Iterator[Finding]:
         for split in self.state.splits:
             try:
                 rows = read_rows(actstore.open(self.world.copied("store.zarr"))[split])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import random
 import re
 import threading
@@ -157,6 +158,8 @@ class Simulation:
         except BaseException as error:  # noqa: BLE001 - the oracle judges it
             if not actor.killed:  # else it is what the command made of its own death
                 actor.error = error
+        if actor.killed:
+            gc.collect()  # a process that is gone holds no locks
         del self._threads[threading.get_ident()]
         actor.ended = len(self.steps)
         for other in self.actors:

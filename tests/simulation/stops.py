@@ -12,6 +12,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import wraps
+from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
@@ -64,7 +65,7 @@ def _below(folder: int, path: Any) -> Any:
     name = _name(path)
     if folder < 0 or name is None or name.startswith("/"):
         return path
-    return os.readlink(f"/proc/self/fd/{folder}") + "/" + name
+    return f"{_open_path(folder)}/{name}"
 
 
 @contextmanager
@@ -136,8 +137,12 @@ def _by_descriptor(operation: str, real: Callable[..., Any]) -> Callable[..., An
 
 
 def _path_of(descriptor: int) -> str:
+    return _open_path(descriptor).removeprefix(_root())
+
+
+def _open_path(descriptor: int) -> str:
     try:
-        return os.readlink(f"/proc/self/fd/{descriptor}").removeprefix(_root())
+        return os.readlink(f"/proc/self/fd/{descriptor}")  # noqa: PTH115 - asked at every stop
     except OSError:  # another system, which does not tell
         return ""
 
@@ -184,7 +189,7 @@ def _compiled_write(real: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(real)
     def stopped(what: Any, path: Any, *arguments: Any, **options: Any) -> Any:
         if isinstance(path, str | os.PathLike) and _here() is not None:
-            with open(path, "wb"):  # which is a stop
+            with Path(path).open("wb"):  # which is a stop
                 pass
             stop_here("fill", path)
         return real(what, path, *arguments, **options)

@@ -12,12 +12,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from unittest.mock import patch
 
 import obstore  # noqa: F401 - its functions are stops
 import torch
 
 from tests.simulation.conflicts import Places, find_places
-from tests.simulation.machine import one_thread_each, small_and_timeless, unshare_locks
+from tests.simulation.machine import one_thread_each, small_and_timeless, unshared_locks
 from tests.simulation.oracle import Finding, Oracle
 from tests.simulation.scenarios import SCENARIOS, Scenario
 from tests.simulation.scheduler import Schedule, Simulation, Step
@@ -50,9 +51,9 @@ class Laboratory:
         began = time.perf_counter()
         state, world = self._states.get(scenario.state, scenario.in_bucket), self._worlds[scenario.in_bucket]
         world.fill(state)
-        os.environ["XDG_CACHE_HOME"] = str(world.folder / "cache")
         simulation = Simulation(schedule, [partial(command.run, world) for command in scenario.commands])
-        with small_and_timeless(), one_thread_each(simulation):
+        cache = patch.dict(os.environ, XDG_CACHE_HOME=str(world.folder / "cache"))
+        with cache, small_and_timeless(), one_thread_each(simulation):
             with stopping(simulation, f"{world.folder}/"):
                 actors = simulation.run()
             stops = tuple(actor.stops for actor in actors)
@@ -60,8 +61,6 @@ class Laboratory:
                 if actor.error is not None:
                     actor.error.__traceback__ = None  # whose frames hold files and locks
                     actor.error.__context__ = actor.error.__cause__ = None
-            if any(actor.killed for actor in actors):
-                gc.collect()  # a killed process lets go of its locks
             findings = tuple(Oracle(scenario, state, world, simulation).judge())
         world.clear()
         token = f"{scenario.name}/{schedule}"
@@ -79,19 +78,21 @@ class Laboratory:
 @contextmanager
 def laboratory() -> Iterator[Laboratory]:
     """With settings under which small work is quick and the same every time."""
+    threads = torch.get_num_threads()
     torch.set_num_threads(1)
     memory = Path("/dev/shm")
     folder = Path(tempfile.mkdtemp(prefix="simulation-", dir=memory if memory.is_dir() else None))
-    unshare_locks()
-    gc.collect()
-    gc.freeze()  # what is imported need not be looked at after every kill
-    gc.disable()
-    try:
-        yield Laboratory(folder)
-    finally:
-        gc.enable()
-        gc.unfreeze()
-        shutil.rmtree(folder, ignore_errors=True)
+    with unshared_locks():
+        gc.collect()
+        gc.freeze()  # what is imported need not be looked at after every kill
+        gc.disable()
+        try:
+            yield Laboratory(folder)
+        finally:
+            gc.enable()
+            gc.unfreeze()
+            torch.set_num_threads(threads)
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def parse_token(token: str) -> tuple[Scenario, Schedule]:
