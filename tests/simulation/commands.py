@@ -26,6 +26,7 @@ from actstore.upkeep.select import select as select_rows
 from actstore.upkeep.verify import verify_store
 from tests.simulation.rows import K, Rows, make_rows, queries, read_rows
 from tests.simulation.states import CHUNK, SMALL, STORE, World, write_source
+from tests.simulation.stops import pause
 
 Kind = Literal["", "read", "search", "statistics", "faults", "selected", "whole", "copied"]  # what the oracle looks at
 
@@ -122,7 +123,7 @@ def repair() -> Command:
 
 def index_bounded() -> Command:
     def run(world: World) -> None:
-        BoundedSearch.build(actstore.open(world.store)["train"])
+        BoundedSearch.build(actstore.open(world.store)["train"], pause)
 
     return Command("index", run)
 
@@ -135,9 +136,9 @@ def index_approximate() -> Command:
         except actstore.errors.ActstoreError:
             before = None
         if before is None or before.covered == len(split):
-            build_index(split, "ivf", dims=16, lists=8).save()
+            build_index(split, "ivf", dims=16, lists=8, progress=pause).save()
         else:
-            extend_index(before).save()
+            extend_index(before, progress=pause).save()
 
     return Command("index-ivf", run)
 

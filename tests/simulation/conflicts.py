@@ -12,7 +12,20 @@ from dataclasses import dataclass
 from tests.simulation.scheduler import NAMES, Step
 
 WRITES = frozenset(
-    {"write-open", "write", "rename", "remove", "mkdir", "rmdir", "truncate", "ftruncate", "fallocate", "link", "fill"}
+    {
+        "write-open",
+        "write",
+        "rename",
+        "remove",
+        "mkdir",
+        "rmdir",
+        "truncate",
+        "ftruncate",
+        "fallocate",
+        "link",
+        "fill",
+        "compute",
+    }
     | {"put", "delete", "copy"}  # in a bucket
 )
 _LISTS = frozenset({"listdir", "scandir", "list", "list_with_delimiter"})
@@ -32,7 +45,7 @@ def find_places(orders: Sequence[Sequence[Step]], is_killable: Sequence[bool]) -
     first = [[step for step in steps if step.actor == name] for name, steps in zip(NAMES, orders, strict=False)]
     switches = []
     for name, own in zip(NAMES, first, strict=False):
-        others = {step for steps in orders for step in steps if step.actor != name and step.operation != "begin"}
+        others = {step for steps in orders for step in steps if step.actor != name and step.path}
         switches.append(tuple(_mattering(own, others)))
     kills = [
         tuple(number for number, step in enumerate(own, 1) if killable and step.operation in WRITES)
@@ -46,7 +59,8 @@ def _mattering(own: Sequence[Step], others: set[Step]) -> Iterator[int]:
     known: dict[Step, bool] = {}
     for number, step in enumerate(own):
         if step not in known:
-            known[step] = step.operation != "begin" and any(_conflict(step, other) for other in others)
+            touches = step.path and any(_conflict(step, other) for other in others)
+            known[step] = bool(touches) or step.operation == "compute"
         if known[step]:
             yield number
 
@@ -69,7 +83,7 @@ def _paths(step: Step) -> Iterator[str]:
 
 
 def _touch(one: Step, mine: str, two: Step, theirs: str) -> bool:
-    if mine == theirs or not mine or not theirs:
+    if mine == theirs:
         return True
     return _covers(one, mine, theirs) or _covers(two, theirs, mine)
 

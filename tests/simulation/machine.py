@@ -24,6 +24,7 @@ from actstore.writing.row_keeper import Keeper
 from tests.simulation.scheduler import Simulation
 
 LABELS, ID_BYTES = 48, 512  # of a chunk
+INDEXED = 64  # rows of an index that are filled in at a time
 _FIRST_PROCESS = 1_000_000
 _COSTS = plan.Costs(byte=1e-10, product=1e-9, coordinate=1e-11, exact=1e-7, pair=1e-9, pair_byte=1e-11, pair_full=1e-7)
 
@@ -38,6 +39,7 @@ def small_and_timeless() -> Iterator[None]:
         stack.enter_context(patch.dict(flat, small))
         stack.enter_context(patch.object(columns, "_ROWS", LABELS))
         stack.enter_context(patch.object(columns, "_BYTES", ID_BYTES))
+        stack.enter_context(patch.object(level_building, "_BLOCK", INDEXED))
         stack.enter_context(patch.object(Keeper, "rows_came", lambda keeper: None))
         stack.enter_context(patch.object(level_building, "measure_costs", lambda table: _COSTS))
         yield

@@ -51,10 +51,11 @@ class Oracle:
         yield from self._some_finished()
         yield from self._store("")
         yield from self._own_files()
+        yield from self._outputs()
+        yield from self._healthy("afterwards")
         if self.has_crash:
             yield from self._repeated()
-        yield from self._outputs()
-        yield from self._healthy()
+            yield from self._healthy("after the repetition")
         yield from self._further()
 
     def _outcome(self, command: Command, actor: Actor) -> Iterator[Finding]:
@@ -238,7 +239,7 @@ class Oracle:
             if (said := self.possible(split).explain(rows)) is not None:
                 yield Finding("a copy reads wrong", f"{split}: {said}")
 
-    def _healthy(self) -> Iterator[Finding]:
+    def _healthy(self, when: str) -> Iterator[Finding]:
         """A store that nobody damaged has no faults; means and searches are those of its rows."""
         if not self.state.splits and not any(actor.succeeded for actor in self.simulation.actors):
             return
@@ -246,22 +247,22 @@ class Oracle:
             store = self._open()
             faults = [] if self.state.is_damaged else verify_store(store)
             if faults:
-                yield Finding("faults in a store that nobody damaged", str(faults[0]))
+                yield Finding(f"faults {when} that nobody made", str(faults[0]))
             split = store["train"]
             rows = read_rows(split)
             if len(rows) >= K:
                 found = split.search(queries(), K)
                 if (said := wrong_neighbours(*found, rows)) is not None:
-                    yield Finding("search afterwards is wrong", said)
+                    yield Finding(f"search {when} is wrong", said)
             if any(command.name == "means" for command in self.scenario.commands):
                 said = _wrong_statistics(split.statistics(), rows)
                 if said is not None:
-                    yield Finding("means afterwards are wrong", said)
+                    yield Finding(f"means {when} are wrong", said)
         except ActstoreError as error:
             if not self.state.is_damaged:
-                yield Finding("cannot be used afterwards", f"{type(error).__name__}: {error}")
+                yield Finding(f"cannot be used {when}", f"{type(error).__name__}: {error}")
         except Exception as error:  # noqa: BLE001 - reported as what it is
-            yield Finding(f"bare {type(error).__name__} afterwards", str(error))
+            yield Finding(f"bare {type(error).__name__} {when}", str(error))
 
     def _further(self) -> Iterator[Finding]:
         """One more append works, where nothing unfinished is in the way."""

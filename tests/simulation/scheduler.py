@@ -6,7 +6,8 @@ import gc
 import random
 import re
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -141,6 +142,15 @@ class Simulation:
         if self.schedule.crash == (actor.number, actor.stops):
             actor.killed = True
             raise SimulatedKill
+
+    @contextmanager
+    def unseen(self, actor: Actor) -> Iterator[None]:
+        """Within, the operations of this thread are nobody's."""
+        del self._threads[threading.get_ident()]
+        try:
+            yield
+        finally:
+            self._threads[threading.get_ident()] = actor
 
     def block(self, actor: Actor) -> None:
         """It waits for a lock that another holds."""

@@ -27,15 +27,22 @@ _active: tuple[Simulation, str] | None = None
 _hooked = False
 
 
-def stop_here(operation: str, path: Any, target: Any = "") -> None:
-    """Stop where an actor is about to do this to a path of the store."""
+def stop_here(operation: str, path: Any, target: Any = "") -> bool:
+    """Stop where an actor is about to do this to a path of the store; whether this is so."""
     if (here := _here()) is None:
-        return
+        return False
     (simulation, actor), root = here, _root()
     name = _name(path)
     if name is None or not name.startswith(root):
-        return
+        return False
     simulation.stop(actor, operation, name.removeprefix(root), (_name(target) or "").removeprefix(root))
+    return True
+
+
+def pause(_: int = 0) -> None:
+    """For commands that report their progress while they fill a mapped file: such writes are no operations."""
+    if (here := _here()) is not None:
+        here[0].stop(here[1], "compute")
 
 
 def _name(path: Any) -> str | None:
@@ -50,14 +57,28 @@ def _hook(event: str, arguments: tuple[Any, ...]) -> None:
     if _active is None or event not in _EVENTS:
         return
     if event == "open":
-        writes = isinstance(arguments[2], int) and arguments[2] & _WRITING
-        stop_here("write-open" if writes else "open", arguments[0])
+        path, mode, flags = arguments
+        is_write = isinstance(flags, int) and flags & _WRITING
+        if stop_here("write-open" if is_write else "open", path) and isinstance(mode, str) and mode.startswith("w"):
+            _truncate(path)
     elif event in ("os.rename", "os.link"):
         stop_here(event[3:], arguments[0], arguments[1])
     elif event in ("os.remove", "os.rmdir", "os.mkdir"):
         stop_here(event[3:], _below(arguments[-1], arguments[0]))
     else:
         stop_here(event[3:], arguments[0])
+
+
+def _truncate(path: Any) -> None:
+    """What Python opens for writing is empty for a moment, and its first bytes come when a buffer is full."""
+    simulation, actor = _here() or (None, None)
+    if simulation is None or actor is None:
+        return
+    with simulation.unseen(actor):
+        if not Path(path).parent.is_dir():
+            return  # opening it says so
+        os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666))
+    stop_here("fill", path)
 
 
 def _below(folder: int, path: Any) -> Any:
@@ -189,9 +210,8 @@ def _compiled_write(real: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(real)
     def stopped(what: Any, path: Any, *arguments: Any, **options: Any) -> Any:
         if isinstance(path, str | os.PathLike) and _here() is not None:
-            with Path(path).open("wb"):  # which is a stop
+            with Path(path).open("wb"):  # with two stops
                 pass
-            stop_here("fill", path)
         return real(what, path, *arguments, **options)
 
     return stopped
