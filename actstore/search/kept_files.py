@@ -149,7 +149,7 @@ def find(split: Split, name: str, checked: bool = True) -> Kept | None:
     note = folder(split) / f"{name}.json"
     rebuild = f"rebuild it with `actstore index {split.store_path} --split {split.name} --kind {name}`"
     document: dict[str, Any] | None = None
-    while note.exists():
+    while True:
         before, document = document, None
         try:
             document = _read_note(note)
@@ -157,7 +157,9 @@ def find(split: Split, name: str, checked: bool = True) -> Kept | None:
             complete = data.stat().st_size == document["bytes"]
             is_damaged = checked and complete and document.get("crc") not in (None, file_checksum(data))
         except FileNotFoundError:
-            if document is not None and document == before:
+            if document is None:
+                return None
+            if document == before:
                 raise DamagedError(f"{note} names a file that is gone; {rebuild}") from None
             continue  # another may have been published since the note was read
         except (ValueError, KeyError, TypeError, AttributeError) as error:
@@ -180,7 +182,6 @@ def find(split: Split, name: str, checked: bool = True) -> Kept | None:
         if is_damaged:
             raise DamagedError(f"{data} is damaged: its checksum is not the one in {note.name}; {rebuild}")
         return Kept(data, settings, rows)
-    return None
 
 
 def _read_note(note: Path) -> dict[str, Any]:

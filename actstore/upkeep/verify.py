@@ -114,7 +114,7 @@ def _moment(path: Place) -> tuple[bytes | None, ...]:
 def _bytes_of(file: Place) -> bytes | None:
     try:
         return file.read_bytes()
-    except FileNotFoundError:
+    except (FileNotFoundError, StorageError):  # one that may not be read is a fault already
         return None
 
 
