@@ -41,8 +41,12 @@ bounded._FEWEST = 100
 path, split, values, labels = sys.argv[1:5]
 opened = actstore.open(path)[split]
 values, labels = np.load(values), np.load(labels)
-wrong = {"rows": len(opened) != len(values) or int((opened[:] != values[: len(opened)]).any(1).sum())}
-wrong["labels"] = int((opened.labels != labels[: len(opened)]).sum()) if len(opened) <= len(labels) else 1
+both = min(len(opened), len(values))
+wrong = {
+    "number of rows": abs(len(opened) - len(values)),
+    "rows": (opened[:both] != values[:both]).any(1).sum(),
+    "labels": (opened.labels[:both] != labels[:both]).sum(),
+}
 queries = values[:: max(1, len(values) // 16)].astype(np.float64) + 0.01
 units = values.astype(np.float64) / np.linalg.norm(values.astype(np.float64), axis=1, keepdims=True)
 best = np.argmax(queries / np.linalg.norm(queries, axis=1, keepdims=True) @ units.T, axis=1)
@@ -126,15 +130,18 @@ class Bench:
     def prepare(self, name: str, steps: Callable[[Path], None]) -> Path:
         """A copy of the store that these steps make once."""
         kept, store = self.folder / f"{name}.prepared", self.folder / "x.zarr"
+        self.clear()
         if not kept.exists():
             steps(store)
             kept.mkdir()
             for part in self.folder.glob("x.zarr*"):
                 part.rename(kept / part.name)
-        for left in self.folder.glob("x.zarr*"):
-            shutil.rmtree(left)
         shutil.copytree(kept, self.folder, dirs_exist_ok=True)
         return store
+
+    def clear(self) -> None:
+        for left in self.folder.glob("x.zarr*"):
+            shutil.rmtree(left)
 
 
 def outcome(said: str) -> Counter[str]:
