@@ -110,10 +110,11 @@ class PlaceSuite:
         assert (top / "x").read_bytes() == b"two"
 
     def test_a_folder_is_replaced_whole(self, top: Place) -> None:
-        write_file(top / "mean" / "old", b"old")
+        write_file(top / "mean" / "values", b"old")
         with (top / "mean").replacing() as fresh:
-            write_file(fresh / "new", b"new")
-        assert [entry.name for entry in (top / "mean").iterdir()] == ["new"]
+            write_file(fresh / "values", b"new")
+        assert [entry.name for entry in (top / "mean").iterdir()] == ["values"]
+        assert (top / "mean" / "values").read_bytes() == b"new"
         assert [child.name for child in top.children()] == ["mean"]
 
     def test_a_failed_replacement_leaves_nothing_half_done(self, top: Place) -> None:
