@@ -9,8 +9,10 @@ from typing import Any
 from numpy.typing import NDArray
 
 from actstore.errors import InvalidInputError, NotAStoreError
+from actstore.layout.own_files import remove_own
 from actstore.layout.zarr_arrays import create_group
 from actstore.spec import KEY, Codec, Dtype, Json, StoreSpec, default_chunk_rows, remote_inner_rows
+from actstore.storage.atomic_file import storage_errors
 from actstore.storage.place import AnyPlace, Place, parse_place
 from actstore.store import ActivationStore
 from actstore.writing.row_checks import plain_labels
@@ -54,13 +56,28 @@ def create(
         shard_inner_rows=shard_inner_rows or None,
         provenance=dict(provenance or {}),
     )
-    create_group(place, {KEY: spec.to_json()})
+    if place.local_path is not None:
+        with storage_errors(place.local_path):
+            place.local_path.mkdir(parents=True, exist_ok=True)
+    with place.changing():
+        require_free(place)  # of two that make a store here at once, one is refused
+        create_group(place, {KEY: spec.to_json()})
     return ActivationStore(place, spec)
 
 
 def require_free(path: Place) -> None:
     if path.has_entries(besides="zarr.json.part"):  # left by a creation that was killed, and written anew
         raise NotAStoreError(f"{path} exists already; choose another path")
+
+
+def remove_store(path: Place, keep_top: bool = False) -> None:
+    """A store that holds nothing, or was given up; what others have put into its folder stays, or the folder alone."""
+    if path.local_path is None:
+        path.remove_tree()
+        return
+    remove_own(path.local_path)
+    if keep_top:
+        path.local_path.mkdir(exist_ok=True)
 
 
 def class_names(labels: Sequence[NDArray[Any] | None]) -> list[str]:

@@ -47,6 +47,10 @@ class LockedError(ActstoreError):
     """Another process is writing to the same split."""
 
 
+class ReplacedError(ActstoreError):
+    """What lies on disk now is another store or split than the one that was opened."""
+
+
 class StorageError(ActstoreError, OSError):
     """The disk refused: full, read-only or gone."""
 
@@ -61,6 +65,10 @@ class CacheError(StorageError):
 
 class UnreadableImageError(InvalidInputError):
     """An image that is empty, truncated, too large, or none at all."""
+
+
+class UnreachableError(ActstoreError):
+    """Nothing answers on the internet, or what answers does not give the file."""
 
 
 class ClusterError(ActstoreError):

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from actstore.errors import InvalidInputError, reason_of
+from actstore.filters.conditions import parse_where
 from actstore.filters.matching import matching_rows
 from actstore.layout.columns import NONE, Column
 from actstore.layout.texts import Texts
@@ -47,8 +48,19 @@ def find_rows(
     if rows is not None:
         keep &= _mask(parse_row_filter(rows, len(split)), len(split))
     if where is not None and len(where):
+        _require_classes(split, where)
         keep &= matching_rows(where, lambda name: _column(split, name), len(split))
     return np.flatnonzero(keep)
+
+
+def _require_classes(split: Split, where: str | Sequence[str]) -> None:
+    """`class = tenhc` is a mistake, not a question that no row answers."""
+    for text in [where] if isinstance(where, str) else where:
+        for condition in parse_where(text):
+            if condition.column == "class" and condition.operator in ("==", "!=", "in"):
+                for value in condition.values:
+                    if value.text and not value.is_none:
+                        split.class_index.position(value.text)
 
 
 def _column(split: Split, name: str) -> Column:

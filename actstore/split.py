@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +13,8 @@ from numpy.typing import ArrayLike, NDArray
 from actstore.errors import InvalidInputError, RowRangeError
 from actstore.layout.class_index import ClassIndex
 from actstore.layout.columns import Columns
-from actstore.layout.metadata import ACTIVATIONS, read_flat, read_ids
+from actstore.layout.metadata import ACTIVATIONS, read_labels, read_sound_ids
+from actstore.layout.replacement import explained
 from actstore.layout.texts import RowNumbers
 from actstore.reading.reader import open_rows
 from actstore.reading.rows import CheckedRows, Rows
@@ -74,13 +76,14 @@ class Split:
     @cached_property
     def rows(self) -> Rows:
         """The reader underneath: mapped chunks, or Zarr."""
-        rows = open_rows(self.path / ACTIVATIONS, self.spec, len(self))
+        rows = open_rows(self.path / ACTIVATIONS, self.spec, len(self), self.committed)
         return CheckedRows(rows, self.spec.chunk_rows) if self.checked else rows
 
     @cached_property
     def labels(self) -> NDArray[np.int32]:
         """(rows,) class of each row, -1 where there is none."""
-        labels = read_flat(self.path / "labels", len(self)).astype(np.int32, copy=False)
+        with self._explained():
+            labels = read_labels(self.path, self.committed)
         labels.flags.writeable = False
         return labels
 
@@ -89,12 +92,17 @@ class Split:
         """The id of each row: its image's path, or its number where none was given."""
         if not self.committed.has_ids:
             return RowNumbers(len(self))
-        return read_ids(self.path, len(self), self.committed.id_bytes)
+        with self._explained():
+            return read_sound_ids(self.path, self.committed)
 
     @cached_property
     def columns(self) -> Columns:
         """`split.columns["area"]`: (rows,) values of a column; `list(split.columns)` names them."""
-        return Columns(self.path, self.committed)
+        return Columns(self.path, self.committed, self._explained)
+
+    def _explained(self) -> AbstractContextManager[None]:
+        """Around a read: a split that was replaced meanwhile is not called damaged."""
+        return explained(self.path, self.spec, self.committed)
 
     @cached_property
     def class_index(self) -> ClassIndex:

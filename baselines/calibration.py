@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+from actstore.split import Split
 from baselines.registry import Setting, make_baselines
 from predictor.protocol.category_split import CategorySplit
 from predictor.protocol.constant import Constant, fit_constant
@@ -54,13 +55,17 @@ def calibrate_baselines(
     return constants
 
 
+def fits_these(constant: Constant, train: Split, categories: CategorySplit) -> bool:
+    """Whether a constant was fitted on these rows and categories: of others it says nothing here."""
+    return constant.content == train.content and set(constant.base) == set(categories.base)
+
+
 def attach_constants(method: Method, constants: Sequence[Constant], setting: Setting) -> list[Constant]:
     """Give a method those that were fitted for it on these rows and categories; which those were."""
     ours = [
         fit
         for fit in constants
-        if (fit.key, fit.share, fit.content) == (method.key, method.share, setting.train.content)
-        and set(fit.base) == set(setting.split.base)
+        if (fit.key, fit.share) == (method.key, method.share) and fits_these(fit, setting.train, setting.split)
     ]
     if ours and isinstance(method, Separable):
         method.constants = {fit.shots: fit.novel_bias for fit in ours}

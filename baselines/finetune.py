@@ -37,7 +37,7 @@ from baselines.image_training import (
 from predictor.protocol.category_split import CategorySplit
 from predictor.protocol.head import Head, head_for
 from predictor.protocol.method import Method, Support
-from predictor.training import Figures, Trained
+from predictor.training import Trained
 from predictor.training.backbones.images import LabelledImages, Plan
 
 METHOD = "finetune-images"
@@ -78,10 +78,10 @@ class FineTune(ImageTrainee):
             drawn = generator(config.seed, number, Stream.NOVEL_EXAMPLES).integers(0, self._few, self._novel)
             yield epoch, np.concatenate([rows, self._large + drawn])
 
-    def loss(self, images: Tensor, targets: Tensor) -> tuple[Tensor, Figures]:
+    def loss(self, images: Tensor, targets: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
         logits = self.network(images).float()
         recognised = (logits.detach().argmax(1) == targets).float().mean()
-        return functional.cross_entropy(logits, targets), {"top1": float(recognised)}
+        return functional.cross_entropy(logits, targets), {"top1": recognised}
 
 
 def train_finetuned(

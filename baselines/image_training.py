@@ -15,12 +15,13 @@ from torch import Tensor, nn
 from actstore.backbones.loading import Backbone
 from actstore.backbones.network import Network
 from actstore.backbones.weights import save_weights
+from actstore.compute.device import has_streams, steps_per_reading
 from actstore.errors import InvalidInputError
 from actstore.images.image_set import ImageSet, Loadable
 from actstore.streams.sampling import epoch_order
 from predictor.protocol.category_split import CategorySplit
-from predictor.training import Figures, Report, RunOptions, Tensors, Trained, Trainee, train
-from predictor.training.backbones.batches import IGNORED, Batch, open_feed, to_network
+from predictor.training import Report, RunOptions, Tensors, Trained, Trainee, train
+from predictor.training.backbones.batches import Batch, open_feed, to_network
 from predictor.training.backbones.config import TrainingConfig
 from predictor.training.backbones.images import LabelledImages, Plan, Rows, images_of_classes
 from predictor.training.schedule import cosine
@@ -68,13 +69,15 @@ class ImageTrainee(Trainee):
         run: ImageRun,
     ) -> None:  # fmt: skip
         self._backbone, self._classes, self._config, self._device = backbone, classes, config, run.device
+        self.steps_per_reading = steps_per_reading(run.device)
         self.module = self.network = network = trainable(backbone)
         self.network.to(run.device).to(memory_format=torch.channels_last).train()  # type: ignore[call-overload]
         self.optimiser = torch.optim.SGD(
             network.parameters(), config.learning_rate, config.momentum, weight_decay=config.weight_decay
         )
         decoding = _decoding(backbone, config)
-        self._feed = open_feed(images, backbone.transform, decoding, True, run.workers, False, run.decoded)
+        pin = has_streams(run.device)
+        self._feed = open_feed(images, backbone.transform, decoding, True, run.workers, pin, run.decoded)
         self._batches: Iterator[Batch] = iter(())
         self._next = -1  # the step whose batch comes next
 
@@ -83,17 +86,16 @@ class ImageTrainee(Trainee):
         """The images of step `first` and all steps after it."""
 
     @abstractmethod
-    def loss(self, images: Tensor, targets: Tensor) -> tuple[Tensor, Figures]: ...
+    def loss(self, images: Tensor, targets: Tensor) -> tuple[Tensor, dict[str, Tensor]]: ...
 
-    def step(self, number: int) -> Figures:
+    def step(self, number: int) -> dict[str, Tensor]:
         if number != self._next:
             self._batches = self._feed.batches(self.plan(number))
         self._next = number + 1
-        images, targets = to_network(next(self._batches), self._backbone.transform, self._device)
-        readable = targets != IGNORED
-        loss, figures = self.loss(images[readable], targets[readable])
+        images, targets = to_network(next(self._batches).readable(), self._backbone.transform, self._device)
+        loss, figures = self.loss(images, targets)
         self.descend(loss, self._config.learning_rate * cosine(number, self._config.steps))
-        return {"loss": float(loss.detach()), **figures}
+        return {"loss": loss.detach(), **figures}
 
     def model(self) -> Tensors:
         """The classifier; the whole network is in WEIGHTS."""

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
+from actstore.compute.device import steps_per_reading
 from actstore.compute.tensors import borrow
 from actstore.errors import InvalidInputError
 from actstore.search.by_class import ClassRows
@@ -86,7 +87,7 @@ class LinearTrainee(Trainee):
         device: torch.device,
     ) -> None:
         self._train, self._names, self._rows, self._held_out = train, tuple(names), rows, held_out
-        self._config, self._device = config, device
+        self._config, self._device, self.steps_per_reading = config, device, steps_per_reading(device)
         self._mean, self._scale = (part.to(device) for part in _moments(train, names))
         self._steps = max(1, len(rows) // config.batch_size)
         self.module = self.layer = nn.Linear(train.dim, len(names), device="meta").to_empty(device=device)
@@ -99,7 +100,7 @@ class LinearTrainee(Trainee):
         self._best_top1, self._since = torch.tensor(-1.0, dtype=torch.float64), torch.tensor(0)
         self._epoch, self._order = -1, np.empty(0, np.int64)
 
-    def step(self, number: int) -> Figures:
+    def step(self, number: int) -> dict[str, Tensor]:
         epoch, place = divmod(number, self._steps)
         if epoch != self._epoch:
             self._epoch, self._order = epoch, epoch_order(len(self._rows), self._config.seed, epoch)
@@ -107,7 +108,7 @@ class LinearTrainee(Trainee):
         batch = self._rows[self._order[place * size : (place + 1) * size]]
         loss = functional.cross_entropy(self.layer(self._gather(batch)), self._targets(batch))
         self.descend(loss, self._config.learning_rate * cosine(number, self._config.epochs * self._steps))
-        return {"loss": float(loss.detach())}
+        return {"loss": loss.detach()}
 
     def measure(self) -> Figures:
         """Top-1 accuracy on the held-out rows, 0 to 1."""

@@ -13,8 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 from torch.nn import functional
 
+from actstore.compute.device import most_precise, steps_per_reading
 from actstore.errors import InvalidInputError
 from actstore.storage.tensor_file import below
 from baselines.image_tasks import as_images, draw_tasks
@@ -25,7 +27,7 @@ from baselines.meta_lstm import MetaLstm
 from baselines.prototypical import PrototypicalNetwork
 from predictor.protocol.episodes import Examples
 from predictor.protocol.tasks import TaskSize
-from predictor.training import Figures, Report, RunOptions, Tensors, Trained, Trainee, train
+from predictor.training import Report, RunOptions, Tensors, Trained, Trainee, train
 from predictor.training.run_files import MODEL, read_model
 
 LEARNER = "learner."  # in names of tensors
@@ -128,11 +130,12 @@ class MetaTrainee(Trainee):
 
     def __init__(self, config: MetaConfig, examples: Examples, device: torch.device) -> None:
         self._config, self._examples, self._device = config, examples, device
+        self.steps_per_reading = steps_per_reading(device)
         self.module = self.learner = make_learner(config).to(device).train()
         self.optimiser = torch.optim.Adam(self.learner.parameters(), config.learning_rate)
         self._began, self._spent = time.monotonic(), 0.0
 
-    def step(self, number: int) -> Figures:
+    def step(self, number: int) -> dict[str, Tensor]:
         config = self._config
         numbers = range(number * config.tasks, (number + 1) * config.tasks)
         support, queries, targets = draw_tasks(self._examples, config.task_size, config.seed, numbers)
@@ -142,7 +145,8 @@ class MetaTrainee(Trainee):
         loss = functional.cross_entropy(logits, wanted)
         self.descend(loss)
         self.has_converged = 0 < config.seconds <= self._seconds()
-        return {"loss": loss.item(), "accuracy": (logits.argmax(1) == wanted).double().mean().item()}
+        recognised = (logits.detach().argmax(1) == wanted).to(most_precise(self._device))
+        return {"loss": loss.detach(), "accuracy": recognised.mean()}
 
     def state(self) -> Tensors:
         return {**super().state(), "seconds": torch.tensor([self._seconds()], dtype=torch.float64)}

@@ -7,6 +7,7 @@ on Information Theory 13(1), 1967.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -16,20 +17,63 @@ from torch import Tensor
 from actstore.errors import InvalidInputError
 from actstore.layout.class_index import ClassIndex
 from actstore.search.by_class import ClassRows, best_by_class, unit
+from actstore.search.leading import LeadingClasses, SearchChoice, wanted_classes
 from actstore.split import Split
 from actstore.streams.sampling import Stream, generator
 from predictor.protocol.method import Separable, Support
+from predictor.protocol.outcome import TOP, Queries
 from predictor.protocol.stand_ins import Change, as_they_are
 
 SHARES = (1.0, 0.1, 0.01)
+_HELD_BYTES = 1 << 28  # of scores that are kept for the next share of D_large
+Embed = Callable[[Tensor], Tensor]  # (…, dim) -> (…, any)
+
+
+class ExampleScores:
+    """The highest cosine of queries with any of a category's examples; shared by methods that differ in what they know
+    of the base alone, which ask about the same draws one after the other.
+
+    Products are float64's, and cosines then float32's, as searches round theirs: equal rows have equal scores, wherever
+    they are.
+    """
+
+    def __init__(self, embed: Embed | None = None) -> None:
+        self._embed = embed
+        self._asked: tuple[Tensor, int, Tensor] | None = None
+        self._scores: dict[bytes, Tensor] = {}  # of the queries asked last, by the examples
+
+    def of(self, queries: Tensor, support: Support) -> Tensor:
+        """(n, dim) -> (n, n_novel)."""
+        units = self._units(queries)
+        key = hashlib.sha256(support.activations.contiguous().numpy().data).digest()
+        if key not in self._scores:
+            way, shots, dim = support.activations.shape
+            examples = unit(self._mapped(support.activations.reshape(way * shots, dim)).double())
+            cosines = (units @ examples.T).view(len(queries), way, shots)
+            scores = cosines.amax(dim=2).float()
+            if (len(self._scores) + 1) * scores.nbytes > _HELD_BYTES:
+                return scores
+            self._scores[key] = scores
+        return self._scores[key]
+
+    def _units(self, queries: Tensor) -> Tensor:
+        """Of length 1, embedded; kept for the next draw, which asks about the same queries."""
+        if self._asked is None or self._asked[0] is not queries or self._asked[1] != queries._version:
+            self._asked = (queries, queries._version, unit(self._mapped(queries).double()))
+            self._scores = {}
+        return self._asked[2]
+
+    def _mapped(self, values: Tensor) -> Tensor:
+        return values if self._embed is None else self._embed(values)
 
 
 class NearestNeighbour(Separable):
     """A category's score is the highest cosine of the query with any of its examples.
 
-    share: of the rows of each base category, drawn with the seed, at least one. embed: (n, dim) -> (n, any),
-    applied to queries, rows and support alike. change: of the base's rows, before that; queries and support are changed
-    already.
+    share: of the rows of each base category, drawn with the seed, at least one. embed: applied to queries, rows and
+    support alike. embedded: the rows after it, kept where they can be searched; made when they are needed, and None
+    where they cannot be kept. change: of the base's rows, before that; queries and support are changed already.
+    search: how tables find the nearest. examples: shared with other shares.
     """
 
     def __init__(
@@ -38,41 +82,52 @@ class NearestNeighbour(Separable):
         base: Sequence[str],
         share: float = 1.0,
         seed: int = 0,
-        embed: Callable[[Tensor], Tensor] | None = None,
+        embed: Embed | None = None,
         name: str = "NN+Cosine",
         paper_name: str | None = None,
         key: str = "nn",
         change: Change = as_they_are,
+        embedded: Callable[[], Split | None] | None = None,
+        search: SearchChoice = SearchChoice(),  # noqa: B008 - frozen
+        examples: ExampleScores | None = None,
     ) -> None:
         self.key, self.name, self.paper_name, self.share = key, name, paper_name, f"{share:.0%}"
-        self._train, self._embed, self._change = train, embed, change
-        self._held: tuple[Tensor, int, Tensor] | None = None
+        self._train, self._embed, self._change, self._embedded = train, embed, change, embedded
+        self._search, self._examples = search, examples or ExampleScores(embed)
         index = train.class_index
         self._rows = draw_share(index, index.positions(base), share, seed)
 
     def base_scores(self, queries: Tensor) -> Tensor:
-        return best_by_class(
-            self._train, self._rows, self._mapped(queries), lambda rows: self._mapped(self._change(rows))
-        )
+        asked = self._mapped(queries.to(self._search.place))
+        found = best_by_class(self._train, self._rows, asked, lambda rows: self._mapped(self._change(rows)))
+        return found.cpu()
+
+    def table_base_scores(self, asked: Queries) -> Tensor:
+        rows = self._searchable()
+        if rows is None:
+            return self.base_scores(asked.activations)
+        leading = LeadingClasses(rows, self._rows, self._search)
+        targets = wanted_classes(asked.base_targets, len(asked.activations))
+        return leading.scores(self._mapped(asked.activations), targets, TOP)
+
+    def _searchable(self) -> Split | None:
+        """Rows that an engine can search: as they are stored, or embedded and kept; None where calibration changes
+        them, in every task in another way."""
+        if self._change is not as_they_are:
+            return None
+        if self._embed is None:
+            return self._train
+        return None if self._embedded is None else self._embedded()
 
     def novel_scores(self, queries: Tensor, support: Support) -> Tensor:
-        return self._best(support.activations[None], self._units(queries)[None])[0]
+        return self._examples.of(queries, support)
 
     def episode_scores(self, support: Tensor, queries: Tensor) -> Tensor:
         """(tasks, way, shots, dim) and (tasks, n, dim) -> (tasks, n, way)."""
-        return self._best(support, unit(self._mapped(queries)))
-
-    def _best(self, support: Tensor, units: Tensor) -> Tensor:
         way, shots = support.shape[1:3]
         examples = unit(self._mapped(support.flatten(1, 2)))  # (tasks, way * shots, dim)
-        cosines = units @ examples.mT  # (tasks, n, way * shots)
+        cosines = unit(self._mapped(queries)) @ examples.mT  # (tasks, n, way * shots)
         return cosines.view(*cosines.shape[:2], way, shots).amax(dim=3)
-
-    def _units(self, queries: Tensor) -> Tensor:
-        """Of length 1, embedded; kept for the next draw, which asks about the same queries."""
-        if self._held is None or self._held[0] is not queries or self._held[1] != queries._version:
-            self._held = (queries, queries._version, unit(self._mapped(queries)))
-        return self._held[2]
 
     def _mapped(self, values: Tensor) -> Tensor:
         return values if self._embed is None else self._embed(values)

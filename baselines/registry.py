@@ -9,9 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from actstore.errors import InvalidInputError
+from actstore.search.leading import SearchChoice
 from actstore.split import Split
 from baselines.child import Child
 from baselines.class_mean import ClassMean
+from baselines.embedded_rows import EmbeddedRows
 from baselines.finetune import METHOD as FINETUNE_IMAGES
 from baselines.finetune import FineTuned
 from baselines.finetune_head import FineTunedHead
@@ -19,7 +21,8 @@ from baselines.image_training import STORE
 from baselines.imprint import Imprint
 from baselines.large_sample import ExtendedHead, LargeSample
 from baselines.linear import trained_head
-from baselines.nearest_neighbour import SHARES, NearestNeighbour
+from baselines.method_names import parse_methods
+from baselines.nearest_neighbour import SHARES, ExampleScores, NearestNeighbour
 from baselines.oracle import LinearOracle, NearestOracle
 from baselines.simple_shot import SimpleShot
 from baselines.triplet import METHOD as TRIPLET
@@ -39,7 +42,7 @@ class Setting:
     """What baselines are made from. head: w_large^pt, or None for the one in runs/head. runs: folder of trainings.
 
     change: of all activations of the base, and whole: the split that was trained with, where `split` is one of its
-    stand-in tasks (see `predictor.protocol.stand_ins`).
+    stand-in tasks (see `predictor.protocol.stand_ins`). search: how nearest rows are found. say: told what takes time.
     """
 
     train: Split
@@ -49,6 +52,8 @@ class Setting:
     seed: int = 0
     change: Change = as_they_are
     whole: CategorySplit | None = None
+    search: SearchChoice = SearchChoice()  # noqa: RUF009 - frozen
+    say: Callable[[str], None] = lambda _: None  # noqa: E731
 
     @cached_property
     def classifier(self) -> Head:
@@ -87,13 +92,15 @@ class Entry:
 def _nearest(setting: Setting, train: Split | None = None, store: Path | None = None, **more: Any) -> list[Entry]:
     """With every share of D_large, in the rows of the setting or of another split."""
     rows, base = train or setting.train, setting.split.base
-    return [Entry(NearestNeighbour(rows, base, share, setting.seed, **more), store) for share in SHARES]
+    shared: dict[str, Any] = {"search": setting.search, "examples": ExampleScores(more.get("embed"))}
+    return [Entry(NearestNeighbour(rows, base, share, setting.seed, **more, **shared), store) for share in SHARES]
 
 
 def _triplet(setting: Setting) -> list[Entry]:
     embed = trained_embedding(setting.trained(TRIPLET))
+    kept = EmbeddedRows(setting.train, embed, setting.search, setting.say)
     named: dict[str, Any] = {"name": "Triplet (activations)", "paper_name": "Triplet", "key": TRIPLET}
-    return _nearest(setting, embed=embed, change=setting.change, **named)
+    return _nearest(setting, embed=embed, embedded=kept, change=setting.change, **named)
 
 
 def _triplet_images(setting: Setting) -> list[Entry]:
@@ -131,7 +138,7 @@ def _extended(make: type[ExtendedHead]) -> Callable[[Setting], list[Entry]]:
 
 def _oracle(setting: Setting) -> list[Entry]:
     linear = LinearOracle(trained_head(setting.trained(ORACLE)), setting.split, setting.train.dim)
-    return [Entry(NearestOracle(setting.train, setting.split)), Entry(linear)]
+    return [Entry(NearestOracle(setting.train, setting.split, setting.search)), Entry(linear)]
 
 
 BASELINES: dict[str, Callable[[Setting], list[Entry]]] = {
@@ -153,8 +160,7 @@ def make_baselines(names: Sequence[str], setting: Setting) -> list[Entry]:
     """In the order asked for; "all" stands for every one."""
     if "all" in names:
         names = [name for name in BASELINES if name not in FROM_IMAGES or _is_trained(setting.runs, name)]
-    if unknown := [name for name in names if name not in BASELINES]:
-        raise InvalidInputError(f"no baseline {unknown[0]!r}; known: all, {', '.join(BASELINES)}")
+    names = parse_methods(",".join(names), BASELINES, ("all",)) if names else []
     return [entry for name in names for entry in BASELINES[name](setting)]
 
 

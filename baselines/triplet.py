@@ -14,11 +14,12 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
+from actstore.compute.device import steps_per_reading
 from actstore.compute.tensors import borrow
 from actstore.search.by_class import ClassRows, unit
 from actstore.split import Split
 from baselines.triplet_loss import plan_triplets, triplet_loss
-from predictor.training import Figures, Report, RunOptions, Trained, Trainee
+from predictor.training import Report, RunOptions, Trained, Trainee
 from predictor.training import train as run
 from predictor.training.schedule import cosine
 
@@ -58,6 +59,7 @@ class Embedding(nn.Module):
 class TripletTrainee(Trainee):
     def __init__(self, train: Split, base: Sequence[str], config: TripletConfig, device: torch.device) -> None:
         self._train, self._config, self._device = train, config, device
+        self.steps_per_reading = steps_per_reading(device)
         self._labels = train.class_index.positions(base)
         ClassRows.of(train.class_index, self._labels)  # refuses a class without rows
         self.module = self.embedding = Embedding(train.dim).to(device)
@@ -65,7 +67,7 @@ class TripletTrainee(Trainee):
             self.embedding.parameters(), config.learning_rate, config.momentum, weight_decay=config.weight_decay
         )
 
-    def step(self, number: int) -> Figures:
+    def step(self, number: int) -> dict[str, Tensor]:
         config = self._config
         rows, places = plan_triplets(
             self._train.class_index, self._labels, config.classes_per_batch, config.rows_per_class, config.seed, number
@@ -76,7 +78,7 @@ class TripletTrainee(Trainee):
             self.embedding(activations), torch.from_numpy(places).to(self._device), config.margin
         )
         self.descend(loss, config.learning_rate * cosine(number, config.steps))
-        return {"loss": float(loss.detach()), "active": float(active)}
+        return {"loss": loss.detach(), "active": active}
 
 
 def train_triplet(

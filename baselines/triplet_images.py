@@ -22,7 +22,7 @@ from actstore.layout.class_index import ClassIndex
 from baselines.image_training import ImageConfig, ImageRun, ImageTrainee, identify, images_of, train_images
 from baselines.triplet_loss import plan_triplets, triplet_loss
 from predictor.protocol.category_split import CategorySplit
-from predictor.training import Figures, Trained
+from predictor.training import Trained
 from predictor.training.backbones.images import LabelledImages, Plan
 
 METHOD = "triplet-images"
@@ -45,9 +45,9 @@ class TripletImages(ImageTrainee):
             rows, _ = plan_triplets(self._index, labels, classes, PER_CLASS, config.seed, number)
             yield number // _STEPS_PER_AUGMENTATION, rows
 
-    def loss(self, images: Tensor, targets: Tensor) -> tuple[Tensor, Figures]:
+    def loss(self, images: Tensor, targets: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
         loss, active = triplet_loss(self.network.features(images).float(), targets, MARGIN)
-        return loss, {"active": float(active)}
+        return loss, {"active": active}
 
 
 def train_triplet_images(

@@ -157,6 +157,7 @@ TABLES = {
     ".csv": Kind("a table", _begins("method,")),
     ".json": Kind("a table", _list_of("method")),
 }
+PREDICTIONS = Kind("a list of `ppa predict`", _begins("image,"))
 AUDIT = Kind("an audit", _holds("audit"))
 AUDIT_SHEET = Kind("a page of `actstore audit`", _begins("<!doctype html>", mark='content="actstore audit"'))
 AUDIT_TABLES = {

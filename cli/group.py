@@ -38,6 +38,10 @@ class Commands(click.Group):
                 stream.reconfigure(errors="backslashreplace")
         return super().main(*arguments, **options)
 
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        ctx.meta["actstore.typed"] = [str(ctx.info_name), *args]
+        return super().parse_args(ctx, args)
+
     def invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+import shlex
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -97,11 +98,33 @@ def find_store(store: Place | None) -> Place:
         return STORE.convert(named, None, click.get_current_context(silent=True))
     from actstore.storage.place import stores_in
 
-    here = stores_in(Path())
+    here = sorted(stores_in(Path()), key=lambda path: max(one.stat().st_mtime for one in (path, *path.glob("*.json"))))
     if len(here) == 1:
         return here[0]
-    count = f"{len(here)} are here" if here else "none is here"
-    raise click.UsageError(f"no STORE given and $ACTSTORE is not set; expected one *.zarr in this folder, {count}")
+    if not here:
+        raise click.UsageError(
+            "no STORE given, $ACTSTORE is not set, and this folder has no *.zarr; `actstore build IMAGES/` makes one"
+        )
+    names = [path.name for path in reversed(here)]
+    raise click.UsageError(
+        f"no STORE given, $ACTSTORE is not set, and this folder has {len(here)}, the newest first: {', '.join(names)}; "
+        f"choose one: `{typed_with_store(names[0])}`"
+    )
+
+
+def typed_line(*more: str) -> str:
+    """The command as it was typed, and words to add to it."""
+    return shlex.join([*click.get_current_context().meta.get("actstore.typed", []), *more])
+
+
+def typed_with_store(name: str) -> str:
+    """The command as it was typed, with a store as it takes one: by option, or as its first argument."""
+    context = click.get_current_context()
+    if any("--store" in parameter.opts for parameter in context.command.params):
+        return typed_line("--store", name)
+    words = list(context.meta.get("actstore.typed", []))
+    place = words.index(str(context.info_name)) + 1 if context.info_name in words else len(words)
+    return shlex.join([*words[:place], name, *words[place:]])
 
 
 def _find(_ctx: click.Context, _param: click.Parameter, value: Place | None) -> Place:
@@ -117,12 +140,10 @@ def store_option(help_: str = STORE_HELP, find: bool = False) -> Callable[[Comma
 
 
 def device_option(
-    default: str = "auto", help_: str | None = None, names: Sequence[str] = ()
+    default: str = "auto", help_: str = "auto, cpu, cuda, cuda:1, mps or xpu."
 ) -> Callable[[Command], Command]:
-    """--device, which actstore.compute.device.parse_device understands. names: the only ones that make sense here."""
-    what = help_ or (None if names else "auto, cpu, cuda or mps.")
-    choice = click.Choice(names) if names else str
-    return click.option("--device", type=choice, default=default, show_default=True, help=what)
+    """--device, which actstore.compute.device.parse_device understands."""
+    return click.option("--device", default=default, show_default=True, help=help_)
 
 
 def weights_option(help_: str = "The backbone's weights, where they have moved.") -> Callable[[Command], Command]:

@@ -18,6 +18,7 @@ import click
 from actstore.errors import InvalidInputError
 from cli.filekinds import TABLES, Kind
 from cli.options import Split
+from predictor.report.results_folder import RESULTS
 
 Claimed = tuple[Path | None, Kind]
 _BESIDE = ("labels", "ids", "classes", "columns")  # files beside an imported array, as a source names them
@@ -55,6 +56,27 @@ def claim_table(path: Path | None, inputs: Iterable[Any]) -> None:
         if path.suffix not in TABLES:
             raise click.UsageError(f"--out must end in .md, .csv or .json, got {path}")
         claim((path, TABLES[path.suffix]), inputs=inputs)
+
+
+def claim_kept_table(out: Path | None, name: str) -> Path | None:
+    """Where a table is kept for `ppa report`: in results/, or nowhere where --out is such a file already."""
+    if out is not None and out.suffix == ".json":
+        return None
+    path = RESULTS / name
+    claim((path, TABLES[".json"]))
+    return path
+
+
+def write_kept(path: Path | None, records: Any) -> None:
+    """A result that was printed is not lost with a folder that cannot be written to: that is only said."""
+    from actstore.storage.atomic_file import write_atomic
+
+    if path is not None:
+        try:
+            path.parent.mkdir(exist_ok=True)
+            write_atomic(path, (json.dumps(records, indent=1) + "\n").encode())
+        except OSError as error:
+            click.echo(f"not kept for `ppa report`: {path}: {error.strerror or error}", err=True)
 
 
 def write_table(path: Path | None, records: Any, markdown: str, csv: str) -> None:

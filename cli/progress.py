@@ -18,23 +18,24 @@ class Bar(Protocol):
 
 
 @contextmanager
-def progress(what: str, total: int, unit: str = "rows") -> Iterator[Bar]:
-    """A bar with rate and time left; `update` may be called from several threads."""
+def progress(what: str, total: int, unit: str = "rows", before: int = 0) -> Iterator[Bar]:
+    """A bar with rate and time left; `update` may be called from several threads. before: done by an earlier run."""
     if not sys.stderr.isatty():
-        yield _Lines(what, total, unit)
+        yield _Lines(what, total, unit, before)
         return
     from tqdm import tqdm
 
-    with tqdm(total=total, desc=what, unit=f" {unit}", unit_scale=True, mininterval=0.2, dynamic_ncols=True) as bar:
+    shown = {"unit": f" {unit}", "unit_scale": True, "mininterval": 0.2, "dynamic_ncols": True}
+    with tqdm(total=total, desc=what, initial=before, **shown) as bar:
         yield _Locked(bar)
 
 
 class _Lines:
     """A whole line now and then, for a log: none at all where the work is soon done."""
 
-    def __init__(self, what: str, total: int, unit: str) -> None:
+    def __init__(self, what: str, total: int, unit: str, before: int = 0) -> None:
         self._what, self._total, self._unit, self._lock = what, total, unit, threading.Lock()
-        self._done, self._note, self._began = 0.0, "", time.monotonic()
+        self._before, self._done, self._note, self._began = before, float(before), "", time.monotonic()
         self._next = self._began + LINE_SECONDS
 
     def update(self, n: float | None = 1) -> None:
@@ -42,12 +43,23 @@ class _Lines:
             self._done += n or 0
             if (now := time.monotonic()) >= self._next:
                 self._next = now + LINE_SECONDS
-                rate = self._done / (now - self._began)
+                rate = (self._done - self._before) / (now - self._began)
                 of = f" of {self._total:,}" if self._total else ""
-                print(f"{self._what}: {self._done:,.0f}{of} {self._unit}, {rate:,.3g}/s{self._note}", file=sys.stderr)
+                line = f"{self._what}: {self._done:,.0f}{of} {self._unit}, {rate:,.3g}/s"
+                if self._total and rate:
+                    line += f", {time_span((self._total - self._done) / rate)} left"
+                print(f"{line}{self._note}", file=sys.stderr)
 
     def set_postfix_str(self, s: str = "", refresh: bool = True) -> None:
         self._note = f", {s}" if s else ""
+
+
+def time_span(seconds: float) -> str:
+    """45 s, 12 min or 3 h 05 min"""
+    if seconds < 100:
+        return f"{max(0, seconds):.0f} s"
+    minutes = round(seconds / 60)
+    return f"{minutes} min" if minutes < 100 else f"{minutes // 60:,} h {minutes % 60:02} min"
 
 
 class _Locked:
@@ -74,8 +86,9 @@ class SplitBars:
     def __call__(self, split: str, done: int, total: int, figures: Mapping[str, float] | None = None) -> None:
         if split != self._split:
             self.close()
-            self._bar = self._open.enter_context(progress(f"{self._what} {split}", total, self._unit))
-            self._split, self._done = split, 0
+            # what is done at the first call may be of a run before: it says nothing of the speed
+            self._bar = self._open.enter_context(progress(f"{self._what} {split}", total, self._unit, done))
+            self._split, self._done = split, done
         if figures:
             self._figures |= figures
             text = ", ".join(f"{key} {value:.3g}" for key, value in self._figures.items())

@@ -27,6 +27,15 @@ def _no_waiting_for_the_disk() -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True, scope="session")
+def _nothing_is_fetched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """No test asks the internet, or depends on what torch has downloaded on this machine."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("ACTSTORE_OFFLINE", "1")
+        patch.setenv("TORCH_HOME", str(tmp_path_factory.mktemp("torch")))
+        yield
+
+
+@pytest.fixture(autouse=True, scope="session")
 def _interrupts_are_heard() -> None:
     """A shell starts what runs in the background with SIGINT ignored, and children inherit that."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -42,6 +51,17 @@ def one_thread() -> Iterator[None]:
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(threads)
+
+
+@pytest.fixture
+def card(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """A machine with two simulated accelerators, sim:0 and sim:1, and what they counted; see the module."""
+    from tests import simulated_accelerator
+
+    if not simulated_accelerator.CAN_BE_SIMULATED:
+        pytest.skip("this torch cannot have an accelerator in Python")
+    with simulated_accelerator.available(monkeypatch) as module:
+        yield module
 
 
 @pytest.fixture

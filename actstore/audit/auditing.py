@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,12 +12,14 @@ from numpy.typing import NDArray
 from actstore.audit.kept import BLOCKS, folder_of, key_of, load_audit, save_audit
 from actstore.audit.labels import LabelScores, judge, mean_margins, robust_deviations, votes
 from actstore.audit.near_copies import LEAST_NEIGHBOURS, LEAST_ROWS, NearCopies, find_near_copies
-from actstore.audit.neighbours import SPARE, Neighbours, find_neighbours, pieces
+from actstore.audit.neighbours import SPARE, Neighbours, find_neighbours, pieces, remove_blocks
 from actstore.audit.outcome import Audit, Finding, Kind
 from actstore.audit.survey import Progress, Survey, copy_groups, survey_split, unit_rows
 from actstore.errors import DamagedError, InvalidInputError
 from actstore.images.split_images import image_sources
+from actstore.spec import Json
 from actstore.split import Split
+from actstore.storage.file_lock import FileLock
 from actstore.store import ActivationStore
 
 K = 10
@@ -46,22 +47,31 @@ def audit_store(
         raise InvalidInputError(f"{store.path} has no split to audit yet")
     place = folder_of(store.path) if folder is None else folder
     contents, settings = {split.name: split.content for split in audited}, {"k": k}
-    if restart:
-        shutil.rmtree(place / BLOCKS, ignore_errors=True)
-    elif (kept := _kept(place, folder is None)) is not None and (kept.contents, kept.settings) == (contents, settings):
+    if not restart and (kept := _kept_of(place, folder is None, contents, settings)) is not None:
         return kept
-    parts = [_audit_group(group, k, place / BLOCKS, progress) for group in _comparable(audited)]
-    audit = Audit(
-        contents,
-        settings,
-        [finding for part in parts for finding in part.findings],
-        {name: scores for part in parts for name, scores in part.label_scores.items()},
-        {", ".join(part.contents): part.measured for part in parts},
-        [note for part in parts for note in part.notes],
-    )
-    save_audit(place, audit)
-    shutil.rmtree(place / BLOCKS, ignore_errors=True)
+    with FileLock(place / ".lock", f"another process is auditing {store.path}; wait for it to end, or stop it"):
+        if restart:
+            remove_blocks(place / BLOCKS)
+        elif (kept := _kept_of(place, folder is None, contents, settings)) is not None:
+            return kept  # the other one's
+        parts = [_audit_group(group, k, place / BLOCKS, progress) for group in _comparable(audited)]
+        audit = Audit(
+            contents,
+            settings,
+            [finding for part in parts for finding in part.findings],
+            {name: scores for part in parts for name, scores in part.label_scores.items()},
+            {", ".join(part.contents): part.measured for part in parts},
+            [note for part in parts for note in part.notes],
+        )
+        save_audit(place, audit)
+        remove_blocks(place / BLOCKS)
     return audit
+
+
+def _kept_of(place: Path, is_own: bool, contents: dict[str, str], settings: dict[str, Json]) -> Audit | None:
+    """What is kept of these rows and settings."""
+    kept = _kept(place, is_own)
+    return kept if kept is not None and (kept.contents, kept.settings) == (contents, settings) else None
 
 
 def _kept(place: Path, is_own: bool) -> Audit | None:

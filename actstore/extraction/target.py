@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from actstore.backbones.loading import Backbone
@@ -23,8 +24,9 @@ def open_target(
     backbone: Backbone,
     layout: Mapping[str, Any],
     views: int = 1,
+    facts: Mapping[str, Json] = MappingProxyType({}),
 ) -> ActivationStore:
-    """layout: dtype, chunk_rows, codec, … of a new store."""
+    """layout: dtype, chunk_rows, codec, … of a new store. facts: which it keeps beside its network."""
     classes = sorted({name for images in sets.values() for name in images.classes})
     layers = list(backbone.layers)
     if (path / "zarr.json").exists():
@@ -51,8 +53,17 @@ def open_target(
         "transform": backbone.transform.to_json(),
         "trained_classes": trained,
         **_rare_facts(backbone, views),
+        **facts,
     }
     return create(path, classes=classes, dim=backbone.layers[layers[0]], provenance=provenance, rows=longest, **layout)
+
+
+def begun_network(path: Place) -> tuple[str, str] | None:
+    """Backbone and sha256 of the weights of a store that is there already, by whatever command it was begun."""
+    if not (path / "zarr.json").exists():
+        return None
+    known = open(path).spec.provenance
+    return (known["backbone"], known["weights_sha256"]) if known.get("backbone") else None
 
 
 def layer_split(split: str, layer: str, layers: Sequence[str]) -> str:

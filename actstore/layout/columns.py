@@ -6,7 +6,8 @@ a value that stands for none: NaN, the smallest integer, -1 of a truth value, th
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Any, Self, get_args
 
@@ -14,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from actstore.errors import MissingColumnError
-from actstore.layout.metadata import DIMENSIONS, FLAT_ARRAYS, RawLayout, read_attributes, read_flat
+from actstore.layout.metadata import DIMENSIONS, FLAT_ARRAYS, RawLayout, read_attributes, read_flat, require_crc
 from actstore.layout.texts import Texts
 from actstore.spec import ColumnKind, ColumnSpec, Json, SplitSpec
 from actstore.storage.atomic_file import extend_crc32c
@@ -88,7 +89,9 @@ class Column:
 
     def extend_crc(self, crc: int) -> int:
         """The crc32c of what `crc` covers followed by these values."""
-        return extend_crc32c(crc, self.stored.terminated() if isinstance(self.stored, Texts) else self.stored)
+        if isinstance(self.stored, Texts):
+            return self.stored.extend_crc(crc, 0)
+        return extend_crc32c(crc, self.stored)
 
 
 def describe_column(before: ColumnSpec, part: Column) -> ColumnSpec:
@@ -129,11 +132,22 @@ def read_column(split: Place, column: ColumnSpec, rows: int) -> Column:
     return Column(column.kind, arrays[column.name])
 
 
+def read_sound_column(split: Place, column: ColumnSpec, rows: int) -> Column:
+    """The same, refused where the values are not those committed."""
+    values = read_column(split, column, rows)
+    where = split / [*arrays_of(column, rows)][-1]
+    require_crc(where, f"the values of column {column.name!r}", column.crc, lambda: values.extend_crc(0))
+    return values
+
+
 class Columns(Mapping[str, NDArray[Any]]):
     """The columns of a split by name, read when they are asked for; see `Column.values` for their types."""
 
-    def __init__(self, path: Place, split: SplitSpec) -> None:
-        self._path, self._rows = path, split.rows
+    def __init__(
+        self, path: Place, split: SplitSpec, reading: Callable[[], AbstractContextManager[None]] = nullcontext
+    ) -> None:
+        """reading: entered around every read, to say what an error means."""
+        self._path, self._rows, self._reading = path, split.rows, reading
         self.specs = {column.name: column for column in split.columns}
         self._read: dict[str, Column] = {}
 
@@ -143,7 +157,8 @@ class Columns(Mapping[str, NDArray[Any]]):
             have = ", ".join(self.specs) or "no columns"
             raise MissingColumnError(f"split {self._path.name!r} has no column {name!r}; it has: {have}")
         if name not in self._read:
-            self._read[name] = read_column(self._path, self.specs[name], self._rows)
+            with self._reading():
+                self._read[name] = read_sound_column(self._path, self.specs[name], self._rows)
         return self._read[name]
 
     def __getitem__(self, name: str) -> NDArray[Any]:

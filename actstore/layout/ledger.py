@@ -7,17 +7,19 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Self
 
 from actstore.errors import DamagedError
-from actstore.spec import ColumnSpec
+from actstore.spec import ColumnSpec, SplitSpec, StoreSpec
 from actstore.storage.checksum import sealed, unsealed
 from actstore.storage.owned_log import OwnedLog
 from actstore.storage.place import Place
 
 LEDGER = "ledger.jsonl"
+_PLAIN_LINE = re.compile(rb'"chunk": (\d+), "rows": (\d+), "crc": "([0-9a-f]{8})", "bytes": (\d+)')
 
 
 @dataclass(frozen=True)
@@ -71,6 +73,10 @@ def read_lines(array: Place) -> tuple[list[Entry], int]:
         data = path.read_bytes()
     except FileNotFoundError:
         data = b""
+    return _parse_lines(data, path)
+
+
+def _parse_lines(data: bytes, path: Place) -> tuple[list[Entry], int]:
     whole = data[: data.rfind(b"\n") + 1]
     entries = []
     for number, line in enumerate(whole.split(b"\n")[:-1], 1):
@@ -79,6 +85,33 @@ def read_lines(array: Place) -> tuple[list[Entry], int]:
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise DamagedError(f"{path} line {number} is damaged ({error})") from error
     return entries, len(whole)
+
+
+def committed_entries(array: Place, spec: StoreSpec, split: SplitSpec) -> list[Entry]:
+    """The newest entry of every chunk as of the commit that `split` describes; refused where the ledger is another one.
+
+    The content hash covers rows and crc of every chunk. So the lines are not parsed with their own checksums, unless
+    this fails: 150 of them take 0.2 ms instead of 3.
+    """
+    try:
+        data = (array / LEDGER).read_bytes()[: split.ledger_bytes]
+    except FileNotFoundError:
+        data = b""
+    found = (tuple(int(number, base) for number, base in zip(line, (10, 10, 16, 10), strict=True))
+             for line in _PLAIN_LINE.findall(data))  # fmt: skip
+    newest = {line[0]: Entry(*line) for line in found}
+    entries = [newest[chunk] for chunk in sorted(newest)]
+    if content_hash(spec.dtype, spec.dim, entries, split.labels_crc, split.ids_crc, split.columns) == split.content:
+        return entries
+    lines, _ = _parse_lines(data, array / LEDGER)
+    newest = {entry.chunk: entry for entry in lines}
+    entries = [newest[chunk] for chunk in sorted(newest)]
+    if content_hash(spec.dtype, spec.dim, entries, split.labels_crc, split.ids_crc, split.columns) != split.content:
+        raise DamagedError(
+            f"{array / LEDGER} is not the one of the rows that {array.parent} says it holds; "
+            f"run `actstore verify {array.parent.parent}`, or copy the store again"
+        )
+    return entries
 
 
 def content_hash(

@@ -6,7 +6,6 @@ import json
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -15,7 +14,7 @@ from numpy.typing import NDArray
 from actstore.errors import DamagedError, LockedError, NotAStoreError, StorageError
 from actstore.layout.chunk_file import chunk_path, decode_units, require_size
 from actstore.layout.texts import Texts
-from actstore.spec import Json
+from actstore.spec import KEY, Json, SplitSpec, StoreSpec
 from actstore.storage.atomic_file import CRC_BYTES, as_utf8, crc32c
 from actstore.storage.checksum import FIELD, document_checksum
 from actstore.storage.object_path import Guard, Version
@@ -81,6 +80,16 @@ def read_attributes(path: Place) -> dict[str, Json]:
     if not isinstance(attributes, dict):
         raise NotAStoreError(f"{path / 'zarr.json'} is damaged: its attributes are {attributes!r}")
     return attributes
+
+
+def read_store_spec(store: Place) -> StoreSpec:
+    """What the metadata of a store says now."""
+    return StoreSpec.from_json(read_attributes(store).get(KEY, {}), str(store))
+
+
+def read_split_spec(split: Place) -> SplitSpec:
+    """What is committed of a split now."""
+    return SplitSpec.from_json(read_attributes(split).get(KEY, {}), str(split))
 
 
 def write_attributes(path: Place, attributes: Mapping[str, Json], guard: Guard | None = None) -> None:
@@ -173,18 +182,29 @@ def read_flat(path: Place, stop: int, layout: RawLayout | None = None) -> NDArra
         raise DamagedError(f"{path} is not a readable Zarr array: {error}") from error
     if length < stop:
         raise DamagedError(f"{path} holds {length} values, expected {stop}; run `actstore verify`")
-    size = chunk * np.dtype(dtype).itemsize
     out = np.empty(-(-stop // chunk) * chunk, "<" + dtype)
     files = [chunk_path(path, number, ndim=1) for number in range(len(out) // chunk)]
     for number, data in enumerate(read_files(files)):
-        if data is None:
-            raise DamagedError(f"chunk {files[number]} is missing; run `actstore verify`")
-        try:
-            require_size(data, size + CRC_BYTES)
-            out[number * chunk : (number + 1) * chunk] = decode_units(data, size).view("<" + dtype)
-        except ValueError as error:
-            raise DamagedError(f"chunk {files[number]} is corrupt ({error}); run `actstore verify`") from error
+        out[number * chunk : (number + 1) * chunk] = _decoded(files[number], data, layout)
     return out[:stop]
+
+
+def read_flat_chunk(path: Place, number: int, layout: RawLayout) -> NDArray[Any]:
+    """One whole chunk of such an array, padding included."""
+    file = chunk_path(path, number, ndim=1)
+    (data,) = read_files([file])
+    return _decoded(file, data, layout)
+
+
+def _decoded(file: Place, data: NDArray[np.uint8] | None, layout: RawLayout) -> NDArray[Any]:
+    if data is None:
+        raise DamagedError(f"chunk {file} is missing; run `actstore verify`")
+    size = layout.chunks[0] * np.dtype(layout.dtype).itemsize
+    try:
+        require_size(data, size + CRC_BYTES)
+        return decode_units(data, size).view("<" + layout.dtype)
+    except ValueError as error:
+        raise DamagedError(f"chunk {file} is corrupt ({error}); run `actstore verify`") from error
 
 
 def read_ids(split: Place, rows: int, id_bytes: int) -> Texts:
@@ -193,11 +213,40 @@ def read_ids(split: Place, rows: int, id_bytes: int) -> Texts:
     return Texts(read_flat(split / "path_bytes", id_bytes), offsets)
 
 
-def ids_crc(split: Place, rows: int, id_bytes: int) -> int:
+def ids_crc(ids: Texts) -> int:
     """Of the ids as lines: they hold no line break, so this tells them apart."""
-    ids = read_ids(split, rows, id_bytes)
-    data = ids.data.tobytes()
-    return crc32c(b"".join(data[start:stop] + b"\n" for start, stop in pairwise(ids.offsets.tolist())))
+    return ids.extend_crc(0, ord("\n"))
+
+
+def require_crc(array: Place, what: str, committed: int, computed: Callable[[], int]) -> None:
+    """Chunks that are sound each by itself may be of different moments, or of another store."""
+    try:
+        found = computed()
+    except ValueError as error:
+        raise DamagedError(f"{what} in {array} are damaged: {error}; {_mend(array)}") from error
+    if found != committed:
+        raise DamagedError(
+            f"{what} are not those committed (the crc32c of {array} is {found:08x}, expected {committed:08x}); "
+            f"{_mend(array)}"
+        )
+
+
+def _mend(array: Place) -> str:
+    return f"run `actstore verify {array.parent.parent} --repair`, or copy the store again"
+
+
+def read_labels(split: Place, committed: SplitSpec) -> NDArray[np.int32]:
+    """(rows,) refused where they are not those committed."""
+    labels = read_flat(split / "labels", committed.rows).astype("<i4", copy=False)
+    require_crc(split / "labels", "the labels", committed.labels_crc, lambda: crc32c(labels))
+    return labels.astype(np.int32, copy=False)
+
+
+def read_sound_ids(split: Place, committed: SplitSpec) -> Texts:
+    """Of a split that has ids; refused where they are not those committed."""
+    ids = read_ids(split, committed.rows, committed.id_bytes)
+    require_crc(split / "path_bytes", "the ids", committed.ids_crc, lambda: ids_crc(ids))
+    return ids
 
 
 def require_chunks(path: Place, chunks: Iterable[int], ndim: int) -> None:

@@ -11,6 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from actstore.errors import InvalidInputError
+from actstore.storage.atomic_file import extend_crc32c
+
+_BLOCK = 1 << 14  # texts that a checksum copies at a time
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,11 +79,17 @@ class Texts(Sequence[str]):
             mask[rows] = (letters == wanted).all(1)
         return mask
 
-    def terminated(self) -> NDArray[np.uint8]:
-        """All bytes, each text followed by a zero byte: equal for equal texts alone."""
-        out = np.zeros(len(self.data) + len(self), np.uint8)
-        out[np.arange(len(self.data)) + np.repeat(np.arange(len(self)), self.lengths)] = self.data
-        return out
+    def extend_crc(self, crc: int, end: int) -> int:
+        """The crc32c of what `crc` covers followed by all texts, the byte `end` after each; a block at a time.
+
+        ValueError where the offsets are none.
+        """
+        if self.offsets[0] != 0 or self.offsets[-1] != len(self.data) or (self.lengths < 0).any():
+            raise ValueError("the offsets do not ascend from 0 to the number of bytes")
+        for start in range(0, len(self), _BLOCK):
+            part = self.part(start, min(start + _BLOCK, len(self)))
+            crc = extend_crc32c(crc, np.insert(part.data, part.offsets[1:], end))
+        return crc
 
 
 class RowNumbers(Sequence[str]):

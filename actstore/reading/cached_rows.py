@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from actstore.errors import CacheError, DamagedError, OutOfMapsError, StorageError
 from actstore.layout.chunk_file import by_chunk, chunk_path, decode_chunk
-from actstore.layout.ledger import read_ledger
+from actstore.reading.checked_chunks import ChunkChecks
 from actstore.reading.mapped_rows import MappedRows
 from actstore.reading.rows import FetchedRows
 from actstore.spec import StoreSpec
@@ -27,18 +27,18 @@ _FETCHES = 4  # chunks at a time: four times 64 MiB of memory
 class CachedRows(MappedRows):
     """As MappedRows, over the chunks that are here; the others come first, or where the cache is full, row by row."""
 
-    def __init__(self, remote: FetchedRows, array: Place, cache: CacheSpec, spec: StoreSpec, rows: int) -> None:
+    def __init__(
+        self, remote: FetchedRows, array: Place, cache: CacheSpec, spec: StoreSpec, rows: int, checks: ChunkChecks
+    ) -> None:
         self._remote, self._array, self._spec = remote, array, spec
         needed, split = -(-rows // spec.chunk_rows), array.parent
-        self._entries = read_ledger(array)[0][:needed]
-        if len(self._entries) < needed:
-            raise DamagedError(f"the ledger of {split} names {len(self._entries)} chunks, expected {needed}")
+        self._entries = checks.entries()
         crcs = [entry.crc for entry in self._entries]
         self._cache = ChunkCache(cache, str(split.parent), split.name, crcs, spec.chunk_bytes)
         self._here = np.zeros(needed, bool)  # mapped
         self._full = False
         self._lock = threading.Lock()
-        self._reserve(array, spec, rows)
+        self._reserve(spec, rows, checks)
 
     def take(self, rows: NDArray[np.int64]) -> NDArray[Any]:
         """(n,) row ids -> (n, dim)."""

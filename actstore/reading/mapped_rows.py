@@ -20,7 +20,6 @@ from actstore.reading.mapping import Mapping, announcing_helps
 from actstore.spec import StoreSpec
 from actstore.storage.atomic_file import extend_crc32c
 from actstore.storage.folder_path import FolderPath
-from actstore.storage.place import Place
 
 _CHECKED_BYTES = 1 << 20
 _PIECE = 256  # rows: at most 512 MiB of mapped pages at a time
@@ -41,15 +40,18 @@ class MappedRows:
     decoded_rows: int | None = None
     in_memory: NDArray[Any] | None = None
 
-    def __init__(self, array: FolderPath, spec: StoreSpec, rows: int) -> None:
-        self._reserve(array, spec, rows)
+    def __init__(self, array: FolderPath, spec: StoreSpec, rows: int, checks: ChunkChecks) -> None:
+        """Every chunk file must end in the crc that the ledger names: files of different moments are not mixed."""
+        self._reserve(spec, rows, checks)
+        checks.entries()
         for chunk in range(-(-rows // spec.chunk_rows)):
-            self._mapping.map(chunk, array / "c" / str(chunk) / "0")
+            said = self._mapping.map(chunk, array / "c" / str(chunk) / "0")
+            checks.require_named(chunk, said, self._whole[chunk * spec.chunk_rows : (chunk + 1) * spec.chunk_rows])
         self.in_memory = None if self._announces else self._values
 
-    def _reserve(self, array: Place, spec: StoreSpec, rows: int) -> None:
+    def _reserve(self, spec: StoreSpec, rows: int, checks: ChunkChecks) -> None:
         self.shape = (rows, spec.dim)
-        self.checks = ChunkChecks(array, rows, spec.chunk_rows)
+        self.checks = checks
         self.dtype = np.dtype("<" + spec.dtype)
         self._row_bytes, chunks = spec.row_bytes, -(-rows // spec.chunk_rows)
         self._mapping = Mapping(chunks, spec.chunk_bytes)

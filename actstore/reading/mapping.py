@@ -48,8 +48,8 @@ class Mapping:
         address = self.address or ctypes.addressof(_NO_ROWS)
         self.__array_interface__ = {"data": (address, True), "shape": (total,), "typestr": "|u1", "version": 3}
 
-    def map(self, chunk: int, path: Path) -> None:
-        """Put a chunk file, without the crc at its end, in its place."""
+    def map(self, chunk: int, path: Path) -> int:
+        """Put a chunk file, without the crc at its end, in its place; returns that crc."""
         address, expected = self.address + chunk * self._bytes, self._bytes + CRC_BYTES
         try:
             descriptor = os.open(path, os.O_RDONLY)
@@ -64,6 +64,7 @@ class Mapping:
             flags = mmap.MAP_SHARED | _MAP_FIXED
             if _libc().mmap(address, self._bytes, mmap.PROT_READ, flags, descriptor, 0) != address:
                 raise OutOfMapsError(ctypes.get_errno(), f"cannot map {path}")
+            return int.from_bytes(os.pread(descriptor, CRC_BYTES, self._bytes), "little")
         finally:
             os.close(descriptor)
 

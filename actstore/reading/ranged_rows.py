@@ -6,7 +6,6 @@ their crc32c. An inner chunk is checked whenever it is read; of raw chunks only 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from itertools import pairwise
 from typing import Any
 
@@ -15,6 +14,7 @@ from numpy.typing import NDArray
 
 from actstore.errors import DamagedError
 from actstore.layout.chunk_file import by_chunk, chunk_path, decode_units
+from actstore.reading.checked_chunks import ChunkChecks
 from actstore.reading.rows import FetchedRows
 from actstore.spec import StoreSpec
 from actstore.storage.atomic_file import CRC_BYTES
@@ -24,12 +24,11 @@ from actstore.storage.place import Place
 class RangedRows(FetchedRows):
     """Random and sequential access to the rows of a split, fetching little more than what is asked for."""
 
-    def __init__(self, array: Place, spec: StoreSpec, rows: int) -> None:
-        super().__init__(array, spec, rows)
+    def __init__(self, array: Place, spec: StoreSpec, rows: int, checks: ChunkChecks) -> None:
+        super().__init__(array, spec, rows, checks)
         inner = spec.shard_inner_rows
         index = 16 * (spec.chunk_rows // inner) + CRC_BYTES if inner else 0  # where each inner chunk lies
         self._file_bytes = spec.chunk_bytes + CRC_BYTES * (spec.chunk_rows // (inner or spec.chunk_rows)) + index
-        self._checked_chunks = np.zeros(-(-rows // spec.chunk_rows), bool)
         self._unit = spec.shard_inner_rows or 1  # rows that are read together
         self._stride = self._unit * spec.row_bytes + (CRC_BYTES if spec.shard_inner_rows else 0)
 
@@ -57,15 +56,6 @@ class RangedRows(FetchedRows):
             before = chunk * self._spec.chunk_rows
             out[first - start : last - start] = self._read_from(chunk, first - before, last - before)
         return out
-
-    def check(self, chunks: Iterable[int]) -> None:
-        """Inner chunks are checked whenever they are read; of others the whole is read, once."""
-        if self._spec.shard_inner_rows:
-            return
-        for chunk in chunks:
-            if not self._checked_chunks[chunk]:
-                self._read_whole(chunk)
-                self._checked_chunks[chunk] = True
 
     def _take_from(self, chunk: int, rows: NDArray[np.int64], out: NDArray[Any]) -> None:
         """Some rows of a chunk, ascending -> out (n, dim)."""
@@ -108,10 +98,14 @@ class RangedRows(FetchedRows):
             raise DamagedError(f"chunk {path} is corrupt ({error}); run `actstore verify`") from error
 
     def _checked(self, path: Place, fetch: Any) -> Any:
-        try:
-            return fetch()
-        except (FileNotFoundError, ValueError) as error:  # ValueError: an empty file cannot be mapped
-            raise DamagedError(f"chunk {path} is {self._what_is_wrong(path)}; run `actstore verify`") from error
+        """A file of another size, of a disk where that is asked quickly, is one of another layout."""
+        with self._checks.explained():
+            try:
+                if path.local_path is None or path.size() == self._file_bytes:
+                    return fetch()
+            except (FileNotFoundError, ValueError) as error:  # ValueError: an empty file cannot be mapped
+                raise DamagedError(f"chunk {path} is {self._what_is_wrong(path)}; run `actstore verify`") from error
+            raise DamagedError(f"chunk {path} is {self._what_is_wrong(path)}; run `actstore verify`")
 
     def _what_is_wrong(self, path: Place) -> str:
         try:

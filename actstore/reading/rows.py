@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from actstore.layout.chunk_file import by_chunk
+from actstore.reading.checked_chunks import ChunkChecks
 from actstore.spec import StoreSpec
 from actstore.storage.place import Place
 
@@ -43,14 +44,18 @@ class Rows(Protocol):
 class FetchedRows(Rows):
     """Rows in memory of their own: nothing stays mapped. Chunks are checked whenever they are read as a whole."""
 
-    def __init__(self, array: Place, spec: StoreSpec, rows: int) -> None:
+    def __init__(self, array: Place, spec: StoreSpec, rows: int, checks: ChunkChecks) -> None:
         self.shape = (rows, spec.dim)
         self.dtype = np.dtype("<" + spec.dtype)
         self.decoded_rows = spec.chunk_rows
-        self._array, self._spec = array, spec
+        self._array, self._spec, self._checks = array, spec, checks
 
     def check(self, chunks: Iterable[int]) -> None:
-        """Nothing to do where all that is read is checked."""
+        """Pieces with a crc of their own are checked whenever they are read; whole chunks are where they have none, or
+        where an append has extended them, so that a file from before it would do as well."""
+        for chunk in chunks:
+            if self._spec.is_raw or self._checks.was_rewritten(chunk):
+                self._checks.check_file(chunk)
 
     def pieces(self, rows: NDArray[np.int64]) -> Iterator[tuple[slice, NDArray[Any]]]:
         yield slice(0, len(rows)), self.take(rows)

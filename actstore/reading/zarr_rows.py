@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from actstore.errors import DamagedError, StorageError
 from actstore.layout.chunk_file import by_chunk, chunk_path
 from actstore.layout.metadata import require_chunks
+from actstore.reading.checked_chunks import ChunkChecks
 from actstore.reading.rows import FetchedRows
 from actstore.spec import StoreSpec
 from actstore.storage.place import Place
@@ -18,8 +19,8 @@ from actstore.storage.place import Place
 class ZarrRows(FetchedRows):
     """Zarr checks the crc of all that it decodes."""
 
-    def __init__(self, array: Place, spec: StoreSpec, rows: int) -> None:
-        super().__init__(array, spec, rows)
+    def __init__(self, array: Place, spec: StoreSpec, rows: int, checks: ChunkChecks) -> None:
+        super().__init__(array, spec, rows, checks)
         from actstore.layout.zarr_arrays import open_array  # zarr takes a second to import
 
         self._zarr = open_array(array)
@@ -37,14 +38,15 @@ class ZarrRows(FetchedRows):
 
     def _read(self, rows: slice | NDArray[np.int64], chunks: list[int]) -> NDArray[Any]:
         """chunks: those that the rows lie in."""
-        require_chunks(self._array, chunks, ndim=2)
-        try:
-            with self._array.reading_errors():
-                return np.asarray(self._zarr.oindex[(rows, slice(None))])
-        except StorageError:
-            raise
-        except (ValueError, RuntimeError, OSError) as error:
-            raise DamagedError(f"{self._blame(chunks)} is corrupt ({error}); run `actstore verify`") from error
+        with self._checks.explained():
+            require_chunks(self._array, chunks, ndim=2)
+            try:
+                with self._array.reading_errors():
+                    return np.asarray(self._zarr.oindex[(rows, slice(None))])
+            except StorageError:
+                raise
+            except (ValueError, RuntimeError, OSError) as error:
+                raise DamagedError(f"{self._blame(chunks)} is corrupt ({error}); run `actstore verify`") from error
 
     def _blame(self, chunks: list[int]) -> str:
         """The first of the chunks that cannot be decoded by itself."""

@@ -4,6 +4,7 @@ ExactSearch      all products, on the CPU
 BoundedSearch    all products avoided where leading coordinates suffice (bounded.py); exact
 ApproximateSearch, build_index   faiss (approximate.py, indexing.py)
 GpuSearch        faiss on a GPU (gpu.py); exact
+FaissSearch      faiss on the CPU, all products (flat.py); exact
 Each has `search(vectors, k, rows) -> scores (n, k) float32, rows (n, k) int64`; rows limits it to some. Rows that
 were appended since an index was built are searched exactly beside it.
 
@@ -58,18 +59,28 @@ def search(
     return engines[key].search(vectors, k, rows)
 
 
-def open_engine(split: Split, method: str = "auto", metric: str = "cosine", device: str = "cpu") -> Engine:
-    """method: auto (bounded where its index is built and pays, else exact), exact, bounded, approximate (whichever
-    index is built) or a kind of index. device: cpu, cuda, or auto."""
+def open_engine(split: Split | RowTable, method: str = "auto", metric: str = "cosine", device: str = "cpu") -> Engine:
+    """method: auto (bounded where its index is built and pays, else exact), exact, bounded, faiss (its flat search),
+    approximate (whichever index is built) or a kind of index. device: cpu, cuda, cuda:1, … or auto (a GPU where it can
+    do this search).
+
+    A table of some rows of a split has no index: there methods auto, exact and faiss are."""
     if method not in SEARCH_METHODS:
         raise InvalidInputError(f"method must be one of {', '.join(SEARCH_METHODS)}, got {method!r}")
     chosen = parse_metric(metric)
     if chosen != "cosine" and method not in ("auto", "exact"):
         raise InvalidInputError(f"method {method} searches by cosine only; for inner products use method exact")
-    if _on_gpu(device, method, metric):
+    card = _card(device, method, metric)
+    if card is not None:
         from actstore.search.gpu import GpuSearch
 
-        return GpuSearch(split)
+        return GpuSearch(split, device=card)
+    if method == "faiss":
+        from actstore.search.flat import FaissSearch
+
+        return FaissSearch(split)
+    if isinstance(split, RowTable):
+        return ExactSearch(split, chosen)
     if method in ("approximate", *INDEX_KINDS):
         from actstore.search.approximate import ApproximateSearch
 
@@ -85,21 +96,25 @@ def open_engine(split: Split, method: str = "auto", metric: str = "cosine", devi
     return ExactSearch(split, chosen)
 
 
-def _on_gpu(device: str, method: str, metric: str) -> bool:
+def _card(device: str, method: str, metric: str) -> int | None:
+    """The number of the GPU to search on; None: the CPU."""
     if device == "cpu":
-        return False
-    if device not in ("auto", "cuda"):
-        raise InvalidInputError(f"searches run on device cpu, cuda or auto, got {device!r}")
-    import torch
-
+        return None
+    kind, _, place = device.partition(":")
+    if device != "auto" and (kind != "cuda" or not (place.isdecimal() or device == "cuda")):
+        raise InvalidInputError(f"searches run on device cpu, cuda, cuda:1 or auto, got {device!r}")
     from actstore.search.gpu import require_gpu
 
-    if device == "auto" and not torch.cuda.is_available():
-        return False
-    require_gpu()
-    if method not in ("auto", "exact") or metric != "cosine":
-        raise InvalidInputError("on a GPU only method exact by cosine is there; use device cpu")
-    return True
+    can_search = method in ("auto", "exact", "faiss") and metric == "cosine"
+    try:
+        require_gpu(int(place or 0))
+    except InvalidInputError:
+        if device == "auto":
+            return None
+        raise
+    if not can_search and device != "auto":
+        raise InvalidInputError("on a GPU only methods exact and faiss by cosine are there; use device cpu")
+    return int(place or 0) if can_search else None
 
 
 def _built_kind(split: Split) -> str:

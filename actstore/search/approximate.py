@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from actstore.compute.threads import worker_threads
-from actstore.errors import DamagedError, InvalidInputError
+from actstore.errors import DamagedError, InvalidInputError, reason_of
 from actstore.search.exact import ExactSearch
-from actstore.search.kept_files import find, publish
+from actstore.search.kept_files import find_loaded, publish
 from actstore.search.queries import parse_k, parse_vectors, unit
 from actstore.search.ranking import Neighbours, Pairs, join, rank
 from actstore.search.scoring import thin_out
@@ -70,20 +70,19 @@ class ApproximateSearch:
     @classmethod
     def load(cls, split: Split, kind: str) -> ApproximateSearch:
         """Refused where the index belongs to another store or to older content."""
-        found = find(split, parse_kind(kind))
+        found = find_loaded(split, parse_kind(kind), _read_index)
         if found is None:
             raise InvalidInputError(
                 f"split {split.name!r} of {split.store_path} has no {kind} index; "
                 f"build it with `actstore index {split.store_path} --split {split.name} --kind {kind}`"
             )
-        path, stored, covered = found
+        (path, stored, covered), index = found
         try:
             extended = tuple((int(rows), tuple(held)) for rows, held in stored.get("extended", ()))
             settings = IndexSettings(**{**stored, "held_out": tuple(stored["held_out"]), "extended": extended})
-            return cls(split, faiss.read_index(str(path)), settings, covered)
-        except (RuntimeError, TypeError, KeyError) as error:
-            reason = str(error).partition("\n")[0]
-            raise DamagedError(f"{path} cannot be read ({reason}); build the index again") from error
+            return cls(split, index, settings, covered)
+        except (TypeError, KeyError) as error:
+            raise _unreadable(path, error) from error
 
     def save(self) -> Path:
         """Beside the store of the split."""
@@ -162,6 +161,17 @@ class ApproximateSearch:
             count = min(count, self.index.ntotal)
             found: NDArray[np.int64] = self.index.search(directions.numpy(), count, params=parameters)[1]
         return found
+
+
+def _read_index(path: Path) -> Any:
+    try:
+        return faiss.read_index(str(path))
+    except RuntimeError as error:
+        raise _unreadable(path, error) from error
+
+
+def _unreadable(path: Path, error: Exception) -> DamagedError:
+    return DamagedError(f"{path} cannot be read ({reason_of(error)}); build the index again")
 
 
 def row_order(covered: int, settings: IndexSettings) -> NDArray[np.int64]:

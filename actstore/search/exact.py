@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from actstore.compute.threads import spread, worker_threads
+from actstore.search.bfloat import MOST_LEFT, BfloatQueries
 from actstore.search.compiled import kernels
 from actstore.search.half import MOST_QUERIES, HalfQueries
 from actstore.search.queries import Metric, parse_k, parse_metric, parse_vectors, unit
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 _QUERIES = 1024  # in one pass over the rows
 _SCORES = 1 << 18  # values of a block of scores, 1 MiB: in the cache when they are looked at
 _BLOCKS_PER_WORKER = 4
+_MOST_COARSE = 1 << 21  # pairs that bfloat16 may leave, beside a share of all
 _MOST_TIES = 1 << 16  # of some rows, before their thinning out is better
 
 
@@ -38,6 +40,7 @@ class ExactSearch:
         self.table = rows if isinstance(rows, RowTable) else RowTable(rows)
         self.metric: Metric = parse_metric(metric)
         self._buffers: dict[int, tuple[Tensor, Tensor]] = {}
+        self._is_close = False  # cosines lie so close together that products in bfloat16 cannot tell them apart
         self._lock = threading.Lock()
 
     def search(self, vectors: Any, k: int = 10, rows: Rows | None = None) -> Neighbours:
@@ -78,11 +81,29 @@ class ExactSearch:
         """Pairs that hold the k nearest of every query (n, dim), and what comes within rounding of them.
 
         Of the rows from `first` on, and of those alone where mask (rows,) is true."""
+        units, most = unit(queries), np.inf
+        coarse: HalfQueries | BfloatQueries | None = None
+        if self.metric == "cosine":
+            coarse = HalfQueries.of(self.table, units)
+            if coarse is None and not self._is_close:
+                coarse = BfloatQueries.of(self.table, units, k)
+                most = np.inf if coarse is None else _MOST_COARSE + MOST_LEFT * len(self.table) * len(units)
+        found = self._seen(queries, units, coarse, most, k, workers, mask, first)
+        if coarse is not None and found.added <= most:
+            return thin_out(self.table, units, found.pairs(), k, workers)
+        if coarse is not None:
+            self._is_close = True
+            found = self._seen(queries, units, None, np.inf, k, workers, mask, first)
+        return found.pairs()
+
+    def _seen(
+        self, queries: Tensor, units: Tensor, coarse: HalfQueries | BfloatQueries | None, most: float, k: int,
+        workers: int, mask: Mask | None, first: int,
+    ) -> Candidates:  # fmt: skip
+        """By products in float32, or coarse ones, which are given up where they leave more than `most` pairs."""
         table, count = self.table, len(queries)
-        units = unit(queries)
-        half = HalfQueries.of(table, units) if self.metric == "cosine" else None
         longest = float(table.lengths().max()) if self.metric == "inner" else 1.0
-        margin = rounding(table.dim) * longest if half is None else half.margin
+        margin = rounding(table.dim) * longest if coarse is None else coarse.margin
         found = Candidates(table, queries, k, margin, self.metric)
         directions = units.T.contiguous()  # (dim, queries)
         scales = None if self.metric == "inner" else table.scales()
@@ -92,14 +113,14 @@ class ExactSearch:
 
         def score(part: int, worker: int) -> None:
             start, stop = max(first, (skipped + part) * step), min(len(table), (skipped + part + 1) * step)
-            if barred is not None and bool(barred[start:stop].all()):
+            if found.added > most or (barred is not None and bool(barred[start:stop].all())):
                 return
             values, out = self._buffer(worker, padded(stop - start), count)
             inside = out[: stop - start]
-            if half is None:
+            if coarse is None:
                 multiply(table.read(start, stop), directions, values, inside)
             else:
-                half.multiply(table.read(start, stop), inside)
+                coarse.multiply(table.read(start, stop), values, inside, worker)
             if scales is not None:
                 inside.mul_(scales[start:stop])
             if barred is not None:
@@ -109,7 +130,7 @@ class ExactSearch:
 
         with self._lock:
             spread(score, -(-len(table) // step) - skipped, workers)
-        return found.pairs() if half is None else thin_out(table, units, found.pairs(), k, workers)
+        return found
 
     def _buffer(self, worker: int, rows: int, count: int) -> tuple[Tensor, Tensor]:
         """Of a worker, the same memory in every search: for converted rows, and for scores (rows, count)."""

@@ -45,8 +45,8 @@ class HalfQueries:
         margin = 2 * _ROUNDED + 2.0**-15 + np.sqrt(table.dim) * 2.0**-25 + rounding(table.dim)
         return cls((units * scale).half(), scale, float(margin))
 
-    def multiply(self, rows: Tensor, out: Tensor) -> None:
-        """out (n, queries) float32 = rows (n, dim) float16 with the unit queries."""
+    def multiply(self, rows: Tensor, values: Tensor, out: Tensor, worker: int) -> None:
+        """out (n, queries) float32 = rows (n, dim) float16 with the unit queries; no other memory is needed."""
         for number, vector in enumerate(self.vectors):
             out[:, number] = torch.mv(rows, vector)
         out.mul_(1 / self.scale)

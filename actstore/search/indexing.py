@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import faiss
@@ -16,6 +17,7 @@ from actstore.errors import ActstoreError, InvalidInputError
 from actstore.search.approximate import ApproximateSearch, IndexSettings, parse_kind, structure
 from actstore.search.bounded import BoundedSearch
 from actstore.search.exact import ExactSearch
+from actstore.search.kept_files import building
 from actstore.search.queries import parse_vectors, unit
 from actstore.search.rotation import fit_directions, rotate, sample_rows
 from actstore.search.table import RowTable
@@ -29,6 +31,40 @@ _BLOCK = 8192
 _QUERIES = 256
 _FEWEST_HELD = 50  # new rows that are worth a recall of their own
 Progress = Callable[[int], None]
+
+
+def keep_index(
+    split: Split,
+    kind: str,
+    *,
+    again: bool = False,
+    queries: Any = None,
+    progress: Progress | None = None,
+    **options: Any,
+) -> tuple[ApproximateSearch, Path]:
+    """Build the index of a split, or extend the one of its first rows, and keep it beside the store; returns its file,
+    too. Of two processes that do this at once, one is refused.
+
+    again: build it anew also where it could be extended. options: as in `build_index`.
+    """
+    with building(split, parse_kind(kind)):
+        before = None if again else _extensible(split, kind, options)
+        if before is None:
+            engine = build_index(split, kind, queries=queries, progress=progress, **options)
+        else:
+            asked = {name: options[name] for name in ("recall", "seed") if name in options}
+            engine = extend_index(before, queries=queries, progress=progress, **asked)
+        return engine, engine.save()
+
+
+def _extensible(split: Split, kind: str, options: Mapping[str, Any]) -> ApproximateSearch | None:
+    """The index of the split's first rows, where there is one of the settings asked for."""
+    try:
+        before = ApproximateSearch.load(split, kind)
+    except ActstoreError:  # none, or of other rows, or damaged: built anew
+        return None
+    same = all(options.get(name) in (None, getattr(before.settings, name)) for name in ("dims", "lists", "refine"))
+    return before if same and before.covered < len(split) else None
 
 
 def build_index(

@@ -11,10 +11,11 @@ import errno
 import hashlib
 import json
 import os
+import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,15 +23,30 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor
 
-from actstore.errors import DamagedError, InvalidInputError, OtherVersionError, StorageError, reason_of
-from actstore.spec import Json, is_unicode
+from actstore.errors import (
+    ActstoreError,
+    DamagedError,
+    InvalidInputError,
+    NotAStoreError,
+    OtherVersionError,
+    ReplacedError,
+    StorageError,
+    reason_of,
+)
+from actstore.layout.metadata import read_split_spec
+from actstore.layout.replacement import covers
+from actstore.spec import Json, SplitSpec, is_unicode
 from actstore.storage.atomic_file import storage_errors, write_atomic
 from actstore.storage.checksum import file_checksum, sealed, unsealed
+from actstore.storage.file_lock import FileLock
+from actstore.storage.own_names import abandoned_names, own_name
 
 if TYPE_CHECKING:
     from actstore.split import Split
 
 TYPES = {"U8": np.uint8, "F32": np.float32}
+_LOCK = ".lock"  # held for a moment by whoever publishes or removes
+T = TypeVar("T")
 _VERSIONS = {"bounded": 3}  # of what the data file holds, where it is not 1
 
 
@@ -46,28 +62,68 @@ def folder(split: Split) -> Path:
     return split.store_path.side_folder("search") / split.name
 
 
-def publish(split: Split, name: str, suffix: str, settings: Mapping[str, Json], write: Callable[[Path], object]) -> Path:
-    """Let `write` make the data under a temporary name, then give it its own, and at last the JSON that names it."""
+def publish(
+    split: Split, name: str, suffix: str, settings: Mapping[str, Json], write: Callable[[Path], object]
+) -> Path:
+    """Let `write` make the data under a name of this process's own, then give it one that says what it holds, and at
+    last write the JSON that names it. What others have open is never written to.
+
+    ReplacedError, and nothing is kept, where the split was replaced since it was opened, or where what is published
+    by now covers more of its rows.
+    """
     description = {"content": split.content, "version": _version(name), "settings": dict(settings)}
-    digest = hashlib.sha256(json.dumps(description, sort_keys=True).encode()).hexdigest()[:12]
-    target = folder(split) / f"{name}.{digest}{suffix}"
-    partial = target.with_name(target.name + ".part")
-    if not is_unicode(str(target)):  # safetensors opens no such file
-        raise StorageError(f"cannot write {target}: its path is not valid Unicode text; rename the store or its folder")
-    with storage_errors(target):
-        target.parent.mkdir(parents=True, exist_ok=True)
+    note = folder(split) / f"{name}.json"
+    partial = own_name(note)
+    if not is_unicode(str(partial)):  # safetensors opens no such file
+        raise StorageError(f"cannot write {note}: its path is not valid Unicode text; rename the store or its folder")
+    with storage_errors(note):
+        note.parent.mkdir(parents=True, exist_ok=True)
         try:
             with _disk_errors():
                 write(partial)
-            partial.replace(target)
+            facts = {"bytes": partial.stat().st_size, "crc": file_checksum(partial), **description}
+            digest = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:12]
+            target = note.with_name(f"{name}.{digest}{suffix}")
+            with FileLock(folder(split) / _LOCK):
+                _require_newest(split, name)
+                partial.replace(target)
+                write_atomic(partial, json.dumps(sealed({"file": target.name, **facts}), indent=2).encode())
+                partial.replace(note)
+                for old in (*_data_files(split, name), *abandoned_names(note)):
+                    if old != target:
+                        old.unlink(missing_ok=True)
         finally:
             partial.unlink(missing_ok=True)
-        document = {"file": target.name, "bytes": target.stat().st_size, "crc": file_checksum(target), **description}
-        write_atomic(folder(split) / f"{name}.json", json.dumps(sealed(document), indent=2).encode())
-        for old in folder(split).glob(f"{name}.*{suffix}"):
-            if old != target:
-                old.unlink(missing_ok=True)
     return target
+
+
+def building(split: Split, name: str) -> FileLock:
+    """Held while an index is looked at, made or extended, and published: of two that do so at once, one is refused."""
+    where = f"index {name} of split {split.name!r} of {split.store_path}"
+    return FileLock(
+        folder(split) / f".{name}.lock", f"another process is building {where}; wait for it to end, or stop it"
+    )
+
+
+def _require_newest(split: Split, name: str) -> None:
+    """What a reader of old rows made must not take the place of what covers the new ones."""
+    now = read_split_spec(split.path)
+    if not covers(now, split.committed):
+        raise ReplacedError(f"{split.path} was replaced since it was opened; open it again")
+    with suppress(OSError, ValueError, KeyError, TypeError, AttributeError):  # of no note, or one that is damaged
+        kept = _read_note(folder(split) / f"{name}.json")
+        rows = _rows_of(now, kept["content"]) or 0
+        if kept.get("version", 1) == _version(name) and rows > len(split):
+            raise ReplacedError(
+                f"index {name} of {split.path} covers {rows:,} rows by now, and this one {len(split):,}; "
+                "open the split again"
+            )
+
+
+def _data_files(split: Split, name: str) -> list[Path]:
+    """Every file of data that was ever published under this name and is still there."""
+    pattern = re.compile(rf"{re.escape(name)}\.[0-9a-f]{{12}}\.(safetensors|faiss)(\.part)?")
+    return [path for path in folder(split).glob(f"{name}.*") if pattern.fullmatch(path.name)]
 
 
 @contextmanager
@@ -92,44 +148,63 @@ def find(split: Split, name: str, checked: bool = True) -> Kept | None:
     """
     note = folder(split) / f"{name}.json"
     rebuild = f"rebuild it with `actstore index {split.store_path} --split {split.name} --kind {name}`"
-    try:
-        document = unsealed(json.loads(note.read_bytes()))
-        content, settings, data = document["content"], document["settings"], note.with_name(document["file"])
-        complete = data.stat().st_size == document["bytes"]
-    except FileNotFoundError:
-        if note.exists():
-            raise DamagedError(f"{note} names a file that is gone; {rebuild}") from None
-        return None
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise DamagedError(f"{note} is damaged ({error}); {rebuild}") from error
-    except OSError as error:
-        raise StorageError(f"cannot read {note}: {reason_of(error)}") from error
-    rows = _rows_of(split, content)
-    if rows is None:
-        raise InvalidInputError(
-            f"index {name} in {note.parent} was built for other rows ({content[:19]}…) than split {split.name!r} of "
-            f"{split.store_path} holds now ({split.content[:19]}…); {rebuild}"
-        )
-    if (version := document.get("version", 1)) != _version(name):
-        raise OtherVersionError(
-            f"index {name} in {note.parent} was built by another version of actstore (its format is {version}, "
-            f"this one reads {_version(name)}); {rebuild}"
-        )
-    if not complete:
-        raise DamagedError(f"{data} is truncated; {rebuild}")
-    try:
-        if checked and (found := document.get("crc")) is not None and found != file_checksum(data):
+    document: dict[str, Any] | None = None
+    while True:
+        before, document = document, None
+        try:
+            document = _read_note(note)
+            content, settings, data = document["content"], document["settings"], note.with_name(document["file"])
+            complete = data.stat().st_size == document["bytes"]
+            is_damaged = checked and complete and document.get("crc") not in (None, file_checksum(data))
+        except FileNotFoundError:
+            if document is None:
+                return None
+            if document == before:
+                raise DamagedError(f"{note} names a file that is gone; {rebuild}") from None
+            continue  # another may have been published since the note was read
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise DamagedError(f"{note} is damaged ({error}); {rebuild}") from error
+        except OSError as error:
+            raise StorageError(f"cannot read {error.filename or note}: {reason_of(error)}") from error
+        rows = _rows_of(split.committed, content)
+        if rows is None:
+            raise InvalidInputError(
+                f"index {name} in {note.parent} was built for other rows ({content[:19]}…) than split {split.name!r} "
+                f"of {split.store_path} holds now ({split.content[:19]}…); {rebuild}"
+            )
+        if (version := document.get("version", 1)) != _version(name):
+            raise OtherVersionError(
+                f"index {name} in {note.parent} was built by another version of actstore (its format is {version}, "
+                f"this one reads {_version(name)}); {rebuild}"
+            )
+        if not complete:
+            raise DamagedError(f"{data} is truncated; {rebuild}")
+        if is_damaged:
             raise DamagedError(f"{data} is damaged: its checksum is not the one in {note.name}; {rebuild}")
-    except OSError as error:
-        raise StorageError(f"cannot read {data}: {reason_of(error)}") from error
-    return Kept(data, settings, rows)
+        return Kept(data, settings, rows)
 
 
-def _rows_of(split: Split, content: str) -> int | None:
+def _read_note(note: Path) -> dict[str, Any]:
+    """ValueError where it is not what was written."""
+    return unsealed(json.loads(note.read_bytes()))
+
+
+def find_loaded(split: Split, name: str, load: Callable[[Path], T]) -> tuple[Kept, T] | None:
+    """As `find`, with what `load` makes of the data; again where it was replaced before it could be opened."""
+    while (kept := find(split, name)) is not None:
+        try:
+            return kept, load(kept.data)
+        except (ActstoreError, RuntimeError, OSError):
+            if kept.data.exists():
+                raise
+    return None
+
+
+def _rows_of(split: SplitSpec, content: str) -> int | None:
     """How many rows a content stands for, now or before an append; None where it never was this split's."""
     if content == split.content:
-        return len(split)
-    return next((rows for rows, earlier in split.committed.history if earlier == content and rows <= len(split)), None)
+        return split.rows
+    return next((rows for rows, earlier in split.history if earlier == content and rows <= split.rows), None)
 
 
 def _notes(split: Split) -> list[Path]:
@@ -176,8 +251,9 @@ def remarks(split: Split) -> Iterator[tuple[str, str]]:
 
 
 def remove(split: Split, name: str) -> None:
-    for file in folder(split).glob(f"{name}.*"):
-        file.unlink(missing_ok=True)
+    with FileLock(folder(split) / _LOCK):
+        for file in (folder(split) / f"{name}.json", *_data_files(split, name)):
+            file.unlink(missing_ok=True)
 
 
 def load_tensors(path: Path) -> dict[str, Tensor]:
@@ -192,14 +268,14 @@ def load_tensors(path: Path) -> dict[str, Tensor]:
 def load_cached(split: Split, name: str) -> dict[str, Tensor] | None:
     """A cache that may be missing, stale or damaged: then None. After an append it covers the first rows only."""
     with suppress(DamagedError, InvalidInputError, OSError):
-        found = find(split, name)
-        return None if found is None else load_tensors(found.data)
+        found = find_loaded(split, name, load_tensors)
+        return None if found is None else found[1]
     return None
 
 
 def save_cached(split: Split, name: str, tensors: dict[str, Tensor]) -> None:
-    """On a read-only disk nothing is kept."""
-    with suppress(StorageError):
+    """On a read-only disk nothing is kept, and nothing where that of more rows is kept by now."""
+    with suppress(StorageError, ReplacedError, NotAStoreError):
         # written like any other file: safetensors' own lets nobody else read it
         publish(split, name, ".safetensors", {}, lambda path: path.write_bytes(save(tensors)))
 

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from actstore.compute.threads import spread, worker_threads
-from actstore.errors import InvalidInputError
-from actstore.search.kept_files import TYPES, Kept, create_tensors, find, load_tensors, publish
+from actstore.errors import DamagedError, InvalidInputError
+from actstore.search.kept_files import TYPES, Kept, building, create_tensors, find_loaded, load_tensors, publish
 from actstore.search.levels import Levels, encode_levels, level_shapes
 from actstore.search.plan import choose_widths, measure_costs, measure_narrowing
 from actstore.search.rotation import SAMPLE, principal, sample_rows, skewness, turned
@@ -27,14 +28,21 @@ Progress = Callable[[int], None]
 
 def build_levels(table: RowTable, progress: Progress | None = None, again: bool = False) -> Levels:
     """Fitted, decided on and filled; kept beside the store where the table is a split. An index of the split's first
-    rows is extended, unless it is to be made `again`."""
+    rows is extended, unless it is to be made `again`. Of two processes that do this at once, one is refused."""
     table.check()
+    if table.split is None:
+        return _build_levels(table, progress, again)
+    with building(table.split, NAME):
+        return _build_levels(table, progress, again)
+
+
+def _build_levels(table: RowTable, progress: Progress | None, again: bool) -> Levels:
     if table.split is not None and not again:
-        kept = _usable(table.split)
-        if kept is not None and 0 < kept.rows < len(table) and kept.settings["widths"]:
+        found = _usable(table.split)
+        if found is not None and 0 < found[0].rows < len(table) and found[0].settings["widths"]:
             if progress is not None:
-                progress(kept.rows)  # with the same directions and widths; these rows are copied
-            return _write(table, _levels(kept), kept.settings, progress)
+                progress(found[0].rows)  # with the same directions and widths; these rows are copied
+            return _write(table, _levels(*found), found[0].settings, progress)
     directions = principal(sample_rows(table, SAMPLE))
     narrowing = measure_narrowing(table, directions)
     widths = choose_widths(narrowing, len(table), table.dim, measure_costs(table))
@@ -45,10 +53,10 @@ def build_levels(table: RowTable, progress: Progress | None = None, again: bool 
     return _write(table, made, {**settings, "skew": made.skew}, progress)
 
 
-def _usable(split: Split) -> Kept | None:
+def _usable(split: Split) -> tuple[Kept, dict[str, Tensor]] | None:
     try:
-        return find(split, NAME)
-    except InvalidInputError:  # of other rows, or of another version: made anew
+        return find_loaded(split, NAME, load_tensors)
+    except (InvalidInputError, DamagedError):  # of other rows, of another version, or damaged: made anew
         return None
 
 
@@ -72,17 +80,17 @@ def _write(table: RowTable, before: Levels, settings: dict[str, Any], progress: 
 
 def load_levels(split: Split) -> Levels:
     """Mapped from the disk; refused where they belong to other content. They may cover the first rows only."""
-    found = find(split, NAME)
+    found = find_loaded(split, NAME, load_tensors)
     if found is None:
         raise InvalidInputError(
             f"split {split.name!r} of {split.store_path} has no bounded index; "
             f"build it with `actstore index {split.store_path} --split {split.name} --kind {NAME}`"
         )
-    return _levels(found)
+    return _levels(*found)
 
 
-def _levels(kept: Kept) -> Levels:
-    return Levels(tuple(kept.settings["widths"]), kept.settings["skew"], **load_tensors(kept.data))
+def _levels(kept: Kept, tensors: dict[str, Tensor]) -> Levels:
+    return Levels(tuple(kept.settings["widths"]), kept.settings["skew"], **tensors)
 
 
 def _fill(table: RowTable, arrays: dict[str, Any], before: Levels, progress: Progress | None) -> None:

@@ -61,6 +61,7 @@ class Candidates:
         self._threshold = np.full(len(vectors), LEAST)
         self._parts: list[Pairs] = []
         self._held = 0
+        self.added = 0  # pairs so far, those that were dropped again included
         self._lock = threading.Lock()
 
     def add(self, scores: Tensor, first_row: int) -> None:
@@ -76,6 +77,7 @@ class Candidates:
             found = pairs_above(scores, fine, coarse, self._threshold, first_row)
             self._parts.append(found)
             self._held += len(found)
+            self.added += len(found)
             if self._held > _MOST_PAIRS:
                 self._thin_out()
 

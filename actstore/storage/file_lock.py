@@ -21,21 +21,34 @@ class FileLock:
 
     def __init__(self, path: Path, refusal: str | None = None, must_exist: bool = False) -> None:
         with storage_errors(path):
-            if must_exist or path.is_dir():
-                self.descriptor = os.open(path, os.O_RDONLY)
-            else:
-                path.parent.mkdir(parents=True, exist_ok=True)
-                self.descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o666)
-            self._close = weakref.finalize(self, os.close, self.descriptor)
-            try:
-                fcntl.flock(self.descriptor, fcntl.LOCK_EX | (0 if refusal is None else fcntl.LOCK_NB))
-            except BlockingIOError:
+            self._take(path, refusal, must_exist)
+            while not self._is_of(path):  # what was locked was renamed or removed meanwhile
                 self.close()
-                raise LockedError(refusal) from None
-            except OSError:
-                if refusal is not None:
-                    self.close()
-                    raise
+                self._take(path, refusal, must_exist)
+
+    def _take(self, path: Path, refusal: str | None, must_exist: bool) -> None:
+        if must_exist or path.is_dir():
+            self.descriptor = os.open(path, os.O_RDONLY)
+        else:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self.descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o666)
+        self._close = weakref.finalize(self, os.close, self.descriptor)
+        try:
+            fcntl.flock(self.descriptor, fcntl.LOCK_EX | (0 if refusal is None else fcntl.LOCK_NB))
+        except BlockingIOError:
+            self.close()
+            raise LockedError(refusal) from None
+        except OSError:
+            if refusal is not None:
+                self.close()
+                raise
+
+    def _is_of(self, path: Path) -> bool:
+        """Whether the file or folder that is locked is the one of this name; others would lock another one."""
+        try:
+            return os.path.samestat(os.fstat(self.descriptor), path.stat())
+        except FileNotFoundError:
+            return False
 
     def close(self) -> None:
         self._close()

@@ -15,7 +15,9 @@ from numpy.typing import NDArray
 
 from actstore.errors import StorageError, reason_of
 from actstore.storage.atomic_file import AtomicFile, Data, storage_errors, write_atomic
+from actstore.storage.exchange import exchange
 from actstore.storage.file_lock import FileLock
+from actstore.storage.own_names import abandoned_names, own_name
 from actstore.storage.owned_log import LockedFile
 from actstore.storage.stray_files import is_stray
 
@@ -51,9 +53,12 @@ class FolderPath(PosixPath):
         return sorted(entry for entry in self.iterdir() if not is_stray(entry.name) and entry.is_dir())
 
     def has_entries(self, besides: str = "") -> bool:
-        if not self.is_dir():
-            return self.exists()
-        return any(not is_stray(entry.name) and entry.name != besides for entry in self.iterdir())
+        try:
+            return any(not is_stray(name) and name != besides for name in (entry.name for entry in self.iterdir()))
+        except FileNotFoundError:
+            return False
+        except NotADirectoryError:
+            return True
 
     def size(self) -> int:
         return self.stat().st_size
@@ -105,23 +110,35 @@ class FolderPath(PosixPath):
     def put(self, data: Data, version: Version | None = None) -> None:
         write_atomic(self, data)
 
-    def remove_tree(self, keep_top: bool = False) -> None:
+    def remove_tree(self) -> None:
         with storage_errors(self):
             shutil.rmtree(self, ignore_errors=True)
-            if keep_top:
-                self.mkdir()
 
     @contextmanager
     def replacing(self) -> Iterator[Self]:
-        fresh = self.with_name(f".{self.name}.{os.getpid()}")
-        fresh.remove_tree()
+        fresh = own_name(self)
+        for left in abandoned_names(self):
+            left.remove_tree()
         try:
             yield fresh
-            self.remove_tree()
-            fresh.rename(self)
-        except OSError:
+            if not self.exists():
+                fresh.rename(self)
+            elif exchange(fresh, self):
+                fresh.hand_over(self)
+            else:
+                old = own_name(self)
+                self.rename(old)
+                fresh.rename(self)
+                old.hand_over(self)
+        finally:
             fresh.remove_tree()
-            raise
+
+    def hand_over(self, successor: Path) -> None:
+        """Remove a folder; what lies in it and not in the one that has taken its place goes there."""
+        for entry in self.iterdir():
+            if not (successor / entry.name).exists():
+                entry.rename(successor / entry.name)
+        self.remove_tree()
 
     def changing(self) -> FileLock:
         return FileLock(self, must_exist=True)

@@ -190,7 +190,7 @@ class ObjectPath:
     def tree_size(self) -> int:
         return sum(entry["size"] for page in self._pages() for entry in page)
 
-    def remove_tree(self, keep_top: bool = False) -> None:
+    def remove_tree(self) -> None:
         """Every object whose name begins with this one's as a folder; a bucket has no folders that could stay."""
         import obstore
 

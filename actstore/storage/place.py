@@ -97,8 +97,8 @@ class Place(Protocol):
         where somebody else has written something else meanwhile."""
 
     def unlink(self) -> None: ...
-    def remove_tree(self, keep_top: bool = False) -> None:
-        """Remove a folder and all that is in it, or that alone; nothing happens where there is none."""
+    def remove_tree(self) -> None:
+        """Remove a folder of the store's own and all that is in it; nothing happens where there is none."""
 
     def replacing(self) -> AbstractContextManager[Self]:
         """Where to write a folder anew that takes this one's place in the end; nothing is left of it on an error."""

@@ -6,19 +6,22 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from actstore.compute.device import empty_on_host, is_accelerator
 from actstore.compute.tensors import borrow
+from actstore.compute.transfer import Arrival, SideStream
 from actstore.errors import InvalidInputError
 from actstore.streams.sampling import BatchPlan, plan_batch, share
 
 if TYPE_CHECKING:
     from actstore.split import Split
 
+T = TypeVar("T")
 Gather = Callable[[NDArray[np.int64]], torch.Tensor]  # row ids (n,) -> (n, dim) float32
 
 
@@ -71,10 +74,23 @@ class ClassBatches:
         self._device = torch.device(device)
         own = self.labels[share(len(self.labels), rank, world_size)]
         kept = None if world_size == 1 else own
-        self._gather = _resident(split, self._device, kept) if resident else _streamed(split, self._device)
-        self._means = torch.from_numpy(split.means()[own]).to(self._device)  # (own classes, dim)
+        self._stream = SideStream(self._device)
+        with self._stream.working():
+            self._gather = _resident(split, self._device, kept) if resident else _streamed(split, self._device)
+            self._means = torch.from_numpy(split.means()[own]).to(self._device)  # (own classes, dim)
 
     def batch(self, step: int) -> Batch:
+        batch, arrive = self._send(step)
+        arrive()
+        return batch
+
+    def _send(self, step: int) -> tuple[Batch, Arrival]:
+        """A batch under way to the device, by whichever thread, and what the thread that uses it calls first."""
+        with self._stream.working():
+            batch = self._gather_batch(step)
+            return batch, self._stream.arrival(batch.statistics, batch.queries, batch.targets)
+
+    def _gather_batch(self, step: int) -> Batch:
         plan = plan_batch(self._index, self.labels, self._seed, step, self._p_mean)
         plan = plan.shard(self._rank, self._world_size)
         drawn = np.flatnonzero(~plan.use_mean)
@@ -86,23 +102,27 @@ class ClassBatches:
         return Batch(step, statistics, rows[: len(plan.labels)], targets, plan)
 
     def __iter__(self) -> Iterator[Batch]:
-        if self._prefetch:
-            return _prefetched(self._batches(), self._prefetch)
-        return self._batches()
+        sent = _prefetched(self._under_way(), self._prefetch) if self._prefetch else self._under_way()
+        for batch, arrive in sent:
+            arrive()
+            yield batch
 
-    def _batches(self) -> Iterator[Batch]:
+    def _under_way(self) -> Iterator[tuple[Batch, Arrival]]:
         step = self._start
         while self._stop is None or step < self._stop:
-            yield self.batch(step)
+            yield self._send(step)
             step += 1
 
 
 def _streamed(split: Split, device: torch.device) -> Gather:
+    # an accelerator is sent the rows as they are stored, half the bytes of fp16, and converts them itself
+    dtype = getattr(torch, split.dtype.name) if is_accelerator(device) else torch.float32
+
     def gather(rows: NDArray[np.int64]) -> torch.Tensor:
-        out = torch.empty((len(rows), split.dim), pin_memory=device.type == "cuda")
+        out = empty_on_host((len(rows), split.dim), dtype, device)
         for part, values in split.rows.pieces(rows):
             out[part].copy_(borrow(values))
-        return out.to(device, non_blocking=True)
+        return out.to(device, non_blocking=True).float()
 
     return gather
 
@@ -122,7 +142,7 @@ def _resident(split: Split, device: torch.device, labels: NDArray[np.int64] | No
     return gather
 
 
-def _prefetched(batches: Iterator[Batch], ahead: int) -> Iterator[Batch]:
+def _prefetched(batches: Iterator[T], ahead: int) -> Iterator[T]:
     """Draw from `batches` on a thread, at most `ahead` in advance."""
     # one core of it: the others belong to the trainer, whose thread keeps its own number
     pool = ThreadPoolExecutor(1, "actstore-prefetch", initializer=torch.set_num_threads, initargs=(1,))

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from actstore.creation import require_free
+from actstore.creation import remove_store, require_free
 from actstore.errors import InvalidInputError, LockedError
 from actstore.spec import parse_split_name
 from actstore.storage.place import AnyPlace, parse_place
@@ -46,7 +46,7 @@ def from_arrays(
     except LockedError:  # somebody else writes there: it is not ours to remove
         raise
     except BaseException:
-        place.remove_tree(keep_top=existed)
+        remove_store(place, keep_top=existed)
         raise
     return store
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from actstore.creation import class_names, create
+from actstore.creation import class_names, create, remove_store
 from actstore.errors import InvalidInputError
 from actstore.layout.ledger import read_ledger
 from actstore.layout.metadata import ACTIVATIONS
@@ -213,7 +213,7 @@ def open_or_create(
     for split, table in tables.items():
         check_table(table, split, *dims)
     if (path / "zarr.json").exists() and _holds_nothing(open(path)):
-        path.remove_tree()  # what a refused first block leaves: another dtype or class list may come now
+        remove_store(path)  # what a refused first block leaves: another dtype or class list may come now
     if (path / "zarr.json").exists():
         store = open(path)
         for table in tables.values():

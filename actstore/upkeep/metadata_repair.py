@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from actstore.errors import ActstoreError, DamagedError
+from actstore.errors import ActstoreError, DamagedError, LockedError
 from actstore.layout.columns import column_arrays, read_column
-from actstore.layout.ledger import content_hash, read_ledger
+from actstore.layout.ledger import content_hash, has_writer, read_ledger
 from actstore.layout.metadata import (
     ACTIVATIONS,
     flat_length,
@@ -18,12 +18,15 @@ from actstore.layout.metadata import (
     read_attributes,
     read_flat,
     read_grid,
+    read_ids,
+    read_store_spec,
 )
 from actstore.layout.zarr_arrays import create_group
 from actstore.spec import KEY, ColumnKind, ColumnSpec, SplitSpec, StoreSpec
 from actstore.storage.atomic_file import crc32c
 from actstore.storage.checksum import FIELD
 from actstore.storage.place import Place, write_file
+from actstore.writing.locked_split import locked
 
 _LINE = re.compile(rb',\n    "' + FIELD.encode() + rb'": "([0-9a-f]{8})"')
 _MOST_BYTES = 1 << 20  # a megabyte is tried bit by bit in some minutes
@@ -34,15 +37,20 @@ def restore_groups(path: Place) -> list[tuple[str, str]]:
     outcomes = []
     if not (path / "zarr.json").exists():
         return []  # no store: opening it says so
-    if (said := _restore_store(path)) is not None:
-        outcomes.append((str(path / "zarr.json"), said))
-    spec = StoreSpec.from_json(read_attributes(path).get(KEY, {}), str(path))
-    splits = ((entry, _restore_split(entry, spec)) for entry in path.children())
-    return outcomes + [(str(entry / "zarr.json"), said) for entry, said in splits if said is not None]
+    if not _is_sound(path):
+        with path.changing():
+            said = _restore_store(path)
+        outcomes += [] if said is None else [(str(path / "zarr.json"), said)]
+    spec = read_store_spec(path)
+    for entry in path.children():
+        if (entry / ACTIVATIONS).has_entries() and not _is_sound(entry):
+            said = _restore_locked(path, entry, spec)
+            outcomes += [] if said is None else [(str(entry / "zarr.json"), said)]
+    return outcomes
 
 
 def _restore_store(path: Place) -> str | None:
-    if _is_sound(path):
+    if _is_sound(path):  # by another process, meanwhile
         return None
     if _mend_bit(path):
         return "repaired: one bit of it was flipped"
@@ -52,8 +60,18 @@ def _restore_store(path: Place) -> str | None:
     )
 
 
+def _restore_locked(store: Place, path: Place, spec: StoreSpec) -> str | None:
+    if has_writer(path / ACTIVATIONS):
+        return f"left: {path} is being written to, or was when its writer was killed"
+    try:
+        with locked(store, path.name):
+            return _restore_split(path, spec)
+    except LockedError as error:
+        return f"left: {error}"
+
+
 def _restore_split(path: Place, spec: StoreSpec) -> str | None:
-    if not (path / ACTIVATIONS).has_entries() or _is_sound(path):
+    if _is_sound(path):
         return None
     if _mend_bit(path):
         return "repaired: one bit of it was flipped"
@@ -108,7 +126,7 @@ def _describe_again(path: Place, store: StoreSpec) -> SplitSpec:
     own = {} if dim == store.dim else {"dim": dim, "chunk_rows": chunk_rows}
     labels_crc = crc32c(read_flat(path / "labels", rows).astype("<i4"))
     id_bytes, has_ids = flat_length(path / "path_bytes"), flat_length(path / "path_offsets") > 0
-    names_crc = ids_crc(path, rows, id_bytes) if has_ids else 0
+    names_crc = ids_crc(read_ids(path, rows, id_bytes)) if has_ids else 0
     columns = tuple(_describe_column(path, name, kind, rows) for name, kind in _columns_of(path).items())
     content = content_hash(store.dtype, dim, entries, labels_crc, names_crc, columns)
     return SplitSpec(

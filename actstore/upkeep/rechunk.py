@@ -2,27 +2,29 @@
 
 from __future__ import annotations
 
-import shutil
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+import os
+from contextlib import ExitStack, suppress
 
 import numpy as np
 
 from actstore.creation import create
 from actstore.errors import DamagedError, InvalidInputError
-from actstore.layout.ledger import open_ledger
-from actstore.layout.metadata import ACTIVATIONS
+from actstore.layout.own_files import remove_own, strangers
 from actstore.spec import SplitSpec, default_chunk_rows
 from actstore.split import Split
+from actstore.storage.exchange import exchange
+from actstore.storage.folder_path import FolderPath
 from actstore.storage.place import AnyPlace, Place, parse_place
 from actstore.store import ActivationStore, open
 from actstore.tables.copying import copy_rows, split_table
 from actstore.tables.importing import Progress
 from actstore.upkeep.verify import verify_split
+from actstore.writing.locked_split import locked
 
 _BLOCK = 4096  # rows
 _SAME = ("classes", "dim", "dtype", "codec", "provenance")  # of a store and its unfinished copy
 _NEW, _OLD = ".rechunked", ".before-rechunk"
+_MARK = ".before-rechunk"  # in a store that is about to change places with its copy: the one that has it is the old one
 
 
 def rechunk(
@@ -43,19 +45,73 @@ def rechunk(
     if place.local_path is None:
         raise InvalidInputError(f"{place} cannot be replaced in one step; name a new store for the outcome")
     folder = place.local_path.resolve()
-    fresh, old = (folder.with_name(folder.name + ending) for ending in (_NEW, _OLD))
-    if old.exists() and not folder.exists():  # killed between the two renames
-        fresh.rename(folder)
-    if restart and not old.exists():
-        shutil.rmtree(fresh, ignore_errors=True)
-    if not old.exists():
-        source = open(folder)
-        with _all_splits_locked(source):
-            _copy(source, parse_place(fresh), chunk_rows, progress, restart)
-            folder.rename(old)
-            fresh.rename(folder)
-    shutil.rmtree(old)
+    if not _finish(folder):
+        _replace(folder, chunk_rows, progress, restart)
+        _finish(folder)
     return open(folder)
+
+
+def _finish(folder: FolderPath) -> bool:
+    """What a run that was killed while it replaced the store has left to do; False where there was none.
+
+    What others have put into the store goes into the new one; the rest of the old one is removed.
+    """
+    fresh, old = (folder.with_name(folder.name + ending) for ending in (_NEW, _OLD))
+    if (fresh / _MARK).exists():  # the two have changed places
+        fresh.rename(old)
+    if not old.exists():
+        return False
+    if not folder.exists():  # killed between two renames
+        fresh.rename(folder)
+    for path in strangers(old):
+        there = folder / path.relative_to(old)
+        with suppress(OSError):  # then it stays
+            if path != old / _MARK and not os.path.lexists(there):
+                there.parent.mkdir(parents=True, exist_ok=True)
+                path.rename(there)
+    (old / _MARK).unlink(missing_ok=True)
+    if left := remove_own(old):
+        raise InvalidInputError(
+            f"{folder} is replaced, but {', '.join(str(path) for path in left)} could not be moved into it and is left "
+            f"where it is; move it elsewhere and remove {old}"
+        )
+    return True
+
+
+def _replace(folder: FolderPath, chunk_rows: int | None, progress: Progress | None, restart: bool) -> None:
+    """Nothing is replaced before all of the store as it is then has been copied."""
+    fresh, old = (folder.with_name(folder.name + ending) for ending in (_NEW, _OLD))
+    with ExitStack() as locks:
+        held: set[str] = set()
+        while True:
+            source = open(folder)
+            for name in source.splits.keys() - held:  # no rows may come in meanwhile
+                locks.enter_context(locked(source.path, name))
+                held.add(name)
+            if restart and fresh.exists():
+                remove_own(fresh)
+                restart = False
+            _keep_up(source, fresh)
+            _copy(source, fresh, chunk_rows, progress, restart=False)
+            with folder.changing():
+                now = open(folder)
+                if now.spec == source.spec and now.splits.keys() <= held:
+                    (folder / _MARK).touch()
+                    if not exchange(fresh, folder):
+                        (folder / _MARK).unlink()
+                        folder.rename(old)
+                        fresh.rename(folder)
+                    return
+
+
+def _keep_up(source: ActivationStore, copy: Place) -> None:
+    """Class names and facts that were added since a copy of the store began."""
+    if (copy / "zarr.json").exists():
+        target = open(copy)
+        if source.classes[: len(target.classes)] == target.classes:
+            target.add_classes(source.classes)
+        if target.spec.provenance.items() <= source.spec.provenance.items():
+            target.add_provenance(**source.spec.provenance)
 
 
 def _copy(
@@ -113,12 +169,3 @@ def _require_sound(source: ActivationStore, name: str, split: SplitSpec) -> None
     faults = verify_split(source.path / name, source.spec.of_split(split), split)
     if faults:
         raise DamagedError(f"{faults[0]}; mend it with `actstore verify {source.path} --repair` first")
-
-
-@contextmanager
-def _all_splits_locked(store: ActivationStore) -> Iterator[None]:
-    """No rows may come in while a store is about to be replaced."""
-    with ExitStack() as stack:
-        for name in store.splits:
-            stack.callback(open_ledger(store.path / name / ACTIVATIONS).close)
-        yield

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing
 from dataclasses import replace
 from functools import reduce
 from pathlib import Path
@@ -15,8 +14,8 @@ from actstore.compute.tensors import convert_into
 from actstore.errors import ActstoreError, InvalidInputError, LockedError
 from actstore.extraction.rebuild import reopen_images
 from actstore.layout.columns import flat_arrays
-from actstore.layout.ledger import has_writer, open_ledger, read_ledger
-from actstore.layout.metadata import ACTIVATIONS, write_document
+from actstore.layout.ledger import has_writer, read_ledger
+from actstore.layout.metadata import ACTIVATIONS, read_split_spec, read_store_spec, write_document
 from actstore.layout.texts import encode_ids
 from actstore.layout.zarr_arrays import expected_document
 from actstore.search.kept_files import remove
@@ -32,27 +31,36 @@ from actstore.tables.row_source import Table
 from actstore.tables.synthetic import SyntheticSpec
 from actstore.upkeep.select import KIND as SELECTED
 from actstore.upkeep.select import reopen_selected
-from actstore.upkeep.verify import AUDIT, SEARCH_FILES, Fault, readable_splits
+from actstore.upkeep.verify import AUDIT, SEARCH_FILES, Fault, lasting_faults, readable_splits
 from actstore.writing.chunk_writer import begin_storing
 from actstore.writing.column_checks import parse_columns
 from actstore.writing.commit import describe_facts, write_facts
+from actstore.writing.locked_split import locked
 from actstore.writing.pending_rows import describe
 from actstore.writing.row_checks import parse_labels
 from actstore.writing.row_facts import RowFacts
 
 
 def repair(store: ActivationStore, faults: list[Fault]) -> list[tuple[Fault, str]]:
-    """Repair each fault; returns (fault, what was done or why it could not be)."""
+    """Repair each fault that is still there once its split is locked; returns (fault, what was done or why not)."""
     outcomes = []
-    for name, split in readable_splits(store)[0].items():
+    for name in [*readable_splits(store)[0]]:
         mine = [fault for fault in faults if fault.split == name]
         if mine:
-            if has_writer(store.path / name / ACTIVATIONS):
-                where = store.path / name
+            where = store.path / name
+            if has_writer(where / ACTIVATIONS):
                 raise LockedError(f"{where} is being written to, or was when its writer was killed; finish that first")
-            with closing(open_ledger(store.path / name / ACTIVATIONS)) as lock:
-                outcomes += [(fault, _repair_one(store, name, split, fault, lock)) for fault in mine]
+            with locked(store.path, name) as lock:
+                split = read_split_spec(where)
+                fresh = ActivationStore(store.path, read_store_spec(store.path))
+                found = [*lasting_faults(where, mine), *(fault for fault in mine if _lies_beside(fault))]
+                outcomes += [(fault, _repair_one(fresh, name, split, fault, lock)) for fault in found]
     return outcomes
+
+
+def _lies_beside(fault: Fault) -> bool:
+    """Whether it is of what is derived, and is made again when it is missing."""
+    return fault.array == AUDIT or fault.array.startswith(SEARCH_FILES)
 
 
 def _repair_one(store: ActivationStore, name: str, split: SplitSpec, fault: Fault, lock: OwnedLog) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -17,9 +17,16 @@ from actstore.audit.kept import damaged as audit_damage
 from actstore.compute.tensors import first_non_finite_row
 from actstore.errors import ActstoreError, DamagedError, StorageError, reason_of
 from actstore.layout.chunk_file import chunk_path, decode_chunk, decode_units
-from actstore.layout.columns import arrays_of, flat_arrays, read_column
+from actstore.layout.columns import arrays_of, flat_arrays, read_sound_column
 from actstore.layout.ledger import LEDGER, Entry, content_hash, read_ledger
-from actstore.layout.metadata import ACTIVATIONS, ids_crc, read_attributes, read_flat
+from actstore.layout.metadata import (
+    ACTIVATIONS,
+    read_attributes,
+    read_labels,
+    read_sound_ids,
+    read_split_spec,
+    read_store_spec,
+)
 from actstore.layout.zarr_arrays import expected_document, metadata_difference, open_array
 from actstore.parallel.cluster import Cluster
 from actstore.search.kept_files import damaged
@@ -63,9 +70,9 @@ def verify_store(
     """
     splits, faults = readable_splits(store)
     for name, split in splits.items():
-        spec = store.spec.of_split(split)
+        path, spec = store.path / name, store.spec.of_split(split)
         try:
-            faults += verify_split(store.path / name, spec, split, progress, cluster)
+            faults += lasting_faults(path, verify_split(path, spec, split, progress, cluster))
         except PermissionError as error:  # of a folder
             faults.append(Fault(name, GROUP, -1, "unreadable", reason_of(error), str(error.filename)))
         faults += [
@@ -74,9 +81,41 @@ def verify_store(
         ]
     first = [*splits][:1]
     faults += [
-        Fault(name, AUDIT, -1, _kind_of(error, "corrupt"), str(error)) for name in first for error in audit_damage(store)
+        Fault(name, AUDIT, -1, _kind_of(error, "corrupt"), str(error))
+        for name in first
+        for error in audit_damage(store)
     ]
     return [*faults, *_lost_splits(store)]
+
+
+def lasting_faults(path: Place, faults: list[Fault]) -> list[Fault]:
+    """Those of a split that are still there while nobody commits: what was seen during an append may be none. Looked at
+    again are the chunks of rows that were named, and all small arrays."""
+    while faults:
+        before = _moment(path)
+        chunks = {fault.chunk for fault in faults if fault.array == ACTIVATIONS and fault.chunk >= 0}
+        try:
+            split = read_split_spec(path)
+            spec = read_store_spec(path.parent).of_split(split)
+            faults = verify_split(path, spec, split, chunks=chunks)
+        except ActstoreError as error:
+            faults = [Fault(path.name, GROUP, -1, _kind_of(error, "metadata"), str(error), str(path / "zarr.json"))]
+        if _moment(path) == before:
+            break
+    return faults
+
+
+def _moment(path: Place) -> tuple[bytes | None, ...]:
+    """What every commit changes, and what tells that one is under way."""
+    array = path / ACTIVATIONS
+    return tuple(map(_bytes_of, (path / "zarr.json", array / LEDGER, array / "pending" / "source.json")))
+
+
+def _bytes_of(file: Place) -> bytes | None:
+    try:
+        return file.read_bytes()
+    except (FileNotFoundError, StorageError):  # one that may not be read is a fault already
+        return None
 
 
 def _kind_of(error: ActstoreError, otherwise: Kind) -> Kind:
@@ -115,8 +154,15 @@ def _lost_splits(store: ActivationStore) -> Iterator[Fault]:
 
 
 def verify_split(
-    path: Place, spec: StoreSpec, split: SplitSpec, progress: Progress | None = None, cluster: Cluster | None = None
+    path: Place,
+    spec: StoreSpec,
+    split: SplitSpec,
+    progress: Progress | None = None,
+    cluster: Cluster | None = None,
+    chunks: Container[int] | None = None,
 ) -> list[Fault]:
+    """Faults of one split. chunks: of rows that are looked at; all by default. Beside an append it may find what is
+    none, see `lasting_faults`."""
     try:
         entries, _ = read_ledger(path / ACTIVATIONS)
     except ActstoreError as error:
@@ -124,8 +170,9 @@ def verify_split(
         return [Fault(path.name, "ledger", -1, kind, str(error), str(path / ACTIVATIONS / LEDGER))]
     faults = list(_metadata_faults(path, spec, split, entries))
     check = partial(check_activations, path if cluster is None else path.absolute(), spec)
-    checked = _checked_here(check, entries) if cluster is None else cluster.map(f"verify-{path.name}", check, entries)
-    for fault, entry in zip(checked, entries, strict=True):
+    some = [entry for entry in entries if chunks is None or entry.chunk in chunks]
+    checked = _checked_here(check, some) if cluster is None else cluster.map(f"verify-{path.name}", check, some)
+    for fault, entry in zip(checked, some, strict=True):
         faults += [] if fault is None else [fault]
         if progress is not None:
             progress(entry.rows)
@@ -170,20 +217,16 @@ def _metadata_faults(path: Place, spec: StoreSpec, split: SplitSpec, entries: li
 
 def _fact_faults(path: Place, split: SplitSpec) -> Iterator[Fault]:
     """Labels, ids and columns whose chunks are sound may still be other ones than those committed."""
-    try:
-        if crc32c(read_flat(path / "labels", split.rows).astype("<i4")) != split.labels_crc:
-            file = str(path / "labels")
-            yield Fault(path.name, "labels", 0, "corrupt", "the labels are not those committed", file)
-        if split.has_ids and ids_crc(path, split.rows, split.id_bytes) != split.ids_crc:
-            file = str(path / "path_bytes")
-            yield Fault(path.name, "path_bytes", 0, "corrupt", "the ids are not those committed", file)
-        for column in split.columns:
-            if read_column(path, column, split.rows).extend_crc(0) != column.crc:
-                name = list(arrays_of(column, split.rows))[-1]
-                said = f"the values of column {column.name!r} are not those committed"
-                yield Fault(path.name, name, 0, "corrupt", said, str(path / name))
-    except ActstoreError as error:
-        yield Fault(path.name, "labels", -1, _kind_of(error, "metadata"), str(error))
+    reads: dict[str, Callable[[], object]] = {"labels": partial(read_labels, path, split)}
+    if split.has_ids:
+        reads["path_bytes"] = partial(read_sound_ids, path, split)
+    for column in split.columns:
+        reads[[*arrays_of(column, split.rows)][-1]] = partial(read_sound_column, path, column, split.rows)
+    for name, read in reads.items():
+        try:
+            read()
+        except ActstoreError as error:
+            yield Fault(path.name, name, 0, _kind_of(error, "corrupt"), str(error), str(path / name))
 
 
 def check_activations(path: Place, spec: StoreSpec, entry: Entry) -> Fault | None:

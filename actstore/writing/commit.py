@@ -13,14 +13,14 @@ from actstore.errors import DamagedError
 from actstore.layout.chunk_file import chunk_path
 from actstore.layout.columns import Column, arrays_of, describe_column
 from actstore.layout.ledger import Entry, content_hash, read_ledger
-from actstore.layout.metadata import ACTIVATIONS, FLAT_ARRAYS, RawLayout, resize, write_attributes
+from actstore.layout.metadata import ACTIVATIONS, FLAT_ARRAYS, RawLayout, read_flat_chunk, resize, write_attributes
 from actstore.layout.texts import Texts, offsets_of
 from actstore.layout.zarr_arrays import create_raw_array
 from actstore.spec import KEY, ColumnSpec, Json, SplitSpec, StoreSpec
-from actstore.storage.atomic_file import CRC_BYTES, extend_crc32c
+from actstore.storage.atomic_file import extend_crc32c
 from actstore.storage.object_path import Guard
 from actstore.storage.owned_log import OwnedLog
-from actstore.storage.place import Place, read_file, write_chunk
+from actstore.storage.place import Place, write_chunk
 from actstore.writing.pending_rows import Pending
 from actstore.writing.row_facts import RowFacts
 
@@ -162,8 +162,7 @@ class FlatAppender:
         self._filled = length % self._chunk
         self._number = length // self._chunk
         if self._filled:
-            file = chunk_path(self._path, self._number, ndim=1)
-            self._buffer[: self._filled] = read_file(file)[:-CRC_BYTES].view(self._buffer.dtype)[: self._filled]
+            self._buffer[: self._filled] = read_flat_chunk(self._path, self._number, layout)[: self._filled]
 
     def append(self, values: NDArray[Any]) -> None:
         while len(values):

@@ -19,16 +19,16 @@ from numpy.typing import ArrayLike, NDArray
 
 from actstore.compute.tensors import convert_into, first_non_finite_row
 from actstore.errors import ActstoreError, InvalidInputError
-from actstore.layout.ledger import open_ledger, read_ledger
-from actstore.layout.metadata import ACTIVATIONS, read_attributes, read_ids
+from actstore.layout.ledger import read_ledger
+from actstore.layout.metadata import ACTIVATIONS, read_ids
 from actstore.layout.texts import encode_ids
-from actstore.layout.zarr_arrays import create_split
 from actstore.parallel.signals import terminated_as_interrupted
-from actstore.spec import KEY, Json, SplitSpec, StoreSpec
+from actstore.spec import Json, SplitSpec, StoreSpec
 from actstore.storage.place import Place
 from actstore.writing.chunk_writer import ChunkWriter
 from actstore.writing.column_checks import parse_columns
 from actstore.writing.commit import commit
+from actstore.writing.locked_split import lock_split, require_sound
 from actstore.writing.pending_rows import OpenRows, Pending
 from actstore.writing.resumption import find_position, sound_rows
 from actstore.writing.row_checks import parse_labels, refused_row
@@ -56,16 +56,16 @@ class SplitWriter:
         new: SplitSpec | None = None,
     ) -> None:
         self._split, self._source = store.uncached() / name, source
+        self._ledger, spec, self.committed = lock_split(store.uncached(), spec, name, new or SplitSpec())
         self._labels_of = {name: label for label, name in enumerate(spec.classes)}
-        self._ledger = open_ledger(self._split / ACTIVATIONS)
         self._closed = False
         self._signals = ExitStack()
         self._keeper = Keeper(self._keep)
         self._changing, self._writing = threading.Lock(), threading.Lock()  # the open chunk; a piece of it
         try:
             self._pending = Pending(self._split / ACTIVATIONS)
-            self.committed = self._open_split(spec, new or SplitSpec())
             self._spec = spec = spec.of_split(self.committed)
+            require_sound(self._split, spec, self.committed)
             durable, kept = find_position(
                 self._split, spec, self.committed, self._ledger, self._pending, source, resume, restart
             )
@@ -225,11 +225,6 @@ class SplitWriter:
 
     def _committed_ids(self) -> Sequence[str]:
         return read_ids(self._split, self.committed.rows, self.committed.id_bytes)
-
-    def _open_split(self, spec: StoreSpec, new: SplitSpec) -> SplitSpec:
-        if not (self._split / "zarr.json").exists():
-            create_split(self._split, spec.of_split(new), new)
-        return SplitSpec.from_json(read_attributes(self._split).get(KEY, {}), str(self._split))
 
     def _start(self, durable: int) -> None:
         self._chunk, self._filled = divmod(durable, self._spec.chunk_rows)

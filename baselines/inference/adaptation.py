@@ -16,6 +16,7 @@ from torch.nn import functional
 
 from actstore.backbones.construction import construct
 from actstore.bench.measure import Result
+from actstore.compute.device import has_half
 from baselines.inference.latency import timed
 from predictor.protocol.paper import read_table
 
@@ -35,7 +36,7 @@ def fine_tuning_step(module: nn.Module, images: torch.Tensor, device: torch.devi
     """Forward, backward and update of all layers on one batch (n, 3, height, width)."""
     module = module.train().to(device).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     inputs = images.to(device).contiguous(memory_format=torch.channels_last)
-    return _learning_step(module, inputs, mixed=device.type == "cuda")
+    return _learning_step(module, inputs, mixed=has_half(device))
 
 
 def classifier_step(rows: torch.Tensor, categories: int, device: torch.device) -> Callable[[], None]:
@@ -50,7 +51,7 @@ def _learning_step(module: nn.Module, inputs: torch.Tensor, mixed: bool) -> Call
     optimiser = torch.optim.SGD(module.parameters(), lr=1e-3, momentum=0.9)
 
     def step() -> None:
-        with torch.autocast(inputs.device.type, enabled=mixed):
+        with torch.autocast(inputs.device.type, torch.float16, enabled=mixed):
             loss = functional.cross_entropy(module(inputs), targets)
         optimiser.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]

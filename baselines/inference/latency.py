@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from actstore.bench.measure import seconds
+from actstore.compute.device import has_half, synchronise
 from actstore.search import BoundedSearch, ExactSearch
 from actstore.search.flat import FlatSearch
 from actstore.search.indexing import build_index
@@ -71,8 +72,7 @@ def timed(run: Callable[[], Any], device: torch.device) -> float:
 
     def wait() -> None:
         run()
-        if device.type == "cuda":
-            torch.cuda.synchronize(device)
+        synchronise(device)
 
     return seconds(wait)
 
@@ -87,7 +87,7 @@ def backbone_part(module: nn.Module, name: str, device: torch.device) -> Part:
     module = module.eval().to(device).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 
     def run(images: Tensor) -> Tensor:
-        with torch.inference_mode(), torch.autocast(device.type, enabled=device.type == "cuda"):
+        with torch.inference_mode(), torch.autocast(device.type, torch.float16, enabled=has_half(device)):
             output: Tensor = module(images.to(device).contiguous(memory_format=torch.channels_last))
             return output
 
@@ -140,9 +140,9 @@ def approximate_part(
     return Part(name, "search", lambda vectors: engine.search(vectors, K), own, engine.settings.recall)
 
 
-def gpu_part(rows: Any) -> Part:
+def gpu_part(rows: Any, device: torch.device) -> Part:
     from actstore.search.gpu import GpuSearch
 
-    engine = GpuSearch(rows)
+    engine = GpuSearch(rows, device=device.index or 0)
     size = engine.table.shape[0] * engine.table.shape[1] * 2
     return Part("exact NN, faiss on the GPU, fp16", "search", lambda queries: engine.search(queries, K), size)

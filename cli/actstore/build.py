@@ -4,12 +4,19 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from cli.cluster import chosen_cluster, cluster_options
 from cli.group import describe_rows, emit, example, json_option, warn_of_classes
+from cli.networks import (
+    DEFAULT_NETWORK,
+    choose_default,
+    fetch_if_asked,
+    fetching_options,
+    require_fetching_options,
+)
 from cli.options import (
     PATH,
     STORE,
@@ -22,16 +29,19 @@ from cli.options import (
 )
 from cli.progress import SplitBars
 
+if TYPE_CHECKING:
+    from actstore.backbones.loading import Backbone
+
 
 @click.command(
     epilog=example(
-        "actstore build imagenet/ --weights resnet50-11ad3fa6.pth",
+        "actstore build imagenet/",
         "actstore build photos/ photos.zarr --backbone efficientnet-lite0",
         "actstore build photos/ photos.zarr --weights pretrained/best.safetensors",
         "actstore build photos/ --backbone timm:vit_small_patch16_224.dino --pretrained",
         "actstore build imagenet/ --backbone mypackage.nets:make --layer blocks.3 --layer head",
         "actstore build mini.tar --weights pretrained/best.safetensors --views 10",
-        "actstore build imagenet/ --weights resnet50-11ad3fa6.pth --scheduler tcp://10.0.0.1:8786",
+        "actstore build imagenet/ --weights resnet50.pth --scheduler tcp://10.0.0.1:8786",
         "actstore build glyphs:100x20x5 glyphs.zarr --backbone small --random-weights",
     )
 )
@@ -40,9 +50,9 @@ from cli.progress import SplitBars
 @click.option("--backbone",
               help="efficientnet-lite0 (or 1, 2), resnet50, resnet18, simple, wrn28-10, resnet10-narrow, resnet8, "
               "small, resnet8+resnet8, timm:NAME, torchvision:NAME or package.module:factory.  "
-              "[default: as --weights says, else resnet50]")  # fmt: skip
+              f"{DEFAULT_NETWORK}")  # fmt: skip
 @weights_option("A .pth or .safetensors file.")
-@click.option("--pretrained", is_flag=True, help="Let timm or torchvision fetch its own weights (needs internet).")
+@fetching_options
 @click.option("--random-weights", is_flag=True, help="Untrained weights, for trying things out.")
 @click.option("--layer", "layers", multiple=True,
               help="A module to read instead of the pooled output; may be repeated.")  # fmt: skip
@@ -62,7 +72,7 @@ from cli.progress import SplitBars
 @cluster_options
 @json_option
 def build(
-    images: str, store: Place | None, backbone: str | None, weights: Path | None, pretrained: bool,
+    images: str, store: Place | None, backbone: str | None, weights: Path | None, pretrained: bool, offline: bool,
     random_weights: bool, layers: tuple[str, ...], device: str, batch_size: int, workers: int | None, views: str,
     on_error: Any, ground_truth: Path | None, synsets: Path | None, restart: bool, scheduler: str | None,
     local_cluster: int | None, trained_on: list[str] | None, **layout: Any,
@@ -70,28 +80,29 @@ def build(
     """Run a backbone over IMAGES and write STORE (default: the name of IMAGES with .zarr).
 
     IMAGES: class folders, with or without train/ and val/; ILSVRC's or Tiny-ImageNet's own layout; a .tar of class
-    folders; a .csv or .parquet of path,label; or glyphs:CLASSESxTRAINxVAL. Interrupted, the same command resumes.
+    folders; a .csv or .parquet of path,label; or glyphs:CLASSESxTRAINxVAL. Interrupted, the same command resumes,
+    with the network that the store was begun with.
     """
-    from actstore.backbones.loading import load_backbone, stated_backbone
+    require_fetching_options(backbone, pretrained, offline)
     from actstore.compute.allocation import reuse_freed_memory
     from actstore.extraction.build import BuildOptions
     from actstore.extraction.build import build as run
     from actstore.images.image_set import classes_train_lacks
     from actstore.images.opening import open_images
+    from actstore.storage.place import parse_place
 
     reuse_freed_memory()
     sets = open_images(images, ground_truth, synsets)
     lacking = classes_train_lacks({name: image_set.classes for name, image_set in sets.items()})
     warn_of_classes(lacking)
-    backbone = backbone or (stated_backbone(weights) if weights is not None else None) or "resnet50"
-    network = load_backbone(backbone, weights, layers, random_weights=random_weights, pretrained=pretrained)
+    target = store or parse_place(default_store(images))
+    network, facts = load_network(target, backbone, weights, layers, random_weights, pretrained, offline)
     if trained_on is not None and network.trained_classes is not None:
-        raise click.UsageError(f"{backbone} says itself which classes it was trained on; leave --trained-on out")
+        raise click.UsageError(f"{network.name} says itself which classes it was trained on; leave --trained-on out")
     path = None if weights is None else str(weights.resolve())
     options = BuildOptions(
-        device, batch_size, workers, on_error, restart, path, layout, random_weights, views=int(views)
+        device, batch_size, workers, on_error, restart, path, layout, random_weights, facts, views=int(views)
     )
-    target = store or default_store(images)
     begin = time.perf_counter()
     with chosen_cluster(scheduler, local_cluster) as cluster, SplitBars("build", "images") as bars:
         made = run(sets, images, target, network, options, bars, cluster)
@@ -106,6 +117,34 @@ def build(
     }  # fmt: skip
     text = f"{target}: {describe_rows(rows)}, dim {made.dim}, {len(made.classes)} classes, {seconds:.1f} s"
     emit(result, text + (f"; {skipped} files skipped, see `actstore info {target} --skipped`" if skipped else ""))
+
+
+def load_network(
+    target: Place, backbone: str | None, weights: Path | None, layers: tuple[str, ...], random_weights: bool,
+    pretrained: bool, offline: bool,
+) -> tuple[Backbone, dict[str, str]]:  # fmt: skip
+    """The network asked for, else that of the store as far as it is there, else a default; and what the store is to
+    keep about the choice."""
+    from actstore.backbones.loading import load_backbone, stated_backbone
+    from actstore.errors import InvalidInputError
+    from actstore.extraction.target import begun_network
+
+    if backbone is not None or weights is not None or random_weights:
+        name = backbone or (stated_backbone(weights) if weights is not None else None) or "resnet50"
+        fetch_if_asked(name, pretrained)
+        return load_backbone(name, weights, layers, random_weights=random_weights, pretrained=pretrained), {}
+    if (begun := begun_network(target)) is not None:
+        name, sha256 = begun
+        if ":" in name:  # code of others, which a store alone is no reason to run
+            raise InvalidInputError(f"{target} was begun with {name}; name it with --backbone to go on")
+        network = load_backbone(name, None, layers, expected_sha256=sha256)
+        if network.weights_sha256 != sha256:
+            raise InvalidInputError(
+                f"{target} was begun with other weights of {name} than those at hand; name them with --weights"
+            )
+        return network, {}
+    choice = choose_default(offline)
+    return load_backbone(choice.name, None, layers), {"network_chosen": choice.reason}
 
 
 def default_store(images: str) -> Path:

@@ -96,16 +96,9 @@ def _approximate(
 ) -> tuple[dict[str, Any], str]:
     from dataclasses import asdict
 
-    from actstore.search.indexing import build_index, extend_index
+    from actstore.search.indexing import keep_index
 
-    before = None if again else _extensible(split, kind, settings)
-    if before is None:
-        engine = build_index(split, kind, queries=queries, progress=report, **settings)
-    else:
-        engine = extend_index(
-            before, queries=queries, progress=report, recall=settings["recall"], seed=settings["seed"]
-        )
-    path = engine.save()
+    engine, path = keep_index(split, kind, again=again, queries=queries, progress=report, **settings)
     made = engine.settings
     reached = made.recall >= settings["recall"]
     facts = {**asdict(made), "recall_reached": reached, "held_out": len(made.held_out), "bytes": path.stat().st_size}
@@ -114,16 +107,3 @@ def _approximate(
         f"the nearest row of {made.recall:.1%} of {made.queries} held-out queries"
     )
     return facts, text
-
-
-def _extensible(split: Any, kind: str, settings: dict[str, Any]) -> Any:
-    """The index of the split's first rows, where there is one of the settings asked for; else None."""
-    from actstore.errors import ActstoreError
-    from actstore.search.approximate import ApproximateSearch
-
-    try:
-        before = ApproximateSearch.load(split, kind)
-    except ActstoreError:  # none, or of other rows, or damaged: built anew
-        return None
-    same = all(settings[name] in (None, getattr(before.settings, name)) for name in ("dims", "lists", "refine"))
-    return before if same and before.covered < len(split) else None

@@ -34,7 +34,7 @@ def means(
 
     Kept results are used while they belong to the content at hand; after an append only new rows are read.
     """
-    from actstore.statistics.class_statistics import class_statistics
+    from actstore.statistics.class_statistics import class_statistics, has_statistics
     from actstore.storage.atomic_file import npy_bytes, write_atomic
 
     opened = open_split(store, split)
@@ -42,7 +42,7 @@ def means(
     begin = time.perf_counter()
     with chosen_cluster(scheduler, local_cluster) as cluster, progress("means", len(opened)) as bar:
         statistics = class_statistics(opened, bar.update, cluster)
-    seconds = time.perf_counter() - begin
+    seconds, kept = time.perf_counter() - begin, has_statistics(opened)
     if output is not None:
         write_atomic(output, npy_bytes(statistics.mean.astype("f4")))
     filled = [count for count in statistics.count.tolist() if count]
@@ -50,6 +50,8 @@ def means(
     result = {
         "store": str(store), "split": opened.name, "classes": len(opened.classes), "classes_without_rows": empty,
         "fewest_rows": fewest, "most_rows": most, "seconds": seconds, "content": opened.content,
+        "kept": kept,
     }  # fmt: skip
     text = f"{store} {opened.name}: {len(filled)} class means of {fewest:,} to {most:,} rows, {seconds:.2f} s"
-    emit(result, text + (f"; {empty} classes have no rows" if empty else ""))
+    text += f"; {empty} classes have no rows" if empty else ""
+    emit(result, text if kept else f"{text}; not kept, as {store} cannot be written to")

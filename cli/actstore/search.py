@@ -41,11 +41,11 @@ from cli.options import (
 @where_option
 @click.option("-k", type=click.IntRange(1), default=10, show_default=True, help="How many neighbours.")
 @click.option("--method", type=click.Choice(SEARCH_METHODS), default="auto", show_default=True,
-              help="auto: exact, by the bounded index where there is one. Others than exact need `actstore index`."
+              help="auto: exact, by the bounded index where there is one. Others than exact and faiss need `actstore index`."
               )  # fmt: skip
 @click.option("--metric", type=click.Choice(["cosine", "inner"]), default="cosine", show_default=True)
 @weights_option("The backbone's weights, for --image.")
-@device_option("cpu", names=["cpu", "cuda", "auto"])
+@device_option("cpu", "cpu, cuda, cuda:1 or auto.")
 @json_option
 def search(
     store: Place, split: str | None, images: tuple[Path, ...], row: int | None, vector: Path | None,
@@ -82,7 +82,7 @@ def _remark(split: Split, method: str) -> None:
     """Say on stderr where an index that could have been used covers only some of the rows, or none."""
     from actstore.search.kept_files import remarks
 
-    wanted = ("bounded",) if method in ("auto", "bounded") else () if method == "exact" else INDEX_KINDS
+    wanted = ("bounded",) if method in ("auto", "bounded") else () if method in ("exact", "faiss") else INDEX_KINDS
     for name, remark in remarks(split):
         if name in wanted:
             click.echo(remark, err=True)

@@ -37,7 +37,7 @@ def verify(ctx: click.Context, store: Place, repair: bool, scheduler: str | None
         faults = verify_store(opened, bar.update, cluster)
     unfinished = [name for name, split in splits.items() if not split.complete]
     outcomes = mend(opened, faults) if repair and faults else []
-    remaining = verify_store(opened) if outcomes else faults
+    remaining = verify_store(opened) if repair and faults else faults
     result = {
         "store": str(store),
         "rows": rows,
@@ -48,7 +48,8 @@ def verify(ctx: click.Context, store: Place, repair: bool, scheduler: str | None
         "incomplete": unfinished,
     }
     lines = [f"{file}: {said}" for file, said in restored]
-    lines += [str(fault) for fault in faults] if not outcomes else [f"{fault}: {said}" for fault, said in outcomes]
+    lines += [f"{fault}: {said}" for fault, said in outcomes]
+    lines += [str(fault) for fault in remaining if fault not in dict(outcomes)]
     lines += [f"incomplete: {name} (repeat the command that builds it)" for name in unfinished]
     healthy = f"{store}: {rows:,} rows, every chunk is whole"
     faulty = f"{store}: {len(remaining)} faults remain" + ("" if repair else "; try --repair")

@@ -28,10 +28,15 @@ from cli.ppa.options import CLASSIFIER_FILE, unknown_option
 from cli.ppa.recognition import note, set_unknown_at
 from cli.ppa.start_options import Start, start_options
 
+LOOK_ALIKES = (
+    "`unknown` is for photos of something else; what looks like a category, such as another bird among birds, is "
+    "mostly taken for it: teach such look-alikes as categories of their own"
+)
+
 
 @click.command(
     epilog=example(
-        "ppa adapt --backbone efficientnet-lite0 --support photos/",
+        "ppa adapt --support photos/",
         "ppa adapt --backbone efficientnet-lite0 --keep-known --support photos/",
         "ppa adapt --phi runs/phi2 --store imagenet.zarr --support new-animals/",
         "ppa adapt --classifier classifier.safetensors --support more-animals/",
@@ -51,7 +56,7 @@ from cli.ppa.start_options import Start, start_options
               help="The highest --novel-bias with which the base loses at most so many points of top-1, such as 2%."
               )  # fmt: skip
 @unknown_option
-@device_option(help_="Of the backbone: auto, cpu, cuda or mps.")
+@device_option(help_="Of the backbone: auto, cpu, cuda, cuda:1, mps or xpu.")
 @on_error_option()
 @click.option("--out", type=FILE, help="[default: classifier.safetensors, or the file of --classifier]")
 @click.option("--force", is_flag=True, help="Replace the classifier at OUT, with all that it has learnt.")
@@ -112,6 +117,7 @@ def adapt(
     )
     if learner.threshold is not None:
         text += f", unknown below a familiarity of {learner.threshold:.3f}"
+        note(LOOK_ALIKES)
     emit(result, text + describe_budget(said))
 
 

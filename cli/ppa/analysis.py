@@ -8,8 +8,7 @@ from typing import Any
 import click
 
 from cli.group import emit, example, json_option, table
-from cli.options import PATH
-from cli.ppa.options import head_option
+from cli.ppa.options import PHI_RUN, head_option
 
 
 @click.command(
@@ -17,7 +16,7 @@ from cli.ppa.options import head_option
         "ppa analyse --phi runs/phi1 --head resnet50-900/best.safetensors", "ppa analyse --phi runs/phi1 --json"
     )
 )
-@click.option("--phi", type=PATH, default=Path("runs/phi1"), show_default=True)
+@click.option("--phi", type=PHI_RUN, default="phi1", show_default=True, help="A run of `ppa train`.")
 @head_option("The backbone's classifier of the base classes, w_large^pt.")
 @json_option
 def analyse(phi: Path, head: Path | None) -> None:

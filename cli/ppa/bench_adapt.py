@@ -9,7 +9,8 @@ from typing import Any
 import click
 
 from cli.group import emit, example, json_option, table
-from cli.options import PATH, device_option, threads_option
+from cli.options import device_option, threads_option
+from cli.ppa.options import PHI_RUN
 
 
 @click.command(
@@ -17,7 +18,7 @@ from cli.options import PATH, device_option, threads_option
         "ppa bench-adapt", "ppa bench-adapt --phi runs/phi2 --categories 100 --shots 5", "ppa bench-adapt --device cuda"
     )
 )
-@click.option("--phi", type=PATH, help="A run of `ppa train`.  [default: an untrained phi2]")
+@click.option("--phi", type=PHI_RUN, help="A run of `ppa train`.  [default: an untrained phi2]")
 @click.option("--dim", type=click.IntRange(1), default=2048, show_default=True, help="Without --phi.")
 @click.option("--categories", type=click.IntRange(1), default=100, show_default=True, help="To learn.")
 @click.option("--shots", type=click.IntRange(1), default=1, show_default=True, help="Examples of each.")

@@ -162,7 +162,7 @@ def make_parts(
     count, dim = rows.shape
     parts = [latency.head_part(categories, dim, device)]
     if device.type == "cuda":
-        return [*parts, latency.gpu_part(rows)]
+        return [*parts, latency.gpu_part(rows, device)]
     parts.append(latency.exact_part(rows))
     with progress("bounded index", count) as bar:
         parts.append(latency.bounded_part(rows, bar.update))
@@ -192,6 +192,6 @@ def available_memory() -> int:
 def machine(device: Any) -> str:
     import platform
 
-    import torch
+    from actstore.compute.device import name_device
 
-    return torch.cuda.get_device_name(device) if device.type == "cuda" else f"{platform.machine()} CPU, no GPU used"
+    return name_device(device) or f"{platform.machine()} CPU, no GPU used"

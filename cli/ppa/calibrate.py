@@ -8,8 +8,8 @@ from typing import Any
 import click
 
 from cli.group import emit, example, json_option
-from cli.options import FILE, PATH, seed_option, store_option
-from cli.ppa.options import head_option, runs_option, split_file_option, train_split_option
+from cli.options import FILE, seed_option, store_option
+from cli.ppa.options import PHI_RUN, head_option, runs_option, shots_option, split_file_option, train_split_option
 from cli.ppa.recognition import parse_numbers
 
 
@@ -21,7 +21,7 @@ from cli.ppa.recognition import parse_numbers
         "ppa calibrate --classifier mine.safetensors --novel-bias 0.8",
     )
 )
-@click.option("--phi", type=PATH, help="A run of `ppa train`.")
+@click.option("--phi", type=PHI_RUN, help="A run of `ppa train`, such as phi1 or runs/phi1.")
 @click.option(
     "--classifier", type=FILE,
     help="A classifier of `ppa adapt` to set: from --novel-bias, or as fitted for its number of examples.",
@@ -34,7 +34,7 @@ from cli.ppa.recognition import parse_numbers
 @click.option("--aggregate", type=click.Choice(["max", "mean"]), help="With --novel-bias: how examples are combined.")
 @store_option()
 @train_split_option()
-@click.option("--shots", default="1,2,3,5", show_default=True)
+@shots_option
 @head_option("The backbone's classifier of the base classes.  [default: linear discriminants of the store]")
 @click.option("--methods", help="Baselines instead of a phi, with commas: nn, class-mean, … or all.")
 @runs_option("With --methods: where `ppa baseline` left its trainings; constants are kept there.")
@@ -72,7 +72,8 @@ def calibrate(
         )
     if phi is not None and aggregate is not None:
         raise click.UsageError("--aggregate belongs to --novel-bias; otherwise the better one is found")
-    fitting["shots"] = parse_numbers("--shots", fitting["shots"])
+    if fitting["shots"] is not None:
+        parse_numbers("--shots", fitting["shots"])  # before anything is read
     from cli.ppa.calibrations import calibrate_methods, calibrate_own_classifier, calibrate_phi
 
     if methods is not None:

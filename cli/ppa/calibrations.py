@@ -1,7 +1,7 @@
 """What `ppa calibrate` fits: of a phi, of baselines, or of the network's own classifier.
 
-store, train_split: the rows. head: the backbone's classifier. shots, tasks, seed: of the stand-in tasks. held_out: the
-split whose base rows the network was not trained on.
+store, train_split: the rows. head: the backbone's classifier. shots (None: those of all commands), tasks, seed: of the
+stand-in tasks. held_out: the split whose base rows the network was not trained on.
 """
 
 from __future__ import annotations
@@ -14,14 +14,15 @@ import actstore
 from actstore.errors import InvalidInputError
 from actstore.storage.place import Place
 from baselines.calibration import CALIBRATED, calibrate_baselines
-from baselines.registry import Setting
+from baselines.method_names import parse_methods
+from baselines.registry import BASELINES, Setting
 from cli.filekinds import CALIBRATION
 from cli.filekinds import FIGURE as DRAWN
 from cli.group import emit, table
 from cli.options import find_store
 from cli.outputs import claim
 from cli.ppa.own_classifier import fit_own, read_own
-from cli.ppa.recognition import choose_categories, held_out_of, say_means_are_computed
+from cli.ppa.recognition import choose_categories, choose_shots, held_out_of, say_means_are_computed, store_of
 from cli.progress import progress
 from predictor.classifier.classifier import Classifier
 from predictor.classifier.classifier_file import load_classifier, save_classifier
@@ -38,21 +39,22 @@ MEANS = ["novel bias", "harmonic mean without", "with"]
 
 def calibrate_phi(
     phi: Path, classifier: Path | None, force: bool, store: Place | None, train_split: str, head: Path | None,
-    shots: list[int], held_out: str | None, tasks: int, seed: int,
+    shots: str | None, held_out: str | None, tasks: int, seed: int,
 ) -> None:  # fmt: skip
     """Kept beside phi with a figure, and set in the classifier where one is named."""
     trained = load_phi(phi)
     folder = trained.path.parent
     claim((folder / NAME, CALIBRATION), (folder / FIGURE, DRAWN), inputs=[head], force=force, advice=ADVICE)
     learner = None if classifier is None else _open_classifier(classifier, trained)
-    opened = actstore.open(find_store(store))
+    opened = actstore.open(store_of(store, [trained]))
     rows = opened[train_split]
     trained.require_store(rows)
+    counts = choose_shots(shots, rows, trained.categories.base, spare=1)
     say_means_are_computed(rows)
     weights = None if head is None else head_for(read_head(head), trained.categories.base, rows.dim).weight
     test = held_out_of(opened, train_split, held_out)
     with progress("calibrate", tasks, "tasks") as bar:
-        fits = calibrate(trained.phi, rows, trained.categories, shots, weights, tasks, seed, bar.update, test)
+        fits = calibrate(trained.phi, rows, trained.categories, counts, weights, tasks, seed, bar.update, test)
     save_calibrations(folder, fits)
     _draw(folder / FIGURE, fits)
     _finish(classifier, learner, fits, folder)
@@ -60,7 +62,7 @@ def calibrate_phi(
 
 def calibrate_own_classifier(
     classifier: Path | None, split_file: Path | None, store: Place | None, train_split: str, head: Path | None,
-    shots: list[int], held_out: str | None, tasks: int, seed: int,
+    shots: str | None, held_out: str | None, tasks: int, seed: int,
 ) -> None:  # fmt: skip
     """Printed, and set in a classifier that has the network's own as its base."""
     store = find_store(store)
@@ -72,13 +74,14 @@ def calibrate_own_classifier(
     if learner is not None and (learner.base != categories.base or not learner.base_parameters.equal(own.weight)):
         raise InvalidInputError(f"{classifier} has another base than the rows of {head or store}; calibrate that one")
     say_means_are_computed(rows)
-    _finish(classifier, learner, fit_own(own, opened, rows, categories, shots, seed, tasks, held_out),
+    counts = choose_shots(shots, rows, categories.base, spare=1)
+    _finish(classifier, learner, fit_own(own, opened, rows, categories, counts, seed, tasks, held_out),
             classifier or head or store)  # fmt: skip
 
 
 def calibrate_methods(
     methods: str, runs: Path, split_file: Path | None, force: bool, store: Place | None, train_split: str,
-    head: Path | None, shots: list[int], held_out: str | None, tasks: int, seed: int,
+    head: Path | None, shots: str | None, held_out: str | None, tasks: int, seed: int,
 ) -> None:  # fmt: skip
     """Constants of baselines, kept in the folder of their trainings."""
     store = find_store(store)
@@ -88,10 +91,11 @@ def calibrate_methods(
     categories = choose_categories(split_file, rows.classes)
     say_means_are_computed(rows)
     rows_of_head = None if head is None else head_for(read_head(head), categories.base, rows.dim)
-    names = CALIBRATED if methods == "all" else [name.strip() for name in methods.split(",")]
+    names = CALIBRATED if methods == "all" else parse_methods(methods, BASELINES, ("all",))
+    counts = choose_shots(shots, rows, categories.base, spare=1)
     setting, test = Setting(rows, categories, rows_of_head, runs), held_out_of(opened, train_split, held_out)
     with progress("calibrate", tasks, "tasks") as bar:
-        constants = calibrate_baselines(names, setting, shots, tasks, seed, bar.update, test)
+        constants = calibrate_baselines(names, setting, counts, tasks, seed, bar.update, test)
     if not constants:
         raise InvalidInputError(f"none of {methods} has base scores that do not depend on the support; nothing to fit")
     runs.mkdir(parents=True, exist_ok=True)

@@ -9,16 +9,14 @@ import click
 
 from cli.filekinds import SHEET
 from cli.group import emit, example, json_option
+from cli.networks import DEFAULT_NETWORK, fetching_options, load_network, require_fetching_options
 from cli.options import FILE, FOLDER, PATH, device_option, sheet_option, wait_without_spinning
 from cli.outputs import claim
 from cli.ppa.options import CLASSIFIER_FILE
-from cli.ppa.start_options import pretrained_option
 
 if TYPE_CHECKING:
     from actstore.images.image_set import ImageItem
     from predictor.classifier.classifier import Classifier
-
-BACKBONE = "efficientnet-lite0"
 
 
 @click.command(
@@ -32,15 +30,15 @@ BACKBONE = "efficientnet-lite0"
 @click.option(
     "--classifier", type=FILE, help=f"Without PHOTOS: check what this one was taught.  [default: {CLASSIFIER_FILE}]"
 )
-@click.option("--backbone", help=f"With PHOTOS: the network.  [default: {BACKBONE}]")
+@click.option("--backbone", help=f"With PHOTOS: the network.  {DEFAULT_NETWORK}")
 @click.option("--weights", type=PATH, help="Of the backbone, where they are not installed.")
-@pretrained_option
+@fetching_options
 @device_option()
 @sheet_option
 @json_option
 def check(
     photos: Path | None, classifier: Path | None, backbone: str | None, weights: Path | None, pretrained: bool,
-    device: str, sheet: Path | None,
+    offline: bool, device: str, sheet: Path | None,
 ) -> None:  # fmt: skip
     """Classify each photo of PHOTOS/CATEGORY/*.jpg by the others: which go wrong, and which categories look alike.
 
@@ -49,12 +47,11 @@ def check(
     """
     if photos is not None and classifier is not None:
         raise click.UsageError("check PHOTOS, or what a --classifier was taught: one of the two")
-    if photos is None and (backbone or weights or pretrained or sheet):
+    if photos is None and (backbone or weights or pretrained or offline or sheet):
         raise click.UsageError(
-            "--backbone, --weights, --pretrained and --sheet belong to PHOTOS; a classifier keeps no photos"
+            "--backbone, --weights, --pretrained, --offline and --sheet belong to PHOTOS; a classifier keeps no photos"
         )
-    if pretrained and backbone is None:
-        raise click.UsageError("--pretrained belongs to --backbone")
+    require_fetching_options(backbone, pretrained, offline)
     claim((sheet, SHEET), inputs=[photos])
     wait_without_spinning()
     from cli.ppa.check_report import CheckReport
@@ -63,7 +60,7 @@ def check(
 
     images: dict[str, list[ImageItem]] = {}
     if photos is not None:
-        learner, images = learn_photos(photos, backbone or BACKBONE, weights, device, pretrained)
+        learner, images = learn_photos(photos, device, weights, backbone, pretrained, offline)
     else:
         learner = load_classifier(classifier or CLASSIFIER_FILE)
     report = CheckReport(check_support(learner), learner, images)
@@ -74,16 +71,15 @@ def check(
 
 
 def learn_photos(
-    photos: Path, name: str, weights: Path | None, device: str, pretrained: bool
+    photos: Path, device: str, weights: Path | None, name: str | None, pretrained: bool, offline: bool
 ) -> tuple[Classifier, dict[str, list[ImageItem]]]:
     """A classifier of the folders alone, and the images of its examples in their order."""
-    from actstore.backbones.loading import load_backbone
     from actstore.extraction.recorded_network import record_of
     from cli.ppa.support import list_support, support_from_images
     from predictor.classifier.photo_start import classifier_alone
 
     listed = list_support(photos)  # before a network is loaded, or even fetched
-    backbone = load_backbone(name, weights, pretrained=pretrained)
+    backbone = load_network(name, weights, pretrained, offline)
     record = record_of(backbone, weights)
     support = support_from_images(record, weights, listed, device, "skip", backbone)
     learner = classifier_alone(backbone, {"network": record})

@@ -11,8 +11,9 @@ import click
 
 import actstore
 from actstore import Split
-from baselines.calibration import attach_constants
-from baselines.registry import Setting, make_baselines
+from baselines.calibration import attach_constants, fits_these
+from baselines.method_names import parse_methods
+from baselines.registry import BASELINES, Setting, make_baselines
 from cli.ppa.recognition import choose_categories
 from predictor.phi.calibration import Calibration, load_calibrations
 from predictor.phi.recogniser import Aggregate, OwnClassifier, PredictedParameters
@@ -40,10 +41,14 @@ def agreed_categories(phis: Sequence[TrainedPhi], split_file: Path | None, train
     return categories
 
 
-def calibrations_of(phis: Sequence[TrainedPhi], methods: str, runs: Path) -> list[Constant | Calibration]:
-    """All constants that rows of the table may have."""
+def calibrations_of(
+    phis: Sequence[TrainedPhi], methods: str, runs: Path, train: Split, categories: CategorySplit
+) -> list[Constant | Calibration]:
+    """All constants that rows of the table may have: those of its methods, fitted on these rows and categories."""
     ours = [fit for phi in phis for fit in load_calibrations(phi.path.parent)]
-    return [*ours, *([] if methods == "none" else load_constants(runs))]
+    names = parse_methods(methods, BASELINES, ("all", "none"))
+    constants = [fit for fit in load_constants(runs) if fits_these(fit, train, categories)]
+    return [*ours, *(fit for fit in constants if "all" in names or any(fit.key.startswith(name) for name in names))]
 
 
 def without_fitted_rows(task: AllWayTask, fits: Sequence[Constant | Calibration]) -> tuple[AllWayTask, str | None]:
@@ -61,13 +66,11 @@ def without_fitted_rows(task: AllWayTask, fits: Sequence[Constant | Calibration]
 def baselines(
     names: str, task: AllWayTask, categories: CategorySplit, head: Path | None, runs: Path, seed: int
 ) -> list[Contestant]:
-    if names == "none":
-        return []
     rows_of_head = None if head is None else head_for(read_head(head), categories.base, task.train.dim)
     setting = Setting(task.train, categories, rows_of_head, runs, seed)
     constants = load_constants(runs)
     contestants = []
-    for entry in make_baselines([name.strip() for name in names.split(",")], setting):
+    for entry in make_baselines(parse_methods(names, BASELINES, ("all", "none")), setting):
         own = task
         if entry.store is not None:
             other = actstore.open(entry.store)

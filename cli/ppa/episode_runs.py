@@ -16,6 +16,7 @@ from baselines.finetune_episode import FinetunedEpisode
 from baselines.image_tasks import decode_classes
 from baselines.imprint import Imprint
 from baselines.meta_training import read_learner
+from baselines.method_names import parse_methods
 from baselines.nearest_neighbour import NearestNeighbour
 from baselines.simple_shot import SimpleShot
 from cli.ppa.recognition import choose_categories, refuse_leak
@@ -23,7 +24,7 @@ from predictor.phi.recogniser import PredictedParameters
 from predictor.protocol.category_split import CategorySplit
 from predictor.protocol.episodes import Examples, Independent, gather_classes
 from predictor.protocol.method import EpisodeMethod
-from predictor.training.trained_phi import load_phi
+from predictor.training.trained_phi import TrainedPhi
 
 POOLED = ("train", "val", "test")  # of these, all that there are; the backbone saw no novel class in any of them
 Run = tuple[Examples, list[EpisodeMethod]]  # methods that read the same examples
@@ -36,14 +37,12 @@ def pooled_names(have: Mapping[str, Any], named: str | None) -> list[str]:
     return names
 
 
-def activation_run(pooled: Sequence[Split], categories: CategorySplit, methods: str, phis: Sequence[Path]) -> Run:
+def activation_run(pooled: Sequence[Split], categories: CategorySplit, methods: str, phis: Sequence[TrainedPhi]) -> Run:
     """On rows of a store. methods: those that need no training of their own, with commas, or none."""
     novel = categories.novel
     known = _untrained(pooled[0], categories.base, novel)
-    names = [] if methods == "none" else methods.split(",")
-    if unknown := [name for name in names if name not in known]:
-        raise click.UsageError(f"no method {unknown[0]!r}; known: {', '.join(known)}, none")
-    takers = [*(known[name]() for name in names), *(_of_phi(path, pooled[0], novel) for path in phis)]
+    names = parse_methods(methods, known)
+    takers = [*(known[name]() for name in names), *(_of_phi(phi, pooled[0], novel) for phi in phis)]
     if not takers:
         raise click.UsageError("nothing to measure: name --methods, --phi or --learner")
     return gather_classes(pooled, novel), takers
@@ -58,21 +57,20 @@ def _untrained(split: Split, base: Sequence[str], novel: Sequence[str]) -> dict[
         return Independent(method)
 
     return {
-        "nearest-neighbour": lambda: Independent(NearestNeighbour(split, novel[:1], name="Nearest Neighbor")),
+        "nn": lambda: Independent(NearestNeighbour(split, novel[:1], name="Nearest Neighbor")),
         "class-mean": lambda: Independent(ClassMean(split, novel[:1])),
         "simple-shot": lambda: Independent(SimpleShot(split, base)),
-        "imprinting": imprint,
-        "fine-tuned": FinetunedEpisode,
+        "imprint": imprint,
+        "finetune": FinetunedEpisode,
     }
 
 
-def _of_phi(path: Path, split: Split, novel: Sequence[str]) -> EpisodeMethod:
+def _of_phi(trained: TrainedPhi, split: Split, novel: Sequence[str]) -> EpisodeMethod:
     """As in the authors' code: phi of the mean of the examples."""
     import torch
 
-    trained = load_phi(path)
     trained.require_store(split)
-    refuse_leak(path, trained.categories.base, novel)
+    refuse_leak(trained.path, trained.categories.base, novel)
     return Independent(PredictedParameters(trained.phi, torch.empty(0, split.dim), aggregate="mean"))
 
 

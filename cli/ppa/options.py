@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import click
 
 from cli.options import FILE, PATH, Command, combine, seed_option
+from predictor.protocol.method_key import PHI_KINDS
 
-CLASSIFIER_FILE, SPLIT_FILE = Path("classifier.safetensors"), Path("split.json")
+CLASSIFIER_FILE, SPLIT_FILE, RUNS = Path("classifier.safetensors"), Path("split.json"), Path("runs")
 
 classifier_option = click.option(
     "--classifier", type=FILE, default=CLASSIFIER_FILE, show_default=True, help="A file of `ppa adapt`."
@@ -18,7 +20,31 @@ unknown_option = click.option(
     "--unknown-at", type=float, help="Familiarity (a cosine) below which an image is unknown; -1: none is.  "
     "[default: what 95% of held-out examples reach]",
 )  # fmt: skip
-phis_option = click.option("--phi", "phis", multiple=True, type=PATH, help="A run of `ppa train`; repeatable.")
+
+
+class PhiRun(click.ParamType[Path]):
+    """A folder of `ppa train`, or the model.safetensors in it; a name alone, such as phi1, stands for runs/phi1."""
+
+    name = "run"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
+        path = Path(value)
+        below = RUNS / path
+        is_name = path.name == str(value) and not path.exists()
+        return below if is_name and (value in PHI_KINDS or below.exists()) else path
+
+
+PHI_RUN = PhiRun()
+STORE_OF_PHI = "The activation store.  [default: the one phi was trained on, $ACTSTORE, or the one *.zarr here]"
+phis_option = click.option(
+    "--phi", "phis", multiple=True, type=PHI_RUN, help="A run of `ppa train`, such as phi1 or runs/phi1; repeatable."
+)
+# 1, 2 and 3 are the paper's, 1 and 5 what most others report
+SHOTS = (1, 2, 3, 5)
+shots_option = click.option(
+    "--shots", help="Examples of each novel category; several with commas.  [default: 1,2,3,5, as far as every "
+    "category has so many]",
+)  # fmt: skip
 table_option = click.option("--out", type=FILE, help="Also write it: .md, .csv or .json.")
 split_file_option = click.option(
     "--split-file", type=FILE, help="JSON with lists base and novel, see `ppa split`.  "
@@ -38,7 +64,7 @@ def head_option(help_: str = "The backbone's classifier of the base classes.") -
 
 
 def runs_option(help_: str = "Where `ppa baseline` left its trainings.") -> Callable[[Command], Command]:
-    return click.option("--runs", type=PATH, default=Path("runs"), show_default=True, help=help_)
+    return click.option("--runs", type=PATH, default=RUNS, show_default=True, help=help_)
 
 
 def train_split_option(help_: str | None = None) -> Callable[[Command], Command]:

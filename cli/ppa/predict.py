@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from cli.filekinds import SHEET
+from cli.filekinds import PREDICTIONS, SHEET
 from cli.group import emit, example, json_option, table, wants_json
 from cli.options import (
     PATH,
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from actstore.images.image_set import ImageItem
     from predictor.classifier.predictions import Prediction
 
+PRINTED = Path("-")
 SHOWN, KEPT = 3, 5  # categories of an image by default: in the table, and elsewhere
 
 
@@ -36,7 +37,7 @@ SHOWN, KEPT = 3, 5  # categories of an image by default: in the table, and elsew
     epilog=example(
         "ppa predict photo.jpg another.jpg",
         "ppa predict photos/ --sheet photos.html",
-        "ppa predict photos/ --only-mine --csv > photos.csv",
+        "ppa predict photos/ --only-mine --csv photos.csv",
         "ppa predict --store imagenet.zarr --split val --rows 0:1000 --json",
     )
 )
@@ -48,7 +49,8 @@ SHOWN, KEPT = 3, 5  # categories of an image by default: in the table, and elsew
 @click.option("--top", type=click.IntRange(1), help=f"Categories an image.  [default: {KEPT}, {SHOWN} in the table]")
 @click.option("--only-mine", is_flag=True, help="Choose among the taught categories alone.")
 @unknown_option
-@click.option("--csv", "as_csv", is_flag=True, help="Print a line for each image, for a spreadsheet.")
+@click.option("--csv", "csv_file", type=click.Path(path_type=Path, dir_okay=False, allow_dash=True),
+              help="Also write a line for each image, for a spreadsheet; -: print it instead.")  # fmt: skip
 @sheet_option
 @weights_option()
 @device_option()
@@ -59,16 +61,18 @@ SHOWN, KEPT = 3, 5  # categories of an image by default: in the table, and elsew
 @json_option
 def predict(
     images: tuple[Path, ...], classifier: Path, store: Place | None, split: str | None, classes: tuple[str, ...],
-    path_glob: str | None, rows: str | None, top: int | None, only_mine: bool, unknown_at: float | None, as_csv: bool,
+    path_glob: str | None, rows: str | None, top: int | None, only_mine: bool, unknown_at: float | None,
+    csv_file: Path | None,
     sheet: Path | None, weights: Path | None, device: str, on_error: str,
 ) -> None:  # fmt: skip
     """The most probable categories of IMAGES (files or folders), or of rows of a store.
 
     An image that cannot be read is named and left out.
     """
-    require_outputs(images, classifier, store, as_csv, sheet)
+    require_outputs(images, classifier, store, csv_file, sheet)
     wait_without_spinning()
     from actstore.errors import InvalidInputError
+    from actstore.storage.atomic_file import write_atomic
     from cli.ppa.support import list_queries, read_images, read_rows
     from predictor.classifier.classifier_file import load_classifier
     from predictor.classifier.predictions import predict_images, to_csv
@@ -92,7 +96,10 @@ def predict(
     predictions = predict_images(learner, names, activations, top or KEPT, only_mine)
     if sheet is not None:
         write_prediction_sheet(sheet, items, predictions, classifier)
-    if as_csv:
+    if csv_file is not None and csv_file != PRINTED:
+        write_atomic(csv_file, to_csv(predictions).encode())
+        click.echo(f"csv: {csv_file}", err=True)
+    if csv_file == PRINTED:
         click.echo(to_csv(predictions), nl=False)
     else:
         emit([prediction.to_json() for prediction in predictions], describe(predictions, top or SHOWN))
@@ -102,15 +109,15 @@ def predict(
 
 
 def require_outputs(
-    images: tuple[Path, ...], classifier: Path, store: Place | None, as_csv: bool, sheet: Path | None
+    images: tuple[Path, ...], classifier: Path, store: Place | None, csv_file: Path | None, sheet: Path | None
 ) -> None:
     if bool(images) == (store is not None):
         raise click.UsageError("give images to classify, or rows of a store with --store: one of the two")
-    if as_csv and wants_json():
-        raise click.UsageError("--json and --csv exclude each other; choose one")
+    if csv_file == PRINTED and wants_json():
+        raise click.UsageError("--json and --csv - exclude each other; name a file for one of them")
     if sheet is not None and store is not None:
         raise click.UsageError("a sheet shows images, and rows of a store have none: give images, or no --sheet")
-    claim((sheet, SHEET), inputs=[classifier, *images])
+    claim((sheet, SHEET), (None if csv_file == PRINTED else csv_file, PREDICTIONS), inputs=[classifier, *images])
 
 
 def describe(predictions: Sequence[Prediction], top: int) -> str:

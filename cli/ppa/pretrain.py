@@ -82,7 +82,7 @@ def setting_options(command: Command) -> Command:
 @split_file_option
 @click.option("--out", type=click.Path(path_type=Path, file_okay=False), default=Path("pretrained"), show_default=True)
 @setting_options
-@device_option(names=["auto", "cpu", "cuda", "mps"])
+@device_option()
 @click.option("--workers", type=click.IntRange(0), help="Processes that decode.  [default: one per core, at most 8]")
 @seed_option
 @click.option(

@@ -9,15 +9,17 @@ from typing import TYPE_CHECKING
 
 import click
 
-from cli.options import ActivationStore, Split
+from cli.options import STORE, ActivationStore, Place, Split, find_store
 from cli.outputs import claim_folder
-from cli.ppa.options import SPLIT_FILE
+from cli.ppa.options import SHOTS, SPLIT_FILE
 
 if TYPE_CHECKING:
     from predictor.classifier.classifier import Classifier
     from predictor.protocol.category_split import CategorySplit
     from predictor.protocol.stand_ins import HeldOut
+    from predictor.training.trained_phi import TrainedPhi
 
+PAPER_CATEGORIES = 1000
 UNKNOWN_TRAINING = (
     "WARNING: which classes the backbone was trained on is not known: it may have seen the novel categories "
     "(say it with `--trained-on` of `actstore import` or `actstore build`)"
@@ -63,11 +65,43 @@ def choose_categories(path: Path | None, names: Sequence[str], parts: Sequence[s
         path = SPLIT_FILE
         note(f"categories: {path} of this folder")
     if path is None:
-        note("categories: the first 90% of the class names are the base (see `ppa split`)")
-        return alphabetical_split(names)
+        split = alphabetical_split(names)
+        note(
+            f"categories: no {SPLIT_FILE} in this folder, so the first 90% of the class names are the base "
+            f"({len(split.base):,}), the others novel ({len(split.novel):,}); `ppa split` chooses others"
+        )
+        return split
     split = read_split(path)
     split.require_known(names, PARTS if parts is None else parts)
     return split
+
+
+def store_of(store: Place | None, phis: Sequence[TrainedPhi]) -> Place:
+    """The one that was named, else the one that phi was trained on where it still lies there, else as elsewhere."""
+    from predictor.training.trained_phi import noted_store
+
+    for phi in phis if store is None else ():
+        if (named := noted_store(phi.path.parent)) is not None:
+            place = STORE.convert(named, None, click.get_current_context(silent=True))
+            if place.exists():
+                note(f"store: {place}, which {phi.path.parent} was trained on")
+                return place
+    return find_store(store)
+
+
+def choose_shots(text: str | None, split: Split | None = None, names: Sequence[str] = (), spare: int = 0) -> list[int]:
+    """As asked for; by default those of SHOTS that every one of these categories has rows for, and `spare` more."""
+    if text is not None:
+        return parse_numbers("--shots", text)
+    if split is None or not names:
+        return list(SHOTS)
+    index = split.class_index
+    fewest = min(names, key=lambda name: index.counts[index.position(name)])
+    count = int(index.counts[index.position(fewest)])
+    shots = [number for number in SHOTS if number + spare <= count] or [1]
+    if len(shots) < len(SHOTS):
+        note(f"shots: {','.join(map(str, shots))}, as category {fewest!r} has {count:,} rows in {split.path}")
+    return shots
 
 
 def find_test_split(store: ActivationStore, train: str, named: str | None) -> Split | None:
@@ -108,6 +142,11 @@ def seen_novel(split: Split, categories: CategorySplit) -> str | None:
 def trained_on_novel(split: Split, categories: CategorySplit) -> list[str]:
     """Those of the novel and validation classes that the backbone is known to have been trained on."""
     return sorted({*categories.novel, *categories.validation} & set(split.spec.provenance.get("trained_classes") or ()))
+
+
+def is_as_large_as_the_paper(categories: CategorySplit) -> bool:
+    """The paper's all-way figures are of 1,000 categories: among fewer every method looks better than there."""
+    return len(categories.base) + len(categories.novel) == PAPER_CATEGORIES
 
 
 def without_paper(split: Split) -> str | None:

@@ -13,6 +13,7 @@ from cli.group import emit, example, json_option
 from cli.options import Place, chart_option, seed_option, store_option
 from cli.outputs import claim, claim_table, write_table
 from cli.ppa.options import (
+    STORE_OF_PHI,
     head_option,
     held_out_split_option,
     phis_option,
@@ -21,7 +22,7 @@ from cli.ppa.options import (
     table_option,
     train_split_option,
 )
-from cli.ppa.recognition import require_test_split, say_means_are_computed, seen_novel, trained_on_novel
+from cli.ppa.recognition import require_test_split, say_means_are_computed, seen_novel, store_of, trained_on_novel
 from cli.progress import progress
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
         "ppa sessions --store sixty.zarr --phi runs/phi2 --chart sessions.png",
     )
 )
-@store_option(find=True)
+@store_option(STORE_OF_PHI)
 @phis_option
 @click.option(
     "--methods", default="class-mean", show_default=True,
@@ -57,7 +58,7 @@ if TYPE_CHECKING:
 @chart_option
 @json_option
 def sessions(
-    store: Place, phis: tuple[Path, ...], methods: str, head: Path | None, runs: Path, split_file: Path | None,
+    store: Place | None, phis: tuple[Path, ...], methods: str, head: Path | None, runs: Path, split_file: Path | None,
     train_split: str, test_split: str | None, way: int, shots: int, draws: int, seed: int, out: Path | None,
     chart: Path | None,
 ) -> None:  # fmt: skip
@@ -77,17 +78,17 @@ def sessions(
     from predictor.report.session_table import session_rows, to_csv, to_markdown
     from predictor.training.trained_phi import load_phi
 
-    opened = actstore.open(store)
-    train, test = opened[train_split], require_test_split(opened, train_split, test_split)
     trained = [load_phi(path) for path in phis]
+    opened = actstore.open(store_of(store, trained))
+    train, test = opened[train_split], require_test_split(opened, train_split, test_split)
     categories = entrants.agreed_categories(trained, split_file, train)
     added = replace(categories, validation=())  # sessions add no validation category: those may be known
     if seen := trained_on_novel(train, added):
         raise InvalidInputError(
-            f"the backbone of {store} was trained on {len(seen):,} of the {len(categories.novel):,} categories that "
-            f"sessions add, such as {seen[0]!r}; train one on the base alone with `ppa pretrain --split-file`"
+            f"the backbone of {opened.path} was trained on {len(seen):,} of the {len(categories.novel):,} categories "
+            f"that sessions add, such as {seen[0]!r}; train one on the base alone with `ppa pretrain --split-file`"
         )
-    fits = entrants.calibrations_of(trained, methods, runs)
+    fits = entrants.calibrations_of(trained, methods, runs, train, categories)
     task, left_out = entrants.without_fitted_rows(all_way_task(train, test, categories), fits)
     say_means_are_computed(train)
     untrained = entrants.baselines(methods, task, categories, head, runs, seed)

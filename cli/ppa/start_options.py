@@ -7,22 +7,20 @@ from pathlib import Path
 
 import click
 
+from cli.networks import DEFAULT_NETWORK, fetching_options, require_fetching_options
 from cli.options import FILE, PATH, STORE, Place, combine
-from cli.ppa.options import train_split_option
+from cli.ppa.options import PHI_RUN, train_split_option
 
 WAYS = "--backbone NAME, --phi RUN, --base head or --classifier FILE"
 
-pretrained_option = click.option(
-    "--pretrained", is_flag=True, help="Let timm or torchvision fetch the weights of --backbone."
-)
 # the fields of `Start`
 start_options = combine(
     click.option("--backbone", help="A pretrained network, such as efficientnet-lite0: start from it alone, without "
-                 "phi or store."),
-    click.option("--keep-known", is_flag=True, help="Keep what --backbone knows beside the new categories."),
+                 f"phi or store.  {DEFAULT_NETWORK}"),
+    click.option("--keep-known", is_flag=True, help="Keep what the network knows beside the new categories."),
     click.option("--weights", type=PATH, help="The backbone's weights, where they have moved or it brings none."),
-    pretrained_option,
-    click.option("--phi", type=PATH, help="A run of `ppa train`: start from its base categories."),
+    fetching_options,
+    click.option("--phi", type=PHI_RUN, help="A run of `ppa train`: start from its base categories."),
     click.option("--classifier", type=FILE, help="Add to a classifier that `ppa adapt` wrote; without --out this very "
                  "file is changed."),
     click.option("--store", type=STORE, help="Of the base categories, with --phi or --base head.  [default: the one "
@@ -37,7 +35,7 @@ start_options = combine(
 
 @dataclass(frozen=True)
 class Start:
-    """What the options say."""
+    """What the options say. None of the four ways: from a network that is chosen by default."""
 
     phi: Path | None = None
     classifier: Path | None = None
@@ -50,24 +48,28 @@ class Start:
     keep_known: bool = False
     weights: Path | None = None
     pretrained: bool = False
+    offline: bool = False
 
     def __post_init__(self) -> None:
         ways = [self.phi, self.classifier, self.backbone, self.base]
-        if sum(way is not None for way in ways) != 1:
+        if sum(way is not None for way in ways) > 1:
             raise click.UsageError(f"start from {WAYS}: give one of them")
+        require_fetching_options(self.backbone, self.pretrained, self.offline)
         for option, given, of, has in (
-            ("--keep-known", self.keep_known, "--backbone", self.backbone),
-            ("--pretrained", self.pretrained, "--backbone", self.backbone),
+            ("--keep-known", self.keep_known, "--backbone", self.is_network),
             ("--head", self.head, "--base head", self.base),
             ("--split-file", self.split_file, "--base head", self.base),
         ):
             if given and not has:
                 raise click.UsageError(f"{option} belongs to {of}")
-        if self.backbone is not None and self.store is not None:
-            raise click.UsageError(
-                "--backbone needs no --store; for a store's categories start from --phi or --base head"
-            )
+        if self.is_network and self.store is not None:
+            raise click.UsageError("a network needs no --store; for a store's categories use --phi or --base head")
+
+    @property
+    def is_network(self) -> bool:
+        return self.phi is None and self.classifier is None and self.base is None
 
     @property
     def way(self) -> str:
-        return "--phi" if self.phi is not None else "--backbone" if self.backbone is not None else "--base head"
+        """The option to leave out in favour of another way."""
+        return "--phi" if self.phi is not None else "--base head" if self.base is not None else "--backbone"

@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 import actstore
 from actstore import Split
-from actstore.backbones.loading import Backbone, load_backbone
+from actstore.backbones.loading import Backbone
 from actstore.errors import InvalidInputError
 from actstore.extraction.recorded_network import network_of, record_of
-from actstore.storage.place import Place, parse_place
+from actstore.storage.place import parse_place
+from cli.networks import load_network
 from cli.options import find_store
 from cli.ppa.own_classifier import fit_own, read_own
-from cli.ppa.recognition import choose_categories, find_test_split, say_means_are_computed
+from cli.ppa.recognition import choose_categories, find_test_split, say_means_are_computed, store_of
 from cli.ppa.start_options import Start
 from cli.ppa.support import list_support, require_network, support_from_images
 from predictor.classifier.base_rows import BaseRows, fit_budget, fit_unknown, measure_base
@@ -31,7 +32,7 @@ from predictor.classifier.photo_start import (
 )
 from predictor.phi.calibration import Calibration, choose_for, load_calibrations
 from predictor.protocol.evaluation import class_means
-from predictor.training.trained_phi import TrainedPhi, load_phi, noted_store
+from predictor.training.trained_phi import load_phi
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -66,7 +67,7 @@ def begin(start: Start) -> Beginning:
 
 def _from_phi(start: Start, phi: Path) -> Beginning:
     trained = load_phi(phi)
-    rows = actstore.open(start.store or store_of(trained))[start.train_split]
+    rows = actstore.open(store_of(start.store, [trained]))[start.train_split]
     trained.require_store(rows)
     say_means_are_computed(rows)
     base = trained.categories.base
@@ -100,12 +101,6 @@ def _again(made: Classifier, start: Start) -> Beginning:
     return Beginning(made, base_rows=read, beside_known=beside_known)
 
 
-def store_of(trained: TrainedPhi) -> Place:
-    """The store that phi was trained on, where it still lies there; else as elsewhere."""
-    named = noted_store(trained.path.parent)
-    return find_store(None) if named is None or not parse_place(named).exists() else parse_place(named)
-
-
 def _from_head(start: Start) -> Beginning:
     store = actstore.open(find_store(start.store))
     rows = store[start.train_split]
@@ -118,8 +113,7 @@ def _from_head(start: Start) -> Beginning:
 
 
 def _from_backbone(start: Start) -> Beginning:
-    assert start.backbone is not None
-    backbone = load_backbone(start.backbone, start.weights, pretrained=start.pretrained)
+    backbone = load_network(start.backbone, start.weights, start.pretrained, start.offline)
     about = {"network": record_of(backbone, start.weights)}
     make = classifier_beside_known if start.keep_known else classifier_alone
     return Beginning(make(backbone, about), backbone=backbone, beside_known=start.keep_known)

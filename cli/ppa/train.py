@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from cli.group import emit, example, json_option
-from cli.options import FOLDER, Place, combine, device_option, store_option
+from cli.options import FOLDER, Place, combine, device_option, store_option, typed_line
 from cli.ppa.options import held_out_split_option, run_options, split_file_option, train_split_option
 from cli.ppa.recognition import (
     choose_categories,
@@ -78,6 +78,7 @@ def train(
     from predictor.training.phi import TrainOptions, train_phi
     from predictor.training.phi_config import choose_config
     from predictor.training.processes import failing_once
+    from predictor.training.run_files import CHECKPOINT
     from predictor.training.trained_phi import note_store
 
     reuse_freed_memory()
@@ -91,10 +92,14 @@ def train(
         categories = choose_categories(split_file, opened.classes)
         test = find_test_split(opened, train_split, test_split)
         say_means_are_computed(rows)
+        command = typed_line()
+        if is_first() and (restart or not (folder / CHECKPOINT).exists()):  # else this may not be what began it
+            folder.mkdir(parents=True, exist_ok=True)
+            note_store(folder, store, command)
         with TrainingBars(phi) as bars:
             trained = train_phi(rows, test, categories, config, folder, options, bars.report if is_first() else None)
         if is_first():
-            note_store(folder, store)
+            note_store(folder, store, command)
     if is_first():
         warning = seen_novel(rows, categories)
         result = {

@@ -223,7 +223,8 @@ class Classifier:
         self._forget_rows()
 
     def predict(self, activations: ArrayLike | Tensor, top: int = 5) -> list[list[tuple[str, float]]]:
-        """The most probable categories of each row of (n, dim), with their probabilities."""
+        """The most probable categories of each row of (n, dim), with their probabilities: one of them in any case.
+        Whether a row is of any known category is what `is_known` says; `predict_images` asks both."""
         if top < 1:
             raise InvalidInputError(f"top must be at least 1, got {top}")
         self._require_categories()

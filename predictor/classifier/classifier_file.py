@@ -43,6 +43,11 @@ def save_classifier(path: Path | str, classifier: Classifier) -> None:
 
 
 def load_classifier(path: Path | str) -> Classifier:
+    if not Path(path).is_file():
+        raise InvalidInputError(
+            f"no classifier at {path}; make one with `ppa adapt --support PHOTOS/ --out {path}`, or say where it is "
+            "with --classifier"
+        )
     tensors, about = read_tensors(Path(path), KIND, _REMEDY)
     if about.get("version", 1) not in (1, VERSION):
         raise InvalidInputError(

@@ -101,7 +101,7 @@ def _outcomes(
             novel = method.novel_scores(queries.activations, support)
             yield [Outcome.of(base, novel + bias if bias else novel, queries) for bias in (0.0, *biases)]
         else:
-            scores = method.scores(queries.activations, support)
+            scores = method.table_scores(queries, support)
             ours, novel = scores[:, : len(task.base)], scores[:, len(task.base) :]
             yield [Outcome.of(BaseSide.of(ours, queries), novel, queries)]
 
@@ -110,8 +110,8 @@ def base_side(method: Method, task: AllWayTask) -> BaseSide | None:
     """What all draws and shots of a separable method share; None where adapting changes the base scores."""
     if not isinstance(method, Separable):
         return None
-    activations = task.queries.activations
-    return BaseSide.of(method.base_scores(activations), task.queries, method.query_lengths(activations))
+    lengths = method.query_lengths(task.queries.activations)
+    return BaseSide.of(method.table_base_scores(task.queries), task.queries, lengths)
 
 
 class Shifted(Separable):
@@ -125,6 +125,9 @@ class Shifted(Separable):
 
     def base_scores(self, queries: Tensor) -> Tensor:
         return self._method.base_scores(queries)
+
+    def table_base_scores(self, asked: Queries) -> Tensor:
+        return self._method.table_base_scores(asked)
 
     def novel_scores(self, queries: Tensor, support: Support) -> Tensor:
         return self._method.novel_scores(queries, support) + self.bias

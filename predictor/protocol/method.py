@@ -17,6 +17,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from predictor.protocol.outcome import Queries
+
 ALL = "100%"  # of D_large
 
 
@@ -63,6 +65,12 @@ class Method(ABC):
     def scores(self, queries: Tensor, support: Support) -> Tensor:
         """(n, dim) float32 -> (n, n_base + n_novel); the highest wins, the lower category where two are equal."""
 
+    def table_scores(self, asked: Queries, support: Support) -> Tensor:
+        """As `scores`, of queries whose categories are known. Minus infinity may stand for what no figure depends on:
+        among the base categories, and among the novel ones, all that come after the first outcome.TOP of a query, or
+        after the true one."""
+        return self.scores(asked.activations, support)
+
 
 class Separable(Method):
     """A method whose base scores do not depend on the support, so that many draws share them."""
@@ -70,6 +78,10 @@ class Separable(Method):
     @abstractmethod
     def base_scores(self, queries: Tensor) -> Tensor:
         """(n, dim) -> (n, n_base)."""
+
+    def table_base_scores(self, asked: Queries) -> Tensor:
+        """As `base_scores`, with minus infinity where `table_scores` may have it."""
+        return self.base_scores(asked.activations)
 
     @abstractmethod
     def novel_scores(self, queries: Tensor, support: Support) -> Tensor:

@@ -63,7 +63,7 @@ def run_sessions(
     if not isinstance(method, Separable) or method.finetuned:
         raise InvalidInputError(f"{method.name} trains when it learns a category; a session has no training")
     known = plan_sessions(len(task.base), len(task.novel), way)
-    base_scores = method.base_scores(task.queries.activations)  # (n, n_base)
+    base_scores = method.table_base_scores(task.queries)  # (n, n_base)
     figures = {name: np.full((draws, len(known)), np.nan) for name in MEASURES}
     for draw in range(draws):
         support = task.support(shots, seed, draw)

@@ -70,7 +70,7 @@ class StandInTask:
 
     def outcomes(self, method: Separable, shots: Sequence[int]) -> list[Outcome]:
         """For each number of shots; the method must know `base`, changed."""
-        side = BaseSide.of(method.base_scores(self.queries.activations), self.queries)
+        side = BaseSide.of(method.table_base_scores(self.queries), self.queries)
         return [
             Outcome.of(side, method.novel_scores(self.queries.activations, self.support(count)), self.queries)
             for count in shots
@@ -197,6 +197,7 @@ def as_they_are(rows: Tensor) -> Tensor:
 
 def _without(rows: Tensor, centre: Tensor, basis: Tensor, signed: bool) -> Tensor:
     """Rows without their part along the basis, about the centre; what is never negative stays so."""
+    centre, basis = centre.to(rows.device), basis.to(rows.device)
     rest = rows - ((rows - centre) @ basis.T) @ basis
     return rest if signed else torch.clamp_min(rest, 0)
 

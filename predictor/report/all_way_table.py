@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -49,28 +49,67 @@ def records(rows: Sequence[Row], warning: str | None = None) -> list[dict[str, A
 
 
 def to_markdown(rows: Sequence[Row], warning: str | None = None) -> str:
-    """top-1 / top-5 with the half-width of top-1's 95% interval; the last columns are the paper's, on ImageNet.
+    """top-1 / top-5 with the half-width of top-1's 95% interval; the last columns are the paper's, where it has any.
 
     Where constants were fitted, a letter says on what. Below, differences on the same draws.
     """
     listed = records(rows)
     fitted = list(dict.fromkeys(record["fitted_on"] for record in listed if record["fitted_on"]))
     letters = {text: chr(ord("a") + place % 26) for place, text in enumerate(fitted)}
+    has_paper = any(record["paper_top1_large"] is not None for record in listed)
     lines = [
         "| method | D_large | shots | base top-1 / top-5 | novel top-1 / top-5 | harmonic mean | joint | delta | AUSUC "
-        "| AUROC | paper base | paper novel |" + (" constant |" if fitted else ""),
-        "|---|--:|--:|---|---|--:|--:|--:|--:|--:|---|---|" + ("---|" if fitted else ""),
+        "| AUROC |" + " paper base | paper novel |" * has_paper + " constant |" * bool(fitted),
+        "|---|--:|--:|---|---|--:|--:|--:|--:|--:|" + "---|---|" * has_paper + "---|" * bool(fitted),
     ]
     for record in listed:
         figures = ["" if record[name] is None else f"{record[name]:.1f}" for name in SHOWN]
         pairs = [_pair(record, f"{paper}top1_{part}", f"{paper}top5_{part}")
-                 for paper in ("", "paper_") for part in ("large", "few")]  # fmt: skip
+                 for paper in ("", "paper_")[: 1 + has_paper] for part in ("large", "few")]  # fmt: skip
         constant = [letters.get(record["fitted_on"], "")] if fitted else []
         named = [record["method"], record["d_large"], record["shots"]]
         lines.append(markdown_line([*named, *pairs[:2], *figures, *pairs[2:], *constant]))
     notes = [f"constant {letter}: fitted on {text}" for text, letter in letters.items()]
     notes += [warning] if warning else []
     return "\n".join([*lines, *_differences_markdown(listed), *(["", *notes] if notes else [])])
+
+
+def to_text(rows: Sequence[Row], warning: str | None = None) -> str:
+    """For a terminal, in 100 columns: top-1 with half of its 95% interval, harmonic mean and AUSUC, in percent."""
+    listed = records(rows)
+    several = {record["method"] for record in listed if record["d_large"] != "100%"}  # shares of D_large
+    has_paper = any(record["paper_top1_large"] is not None for record in listed)
+    header = ["method", "shots", "base", "novel", "harmonic", "AUSUC", *(["paper: base, novel"] if has_paper else [])]
+    lines = [
+        [_named(record, several), record["shots"], _short(record, "top1_large"), _short(record, "top1_few"),
+         _figure(record["harmonic_mean"]), _figure(record["ausuc"]),
+         *([", ".join(filter(None, (_figure(record[f"paper_top1_{part}"]) for part in ("large", "few"))))] * has_paper)]
+        for record in listed
+    ]  # fmt: skip
+    widths = [max(map(len, column)) for column in zip(header, *lines, strict=True)]
+    text = []
+    for name, *figures in [header, *lines]:
+        aligned = [cell.rjust(width) for cell, width in zip(figures, widths[1:], strict=True)]
+        text.append("  ".join([name.ljust(widths[0]), *aligned]).rstrip())
+    fitted = dict.fromkeys(record["fitted_on"] for record in listed if record["fitted_on"])
+    notes = [
+        "top-1 in percent, ± 95%; --wide prints all figures",
+        *(f"calibrated: fitted on {text}" for text in fitted),
+    ]
+    return "\n".join([*text, "", *notes, *([warning] if warning else [])])
+
+
+def _named(record: Mapping[str, Any], several: Collection[str]) -> str:
+    return f"{record['method']}, {record['d_large']}" if record["method"] in several else record["method"]
+
+
+def _short(record: Mapping[str, Any], name: str) -> str:
+    interval = record[f"{name}_ci95"]
+    return _figure(record[name]) + ("" if record[name] is None or interval is None else f" ±{interval:.1f}")
+
+
+def _figure(value: float | None) -> str:
+    return "" if value is None else f"{value:.1f}"
 
 
 def to_csv(rows: Sequence[Row], warning: str | None = None) -> str:

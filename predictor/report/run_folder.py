@@ -4,22 +4,27 @@ FOLDER/*.zarr                 the store              FOLDER/backbone/best.safete
 FOLDER/runs/phi1, phi2, …     trainings of phi       FOLDER/table.json, episodes.json    `ppa eval`, `ppa episodes`
 FOLDER/steps.json             what was run           FOLDER/bench-inference.json         `ppa bench-inference`
 FOLDER/figures/               pictures               FOLDER/report.html                  the report
+
+Tables may lie in FOLDER/results too, where the commands keep them by themselves; of two the newer is taken.
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from actstore.errors import DamagedError, InvalidInputError, reason_of
-from actstore.storage.place import Place, stores_in
+from actstore.storage.place import Place, parse_place, stores_in
 from predictor.protocol.method_key import PHI_KINDS
+from predictor.report.results_folder import BENCH, EPISODES, RESULTS, TABLE
 from predictor.training.run_files import MODEL
+from predictor.training.trained_phi import noted_store
 
 FIGURES, CLASS_MAP = "figures", "class-map.json"
-TABLE, EPISODES, BENCH, STEPS = "table.json", "episodes.json", "bench-inference.json", "steps.json"
+STEPS = "steps.json"
 
 
 @dataclass(frozen=True)
@@ -47,15 +52,16 @@ def find_run(folder: Path) -> RunFolder:
     stores = stores_in(folder)
     runs = {path.parent for pattern in ("phi*", "runs/phi*") for path in folder.glob(f"{pattern}/{MODEL}")}
     order: dict[str, int] = {name: place for place, name in enumerate(PHI_KINDS)}
+    phis = tuple(sorted(runs, key=lambda path: (order.get(path.name, len(order)), path.name)))
     return RunFolder(
         folder,
-        store=stores[0] if len(stores) == 1 else None,
+        store=stores[0] if len(stores) == 1 else _store_of(phis),
         head=_existing(folder / "backbone" / "best.safetensors"),
-        table=_existing(folder / TABLE),
-        episodes=_existing(folder / EPISODES),
-        bench=_existing(folder / BENCH),
+        table=_newest(folder, TABLE),
+        episodes=_newest(folder, EPISODES),
+        bench=_newest(folder, BENCH),
         steps=_existing(folder / STEPS),
-        phis=tuple(sorted(runs, key=lambda path: (order.get(path.name, len(order)), path.name))),
+        phis=phis,
     )
 
 
@@ -78,6 +84,18 @@ def read_records(path: Path) -> list[dict[str, Any]]:
     if wrong := [record for record in records if not isinstance(record, dict)]:
         raise DamagedError(f"{path} must hold a JSON list of objects, got {wrong[0]!r:.80} in it")
     return records
+
+
+def _store_of(phis: Sequence[Path]) -> Place | None:
+    """That of the first phi, where it still lies there."""
+    named = noted_store(phis[0]) if phis else None
+    place = None if named is None else parse_place(named)
+    return place if place is not None and place.exists() else None
+
+
+def _newest(folder: Path, name: str) -> Path | None:
+    found = [path for path in (folder / name, folder / RESULTS / name) if path.is_file()]
+    return max(found, key=lambda path: path.stat().st_mtime, default=None)
 
 
 def _existing(path: Path) -> Path | None:

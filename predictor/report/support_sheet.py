@@ -24,7 +24,9 @@ if TYPE_CHECKING:
 
 ROWS, NEIGHBOURS, TOP = 6, 3, 3
 SIDE = 96  # pixels of an image in the sheet
-LONGEST = 18  # characters of a name
+CAPTION = 96.0  # points: what a caption may be wide below a picture of 1.5 inches, so that none runs into the next
+LONGEST = 150.0  # points of a name in the bars
+SIZE = 8.5  # points of letters
 Picture = NDArray[np.uint8]  # (height, width, 3)
 
 
@@ -79,10 +81,10 @@ def draw_sheet(rows: Sequence[SheetRow], how: str, what: str) -> Figure:
         len(rows), beside + 3, squeeze=False, gridspec_kw={"width_ratios": [1] * (beside + 2) + [2.4]}
     )
     for line, row in zip(grid, rows, strict=True):
-        _show(line[0], row.support, _short(row.name), "black")
+        _show(line[0], row.support, _short(row.name, CAPTION), "black")
         for axes, (picture, name, cosine) in zip(line[1:], row.neighbours, strict=False):
-            _show(axes, picture, f"{_short(name)}  {cosine:.2f}", "#555555")
-        _show(line[beside + 1], row.query, _short(row.name), "black")
+            _show(axes, picture, _short(name, CAPTION, f"  {cosine:.2f}"), "#555555")
+        _show(line[beside + 1], row.query, _short(row.name, CAPTION), "black")
         _draw_top(line[beside + 2], row)
     grid[0][0].set_title("the one example", fontsize=10)
     wide = grid[0][1].annotate(
@@ -96,19 +98,33 @@ def draw_sheet(rows: Sequence[SheetRow], how: str, what: str) -> Figure:
     return figure
 
 
-def _short(name: str) -> str:
+def _short(name: str, widest: float, after: str = "") -> str:
+    """A name as far as there is room for it, and what follows it whole. widest: in points."""
     shown = readable(name)
-    shown = (
-        f"{shown}  {name}" if shown != name and len(shown) == 1 else shown
-    )  # a character alone is hard to search for
-    return shown if len(shown) <= LONGEST else shown[: LONGEST - 1] + "…"
+    if shown != name and len(shown) == 1:
+        shown = f"{shown}  {name}"  # a character alone is hard to search for
+    kept = len(shown)
+    while kept > 1 and _width(_cut(shown, kept) + after) > widest:
+        kept -= 1
+    return _cut(shown, kept) + after
+
+
+def _cut(text: str, kept: int) -> str:
+    return text if kept == len(text) else text[:kept].rstrip() + "…"
+
+
+def _width(text: str) -> float:
+    """In points, as it is drawn: an i is a third of a W."""
+    from matplotlib.textpath import TextPath
+
+    return float(TextPath((0, 0), text, size=SIZE).get_extents().width)
 
 
 def _show(axes: Any, picture: Any, below: str, colour: str) -> None:
     axes.imshow(picture, interpolation="nearest")
     axes.set_xticks([])
     axes.set_yticks([])
-    axes.set_xlabel(below, fontsize=8.5, color=colour)
+    axes.set_xlabel(below, fontsize=SIZE, color=colour)
     axes.spines[:].set_color(GREY)
 
 
@@ -117,7 +133,9 @@ def _draw_top(axes: Any, row: SheetRow) -> None:
     for place, (name, share) in enumerate(row.top):
         is_right = name == row.name
         axes.barh([place], [share], color=GREEN if is_right else ORANGE if place == 0 else GREY, height=0.7, alpha=0.65)
-        axes.text(0.02, place, f"{'✓ ' if is_right else ''}{_short(name)}   {share:.0%}", va="center", fontsize=8.5)
+        axes.text(
+            0.02, place, f"{'✓ ' if is_right else ''}{_short(name, LONGEST)}   {share:.0%}", va="center", fontsize=SIZE
+        )
     axes.set_xlim(0, 1)
     axes.set_ylim(len(row.top) - 0.4, -0.6)
     axes.set_xticks([])

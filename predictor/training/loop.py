@@ -174,8 +174,9 @@ class _Run:
     def read(self, unread: list[Mapping[str, float | Tensor]]) -> Figures:
         """Into the sums of the line, in order: it does not matter how often they are read. Returns the newest."""
         figures: Figures = {}
-        for waiting in unread:
-            figures = {key: float(value) for key, value in waiting.items()}
+        columns = {key: to_floats([waiting[key] for waiting in unread]) for key in unread[0]}
+        for place in range(len(unread)):
+            figures = {key: values[place] for key, values in columns.items()}
             self._refuse_divergence(figures)  # before a checkpoint could keep it
             for key, value in figures.items():
                 self.state.sums[key] = self.state.sums.get(key, 0.0) + value
@@ -233,6 +234,15 @@ class _Run:
                 f"{wrong[0]} became {figures[wrong[0]]} in step {self.state.step} in {self.folder} ({kept}); "
                 "start again with --restart and a lower learning rate"
             )
+
+
+def to_floats(values: Sequence[float | Tensor]) -> list[float]:
+    """Of one figure, step after step; those of a device come over in one copy."""
+    tensors = [value.detach() for value in values if isinstance(value, Tensor)]
+    if len(tensors) < len(values) or len({tensor.dtype for tensor in tensors}) > 1:
+        return [float(value) for value in values]
+    read: list[float] = torch.stack(tensors).tolist()
+    return read
 
 
 def _without_counts(line: Figures) -> Figures:

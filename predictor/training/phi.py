@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
-from actstore.compute.device import parse_device
+from actstore.compute.device import free_memory, has_bfloat16, parse_device, steps_per_reading
 from actstore.compute.tensors import one_thread
 from actstore.errors import InvalidInputError
 from actstore.split import Split
@@ -116,6 +117,7 @@ class PhiTraining(Trainee):
         processes.wait()
         self._split, self._base, self._config = train, categories.base, config
         self._device, self._resident, self._processes = device, resident, processes
+        self._in_bfloat16, self.steps_per_reading = has_bfloat16(device), steps_per_reading(device)
         self.module = self.phi = Phi(config.spec(train.dim, is_signed(train, self._base))).to(device)
         self.optimiser = torch.optim.SGD(
             self.phi.parameters(),
@@ -129,15 +131,15 @@ class PhiTraining(Trainee):
         is_held_out = bool(novel) and processes.is_first
         self._task = held_out_task(train, test, self._base, novel) if test is not None and is_held_out else None
 
-    def step(self, number: int) -> Figures:
+    def step(self, number: int) -> dict[str, Tensor]:
         if self._batches is None:
             self._batches = iter(self._stream(number))
         batch = next(self._batches)
-        with torch.autocast(self._device.type, torch.bfloat16, enabled=self._device.type == "cuda"):
+        with torch.autocast(self._device.type, torch.bfloat16, enabled=self._in_bfloat16):
             parameters = self._processes.gather(self.phi(batch.statistics), len(self._base))  # (n_class, dim)
             loss = category_loss(self.phi.scale_queries(batch.queries), parameters, batch.targets)
         self.descend(loss, self._config.rate(number), self._processes)
-        return {"loss": self._processes.sum(loss.detach()).item()}
+        return {"loss": self._processes.sum(loss.detach())}
 
     def _stream(self, first: int) -> ClassBatches:
         config = self._config
@@ -182,12 +184,10 @@ def held_out_task(train: Split, test: Split, base: tuple[str, ...], novel: tuple
 
 
 def fits_device(split: Split, device: torch.device, processes: int = 1) -> bool:
-    """Whether a GPU can hold its share of the split in half of its memory. On a CPU the mapped store is as fast
-    as memory."""
-    if device.type != "cuda":
-        return False
-    free, _ = torch.cuda.mem_get_info(device)
-    return len(split) * split.spec.row_bytes // processes < free // 2
+    """Whether a card can hold its share of the split in half of its memory. Where memory is the host's, the mapped
+    store is as fast as memory."""
+    free = free_memory(device)
+    return free is not None and len(split) * split.spec.row_bytes // processes < free // 2
 
 
 def few_threads(n_class: int, dim: int) -> AbstractContextManager[None]:

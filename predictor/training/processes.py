@@ -16,7 +16,8 @@ import torch.distributed
 from torch import Tensor
 from torch.distributed.rendezvous import rendezvous
 
-from actstore.errors import InvalidInputError, PeerFailedError
+from actstore.compute.device import card_of_process
+from actstore.errors import PeerFailedError
 from actstore.streams.sampling import share
 
 _SECONDS_TO_SPEAK = 1.0
@@ -105,7 +106,7 @@ class _Gather(torch.autograd.Function):
 
 @contextmanager
 def joined_processes(device: torch.device) -> Iterator[tuple[Processes, torch.device]]:
-    """Join those that torchrun started, if it did: gloo on the CPU, nccl on GPUs, one GPU each.
+    """Join those that torchrun started, if it did, by what torch has for the device (gloo, nccl, xccl), a card each.
 
     Within another call they are joined already. torch cannot join the same processes a second time.
     """
@@ -113,17 +114,10 @@ def joined_processes(device: torch.device) -> Iterator[tuple[Processes, torch.de
     if count == 1:
         yield Processes(device=device), device
         return
-    if device.type == "mps":
-        raise InvalidInputError("several processes need --device cpu or cuda, got mps")
-    if device.type == "cuda":
-        local = int(os.environ["LOCAL_RANK"])
-        if local >= torch.cuda.device_count():
-            raise InvalidInputError(f"{local + 1} processes on a machine with {torch.cuda.device_count()} GPUs")
-        device = torch.device("cuda", local)
-        torch.cuda.set_device(device)
+    device = card_of_process(device, int(os.environ["LOCAL_RANK"]))
     is_joined = torch.distributed.is_initialized()
     if not is_joined:
-        torch.distributed.init_process_group("nccl" if device.type == "cuda" else "gloo")
+        torch.distributed.init_process_group(torch.distributed.get_default_backend_for_device(device))
     try:
         yield Processes(torch.distributed.get_rank(), count, device), device
     finally:

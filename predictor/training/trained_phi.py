@@ -15,6 +15,7 @@ from actstore.storage.place import Place
 from actstore.storage.tensor_file import below
 from predictor.phi.network import LAYERS, Phi, build_phi
 from predictor.protocol.category_split import CategorySplit
+from predictor.protocol.method_key import PHI_KINDS
 from predictor.training.phi import WEIGHTS
 from predictor.training.run_files import CHECKPOINT, MODEL, read_model
 
@@ -54,8 +55,7 @@ def load_phi(path: Path) -> TrainedPhi:
     """path: a folder of `ppa train`, or the model.safetensors in it."""
     file = path / MODEL if path.is_dir() else path
     if not file.exists():
-        state = "its training is interrupted; go on" if (path / CHECKPOINT).exists() else "train one"
-        raise InvalidInputError(f"no trained phi at {file}; {state} with `ppa train --phi phi2 --out {path}`")
+        raise InvalidInputError(f"no trained phi at {file}; {_how_to_train(path)}")
     trained = read_model(file)
     if trained.identity.get("method") not in LAYERS:
         raise InvalidInputError(f"{file} must hold a phi, got {trained.identity.get('method')}")
@@ -63,14 +63,29 @@ def load_phi(path: Path) -> TrainedPhi:
     return TrainedPhi(file, phi, CategorySplit.from_json(trained.identity["categories"]), trained.identity)
 
 
-def note_store(folder: Path, store: Place) -> None:
-    """Keep beside a training where its activations lie: a hint, no part of what the training is."""
-    write_atomic(folder / STORE_NOTE, json.dumps(sealed({"store": str(store.absolute())})).encode())
+def _how_to_train(path: Path) -> str:
+    """A command that works when it is typed: to go on with an interrupted training it must be the one that began it."""
+    if (path / CHECKPOINT).exists():
+        begun = _noted(path, "command")
+        return f"its training is interrupted; go on with {f'`{begun}`' if begun else 'the command that began it'}"
+    kind = next((kind for kind in reversed(PHI_KINDS) if path.name.startswith(kind)), "phi2")
+    elsewhere = "" if path == Path("runs") / kind else f" --out {path}"
+    return f"train one with `ppa train --phi {kind}{elsewhere}`"
+
+
+def note_store(folder: Path, store: Place, command: str) -> None:
+    """Keep beside a training where its activations lie, and what was typed: hints, no part of what the training is."""
+    note = {"store": str(store.absolute()), "command": command}
+    write_atomic(folder / STORE_NOTE, json.dumps(sealed(note)).encode())
 
 
 def noted_store(folder: Path) -> str | None:
     """None where nothing was kept, as before 0.2.0, or it cannot be read: any store of the same network will do."""
+    return _noted(folder, "store")
+
+
+def _noted(folder: Path, key: str) -> str | None:
     try:
-        return str(unsealed(json.loads((folder / STORE_NOTE).read_text("utf-8")))["store"])
+        return str(unsealed(json.loads((folder / STORE_NOTE).read_text("utf-8")))[key])
     except (ActstoreError, OSError, ValueError, KeyError, TypeError, AttributeError):
         return None

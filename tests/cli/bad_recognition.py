@@ -117,7 +117,7 @@ MEASURES: list[Case] = [
     ("ppa teach --session new --no-browser --classifier notes.txt", "notes.txt"),
     ("ppa teach --session new --no-browser --phi none --store x.zarr", "none"),
     ("ppa teach --session new --no-browser --backbone nonsense", "no backbone 'nonsense'"),
-    ("ppa teach --session new --no-browser --keep-known", "start from --backbone NAME"),
+    ("ppa teach --session new --no-browser --keep-known --base head", "--keep-known belongs to --backbone"),
     ("ppa teach --session new --no-browser --backbone small", "small"),
     ("ppa teach --session new --no-browser --port 99999", "is not in the range"),
     ("ppa teach --session notes.txt --no-browser", "notes.txt"),
@@ -144,7 +144,8 @@ MEASURES: list[Case] = [
     ("ppa episodes --store x.zarr --way 3 --shots 500", "too few for 500 shots and any queries"),
 ]
 USES: list[Case] = [
-    ("ppa adapt", "start from --backbone NAME, --phi RUN"),
+    ("ppa adapt", "--support DIR"),
+    ("ppa adapt --phi phi1 --base head --support photos", "start from --backbone NAME, --phi RUN"),
     ("ppa adapt --phi runs/phi2 --classifier classifier.safetensors --support photos", "give one of them"),
     ("ppa adapt --classifier classifier.safetensors", "examples come from --support DIR"),
     ("ppa adapt --backbone nothing --support photos --out new", "no backbone 'nothing'"),
@@ -154,7 +155,7 @@ USES: list[Case] = [
     ),
     ("ppa adapt --backbone small --weights pickle.safetensors --support photos --out new", "pickle.safetensors"),
     ("ppa adapt --backbone small --support photos --out new", "small needs weights"),
-    ("ppa adapt --backbone small --store x.zarr --support photos --out new", "--backbone needs no --store"),
+    ("ppa adapt --backbone small --store x.zarr --support photos --out new", "needs no --store"),
     ("ppa adapt --phi runs/phi2 --keep-known --support photos --out new", "--keep-known belongs to --backbone"),
     ("ppa adapt --phi runs/phi2 --head good.npz --support photos --out new", "--head belongs to --base head"),
     ("ppa adapt --base head --store x.zarr --head good.npz --support photos --out new", "good.npz"),

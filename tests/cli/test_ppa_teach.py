@@ -89,7 +89,7 @@ def test_a_folder_of_something_else_is_left_alone(folder: Path, ppa: Run, served
     (("--phi", "runs/phi2", "--classifier", "x.safetensors"), 2, "one of"),
     (("--keep-known", "--phi", "runs/phi2"), 2, "--keep-known belongs to --backbone"),
     (("--pretrained", "--phi", "runs/phi2"), 2, "--pretrained belongs to --backbone"),
-    (("--keep-known",), 2, "start from --backbone NAME"),
+    (("--pretrained", "--offline", "--backbone", "resnet50"), 2, "--offline"),
     (("--classifier", "x.safetensors"), 1, "x.safetensors"),
     (("--port", "99999"), 2, "99999"),
 ])  # fmt: skip

@@ -41,6 +41,15 @@ class Batch:
     targets: Tensor
     unreadable: list[str] = field(default_factory=list)
 
+    def pin_memory(self) -> Batch:
+        """As torch's loader asks for it: memory from which copies to a device run beside the host."""
+        return replace(self, pixels=self.pixels.pin_memory(), targets=self.targets.pin_memory())
+
+    def readable(self) -> Batch:
+        """Those images alone that could be read; still on the host, which need not wait for the device to count."""
+        chosen = self.targets != IGNORED
+        return self if bool(chosen.all()) else Batch(self.pixels[chosen], self.targets[chosen], self.unreadable)
+
 
 class Feed(Protocol):
     """Turns a plan into batches."""
@@ -63,7 +72,7 @@ def open_feed(
     if in_memory and len(images) * 3 * side**2 <= MEMORY_LIMIT:
         if config.augment == "crop":
             transform = replace(transform, resize=side, crop=side)
-        return ImagesInMemory(images, StreamedImages(images, transform, config, workers), config, decoded)
+        return ImagesInMemory(images, StreamedImages(images, transform, config, workers), config, pin, decoded)
     return streamed
 
 
@@ -143,9 +152,10 @@ class ImagesInMemory:
         images: LabelledImages,
         source: StreamedImages,
         config: TrainingConfig,
+        pin: bool,
         decoded: Callable[[int, int], None] | None,
     ) -> None:
-        self._config, self._done = config, 0
+        self._config, self._pin, self._done = config, pin, 0
         self._smaller: Tensor | None = None
         parts = []
         for batch in source.batches(evaluation_plan(len(images), _DECODE_BATCH)):
@@ -166,7 +176,8 @@ class ImagesInMemory:
             if epoch != epoch_drawn:
                 change, epoch_drawn = self._changes(epoch), epoch
             places = torch.from_numpy(rows)
-            yield Batch(change(places), self._targets[places], unreadable)
+            batch = Batch(change(places), self._targets[places], unreadable)
+            yield batch.pin_memory() if self._pin else batch
             unreadable = []  # told once
 
     def _changes(self, epoch: int) -> Callable[[Tensor], Tensor]:

@@ -10,6 +10,7 @@ import torch.distributed
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
+from actstore.compute.device import is_accelerator
 from predictor.training.processes import Processes
 
 
@@ -17,14 +18,11 @@ def wrap(network: nn.Module, processes: Processes, device: torch.device) -> nn.M
     """Averages gradients over the processes. Names in network.state_dict() stay as they are."""
     if processes.count == 1:
         return network
-    if device.type == "cuda":
-        nn.SyncBatchNorm.convert_sync_batchnorm(network)  # type: ignore[no-untyped-call]  # in place
-    else:
-        synchronise_batch_norm(network)
+    synchronise_batch_norm(network, device)
     # buffers are equal everywhere already; torch 2.13 gave the option another name
     names = signature(DistributedDataParallel).parameters
     option = "forward_sync_buffers" if "forward_sync_buffers" in names else "broadcast_buffers"
-    devices = [device.index] if device.type == "cuda" else None
+    devices = [device.index] if is_accelerator(device) else None
     options: dict[str, Any] = {"device_ids": devices, option: False}
     return DistributedDataParallel(network, **options)
 
@@ -74,8 +72,12 @@ class SynchronisedBatchNorm2d(nn.BatchNorm2d):
             self.num_batches_tracked += 1
 
 
-def synchronise_batch_norm(network: nn.Module) -> None:
-    """Replace every BatchNorm2d within by a synchronised one that owns the same parameters."""
+def synchronise_batch_norm(network: nn.Module, device: torch.device) -> None:
+    """Replace every BatchNorm2d within by a synchronised one that owns the same parameters: torch's, which has kernels
+    for accelerators alone, or ours."""
+    if is_accelerator(device):
+        nn.SyncBatchNorm.convert_sync_batchnorm(network)  # type: ignore[no-untyped-call]  # in place
+        return
     for name, module in list(network.named_modules()):
         if type(module) is nn.BatchNorm2d:
             layer = SynchronisedBatchNorm2d(module.num_features, module.eps, module.momentum)

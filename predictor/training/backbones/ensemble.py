@@ -15,7 +15,7 @@ from actstore.backbones.construction import construct
 from actstore.backbones.loading import load_backbone
 from actstore.backbones.side_by_side import JOINED_BY, MOST
 from actstore.backbones.weights import Weights, fit_weights, read_weights, save_weights
-from actstore.compute.device import parse_device
+from actstore.compute.device import has_streams, parse_device
 from actstore.errors import InvalidInputError
 from actstore.images.image_set import ImageSet, Loadable
 from predictor.protocol.category_split import CategorySplit
@@ -134,7 +134,7 @@ def measure_joined(
 ) -> EnsembleResult:
     backbone, place = load_backbone(name, weights), parse_device(device)
     network, transform = backbone.module.to(place), backbone.transform
-    feed = open_feed(images.validation, transform, config.without_changes(), False, workers)
+    feed = open_feed(images.validation, transform, config.without_changes(), False, workers, has_streams(place))
     batches = feed.batches(evaluation_plan(len(images.validation), config.batch_size))
     top1, top5, seen = count_recognised(network, batches, transform, transform.crop, place).tolist()
     return EnsembleResult(

@@ -18,7 +18,7 @@ import torch
 from torch.nn import functional
 
 from actstore.backbones.construction import build_network
-from actstore.compute.device import parse_device
+from actstore.compute.device import parse_device, synchronise
 from actstore.errors import DamagedError
 from actstore.storage.atomic_file import write_atomic
 from predictor.training.backbones.config import TrainingConfig
@@ -89,8 +89,7 @@ def bare_step(config: TrainingConfig, size: int, classes: int, count: int, devic
         optimiser.zero_grad()
         functional.cross_entropy(model(images), targets).backward()  # type: ignore[no-untyped-call]
         optimiser.step()
-        if device.type == "cuda":
-            torch.cuda.synchronize()
+        synchronise(device)
 
     return step
 

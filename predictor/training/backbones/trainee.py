@@ -13,6 +13,8 @@ from torch.nn import functional
 from actstore.backbones.construction import build_network
 from actstore.backbones.network import Network
 from actstore.backbones.weights import save_weights
+from actstore.compute.device import has_half, has_streams, steps_per_reading
+from actstore.compute.transfer import sent_ahead
 from actstore.storage.tensor_file import below
 from predictor.training.backbones.accuracy import count_recognised
 from predictor.training.backbones.batches import IGNORED, Batch, open_feed, to_network
@@ -34,7 +36,6 @@ from predictor.training.trainee import Figures, Tensors, Trainee, set_rate
 
 BEST, LAST = "best.safetensors", "last.safetensors"
 PRECISION = {"float32": torch.float32, "bfloat16": torch.bfloat16}
-STEPS_PER_READING = 20  # on a GPU
 PANELS = (
     Panel("training loss per image", {"train_loss": "loss"}),
     Panel("learning rate", {"lr": "learning rate"}),
@@ -67,7 +68,7 @@ class SixteenBits(nn.Module):
 
 def in_precision(network: Network, config: TrainingConfig, device: torch.device) -> nn.Module:
     """What is trained: the network itself, or its convolutions in 16 bits, as the settings and the device ask."""
-    precision = torch.float16 if device.type == "cuda" else PRECISION[config.precision]
+    precision = torch.float16 if has_half(device) else PRECISION[config.precision]
     return network if precision == torch.float32 else SixteenBits(network, precision)
 
 
@@ -88,12 +89,11 @@ class BackboneTrainee(Trainee):
     ) -> None:
         self._images, self._config, self._device, self._processes = images, config, device, processes
         self._unreadable = unreadable
-        self._batches: Iterator[Batch] = iter(())
+        self._batches: Iterator[tuple[Tensor, Tensor]] = iter(())
         self._next = -1  # the step whose batch comes next
         self._steps = steps_per_epoch(len(images.train), config.batch_size)
         self._whole_batch = min(config.batch_size, len(images.train))
-        self._is_mixed = device.type == "cuda"  # half precision where the hardware gains from it
-        self.steps_per_reading = STEPS_PER_READING if self._is_mixed else 1
+        self.steps_per_reading = steps_per_reading(device)
         title = f"{config.backbone}: {len(images.classes):,} classes, {len(images.train):,} training images"
         self.curves = Curves(PANELS, "epoch", title)
         self.module = build_network(config.backbone, len(images.classes), config.seed)
@@ -105,19 +105,19 @@ class BackboneTrainee(Trainee):
             self.module.parameters(), config.learning_rate, config.momentum, weight_decay=config.weight_decay,
             nesterov=config.momentum > 0,
         )  # fmt: skip
-        self._scaler = torch.amp.GradScaler("cuda", enabled=self._is_mixed)
+        self._scaler = torch.amp.GradScaler(device.type, enabled=has_half(device))
         self._logits = in_precision(self.module, config, device)
         self._model = wrap(self._logits, processes, device).train()
         self._train, self._held_out = (
-            open_feed(part, self._transform, shown, shown.in_memory, workers, self._is_mixed, decoded)
+            open_feed(part, self._transform, shown, shown.in_memory, workers, has_streams(device), decoded)
             for part, shown in ((images.train, config), (images.validation, config.without_changes()))
         )
 
     def step(self, number: int) -> dict[str, Tensor]:
         if number != self._next:
-            self._batches = self._noting(self._train.batches(self._share(self._plan(number))))
+            self._batches = self._sent(self._noting(self._train.batches(self._share(self._plan(number)))))
         self._next = number + 1
-        images, targets = to_network(next(self._batches), self._transform, self._device)
+        images, targets = next(self._batches)
         logits, loss = self._logits_and_loss(images, targets, number)
         set_rate(self.optimiser, self._config.rate(number, self._steps))
         self.optimiser.zero_grad()
@@ -204,6 +204,11 @@ class BackboneTrainee(Trainee):
 
     def _share(self, plan: Plan) -> Plan:
         return share_of(plan, self._processes.rank, self._processes.count)
+
+    def _sent(self, batches: Iterator[Batch]) -> Iterator[tuple[Tensor, Tensor]]:
+        """Images and targets on the device, those of the next step under way while a step computes."""
+        send = partial(to_network, transform=self._transform, device=self._device)
+        return sent_ahead(batches, send, tuple, self._device)
 
     def _noting(self, batches: Iterator[Batch]) -> Iterator[Batch]:
         for batch in batches:

@@ -94,8 +94,6 @@ class PlaceSuite:
         assert top.tree_size() == 8
         (top / "b").remove_tree()
         assert top.tree_size() == 4
-        top.remove_tree(keep_top=True)
-        assert not top.has_entries()
         top.remove_tree()
         top.remove_tree()  # nothing is there: nothing happens
         assert not top.has_entries()

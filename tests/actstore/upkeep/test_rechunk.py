@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,9 @@ import pytest
 from click.testing import CliRunner
 
 import actstore
-from actstore.errors import DamagedError, IncompleteError, InvalidInputError, LockedError
+from actstore.errors import DamagedError, IncompleteError, InvalidInputError, LockedError, ReplacedError
+from actstore.storage.exchange import exchange as exchange_names
+from actstore.storage.folder_path import FolderPath
 from actstore.tables.copying import split_table
 from actstore.tables.importing import ImportRequest, append_file, import_file
 from actstore.upkeep import rechunk as rechunk_module
@@ -110,45 +111,141 @@ def test_interrupted_it_ends_in_the_same_bytes(
     assert not grown.with_name("x.zarr.rechunked").exists()
 
 
-@pytest.mark.parametrize("moment", ["before both", "between", "after both"])
+MOMENTS = ["before they change places", "after it", "before both renames", "between them", "while the old is removed"]
+
+
+@pytest.mark.parametrize("moment", MOMENTS)
 def test_killed_while_the_copy_takes_its_place(
     grown: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str
 ) -> None:
     whole = files(rechunk(grown, tmp_path / "whole.zarr", 128).path)  # type: ignore[arg-type]
-    renames, real = 0, os.rename
+    put_strangers(grown)
+    renames = 0
+
+    def exchange(first: Path, second: Path) -> bool:
+        if "rename" in moment or "between" in moment:
+            return False
+        if moment.startswith("before"):
+            raise KeyboardInterrupt
+        exchanged = exchange_names(first, second)
+        if moment == "after it":
+            raise KeyboardInterrupt
+        return exchanged
 
     def rename(self: Path, target: Path) -> Path:
         nonlocal renames
         renames += 1
-        if renames == {"before both": 1, "between": 2, "after both": 0}[moment]:
+        if renames == {"before both renames": 1, "between them": 2}.get(moment):
             raise KeyboardInterrupt
-        real(self, target)
-        return target
+        return Path(self).rename(target)
 
-    remove = shutil.rmtree
-
-    def stop(path: Any, **options: Any) -> None:
-        if str(path).endswith(".before-rechunk"):
-            raise KeyboardInterrupt
-        remove(path, **options)
+    def remove(path: Path) -> list[Path]:
+        raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        if moment == "after both":
-            patched.setattr(shutil, "rmtree", stop)
-        else:
-            copied = rechunk_module._copy
+        patched.setattr(rechunk_module, "exchange", exchange)
+        patched.setattr(rechunk_module, "remove_own", remove)
+        copied = rechunk_module._copy
 
-            def copy(*arguments: Any) -> Any:
-                made = copied(*arguments)
-                patched.setattr(Path, "rename", rename)
-                return made
+        def copy(*arguments: Any, **options: Any) -> Any:
+            made = copied(*arguments, **options)
+            patched.setattr(FolderPath, "rename", rename)
+            return made
 
-            patched.setattr(rechunk_module, "_copy", copy)
+        patched.setattr(rechunk_module, "_copy", copy)
         with pytest.raises(KeyboardInterrupt):
             rechunk(grown, None, 128)
     rechunk(grown, None, 128)
-    assert files(grown) == whole
+    assert files(grown) == whole | STRANGERS
     assert sorted(path.name for path in tmp_path.glob("x.zarr*")) == ["x.zarr"]
+
+
+STRANGERS = {
+    "README.md": b"mine", "notes/a/b.txt": b"b", "train/other/zarr.json": b"{}", "train/other/c/0": b"0",
+    "train/labels/remark": b"r", "train/activations/c/1/remark": b"r", ".hidden": b"h",
+}  # fmt: skip
+
+
+def put_strangers(store: Path) -> None:
+    for name, data in STRANGERS.items():
+        (store / name).parent.mkdir(parents=True, exist_ok=True)
+        (store / name).write_bytes(data)
+    (store / "empty").mkdir()
+
+
+def test_what_others_put_into_a_store_stays_there(grown: Path, tmp_path: Path) -> None:
+    whole = files(rechunk(grown, tmp_path / "whole.zarr", 128).path)  # type: ignore[arg-type]
+    actstore.open(grown)["train"].statistics()
+    put_strangers(grown)
+    assert_same(rechunk(grown, None, 128), actstore.open(tmp_path / "whole.zarr"))
+    assert files(grown) == whole | STRANGERS
+    assert (grown / "empty").is_dir()
+    assert sorted(path.name for path in tmp_path.glob("x.zarr*")) == ["x.zarr"]
+
+
+def test_what_cannot_be_moved_is_left_and_named(grown: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (grown / "README.md").write_bytes(b"mine")
+
+    def replaced(first: Path, second: Path) -> bool:
+        (first / "README.md").write_bytes(b"the new one's")
+        return exchange_names(first, second)
+
+    monkeypatch.setattr(rechunk_module, "exchange", replaced)
+    with pytest.raises(InvalidInputError, match=r"README\.md could not be moved"):
+        rechunk(grown, None, 128)
+    assert (tmp_path / "x.zarr.before-rechunk/README.md").read_bytes() == b"mine"
+    assert actstore.open(grown).spec.chunk_rows == 128
+
+
+def test_classes_and_splits_that_come_during_the_copy_are_in_it(grown: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    copied, runs = rechunk_module._copy, 0
+
+    def copy(*arguments: Any, **options: Any) -> Any:
+        nonlocal runs
+        runs += 1
+        made = copied(*arguments, **options)
+        if runs == 1:
+            store = actstore.open(grown)
+            store.add_classes(["late"])
+            with store.writer("late") as writer:
+                writer.append(VALUES[:9], ["late"] * 9, [f"l{row}" for row in range(9)])
+        return made
+
+    monkeypatch.setattr(rechunk_module, "_copy", copy)
+    made = rechunk(grown, None, 128)
+    assert runs == 2
+    assert made.classes[-1] == "late"
+    np.testing.assert_array_equal(made["late"][:], VALUES[:9])
+    assert verify_store(made) == []
+
+
+@pytest.mark.parametrize(("before", "after"), [(64, 16), (16, 64), (64, 256)])
+def test_a_store_opened_before_goes_on_in_the_layout_of_today(tmp_path: Path, before: int, after: int) -> None:
+    old = actstore.from_arrays(tmp_path / "x.zarr", {"train": (VALUES[:300], None)}, chunk_rows=before)
+    split = old["train"]
+    rechunk(old.path, None, after)
+    with pytest.raises(ReplacedError):
+        split.take([0])
+    with pytest.raises(ReplacedError):
+        old["train"].take([0])  # in the layout that the store object knows
+    with old.writer("train") as writer:
+        writer.append(VALUES[300:])
+    found = actstore.open(old.path)
+    assert found.spec.chunk_rows == after
+    np.testing.assert_array_equal(found["train"][:], VALUES)
+    assert verify_store(found) == []
+
+
+def test_a_writer_of_a_store_that_was_replaced_by_another_is_refused(tmp_path: Path) -> None:
+    old = actstore.from_arrays(tmp_path / "x.zarr", {"train": (VALUES, np.zeros(500, int))}, classes=["a"])
+    shutil.rmtree(tmp_path / "x.zarr")
+    other = actstore.from_arrays(tmp_path / "x.zarr", {"train": (VALUES, np.zeros(500, int))}, classes=["b"])
+    before = files(tmp_path / "x.zarr")
+    with pytest.raises(ReplacedError):
+        old.writer("train")
+    assert files(tmp_path / "x.zarr") == before
+    old.add_classes(["c"])  # reads what is there now
+    assert actstore.open(other.path).classes == ("b", "c")
 
 
 def test_shards_blosc_and_further_layers(make_store: Any, tmp_path: Path) -> None:

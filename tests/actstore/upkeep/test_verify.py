@@ -192,7 +192,8 @@ def test_metadata_and_columns_are_held_against_the_hash(make_store: Any) -> None
 
     store = make_store()
     zarr.open_array(store.path / "train/labels", mode="r+")[5] = 6 - store.labels[5]
-    assert [fault.detail for fault in verify_store(store)] == ["the labels are not those committed"]
+    (fault,) = verify_store(store)
+    assert fault.detail.startswith("the labels are not those committed")
     zarr.open_array(store.path / "train/labels", mode="r+")[5] = store.labels[5]
     assert verify_store(store) == []
     resize(store.path / "train/labels", 0)

@@ -33,7 +33,7 @@ def test_synchronised_batch_norm_keeps_names_and_equals_torchs_own_for_one_proce
     names = list(network.state_dict())
     torch.distributed.init_process_group("gloo", init_method=f"file://{tmp_path}/meet", rank=0, world_size=1)
     try:
-        synchronise_batch_norm(network)
+        synchronise_batch_norm(network, torch.device("cpu"))
         assert list(network.state_dict()) == names
         assert isinstance(network.bn1, SynchronisedBatchNorm2d)
         images = torch.randn(6, 3, 32, 32, generator=torch.Generator().manual_seed(0), dtype=torch.float64)

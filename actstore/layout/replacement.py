@@ -1,0 +1,45 @@
+"""Whether a split on disk is still the one that was opened: else what seems damaged belongs to another."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from actstore.errors import ActstoreError, DamagedError, NotAStoreError, ReplacedError
+from actstore.layout.metadata import read_split_spec, read_store_spec
+from actstore.spec import SplitSpec, StoreSpec
+from actstore.storage.place import Place
+
+_LAYOUT = ("dim", "dtype", "chunk_rows", "codec", "shard_inner_rows")
+
+
+@contextmanager
+def explained(split: Place, spec: StoreSpec, opened: SplitSpec) -> Iterator[None]:
+    """Around a read: what does not fit because another store lies there by now is said to be replaced."""
+    try:
+        yield
+    except DamagedError as error:
+        if was_replaced(split, spec, opened):
+            raise ReplacedError(f"{split} was replaced or removed since it was opened; open it again") from error
+        raise
+
+
+def was_replaced(split: Place, spec: StoreSpec, opened: SplitSpec) -> bool:
+    """Whether it has another layout now, or rows that do not begin with those that were opened. Appends change neither,
+    and damaged metadata says nothing."""
+    try:
+        store, now = read_store_spec(split.parent), read_split_spec(split)
+    except NotAStoreError:
+        return not (split / "zarr.json").exists()
+    except ActstoreError:
+        return False
+    return not (has_layout(store.of_split(now), spec) and covers(now, opened))
+
+
+def has_layout(spec: StoreSpec, other: StoreSpec) -> bool:
+    return all(getattr(spec, key) == getattr(other, key) for key in _LAYOUT)
+
+
+def covers(now: SplitSpec, earlier: SplitSpec) -> bool:
+    """Whether the rows of one are the first of the other, or all."""
+    return earlier.content == now.content or earlier.content in {content for _, content in now.history}

@@ -1,0 +1,15 @@
+"""Several commands at once on one store, one storage operation at a time, in an order that a short text repeats.
+
+scheduler    whose turn it is: threads of which one runs, a switch at any stop, a kill at any stop
+stops        where threads stop: every operation on files or objects of the simulated store
+machine      what is replaced while a simulation runs: pools, process numbers, waiting, sizes of small chunks
+rows         what was put into a store, and whether what is read back is that
+states       stores as the commands find them: healthy, damaged, indexed, with files of a user
+commands     library calls as the command line makes them
+scenarios    which commands meet on which store
+oracle       what must hold afterwards
+exploration  which orders are tried, by processes whose death is a finding, too
+
+    python -m tests.simulation --minutes 1
+    python -m tests.simulation --repeat TOKEN --trace
+"""

@@ -1,0 +1,167 @@
+"""Extraction, evaluation and benchmarks on an accelerator give what the CPU gives; batches are pinned."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from click.testing import CliRunner
+
+import actstore
+from actstore.backbones.loading import Backbone, load_backbone
+from actstore.errors import InvalidInputError
+from actstore.extraction import cluster_build, forward
+from actstore.extraction.build import BuildOptions, build
+from actstore.extraction.image_batches import decode_batches
+from actstore.images.opening import open_images
+from actstore.search.by_class import ClassRows, best_by_class
+from baselines.inference.adaptation import classifier_step, fine_tuning_step
+from baselines.inference.latency import backbone_part, head_part, timed
+from cli.actstore import main as store_commands
+from cli.ppa import main as ppa
+from predictor.training.backbones.batches import IGNORED, Batch, StreamedImages
+from predictor.training.backbones.config import choose_preset
+from predictor.training.backbones.distributed import synchronise_batch_norm
+from predictor.training.backbones.images import LabelledImages, evaluation_plan
+from predictor.training.processes import joined_processes
+
+GLYPHS = "glyphs:4x5x2"
+
+
+@pytest.fixture
+def backbone() -> Backbone:
+    return load_backbone("small", random_weights=True, seed=1)  # a fresh one: builds move it
+
+
+@pytest.fixture(autouse=True)
+def _on_one_thread(one_thread: None) -> None:
+    """For all tests of this file."""
+
+
+def built(path: Path, backbone: Backbone, device: str, **options: Any) -> actstore.ActivationStore:
+    return build(open_images(GLYPHS), GLYPHS, path, backbone, BuildOptions(device, 4, **{"workers": 0, **options}))
+
+
+@pytest.mark.parametrize("device", ["sim", "sim:1"])
+@pytest.mark.parametrize("views", [1, 10])
+def test_a_build_has_the_rows_of_the_cpu(
+    card: Any, backbone: Backbone, tmp_path: Path, device: str, views: int
+) -> None:
+    expected = built(tmp_path / "cpu.zarr", backbone, "cpu", views=views)
+    card.counts.clear()
+    store = built(tmp_path / "card.zarr", backbone, device, views=views)
+    assert card.counts["pinned"] == 5 + 2  # a batch each: 20 and 8 images in fours
+    assert card.counts["computed"]
+    for split in ("train", "val"):
+        np.testing.assert_array_equal(store[split][:], expected[split][:])
+
+
+def test_a_build_in_16_bits(card: Any, backbone: Backbone, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    card.half = True
+    store = built(tmp_path / "card.zarr", backbone, "sim")
+    assert card.counts["products in torch.float16"]
+    monkeypatch.setattr(forward, "has_half", lambda device: True)
+    np.testing.assert_array_equal(store["train"][:], built(tmp_path / "cpu.zarr", backbone, "cpu")["train"][:])
+
+
+def test_loaders_pin_every_batch(card: Any, backbone: Backbone) -> None:
+    """In worker processes' place too: it is the loader that pins."""
+    items = open_images(GLYPHS)["train"].items
+    batches = list(decode_batches(items, backbone.transform, 6, workers=1, pin=True))
+    assert card.counts["pinned"] == len(batches) == 4
+    card.counts.clear()
+    images = LabelledImages(items, np.arange(len(items)))
+    streamed = StreamedImages(images, backbone.transform, choose_preset("quick"), 0, pin=True)
+    found = list(streamed.batches(evaluation_plan(len(items), 6)))
+    assert card.counts["pinned"] == 2 * len(found) == 8  # pixels and targets
+    assert sum(len(batch.targets) for batch in found) == len(items)
+
+
+def test_unreadable_images_are_left_out_on_the_host() -> None:
+    batch = Batch(torch.arange(12).view(3, 2, 2, 1), torch.tensor([4, IGNORED, 5]), ["bad"])
+    assert batch.readable().targets.tolist() == [4, 5]
+    assert batch.readable().pixels.flatten().tolist() == [0, 1, 2, 3, 8, 9, 10, 11]
+    whole = replace(batch, targets=torch.tensor([4, 3, 5]))
+    assert whole.readable() is whole
+
+
+def test_workers_of_a_cluster_find_their_card(card: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cluster_build, "worker_name", lambda: "node-3")
+    assert cluster_build._device_of_worker("auto") == torch.device("sim:1")
+    assert cluster_build._device_of_worker("sim:0") == torch.device("sim:0")
+    assert cluster_build._device_of_worker("cpu") == torch.device("cpu")
+    assert forward.count_decoders(None, torch.device("sim")) >= 1
+
+
+def test_several_cards_use_torchs_own_batch_normalisation() -> None:
+    network = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 1), torch.nn.BatchNorm2d(4))
+    synchronise_batch_norm(network, torch.device("cuda:1"))
+    assert isinstance(network[1], torch.nn.SyncBatchNorm)
+
+
+@pytest.mark.parametrize("half", [False, True])
+def test_benchmarks_wait_for_the_card(card: Any, backbone: Backbone, half: bool) -> None:
+    card.half, device = half, torch.device("sim")
+    queries, images = torch.rand(3, 16), torch.rand(2, 3, 32, 32)
+    part = head_part(5, 16, device)
+    assert part.run(queries).shape == (3, 5)
+    assert timed(lambda: part.run(queries), device) > 0
+    assert card.counts["synchronise"] == 1
+    assert backbone_part(backbone.module, "small", device).run(images).shape[0] == 2
+    classifier_step(queries, 5, device)()
+    fine_tuning_step(backbone.module, images, device)()
+
+
+@pytest.mark.parametrize("device", ["cuda:97", "tpu", "xpu"])
+@pytest.mark.parametrize(
+    ("program", "command"),
+    [
+        (ppa, ("pretrain", GLYPHS, "--out", "run")),
+        (ppa, ("bench-inference", "--synthetic", "2000x16")),
+        (ppa, ("baseline", "maml", "--images", GLYPHS, "--out", "run")),
+        (store_commands, ("build", GLYPHS, "x.zarr", "--backbone", "small", "--random-weights")),
+    ],
+)
+def test_a_device_that_does_not_exist_is_one_line(
+    program: Any, command: tuple[str, ...], device: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if device == "xpu" and torch.xpu.is_available():
+        pytest.skip("there is one")
+    monkeypatch.chdir(tmp_path)
+    done = CliRunner().invoke(program, [*command, "--device", device])
+    assert done.exit_code in (1, 2)
+    assert device in done.stderr.splitlines()[-1]
+    assert "Traceback" not in done.output
+
+
+def test_queries_on_a_card_meet_rows_of_a_store(card: Any, make_store: Any) -> None:
+    train = make_store(rows=120, dim=16)["train"]
+    rows = ClassRows.of(train.class_index, np.arange(5))
+    queries = torch.rand(4, 16, generator=torch.Generator().manual_seed(1))
+    expected = best_by_class(train, rows, queries)
+    assert torch.equal(best_by_class(train, rows, queries.to("sim")).cpu(), expected)
+    held = train.to_torch(dtype=torch.float32, device="sim")
+    assert torch.equal(best_by_class(held, rows, queries.to("sim")).cpu(), expected)
+
+
+def test_processes_join_by_what_torch_has_for_their_card(card: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a peer: the calls of torch are noted and not made."""
+    calls: list[Any] = []
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setenv("LOCAL_RANK", "1")
+    monkeypatch.setitem(torch.distributed.Backend.default_device_backend_map, "sim", "simccl")
+    monkeypatch.setattr(torch.distributed, "init_process_group", calls.append)
+    monkeypatch.setattr(torch.distributed, "get_rank", lambda: 1)
+    monkeypatch.setattr(torch.distributed, "destroy_process_group", lambda: calls.append("left"))
+    with joined_processes(torch.device("sim")) as (processes, device):
+        assert (processes.rank, processes.count, device) == (1, 2, torch.device("sim:1"))
+    assert calls == ["simccl", "left"]
+    card.set_device("sim:0")
+    assert torch.distributed.get_default_backend_for_device("cuda") == "nccl"
+    monkeypatch.setenv("LOCAL_RANK", "2")
+    with pytest.raises(InvalidInputError, match="3 processes"), joined_processes(torch.device("sim")):
+        pass
