@@ -112,6 +112,32 @@ class CountingProxy:
                     other[source].sendall(data)
 
 
+class CuttingProxy(CountingProxy):
+    """Cuts the answers to the next requests that hold `word` short, `times` of them: the connection ends amid one."""
+
+    def __init__(self, target: int, word: bytes, times: int) -> None:
+        self._word, self.times = word, times
+        super().__init__(target)
+
+    def _pass(self, client: socket.socket) -> None:
+        with suppress(OSError), client, socket.create_connection(("127.0.0.1", self._target)) as server:
+            is_cut = False
+            while True:
+                for source in select.select([client, server], [], [])[0]:
+                    if not (data := source.recv(1 << 16)):
+                        return
+                    if source is client:
+                        with self._lock:
+                            is_cut = self._word in data and self.times > 0
+                            self.times -= is_cut
+                        server.sendall(data)
+                        continue
+                    head, _, body = data.partition(b"\r\n\r\n")
+                    client.sendall(head + b"\r\n\r\n" + body[:40] if is_cut else data)
+                    if is_cut:
+                        return
+
+
 def free_port() -> int:
     with socket.create_server(("127.0.0.1", 0)) as one:
         port: int = one.getsockname()[1]

@@ -161,6 +161,16 @@ def test_where_a_store_lies_is_asked_in_storage_alone(file: Path) -> None:
             assert not paths, f"{relative(file)}:{call.lineno} asks for {paths}; ask the place for what it can do"
 
 
+@pytest.mark.parametrize("file", FILES, ids=relative)
+def test_asserts_tell_mypy_a_type_and_nothing_else(file: Path) -> None:
+    """`python -O` runs none of them."""
+    allowed = re.compile(r"[\w.]+ is not None|(not )?isinstance\([\w.]+, \w+\)")
+    for node in ast.walk(ast.parse(file.read_text())):
+        if isinstance(node, ast.Assert):
+            said = ast.unparse(node.test)
+            assert allowed.fullmatch(said), f"{relative(file)}:{node.lineno} asserts {said}; raise an error instead"
+
+
 @pytest.mark.parametrize("package", RANKS)
 def test_tests_lie_in_the_rooms_of_what_they_test(package: str) -> None:
     folders = {folder.name for folder in (ROOT / "tests" / package).iterdir() if folder.is_dir()} - {"__pycache__"}

@@ -54,11 +54,12 @@ def _declared(library: Any) -> Any | None:
 
 
 def address(values: Tensor | NDArray[Any] | None) -> int | None:
-    """Of contiguous values, which the caller keeps alive."""
+    """Of contiguous values, which the caller keeps alive; C would read beyond the end of others."""
     if values is None:
         return None
     if isinstance(values, np.ndarray):
-        assert values.flags.c_contiguous
-        return int(values.__array_interface__["data"][0])  # faster than its ctypes
-    assert values.is_contiguous()
-    return values.data_ptr()
+        if values.flags.c_contiguous:
+            return int(values.__array_interface__["data"][0])  # faster than its ctypes
+    elif values.is_contiguous():
+        return values.data_ptr()
+    raise ValueError(f"a compiled loop needs contiguous values, got a view of shape {tuple(values.shape)}; copy it")

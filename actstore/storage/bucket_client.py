@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
+from urllib.parse import urlsplit
 
 from actstore.errors import LockedError, StorageError
 
@@ -17,7 +19,13 @@ if TYPE_CHECKING:
 
     from actstore.storage.object_path import ObjectPath
 
+T = TypeVar("T")
 _PATIENCE = timedelta(seconds=30)
+# What a service says to a wrong key or region.
+_ABOUT_CREDENTIALS = re.compile(
+    r"credential|authoriz|signature|access ?key|token|redirect|region|service account", re.IGNORECASE
+)
+_KEY_SERVERS = ("http://169.254.", "http://metadata.google")  # where a machine without keys of its own asks for some
 
 
 def bucket_of(root: str) -> ObjectStore:
@@ -44,12 +52,32 @@ def _connect(root: str) -> ObjectStore:
     scheme, _, bucket = root.partition("://")
     if scheme == "memory":
         return MemoryStore()
+    if not re.fullmatch(r"[A-Za-z0-9._-]+", bucket):
+        raise StorageError(f"{bucket!r} is no name of a bucket; expected letters, digits, '.', '-' and '_'")
     retry: Any = {"retry_timeout": _PATIENCE, "max_retries": 8}
     if scheme == "gs":
         return GCSStore(bucket, retry_config=retry, client_options={"connect_timeout": _PATIENCE / 3})
-    endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL", "")
+    endpoint = _endpoint()
     options: Any = {"connect_timeout": _PATIENCE / 3, "allow_http": endpoint.startswith("http://")}
     return S3Store(bucket, retry_config=retry, client_options=options, **_aws_profile())
+
+
+def _endpoint() -> str:
+    """The address of a service like S3, "" for Amazon's own. obstore panics where this or the region is not an address,
+    so both are looked at first."""
+    name = "AWS_ENDPOINT_URL_S3" if os.environ.get("AWS_ENDPOINT_URL_S3") else "AWS_ENDPOINT_URL"
+    endpoint = os.environ.get(name, "")
+    try:
+        parts = urlsplit(endpoint)
+        is_address = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # of a port beyond 65535, or half of an IPv6 address
+        is_address = False
+    if endpoint and (not is_address or re.search(r"[^!-~]", endpoint)):
+        raise StorageError(f"{name} is {endpoint!r}; expected an address such as https://minio.example.org:9000")
+    for name in ("AWS_REGION", "AWS_DEFAULT_REGION"):
+        if not re.fullmatch(r"[A-Za-z0-9-]*", region := os.environ.get(name, "")):
+            raise StorageError(f"{name} is {region!r}; expected a region such as us-east-1")
+    return endpoint
 
 
 def _aws_profile() -> dict[str, Any]:
@@ -76,6 +104,25 @@ def object_errors(path: ObjectPath) -> Iterator[None]:
         raise
     except (exceptions.BaseError, OSError) as error:
         raise _explained(path, error) from None
+    except BaseException as error:
+        if type(error).__name__ == "PanicException":  # of Rust; no Exception, and its class cannot be imported
+            raise StorageError(f"cannot reach {path}: {error}; {_address(path)}") from None
+        raise
+
+
+def retried(ask: Callable[[], T]) -> T:
+    """What `ask` returns; again where it was cut short. obstore itself does so with all but listings."""
+    from obstore import exceptions
+
+    until, pause = time.monotonic() + _PATIENCE.total_seconds(), 0.1
+    while True:
+        try:
+            return ask()
+        except exceptions.GenericError:
+            if time.monotonic() + pause > until:
+                raise
+        time.sleep(pause)
+        pause *= 2
 
 
 def _explained(path: ObjectPath, error: Exception) -> Exception:
@@ -89,13 +136,21 @@ def _explained(path: ObjectPath, error: Exception) -> Exception:
         return LockedError(f"another process has written {path} meanwhile; wait for it to end, or stop it")
     if isinstance(error, (exceptions.PermissionDeniedError, exceptions.UnauthenticatedError)):
         return StorageError(f"{path}: access denied{_code(error)}; {_credentials(path)}")
-    return StorageError(f"cannot reach {path}: {_gist(error)}; {_credentials(path)}")
+    gist = _gist(error)
+    # an address may hold such words, too: that of a listing has a token of its own
+    lacks = any(server in gist for server in _KEY_SERVERS) or _ABOUT_CREDENTIALS.search(re.sub(r"\w+://\S+", "", gist))
+    return StorageError(f"cannot reach {path}: {gist}; {_credentials(path) if lacks else _address(path)}")
 
 
 def _credentials(path: ObjectPath) -> str:
     if path.root.startswith("gs"):
         return "check GOOGLE_APPLICATION_CREDENTIALS"
     return "check AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_REGION and AWS_ENDPOINT_URL"
+
+
+def _address(path: ObjectPath) -> str:
+    setting = "" if path.root.startswith("gs") else " and AWS_ENDPOINT_URL"
+    return f"check the network{setting}, and run the same command again"
 
 
 def _code(error: Exception) -> str:

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from actstore.errors import InvalidInputError, LockedError, StorageError
 from actstore.storage.atomic_file import Data, as_bytes
-from actstore.storage.bucket_client import bucket_of, object_errors
+from actstore.storage.bucket_client import bucket_of, object_errors, retried
 from actstore.storage.chunk_cache import CacheSpec
 from actstore.storage.owned_log import TokenedObject
 from actstore.storage.stray_files import is_stray
@@ -34,6 +34,7 @@ SCHEMES = ("s3", "gs", "memory")
 _ADJACENT = 4096  # bytes between two ranges that are cheaper to fetch than another request
 _PART = 8 << 20  # bytes: a longer span is fetched in parts, side by side
 _UPLOADS, _DOWNLOADS = 4, 16  # at a time; one connection to S3 gives 50-100 MB/s
+_LISTED = 1000  # objects in one answer of S3
 _READS = 8  # of files or of their ranges, side by side; ranges of one file make up to 10 requests
 T = TypeVar("T")
 U = TypeVar("U")
@@ -115,7 +116,10 @@ class ObjectPath:
         return True
 
     def iterdir(self) -> Iterator[Self]:
-        below = self._ask("list_with_delimiter")
+        import obstore
+
+        with object_errors(self):
+            below = retried(lambda: obstore.list_with_delimiter(bucket_of(self.root), self.key))
         for key in (*below["common_prefixes"], *(entry["path"] for entry in below["objects"])):
             yield replace(self, key=key)
 
@@ -196,8 +200,23 @@ class ObjectPath:
 
     def _pages(self) -> Iterator[Any]:
         """All objects below, as many at a time as the bucket lists in one answer."""
+        import obstore
+
+        listing, last = None, None
+
+        def next_page() -> Any:
+            nonlocal listing
+            listing = listing or obstore.list(bucket_of(self.root), self.key, offset=last, chunk_size=_LISTED)
+            try:
+                return next(listing, None)
+            except BaseException:
+                listing = None  # cut short: the next try goes on after the last one that was listed
+                raise
+
         with object_errors(self):
-            yield from self._ask("list")
+            while page := retried(next_page):
+                yield page
+                last = page[-1]["path"]
 
     @contextmanager
     def replacing(self) -> Iterator[Self]:
