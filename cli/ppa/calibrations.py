@@ -14,7 +14,6 @@ import actstore
 from actstore.errors import InvalidInputError
 from actstore.storage.place import Place
 from baselines.calibration import CALIBRATED, calibrate_baselines
-from baselines.method_names import parse_methods
 from baselines.registry import BASELINES, Setting
 from cli.filekinds import CALIBRATION
 from cli.filekinds import FIGURE as DRAWN
@@ -22,7 +21,14 @@ from cli.group import emit, table
 from cli.options import find_store
 from cli.outputs import claim
 from cli.ppa.own_classifier import fit_own, read_own
-from cli.ppa.recognition import choose_categories, choose_shots, held_out_of, say_means_are_computed, store_of
+from cli.ppa.recognition import (
+    choose_categories,
+    choose_methods,
+    choose_shots,
+    held_out_of,
+    say_means_are_computed,
+    store_of,
+)
 from cli.progress import progress
 from predictor.classifier.classifier import Classifier
 from predictor.classifier.classifier_file import load_classifier, save_classifier
@@ -91,7 +97,7 @@ def calibrate_methods(
     categories = choose_categories(split_file, rows.classes)
     say_means_are_computed(rows)
     rows_of_head = None if head is None else head_for(read_head(head), categories.base, rows.dim)
-    names = CALIBRATED if methods == "all" else parse_methods(methods, BASELINES, ("all",))
+    names = CALIBRATED if methods == "all" else choose_methods(methods, BASELINES, ("all",))
     counts = choose_shots(shots, rows, categories.base, spare=1)
     setting, test = Setting(rows, categories, rows_of_head, runs), held_out_of(opened, train_split, held_out)
     with progress("calibrate", tasks, "tasks") as bar:

@@ -12,9 +12,8 @@ import click
 import actstore
 from actstore import Split
 from baselines.calibration import attach_constants, fits_these
-from baselines.method_names import parse_methods
 from baselines.registry import BASELINES, Setting, make_baselines
-from cli.ppa.recognition import choose_categories
+from cli.ppa.recognition import choose_categories, choose_methods
 from predictor.phi.calibration import Calibration, load_calibrations
 from predictor.phi.recogniser import Aggregate, OwnClassifier, PredictedParameters
 from predictor.protocol.category_split import CategorySplit
@@ -46,7 +45,7 @@ def calibrations_of(
 ) -> list[Constant | Calibration]:
     """All constants that rows of the table may have: those of its methods, fitted on these rows and categories."""
     ours = [fit for phi in phis for fit in load_calibrations(phi.path.parent)]
-    names = parse_methods(methods, BASELINES, ("all", "none"))
+    names = choose_methods(methods, BASELINES, ("all", "none"))
     constants = [fit for fit in load_constants(runs) if fits_these(fit, train, categories)]
     return [*ours, *(fit for fit in constants if "all" in names or any(fit.key.startswith(name) for name in names))]
 
@@ -70,7 +69,7 @@ def baselines(
     setting = Setting(task.train, categories, rows_of_head, runs, seed)
     constants = load_constants(runs)
     contestants = []
-    for entry in make_baselines(parse_methods(names, BASELINES, ("all", "none")), setting):
+    for entry in make_baselines(choose_methods(names, BASELINES, ("all", "none")), setting):
         own = task
         if entry.store is not None:
             other = actstore.open(entry.store)

@@ -143,10 +143,27 @@ def test_errors_are_one_clear_line(store: Path, case: str) -> None:
     assert result.stdout == ""
 
 
+def test_means_of_a_store_that_cannot_be_written_to_are_not_called_kept(
+    store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from actstore.statistics import class_statistics
+
+    def refuse(*_: Any, **__: Any) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(class_statistics, "create_raw_array", refuse)
+        assert "not kept" in run("means", store).stdout
+        assert run_json("means", store)["kept"] is False
+    assert "not kept" not in run("means", store).stdout
+
+
 def test_the_store_is_found_by_itself(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert run_json("info")["dim"] == 16
     run("synth", "second.zarr", "--rows", 50, "--dim", 8, "--classes", 2)
-    assert "2 are here" in run("info", code=2).stderr
+    said = run("info", "--json", code=2).stderr
+    assert "second.zarr, " in said
+    assert " info second.zarr --json`" in said
     monkeypatch.setenv("ACTSTORE", "second.zarr")
     assert run_json("info")["dim"] == 8
 

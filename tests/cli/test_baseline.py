@@ -106,7 +106,7 @@ def test_backbones_are_trained_and_stores_extracted_for_eval() -> None:
 @pytest.mark.parametrize(
     ("arguments", "code", "expected"),
     [
-        (["knn"], 2, "'knn' is not one of"),
+        (["knn"], 2, "no method 'knn'; known: triplet"),
         ([], 2, "Missing argument 'NAME'"),
         (["triplet", "--shots", 2], 2, "--shots does not apply to the baseline triplet"),
         (["oracle", "--images", "photos"], 2, "--images does not apply to the baseline oracle"),
