@@ -23,11 +23,11 @@ from baselines.inference.adaptation import classifier_step, fine_tuning_step
 from baselines.inference.latency import backbone_part, head_part, timed
 from cli.actstore import main as store_commands
 from cli.ppa import main as ppa
+from predictor.training.backbones import distributed
 from predictor.training.backbones.batches import IGNORED, Batch, StreamedImages
 from predictor.training.backbones.config import choose_preset
-from predictor.training.backbones.distributed import synchronise_batch_norm
 from predictor.training.backbones.images import LabelledImages, evaluation_plan
-from predictor.training.processes import joined_processes
+from predictor.training.processes import Processes, joined_processes
 
 GLYPHS = "glyphs:4x5x2"
 
@@ -97,10 +97,22 @@ def test_workers_of_a_cluster_find_their_card(card: Any, monkeypatch: pytest.Mon
     assert forward.count_decoders(None, torch.device("sim")) >= 1
 
 
-def test_several_cards_use_torchs_own_batch_normalisation() -> None:
+@pytest.mark.parametrize(("name", "devices"), [("cuda:1", [1]), ("cpu", None)])
+def test_several_processes_average_on_their_own_device(
+    name: str, devices: list[int] | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without a peer: what torch's wrapper is given. Its batch normalisation has kernels for accelerators alone."""
+
+    class Wrapper:
+        def __init__(self, module: Any, device_ids: Any = None, broadcast_buffers: bool = True) -> None:
+            self.module, self.device_ids, self.broadcast_buffers = module, device_ids, broadcast_buffers
+
+    monkeypatch.setattr(distributed, "DistributedDataParallel", Wrapper)
     network = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 1), torch.nn.BatchNorm2d(4))
-    synchronise_batch_norm(network, torch.device("cuda:1"))
-    assert isinstance(network[1], torch.nn.SyncBatchNorm)
+    wrapped: Any = distributed.wrap(network, Processes(1, 2), torch.device(name))
+    assert (wrapped.device_ids, wrapped.broadcast_buffers) == (devices, False)
+    expected = torch.nn.SyncBatchNorm if devices else distributed.SynchronisedBatchNorm2d
+    assert isinstance(wrapped.module[1], expected)
 
 
 @pytest.mark.parametrize("half", [False, True])
