@@ -23,11 +23,11 @@ from actstore.search.gpu import has_gpu
 from actstore.search.ranking import Neighbours, rounding
 from actstore.search.selection import SelectedRows
 from actstore.search.table import RowTable
+from actstore.spec import SEARCHES
 
 if TYPE_CHECKING:
     from actstore.split import Split
 
-SEARCHES = ("auto", "exact", "bounded", "faiss")  # of which every one gives the same scores
 _FIRST, _GROWTH = 8, 4  # rows asked for; a round to the one before
 _MOST = 2048  # with more, one look at all rows is no slower
 
@@ -42,6 +42,7 @@ class SearchChoice:
     def __post_init__(self) -> None:
         if self.method not in SEARCHES:
             raise InvalidInputError(f"a search is one of {', '.join(SEARCHES)}, got {self.method!r}")
+        parse_device(self.device)  # one that is absent is refused at once
 
     @property
     def is_auto(self) -> bool:
@@ -49,7 +50,7 @@ class SearchChoice:
 
     @cached_property
     def place(self) -> torch.device:
-        """Where products of all rows are made; a device that is absent is refused."""
+        """Where products of all rows are made."""
         return parse_device(self.device)
 
     @property
@@ -112,7 +113,7 @@ class LeadingClasses:
         return best
 
     def _by_all_products(self, queries: Tensor, aims: NDArray[Any], count: int) -> NDArray[np.float32]:
-        """Where the nearest rows are of very few classes: every class in float32, and those that lead as searches score."""
+        """Where the nearest rows are of few classes: every class in float32, and those that lead as searches score."""
         table = RowTable(self._split)
         near = best_by_class(self._split, self._chosen, queries).numpy()
         margin = np.float32(2 * rounding(table.dim))

@@ -16,6 +16,7 @@ from cli.ppa.options import (
     held_out_split_option,
     phis_option,
     runs_option,
+    search_options,
     split_file_option,
     table_option,
     train_split_option,
@@ -65,13 +66,14 @@ if TYPE_CHECKING:
     "--novel-bias", type=float, help="Added to phi's novel scores.  "
     "[default: none, and calibrated rows beside it where `ppa calibrate` was run]",
 )  # fmt: skip
+@search_options
 @seed_option
 @table_option
 @json_option
 def evaluate(
     store: Place, phis: tuple[Path, ...], methods: str, base: str | None, head: Path | None, runs: Path,
     split_file: Path | None, train_split: str, test_split: str | None, shots: str, draws: int, aggregate: Any,
-    novel_bias: float | None, seed: int, out: Path | None,
+    novel_bias: float | None, search: str, device: str, seed: int, out: Path | None,
 ) -> None:  # fmt: skip
     """All-way accuracy on base and novel categories: every method on the same support draws, beside the paper.
 
@@ -80,6 +82,7 @@ def evaluate(
     counts = parse_numbers("--shots", shots)
     claim_table(out, [store, head, split_file, *phis])
     import actstore
+    from actstore.search.leading import SearchChoice
     from cli.ppa import contestants as entrants
     from cli.ppa.leaks import named_leaks
     from cli.ppa.own_classifier import fit_own, read_own
@@ -98,7 +101,7 @@ def evaluate(
     if trained or methods != "nn":  # nearest neighbours alone need no means
         say_means_are_computed(train)
     contestants = [
-        *entrants.baselines(methods, task, categories, head, runs, seed),
+        *entrants.baselines(methods, task, categories, head, runs, seed, SearchChoice(search, device)),
         *entrants.predictors(trained, task, aggregate, novel_bias),
         *([] if own is None else entrants.own_classifiers(own, task, own_fits)),
     ]
