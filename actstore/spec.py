@@ -29,7 +29,8 @@ Codec = Literal["raw", "blosc"]
 ColumnKind = Literal["bool", "int", "float", "date", "text"]
 IndexKind = Literal["ivf", "ivf-sq", "hnsw", "pq"]  # of approximate search
 INDEX_KINDS: tuple[IndexKind, ...] = get_args(IndexKind)
-SEARCH_METHODS = ("auto", "exact", "bounded", "faiss", "approximate", *INDEX_KINDS)
+SEARCHES = ("auto", "exact", "bounded", "faiss")  # which all give the same answer
+SEARCH_METHODS = (*SEARCHES, "approximate", *INDEX_KINDS)
 Json = Any  # what json.loads returns
 _LAYOUT = ("dim", "dtype", "chunk_rows", "codec", "shard_inner_rows")
 

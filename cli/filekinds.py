@@ -40,6 +40,10 @@ def _begins(*beginnings: str, mark: str = "", within: int = 4096) -> Test:
     return test
 
 
+def _mentions(mark: str, within: int = 4096) -> Test:
+    return lambda path: mark.encode() in _head(path, within)
+
+
 def _head(path: Path, count: int) -> bytes:
     with path.open("rb") as file:
         return file.read(count)
@@ -158,6 +162,11 @@ TABLES = {
     ".json": Kind("a table", _list_of("method")),
 }
 PREDICTIONS = Kind("a list of `ppa predict`", _begins("image,"))
+BENCH_TABLES = {
+    ".md": Kind("a table of `ppa bench-inference`", _mentions("|  | batch | ms/image |")),
+    ".csv": Kind("a table of `ppa bench-inference`", _begins("part,batch,ms/image")),
+    ".json": BENCH,
+}
 AUDIT = Kind("an audit", _holds("audit"))
 AUDIT_SHEET = Kind("a page of `actstore audit`", _begins("<!doctype html>", mark='content="actstore audit"'))
 AUDIT_TABLES = {

@@ -8,10 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
+
+import click
 
 import actstore
 from actstore.errors import InvalidInputError
+from actstore.search.leading import SearchChoice
 from actstore.storage.place import Place
 from baselines.calibration import CALIBRATED, calibrate_baselines
 from baselines.registry import BASELINES, Setting
@@ -86,8 +90,8 @@ def calibrate_own_classifier(
 
 
 def calibrate_methods(
-    methods: str, runs: Path, split_file: Path | None, force: bool, store: Place | None, train_split: str,
-    head: Path | None, shots: str | None, held_out: str | None, tasks: int, seed: int,
+    methods: str, runs: Path, split_file: Path | None, force: bool, search: SearchChoice, store: Place | None,
+    train_split: str, head: Path | None, shots: str | None, held_out: str | None, tasks: int, seed: int,
 ) -> None:  # fmt: skip
     """Constants of baselines, kept in the folder of their trainings."""
     store = find_store(store)
@@ -99,7 +103,8 @@ def calibrate_methods(
     rows_of_head = None if head is None else head_for(read_head(head), categories.base, rows.dim)
     names = CALIBRATED if methods == "all" else choose_methods(methods, BASELINES, ("all",))
     counts = choose_shots(shots, rows, categories.base, spare=1)
-    setting, test = Setting(rows, categories, rows_of_head, runs), held_out_of(opened, train_split, held_out)
+    setting = Setting(rows, categories, rows_of_head, runs, search=search, say=partial(click.echo, err=True))
+    test = held_out_of(opened, train_split, held_out)
     with progress("calibrate", tasks, "tasks") as bar:
         constants = calibrate_baselines(names, setting, counts, tasks, seed, bar.update, test)
     if not constants:

@@ -5,12 +5,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import click
 
 import actstore
 from actstore import Split
+from actstore.search.leading import SearchChoice
 from baselines.calibration import attach_constants, fits_these
 from baselines.registry import BASELINES, Setting, make_baselines
 from cli.ppa.recognition import choose_categories, choose_methods
@@ -63,10 +65,18 @@ def without_fitted_rows(task: AllWayTask, fits: Sequence[Constant | Calibration]
 
 
 def baselines(
-    names: str, task: AllWayTask, categories: CategorySplit, head: Path | None, runs: Path, seed: int
+    names: str,
+    task: AllWayTask,
+    categories: CategorySplit,
+    head: Path | None,
+    runs: Path,
+    seed: int,
+    search: SearchChoice,
 ) -> list[Contestant]:
     rows_of_head = None if head is None else head_for(read_head(head), categories.base, task.train.dim)
-    setting = Setting(task.train, categories, rows_of_head, runs, seed)
+    setting = Setting(
+        task.train, categories, rows_of_head, runs, seed, search=search, say=partial(click.echo, err=True)
+    )
     constants = load_constants(runs)
     contestants = []
     for entry in make_baselines(choose_methods(names, BASELINES, ("all", "none")), setting):

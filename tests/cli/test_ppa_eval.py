@@ -66,6 +66,20 @@ def test_a_method_alone_has_the_figures_it_has_in_company(here: Path, ppa: Run) 
     assert alone == [row for row in together if row["method"] == "phi2"]
 
 
+def test_every_search_has_the_same_table(here: Path, ppa: Run) -> None:
+    """Triplet's rows are embedded once, which is said; a bounded search without an index names the command."""
+    ppa("baseline", "triplet", "--steps", 3, "--out", "runs/triplet")
+    arguments = ("eval", "--methods", "nn,triplet", *FAST, "--json")
+    first = ppa(*arguments, "--search", "exact")
+    assert "once" in first.stderr
+    for search in ("auto", "faiss"):
+        again = ppa(*arguments, "--search", search, "--device", "cpu")
+        assert json.loads(again.stdout) == json.loads(first.stdout)
+        assert "embedding" not in again.stderr
+    refused = ppa(*arguments, "--search", "bounded", code=1)
+    assert "actstore index" in refused.stderr
+
+
 def test_calibrated_rows_beside_the_others(here: Path, ppa: Run) -> None:
     ppa("calibrate", "--phi", "runs/phi2", "--tasks", 3, "--shots", 1)
     arguments = ("eval", "--phi", "runs/phi2", "--methods", "none", *FAST, "--json")
