@@ -143,8 +143,8 @@ def index_approximate() -> Command:
     return Command("index-ivf", run)
 
 
-def rechunk() -> Command:
-    return Command("rechunk", lambda world: rechunk_store(world.store, chunk_rows=2 * CHUNK))
+def rechunk(rows: int = 2 * CHUNK) -> Command:
+    return Command(f"rechunk{rows}", lambda world: rechunk_store(world.store, chunk_rows=rows))
 
 
 def rechunk_out(out: str = "out.zarr") -> Command:

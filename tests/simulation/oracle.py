@@ -11,7 +11,7 @@ import numpy as np
 import actstore
 from actstore.errors import ActstoreError, DamagedError, IncompleteError
 from actstore.upkeep.verify import verify_store
-from tests.simulation.commands import Command, write
+from tests.simulation.commands import Command, repair, write
 from tests.simulation.rows import CLASSES, K, Possible, Rows, queries, read_rows, wrong_neighbours
 from tests.simulation.scenarios import Scenario
 from tests.simulation.scheduler import Actor, Simulation
@@ -38,6 +38,7 @@ class Oracle:
         self.scenario, self.state, self.world, self.simulation = scenario, state, world, simulation
         self.pairs = list(zip(scenario.commands, simulation.actors, strict=True))
         self.has_crash = any(actor.killed for actor in simulation.actors)
+        self._is_mended = False
 
     def judge(self) -> Iterator[Finding]:
         if self.simulation.hung:
@@ -56,6 +57,8 @@ class Oracle:
         if self.has_crash:
             yield from self._repeated()
             yield from self._healthy("after the repetition")
+        if self.state.is_damaged:
+            yield from self._mended()
         yield from self._further()
 
     def _outcome(self, command: Command, actor: Actor) -> Iterator[Finding]:
@@ -139,7 +142,7 @@ class Oracle:
             try:
                 rows = read_rows(self._open()[split])
             except ActstoreError as error:
-                if not (self.state.is_damaged and isinstance(error, DamagedError)):
+                if self._is_mended or not (self.state.is_damaged and isinstance(error, DamagedError)):
                     yield Finding(f"committed rows cannot be read{when}", f"{type(error).__name__}: {error}")
                 continue
             except Exception as error:  # noqa: BLE001 - reported as what it is
@@ -195,6 +198,15 @@ class Oracle:
             if command.adds and not self.state.is_damaged and not self._is_taken(error):
                 yield Finding(f"{command.name} cannot be repeated", f"{type(error).__name__}: {error}")
         yield from self._store(" after the repetition")
+
+    def _mended(self) -> Iterator[Finding]:
+        """All that was damaged can be read again from its source: two more repairs leave every row as it was."""
+        for _ in range(2):
+            error = _error_of(lambda: repair().run(self.world))
+            if error is not None:
+                yield from self._refusal("another repair", error)
+        self._is_mended = not self.has_crash
+        yield from self._store(" after another repair")
 
     def _is_taken(self, error: BaseException) -> bool:
         """Another command's unfinished rows are in the way, or the split is there by now: the user has to choose."""

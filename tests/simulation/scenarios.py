@@ -25,8 +25,10 @@ def _on_disk() -> list[Scenario]:
     return [
         Scenario(healthy, (c.write("x", 12), c.write("y", 40))),
         Scenario(healthy, (c.append("x", 12), c.append("y", 40))),
-        Scenario(healthy, (c.write("x", 40), c.rechunk())),
         Scenario(healthy, (c.append("x", 40), c.rechunk())),
+        Scenario("whole-chunks", (c.write("x", 40), c.rechunk(32))),
+        Scenario("whole-chunks", (c.write("x", 40), c.rechunk(128))),
+        Scenario("whole-chunks", (c.append("x", 40), c.rechunk(32))),
         Scenario(healthy, (c.write("x", 12), c.read())),
         Scenario(healthy, (c.append("x", 40), c.read(rows_first=False))),
         Scenario(healthy, (c.append("x", 12), c.verify())),
