@@ -221,13 +221,24 @@ class Oracle:
     def _outputs(self) -> Iterator[Finding]:
         """Stores that commands have made of this one."""
         for command, actor in self.pairs:
-            if actor.succeeded and command.gives == "copied":
+            if actor.succeeded and command.check is not None:
+                yield from self._checked(command)
+            elif actor.succeeded and command.gives == "copied":
                 yield from self._copied()
             elif actor.succeeded and command.gives == "selected":
                 yield from self._made(command, "train", _dogs)
             elif actor.succeeded and command.gives == "whole":
                 for split in self.state.splits:
                     yield from self._made(command, split, lambda rows: rows)
+
+    def _checked(self, command: Command) -> Iterator[Finding]:
+        assert command.check is not None
+        try:
+            said = command.check(self.world)
+        except Exception as error:  # noqa: BLE001 - what cannot be read is as bad
+            said = f"{type(error).__name__}: {error}"
+        if said is not None:
+            yield Finding(f"{command.name} left something else", said)
 
     def _made(self, command: Command, split: str, choose: Callable[[Rows], Rows]) -> Iterator[Finding]:
         states = tuple(choose(state) for _, state in self.possible(split).each())
