@@ -264,7 +264,9 @@ class Oracle:
 
     def _healthy(self, when: str) -> Iterator[Finding]:
         """A store that nobody damaged has no faults; means and searches are those of its rows."""
-        if not self.state.splits and not any(actor.succeeded for actor in self.simulation.actors):
+        if "train" not in self.state.splits and not any(
+            "train" in command.adds and actor.succeeded for command, actor in self.pairs
+        ):
             return
         try:
             store = self._open()
