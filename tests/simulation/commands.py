@@ -34,7 +34,8 @@ Kind = Literal["", "read", "search", "statistics", "faults", "selected", "whole"
 @dataclass(frozen=True)
 class Command:
     """adds: rows by split that are there once it has ended. gives: what its result, or the store at `out`, is.
-    replaces: it puts another store there. is_foreign: it is none of this library, and not killed."""
+    replaces: it puts another store there. is_foreign: it is none of this library, and not killed. check: what is wrong
+    with what it leaves."""
 
     name: str
     run: Callable[[World], Any]
@@ -45,6 +46,7 @@ class Command:
     out: str = ""
     replaces: bool = False
     is_foreign: bool = False
+    check: Callable[[World], str | None] | None = None
 
     @property
     def only_reads(self) -> bool:
@@ -143,8 +145,8 @@ def index_approximate() -> Command:
     return Command("index-ivf", run)
 
 
-def rechunk() -> Command:
-    return Command("rechunk", lambda world: rechunk_store(world.store, chunk_rows=2 * CHUNK))
+def rechunk(rows: int = 2 * CHUNK) -> Command:
+    return Command(f"rechunk{rows}", lambda world: rechunk_store(world.store, chunk_rows=rows))
 
 
 def rechunk_out(out: str = "out.zarr") -> Command:

@@ -207,7 +207,7 @@ def explore(
     tallies = {name: Tally(name) for name in names}
     running = [_Worker(work) for _ in range(min(workers, len(names)))]
     end = time.monotonic() + seconds
-    share = min(_SLICE, max(0.5, seconds * len(running) / len(names) / 2))
+    share = min(_SLICE, max(0.2, seconds * len(running) / len(names) / 4))
     try:
         _explore(tallies, running, end, share, most, until_found, said)
     finally:

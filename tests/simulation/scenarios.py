@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from tests.simulation import commands as c
 from tests.simulation.commands import Command
+from tests.simulation.learning import adapt, train
 
 
 @dataclass(frozen=True)
@@ -25,8 +26,10 @@ def _on_disk() -> list[Scenario]:
     return [
         Scenario(healthy, (c.write("x", 12), c.write("y", 40))),
         Scenario(healthy, (c.append("x", 12), c.append("y", 40))),
-        Scenario(healthy, (c.write("x", 40), c.rechunk())),
         Scenario(healthy, (c.append("x", 40), c.rechunk())),
+        Scenario("whole-chunks", (c.write("x", 40), c.rechunk(32))),
+        Scenario("whole-chunks", (c.write("x", 40), c.rechunk(128))),
+        Scenario("whole-chunks", (c.append("x", 40), c.rechunk(32))),
         Scenario(healthy, (c.write("x", 12), c.read())),
         Scenario(healthy, (c.append("x", 40), c.read(rows_first=False))),
         Scenario(healthy, (c.append("x", 12), c.verify())),
@@ -66,6 +69,8 @@ def _on_disk() -> list[Scenario]:
         Scenario(indexed, (c.index_bounded(), c.search())),
         Scenario(indexed, (c.index_bounded(), c.append("x", 40))),
         Scenario(indexed, (c.index_approximate(), c.index_approximate())),
+        Scenario(healthy, (train(), train())),
+        Scenario(healthy, (adapt("fox"), adapt("gnu"))),
         Scenario(healthy, (c.append("x", 12), c.append("y", 40), c.read())),
         Scenario(healthy, (c.write("x", 12), c.rechunk(), c.read())),
         Scenario(healthy, (c.append("x", 12), c.means(), c.search())),

@@ -71,6 +71,7 @@ class Laboratory:
         actors = range(len(scenario.commands))
         # a turn of a command that has ended is passed over
         orders = [Schedule(tuple((actor, None) for actor in (first, *actors))) for first in actors]
+        self.try_order(scenario, orders[0])  # libraries set themselves up when they are first used
         steps = [self.try_order(scenario, order).steps for order in orders]
         return find_places(steps, [not command.is_foreign for command in scenario.commands])
 
