@@ -12,6 +12,7 @@ from actstore.creation import class_names, create, remove_store
 from actstore.errors import InvalidInputError, LockedError
 from actstore.layout.ledger import has_writer, open_ledger, read_ledger
 from actstore.layout.metadata import ACTIVATIONS
+from actstore.layout.own_files import strangers
 from actstore.layout.source_history import CONTENT, FileContent, find_source
 from actstore.spec import ColumnKind, Json
 from actstore.storage.place import AnyPlace, Place, parse_place
@@ -226,9 +227,9 @@ def open_or_create(
 
 
 def _discard_empty(path: Place) -> None:
-    """Remove a store without rows, unless somebody has begun to write to it."""
+    """Remove a store without rows, unless somebody has begun to write to it, or has put something else there."""
     arrays = [path / name / ACTIVATIONS for name in open(path).splits]
-    if any(map(has_writer, arrays)):
+    if any(map(has_writer, arrays)) or (path.local_path is not None and strangers(path.local_path)):
         return
     with suppress(LockedError), ExitStack() as locks:
         locks.enter_context(path.changing())
