@@ -36,6 +36,13 @@ def was_replaced(split: Place, spec: StoreSpec, opened: SplitSpec) -> bool:
     return not (has_layout(store.of_split(now), spec) and covers(now, opened))
 
 
+def require_same_store(where: Place, held: StoreSpec, now: StoreSpec) -> None:
+    """Whether the store there is the one that a caller has opened: classes may have been added, and chunks may have
+    another size; rows of another kind, or labels that mean something else, make it another."""
+    if (now.dim, now.dtype) != (held.dim, held.dtype) or now.classes[: len(held.classes)] != held.classes:
+        raise ReplacedError(f"{where} was replaced since it was opened; open it again")
+
+
 def has_layout(spec: StoreSpec, other: StoreSpec) -> bool:
     return all(getattr(spec, key) == getattr(other, key) for key in _LAYOUT)
 

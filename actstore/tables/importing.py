@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from actstore.creation import class_names, create, remove_store
-from actstore.errors import InvalidInputError
-from actstore.layout.ledger import read_ledger
+from actstore.errors import InvalidInputError, LockedError
+from actstore.layout.ledger import has_writer, open_ledger, read_ledger
 from actstore.layout.metadata import ACTIVATIONS
+from actstore.layout.own_files import strangers
 from actstore.layout.source_history import CONTENT, FileContent, find_source
 from actstore.spec import ColumnKind, Json
-from actstore.storage.place import AnyPlace, parse_place
+from actstore.storage.place import AnyPlace, Place, parse_place
 from actstore.store import ActivationStore, open
 from actstore.tables.array_files import open_tables, read_column
 from actstore.tables.column_files import read_columns
@@ -213,7 +214,7 @@ def open_or_create(
     for split, table in tables.items():
         check_table(table, split, *dims)
     if (path / "zarr.json").exists() and _holds_nothing(open(path)):
-        remove_store(path)  # what a refused first block leaves: another dtype or class list may come now
+        _discard_empty(path)  # what a refused first block leaves: another dtype or class list may come now
     if (path / "zarr.json").exists():
         store = open(path)
         for table in tables.values():
@@ -223,6 +224,19 @@ def open_or_create(
     options["dtype"] = options.get("dtype") or natural_dtype(tables)
     longest = max(table.activations.shape[0] for table in tables.values())
     return create(path, classes=names, dim=dims.pop(), rows=longest, **options)
+
+
+def _discard_empty(path: Place) -> None:
+    """Remove a store without rows, unless somebody has begun to write to it, or has put something else there."""
+    arrays = [path / name / ACTIVATIONS for name in open(path).splits]
+    if any(map(has_writer, arrays)) or (path.local_path is not None and strangers(path.local_path)):
+        return
+    with suppress(LockedError), ExitStack() as locks:
+        locks.enter_context(path.changing())
+        for array in arrays if path.local_path is not None else ():
+            locks.callback(open_ledger(array).close)
+        if _holds_nothing(open(path)):
+            remove_store(path)
 
 
 def _holds_nothing(store: ActivationStore) -> bool:

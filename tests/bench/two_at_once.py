@@ -61,6 +61,7 @@ WRITE = """
 import sys
 import numpy as np
 import actstore
+import actstore.writing.split_writer
 
 store = actstore.open(sys.argv[1])
 print("open", flush=True)
