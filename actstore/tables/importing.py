@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from actstore.creation import class_names, create, remove_store
-from actstore.errors import InvalidInputError
+from actstore.errors import ActstoreError, InvalidInputError
 from actstore.layout.ledger import read_ledger
 from actstore.layout.metadata import ACTIVATIONS
 from actstore.layout.source_history import CONTENT, FileContent, find_source
@@ -170,7 +170,12 @@ def fill_split(
         if content is not None:
             content.begin()
             stack.callback(content.stop)
-        append_rest(writer, split, table, progress)
+        try:
+            append_rest(writer, split, table, progress)
+        except InvalidInputError:  # what was mended is another source, which does not go on from here
+            with suppress(ActstoreError, OSError):  # what refused the rows is raised
+                writer.discard()
+            raise
         facts: dict[str, Json] = {} if content is None else {CONTENT: content()}
         writer.commit(**facts)
 
