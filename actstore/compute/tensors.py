@@ -73,7 +73,9 @@ def _halve_doubles(out: torch.Tensor, values: torch.Tensor) -> None:
         piece, target = values[start : start + step], out[start : start + step]
         kept = single[: len(piece)].copy_(piece)
         target.copy_(kept)
-        doubtful = back[: len(piece)].copy_(kept).ne(piece).logical_and_(kept.view(torch.int32).bitwise_and(0xFFF).eq(0))
+        doubtful = (
+            back[: len(piece)].copy_(kept).ne(piece).logical_and_(kept.view(torch.int32).bitwise_and(0xFFF).eq(0))
+        )
         if doubtful.any():
             with np.errstate(over="ignore"):
                 target[doubtful] = torch.from_numpy(piece[doubtful].numpy().astype(np.float16))

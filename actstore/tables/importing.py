@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from actstore.creation import class_names, create, remove_store
-from actstore.errors import InvalidInputError, LockedError
+from actstore.errors import ActstoreError, InvalidInputError, LockedError
 from actstore.layout.ledger import has_writer, open_ledger, read_ledger
 from actstore.layout.metadata import ACTIVATIONS
 from actstore.layout.own_files import strangers
@@ -171,7 +171,12 @@ def fill_split(
         if content is not None:
             content.begin()
             stack.callback(content.stop)
-        append_rest(writer, split, table, progress)
+        try:
+            append_rest(writer, split, table, progress)
+        except InvalidInputError:  # what was mended is another source, which does not go on from here
+            with suppress(ActstoreError, OSError):  # what refused the rows is raised
+                writer.discard()
+            raise
         facts: dict[str, Json] = {} if content is None else {CONTENT: content()}
         writer.commit(**facts)
 

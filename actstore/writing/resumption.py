@@ -61,6 +61,16 @@ def sound_rows(array: Place, spec: StoreSpec, chunk: int, stop: int) -> NDArray[
     return rows.read(chunk * spec.chunk_rows, stop)
 
 
+def drop_uncommitted(split: Place, spec: StoreSpec, committed: SplitSpec, ledger: OwnedLog, pending: Pending) -> None:
+    """Leave nothing of rows that were refused: of a new split nothing at all, else what was committed."""
+    ledger.require_own()
+    if committed.complete:
+        _discard(split, spec, committed, ledger, pending)
+    else:
+        (split / "zarr.json").unlink()  # first: without it there is no split
+        split.remove_tree()
+
+
 def _discard(split: Place, spec: StoreSpec, committed: SplitSpec, ledger: OwnedLog, pending: Pending) -> None:
     """Back to what was committed: cut the last chunk, remove later ones, forget pending rows."""
     array, rows = split / ACTIVATIONS, committed.rows

@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from types import TracebackType
 from typing import Any, Self
 
@@ -30,7 +30,7 @@ from actstore.writing.column_checks import parse_columns
 from actstore.writing.commit import commit
 from actstore.writing.locked_split import lock_split, require_sound
 from actstore.writing.pending_rows import OpenRows, Pending
-from actstore.writing.resumption import find_position, sound_rows
+from actstore.writing.resumption import drop_uncommitted, find_position, sound_rows
 from actstore.writing.row_checks import parse_labels, refused_row
 from actstore.writing.row_facts import RowFacts, join_facts
 from actstore.writing.row_keeper import Keeper
@@ -170,6 +170,14 @@ class SplitWriter:
         """Let go of the split without committing; all rows so far wait to be resumed."""
         self._close(keep=True)
 
+    def discard(self) -> None:
+        """Let go of the split as it was before: rows that are not committed are dropped, and a new split is no more."""
+        self._require_open()
+        self._keeper.stop()
+        self._chunks.close()
+        with self._ending():
+            drop_uncommitted(self._split, self._spec, self.committed, self._ledger, self._pending)
+
     def __enter__(self) -> Self:
         self._signals.enter_context(terminated_as_interrupted())
         return self
@@ -186,14 +194,19 @@ class SplitWriter:
                 self._close(keep=not isinstance(error, InvalidInputError))
 
     def _close(self, keep: bool) -> None:
-        if self._closed:
-            return
+        if not self._closed:
+            with self._ending():
+                if keep and self._chunks.is_sound:
+                    self._keep()
+
+    @contextmanager
+    def _ending(self) -> Iterator[None]:
+        """The last thing that a writer does."""
         self._closed = True
         with ExitStack() as stack:
             for last in (self._signals.close, self._ledger.close, self._chunks.close, self._keeper.stop):
                 stack.callback(last)
-            if keep and self._chunks.is_sound:
-                self._keep()
+            yield
 
     def _require_open(self) -> None:
         if self._closed:

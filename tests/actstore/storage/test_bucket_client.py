@@ -64,7 +64,8 @@ def test_a_listing_that_is_always_cut_says_nothing_of_credentials(
 
 
 @pytest.mark.parametrize(
-    "endpoint", ["nonsense", "http://", "http://:80", "http://[", "https://h:99999", "ftp://h", "http://a b", "//h", ":"]
+    "endpoint",
+    ["nonsense", "http://", "http://:80", "http://[", "https://h:99999", "ftp://h", "http://a b", "//h", ":"],
 )
 def test_an_address_that_is_none(endpoint: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_ENDPOINT_URL", endpoint)
