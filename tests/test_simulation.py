@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from actstore.storage.file_lock import FileLock
 from tests.simulation.conflicts import Places, find_places
 from tests.simulation.exploration import explore, planned, table
-from tests.simulation.scenarios import SCENARIOS
+from tests.simulation.scenarios import SCENARIOS, SUITE
 from tests.simulation.scheduler import Schedule, Simulation, Step
 from tests.simulation.stops import stopping
 from tests.simulation.trial import Laboratory, laboratory, parse_token
@@ -213,6 +213,6 @@ def test_a_process_that_dies_is_a_finding_and_the_next_goes_on() -> None:
 
 @pytest.mark.slow
 def test_commands_at_once_break_no_rule() -> None:
-    tallies = explore(list(SCENARIOS), SECONDS)
+    tallies = explore(SUITE, SECONDS)
     assert sum(tally.orders for tally in tallies)
     assert not any(tally.found for tally in tallies), "\n" + table(tallies)
