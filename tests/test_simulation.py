@@ -20,7 +20,7 @@ from tests.simulation.scheduler import Schedule, Simulation, Step
 from tests.simulation.stops import stopping
 from tests.simulation.trial import Laboratory, laboratory, parse_token
 
-SECONDS = 50.0  # of two processes, and some for their start: a minute
+SECONDS = 50.0  # of two processes, and some for their start and end: a minute
 
 
 def run(schedule: str, folder: Path, *works: Callable[[], Any]) -> Simulation:
@@ -193,6 +193,7 @@ def test_a_kill_at_any_write_of_an_append_loses_nothing(bench: Laboratory) -> No
 def die(connection: Any, current: Any) -> None:
     """Stands in for a process that a command takes with it in its third order."""
     places = Places(((1, 2), (1, 2)), ((), ()), (3, 3))
+    connection.send("ready")
     task = connection.recv()
     for number in range(task.first, task.first + 3):
         current.value = number
