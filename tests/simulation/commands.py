@@ -171,11 +171,12 @@ def copy(by_name: bool = True) -> Command:
 
     def run(world: World) -> None:
         found = sorted(str(Path(folder, name)) for folder, _, names in os.walk(world.store) for name in names)
-        for name in found if by_name else sorted(found, key=lambda name: crc32(name.encode())):
-            target = world.copied(os.path.relpath(name, world.folder))
+        names = [os.path.relpath(name, world.folder) for name in found]
+        for name in names if by_name else sorted(names, key=lambda name: crc32(name.encode())):
+            target = world.copied(name)
             target.parent.mkdir(parents=True, exist_ok=True)
             try:
-                target.write_bytes(Path(name).read_bytes())
+                target.write_bytes((world.folder / name).read_bytes())
             except FileNotFoundError:
                 continue
 

@@ -130,6 +130,7 @@ class _Task:
     first: int  # number of the order to begin with
     seconds: float
     most: int
+    places: Places | None  # where known
 
 
 def _work(connection: Connection, current: Any) -> None:
@@ -139,10 +140,10 @@ def _work(connection: Connection, current: Any) -> None:
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     with laboratory() as bench:
-        known: dict[str, Places] = {}
+        connection.send("ready")
         while (task := connection.recv()) is not None:
             scenario = SCENARIOS[task.name]
-            places = known.get(task.name) or known.setdefault(task.name, bench.places(scenario))
+            places = task.places or bench.places(scenario)
             end = time.monotonic() + task.seconds
             for number, schedule in enumerate(planned(places)):
                 if number < task.first:
@@ -171,8 +172,16 @@ class _Worker:
         theirs.close()
         self.task: _Task | None = None
         self.work = work
+        self._is_ready = False
+
+    def await_ready(self) -> None:
+        """Libraries are loaded."""
+        if not self._is_ready:
+            self.connection.recv()
+            self._is_ready = True
 
     def begin(self, task: _Task) -> None:
+        self.await_ready()
         self.task = task
         self._current.value = -1
         self.connection.send(task)
@@ -206,6 +215,8 @@ def explore(
     """
     tallies = {name: Tally(name) for name in names}
     running = [_Worker(work) for _ in range(min(workers, len(names)))]
+    for worker in running:
+        worker.await_ready()
     end = time.monotonic() + seconds
     share = min(_SLICE, max(0.2, seconds * len(running) / len(names) / 4))
     try:
@@ -230,7 +241,7 @@ def _explore(
         if not waiting or left <= 0:
             return None
         tally = min(waiting, key=lambda one: one.seconds)
-        return _Task(tally.name, tally.orders, min(share, left), (most or 1 << 60) - tally.orders)
+        return _Task(tally.name, tally.orders, min(share, left), (most or 1 << 60) - tally.orders, tally.places)
 
     def note(tally: Tally, token: str, found: list[tuple[str, str]]) -> None:
         for kind, detail in found:
