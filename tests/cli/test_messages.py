@@ -94,10 +94,10 @@ def test_norms_are_not_kept_on_a_full_disk(tmp_path: Path, monkeypatch: pytest.M
 
     from actstore.search import kept_files as beside
 
-    def save_file(*_: Any) -> None:
+    def save(*_: Any) -> None:
         raise SafetensorError("Error while serializing: I/O error: No space left on device (os error 28)")
 
-    monkeypatch.setattr(beside, "save_file", save_file)
+    monkeypatch.setattr(beside, "save", save)
     rows = np.random.default_rng(0).random((20, 8), dtype=np.float32)
     actstore.from_arrays(tmp_path / "x.zarr", {"train": (rows, np.zeros(20, int))}, classes=["a"])
     assert "rank" in run("search", tmp_path / "x.zarr", "--row", 1, "-k", 2).stdout
