@@ -18,16 +18,20 @@ from actstore.extraction import cluster_build, forward
 from actstore.extraction.build import BuildOptions, build
 from actstore.extraction.image_batches import decode_batches
 from actstore.images.opening import open_images
+from actstore.search import ExactSearch
 from actstore.search.by_class import ClassRows, best_by_class
+from baselines.inference import latency
 from baselines.inference.adaptation import classifier_step, fine_tuning_step
 from baselines.inference.latency import backbone_part, head_part, timed
 from cli.actstore import main as store_commands
 from cli.ppa import main as ppa
+from cli.ppa.bench_inference import machine, make_parts
 from predictor.training.backbones import distributed
 from predictor.training.backbones.batches import IGNORED, Batch, StreamedImages
 from predictor.training.backbones.config import choose_preset
 from predictor.training.backbones.images import LabelledImages, evaluation_plan
 from predictor.training.processes import Processes, joined_processes
+from tests import simulated_faiss
 
 GLYPHS = "glyphs:4x5x2"
 
@@ -115,9 +119,20 @@ def test_several_processes_average_on_their_own_device(
     assert isinstance(wrapped.module[1], expected)
 
 
+def test_the_benchmark_searches_with_faiss_on_its_own_card(monkeypatch: pytest.MonkeyPatch) -> None:
+    held, cpu = simulated_faiss.install(monkeypatch).held, torch.device("cpu")
+    monkeypatch.setattr(latency, "head_part", lambda categories, dim, device: head_part(categories, dim, cpu))
+    rows, queries = torch.rand(50, 16).half(), torch.rand(3, 16)
+    _, search = make_parts(rows, queries, 5, "none", None, torch.device("cuda:1"))
+    assert "faiss on the GPU" in search.name
+    np.testing.assert_array_equal(search.run(queries)[1], ExactSearch(rows).search(queries, 5)[1])
+    assert held == [(1, 50)]
+
+
 @pytest.mark.parametrize("half", [False, True])
 def test_benchmarks_wait_for_the_card(card: Any, backbone: Backbone, half: bool) -> None:
     card.half, device = half, torch.device("sim")
+    assert machine(device) == "simulated card 0"
     queries, images = torch.rand(3, 16), torch.rand(2, 3, 32, 32)
     part = head_part(5, 16, device)
     assert part.run(queries).shape == (3, 5)

@@ -1,7 +1,7 @@
 """Lines that only a machine with an accelerator would reach, and which of them no test executes where there is none.
 
 python -m tests.bench.gpu_coverage; needs the package coverage. They are all lines of MODULES, and everywhere else the
-statements that ask what a device can do, with what stands under them.
+statements that ask what a device can do or compare its name, with what stands under them.
 """
 
 from __future__ import annotations
@@ -14,13 +14,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-PACKAGES = ("actstore", "predictor", "baselines")
+PACKAGES = ("actstore", "predictor", "baselines", "cli")
 MODULES = ("actstore/compute/device.py", "actstore/compute/transfer.py", "actstore/search/gpu.py")
 ABILITIES = {
-    "card_of_process", "count_devices", "empty_on_host", "free_memory", "has_bfloat16", "has_half", "has_streams",
-    "is_accelerator", "most_precise", "name_device", "pin_memory", "require_gpu", "SideStream", "sent_ahead",
-    "steps_per_reading", "synchronise",
+    "GpuSearch", "SideStream", "_gpu_number", "card_of_process", "count_devices", "empty_on_host", "free_memory",
+    "gpu_part", "has_bfloat16", "has_half", "has_streams", "is_accelerator", "most_precise", "name_device", "pin_memory",
+    "require_gpu", "sent_ahead", "steps_per_reading", "synchronise",
 }  # fmt: skip
+KINDS = ("cuda", "mps", "xpu", "gpu")
 TESTS = (
     "tests/test_trainings_on_card.py", "tests/test_inference_on_card.py", "tests/actstore/compute/test_device.py",
     "tests/actstore/streams/test_class_batches_on_card.py", "tests/actstore/search/test_search_gpu.py",
@@ -54,7 +55,8 @@ def _is_text(node: ast.AST) -> bool:
 def _names(nodes: list[ast.AST]) -> bool:
     named = {one.id for node in nodes for one in ast.walk(node) if isinstance(one, ast.Name)}
     named |= {one.attr for node in nodes for one in ast.walk(node) if isinstance(one, ast.Attribute)}
-    return bool(named & ABILITIES)
+    texts = [one.value for node in nodes for one in ast.walk(node) if isinstance(one, ast.Constant)]
+    return bool(named & ABILITIES) or any(text in KINDS for text in texts)
 
 
 def unexecuted(folder: Path) -> Iterator[tuple[str, int, list[int]]]:
