@@ -8,18 +8,28 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import shutil
 import signal
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from math import gcd
 from multiprocessing.connection import Connection, wait
+from pathlib import Path
 from typing import Any
 
 from tests.simulation.conflicts import Places
 from tests.simulation.scheduler import Schedule
 
 HANG = "hang"
+ROOM = Path("/dev/shm") if Path("/dev/shm").is_dir() else Path(tempfile.gettempdir())  # in memory, where there is some
+
+
+def folder_prefix(process: int) -> str:
+    """What the folder of a process begins with."""
+    return f"simulation-{process}-"
+
 
 _SLICE = 4.0  # seconds that a scenario is tried before the next one's turn
 _SPREAD = 0.6180339887  # of numbers that follow each other: far apart, so that few orders see all parts of a command
@@ -281,6 +291,8 @@ def _explore(
 
 def _note_death(worker: _Worker, tally: Tally, note: Callable[[Tally, str, list[tuple[str, str]]], None]) -> None:
     """Which order it was on follows from its number."""
+    for folder in ROOM.glob(f"{folder_prefix(worker.process.pid or 0)}*"):
+        shutil.rmtree(folder, ignore_errors=True)
     if tally.orders == worker.current + 1:
         return  # it has told what it found, and could not go on
     code = worker.process.exitcode or 0

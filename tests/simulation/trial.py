@@ -18,6 +18,7 @@ import obstore  # noqa: F401 - its functions are stops
 import torch
 
 from tests.simulation.conflicts import Places, find_places
+from tests.simulation.exploration import ROOM, folder_prefix
 from tests.simulation.machine import one_thread_each, small_and_timeless, unshared_locks
 from tests.simulation.oracle import Finding, Oracle
 from tests.simulation.scenarios import SCENARIOS, Scenario
@@ -81,8 +82,7 @@ def laboratory() -> Iterator[Laboratory]:
     """With settings under which small work is quick and the same every time."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
-    memory = Path("/dev/shm")
-    folder = Path(tempfile.mkdtemp(prefix="simulation-", dir=memory if memory.is_dir() else None))
+    folder = Path(tempfile.mkdtemp(prefix=folder_prefix(os.getpid()), dir=ROOM))
     with unshared_locks():
         gc.collect()
         gc.freeze()  # what is imported need not be looked at after every kill
