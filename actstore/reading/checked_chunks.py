@@ -94,9 +94,14 @@ class ChunkChecks:
         self._done[chunk] = True
 
     def _lines(self, chunk: int) -> list[Entry]:
-        """All of the ledger that tell of a chunk with the rows that are needed of it."""
+        """All of the ledger that tell of a chunk with the rows that are needed of it; none of another split's ledger,
+        which may lie there by now."""
+        lines = read_lines(self._array)[0]
+        named = {(line.chunk, line.rows, line.crc) for line in lines}
+        if any((entry.chunk, entry.rows, entry.crc) not in named for entry in self.entries()):
+            return []
         needed = min(self.chunk_rows, self._rows - chunk * self.chunk_rows)
-        return [line for line in read_lines(self._array)[0] if line.chunk == chunk and line.rows >= needed]
+        return [line for line in lines if line.chunk == chunk and line.rows >= needed]
 
     def _is_of_another_moment(self, chunk: int, crc: int, values: NDArray[Any]) -> bool:
         """An append rewrites the last chunk: what is open may be the chunk before it, or after it with a ledger that
