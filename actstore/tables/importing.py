@@ -14,7 +14,7 @@ from actstore.layout.ledger import has_writer, open_ledger, read_ledger
 from actstore.layout.metadata import ACTIVATIONS
 from actstore.layout.own_files import strangers
 from actstore.layout.source_history import CONTENT, FileContent, find_source
-from actstore.spec import ColumnKind, Json
+from actstore.spec import ColumnKind, Json, SplitSpec
 from actstore.storage.place import AnyPlace, Place, parse_place
 from actstore.store import ActivationStore, open
 from actstore.tables.array_files import open_tables, read_column
@@ -120,16 +120,17 @@ def append_file(
     tables, classes = read_request(request, kinds)
     tables = tables if rounding is None else rounding.watch(tables, target.spec.dtype)
     for split, table in tables.items():
-        before = target[split].committed
         check_table(table, split, target[split].dim)
         source = request.source(split)
-        content = FileContent(source)
-        if not again and find_source(before.sources, source, content) is not None:
-            target.remove_leftovers(split)
-        else:
+        content, before = FileContent(source), target[split].committed
+        while again or find_source(before.sources, source, content) is None:
             _add_classes(target, table, classes)
-            fill_split(target, split, table, source, progress, restart, content)
-            added += len(target[split]) - before.rows
+            if fill_split(target, split, table, source, progress, restart, content, before.content):
+                added += len(target[split]) - before.rows
+                break
+            before = target[split].committed  # which may have this source by now
+        else:
+            target.remove_leftovers(split)
     return added
 
 
@@ -143,10 +144,10 @@ def fill_new_split(
     content: FileContent | None = None,
 ) -> None:
     """Fill a split that is new or unfinished; one that this very source has filled is left alone."""
-    done = store.splits.get(split)
-    if done is None or not done.complete:
-        fill_split(store, split, table, source, progress, restart, content)
-    elif find_source(done.sources, source, content) is None:
+    while (done := store.splits.get(split)) is None or not done.complete:
+        if fill_split(store, split, table, source, progress, restart, content, (done or SplitSpec()).content):
+            return
+    if find_source(done.sources, source, content) is None:
         raise InvalidInputError(
             f"{store.path} has a finished split {split!r} of another origin; add rows with `actstore append`, "
             "or choose another --split or store"
@@ -163,11 +164,19 @@ def fill_split(
     progress: Progress | None = None,
     restart: bool = False,
     content: FileContent | None = None,
-) -> None:
-    """Append every row of a table that is not yet on disk, and commit."""
+    before: str | None = None,
+) -> bool:
+    """Append every row of a table that is not yet on disk, and commit.
+
+    before: the content of the split that the caller has looked at. Where others have committed since, nothing is
+    written, and the answer is False: what was decided has to be decided again.
+    """
     done = store.splits.get(split)
     check_table(table, split, store.dim if done is None else store.spec.of_split(done).dim)
     with store.writer(split, source=source, restart=restart) as writer, ExitStack() as stack:
+        if before is not None and writer.committed.content != before:
+            writer.discard()
+            return False
         if content is not None:
             content.begin()
             stack.callback(content.stop)
@@ -179,6 +188,7 @@ def fill_split(
             raise
         facts: dict[str, Json] = {} if content is None else {CONTENT: content()}
         writer.commit(**facts)
+    return True
 
 
 def append_rest(writer: SplitWriter, split: str, table: Table, progress: Progress | None) -> None:
