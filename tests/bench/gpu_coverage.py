@@ -18,8 +18,8 @@ PACKAGES = ("actstore", "predictor", "baselines", "cli")
 MODULES = ("actstore/compute/device.py", "actstore/compute/transfer.py", "actstore/search/gpu.py")
 ABILITIES = {
     "GpuSearch", "SideStream", "_gpu_number", "card_of_process", "count_devices", "empty_on_host", "free_memory",
-    "gpu_part", "has_bfloat16", "has_half", "has_streams", "is_accelerator", "most_precise", "name_device", "pin_memory",
-    "require_gpu", "sent_ahead", "steps_per_reading", "synchronise",
+    "gpu_part", "has_bfloat16", "has_half", "has_streams", "is_accelerator", "most_precise", "name_device",
+    "pin_memory", "require_gpu", "sent_ahead", "steps_per_reading", "synchronise",
 }  # fmt: skip
 KINDS = ("cuda", "mps", "xpu", "gpu")
 TESTS = (
