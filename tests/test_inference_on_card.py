@@ -20,12 +20,12 @@ from actstore.extraction.image_batches import decode_batches
 from actstore.images.opening import open_images
 from actstore.search import ExactSearch
 from actstore.search.by_class import ClassRows, best_by_class
-from baselines.inference import latency
 from baselines.inference.adaptation import classifier_step, fine_tuning_step
-from baselines.inference.latency import backbone_part, head_part, timed
+from baselines.inference.latency import timed
+from baselines.inference.parts import backbone_part, gpu_part, head_part
 from cli.actstore import main as store_commands
 from cli.ppa import main as ppa
-from cli.ppa.bench_inference import machine, make_parts
+from cli.ppa.bench_inference import machine
 from predictor.training.backbones import distributed
 from predictor.training.backbones.batches import IGNORED, Batch, StreamedImages
 from predictor.training.backbones.config import choose_preset
@@ -120,10 +120,9 @@ def test_several_processes_average_on_their_own_device(
 
 
 def test_the_benchmark_searches_with_faiss_on_its_own_card(monkeypatch: pytest.MonkeyPatch) -> None:
-    held, cpu = simulated_faiss.install(monkeypatch).held, torch.device("cpu")
-    monkeypatch.setattr(latency, "head_part", lambda categories, dim, device: head_part(categories, dim, cpu))
+    held = simulated_faiss.install(monkeypatch).held
     rows, queries = torch.rand(50, 16).half(), torch.rand(3, 16)
-    _, search = make_parts(rows, queries, 5, "none", None, torch.device("cuda:1"))
+    search = gpu_part(rows, torch.device("cuda:1"))
     assert "faiss on the GPU" in search.name
     np.testing.assert_array_equal(search.run(queries)[1], ExactSearch(rows).search(queries, 5)[1])
     assert held == [(1, 50)]

@@ -37,7 +37,7 @@ def test_the_page_sets_this_machine_beside_the_paper(tmp_path: Path) -> None:
     page = to_page(results, {"GPU, driver, memory": "none, none, none", "torch": "2"}, "3 passed in 1.00s")
     lines = page.splitlines()
     assert "| paper, Tesla K40M | 37.867 | 6.83 | 5.54 | 45 GB |" in lines
-    assert sum(line.startswith("| here, exact NN, torch, fp16 rows |") for line in lines) == 1
+    assert sum(line.startswith("| here, exact NN, ours, fp16 rows |") for line in lines) == 1
     assert all(str(one["name"]) in page for one in results)
     assert "- GPU, driver, memory: none, none, none" in lines
     assert "- tests marked `gpu`: 3 passed in 1.00s" in lines

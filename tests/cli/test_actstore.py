@@ -168,19 +168,29 @@ def test_the_store_is_found_by_itself(store: Path, monkeypatch: pytest.MonkeyPat
     assert run_json("info")["dim"] == 8
 
 
-def test_an_interrupted_import_is_shown_and_resumed(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_refused_import_leaves_no_split(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("actstore.tables.row_source.BLOCK_BYTES", 2048)  # 32 rows at a time
     bad = VALUES.copy()
     bad[300, 2] = np.nan
     np.save("bad.npy", bad)
-    error = run("import", "bad.npy", "b.zarr", "--chunk-rows", 128, code=1).stderr
-    assert "row 300" in error
+    assert "row 300" in run("import", "bad.npy", "b.zarr", "--chunk-rows", 128, code=1).stderr
+    assert run_json("info", "b.zarr")["splits"] == []
+    np.save("bad.npy", VALUES)
+    run("import", "bad.npy", "b.zarr")
+    assert run_json("info", "b.zarr")["splits"][0]["rows"] == 400
+
+
+def test_an_interrupted_build_is_shown_and_restarted(store: Path) -> None:
+    begun = actstore.create("b.zarr", classes=["a"], dim=VALUES.shape[1], chunk_rows=128)
+    writer = begun.writer("train", source={"kind": "test"})
+    writer.append(VALUES[:300])
+    writer.close()
     assert run_json("info", "b.zarr")["splits"][0]["complete"] is False
     assert "not complete" in run("means", "b.zarr", code=1).stderr
     assert "incomplete: train" in run("verify", "b.zarr").stdout
-    np.save("bad.npy", VALUES)
-    assert "--restart" in run("import", "bad.npy", "b.zarr", code=1).stderr
-    run("import", "bad.npy", "b.zarr", "--restart")
+    np.save("good.npy", VALUES)
+    assert "--restart" in run("import", "good.npy", "b.zarr", code=1).stderr
+    run("import", "good.npy", "b.zarr", "--restart")
     assert run_json("info", "b.zarr")["splits"][0]["rows"] == 400
 
 
