@@ -58,7 +58,8 @@ class ChunkChecks:
         """Whether an append has extended the chunk: a file of it from before would pass for sound by itself."""
         if self._committed is None:
             return True
-        return any(rows // self.chunk_rows == chunk and rows % self.chunk_rows for rows, _ in self._committed.history)
+        earlier = self._committed.history[:-1]
+        return any(rows // self.chunk_rows == chunk and rows % self.chunk_rows for rows, _ in earlier)
 
     def require_named(self, chunk: int, said: int, values: NDArray[Any]) -> None:
         """said: the crc32c at the end of a chunk's file, which is not the committed one; values are read only where no
