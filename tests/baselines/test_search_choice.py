@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,7 @@ from baselines.embedded_rows import EmbeddedRows
 from baselines.nearest_neighbour import NearestNeighbour
 from baselines.oracle import NearestOracle
 from baselines.registry import Setting, make_baselines
-from baselines.triplet import TripletConfig, train_triplet, trained_embedding
+from baselines.triplet import Embedding, TripletConfig, train_triplet, trained_embedding
 from predictor.protocol.category_split import CategorySplit
 from predictor.protocol.evaluation import AllWayTask, all_way_task, evaluate
 from predictor.protocol.method import Method
@@ -102,7 +101,7 @@ def runs(task: AllWayTask, tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("search", SEARCHES)
-def test_triplet_embeds_once(task: AllWayTask, runs: Path, search: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_triplet_embeds_once(task: AllWayTask, runs: Path, search: str) -> None:
     said: list[str] = []
     setting = Setting(task.train, SPLIT, runs=runs, search=SearchChoice(search), say=said.append)
     embed = trained_embedding(setting.trained("triplet"))
@@ -131,7 +130,28 @@ def test_an_index_of_the_rows_brings_one_of_the_embedded(task: AllWayTask, runs:
     assert (folder(kept) / "bounded.json").exists()
 
 
-def test_rows_of_an_earlier_content_are_removed(task: AllWayTask, runs: Path, make_store: Callable[..., Any]) -> None:
+def test_an_interrupted_embedding_is_completed(task: AllWayTask, runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    embed = trained_embedding(Setting(task.train, SPLIT, runs=runs).trained("triplet"))
+    monkeypatch.setattr("baselines.embedded_rows._BLOCK", 256)
+    calls: list[int] = []
+
+    def killed(_self: Any, rows: torch.Tensor) -> torch.Tensor:
+        calls.append(len(rows))
+        if len(calls) == 3:
+            raise KeyboardInterrupt
+        return rows + rows @ embed.change.T
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Embedding, "forward", killed)
+        with pytest.raises(KeyboardInterrupt):
+            EmbeddedRows(task.train, embed, SearchChoice(), print)()
+    kept = EmbeddedRows(task.train, embed, SearchChoice(), print)()
+    assert kept is not None
+    torch.testing.assert_close(kept.to_torch(), embed(task.train.to_torch(dtype=torch.float32)))
+    np.testing.assert_array_equal(kept.labels, task.train.labels)
+
+
+def test_rows_of_an_earlier_content_are_removed(task: AllWayTask, runs: Path) -> None:
     embed = trained_embedding(Setting(task.train, SPLIT, runs=runs).trained("triplet"))
     stale = folder(task.train) / "embedded-000000000000-000000000000.zarr"
     stale.mkdir(parents=True)

@@ -2,10 +2,10 @@
 
 python -m tests.bench.nearest_tables --before TREE [--rows N] [--dim D] [--queries N] [--rounds N]
 
-TREE: another checkout with its own .venv/bin/ppa. Rows are generated and imported once; each side has a copy of the
-store that it alone reads, and Triplet is trained for a few steps once for both. Three kinds of runs of this tree: the
-first, which embeds Triplet's rows, without an index; more without an index; and with the bounded index of `actstore
-index`, whose first run indexes the embedded rows too. Ratios are of medians; first runs are listed apart.
+TREE: another checkout with its own .venv/bin/ppa. Rows are generated once; each side has a copy of the store that it
+alone reads, and Triplet is trained for a few steps once for both. First without an index, then with that of
+`actstore index`. The first run of either does what is kept afterwards: it embeds Triplet's rows, or indexes those; the
+ratio is given without that, and with it.
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -31,60 +33,76 @@ from tests.bench.common import ROOT, report
 CLASSES = 1000
 
 
+WITHOUT, WITH = "without an index", "with a bounded index"
+EMBEDS, INDEXES = "first run, embeds", "first run, indexes the embedded rows"
+BEFORE, INDEX = "before", "actstore index"
+Table = list[dict[str, object]]
+
+
 def main() -> None:
     options = _options()
-    with tempfile.TemporaryDirectory(prefix="nearest-tables-", dir=options.scratch) as name:
-        folder = Path(name)
-        first = folder / "before.zarr"
-        _make(first, options.rows, options.dim, options.queries)
+    with _folder(options.scratch) as folder:
         trees = {"before": options.before, "after": ROOT}
-        steps = ["--steps", "30", "--out", str(folder / "runs" / "triplet")]
-        _run(trees["before"], "ppa", "baseline", "triplet", "--store", str(first), *steps)
-        shutil.copytree(first, folder / "after.zarr")
-        taken, tables = _take_turns(trees, folder, options)
-    results = []
-    for what in ("without an index", "with a bounded index"):
-        ours, theirs = statistics.median(taken[what]), statistics.median(taken[f"before, beside {what}"])
-        results.append(Result(what, ours, "s", "before, in turns", theirs, theirs / ours))
-    once = ("first run, embeds", "actstore index", "first run, indexes embedded rows")
-    results += [Result(what, taken[what][0], "s") for what in once]
-    report("nearest_tables", results, ["5x with a bounded index, 1.5x without; the same table"])
-    earlier = tables["before, beside without an index"]
-    for what, table in tables.items():
-        print(f"table {what}: {'the same' if table == earlier else 'DIFFERENT'}")
-        for ours, theirs in zip(table, earlier, strict=True):
-            changed = [f"{key} {theirs[key]} -> {ours[key]}" for key in theirs if ours[key] != theirs[key]]
-            if changed:
-                print(f"  {theirs['method']}, {theirs['shots']} shots: {', '.join(changed)}")
+        if not (folder / "after.zarr").exists():
+            _prepare(folder, trees["before"], options)
+        if options.prepare:
+            return
+        for what in options.only:
+            _compare(what, trees, folder, options)
 
 
-def _take_turns(
-    trees: dict[str, Path], folder: Path, options: argparse.Namespace
-) -> tuple[dict[str, list[float]], dict[str, list[dict[str, object]]]]:
-    """Seconds of every kind of run, and the table of each."""
+def _compare(what: str, trees: dict[str, Path], folder: Path, options: argparse.Namespace) -> None:
+    """Both trees in turns, after what this one does once."""
     taken: dict[str, list[float]] = {}
-    tables: dict[str, list[dict[str, object]]] = {}
+    tables: dict[str, Table] = {}
 
-    def evaluate(what: str, side: str) -> None:
+    def evaluate(kind: str, side: str) -> None:
         arguments = ["--store", str(folder / f"{side}.zarr"), "--runs", str(folder / "runs"), *options.eval.split()]
         begin = time.perf_counter()
         printed = _run(trees[side], "ppa", "eval", "--methods", "nn,triplet", "--json", *arguments)
-        taken.setdefault(what, []).append(time.perf_counter() - begin)
-        tables[what] = json.loads(printed)
-        print(f"{what}: {taken[what][-1]:.1f} s", file=sys.stderr, flush=True)
+        taken.setdefault(kind, []).append(time.perf_counter() - begin)
+        tables[kind] = json.loads(printed)
+        print(f"{kind}: {taken[kind][-1]:.1f} s", file=sys.stderr, flush=True)
 
-    evaluate("first run, embeds", "after")
+    if what == WITH:
+        begin = time.perf_counter()
+        _run(trees["after"], "actstore", "index", str(folder / "after.zarr"), "--split", "train")
+        taken[INDEX] = [time.perf_counter() - begin]
+    evaluate(INDEXES if what == WITH else EMBEDS, "after")
     for _ in range(options.rounds):
-        evaluate("before, beside without an index", "before")
-        evaluate("without an index", "after")
-    begin = time.perf_counter()
-    _run(trees["after"], "actstore", "index", str(folder / "after.zarr"), "--split", "train")
-    taken["actstore index"] = [time.perf_counter() - begin]
-    evaluate("first run, indexes embedded rows", "after")
-    for _ in range(options.rounds):
-        evaluate("before, beside with a bounded index", "before")
-        evaluate("with a bounded index", "after")
-    return taken, tables
+        evaluate(BEFORE, "before")
+        evaluate(what, "after")
+    ours, theirs = statistics.median(taken[what]), statistics.median(taken[BEFORE])
+    results = [Result(what, ours, "s", "before, in turns", theirs, theirs / ours)]
+    once = [kind for kind in taken if kind not in (what, BEFORE)]
+    results += [Result(kind, taken[kind][0], "s") for kind in once]
+    whole = ours + sum(taken[kind][0] - (ours if kind != INDEX else 0) for kind in once)
+    results.append(Result(f"{what}, all that is made once included", whole, "s", BEFORE, theirs, theirs / whole))
+    report(f"nearest_tables {what}", results, ["5x with a bounded index, 1.5x without; the same table"])
+    for kind, table in tables.items():
+        print(f"table {kind}: {'the same' if table == tables[BEFORE] else 'DIFFERENT'}")
+        for one, other in zip(table, tables[BEFORE], strict=True):
+            changed = [f"{key} {other[key]} -> {one[key]}" for key in other if one[key] != other[key]]
+            if changed:
+                print(f"  {other['method']}, {other['shots']} shots: {', '.join(changed)}")
+
+
+@contextmanager
+def _folder(scratch: Path | None) -> Iterator[Path]:
+    if scratch is None:
+        with tempfile.TemporaryDirectory(prefix="nearest-tables-") as name:
+            yield Path(name)
+    else:
+        scratch.mkdir(parents=True, exist_ok=True)
+        yield scratch
+
+
+def _prepare(folder: Path, before: Path, options: argparse.Namespace) -> None:
+    first = folder / "before.zarr"
+    _make(first, options.rows, options.dim, options.queries)
+    steps = ["--steps", "30", "--out", str(folder / "runs" / "triplet")]
+    _run(before, "ppa", "baseline", "triplet", "--store", str(first), *steps)
+    shutil.copytree(first, folder / "after.zarr")
 
 
 def _make(path: Path, rows: int, dim: int, queries: int) -> None:
@@ -114,9 +132,11 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--rows", type=int, default=600_000)
     parser.add_argument("--dim", type=int, default=1024)
     parser.add_argument("--queries", type=int, default=5000)
-    parser.add_argument("--rounds", type=int, default=1, help="of each kind; the earlier tree runs twice in each")
+    parser.add_argument("--rounds", type=int, default=1)
+    parser.add_argument("--only", choices=(WITHOUT, WITH), nargs="+", default=(WITHOUT, WITH))
+    parser.add_argument("--prepare", action="store_true", help="make the stores in --scratch, and measure nothing")
     parser.add_argument("--eval", default="", help="more options of `ppa eval`, such as '--draws 5'")
-    parser.add_argument("--scratch", type=Path, help="where the stores go: 10 GB at the default size")
+    parser.add_argument("--scratch", type=Path, help="where the stores are made and left: 10 GB at the default size")
     return parser.parse_args()
 
 
