@@ -127,8 +127,7 @@ def append_file(
             target.remove_leftovers(split)
         else:
             _add_classes(target, table, classes)
-            fill_split(target, split, table, source, progress, restart, content)
-            added += len(target[split]) - before.rows
+            added += fill_split(target, split, table, source, progress, restart, content)
     return added
 
 
@@ -162,8 +161,8 @@ def fill_split(
     progress: Progress | None = None,
     restart: bool = False,
     content: FileContent | None = None,
-) -> None:
-    """Append every row of a table that is not yet on disk, and commit."""
+) -> int:
+    """Append every row of a table that is not yet on disk, and commit; returns the rows that the split gains."""
     done = store.splits.get(split)
     check_table(table, split, store.dim if done is None else store.spec.of_split(done).dim)
     with store.writer(split, source=source, restart=restart) as writer, ExitStack() as stack:
@@ -177,7 +176,7 @@ def fill_split(
                 writer.discard()
             raise
         facts: dict[str, Json] = {} if content is None else {CONTENT: content()}
-        writer.commit(**facts)
+        return writer.commit(**facts).rows - writer.committed.rows
 
 
 def append_rest(writer: SplitWriter, split: str, table: Table, progress: Progress | None) -> None:
