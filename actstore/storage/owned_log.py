@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+import threading
+import time
 import uuid
+import weakref
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
@@ -11,9 +14,14 @@ from typing import TYPE_CHECKING, Protocol
 from actstore.errors import LockedError
 from actstore.storage.atomic_file import storage_errors, write_all
 from actstore.storage.file_lock import FileLock
+from actstore.storage.process_mark import is_gone, own_mark
 
 if TYPE_CHECKING:
     from actstore.storage.object_path import ObjectPath, Version
+
+
+BEAT, LEASE = 4.0, 20.0  # seconds: a token is renewed, and is taken over when it was not for so long
+LOOK = 0.5  # seconds between two looks at somebody else's token
 
 
 class OwnedLog(Protocol):
@@ -67,34 +75,41 @@ class TokenedObject:
     """A log in a bucket, where nothing can be appended to or locked: it is written anew for each line, on condition
     that nobody else has done so meanwhile.
 
-    While it is open it ends in a token of its writer, without a line break, which no reader counts. The
-    next writer that opens it puts its own there, and the earlier one is refused from then on: a killed one leaves no
-    lock behind.
+    While it is open it ends in a token of its writer, without a line break, which no reader counts. A thread renews the
+    token every BEAT seconds. Who finds one looks whether it is renewed: then its writer lives, and the newcomer is
+    refused. One that stays the same for LEASE seconds, or whose process is known to have ended, is taken over: a killed
+    writer leaves no lock behind. Should it live after all, it is refused from then on, as the log is not as it left it.
     """
 
     def __init__(self, path: ObjectPath) -> None:
         self.path = path
-        self._token = b"writing " + uuid.uuid4().hex.encode()
-        self._open = True
-        data, self._version = self._read()
-        self._data = data[: data.rfind(b"\n") + 1]
-        self._replace(self._data)
+        self._name = b"writing " + uuid.uuid4().hex.encode() + b" "
+        self._mark, self._beats = own_mark().encode(), 0
+        self._open, self._changing = True, threading.Lock()
+        self._acquire()
+        _writers[self._name] = self
+        self._stopped = threading.Event()
+        self._begin_beating()
 
     def append(self, line: bytes) -> None:
-        self._replace(self._data + line)
+        with self._changing:
+            self._replace(self._data + line)
 
     def truncate(self, length: int) -> None:
-        if length < len(self._data):
-            self._replace(self._data[:length])
+        with self._changing:
+            if length < len(self._data):
+                self._replace(self._data[:length])
 
     def require_own(self) -> None:
-        if not self._open or not self._read()[0].endswith(self._token):
+        if not self._open or not _token_of(self._read()[0]).startswith(self._name):
             raise self._taken_over()
 
     def settle(self) -> None:
-        if self._open:
-            self._open = False
-            self._replace(self._data)
+        self._stopped.set()
+        with self._changing:
+            if self._open:
+                self._open = False
+                self._replace(self._data)
 
     def size(self) -> int:
         return len(self._data)
@@ -103,10 +118,54 @@ class TokenedObject:
         with suppress(LockedError, OSError):  # a token that stays behind does no harm
             self.settle()
 
+    def beat(self) -> bool:
+        """Renew the token; whether there is more to come."""
+        with self._changing, suppress(OSError):  # of a network: the next time it may be there again
+            if self._open:
+                self._beats += 1
+                try:
+                    self._replace(self._data)
+                except LockedError:  # the next call of the writer raises it
+                    return False
+        return self._open
+
+    def _begin_beating(self) -> None:
+        """On a thread that does not keep this writer from being dropped."""
+        arguments = (weakref.ref(self), self._stopped)
+        threading.Thread(target=_beat, args=arguments, name="actstore-beat", daemon=True).start()
+
+    def _acquire(self) -> None:
+        """Put our token there. LockedError where somebody lives who has."""
+        seen, until = None, 0.0
+        while True:
+            data, self._version = self._read()
+            token = _token_of(data)
+            if token and may_live(token):
+                if data != seen and (seen is not None or _is_ours(token)):
+                    raise LockedError(
+                        f"another process is writing to {self.path.parent.parent}; wait for it to end, or stop it"
+                    )
+                if seen is None:
+                    seen, until = data, time.monotonic() + LEASE
+                if time.monotonic() < until:
+                    time.sleep(LOOK)
+                    continue
+            with suppress(LockedError):  # else somebody was faster: look again
+                self._replace(data.removesuffix(token))
+                return
+            self._open = True
+
     def _replace(self, data: bytes) -> None:
-        text = data + self._token if self._open else data
+        token = b"%b%d %b" % (self._name, self._beats, self._mark) if self._open else b""
         try:
-            self._version = self.path.put(text, self._version)
+            try:
+                self._version = self.path.put(data + token, self._version)
+            except LockedError:
+                there, version = self._read()
+                if not _token_of(there).startswith(self._name):
+                    raise
+                # our own: a beat that was thought to have failed has arrived after all
+                self._version = self.path.put(data + token, version)
         except (LockedError, FileNotFoundError):
             self._open = False
             raise self._taken_over() from None
@@ -122,3 +181,30 @@ class TokenedObject:
 
     def _taken_over(self) -> LockedError:
         return LockedError(f"another process has begun to write to {self.path.parent.parent}; this one stops")
+
+
+_writers: weakref.WeakValueDictionary[bytes, TokenedObject] = weakref.WeakValueDictionary()  # of this process
+
+
+def may_live(token: bytes) -> bool:
+    """Whether the writer of a token may still write: `writing NAME BEATS MARK`, of earlier versions `writing NAME`."""
+    if _is_ours(token):
+        return True
+    mark = token.rpartition(b" ")[2].decode(errors="replace")
+    return not is_gone(mark) and mark != own_mark()  # one of this process that is not among its writers was dropped
+
+
+def _is_ours(token: bytes) -> bool:
+    return any(token.startswith(name) and writer._open for name, writer in list(_writers.items()))
+
+
+def _token_of(data: bytes) -> bytes:
+    return data[data.rfind(b"\n") + 1 :]
+
+
+def _beat(log: weakref.ref[TokenedObject], stopped: threading.Event) -> None:
+    while not stopped.wait(BEAT):
+        alive = log()
+        if alive is None or not alive.beat():
+            return
+        del alive

@@ -125,8 +125,9 @@ def append_file(
         content, before = FileContent(source), target[split].committed
         while again or find_source(before.sources, source, content) is None:
             _add_classes(target, table, classes)
-            if fill_split(target, split, table, source, progress, restart, content, before.content):
-                added += len(target[split]) - before.rows
+            gained = fill_split(target, split, table, source, progress, restart, content, before.content)
+            if gained is not None:
+                added += gained
                 break
             before = target[split].committed  # which may have this source by now
         else:
@@ -145,7 +146,8 @@ def fill_new_split(
 ) -> None:
     """Fill a split that is new or unfinished; one that this very source has filled is left alone."""
     while (done := store.splits.get(split)) is None or not done.complete:
-        if fill_split(store, split, table, source, progress, restart, content, (done or SplitSpec()).content):
+        before = (done or SplitSpec()).content
+        if fill_split(store, split, table, source, progress, restart, content, before) is not None:
             return
     if find_source(done.sources, source, content) is None:
         raise InvalidInputError(
@@ -165,18 +167,18 @@ def fill_split(
     restart: bool = False,
     content: FileContent | None = None,
     before: str | None = None,
-) -> bool:
-    """Append every row of a table that is not yet on disk, and commit.
+) -> int | None:
+    """Append every row of a table that is not yet on disk, and commit; returns the rows that the split gains.
 
     before: the content of the split that the caller has looked at. Where others have committed since, nothing is
-    written, and the answer is False: what was decided has to be decided again.
+    written, and the answer is None: what was decided has to be decided again.
     """
     done = store.splits.get(split)
     check_table(table, split, store.dim if done is None else store.spec.of_split(done).dim)
     with store.writer(split, source=source, restart=restart) as writer, ExitStack() as stack:
         if before is not None and writer.committed.content != before:
             writer.discard()
-            return False
+            return None
         if content is not None:
             content.begin()
             stack.callback(content.stop)
@@ -187,8 +189,7 @@ def fill_split(
                 writer.discard()
             raise
         facts: dict[str, Json] = {} if content is None else {CONTENT: content()}
-        writer.commit(**facts)
-    return True
+        return writer.commit(**facts).rows - writer.committed.rows
 
 
 def append_rest(writer: SplitWriter, split: str, table: Table, progress: Progress | None) -> None:

@@ -21,5 +21,11 @@ def place(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
+def overtaking(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Writers in a bucket are taken for killed, as those are whose token is not renewed; they do not know."""
+    monkeypatch.setattr("actstore.storage.owned_log.may_live", lambda token: False)
+
+
+@pytest.fixture
 def rows(random: np.random.Generator) -> NDArray[np.float16]:
     return random.random((1000, 64), dtype=np.float32).astype(np.float16)

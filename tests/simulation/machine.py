@@ -20,6 +20,7 @@ from unittest.mock import patch
 
 from actstore.layout import columns, metadata
 from actstore.search import level_building, plan
+from actstore.storage.owned_log import TokenedObject
 from actstore.writing.row_keeper import Keeper
 from tests.simulation.scheduler import Simulation
 
@@ -41,6 +42,7 @@ def small_and_timeless() -> Iterator[None]:
         stack.enter_context(patch.object(columns, "_BYTES", ID_BYTES))
         stack.enter_context(patch.object(level_building, "_BLOCK", INDEXED))
         stack.enter_context(patch.object(Keeper, "rows_came", lambda keeper: None))
+        stack.enter_context(patch.object(TokenedObject, "_begin_beating", lambda log: None))
         stack.enter_context(patch.object(level_building, "measure_costs", lambda table: _COSTS))
         yield
 

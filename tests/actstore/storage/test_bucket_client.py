@@ -84,7 +84,7 @@ def test_a_region_and_a_bucket_that_are_none(s3: S3Server, monkeypatch: pytest.M
 def test_a_panic_of_the_library_is_one_line() -> None:
     panic: Any = type("PanicException", (BaseException,), {})
     top = ObjectPath.parse("memory://panic/x.zarr")
-    with pytest.raises(StorageError, match=r"memory://panic/x\.zarr: request valid"), bucket_client.object_errors(top):
+    with pytest.raises(StorageError, match="request valid"), bucket_client.object_errors(top):
         raise panic("request valid: InvalidUri")
     with pytest.raises(KeyboardInterrupt), bucket_client.object_errors(top):
         raise KeyboardInterrupt

@@ -27,7 +27,6 @@ class PlaceSuite:
     """Subclassed for each kind; `top` is a place where nothing lies yet."""
 
     kind: type
-    takes_over = False  # whether a second writer of a log is let in, and the first one refused
 
     def test_its_kind(self, top: Place) -> None:
         assert type(top) is self.kind
@@ -156,18 +155,10 @@ class PlaceSuite:
         file = top / "split" / "array" / "ledger"
         first = file.open_log()
         first.append(b"one\n")
-        if self.takes_over:
-            assert file.has_log_writer()
-            second = file.open_log()
-            with pytest.raises(LockedError, match="this one stops"):
-                first.append(b"lost\n")
-            with pytest.raises(LockedError, match="this one stops"):
-                first.require_own()
-        else:
-            with pytest.raises(LockedError, match="another process is writing"):
-                file.open_log()
-            first.close()
-            second = file.open_log()
+        with pytest.raises(LockedError, match="another process is writing"):
+            file.open_log()
+        first.close()
+        second = file.open_log()
         second.append(b"two\n")
         second.settle()
         second.close()
@@ -201,7 +192,6 @@ class TestFolder(PlaceSuite):
 
 class TestBucket(PlaceSuite):
     kind = ObjectPath
-    takes_over = True
 
     @pytest.fixture(params=["memory", "s3"])
     def top(self, request: pytest.FixtureRequest) -> Place:

@@ -148,6 +148,7 @@ def test_killed_at_any_step_the_resumed_store_is_byte_identical(
     assert verify_store(killed) == []
 
 
+@pytest.mark.usefixtures("overtaking")
 def test_in_a_bucket(place: str) -> None:
     store = new_store(place)
     writer = store.writer("train", source=SOURCE)

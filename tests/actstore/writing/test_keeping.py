@@ -131,6 +131,7 @@ def test_what_was_flushed_survives_every_kill(
     assert verify_store(store) == []
 
 
+@pytest.mark.usefixtures("overtaking")
 def test_rows_are_kept_while_the_source_takes_its_time(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """No further append comes: the thread alone keeps them."""
     monkeypatch.setattr(keeping, "SECONDS", 0.04)
@@ -257,6 +258,7 @@ def test_a_writer_that_is_closed_says_so(tmp_path: Path) -> None:
         other.append(*part(0, 1))
 
 
+@pytest.mark.usefixtures("overtaking")
 def test_what_the_thread_could_not_keep_is_raised_by_the_next_call(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(keeping, "SECONDS", 0.04)
     store = new_store(place)

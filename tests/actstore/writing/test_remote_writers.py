@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +49,7 @@ def test_an_append_in_flight_disturbs_no_cold_cache(place: str, rows: Any, tmp_p
     np.testing.assert_array_equal(store["train"][990:], np.concatenate([rows[990:], rows[:8]]))
 
 
+@pytest.mark.usefixtures("overtaking")
 def test_a_commit_that_was_overtaken_changes_nothing(place: str, rows: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     store = store_at(place, rows)
     slow = store.writer("train", source={"kind": "slow"})
@@ -114,6 +116,32 @@ def test_a_build_can_be_restarted(place: str, rows: Any) -> None:
     assert verify_store(store) == []
 
 
+def test_of_two_writers_the_later_is_refused(place: str, rows: Any) -> None:
+    store = store_at(place, rows)
+    first = store.writer("train", source={"kind": "first"})
+    for _ in range(2):
+        with pytest.raises(LockedError, match=r"another process is writing to .*train; wait for it to end"):
+            store.writer("train", source={"kind": "second"})
+    first.append(rows[:50], LABELS[:50], IDS[:50])
+    first.commit()
+    with store.writer("train", source={"kind": "second"}) as second:  # what the sentence said
+        second.append(rows[50:80], LABELS[50:80], IDS[50:80])
+    np.testing.assert_array_equal(store["train"][1000:], rows[:80])
+    assert verify_store(store) == []
+
+
+def test_a_writer_that_was_dropped_is_none(place: str, rows: Any) -> None:
+    store = store_at(place, rows)
+    writer = store.writer("train", source={"kind": "test"})
+    writer.append(rows[:50], LABELS[:50], IDS[:50])
+    writer.flush()
+    del writer
+    gc.collect()
+    with store.writer("train", source={"kind": "test"}) as again:
+        assert again.position == 1050
+
+
+@pytest.mark.usefixtures("overtaking")
 def test_of_two_writers_the_later_goes_on(place: str, rows: Any) -> None:
     store = actstore.create(place, classes=["a"], dim=64, chunk_rows=96)
     first = store.writer("train")
@@ -131,6 +159,7 @@ def test_of_two_writers_the_later_goes_on(place: str, rows: Any) -> None:
     assert verify_store(store) == []
 
 
+@pytest.mark.usefixtures("overtaking")
 def test_a_writer_that_was_overtaken_replaces_nothing(place: str, rows: Any) -> None:
     store = actstore.create(place, classes=["a"], dim=64, chunk_rows=96)
     first = store.writer("train")

@@ -1,0 +1,176 @@
+"""The token of a log in a bucket: renewed by a writer that lives, taken over from one that does not."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+import time
+from itertools import count
+from pathlib import Path
+
+import pytest
+
+from actstore.errors import LockedError, StorageError
+from actstore.storage import owned_log
+from actstore.storage.object_path import ObjectPath
+from actstore.storage.owned_log import TokenedObject
+from actstore.storage.process_mark import is_gone, own_mark
+
+ELSEWHERE = b"0123456789abcdef:77:12345"  # a process on another machine
+_numbers = count()
+
+
+@pytest.fixture
+def log() -> ObjectPath:
+    return ObjectPath.parse(f"memory://log-{next(_numbers)}/x.zarr/train/activations/ledger.jsonl")
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, seconds in (("BEAT", 0.05), ("LEASE", 1.0), ("LOOK", 0.02)):
+        monkeypatch.setattr(owned_log, name, seconds)
+
+
+def found(log: ObjectPath, beats: int, mark: bytes = ELSEWHERE) -> None:
+    """What a writer somewhere else has put there."""
+    log.put(b"one\n" + b"writing 00ff %d %b" % (beats, mark))
+
+
+@pytest.mark.usefixtures("quick")
+def test_a_token_that_is_not_renewed_is_taken_over_in_time(log: ObjectPath) -> None:
+    found(log, 3)
+    began = time.monotonic()
+    writer = log.open_log()
+    assert time.monotonic() - began >= owned_log.LEASE
+    assert writer.size() == 4
+    writer.close()
+    assert log.read_bytes() == b"one\n"
+
+
+@pytest.mark.usefixtures("quick")
+@pytest.mark.parametrize("change", ["beat", "line", "another"])
+def test_whose_writer_does_anything_is_left_alone(log: ObjectPath, change: str) -> None:
+    found(log, 3)
+    states = {
+        "beat": b"one\nwriting 00ff 4 " + ELSEWHERE,
+        "line": b"one\ntwo\nwriting 00ff 3 " + ELSEWHERE,
+        "another": b"one\nwriting 00aa 0 " + ELSEWHERE,
+    }
+    timer = threading.Timer(0.2, log.put, [states[change]])
+    timer.start()
+    with pytest.raises(LockedError, match=r"another process is writing to .*x\.zarr/train; wait for it to end"):
+        log.open_log()
+    timer.join()
+    assert log.read_bytes() == states[change]
+
+
+@pytest.mark.usefixtures("quick")
+def test_who_waits_goes_on_when_the_other_has_ended(log: ObjectPath) -> None:
+    found(log, 3)
+    timer = threading.Timer(0.2, log.put, [b"one\ntwo\n"])
+    timer.start()
+    writer = log.open_log()
+    assert writer.size() == 8
+    writer.close()
+
+
+@pytest.mark.usefixtures("quick")
+def test_a_writer_renews_its_token(log: ObjectPath) -> None:
+    writer, seen = log.open_log(), set()
+    patience = time.monotonic() + 60
+    while len(seen) < 4 and time.monotonic() < patience:
+        seen.add(log.read_bytes())
+        time.sleep(0.01)
+    assert len(seen) == 4
+    writer.append(b"one\n")
+    writer.require_own()
+    writer.close()
+    assert log.read_bytes() == b"one\n"
+
+
+@pytest.mark.usefixtures("quick", "overtaking")
+def test_who_was_taken_over_is_refused(log: ObjectPath) -> None:
+    first = log.open_log()
+    first.append(b"one\n")
+    second = log.open_log()
+    for act in (lambda: first.append(b"lost\n"), first.require_own):
+        with pytest.raises(LockedError, match="this one stops"):
+            act()
+    first.close()
+    second.append(b"two\n")
+    second.close()
+    assert log.read_bytes() == b"one\ntwo\n"
+
+
+def test_a_beat_that_arrived_though_it_failed_is_known_again(log: ObjectPath, monkeypatch: pytest.MonkeyPatch) -> None:
+    writer, put = log.open_log(), ObjectPath.put
+
+    def lost(self: ObjectPath, *arguments: object) -> None:
+        put(self, *arguments)  # type: ignore[arg-type]
+        raise StorageError("the answer did not come")
+
+    with monkeypatch.context() as context:
+        context.setattr(ObjectPath, "put", lost)
+        assert writer.beat()
+    writer.append(b"one\n")
+    assert writer.beat()
+    writer.close()
+    assert log.read_bytes() == b"one\n"
+
+
+def test_of_many_at_once_one_has_the_log_at_a_time(log: ObjectPath) -> None:
+    """Each appends, or is refused; nothing of either is lost."""
+    done: list[bytes] = []
+    refused: list[LockedError] = []
+
+    def write(number: int) -> None:
+        try:
+            writer = TokenedObject(log)
+        except LockedError as error:
+            refused.append(error)
+            return
+        for part in range(3):
+            writer.append(b"%d %d\n" % (number, part))
+        writer.close()
+        done.append(b"".join(b"%d %d\n" % (number, part) for part in range(3)))
+
+    threads = [threading.Thread(target=write, args=(number,)) for number in range(12)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(done) + len(refused) == 12
+    assert done
+    lines = log.read_bytes().splitlines(keepends=True)
+    assert sorted(b"".join(lines[at : at + 3]) for at in range(0, len(lines), 3)) == sorted(done)
+
+
+def test_a_killed_process_of_this_machine_is_known_to_be_gone(log: ObjectPath) -> None:
+    code = "from actstore.storage.process_mark import own_mark; print(own_mark(), flush=True); input()"
+    with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
+        assert child.stdout is not None
+        mark = child.stdout.readline().strip()
+        if not mark:
+            pytest.skip("this system tells nothing of its processes")
+        assert not is_gone(mark.decode())
+        child.kill()
+        while not is_gone(mark.decode()):  # also before anybody has asked for its exit code
+            time.sleep(0.01)
+    found(log, 3, mark)
+    writer = log.open_log()  # at once
+    writer.close()
+
+
+def test_marks(monkeypatch: pytest.MonkeyPatch) -> None:
+    if not own_mark():
+        pytest.skip("this system tells nothing of its processes")
+    assert str(os.getpid()) in own_mark()
+    assert not is_gone(own_mark())
+    assert not is_gone(ELSEWHERE.decode())
+    assert not is_gone("")
+    machine, number, began = own_mark().split(":")
+    assert is_gone(f"{machine}:{number}:{int(began) + 1}")  # the number was given out again
+    monkeypatch.setattr(Path, "read_text", lambda path: (_ for _ in ()).throw(OSError()))
+    assert own_mark() == ""
