@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from actstore.creation import class_names, create, remove_store
-from actstore.errors import ActstoreError, InvalidInputError, LockedError
-from actstore.layout.ledger import has_writer, open_ledger, read_ledger
+from actstore.errors import ActstoreError, InvalidInputError, LockedError, NotAStoreError
+from actstore.layout.ledger import open_ledger, read_ledger
 from actstore.layout.metadata import ACTIVATIONS
 from actstore.layout.own_files import strangers
 from actstore.layout.source_history import CONTENT, FileContent, find_source
@@ -229,6 +229,18 @@ def open_or_create(
         raise InvalidInputError(f"all splits of a store have one dim; these have {sorted(dims)}")
     for split, table in tables.items():
         check_table(table, split, *dims)
+    while True:
+        is_there = (path / "zarr.json").exists()
+        try:
+            return _open_or_create(path, tables, classes, *dims, **options)
+        except (NotAStoreError, InvalidInputError, FileNotFoundError):
+            if (path / "zarr.json").exists() == is_there:
+                raise  # else another process has made it, or discarded an empty one, just now
+
+
+def _open_or_create(
+    path: Place, tables: Mapping[str, Table], classes: Sequence[str] | None, dim: int, **options: Any
+) -> ActivationStore:
     if (path / "zarr.json").exists() and _holds_nothing(open(path)):
         _discard_empty(path)  # what a refused first block leaves: another dtype or class list may come now
     if (path / "zarr.json").exists():
@@ -239,18 +251,18 @@ def open_or_create(
     names = class_names([table.labels for table in tables.values()]) if classes is None else classes
     options["dtype"] = options.get("dtype") or natural_dtype(tables)
     longest = max(table.activations.shape[0] for table in tables.values())
-    return create(path, classes=names, dim=dims.pop(), rows=longest, **options)
+    return create(path, classes=names, dim=dim, rows=longest, **options)
 
 
 def _discard_empty(path: Place) -> None:
-    """Remove a store without rows, unless somebody has begun to write to it, or has put something else there."""
-    arrays = [path / name / ACTIVATIONS for name in open(path).splits]
-    if any(map(has_writer, arrays)) or (path.local_path is not None and strangers(path.local_path)):
+    """Remove a store without rows, unless somebody has begun to write to it, or has put something else there. In a
+    bucket nothing can be locked, so there it stays."""
+    if path.local_path is None or strangers(path.local_path):
         return
     with suppress(LockedError), ExitStack() as locks:
-        locks.enter_context(path.changing())
-        for array in arrays if path.local_path is not None else ():
-            locks.callback(open_ledger(array).close)
+        locks.enter_context(path.changing())  # no split is begun meanwhile
+        for name in open(path).splits:
+            locks.callback(open_ledger(path / name / ACTIVATIONS).close)
         if _holds_nothing(open(path)):
             remove_store(path)
 

@@ -10,11 +10,13 @@ from __future__ import annotations
 import gc
 import os
 import threading
+import uuid
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import replace
 from functools import cached_property
+from itertools import count
 from typing import Any
 from unittest.mock import patch
 
@@ -72,8 +74,11 @@ def one_thread_each(simulation: Simulation) -> Iterator[None]:
         actor = simulation.actor_here()
         return process if actor is None else _FIRST_PROCESS + actor.number
 
+    numbers = count(1)
     with ExitStack() as stack:
         stack.enter_context(patch.object(os, "getpid", own_process))
+        # unlike any other, and the same in every run; a name shows the first digits
+        stack.enter_context(patch.object(uuid, "uuid4", lambda: uuid.UUID(int=next(numbers) << 96)))
         stack.enter_context(patch.object(ThreadPoolExecutor, "submit", _at_once(simulation, ThreadPoolExecutor.submit)))
         yield
 
