@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from actstore.errors import DamagedError
 from actstore.layout.chunk_file import chunk_path, decode_chunk
 from actstore.layout.ledger import LEDGER, Entry, committed_entries, read_ledger, read_lines
-from actstore.layout.replacement import explained
+from actstore.layout.replacement import explained, require_same_split
 from actstore.spec import SplitSpec, StoreSpec
 from actstore.storage.atomic_file import crc32c
 from actstore.storage.place import Place, read_file
@@ -31,6 +31,25 @@ class ChunkChecks:
         self._done = np.zeros(-(-rows // spec.chunk_rows), bool)
         self._entries: list[Entry] | None = None
         self._lock = threading.Lock()
+        self._stamp = self._look()
+
+    def require_same_split(self) -> None:
+        """After a read from a file that is opened anew each time: it was still this split's. On a disk, where looking
+        at the split's metadata costs little; it is read only where it was written since."""
+        if self._committed is not None and (stamp := self._look()) != self._stamp:
+            require_same_split(self._array.parent, self._spec, self._committed)
+            self._stamp = stamp
+
+    def _look(self) -> tuple[int, ...]:
+        """Tells one version of the split's metadata from another."""
+        folder = self._array.local_path
+        if folder is None:
+            return ()
+        try:
+            facts = (folder.parent / "zarr.json").stat()
+        except OSError:
+            return ()
+        return facts.st_ino, facts.st_mtime_ns, facts.st_size
 
     def explained(self) -> AbstractContextManager[None]:
         """Around a read: a split that was replaced is not called damaged."""

@@ -44,7 +44,9 @@ class ZarrRows(FetchedRows):
             require_chunks(self._array, chunks, ndim=2)
             try:
                 with self._array.reading_errors():
-                    return np.asarray(self._zarr.oindex[(rows, slice(None))])
+                    values = np.asarray(self._zarr.oindex[(rows, slice(None))])
+                self._checks.require_same_split()
+                return values
             except StorageError:
                 raise
             except (ValueError, RuntimeError, OSError) as error:

@@ -128,6 +128,29 @@ def test_nothing_is_appended_to_a_damaged_chunk(tmp_path: Path, name: str) -> No
     assert files(tmp_path / "x.zarr") == before
 
 
+@pytest.mark.parametrize("layout", [{"shard_inner_rows": 4}, {"codec": "blosc"}, {"chunk_rows": 60}])
+def test_rows_that_are_not_mapped_are_those_that_were_opened(tmp_path: Path, layout: dict[str, Any]) -> None:
+    """Another store of the very same layout takes the place of one that is being read."""
+    options = {"classes": ["a"], "dim": 64, "chunk_rows": 64, **layout}
+
+    def make(name: str, values: Any) -> actstore.ActivationStore:
+        store = actstore.create(tmp_path / name, **options)
+        with store.writer("train") as writer:
+            writer.append(values)
+        return store
+
+    store = make("x.zarr", VALUES[:ROWS])
+    split = store["train"]
+    np.testing.assert_array_equal(split.take([5]), VALUES[[5]])
+    with store.writer("train") as writer:
+        writer.append(VALUES[ROWS:])
+    np.testing.assert_array_equal(split.take([5, 99]), VALUES[[5, 99]])  # an append changes nothing
+    shutil.rmtree(tmp_path / "x.zarr")
+    make("x.zarr", VALUES[:ROWS] + 1)
+    with pytest.raises(ReplacedError):
+        split.take([5])
+
+
 def test_a_split_whose_store_was_replaced_says_so(tmp_path: Path) -> None:
     def make(seed: int) -> actstore.Split:
         values = np.random.default_rng(seed).random((ROWS, 64), dtype=np.float32)
