@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from actstore.compute.threads import spread
+from actstore.search.compiled import kernels
 from actstore.search.integers import OFFSET
 from actstore.search.levels import FACTORS, LARGEST, SMALLEST, UP, Levels, bound_margin, rest_norms
 from actstore.search.rotation import rotate
@@ -30,7 +31,10 @@ class EncodedQueries:
 
 def encode_queries(along: NDArray[np.float64]) -> EncodedQueries:
     """(n, p) coordinates."""
-    scale = np.maximum(np.abs(along).max(axis=1, initial=0) / LARGEST, SMALLEST)
+    sizes, loops = np.abs(along), kernels()
+    if loops is not None and loops.adds_in_16_bits:
+        sizes = sizes.reshape(len(along), -1, 2).sum(2)  # codes of two neighbours: 127, and 1 where both are rounded up
+    scale = np.maximum(sizes.max(axis=1, initial=0) / LARGEST, SMALLEST)
     codes = np.clip(np.rint(along / scale[:, None]), -LARGEST, LARGEST)
     error = np.linalg.norm(along - codes * scale[:, None], axis=1)
     norm = np.linalg.norm(along, axis=1)

@@ -1,0 +1,15 @@
+/* What the files of the processors share: which of them are compiled here. */
+
+#include <stdint.h>
+#include <string.h>
+
+#define INLINE static inline __attribute__((always_inline))
+
+#if defined(__x86_64__) && defined(__GNUC__)
+#define HAS_X86 1
+#if defined(__clang__) || __GNUC__ >= 11
+#define HAS_AVXVNNI 1 /* older compilers do not know the instructions */
+#endif
+#elif defined(__aarch64__) && defined(__GNUC__)
+#define HAS_NEON 1
+#endif
