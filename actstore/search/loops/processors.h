@@ -11,5 +11,7 @@
 #define HAS_AVXVNNI 1 /* older compilers do not know the instructions */
 #endif
 #elif defined(__aarch64__) && defined(__GNUC__)
-#define HAS_NEON 1
+#if defined(__ARM_FEATURE_DOTPROD) || !defined(__clang__) || __clang_major__ >= 16
+#define HAS_NEON 1 /* an older clang has the dot product only where every processor has it, as at Apple's */
+#endif
 #endif
