@@ -22,13 +22,14 @@ from actstore.errors import InvalidInputError
 
 SWITCH = "ACTSTORE_COMPILED"  # 0: torch alone; auto: the best that this processor can run; or one of these by name
 PROCESSORS = ("avx512", "avxvnni", "avx2", "neon")  # the fastest first
-_VERSION = 2  # of kernels.c
+_VERSION = 3  # of kernels.c
 _NUMBER, _ARRAY = c_int64, c_void_p
 _FUNCTIONS = {
     "bound_rows": [_ARRAY, _ARRAY, _NUMBER, _ARRAY, _ARRAY, _NUMBER, *[_ARRAY] * 6, _NUMBER, _NUMBER, *[_ARRAY] * 3,
                    _NUMBER, _ARRAY, _ARRAY],
     "bound_pairs": [_ARRAY, _NUMBER, *[_ARRAY] * 3, _NUMBER, *[_ARRAY] * 4],
     "score_pairs": [_ARRAY, _NUMBER, _NUMBER, _ARRAY, _ARRAY, _NUMBER, *[_ARRAY] * 3],
+    "multiply_rows": [_ARRAY, _NUMBER, _NUMBER, _NUMBER, _ARRAY, _NUMBER, _ARRAY],
     "fold_pairs": [_ARRAY, _NUMBER, _NUMBER, _ARRAY, _ARRAY, _NUMBER, *[_ARRAY] * 4],
 }  # fmt: skip
 
@@ -49,6 +50,7 @@ class Kernels:
 
         self.bound_rows, self.bound_pairs = function("bound_rows"), function("bound_pairs")
         self.score_pairs, self.fold_pairs = function("score_pairs"), function("fold_pairs")
+        self.multiply_rows = function("multiply_rows")
 
 
 @cache

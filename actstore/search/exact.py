@@ -11,7 +11,7 @@ from torch import Tensor
 
 from actstore.compute.threads import spread, worker_threads
 from actstore.search.compiled import kernels
-from actstore.search.half import MOST_QUERIES, HalfQueries
+from actstore.search.half import MOST_QUERIES, open_half
 from actstore.search.queries import Metric, parse_k, parse_metric, parse_vectors, unit
 from actstore.search.ranking import Neighbours, Pairs, near_best, rank, rounding, stack
 from actstore.search.scoring import score_pairs, thin_out
@@ -80,7 +80,7 @@ class ExactSearch:
         Of the rows from `first` on, and of those alone where mask (rows,) is true."""
         table, count = self.table, len(queries)
         units = unit(queries)
-        half = HalfQueries.of(table, units) if self.metric == "cosine" else None
+        half = open_half(table, units) if self.metric == "cosine" else None
         longest = float(table.lengths().max()) if self.metric == "inner" else 1.0
         margin = rounding(table.dim) * longest if half is None else half.margin
         found = Candidates(table, queries, k, margin, self.metric)
@@ -109,7 +109,8 @@ class ExactSearch:
 
         with self._lock:
             spread(score, -(-len(table) // step) - skipped, workers)
-        return found.pairs() if half is None else thin_out(table, units, found.pairs(), k, workers)
+        is_coarse = half is not None and half.is_coarse
+        return thin_out(table, units, found.pairs(), k, workers) if is_coarse else found.pairs()
 
     def _buffer(self, worker: int, rows: int, count: int) -> tuple[Tensor, Tensor]:
         """Of a worker, the same memory in every search: for converted rows, and for scores (rows, count)."""

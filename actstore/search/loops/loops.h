@@ -305,6 +305,19 @@ TARGET int64_t EXPORTED(score_pairs)(const uint8_t *values, int64_t is_half, int
     return count;
 }
 
+/* out (rows, count): products of rows that follow each other, float16 or float32, with float32 vectors (count, dim). */
+TARGET int64_t EXPORTED(multiply_rows)(const uint8_t *values, int64_t is_half, int64_t dim, int64_t rows,
+                                       const float *vectors, int64_t count, float *out)
+{
+    int64_t bytes = dim * (is_half ? 2 : 4);
+    for (int64_t row = 0; row < rows; row++) {
+        const uint8_t *held = values + row * bytes, *next = row + 1 < rows ? held + bytes : held;
+        for (int64_t query = 0; query < count; query++)
+            out[row * count + query] = multiply_row(held, next, is_half, dim, vectors + query * dim);
+    }
+    return rows;
+}
+
 TARGET static double fold(double *values, int64_t width)
 {
     while (width > 1) {

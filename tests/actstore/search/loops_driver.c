@@ -73,10 +73,13 @@ static void run_values(void)
     uint8_t *values = take(rows * dim * (is_half ? 2 : 4));
     int64_t *of_rows = take(pairs * 8), *owners = take(pairs * 8);
     float *vectors = take(count * dim * 4), *scales = take(rows * 4), *scores = room(pairs * 4);
+    float *products = room(rows * count * 4);
     double *space = room(2 * dim * 8), *dots = room(pairs * 8), *squares = room(pairs * 8);
     EXPORTED(score_pairs)(values, is_half, dim, of_rows, owners, pairs, vectors, scales, scores);
+    EXPORTED(multiply_rows)(values, is_half, dim, rows, vectors, count, products);
     EXPORTED(fold_pairs)(values, is_half, dim, of_rows, owners, pairs, vectors, space, dots, squares);
     give(scores, pairs * 4);
+    give(products, rows * count * 4);
     give(dots, pairs * 8);
     give(squares, pairs * 8);
 }

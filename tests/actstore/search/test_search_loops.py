@@ -156,12 +156,18 @@ def test_pairs_are_bounded_by_the_second_level(driver: Driver, width: int) -> No
 def test_rows_are_multiplied_and_summed(driver: Driver, kind: type, dim: int) -> None:
     random, rows, count, pairs = np.random.default_rng(dim), 40, 3, 90
     values = (random.standard_normal((rows, dim)) * 10.0 ** random.uniform(-5, 3, (rows, 1))).astype(kind)
-    vectors, scales = random.standard_normal((count, dim)).astype(np.float32), random.random(rows).astype(np.float32)
+    vectors, scales = (
+        random.standard_normal((count, dim)).astype(np.float32),
+        random.uniform(0.5, 2, rows).astype(np.float32),
+    )
     of_rows, owners = random.integers(0, rows, pairs), random.integers(0, count, pairs)
     found = driver.run("values", np.array([kind == np.float16, dim, rows, count, pairs]), values, of_rows, owners,
                        vectors, scales)  # fmt: skip
     wide, asked = values.astype(np.float64)[of_rows], vectors.astype(np.float64)[owners]
-    exact, sizes = (wide * asked).sum(1) * scales[of_rows], np.abs(wide * asked).sum(1) * scales[of_rows]
-    assert (np.abs(found.read(np.float32, pairs) - exact) <= (dim + 2) * 2.0**-24 * sizes + 1e-45).all()
+    products = np.einsum("rd,qd->rqd", values, vectors, dtype=np.float64)
+    exact, margin = products.sum(2), (dim + 2) * 2.0**-24 * np.abs(products).sum(2)  # (rows, count)
+    off = found.read(np.float32, pairs) / scales[of_rows] - exact[of_rows, owners]
+    assert (np.abs(off) <= 1.01 * margin[of_rows, owners]).all()
+    assert (np.abs(found.read(np.float32, rows * count).reshape(rows, count) - exact) <= margin).all()
     np.testing.assert_array_equal(found.read(np.float64, pairs), fold(wide * asked))
     np.testing.assert_array_equal(found.read(np.float64, pairs), fold(wide * wide))
