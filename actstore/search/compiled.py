@@ -37,7 +37,7 @@ _FUNCTIONS = {
 class Kernels:
     """The loops for one processor: functions of loops/loops.h.
 
-    adds_in_16_bits: products with two neighbouring codes of a query, whose sizes must not add up to more than 128.
+    adds_in_16_bits: products with four codes of a query, whose sizes must not add up to more than 128 (loops/avx2.c).
     """
 
     def __init__(self, library: Any, processor: str) -> None:

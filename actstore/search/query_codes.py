@@ -31,10 +31,13 @@ class EncodedQueries:
 
 def encode_queries(along: NDArray[np.float64]) -> EncodedQueries:
     """(n, p) coordinates."""
-    sizes, loops = np.abs(along), kernels()
-    if loops is not None and loops.adds_in_16_bits:
-        sizes = sizes.reshape(len(along), -1, 2).sum(2)  # codes of two neighbours: 127, and 1 where both are rounded up
-    scale = np.maximum(sizes.max(axis=1, initial=0) / LARGEST, SMALLEST)
+    loops = kernels()
+    if loops is not None and loops.adds_in_16_bits:  # four codes: 126, and half for each that is rounded up
+        fours = np.abs(along).reshape(len(along), -1, 2, 2, 2).sum(axis=(2, 4))  # 0, 1, 4, 5 of eight, and the others
+        largest = fours.reshape(len(along), -1).max(axis=1, initial=0) / (LARGEST - 1)
+    else:
+        largest = np.abs(along).max(axis=1, initial=0) / LARGEST
+    scale = np.maximum(largest, SMALLEST)
     codes = np.clip(np.rint(along / scale[:, None]), -LARGEST, LARGEST)
     error = np.linalg.norm(along - codes * scale[:, None], axis=1)
     norm = np.linalg.norm(along, axis=1)

@@ -10,9 +10,11 @@
 #define LANES 16
 #define REGISTERS 2
 #define TILE 8
+#define CODES 4
 
 typedef __m512i Integers;
 typedef __m512i Codes;
+typedef __m512i Queries;
 typedef __m512 Floats;
 
 TARGET INLINE Integers start_sums(const int32_t *excess)
@@ -20,7 +22,7 @@ TARGET INLINE Integers start_sums(const int32_t *excess)
     return _mm512_sub_epi32(_mm512_setzero_si512(), _mm512_loadu_si512(excess));
 }
 
-TARGET INLINE Integers load_codes(const int8_t *codes)
+TARGET INLINE Queries load_queries(const int8_t *codes)
 {
     return _mm512_loadu_si512(codes);
 }
@@ -32,7 +34,7 @@ TARGET INLINE Codes repeat_codes(const uint8_t *codes)
     return _mm512_set1_epi32(four);
 }
 
-TARGET INLINE Integers add_products(Integers sums, Codes row, Integers queries)
+TARGET INLINE Integers add_products(Integers sums, Codes row, Queries queries)
 {
     return _mm512_dpbusd_epi32(sums, row, queries);
 }

@@ -8,7 +8,8 @@
  *
  * PROCESSOR  the name that the exported functions end in
  * TARGET     the attribute that lets a function use the processor's instructions
- * LANES      32-bit numbers of a register, 4 to 16; Integers and Floats are such registers, Codes a row's
+ * LANES      32-bit numbers of a register, 4 to 16; Integers and Floats are such registers
+ * CODES      of a row and of each query that are multiplied at a time, 4 or 8; Codes and Queries hold them
  * REGISTERS  of queries that are multiplied at a time, with
  * TILE       rows: as many sums as the processor's registers hold */
 
@@ -102,7 +103,7 @@ typedef struct {
 } Tile;
 
 /* Products of a tile's codes with the queries from a lane on, less what the rows' offset adds. In a panel, four codes
- * of each lane follow each other. */
+ * of each lane follow each other; the width is a multiple of CODES. */
 TARGET INLINE void multiply_tile(const Tile *tile, int64_t width, const int8_t *queries, const int32_t *excess,
                                  Integers sums[REGISTERS][TILE])
 {
@@ -112,12 +113,12 @@ TARGET INLINE void multiply_tile(const Tile *tile, int64_t width, const int8_t *
 #pragma GCC unroll 8
         for (int row = 0; row < TILE; row++)
             kept[part][row] = start_sums(excess + part * LANES);
-    for (int64_t place = 0; place < width; place += 4) {
-        Integers asked[REGISTERS];
+    for (int64_t place = 0; place < width; place += CODES) {
+        Queries asked[REGISTERS];
 #pragma GCC unroll 8
         for (int part = 0; part < REGISTERS; part++) {
             int panel = part * LANES / PANEL, inside = part * LANES % PANEL;
-            asked[part] = load_codes(queries + (panel * width + place) * PANEL + 4 * inside);
+            asked[part] = load_queries(queries + (panel * width + place) * PANEL + 4 * inside);
         }
         if (place % 64 == 0)
 #pragma GCC unroll 8

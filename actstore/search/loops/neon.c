@@ -17,9 +17,11 @@
 #define LANES 4
 #define REGISTERS 4
 #define TILE 5
+#define CODES 4
 
 typedef int32x4_t Integers;
 typedef int8x16_t Codes;
+typedef int8x16_t Queries;
 typedef float32x4_t Floats;
 
 TARGET INLINE Integers start_sums(const int32_t *excess)
@@ -28,9 +30,9 @@ TARGET INLINE Integers start_sums(const int32_t *excess)
     return vdupq_n_s32(0);
 }
 
-TARGET INLINE Integers load_codes(const int8_t *codes)
+TARGET INLINE Queries load_queries(const int8_t *codes)
 {
-    return vreinterpretq_s32_s8(vld1q_s8(codes));
+    return vld1q_s8(codes);
 }
 
 TARGET INLINE Codes without_offset(uint8x16_t stored)
@@ -45,9 +47,9 @@ TARGET INLINE Codes repeat_codes(const uint8_t *codes)
     return without_offset(vreinterpretq_u8_u32(vdupq_n_u32(four)));
 }
 
-TARGET INLINE Integers add_products(Integers sums, Codes row, Integers queries)
+TARGET INLINE Integers add_products(Integers sums, Codes row, Queries queries)
 {
-    return vdotq_s32(sums, row, vreinterpretq_s8_s32(queries));
+    return vdotq_s32(sums, row, queries);
 }
 
 TARGET INLINE int32_t dot_codes(const uint8_t *row, const int8_t *query, int64_t width, int32_t excess)
@@ -56,11 +58,11 @@ TARGET INLINE int32_t dot_codes(const uint8_t *row, const int8_t *query, int64_t
     Integers even = vdupq_n_s32(0), odd = even;
     int64_t place = 0;
     for (; place + 32 <= width; place += 32) {
-        even = add_products(even, without_offset(vld1q_u8(row + place)), load_codes(query + place));
-        odd = add_products(odd, without_offset(vld1q_u8(row + place + 16)), load_codes(query + place + 16));
+        even = add_products(even, without_offset(vld1q_u8(row + place)), load_queries(query + place));
+        odd = add_products(odd, without_offset(vld1q_u8(row + place + 16)), load_queries(query + place + 16));
     }
     for (; place + 16 <= width; place += 16)
-        even = add_products(even, without_offset(vld1q_u8(row + place)), load_codes(query + place));
+        even = add_products(even, without_offset(vld1q_u8(row + place)), load_queries(query + place));
     int32_t sum = vaddvq_s32(vaddq_s32(even, odd));
     for (; place < width; place++)
         sum += ((int32_t)row[place] - 128) * query[place];

@@ -1,4 +1,5 @@
-/* Registers of 256 bits: what AVX2 and AVX-VNNI share. Their files define add_products. */
+/* Registers of 256 bits: what AVX2 and AVX-VNNI share. Their files define Codes and Queries, and
+ * add_bytes: sums with the products of 32 codes of a row and a query. */
 
 #include <immintrin.h>
 
@@ -6,22 +7,21 @@
 #define REGISTERS 2
 
 typedef __m256i Integers;
-typedef __m256i Codes;
 typedef __m256 Floats;
 
-TARGET INLINE Integers add_products(Integers sums, Codes row, Integers queries);
+TARGET INLINE Integers add_bytes(Integers sums, __m256i row, __m256i query);
 
 TARGET INLINE Integers start_sums(const int32_t *excess)
 {
     return _mm256_sub_epi32(_mm256_setzero_si256(), _mm256_loadu_si256((const __m256i *)excess));
 }
 
-TARGET INLINE Integers load_codes(const void *codes)
+TARGET INLINE __m256i load_codes(const void *codes)
 {
     return _mm256_loadu_si256(codes);
 }
 
-TARGET INLINE Codes repeat_codes(const uint8_t *codes)
+TARGET INLINE __m256i repeat_four(const uint8_t *codes)
 {
     int32_t four;
     memcpy(&four, codes, 4);
@@ -42,15 +42,15 @@ TARGET INLINE int32_t dot_codes(const uint8_t *row, const int8_t *query, int64_t
     for (; place + 128 <= width; place += 128)
 #pragma GCC unroll 4
         for (int turn = 0; turn < 4; turn++)
-            sums[turn] = add_products(sums[turn], load_codes(row + place + 32 * turn),
-                                      load_codes(query + place + 32 * turn));
+            sums[turn] = add_bytes(sums[turn], load_codes(row + place + 32 * turn),
+                                   load_codes(query + place + 32 * turn));
     for (; place + 32 <= width; place += 32)
-        sums[0] = add_products(sums[0], load_codes(row + place), load_codes(query + place));
+        sums[0] = add_bytes(sums[0], load_codes(row + place), load_codes(query + place));
     if (place < width) { /* zeros of the query leave out what is beyond */
         uint8_t rest[2][32] = {{0}};
         memcpy(rest[0], row + place, width - place);
         memcpy(rest[1], query + place, width - place);
-        sums[1] = add_products(sums[1], load_codes(rest[0]), load_codes(rest[1]));
+        sums[1] = add_bytes(sums[1], load_codes(rest[0]), load_codes(rest[1]));
     }
     sums[0] = _mm256_add_epi32(_mm256_add_epi32(sums[0], sums[1]), _mm256_add_epi32(sums[2], sums[3]));
     return sum_integers(sums[0]) - excess;

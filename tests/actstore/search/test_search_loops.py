@@ -28,11 +28,10 @@ PANEL = 16
 
 
 class Driver:
-    """The loops of a processor in a program of their own."""
+    """The loops of a processor in a program. most: the size of a query's code that all may have at once."""
 
     def __init__(self, command: list[str], folder: Path, most: int) -> None:
-        self.command, self.folder = command, folder
-        self.most = most  # the size of a query's code, neighbours of which may both have it
+        self.command, self.folder, self.most = command, folder, most
 
     def run(self, what: str, *arrays: NDArray[Any]) -> Reader:
         with (self.folder / "input").open("wb") as file:
@@ -67,7 +66,7 @@ def driver(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     subprocess.run([compiler, "-O2", "-Wall", "-Wextra", "-Werror", *static, f'-DLOOPS="{processor}.c"', "-I", LOOPS,
                     DRIVER, "-o", program], check=True)  # fmt: skip
     emulator = [EMULATOR, "-cpu", "max"] if emulated else []
-    return Driver([*emulator, str(program)], folder, 64 if processor == "avx2" else 127)
+    return Driver([*emulator, str(program)], folder, 32 if processor == "avx2" else 127)
 
 
 def some_codes(driver: Driver, random: np.random.Generator, rows: int, count: int, width: int) -> tuple[Any, Any]:
