@@ -39,7 +39,7 @@ gpu-coverage: $(READY)  ## lines for accelerators alone that no test executes, o
 results: $(READY)  ## the tables on mini-ImageNet's activations: make results DATA=folder
 	PATH="$(CURDIR)/$(BIN):$$PATH" bash examples/miniimagenet.sh $(DATA) results
 
-$(READY): pyproject.toml setup.py constraints.txt actstore/search/kernels.c
+$(READY): pyproject.toml setup.py constraints.txt actstore/search/kernels.c $(wildcard actstore/search/loops/*)
 	@echo "setting up $(VENV) (a few minutes the first time: torch and faiss are large)"
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install -q --upgrade pip

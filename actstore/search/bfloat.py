@@ -31,6 +31,7 @@ class BfloatQueries:
 
     directions: Tensor
     margin: float
+    is_coarse = True
     _buffers: dict[int, Tensor] = field(default_factory=dict)
 
     @classmethod

@@ -12,7 +12,7 @@ from torch import Tensor
 from actstore.compute.threads import spread, worker_threads
 from actstore.search.bfloat import MOST_LEFT, BfloatQueries
 from actstore.search.compiled import kernels
-from actstore.search.half import MOST_QUERIES, HalfQueries
+from actstore.search.half import MOST_QUERIES, CompiledQueries, HalfQueries, open_half
 from actstore.search.queries import Metric, parse_k, parse_metric, parse_vectors, unit
 from actstore.search.ranking import Neighbours, Pairs, near_best, rank, rounding, stack
 from actstore.search.scoring import score_pairs, thin_out
@@ -28,6 +28,7 @@ _SCORES = 1 << 18  # values of a block of scores, 1 MiB: in the cache when they 
 _BLOCKS_PER_WORKER = 4
 _MOST_COARSE = 1 << 21  # pairs that bfloat16 may leave, beside a share of all
 _MOST_TIES = 1 << 16  # of some rows, before their thinning out is better
+Coarse = CompiledQueries | HalfQueries | BfloatQueries  # products that need no converted copy of the rows
 
 
 class ExactSearch:
@@ -82,13 +83,15 @@ class ExactSearch:
 
         Of the rows from `first` on, and of those alone where mask (rows,) is true."""
         units, most = unit(queries), np.inf
-        coarse: HalfQueries | BfloatQueries | None = None
+        coarse: Coarse | None = None
         if self.metric == "cosine":
-            coarse = HalfQueries.of(self.table, units)
+            coarse = open_half(self.table, units)
             if coarse is None and not self._is_close:
                 coarse = BfloatQueries.of(self.table, units, k)
                 most = np.inf if coarse is None else _MOST_COARSE + MOST_LEFT * len(self.table) * len(units)
         found = self._seen(queries, units, coarse, most, k, workers, mask, first)
+        if coarse is not None and not coarse.is_coarse:
+            return found.pairs()
         if coarse is not None and found.added <= most:
             return thin_out(self.table, units, found.pairs(), k, workers)
         if coarse is not None:
@@ -97,7 +100,7 @@ class ExactSearch:
         return found.pairs()
 
     def _seen(
-        self, queries: Tensor, units: Tensor, coarse: HalfQueries | BfloatQueries | None, most: float, k: int,
+        self, queries: Tensor, units: Tensor, coarse: Coarse | None, most: float, k: int,
         workers: int, mask: Mask | None, first: int,
     ) -> Candidates:  # fmt: skip
         """By products in float32, or coarse ones, which are given up where they leave more than `most` pairs."""
