@@ -29,7 +29,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-ROWS, MORE, DIM, CLASSES = 10_000, 50_000, 256, 10
+ROWS, MORE, DIM, CLASSES = 12_288, 50_000, 256, 10  # whole chunks of every size that is tried
 CLI = "from cli.actstore import main; main()"
 CHECK = """
 import json, sys
@@ -155,6 +155,15 @@ def outcome(said: str) -> Counter[str]:
     return Counter({"refused with a sentence" if is_sentence else "no sentence": 1})
 
 
+def mapped(process: int, folder: str) -> set[str]:
+    """Names of the files below a folder of this name that a process has mapped (of Linux)."""
+    try:
+        lines = Path(f"/proc/{process}/maps").read_text().splitlines()
+    except OSError:
+        return set()
+    return {line.rpartition("/")[2].removesuffix(" (deleted)") for line in lines if f"/{folder}/" in line}
+
+
 def two_indexes(bench: Bench, kill: bool) -> Counter[str]:
     def steps(store: Path) -> None:
         bench.must(bench.add("import", "first", store))
@@ -168,11 +177,10 @@ def two_indexes(bench: Bench, kill: bool) -> Counter[str]:
     if not kill:
         found = outcome(bench.done(first)) + outcome(bench.done(second))
         return found + bench.check(store, "train", "all")
-    beside = bench.folder / "x.zarr.search/train"
-    known = {*beside.iterdir()}
-    while first.poll() is None and second.poll() is None and {*beside.iterdir()} <= known:
-        time.sleep(0.01)
-    time.sleep(bench.random.uniform(0.0, 0.5))
+    known = {path.name for path in (bench.folder / "x.zarr.search/train").iterdir()}
+    while first.poll() is None and second.poll() is None and mapped(second.pid, "x.zarr.search") <= known:
+        time.sleep(0.002)
+    time.sleep(bench.random.uniform(0.0, 0.05))
     second.send_signal(signal.SIGKILL)
     second.communicate()
     return outcome(bench.done(first)) + bench.check(store, "train", "all")
@@ -213,8 +221,8 @@ def repair_and_commit(bench: Bench) -> Counter[str]:
     def steps(store: Path) -> None:
         values, labels = bench.load("first")
         slow = bench.folder / "slow.csv"
-        slow.write_text("\n".join(",".join(map(str, row)) for row in values[:2000].tolist()) + "\n")
-        np.save(bench.folder / "slow-labels.npy", labels[:2000])
+        slow.write_text("\n".join(",".join(map(str, row)) for row in values.tolist()) + "\n")
+        np.save(bench.folder / "slow-labels.npy", labels)
         bench.must(bench.actstore("import", slow, store, "--split", "a", "--labels", bench.folder / "slow-labels.npy"))
         bench.must(bench.add("import", "first", store, "--split", "b"))
 
@@ -223,13 +231,13 @@ def repair_and_commit(bench: Bench) -> Counter[str]:
     sound = chunk.read_bytes()
     flip(store / "a/activations/c/0/0")
     flip(chunk)
-    repair = bench.actstore("verify", store, "--repair")
     more = [str(bench.folder / name) for name in ("more.npy", "more-labels.npy")]
     append = bench.begin("-c", WRITE, str(store), "b", *more)
     assert append.stdout is not None
     assert append.stdin is not None
     append.stdout.readline()
-    time.sleep(bench.random.uniform(0.5, 4.0))
+    repair = bench.actstore("verify", store, "--repair")
+    time.sleep(bench.random.uniform(1.5, 6.0))
     chunk.write_bytes(sound)  # mended by other means: an append to a damaged split is refused
     append.stdin.write("go\n")
     append.stdin.flush()
