@@ -138,7 +138,8 @@ class Bench:
             [sys.executable, *command, *asked], capture_output=True, text=True, check=False, env=os.environ | threads
         )
         if done.returncode:
-            return done.stderr.strip().splitlines()[-1], False
+            said = [line for line in done.stderr.splitlines() if "Error" in line or "Signal" in line]
+            return " / ".join(said or done.stderr.splitlines()[-3:]), False  # torchrun's last line says nothing
         return self._compared(one, read_model(self.folder / "phi-two" / MODEL))
 
     def triplet(self) -> tuple[str, bool]:
