@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.2.0"
 
 if TYPE_CHECKING:
+    from actstore.analysis.comparison import compare
     from actstore.creation import create
     from actstore.split import Split
     from actstore.store import ActivationStore, open
@@ -27,11 +28,12 @@ _HOMES = {
     "ActivationStore": "actstore.store",
     "Split": "actstore.split",
     "ClassBatches": "actstore.streams.class_batches",
+    "compare": "actstore.analysis.comparison",
     "create": "actstore.creation",
     "from_arrays": "actstore.tables.arrays",
 }
 
-__all__ = ["ActivationStore", "ClassBatches", "Split", "__version__", "create", "from_arrays", "open"]
+__all__ = ["ActivationStore", "ClassBatches", "Split", "__version__", "compare", "create", "from_arrays", "open"]
 
 
 def __getattr__(name: str) -> Any:

@@ -29,6 +29,7 @@ RANKS = {
         streams
         statistics
         search
+        analysis
         tables
         images
         backbones

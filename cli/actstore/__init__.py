@@ -5,6 +5,7 @@ from __future__ import annotations
 from cli.actstore.audit import audit
 from cli.actstore.bench import bench
 from cli.actstore.build import build
+from cli.actstore.compare import compare
 from cli.actstore.export import export
 from cli.actstore.glyphs import glyphs
 from cli.actstore.imports import append, import_
@@ -32,6 +33,6 @@ main = Commands.of(
     ),
     [
         build, glyphs, import_, append, select, rechunk, info, verify, audit, means, query, search, index, export,
-        synth, bench,
+        compare, synth, bench,
     ],
 )  # fmt: skip

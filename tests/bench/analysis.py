@@ -1,0 +1,97 @@
+"""What other analyses do with a store: `python -m tests.bench.analysis [compare …]`.
+
+compare   two stores of 100,000 x 2048 in a process of its own: seconds and memory; of 5,000 rows, against plain float64
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+import actstore as library
+from actstore.bench.measure import Result
+from tests.bench.common import OUT, actstore, report
+
+ROWS, DIM = 100_000, 2048
+CHECKED = 5_000  # rows of the comparison with float64, all of them in its RDMs
+
+
+def make_pair(rows: int) -> list[Path]:
+    """Generated rows, and half of their features, turned, beside noise: two representations of the same images."""
+    paths = [OUT / "data" / f"analysis-{name}-{rows}x{DIM}.zarr" for name in ("one", "other")]
+    if not all(path.exists() for path in paths):
+        for path in paths:
+            shutil.rmtree(path, ignore_errors=True)
+        random = np.random.default_rng(0)
+        source = OUT / "data" / f"analysis-source-{rows}.zarr"
+        actstore("synth", source, "--rows", str(rows), "--dim", str(DIM), "--shuffled")
+        turn = np.linalg.qr(random.standard_normal((DIM, DIM)))[0][: DIM // 2].astype("f4")
+        stores = [library.create(path, classes=[], dim=DIM) for path in paths]
+        with ExitStack() as open_writers:
+            writers = [open_writers.enter_context(store.writer("train")) for store in stores]
+            done = 0
+            for block in library.open(source)["train"].blocks(dtype="f4"):
+                ids = [f"image{row}" for row in range(done, done + len(block))]
+                noise = 0.3 * random.standard_normal(block.shape, np.float32)
+                for writer, values in zip(writers, (block, block[:, : DIM // 2] @ turn + noise), strict=True):
+                    writer.append(values, None, ids)
+                done += len(block)
+        shutil.rmtree(source)
+    return paths
+
+
+def reference(one: NDArray[Any], other: NDArray[Any], k: int = 10) -> dict[str, float]:
+    """Every measure by its definition, with whole matrices of float64."""
+    from scipy.stats import spearmanr
+
+    x, y = (rows - rows.mean(0) for rows in (one, other))
+    upper = np.triu_indices(len(one), 1)
+    rdms = [1 - np.corrcoef(rows)[upper] for rows in (one, other)]
+    near = []
+    for rows in (one, other):
+        units = rows / np.linalg.norm(rows, axis=1, keepdims=True)
+        cosines = units @ units.T
+        np.fill_diagonal(cosines, -2)
+        near.append(np.argsort(-cosines, axis=1)[:, :k].tolist())
+    return {
+        "cka": np.linalg.norm(x.T @ y) ** 2 / (np.linalg.norm(x.T @ x) * np.linalg.norm(y.T @ y)),
+        "procrustes": float(np.linalg.norm(x.T @ y, "nuc") / (np.linalg.norm(x) * np.linalg.norm(y))),
+        "rsa-spearman": float(spearmanr(*rdms).statistic),
+        "rsa-pearson": float(np.corrcoef(*rdms)[0, 1]),
+        "knn": float(np.mean([len(set(a) & set(b)) / k for a, b in zip(*near, strict=True)])),
+    }
+
+
+def bench_compare() -> None:
+    few = make_pair(CHECKED)
+    splits = [library.open(path)["train"] for path in few]
+    expected = reference(*(split.take(range(CHECKED), dtype="f8") for split in splits))
+    found = library.compare(*splits, sample=CHECKED, resamples=0)
+    off = {each.measure: abs(each.value - expected[each.measure]) for each in found.similarities}
+    seconds, peak, printed = actstore("compare", *make_pair(ROWS), "--json")
+    print(json.dumps(json.loads(printed)["similarities"], indent=1))
+    linear, linear_peak, _ = actstore("compare", *make_pair(ROWS), "--measure", "cka", "--resamples", "0", "--json")
+    results = [Result(f"off float64, {CHECKED:,} rows: {name}", value, "") for name, value in off.items()]
+    what = f"compare {ROWS:,} x {DIM}"
+    for name, taken, memory in (("five measures with intervals", seconds, peak), ("CKA alone", linear, linear_peak)):
+        results += [Result(f"{what}, {name}", taken, "s"), Result("  memory, mapped rows included", memory / 1e9, "GB")]
+    report("analysis-compare", results, ["all measures within 1e-5 of float64", "at most 2 GB"])
+
+
+PARTS = {"compare": bench_compare}
+
+
+def main() -> None:
+    for name in sys.argv[1:] or PARTS:
+        PARTS[name]()
+
+
+if __name__ == "__main__":
+    main()
