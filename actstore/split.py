@@ -20,7 +20,13 @@ from actstore.spec import SplitSpec, StoreSpec
 from actstore.storage.place import Place
 
 if TYPE_CHECKING:
+    import anndata
     import dask.array
+    import datasets
+    import pandas
+    import polars
+    import pyarrow
+    import rsatoolbox
     import torch
     import xarray
     from numpy.typing import DTypeLike
@@ -245,6 +251,63 @@ class Split:
         from actstore.convert import to_xarray
 
         return to_xarray(self)
+
+    def to_arrow(
+        self, rows: ArrayLike | None = None, features: bool = False, dtype: DTypeLike | None = None
+    ) -> pyarrow.Table:
+        """Ids, classes, labels and columns of rows, and with features their values, as lists; nothing that is stored
+        alike is copied. DuckDB reads it by its Python name (with dtype="f4": it knows no fp16)."""
+        from actstore.analysis.arrow import to_arrow
+
+        return to_arrow(self, rows, features, dtype)
+
+    def to_pandas(
+        self, rows: ArrayLike | None = None, features: bool = False, dtype: DTypeLike | None = None
+    ) -> pandas.DataFrame:
+        """As `to_arrow`; with features, each row's are an array (dim,)."""
+        from actstore.analysis.arrow import to_pandas
+
+        return to_pandas(self, rows, features, dtype)
+
+    def to_polars(
+        self, rows: ArrayLike | None = None, features: bool = False, dtype: DTypeLike | None = None
+    ) -> polars.DataFrame:
+        """As `to_arrow`."""
+        from actstore.analysis.arrow import to_polars
+
+        return to_polars(self, rows, features, dtype)
+
+    def to_huggingface(
+        self, rows: ArrayLike | None = None, features: bool = True, dtype: DTypeLike | None = None
+    ) -> datasets.Dataset:
+        """A Dataset of HuggingFace over the table of `to_arrow`."""
+        from actstore.analysis.arrow import to_huggingface
+
+        return to_huggingface(self, rows, features, dtype)
+
+    def to_rsatoolbox(self, rows: ArrayLike | None = None) -> rsatoolbox.data.Dataset:
+        """rsatoolbox's Dataset, with ids, classes and columns as descriptors."""
+        from actstore.analysis.adapters import to_rsatoolbox
+
+        return to_rsatoolbox(self, rows)
+
+    def to_assembly(self, rows: ArrayLike | None = None) -> xarray.DataArray:
+        """(presentation, neuroid) with the coordinates that Brain-Score names, as plain xarray."""
+        from actstore.analysis.adapters import to_assembly
+
+        return to_assembly(self, rows)
+
+    def to_anndata(self, rows: ArrayLike | None = None) -> anndata.AnnData:
+        """AnnData, as scanpy reads it."""
+        from actstore.analysis.adapters import to_anndata
+
+        return to_anndata(self, rows)
+
+    def to_sae(self, batch_size: int = 4096, seed: int = 0, device: str = "cpu") -> Iterator[torch.Tensor]:
+        """Shuffled batches (batch_size, dim) of float32 without end, as SAELens's trainers take them."""
+        from actstore.analysis.adapters import to_sae
+
+        return to_sae(self, batch_size, seed, device)
 
     def to_dataset(self, batch_size: int, seed: int | None = None, **options: Any) -> RowDataset:
         """A torch IterableDataset of (activations, labels) batches; shuffled when given a seed."""

@@ -1,11 +1,13 @@
-"""What other analyses ask of a store: how alike two representations of the same rows are.
+"""What other analyses ask of a store: rows in the form that their tools expect, and how alike representations are.
 
 alignment.py     which rows of several splits are of the same image, by id
 covariances.py   second moments between representations, in one pass
 similarity.py    CKA, Procrustes, RDMs, mutual nearest neighbours: plain arithmetic
 measuring.py     their values and intervals by bootstrap
 comparison.py    all of it for any number of splits: `actstore.compare`; opening.py finds a split by its path
-arrow.py         texts of a store as Arrow arrays
+arrow.py         a split as an Arrow table, and so for pandas, polars, DuckDB and HuggingFace datasets
+xarray_backend.py   a split for `xarray.open_dataset(…, engine="actstore")`
+adapters.py      a split for rsatoolbox, Brain-Score, AnnData and SAELens; facts.py: what is known of rows
 
 Imports the store and search.
 """

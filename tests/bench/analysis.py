@@ -1,5 +1,6 @@
-"""What other analyses do with a store: `python -m tests.bench.analysis [compare …]`.
+"""What other analyses do with a store: `python -m tests.bench.analysis [xarray compare …]`.
 
+xarray    900 random rows of 100,000 x 2048 fp16: `take`, xarray with our engine, xarray over zarr-python
 compare   two stores of 100,000 x 2048 in a process of its own: seconds and memory; of 5,000 rows, against plain float64
 """
 
@@ -13,13 +14,17 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import xarray
+import zarr
 from numpy.typing import NDArray
 
 import actstore as library
-from actstore.bench.measure import Result
-from tests.bench.common import OUT, actstore, report
+from actstore.analysis.xarray_backend import ActstoreBackend
+from actstore.bench.measure import Result, alternate
+from tests.bench.common import OUT, actstore, rate, report
 
 ROWS, DIM = 100_000, 2048
+TAKEN = 900
 CHECKED = 5_000  # rows of the comparison with float64, all of them in its RDMs
 
 
@@ -85,7 +90,38 @@ def bench_compare() -> None:
     report("analysis-compare", results, ["all measures within 1e-5 of float64", "at most 2 GB"])
 
 
-PARTS = {"compare": bench_compare}
+def bench_xarray() -> None:
+    path = make_pair(ROWS)[0]
+    split = library.open(path)["train"]
+    ours = xarray.open_dataset(path, engine=ActstoreBackend, group="train")
+    theirs = xarray.open_zarr(path, group="train", consolidated=False, chunks=None)
+    random = np.random.default_rng(0)
+    for block in split.blocks():  # every page once
+        block[:, ::2048].sum(dtype=np.float32)
+
+    def draw() -> NDArray[np.int64]:
+        return random.integers(0, ROWS, TAKEN)
+
+    fast = {"take": lambda: split.take(draw()), "ours": lambda: ours.activations[draw()].values}
+    taken = alternate({**fast, "mask": lambda: ours.activations[_mask(draw())].values}, rounds=300, warm_up=20)
+    slow = {"ours": fast["ours"], "zarr": lambda: theirs.activations[draw()].values}
+    slowly = alternate(slow, rounds=5)
+    what = f"{TAKEN} of {ROWS:,} x {DIM} through xarray"
+    results = [
+        rate(what, taken["ours"], "take", taken["take"], TAKEN, "rows/s"),
+        rate("  by a mask", taken["mask"], "take", taken["take"], TAKEN, "rows/s"),
+        rate(what, slowly["ours"], f"xarray over zarr {zarr.__version__}", slowly["zarr"], TAKEN, "rows/s"),
+    ]
+    report("analysis-xarray", results, [">= 0.5x take", ">= 20x xarray over zarr-python"])
+
+
+def _mask(rows: NDArray[np.int64]) -> NDArray[np.bool_]:
+    mask = np.zeros(ROWS, bool)
+    mask[rows] = True
+    return mask
+
+
+PARTS = {"xarray": bench_xarray, "compare": bench_compare}
 
 
 def main() -> None:
