@@ -16,6 +16,7 @@ __version__ = "0.2.0"
 
 if TYPE_CHECKING:
     from actstore.analysis.comparison import compare
+    from actstore.analysis.graph import knn
     from actstore.creation import create
     from actstore.split import Split
     from actstore.store import ActivationStore, open
@@ -30,10 +31,11 @@ _HOMES = {
     "ClassBatches": "actstore.streams.class_batches",
     "compare": "actstore.analysis.comparison",
     "create": "actstore.creation",
+    "knn": "actstore.analysis.graph",
     "from_arrays": "actstore.tables.arrays",
 }
 
-__all__ = ["ActivationStore", "ClassBatches", "Split", "__version__", "compare", "create", "from_arrays", "open"]
+__all__ = ["ActivationStore", "ClassBatches", "Split", "__version__", "compare", "create", "from_arrays", "knn", "open"]
 
 
 def __getattr__(name: str) -> Any:

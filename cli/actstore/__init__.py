@@ -11,6 +11,7 @@ from cli.actstore.glyphs import glyphs
 from cli.actstore.imports import append, import_
 from cli.actstore.index import index
 from cli.actstore.info import info
+from cli.actstore.knn import knn
 from cli.actstore.means import means
 from cli.actstore.query import query
 from cli.actstore.rechunk import rechunk
@@ -33,6 +34,6 @@ main = Commands.of(
     ),
     [
         build, glyphs, import_, append, select, rechunk, info, verify, audit, means, query, search, index, export,
-        compare, synth, bench,
+        compare, knn, synth, bench,
     ],
 )  # fmt: skip
