@@ -16,6 +16,7 @@ __version__ = "0.2.0"
 
 if TYPE_CHECKING:
     from actstore.analysis.comparison import compare
+    from actstore.analysis.fingerprints import fingerprint
     from actstore.analysis.graph import knn
     from actstore.creation import create
     from actstore.split import Split
@@ -32,10 +33,22 @@ _HOMES = {
     "compare": "actstore.analysis.comparison",
     "create": "actstore.creation",
     "knn": "actstore.analysis.graph",
+    "fingerprint": "actstore.analysis.fingerprints",
     "from_arrays": "actstore.tables.arrays",
 }
 
-__all__ = ["ActivationStore", "ClassBatches", "Split", "__version__", "compare", "create", "from_arrays", "knn", "open"]
+__all__ = [
+    "ActivationStore",
+    "ClassBatches",
+    "Split",
+    "__version__",
+    "compare",
+    "create",
+    "fingerprint",
+    "from_arrays",
+    "knn",
+    "open",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -10,7 +10,17 @@ from numpy.typing import NDArray
 
 from actstore.errors import InvalidInputError, NotAStoreError
 from actstore.layout.zarr_arrays import create_group
-from actstore.spec import KEY, Codec, Dtype, Json, StoreSpec, default_chunk_rows, remote_inner_rows
+from actstore.spec import (
+    CONVENTION,
+    CONVENTIONS,
+    KEY,
+    Codec,
+    Dtype,
+    Json,
+    StoreSpec,
+    default_chunk_rows,
+    remote_inner_rows,
+)
 from actstore.storage.place import AnyPlace, Place, parse_place
 from actstore.store import ActivationStore
 from actstore.writing.row_checks import plain_labels
@@ -54,7 +64,7 @@ def create(
         shard_inner_rows=shard_inner_rows or None,
         provenance=dict(provenance or {}),
     )
-    create_group(place, {KEY: spec.to_json()})
+    create_group(place, {KEY: spec.to_json(), CONVENTIONS: [CONVENTION]})
     return ActivationStore(place, spec)
 
 

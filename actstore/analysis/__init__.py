@@ -7,6 +7,7 @@ measuring.py     their values and intervals by bootstrap
 comparison.py    all of it for any number of splits: `actstore.compare`; opening.py finds a split by its path
 neighbours.py    the nearest rows of every row, exact, block by block, resumable
 graph.py         them as a graph that other tools read: `actstore.knn`
+fingerprints.py  a key for caches of activations: `actstore.fingerprint`
 arrow.py         a split as an Arrow table, and so for pandas, polars, DuckDB and HuggingFace datasets
 xarray_backend.py   a split for `xarray.open_dataset(…, engine="actstore")`
 adapters.py      a split for rsatoolbox, Brain-Score, AnnData and SAELens; facts.py: what is known of rows
