@@ -193,7 +193,8 @@ def _notes(
 ) -> list[str]:
     notes = []
     widest = max(range(len(splits)), key=lambda number: splits[number].dim)
-    if rows < splits[widest].dim:
+    linear = any(found.measure in ("cka", "procrustes") for found in similarities)
+    if linear and rows < splits[widest].dim:
         notes.append(
             f"{rows:,} rows are fewer than the {splits[widest].dim:,} features of {names[widest]}: CKA and Procrustes "
             "are larger than they would be with more rows"

@@ -5,17 +5,18 @@ from __future__ import annotations
 import hashlib
 import io
 import json
-import shutil
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from actstore.analysis.arrow import arrow_texts
-from actstore.analysis.neighbours import Progress, find_across, find_neighbours
+from actstore.analysis.neighbours import Progress, find_across, find_neighbours, is_block
 from actstore.analysis.opening import open_representation
 from actstore.errors import InvalidInputError
 from actstore.search import RowTable
@@ -70,9 +71,7 @@ class Graph:
 
     def save(self, path: str | Path) -> None:
         """.npz: as scipy.sparse.load_npz reads it. .parquet: a line for every edge, with ids."""
-        path = Path(path)
-        if path.suffix not in ENDINGS:
-            raise InvalidInputError(f"a graph is written as {' or '.join(ENDINGS)}, got {path}")
+        path = parse_output(path)
         out = io.BytesIO()
         if path.suffix == ".npz":
             from scipy.sparse import save_npz
@@ -106,28 +105,44 @@ def knn(
     split: Split | AnyPlace,
     k: int = 15,
     queries: Split | AnyPlace | NDArray[np.floating] | None = None,
-    keep: str | Path | None = None,
+    out: str | Path | None = None,
     progress: Progress | None = None,
 ) -> Graph:
     """The k nearest rows by cosine of every row of a split, without itself, or of queries: another split, or vectors
     (n, dim). Exact, by the fastest engine there is; the same from each.
 
-    keep: a folder for finished blocks. A search that was interrupted goes on after them; blocks of other rows, queries
-    or k are made again. It is removed in the end.
+    out: a file to write the graph to, as `Graph.save` does. Finished blocks are kept beside it in OUT.parts until it is
+    written: a search that was interrupted goes on after them; blocks of other rows, queries or k are made again.
     """
     target = open_representation(split)
     vectors = None if queries is None else _parse_queries(queries, target)
     most = len(target) - (vectors is None)
     if not 1 <= k <= most:
         raise InvalidInputError(f"k must be from 1 to the {most:,} rows that can be neighbours, got {k}")
-    if keep is None:
-        from tempfile import TemporaryDirectory
-
+    if out is None:
         with TemporaryDirectory() as folder:
             return _search(target, k, vectors, Path(folder), progress)
-    found = _search(target, k, vectors, Path(keep), progress)
-    shutil.rmtree(keep, ignore_errors=True)
-    return found
+    path = parse_output(out)
+    blocks = path.with_name(path.name + ".parts")
+    graph = _search(target, k, vectors, blocks, progress)
+    graph.save(path)
+    _remove_blocks(blocks)
+    return graph
+
+
+def parse_output(path: str | Path) -> Path:
+    if Path(path).suffix not in ENDINGS:
+        raise InvalidInputError(f"a graph is written as {' or '.join(ENDINGS)}, got {path}")
+    return Path(path)
+
+
+def _remove_blocks(folder: Path) -> None:
+    """And the folder, where it holds nothing of others."""
+    for file in folder.glob("*.safetensors"):
+        if is_block(file):
+            file.unlink()
+    with suppress(OSError):
+        folder.rmdir()
 
 
 def _search(

@@ -112,6 +112,15 @@ def kept_block(file: Path, key: str, search: Callable[[], Neighbours]) -> Neighb
     return block
 
 
+def is_block(file: Path) -> bool:
+    """Of any search; what is damaged is none."""
+    try:
+        read_tensors(file, _KIND)
+    except (DamagedError, InvalidInputError):
+        return False
+    return True
+
+
 def search_block(
     engines: Sequence[Engine], splits: Sequence[Split], queries: NDArray[np.floating], own: NDArray[np.int64],
     is_zero: NDArray[np.bool_], k: int,

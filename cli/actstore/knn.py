@@ -10,7 +10,7 @@ import click
 
 from cli.filekinds import GRAPHS
 from cli.group import emit, example, json_option
-from cli.options import FILE, FOLDER, STORE, Place, cache_options, split_option
+from cli.options import FILE, STORE, Place, cache_options, split_option
 from cli.outputs import claim, sources_of
 from cli.progress import progress
 
@@ -30,14 +30,13 @@ from cli.progress import progress
 @click.option("-k", type=click.IntRange(1), default=15, show_default=True, help="Neighbours of every row.")
 @click.option("--queries", metavar="STORE[/SPLIT]|FILE.npy",
               help="Neighbours of these among the rows of STORE, instead of its own.")  # fmt: skip
-@click.option("--keep", type=FOLDER, help="Folder for finished blocks, until all are.  [default: OUT.parts]")
 @json_option
-def knn(store: Place, out: Path, split: str | None, k: int, queries: str | None, keep: Path | None) -> None:
+def knn(store: Place, out: Path, split: str | None, k: int, queries: str | None) -> None:
     """The exact k-nearest-neighbour graph of STORE by cosine, written to OUT: .npz for scipy, cleanlab, UMAP and
     scanpy, or .parquet.
 
-    Interrupted, the same command goes on after the last finished block and ends with the same file. With --queries it
-    is the ground truth for the recall of any other index.
+    Interrupted, the same command goes on after the last finished block, which OUT.parts keeps, and ends with the same
+    file. With --queries it is the ground truth for the recall of any other index.
     """
     import actstore
     from cli.options import open_split
@@ -49,8 +48,7 @@ def knn(store: Place, out: Path, split: str | None, k: int, queries: str | None,
     claim((out, GRAPHS[out.suffix]), inputs=[*sources_of(opened), queries and Path(queries)])
     begin = time.perf_counter()
     with progress("knn", len(opened) if asked is None else len(asked)) as bar:
-        graph = actstore.knn(opened, k, asked, keep or out.with_name(out.name + ".parts"), bar.update)
-    graph.save(out)
+        graph = actstore.knn(opened, k, asked, out, bar.update)
     seconds, edges = time.perf_counter() - begin, int((graph.rows >= 0).sum())
     alone = int((graph.rows < 0).all(1).sum())
     result = {"store": str(store), "split": opened.name, "output": str(out), "k": k, "queries": len(graph.rows),

@@ -68,7 +68,11 @@ def test_across_two_stores_and_for_vectors(split: actstore.Split, tmp_path: Path
 
 @pytest.mark.parametrize("ending", ["npz", "parquet"])
 def test_interrupted_it_goes_on_and_ends_with_the_same_file(split: actstore.Split, tmp_path: Path, ending: str) -> None:
-    whole, resumed, keep = tmp_path / f"whole.{ending}", tmp_path / f"resumed.{ending}", tmp_path / "parts"
+    whole, resumed, keep = (
+        tmp_path / f"whole.{ending}",
+        tmp_path / f"resumed.{ending}",
+        tmp_path / f"resumed.{ending}.parts",
+    )
     actstore.knn(split, 5).save(whole)
 
     def stop_after(count: int) -> Any:
@@ -82,15 +86,16 @@ def test_interrupted_it_goes_on_and_ends_with_the_same_file(split: actstore.Spli
         return progress
 
     with pytest.raises(KeyboardInterrupt):
-        actstore.knn(split, 5, keep=keep, progress=stop_after(3))
+        actstore.knn(split, 5, out=resumed, progress=stop_after(3))
     kept = {file: file.stat().st_mtime_ns for file in keep.iterdir()}
     assert len(kept) == 3
     with pytest.raises(KeyboardInterrupt):
-        actstore.knn(split, 5, keep=keep, progress=stop_after(4))
+        actstore.knn(split, 5, out=resumed, progress=stop_after(4))
     assert all(file.stat().st_mtime_ns == then for file, then in kept.items())
-    actstore.knn(split, 5, keep=keep).save(resumed)
+    (keep / "mine.txt").write_text("not a block")
+    actstore.knn(split, 5, out=resumed)
     assert resumed.read_bytes() == whole.read_bytes()
-    assert not keep.exists()
+    assert [file.name for file in keep.iterdir()] == ["mine.txt"]
 
 
 def test_blocks_of_another_k_are_not_taken_up(split: actstore.Split, tmp_path: Path) -> None:
@@ -98,8 +103,9 @@ def test_blocks_of_another_k_are_not_taken_up(split: actstore.Split, tmp_path: P
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        actstore.knn(split, 5, keep=tmp_path / "parts", progress=stop)
-    np.testing.assert_array_equal(actstore.knn(split, 3, keep=tmp_path / "parts").rows, actstore.knn(split, 3).rows)
+        actstore.knn(split, 5, out=tmp_path / "g.npz", progress=stop)
+    np.testing.assert_array_equal(actstore.knn(split, 3, out=tmp_path / "g.npz").rows, actstore.knn(split, 3).rows)
+    assert not (tmp_path / "g.npz.parts").exists()
 
 
 def test_files_are_read_by_scipy_and_pandas(split: actstore.Split, tmp_path: Path) -> None:
