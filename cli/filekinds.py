@@ -173,6 +173,11 @@ AUDIT_TABLES = {
     ".csv": Kind("the findings of an audit", _begins("kind,leak,split,row,")),
     ".parquet": Kind("the findings of an audit", _parquet("kind", "leak", "split", "row")),
 }
+COMPARISON = Kind("a table of `actstore compare`", _begins("one,other,measure,value,low,high"))
+GRAPHS = {
+    ".npz": Kind("a graph of `actstore knn`", _zip_of("indices.npy", "indptr.npy", "shape.npy", "data.npy")),
+    ".parquet": Kind("a graph of `actstore knn`", _parquet("row", "rank", "neighbour", "score")),
+}
 ROWS = Kind("a list of row numbers", lambda path: re.fullmatch(rb"(\d+\n)*(\d*)", _head(path, 1 << 20)) is not None)
 ROW_ARRAY = Kind("an array of row numbers", array_of("i8", None))
 EXPORTS = {

@@ -11,7 +11,8 @@ import torch
 from numpy.typing import NDArray
 
 import actstore
-from actstore.audit import Audit, Finding, audit_store, kept_audit, neighbours, shared_rows
+from actstore.analysis import neighbours
+from actstore.audit import Audit, Finding, audit_store, kept_audit, shared_rows
 from actstore.audit.kept import BLOCKS, FILE
 from actstore.audit.labels import UNJUDGED
 from actstore.errors import DamagedError, IncompleteError, InvalidInputError, LockedError, MissingSplitError
