@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 _QUERIES = 1024  # in one pass over the rows
 _SCORES = 1 << 18  # values of a block of scores, 1 MiB: in the cache when they are looked at
 _BLOCKS_PER_WORKER = 4
-_MOST_COARSE = 1 << 21  # pairs that bfloat16 may leave, beside a share of all
+_MOST_COARSE = 128  # pairs that bfloat16 may leave for a neighbour, beside a share of all; float32 leaves 40 to 70
 _MOST_TIES = 1 << 16  # of some rows, before their thinning out is better
 Coarse = CompiledQueries | HalfQueries | BfloatQueries  # products that need no converted copy of the rows
 
@@ -41,7 +41,7 @@ class ExactSearch:
         self.table = rows if isinstance(rows, RowTable) else RowTable(rows)
         self.metric: Metric = parse_metric(metric)
         self._buffers: dict[int, tuple[Tensor, Tensor]] = {}
-        self._is_close = False  # cosines lie so close together that products in bfloat16 cannot tell them apart
+        self._close_from = np.inf  # neighbours from which on cosines lie too close together for bfloat16
         self._lock = threading.Lock()
 
     def search(self, vectors: Any, k: int = 10, rows: Rows | None = None) -> Neighbours:
@@ -86,16 +86,16 @@ class ExactSearch:
         coarse: Coarse | None = None
         if self.metric == "cosine":
             coarse = open_half(self.table, units)
-            if coarse is None and not self._is_close:
+            if coarse is None and k < self._close_from:
                 coarse = BfloatQueries.of(self.table, units, k)
-                most = np.inf if coarse is None else _MOST_COARSE + MOST_LEFT * len(self.table) * len(units)
+                most = np.inf if coarse is None else len(units) * (_MOST_COARSE * k + MOST_LEFT * len(self.table))
         found = self._seen(queries, units, coarse, most, k, workers, mask, first)
         if coarse is not None and not coarse.is_coarse:
             return found.pairs()
         if coarse is not None and found.added <= most:
             return thin_out(self.table, units, found.pairs(), k, workers)
         if coarse is not None:
-            self._is_close = True
+            self._close_from = min(self._close_from, k)
             found = self._seen(queries, units, None, np.inf, k, workers, mask, first)
         return found.pairs()
 

@@ -42,9 +42,9 @@ def test_answers_are_those_of_float32(random: np.random.Generator, dtype: Any, k
     some = np.sort(random.choice(3000, 2000, replace=False))
     for rows in (None, some):
         scores, places, engine = found(values, queries, k, rows)
-        assert not engine._is_close
+        assert engine._close_from == np.inf
         plain = ExactSearch(values)
-        plain._is_close = True
+        plain._close_from = 0
         expected = plain.search(queries, k, rows)
         np.testing.assert_array_equal(places, expected[1])
         np.testing.assert_array_equal(scores, expected[0])
@@ -54,13 +54,13 @@ def test_answers_are_those_of_float32(random: np.random.Generator, dtype: Any, k
 def test_where_it_tells_nothing_apart_it_is_given_up(
     random: np.random.Generator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(exact, "_MOST_COARSE", 100)
+    monkeypatch.setattr(exact, "_MOST_COARSE", 0)
     values = (1 + 1e-3 * random.random((3000, 32))).astype(np.float32)
     queries = (1 + 1e-3 * random.random((9, 32))).astype(np.float32)
     scores, places, engine = found(values, queries, 5)
-    assert engine._is_close
+    assert engine._close_from == 5
     plain = ExactSearch(values)
-    plain._is_close = True
+    plain._close_from = 0
     expected = plain.search(queries, 5)
     np.testing.assert_array_equal(places, expected[1])
     np.testing.assert_array_equal(scores, expected[0])
