@@ -77,7 +77,7 @@ QUERIES: list[Case] = [
     ("actstore export half.zarr new.npz", "is not complete; repeat the command that builds it"),
 ]
 SEARCHES: list[Case] = [
-    ("actstore compare x.zarr", "x.zarr"),
+    ("actstore compare x.zarr", "give two stores"),
     ("actstore compare x.zarr none.zarr", "none.zarr"),
     ("actstore compare x.zarr parts.zarr/three", "three"),
     ("actstore compare x.zarr alone.zarr --measure cosine", "cosine"),
