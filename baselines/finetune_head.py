@@ -10,23 +10,23 @@ from torch import Tensor
 
 from baselines.large_sample import ExtendedHead, flatten_support
 from predictor.protocol.head import Head
-from predictor.protocol.method import Support
+from predictor.protocol.method import JointMethod
 
 
-class FineTunedHead(ExtendedHead):
+class FineTunedHead(ExtendedHead, JointMethod):
     """Base rows start as the classifier's, novel rows at 0; all are trained."""
 
     key = "finetune"
     name = "Fine-Tuned fc (activations)"
     paper_name = "Fine-Tuned ResNet"
 
-    def scores(self, queries: Tensor, support: Support) -> Tensor:
+    def scores(self, queries: Tensor, support: Tensor) -> Tensor:
         return self.learn(support).scores(queries)
 
-    def learn(self, support: Support) -> Head:
+    def learn(self, support: Tensor) -> Head:
         """The extended classifier."""
         examples, places = flatten_support(support)
-        n_novel, n_base = len(support.activations), len(self._head.weight)
+        n_novel, n_base = len(support), len(self._head.weight)
 
         def slope(logits: Tensor, batch: Tensor) -> Tensor:  # probability less what is wanted
             slopes = logits.softmax(dim=1)

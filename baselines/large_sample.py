@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from actstore.split import Split
 from actstore.streams.sampling import Stream, generator
-from baselines.nearest_neighbour import draw_share
+from predictor.protocol.base_categories import BaseCategories
 from predictor.protocol.head import Head, head_for
-from predictor.protocol.method import ALL, Method, Support
-from predictor.protocol.stand_ins import Change, as_they_are
+from predictor.protocol.method import ALL, Method
 from predictor.training.schedule import cosine
 
 MOST_ROWS = 50_000  # 410 MB at 2048 dimensions; all of D_large of mini-ImageNet, 55 rows of each of ImageNet's 900
@@ -46,16 +44,12 @@ class LargeSample:
     share: of D_large, in words.
     """
 
-    def __init__(
-        self, train: Split, base: Sequence[str], seed: int = 0, most_rows: int = MOST_ROWS, change: Change = as_they_are
-    ) -> None:
-        index = train.class_index
-        labels = index.positions(base)
-        share = min(1.0, most_rows / max(1, int(index.counts[labels].sum())))
-        chosen = draw_share(index, labels, share, seed)
+    def __init__(self, base: BaseCategories, seed: int = 0, most_rows: int = MOST_ROWS) -> None:
+        share = min(1.0, most_rows / len(base.draw().rows))
+        chosen = base.draw(share, seed)
         self.share = share_text(share)
-        self.activations = change(train.to_torch(chosen.rows, dtype=torch.float32))
-        self.targets = torch.arange(len(labels)).repeat_interleave(torch.from_numpy(chosen.offsets).diff())
+        self.activations = base.take(chosen.rows)
+        self.targets = torch.arange(len(base.names)).repeat_interleave(torch.from_numpy(chosen.offsets).diff())
         self.mean_square = float(self.activations.square().sum(dim=1).mean())  # of the activations' length
         self._seed = seed
 
@@ -77,18 +71,21 @@ class ExtendedHead(Method):
 
     def __init__(
         self,
-        train: Split,
-        base: Sequence[str],
         head: Head,
-        sample: LargeSample,
+        seed: int = 0,
         config: RowTraining = RowTraining(),  # noqa: B008 - frozen
     ) -> None:
-        self.share, self.paper_share = sample.share, ALL
-        self._head, self._sample, self._config = head_for(head, base, train.dim), sample, config
+        self._given, self._seed, self._config = head, seed, config
 
-    def train_rows(self, weight: Tensor, bias: Tensor, support: Support, slope: Slope) -> None:
+    def prepare(self, base: BaseCategories) -> None:
+        self.base = base
+        self._sample = base.once((LargeSample, self._seed), lambda: LargeSample(base, self._seed))
+        self.share, self.paper_share = self._sample.share, ALL
+        self._head = head_for(self._given, base.names, base.dim)
+
+    def train_rows(self, weight: Tensor, bias: Tensor, support: Tensor, slope: Slope) -> None:
         """Change these rows in place, by SGD on the cross entropy over all categories."""
-        config, sample, n_novel = self._config, self._sample, len(support.activations)
+        config, sample, n_novel = self._config, self._sample, len(support)
         examples, categories = flatten_support(support)[0], n_novel + len(self._head.weight)
         novel_share, count = n_novel / categories, config.batch_size
         shares = ((1 - novel_share) / count, count), (novel_share / len(examples), len(examples))
@@ -107,7 +104,7 @@ def share_text(share: float) -> str:
     return f"{share:.0%}" if share == 1 else f"{100 * share:.2g}%"
 
 
-def flatten_support(support: Support) -> tuple[Tensor, Tensor]:
+def flatten_support(support: Tensor) -> tuple[Tensor, Tensor]:
     """(n_novel * shots, dim) examples, in memory as the sample is, and the places of their categories."""
-    n_novel, shots, _ = support.activations.shape
-    return support.activations.flatten(0, 1).cpu(), torch.arange(n_novel).repeat_interleave(shots)
+    n_novel, shots, _ = support.shape
+    return support.flatten(0, 1).cpu(), torch.arange(n_novel).repeat_interleave(shots)

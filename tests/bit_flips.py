@@ -26,8 +26,8 @@ from actstore.statistics.class_statistics import NAMES
 from actstore.upkeep.verify import verify_store
 from predictor.classifier.classifier import Classifier
 from predictor.classifier.classifier_file import load_classifier, save_classifier
-from predictor.phi.calibration import Calibration, load_calibrations, save_calibrations
 from predictor.phi.network import Phi, PhiSpec
+from predictor.protocol.calibration import Calibration, load_calibrations, save_calibrations
 from predictor.protocol.category_split import CategorySplit, read_split, write_split
 from predictor.protocol.head import Head, read_head, write_head
 from predictor.training.phi import TrainOptions, train_phi

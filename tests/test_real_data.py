@@ -11,7 +11,8 @@ import actstore
 from baselines.nearest_neighbour import NearestNeighbour
 from predictor.phi.recogniser import PredictedParameters
 from predictor.protocol.category_split import CategorySplit
-from predictor.protocol.evaluation import all_way_task, class_means, evaluate
+from predictor.protocol.evaluation import all_way_task, evaluate
+from predictor.protocol.rows import class_means
 from predictor.training.phi import train_phi
 from predictor.training.phi_config import choose_config
 from predictor.training.trained_phi import load_phi

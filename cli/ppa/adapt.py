@@ -25,8 +25,9 @@ from cli.options import (
 )
 from cli.outputs import claim
 from cli.ppa.options import CLASSIFIER_FILE, unknown_option
-from cli.ppa.recognition import note, set_unknown_at
+from cli.ppa.recognition import set_unknown_at
 from cli.ppa.start_options import Start, start_options
+from predictor.progress import note
 
 LOOK_ALIKES = (
     "`unknown` is for photos of something else; what looks like a category, such as another bird among birds, is "

@@ -11,7 +11,7 @@ from cli.filekinds import REPORT
 from cli.group import emit, example, human_bytes, json_option
 from cli.options import FILE, FOLDER, Place
 from cli.outputs import claim
-from cli.ppa.recognition import note, seen_novel
+from predictor.progress import note
 from predictor.report.results_folder import BENCH
 
 if TYPE_CHECKING:
@@ -72,10 +72,11 @@ def missing_parts(run: RunFolder) -> dict[str, str]:
 def warning_of(store: Place | None, phis: tuple[Path, ...]) -> str | None:
     """Where the backbone has seen a novel class."""
     import actstore
+    from predictor.protocol.honesty import contamination
     from predictor.training.trained_phi import load_phi
 
     if store is None or not phis:
         return None
     opened = actstore.open(store)
     categories = load_phi(phis[0]).categories
-    return next((text for name in opened.splits if (text := seen_novel(opened[name], categories))), None)
+    return next((text for name in opened.splits if (text := contamination(opened[name], categories))), None)

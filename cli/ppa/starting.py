@@ -16,10 +16,10 @@ from actstore.extraction.recorded_network import network_of, record_of
 from actstore.storage.place import parse_place
 from cli.networks import load_network
 from cli.options import find_store
-from cli.ppa.own_classifier import fit_own, read_own
-from cli.ppa.recognition import choose_categories, find_test_split, say_means_are_computed, store_of
+from cli.ppa.recognition import choose_categories, store_of
 from cli.ppa.start_options import Start
 from cli.ppa.support import list_support, require_network, support_from_images
+from predictor.calibrating import calibrate
 from predictor.classifier.base_rows import BaseRows, fit_budget, fit_unknown, measure_base
 from predictor.classifier.classifier import Classifier
 from predictor.classifier.classifier_file import load_classifier
@@ -30,8 +30,11 @@ from predictor.classifier.photo_start import (
     classifier_alone,
     classifier_beside_known,
 )
-from predictor.phi.calibration import Calibration, choose_for, load_calibrations
-from predictor.protocol.evaluation import class_means
+from predictor.phi.recogniser import OwnClassifier
+from predictor.protocol.calibration import Calibration, load_calibrations, nearest_fit
+from predictor.protocol.head import read_own_head
+from predictor.protocol.rows import class_means
+from predictor.protocol.setting import find_test_split, say_means_are_computed
 from predictor.training.trained_phi import load_phi
 
 if TYPE_CHECKING:
@@ -107,9 +110,11 @@ def _from_head(start: Start) -> Beginning:
     categories = choose_categories(start.split_file, rows.classes)
     say_means_are_computed(rows)
     centre = class_means(rows, categories.base).mean(0)
-    own = read_own(start.head, categories, rows)
+    own = read_own_head(rows, categories.base, start.head)
     made = Classifier.from_head(own, categories.base, centre, about=_about(rows))
-    return _beside(made, rows, lambda shots: fit_own(own, store, rows, categories, [min(shots, MOST_SHOTS)]))
+    return _beside(
+        made, rows, lambda shots: calibrate(OwnClassifier(own), store, categories, shots=min(shots, MOST_SHOTS))
+    )
 
 
 def _from_backbone(start: Start) -> Beginning:
@@ -140,7 +145,7 @@ def learn(
     learner = beginning.classifier
     learner.adapt_all(examples, extend)
     fits = beginning.calibrations(learner.typical_shots()) if novel_bias is None or aggregate is None else []
-    fit = choose_for(fits, learner.typical_shots()) if fits else None
+    fit = nearest_fit(fits, learner.typical_shots()) if fits else None
     aggregate = aggregate or (fit.aggregate if fit else learner.aggregate)
     learner.calibrate(fit.novel_bias if fit else learner.novel_bias, aggregate)
     if novel_bias is not None:

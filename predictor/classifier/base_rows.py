@@ -15,7 +15,7 @@ from actstore.split import Split
 from actstore.streams.sampling import draw_support
 from predictor.classifier.classifier import Classifier
 from predictor.classifier.unknown import LOWEST, SHARE, Unknown
-from predictor.protocol.evaluation import rows_of, take_float
+from predictor.protocol.rows import rows_of, take_float
 
 MOST_ROWS = 4000
 SHOTS = (1, 2, 3, 5, 10)

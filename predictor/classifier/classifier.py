@@ -20,9 +20,9 @@ from predictor.classifier.held_out import leave_one_out
 from predictor.classifier.linear_rows import Rows, each_once, first_equal, ranked
 from predictor.classifier.unknown import PHOTOS, Unknown, refuse_reserved
 from predictor.phi.network import Phi, unit
-from predictor.phi.recogniser import Aggregate
 from predictor.phi.rule import Centred, OwnCentre, PhiRule, Rule
 from predictor.protocol.head import Head
+from predictor.protocol.method import Aggregate
 
 MOST_HELD_OUT = 30  # examples of a category that the threshold of unknown is fitted on
 

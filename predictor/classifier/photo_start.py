@@ -13,8 +13,8 @@ from actstore.backbones.loading import Backbone
 from predictor.classifier.classifier import Classifier
 from predictor.classifier.held_out import leave_one_out
 from predictor.classifier.unknown import PHOTOS, PHOTOS_KNOWN, Unknown
-from predictor.phi.recogniser import Aggregate
 from predictor.protocol.head import head_of
+from predictor.protocol.method import Aggregate
 
 BESIDE_KNOWN = "beside_known"  # in a classifier's `about`, until a constant is chosen by hand
 

@@ -24,7 +24,7 @@ from predictor.classifier.classifier import Classifier
 from predictor.classifier.photo_start import bias_beside_known
 from predictor.classifier.predictions import predict_images
 from predictor.classifier.unknown import UNKNOWN
-from predictor.protocol.constant import nearest_shots
+from predictor.protocol.calibration import nearest_shots
 from predictor.teach.limits import RefusalError
 from predictor.teach.state import State
 

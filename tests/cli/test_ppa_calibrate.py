@@ -115,7 +115,8 @@ def test_constants_of_another_split_are_neither_used_nor_counted(here: Path, ppa
 
 def test_rows_that_were_fitted_on_are_known_after_an_append(here: Path, make_activations: Any) -> None:
     from cli.ppa.contestants import without_fitted_rows
-    from predictor.protocol.constant import Constant
+
+    from predictor.protocol.calibration import Constant
     from predictor.protocol.evaluation import AllWayTask
     from predictor.protocol.stand_ins import HeldOut
 

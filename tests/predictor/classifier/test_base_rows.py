@@ -14,7 +14,7 @@ from predictor.classifier.base_rows import SHOTS, BaseRows, fit_budget, fit_unkn
 from predictor.classifier.classifier import Classifier
 from predictor.phi.network import Phi
 from predictor.protocol.category_split import CategorySplit
-from predictor.protocol.evaluation import class_means
+from predictor.protocol.rows import class_means
 
 pytestmark = pytest.mark.numeric
 

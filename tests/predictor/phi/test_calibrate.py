@@ -14,21 +14,21 @@ from hypothesis import strategies as st
 import actstore
 from actstore.errors import DamagedError, InvalidInputError
 from actstore.streams.sampling import draw_support
-from predictor.phi.calibration import (
-    NAME,
-    Calibration,
-    calibrate,
-    choose_for,
-    fit_bias,
-    load_calibrations,
-    save_calibrations,
-)
 from predictor.phi.network import Phi
 from predictor.phi.recogniser import novel_scores
 from predictor.phi.rule import PhiRule
+from predictor.protocol.calibration import (
+    NAME,
+    Calibration,
+    calibrate,
+    fit_bias,
+    load_calibrations,
+    nearest_fit,
+    save_calibrations,
+)
 from predictor.protocol.category_split import CategorySplit
-from predictor.protocol.evaluation import class_means
 from predictor.protocol.outcome import Outcome
+from predictor.protocol.rows import class_means
 from predictor.protocol.stand_ins import choose_stand_ins, discriminants
 
 pytestmark = pytest.mark.numeric
@@ -268,9 +268,9 @@ def fitted(shots: int, bias: float = 0.5) -> Calibration:
 
 def test_the_calibration_of_the_nearest_shots() -> None:
     fits = [fitted(1), fitted(5)]
-    assert [choose_for(fits, shots).shots for shots in (1, 2, 3, 4, 9)] == [1, 1, 1, 5, 5]
+    assert [nearest_fit(fits, shots).shots for shots in (1, 2, 3, 4, 9)] == [1, 1, 1, 5, 5]
     with pytest.raises(InvalidInputError, match="run `ppa calibrate` first"):
-        choose_for([], 1)
+        nearest_fit([], 1)
 
 
 def test_calibrations_lie_beside_their_phi(tmp_path: Path) -> None:

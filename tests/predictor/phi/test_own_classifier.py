@@ -7,11 +7,12 @@ import pytest
 import torch
 
 import actstore
-from predictor.phi.calibration import calibrate
 from predictor.phi.recogniser import OwnClassifier
+from predictor.protocol.calibration import calibrate
 from predictor.protocol.category_split import CategorySplit
-from predictor.protocol.evaluation import all_way_task, class_means, evaluate
+from predictor.protocol.evaluation import all_way_task, evaluate
 from predictor.protocol.head import Head
+from predictor.protocol.rows import class_means
 
 pytestmark = pytest.mark.numeric
 

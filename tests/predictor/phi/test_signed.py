@@ -14,13 +14,14 @@ from hypothesis import strategies as st
 import actstore
 from predictor.classifier.classifier import Classifier
 from predictor.classifier.classifier_file import load_classifier, save_classifier
-from predictor.phi.calibration import calibrate
 from predictor.phi.channel_impacts import analyse
 from predictor.phi.network import Phi, PhiSpec, build_phi
 from predictor.phi.recogniser import PredictedParameters
 from predictor.protocol import stand_ins
+from predictor.protocol.calibration import calibrate
 from predictor.protocol.category_split import CategorySplit
-from predictor.protocol.evaluation import all_way_task, class_means, evaluate, is_signed
+from predictor.protocol.evaluation import all_way_task, evaluate
+from predictor.protocol.rows import class_means, is_signed
 from predictor.training.phi import train_phi
 from predictor.training.phi_config import choose_config
 from predictor.training.trained_phi import load_phi

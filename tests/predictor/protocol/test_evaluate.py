@@ -14,9 +14,10 @@ from actstore.errors import InvalidInputError
 from predictor.phi.network import Phi
 from predictor.phi.recogniser import PredictedParameters
 from predictor.protocol.category_split import CategorySplit
-from predictor.protocol.evaluation import AllWayTask, all_way_task, class_means, evaluate, half_width, rows_of
+from predictor.protocol.evaluation import AllWayTask, all_way_task, evaluate, half_width
 from predictor.protocol.method import Method, Separable, Support
 from predictor.protocol.outcome import METRICS, harmonic_mean
+from predictor.protocol.rows import class_means, rows_of
 
 pytestmark = pytest.mark.numeric
 

@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from predictor.phi.network import Phi
-from predictor.phi.recogniser import Aggregate, PredictedParameters, nearest_shots
-from predictor.protocol.method import Support
+from predictor.phi.recogniser import PredictedParameters, nearest_shots
+from predictor.protocol.method import Aggregate, Support
 
 pytestmark = pytest.mark.numeric
 

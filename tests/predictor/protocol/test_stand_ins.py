@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from baselines.calibration import attach_constants, calibrate_baselines
 
 import actstore
-from baselines.calibration import attach_constants, calibrate_baselines
 from baselines.class_mean import ClassMean
 from baselines.registry import Setting
+from predictor.protocol.calibration import load_constants, save_constants
 from predictor.protocol.category_split import CategorySplit
-from predictor.protocol.constant import load_constants, save_constants
 from predictor.protocol.evaluation import all_way_task, evaluate
 from predictor.protocol.stand_ins import HeldOut, choose_stand_ins, most_directions, stand_in_tasks, usable
 from predictor.report.all_way_table import differences, reference_of

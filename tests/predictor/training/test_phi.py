@@ -112,7 +112,8 @@ def test_the_log_measures_with_the_current_weights(
 ) -> None:
     """base_top1 of the last line is that of the weights that are kept."""
     from predictor.phi.recogniser import PredictedParameters
-    from predictor.protocol.evaluation import all_way_task, class_means, outcomes
+    from predictor.protocol.evaluation import all_way_task, outcomes
+    from predictor.protocol.rows import class_means
 
     config = choose_config("code", "phi1", epochs=1, batches=30, learning_rate=0.1)
     trained = train_phi(store["train"], store["val"], categories, config, tmp_path / "run")
