@@ -38,7 +38,7 @@ from predictor.training.backbones import planning, trainee
 from predictor.training.backbones.config import choose_preset
 from predictor.training.backbones.ensemble import train_ensemble
 from predictor.training.backbones.training import train_backbone
-from predictor.training.phi import TrainOptions, fits_device, train_phi
+from predictor.training.phi import TrainOptions, fits_device, run_phi_training
 from predictor.training.phi_config import choose_config
 from predictor.training.processes import Processes
 from predictor.training.run_files import CHECKPOINT, MODEL, read_log, read_model, read_training
@@ -104,7 +104,9 @@ class Run:
 def phi(run: Run, resident: bool, **changes: Any) -> None:
     config = choose_config("code", "phi2", epochs=2, batches=5, learning_rate=0.05, p_mean=0.5, query_norm=True)
     options = TrainOptions(run.device, resident, run.options)
-    train_phi(run.store["train"], run.store["val"], SPLIT, replace(config, **changes), run.folder, options, run.report)
+    run_phi_training(
+        run.store["train"], run.store["val"], SPLIT, replace(config, **changes), run.folder, options, run.report
+    )
 
 
 def triplet(run: Run) -> None:

@@ -46,8 +46,8 @@ def figures(
     """
     import actstore
     from actstore.errors import InvalidInputError
-    from predictor.report.drawing import FIGURES, Inputs, draw_all
     from predictor.protocol.setting import find_test_split
+    from predictor.report.drawing import FIGURES, Inputs, draw_all
     from predictor.report.run_folder import CLASS_MAP, find_run
 
     run = find_run(run_folder)
