@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from baselines.learners import read_learners
-    from baselines.method_names import CALIBRATED, NAMES, TRAINED, require_names
+    from baselines.method_names import CALIBRATED, EPISODE_NAMES, NAMES, TRAINED, require_names
     from baselines.registry import make, make_for_episodes
 
 _HOMES = {  # loaded on first use: most wait for torch
     "CALIBRATED": "baselines.method_names",
+    "EPISODE_NAMES": "baselines.method_names",
     "NAMES": "baselines.method_names",
     "TRAINED": "baselines.method_names",
     "make": "baselines.registry",
@@ -24,7 +25,16 @@ _HOMES = {  # loaded on first use: most wait for torch
     "read_learners": "baselines.learners",
     "require_names": "baselines.method_names",
 }
-__all__ = ["CALIBRATED", "NAMES", "TRAINED", "make", "make_for_episodes", "read_learners", "require_names"]
+__all__ = [
+    "CALIBRATED",
+    "EPISODE_NAMES",
+    "NAMES",
+    "TRAINED",
+    "make",
+    "make_for_episodes",
+    "read_learners",
+    "require_names",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -32,6 +32,7 @@ OTHER_NAMES = {
 TRAINED = ("triplet", "head", "oracle", "triplet-images", "finetune-images")
 NAMES = ("nn", "triplet", "finetune", "child", "imprint", "class-mean", "simple-shot", "oracle", "triplet-images",
          "finetune-images")  # fmt: skip
+EPISODE_NAMES = ("nn", "class-mean", "simple-shot", "imprint", "finetune")  # of `make_for_episodes`
 CALIBRATED = ("nn", "triplet", "child", "imprint", "class-mean", "simple-shot")  # "all" of `ppa calibrate`
 
 

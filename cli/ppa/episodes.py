@@ -11,7 +11,7 @@ from cli.group import emit, example, json_option
 from cli.options import PATH, Place, device_option, seed_option, store_option
 from cli.outputs import claim_kept_table, claim_table, write_kept
 from cli.ppa.options import phis_option, shots_option, split_file_option, table_option
-from cli.ppa.recognition import categories_of, choose_categories, parse_shots, store_of
+from cli.ppa.recognition import categories_of, choose_categories, make_baselines, parse_shots, store_of
 from predictor.report.results_folder import EPISODES
 
 METHODS = "nn,class-mean,imprint,finetune"
@@ -75,8 +75,7 @@ def episodes(
         trained = [predictor.load_phi(path) for path in phis]
         opened = actstore.open(store_of(store, trained))
         categories = categories_of(trained, split_file, opened.classes)
-        names = [] if methods == "none" else methods.split(",")
-        compared = [*baselines.make_for_episodes(*names), *trained]
+        compared = [*make_baselines(methods, baselines.EPISODE_NAMES), *trained]
         if not compared:
             raise click.UsageError("nothing to measure: name --methods, --phi or --learner")
     runs = []

@@ -17,7 +17,6 @@ from predictor.progress import is_main_process, note
 if TYPE_CHECKING:
     from predictor.classifier.classifier import Classifier
     from predictor.protocol.category_split import CategorySplit
-    from predictor.protocol.method import Method
     from predictor.training.trained_phi import TrainedPhi
 
 
@@ -81,16 +80,16 @@ def categories_of(phis: Sequence[TrainedPhi], split_file: Path | None, names: Se
     return phis[0].categories if phis and split_file is None else choose_categories(split_file, names)
 
 
-def make_baselines(text: str, **given: Any) -> list[Method]:
-    """What --methods names; see `baselines.make`."""
+def make_baselines(text: str, of_episodes: Sequence[str] = (), **given: Any) -> list[Any]:
+    """What --methods names: see `baselines.make`, or where episodes are measured `baselines.make_for_episodes`."""
     import baselines
 
     names = [] if text.strip() == "none" else [name.strip() for name in text.split(",")]
     try:
-        baselines.require_names(names)
+        baselines.require_names(names, of_episodes or baselines.NAMES, () if of_episodes else ("all",))
     except InvalidInputError as error:
         raise click.UsageError(str(error)) from error
-    return baselines.make(*names, **given, say=note)
+    return list(baselines.make_for_episodes(*names) if of_episodes else baselines.make(*names, **given, say=note))
 
 
 def set_unknown_at(classifier: Classifier, threshold: float | None) -> None:

@@ -3,9 +3,9 @@
 In each of many tasks some base categories are learnt from a few examples, beside all that is known of the others. But
 the network was trained to tell these stand-ins apart, so they are easier than what is novel: the directions that its
 classifier uses for them are taken out of every activation of the task first. And it was trained on their very images,
-so rows that it was not trained on are shown and asked about where a category has enough of them (`HeldOut`). Where it
-has not, training rows are asked about, and left out of what is known: a query is never compared with itself. Where the
-split has validation categories, which the network never saw, those are used instead, as they are.
+so rows that it was not trained on are asked about where a category has some (`HeldOut`), and shown where it has enough.
+Training rows that are asked about are left out of what is known: a query is never compared with itself. Where the split
+has validation categories, which the network never saw, those are used instead, as they are.
 """
 
 from __future__ import annotations
@@ -98,22 +98,19 @@ class StandInSource:
             yield self._task(stand_ins, transform, seed, number)
 
     @property
-    def trained_on(self) -> list[str]:
-        """Base categories with too few held-out rows, whose training rows are used."""
-        return [name for name in self.categories.base if not self._has_held_out(name)]
-
-    def _has_held_out(self, name: str) -> bool:
+    def short_of_rows(self) -> list[str]:
+        """Base categories with too few held-out rows to be shown examples of and asked about."""
         needed = 1 if self.categories.validation else self.most_shots + 1
-        return self.held_out is not None and len(self.held_out.of_class(name)) >= needed
+        held_out = self.held_out
+        return [] if held_out is None else [n for n in self.categories.base if len(held_out.of_class(n)) < needed]
 
     def _task(self, stand_ins: tuple[str, ...], transform: ActivationTransform, seed: int, number: int) -> StandInTask:
         random = generator(seed, number, Stream.STAND_IN_EXAMPLES)
         novel, shown = [], []
         for name in stand_ins:
-            split, rows = self._stand_in_rows(name)
-            mixed = random.permutation(rows)
-            shown.append(take_float(split, mixed[: self.most_shots]))
-            novel.append((split, np.sort(mixed[self.most_shots :])))
+            examples, asked = self._stand_in_rows(name, random)
+            shown.append(take_float(*examples))
+            novel.append(asked)
         others = tuple(name for name in self.categories.base if name not in set(stand_ins))
         base = [self._base_rows(name, random) for name in others]
         base_rows, base_activations, base_targets, left_out = self._gather(base)
@@ -137,17 +134,24 @@ class StandInSource:
         count = min(len(rows) - 1, max(1, round(LEFT_OUT_SHARE * len(rows))))
         return self.train, np.sort(random.permutation(rows)[:count])
 
-    def _stand_in_rows(self, name: str) -> tuple[Split, Rows]:
-        """Of validation categories no row was trained on."""
-        if self.held_out is not None and not self.categories.validation and self._has_held_out(name):
-            return self.held_out.split, self.held_out.of_class(name)
-        index = self.train.class_index
-        rows = index.rows(index.position(name))
-        if len(rows) < self.most_shots:
+    def _stand_in_rows(self, name: str, random: np.random.Generator) -> tuple[tuple[Split, Rows], tuple[Split, Rows]]:
+        """Examples of a stand-in, and what is asked about it: held-out rows where it has enough of them, else examples
+        from the training rows; only without any held-out row both. Of validation categories no row was trained on."""
+        index, count = self.train.class_index, self.most_shots
+        held = np.empty(0, np.int64)
+        if self.held_out is not None and not self.categories.validation:
+            held = random.permutation(self.held_out.of_class(name))
+            if len(held) > count:
+                return (self.held_out.split, held[:count]), (self.held_out.split, np.sort(held[count:]))
+        rows = random.permutation(index.rows(index.position(name)))
+        if len(rows) < count:
             raise InvalidInputError(
-                f"class {name!r} has {len(rows):,} rows, too few for {self.most_shots} shots; use fewer --shots"
+                f"class {name!r} has {len(rows):,} rows, too few for {count} shots; use fewer --shots"
             )
-        return self.train, rows
+        examples = self.train, rows[:count]
+        if self.held_out is not None and len(held):
+            return examples, (self.held_out.split, np.sort(held))
+        return examples, (self.train, np.sort(rows[count:]))
 
     def _gather(self, groups: Sequence[tuple[Split, Rows]]) -> tuple[Rows, Tensor, Tensor, Rows]:
         """Rows (at most MOST_QUERIES), activations and targets of groups from two splits; and the training rows."""
@@ -165,8 +169,8 @@ class StandInSource:
         where = "training rows, which are left out of what is known"
         if self.held_out is not None:
             where = f"{self.held_out.share:.0%} of the base rows of {self.held_out.split.name}"
-            if few := self.trained_on:
-                where += f" (training rows of {len(few):,} categories that have too few there, such as {few[0]})"
+            if few := self.short_of_rows:
+                where += f" (examples of {len(few):,} categories with too few there, such as {few[0]}: training rows)"
         if self.categories.validation:
             return f"{len(self.categories.validation)} validation categories, {tasks} draws; base queries: {where}"
         part = "linear discriminants" if self.head is None else "the classifier's rows"

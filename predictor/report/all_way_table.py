@@ -110,7 +110,7 @@ class AllWayResults(Results):
     def notes(self, wide: bool = False) -> list[str]:
         if wide:
             return [f"constant {letter}: fitted on {text}" for text, letter in self._letters().items()]
-        what = "top-1 in percent, ± 95%; best: the harmonic mean that the best constant would give; --wide: all figures"
+        what = "top-1 in percent, ± 95%; best: harmonic mean with the best constant; wide=True, --wide: all figures"
         return [what, *(f"calibrated: fitted on {text}" for text in self._letters())]
 
     def plot(self, shots: int | None = None) -> Figure:

@@ -80,21 +80,21 @@ def uneven_store(path: Path, few: int) -> actstore.ActivationStore:
 
 
 def test_a_class_with_few_held_out_rows_costs_the_others_none(tmp_path: Path) -> None:
-    """Its training rows are asked about, and left out of what is known; nothing is compared with itself."""
+    """Its examples are training rows then; nothing is compared with itself."""
     store = uneven_store(tmp_path / "x.zarr", few=11)
     split, held = split_of(store, 4), HeldOut(store["val"])  # 4 rows of each class, 2 of c01
     source = StandInSource(store["train"], split, 3, held_out=held)
-    assert source.trained_on == ["c01"]
-    assert "training rows of 1 categories" in source.describe(20)
+    assert source.short_of_rows == ["c01"]
+    assert "examples of 1 categories" in source.describe(20)
     assert "c01" in source.describe(20)
-    assert StandInSource(store["train"], split, 1, held_out=held).trained_on == []
+    assert StandInSource(store["train"], split, 1, held_out=held).short_of_rows == []
     for task in source.tasks(4):
         method = NearestNeighbour()
         method.prepare(task.base)
         count = len(task.queries.base_targets)
         assert method.base_scores(task.queries.activations[:count]).max() < 1 - 1e-6
         if "c01" in task.base.names:
-            assert count == 2 * len(task.base.names) + 2 * (len(task.base.names) - 1)
+            assert count == 4 * (len(task.base.names) - 1) + 2
 
 
 def test_without_held_out_rows_no_query_is_known(tmp_path: Path) -> None:

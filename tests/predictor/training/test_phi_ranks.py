@@ -52,7 +52,7 @@ from tests.predictor.training.precise import PrecisePhiTraining
 torch.set_num_threads(1)
 predictor.training.phi.PhiTraining = PrecisePhiTraining
 store, folder = actstore.open(sys.argv[1]), Path(sys.argv[2])
-categories, config = {categories!r}, {config!r}
+categories, config = CategorySplit.from_json({categories!r}), {config!r}
 
 
 def gradients(processes, kind):
@@ -107,7 +107,7 @@ def folder(
 ) -> Path:
     """What a pair of processes left."""
     folder = tmp_path_factory.mktemp("ranks")
-    (folder / "program.py").write_text(PROGRAM.format(categories=categories, config=CONFIG))
+    (folder / "program.py").write_text(PROGRAM.format(categories=categories.to_json(), config=CONFIG))
     store["train"].means()
     launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     environment = {

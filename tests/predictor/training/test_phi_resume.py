@@ -121,7 +121,8 @@ def report(done, total, figures):
     print(done, flush=True)
     time.sleep(0.05)
 
-run_phi_training(store["train"], store["val"], {categories!r}, {CONFIG!r}, Path({str(tmp_path)!r}),
+categories = CategorySplit.from_json({categories.to_json()!r})
+run_phi_training(store["train"], store["val"], categories, {CONFIG!r}, Path({str(tmp_path)!r}),
           TrainOptions("cpu", run=RunOptions(checkpoint_seconds=0)), report)
 """
     with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) as child:
