@@ -59,7 +59,7 @@ def make(
     >>> [method.name for method in baselines.make("class-mean", "simple-shot")]
     ['Nearest class mean', 'SimpleShot (centred class mean)']
     """
-    given = read_head(Path(head)) if isinstance(head, str | Path) else head
+    given = head if head is None or isinstance(head, Head) else read_head(Path(head))
     source = Source(train, split, given, Path(runs), seed, SearchChoice(search, device), say)
     require_names(names)
     if "all" in names:

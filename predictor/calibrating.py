@@ -63,7 +63,7 @@ def calibrate(
         raise InvalidInputError("none of these methods has base scores that do not depend on the examples")
     counts = choose_shots(shots, rows, categories.base, spare=1, shown=progress)
     say_means_are_computed(rows, progress)
-    given = read_head(Path(head)) if isinstance(head, str | Path) else head
+    given = head if head is None or isinstance(head, Head) else read_head(Path(head))
     weights = None if given is None else head_for(given, categories.base, rows.dim).weight
     held_out = None if test == "none" else find_test_split(opened, train, test)
     source = StandInSource(rows, categories, max(counts), weights, None if held_out is None else HeldOut(held_out))

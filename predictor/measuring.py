@@ -12,7 +12,7 @@ from actstore.errors import InvalidInputError
 from predictor.calibrating import calibrate as fit_constants
 from predictor.progress import bar
 from predictor.protocol.base_categories import BaseCategories
-from predictor.protocol.calibration import Calibration, is_calibrated, load_calibrations
+from predictor.protocol.calibration import Calibration, is_calibrated, load_calibrations, nearest_fit
 from predictor.protocol.category_split import CategorySplit
 from predictor.protocol.episodes import Examples, gather_classes
 from predictor.protocol.episodes import run_episodes as measure_episodes
@@ -228,11 +228,12 @@ def _calibrations(
         )  # fmt: skip
         for place in missing:
             fits[place] = [fit for fit in fitted if fit.is_of(methods[place], rows, categories)]
+    asked = [[nearest_fit(of, count) for count in shots] if of else [] for of in fits]
     said = [
         f"calibration failed: {method.name}, {method.share}, {fit.shots} shots: {fit.failed}"
-        for method, of in zip(methods, fits, strict=True) for fit in of if fit.failed
+        for method, of in zip(methods, asked, strict=True) for fit in dict.fromkeys(of) if fit.failed
     ]  # fmt: skip
-    return [[fit for fit in of if not fit.failed] for of in fits], said
+    return [[fit for fit in of if not fit.failed] for of in asked], said
 
 
 def _own_task(method: Method, task: AllWayTask, categories: CategorySplit) -> AllWayTask:

@@ -111,7 +111,7 @@ def _run_kinds(folder: Path) -> Iterator[Kind]:
     categories.save(split)
     train = actstore.open(folder / "x.zarr")["train"]
     run_phi_training(train, None, categories, TrainConfig(epochs=1, batches=2), run, TrainOptions("cpu"))
-    save_calibrations(run, [Calibration(1, "max", 0.25, 50.0, 40.0, "stand-ins", {"biases": [0.0, 1.0]})])
+    save_calibrations(run, [Calibration(1, 0.25, 50.0, 40.0, "stand-ins", "max", curve={"biases": [0.0, 1.0]})])
     classifier = Classifier.from_means(Phi(PhiSpec("phi1", DIM)).eval(), ("a", "b"), torch.rand(2, DIM))
     classifier.adapt_all({"c": torch.rand(2, DIM)})
     save_classifier(folder / "classifier.safetensors", classifier)

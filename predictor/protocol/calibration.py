@@ -10,7 +10,7 @@ import json
 import math
 from collections.abc import Callable, Iterable, Sequence
 from copy import copy
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -55,7 +55,7 @@ class Calibration:
     held_out_of: str = ""
     gain: float = 0.0
     failed: str = ""
-    curve: dict[str, list[float]] | None = None
+    curve: dict[str, list[float]] | None = field(default=None, hash=False)
 
     def is_of(self, method: Method, train: Split, categories: CategorySplit) -> bool:
         """Whether it was fitted for this method, on these rows or the first of them, and for these categories: of

@@ -85,7 +85,7 @@ def read_own_head(train: Split, base: Sequence[str], path: str | Path | None = N
     record = network_of(train)
     if path is None and not record.get("backbone"):
         raise InvalidInputError(
-            f"{train.store_path} names no network whose classifier could be taken: say where it is (--head)"
+            f"{train.store_path} names no network whose classifier could be taken: say where it is with --head"
         )
     head = head_of(load_recorded(record)) if path is None else read_head(Path(path))
     return head_for(head, base, train.dim)

@@ -70,6 +70,8 @@ def choose_shots(
         if not numbers or numbers[0] < 1:
             raise InvalidInputError(f"shots must be whole numbers from 1 on, got {asked}")
         return numbers
+    if not names:
+        return list(SHOTS)
     index = split.class_index
     fewest = min(names, key=lambda name: index.counts[index.position(name)])
     count = int(index.counts[index.position(fewest)])
