@@ -12,7 +12,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from baselines.large_sample import ExtendedHead, flatten_support
+from baselines.large_sample import ExtendedHead
 from predictor.protocol.method import Separable, Support
 
 
@@ -36,7 +36,7 @@ class Child(ExtendedHead, Separable):
 
     def learn(self, support: Support) -> tuple[Tensor, Tensor]:
         """weight (n_novel, dim) and bias (n_novel,)."""
-        examples, places = flatten_support(support)
+        examples, places = self._sample.flatten(support)
         mass, n_novel = self._head.scores(examples).logsumexp(dim=1), len(support.activations)
         wanted = torch.nn.functional.one_hot(places, n_novel).to(examples)
 
@@ -48,4 +48,4 @@ class Child(ExtendedHead, Separable):
 
         weight, bias = examples.new_zeros(n_novel, examples.shape[1]), examples.new_zeros(n_novel)
         self.train_rows(weight, bias, support, slope)
-        return weight, bias
+        return weight.cpu(), bias.cpu()

@@ -42,7 +42,8 @@ class Setting:
     """What baselines are made from. head: w_large^pt, or None for the one in runs/head. runs: folder of trainings.
 
     change: of all activations of the base, and whole: the split that was trained with, where `split` is one of its
-    stand-in tasks (see `predictor.protocol.stand_ins`). search: how nearest rows are found. say: told what takes time.
+    stand-in tasks (see `predictor.protocol.stand_ins`). search: how nearest rows are found, and where rows
+    of a classifier are trained. say: told what takes time.
     """
 
     train: Split
@@ -61,7 +62,7 @@ class Setting:
 
     @cached_property
     def sample(self) -> LargeSample:
-        return LargeSample(self.train, self.split.base, self.seed, change=self.change)
+        return LargeSample(self.train, self.split.base, self.seed, change=self.change, device=self.search.place)
 
     def trained(self, name: str) -> Trained:
         """The training of this name, of this very store and split."""
