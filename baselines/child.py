@@ -10,7 +10,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from baselines.large_sample import ExtendedHead, flatten_support
+from baselines.large_sample import ExtendedHead
 from predictor.protocol.base_categories import BaseCategories
 
 
@@ -34,7 +34,7 @@ class Child(ExtendedHead):
 
     def learn(self, support: Tensor) -> tuple[Tensor, Tensor]:
         """weight (n_novel, dim) and bias (n_novel,)."""
-        examples, places = flatten_support(support)
+        examples, places = self._sample.flatten(support)
         mass, n_novel = self._head.scores(examples).logsumexp(dim=1), len(support)
         wanted = torch.nn.functional.one_hot(places, n_novel).to(examples)
 
@@ -46,4 +46,4 @@ class Child(ExtendedHead):
 
         weight, bias = examples.new_zeros(n_novel, examples.shape[1]), examples.new_zeros(n_novel)
         self.train_rows(weight, bias, support, slope)
-        return weight, bias
+        return weight.cpu(), bias.cpu()

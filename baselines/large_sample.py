@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -39,25 +40,40 @@ class RowTraining:
 
 
 class LargeSample:
-    """activations (n, dim) float32 of the base categories and their targets (n,), places among these.
+    """activations (n, dim) float32 of the base categories and their targets (n,), places among these, on the device
+    where rows are trained.
 
     share: of D_large, in words.
     """
 
-    def __init__(self, base: BaseCategories, seed: int = 0, most_rows: int = MOST_ROWS) -> None:
+    def __init__(
+        self,
+        base: BaseCategories,
+        seed: int = 0,
+        most_rows: int = MOST_ROWS,
+        device: torch.device = torch.device("cpu"),  # noqa: B008 - a constant
+    ) -> None:
         share = min(1.0, most_rows / len(base.draw().rows))
         chosen = base.draw(share, seed)
         self.share = share_text(share)
-        self.activations = base.take(chosen.rows)
-        self.targets = torch.arange(len(base.names)).repeat_interleave(torch.from_numpy(chosen.offsets).diff())
+        self.activations = base.take(chosen.rows).to(device)
+        counts = torch.from_numpy(chosen.offsets).diff()
+        self.targets = torch.arange(len(base.names)).repeat_interleave(counts).to(device)
         self.mean_square = float(self.activations.square().sum(dim=1).mean())  # of the activations' length
         self._seed = seed
 
-    def batches(self, size: int, steps: int) -> Iterator[Tensor]:
-        """Places (size,) in the sample for every step; the same for every draw of the support."""
-        for step in range(steps):
-            random = generator(self._seed, step, Stream.LARGE_SAMPLE)
-            yield torch.from_numpy(random.integers(0, len(self.targets), size))
+    def batches(self, size: int, steps: int) -> Tensor:
+        """(steps, size) places in the sample; the same for every draw of the support. Sent at once: a device would wait
+        for those of a single step."""
+        streams = [generator(self._seed, step, Stream.LARGE_SAMPLE) for step in range(steps)]
+        places = [random.integers(0, len(self.targets), size) for random in streams]
+        return torch.from_numpy(np.array(places, np.int64)).to(self.targets.device)
+
+    def flatten(self, support: Tensor) -> tuple[Tensor, Tensor]:
+        """(ways * shots, dim) examples and the places of their categories, on the device of the sample."""
+        ways, shots, _ = support.shape
+        device = self.targets.device
+        return support.flatten(0, 1).to(device), torch.arange(ways, device=device).repeat_interleave(shots)
 
 
 # (logits, batch) -> of each row's loss by its logits; rows of the sample's batch, then the examples
@@ -74,19 +90,21 @@ class ExtendedHead(Method):
         head: Head,
         seed: int = 0,
         config: RowTraining = RowTraining(),  # noqa: B008 - frozen
+        device: torch.device = torch.device("cpu"),  # noqa: B008 - a constant
     ) -> None:
-        self._given, self._seed, self._config = head, seed, config
+        self._given, self._seed, self._config, self._device = head, seed, config, device
 
     def prepare(self, base: BaseCategories) -> None:
         self.base = base
-        self._sample = base.once((LargeSample, self._seed), lambda: LargeSample(base, self._seed))
+        key = (LargeSample, self._seed, self._device)
+        self._sample = base.once(key, lambda: LargeSample(base, self._seed, device=self._device))
         self.share, self.paper_share = self._sample.share, ALL
         self._head = head_for(self._given, base.names, base.dim)
 
     def train_rows(self, weight: Tensor, bias: Tensor, support: Tensor, slope: Slope) -> None:
         """Change these rows in place, by SGD on the cross entropy over all categories."""
         config, sample, n_novel = self._config, self._sample, len(support)
-        examples, categories = flatten_support(support)[0], n_novel + len(self._head.weight)
+        examples, categories = sample.flatten(support)[0], n_novel + len(self._head.weight)
         novel_share, count = n_novel / categories, config.batch_size
         shares = ((1 - novel_share) / count, count), (novel_share / len(examples), len(examples))
         importance = torch.cat([examples.new_full((rows, 1), share) for share, rows in shares])
@@ -102,9 +120,3 @@ class ExtendedHead(Method):
 def share_text(share: float) -> str:
     """A share of D_large as tables print it: "100%", "4.3%"."""
     return f"{share:.0%}" if share == 1 else f"{100 * share:.2g}%"
-
-
-def flatten_support(support: Tensor) -> tuple[Tensor, Tensor]:
-    """(n_novel * shots, dim) examples, in memory as the sample is, and the places of their categories."""
-    n_novel, shots, _ = support.shape
-    return support.flatten(0, 1).cpu(), torch.arange(n_novel).repeat_interleave(shots)

@@ -53,7 +53,7 @@ def make(
     Those that were trained (triplet, finetune, child, imprint, oracle) need the rows and categories of their training,
     train and split, and are read from the folder `runs`, where `ppa baseline` left them. head: the network's own
     classifier of the base categories (w_large^pt) in the place of the one in runs/head. search, device: how nearest
-    rows are found: auto, exact, bounded or faiss; auto, cpu, cuda. say: told what takes its time.
+    rows are found: auto, exact, bounded or faiss; auto, cpu, cuda, which is also where rows are trained. say: told what takes its time.
 
     >>> import baselines
     >>> [method.name for method in baselines.make("class-mean", "simple-shot")]
@@ -174,8 +174,8 @@ def _oracle(source: Source) -> list[Method]:
 BASELINES: dict[str, Callable[[Source], list[Method]]] = {
     "nn": lambda source: _nearest(NearestNeighbour, source),
     TRIPLET: _triplet,
-    "finetune": lambda source: [FineTunedHead(source.classifier, source.seed)],
-    "child": lambda source: [Child(source.classifier, source.seed)],
+    "finetune": lambda source: [FineTunedHead(source.classifier, source.seed, device=source.search.place)],
+    "child": lambda source: [Child(source.classifier, source.seed, device=source.search.place)],
     "imprint": lambda source: [Imprint(source.classifier), Imprint()],
     "class-mean": lambda source: [ClassMean()],
     "simple-shot": lambda source: [SimpleShot()],

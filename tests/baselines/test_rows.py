@@ -35,7 +35,7 @@ def head() -> Head:
 @pytest.fixture
 def sample(base: BaseCategories) -> LargeSample:
     """In float64: a training would make more of what processors round differently."""
-    found = base.once((LargeSample, 0), lambda: LargeSample(base))
+    found = base.once((LargeSample, 0, torch.device("cpu")), lambda: LargeSample(base))
     found.activations = found.activations.double()
     found.mean_square = float(found.activations.square().sum(1).mean())
     return found
