@@ -13,12 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from actstore.errors import InvalidInputError, reason_of
-from actstore.filters.conditions import parse_where
-from actstore.filters.matching import matching_rows
+from actstore.filters.conditions import matching_rows, parse_where
 from actstore.layout.columns import NONE, Column
 from actstore.layout.texts import Texts
 from actstore.split import parse_rows
-from actstore.storage.npy_file import load_npy
+from actstore.storage.tensor_file import load_npy
 
 if TYPE_CHECKING:
     from actstore.split import Split

@@ -13,8 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from actstore.errors import InvalidInputError, RowRangeError
 from actstore.layout.class_index import ClassIndex
 from actstore.layout.columns import Columns
-from actstore.layout.metadata import ACTIVATIONS, read_labels, read_sound_ids
-from actstore.layout.replacement import explained
+from actstore.layout.metadata import ACTIVATIONS, explained, read_labels, read_sound_ids
 from actstore.layout.texts import RowNumbers
 from actstore.reading.reader import open_rows
 from actstore.reading.rows import CheckedRows, Rows
@@ -35,7 +34,7 @@ if TYPE_CHECKING:
 
     from actstore.convert import FloatRows
     from actstore.statistics.class_statistics import ClassStatistics
-    from actstore.streams.row_dataset import RowDataset
+    from actstore.streams.class_batches import RowDataset
 
 
 class Split:
@@ -265,7 +264,7 @@ class Split:
     ) -> pyarrow.Table:
         """Ids, classes, labels and columns of rows, and with features their values, as lists; nothing that is stored
         alike is copied. DuckDB reads it by its Python name (with dtype="f4": it knows no fp16)."""
-        from actstore.analysis.arrow import to_arrow
+        from actstore.analysis.adapters import to_arrow
 
         return to_arrow(self, rows, features, dtype)
 
@@ -273,7 +272,7 @@ class Split:
         self, rows: ArrayLike | None = None, features: bool = False, dtype: DTypeLike | None = None
     ) -> pandas.DataFrame:
         """As `to_arrow`; with features, each row's are an array (dim,)."""
-        from actstore.analysis.arrow import to_pandas
+        from actstore.analysis.adapters import to_pandas
 
         return to_pandas(self, rows, features, dtype)
 
@@ -281,7 +280,7 @@ class Split:
         self, rows: ArrayLike | None = None, features: bool = False, dtype: DTypeLike | None = None
     ) -> polars.DataFrame:
         """As `to_arrow`."""
-        from actstore.analysis.arrow import to_polars
+        from actstore.analysis.adapters import to_polars
 
         return to_polars(self, rows, features, dtype)
 
@@ -289,7 +288,7 @@ class Split:
         self, rows: ArrayLike | None = None, features: bool = True, dtype: DTypeLike | None = None
     ) -> datasets.Dataset:
         """A Dataset of HuggingFace over the table of `to_arrow`."""
-        from actstore.analysis.arrow import to_huggingface
+        from actstore.analysis.adapters import to_huggingface
 
         return to_huggingface(self, rows, features, dtype)
 
@@ -319,7 +318,7 @@ class Split:
 
     def to_dataset(self, batch_size: int, seed: int | None = None, **options: Any) -> RowDataset:
         """A torch IterableDataset of (activations, labels) batches; shuffled when given a seed."""
-        from actstore.streams.row_dataset import RowDataset
+        from actstore.streams.class_batches import RowDataset
 
         return RowDataset(self, batch_size, seed=seed, **options)
 

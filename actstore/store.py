@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 
 from actstore.errors import IncompleteError, LockedError, MissingSplitError, NotAStoreError
 from actstore.layout.ledger import has_writer, open_ledger, read_ledger
-from actstore.layout.metadata import ACTIVATIONS, change_attributes, read_attributes
-from actstore.layout.replacement import require_same_store
+from actstore.layout.metadata import ACTIVATIONS, change_attributes, read_attributes, require_same_store
 from actstore.spec import KEY, Json, SplitSpec, StoreSpec, parse_split_name
 from actstore.split import Split
 from actstore.storage.chunk_cache import DEFAULT_LIMIT, CacheSpec

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from actstore.backbones.simple import Simple
+from actstore.backbones.resnet import Simple
 from actstore.backbones.transform import Transform
 from actstore.errors import InvalidInputError
 from actstore.images.image_set import ImageSet, Loadable

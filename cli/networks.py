@@ -14,9 +14,8 @@ from cli.options import combine
 from cli.progress import Bar, progress
 
 if TYPE_CHECKING:
-    from actstore.backbones.default_choice import Choice
-    from actstore.backbones.fetching import Telling
     from actstore.backbones.loading import Backbone
+    from actstore.backbones.published import Choice, Telling
 
 DEFAULT_NETWORK = "[default: resnet50 if it is at hand or can be fetched, else efficientnet-lite0]"
 
@@ -49,7 +48,7 @@ def load_network(backbone: str | None, weights: Path | None, pretrained: bool, o
 
 def choose_default(offline: bool) -> Choice:
     """The network of a command that names none; a line on stderr says which and why."""
-    from actstore.backbones.default_choice import default_backbone
+    from actstore.backbones.published import default_backbone
 
     with _shown() as telling:
         choice = default_backbone(offline, telling)
@@ -59,8 +58,8 @@ def choose_default(offline: bool) -> Choice:
 
 def fetch_if_asked(backbone: str, pretrained: bool) -> None:
     """Weights of our own networks that --pretrained asks for and that are not at hand, with a bar."""
-    from actstore.backbones.fetching import FETCHED
     from actstore.backbones.loading import fetch_missing
+    from actstore.backbones.published import FETCHED
 
     if pretrained and backbone in FETCHED:
         with _shown() as telling:
@@ -70,7 +69,7 @@ def fetch_if_asked(backbone: str, pretrained: bool) -> None:
 @contextmanager
 def _shown() -> Iterator[Telling]:
     """What a download tells, as a line and a bar."""
-    from actstore.backbones.fetching import LICENCE, Telling
+    from actstore.backbones.published import LICENCE, Telling
 
     bars: list[Bar] = []
     done = 0

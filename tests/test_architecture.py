@@ -73,7 +73,7 @@ HOMES = {
     "matplotlib": (
         "predictor/figures/",
         "predictor/report/",
-        "actstore/images/glyph_drawing.py",
+        "actstore/images/glyphs.py",
     ),
     "sklearn": ("predictor/figures/tsne.py",),
     "scipy": ("predictor/protocol/evaluation.py", "actstore/analysis/"),

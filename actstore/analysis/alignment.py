@@ -9,9 +9,44 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from actstore.errors import InvalidInputError
+from actstore.errors import InvalidInputError, MissingSplitError
+from actstore.layout.metadata import read_attributes
 from actstore.layout.texts import Texts
+from actstore.spec import KEY
 from actstore.split import Split
+from actstore.storage.place import AnyPlace, Place, parse_place
+from actstore.store import ActivationStore, open
+
+
+def open_representation(what: Split | AnyPlace) -> Split:
+    """The split itself, or that of a path; of a store alone its only split, or train."""
+    if isinstance(what, Split):
+        return what
+    place = parse_place(what)
+    if not _is_split(place):
+        return default_split(open(place))
+    store, _, name = str(place).rstrip("/").rpartition("/")
+    return open(store or ".")[name]
+
+
+def default_split(store: ActivationStore) -> Split:
+    names = list(store.splits)
+    if len(names) == 1 or "train" in names:
+        return store[names[0] if len(names) == 1 else "train"]
+    have = ", ".join(names) or "none yet"
+    raise MissingSplitError(
+        f"{store.path} needs a split, such as {store.path}/{(names or ['train'])[0]}; it has: {have}"
+    )
+
+
+def _is_split(place: Place) -> bool:
+    """Its group says how many rows it has."""
+    if not (place / "zarr.json").exists():
+        return False
+    about = read_attributes(place).get(KEY)
+    if not isinstance(about, dict):
+        raise InvalidInputError(f"{place} is Zarr, but neither an activation store nor a split of one")
+    return "rows" in about
 
 
 @dataclass(frozen=True)
@@ -71,7 +106,7 @@ def _common_rows(ids: Sequence[Texts], names: Sequence[str]) -> tuple[NDArray[np
     """Of each split the rows whose id all have, once."""
     import pyarrow.compute
 
-    from actstore.analysis.arrow import arrow_texts
+    from actstore.analysis.adapters import arrow_texts
 
     arrays = [arrow_texts(texts) for texts in ids]
     found_at = (pyarrow.compute.index_in(arrays[0], value_set=array) for array in arrays[1:])

@@ -12,7 +12,6 @@ The nearest rows of every row come from actstore/analysis/neighbours.py. Imports
 from __future__ import annotations
 
 from actstore.audit.auditing import audit_store
-from actstore.audit.kept import kept_audit
-from actstore.audit.outcome import Audit, Finding, shared_rows
+from actstore.audit.outcome import Audit, Finding, kept_audit, shared_rows
 
 __all__ = ["Audit", "Finding", "audit_store", "kept_audit", "shared_rows"]

@@ -4,11 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cache
+from importlib.resources import files
 from typing import ClassVar
 
 from torch import Tensor, nn
 
 from actstore.backbones.transform import Transform
+
+
+@cache
+def imagenet_names() -> dict[str, str]:
+    """WNID -> English name: WordNet's first word for it, made distinct where two share one (crane, maillot)."""
+    text = files("actstore.backbones").joinpath("imagenet_categories.txt").read_text(encoding="utf-8")
+    return dict(line.split(" ", 1) for line in text.splitlines())
+
+
+def imagenet_wnids() -> tuple[str, ...]:
+    """Sorted, as the rows of a classifier are."""
+    return tuple(imagenet_names())
 
 
 class Network(nn.Module):

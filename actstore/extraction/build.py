@@ -15,8 +15,7 @@ from actstore.backbones.loading import Backbone
 from actstore.compute.device import parse_device
 from actstore.errors import InvalidInputError, UnreadableImageError
 from actstore.extraction.cluster_build import extract_on_cluster, recipe_of
-from actstore.extraction.forward import ExtractedBatch, ExtractionOptions, Wanted, extract_here, move_to
-from actstore.extraction.image_batches import columns_of
+from actstore.extraction.forward import ExtractedBatch, ExtractionOptions, Wanted, columns_of, extract_here, move_to
 from actstore.extraction.target import is_finished, layer_split, open_target, origin_of
 from actstore.images.image_set import ImageSet, Loadable
 from actstore.spec import Json

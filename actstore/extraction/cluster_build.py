@@ -31,10 +31,10 @@ from actstore.extraction.forward import (
     ExtractionOptions,
     Wanted,
     count_decoders,
+    decode_in_threads,
     move_to,
     pass_through,
 )
-from actstore.extraction.image_batches import decode_in_threads
 from actstore.images.image_set import ImageItem, Loadable
 from actstore.parallel.cluster import Cluster, worker_name
 

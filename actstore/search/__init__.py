@@ -19,9 +19,8 @@ from actstore.errors import ActstoreError, InvalidInputError, OtherVersionError
 from actstore.search.bounded import BoundedSearch
 from actstore.search.exact import ExactSearch
 from actstore.search.kept_files import folder
-from actstore.search.queries import parse_metric
+from actstore.search.queries import Rows, parse_metric
 from actstore.search.ranking import Neighbours
-from actstore.search.selection import Rows
 from actstore.search.table import RowTable
 from actstore.spec import INDEX_KINDS, SEARCH_METHODS
 

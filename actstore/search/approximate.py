@@ -16,14 +16,13 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from actstore.compute.threads import worker_threads
+from actstore.compute.tensors import worker_threads
 from actstore.errors import DamagedError, InvalidInputError, reason_of
 from actstore.search.exact import ExactSearch
 from actstore.search.kept_files import find_loaded, publish
-from actstore.search.queries import parse_k, parse_vectors, unit
+from actstore.search.queries import Mask, Rows, mask_of, parse_k, parse_vectors, unit
 from actstore.search.ranking import Neighbours, Pairs, join, rank
-from actstore.search.scoring import thin_out
-from actstore.search.selection import Mask, Rows, mask_of
+from actstore.search.sieve import thin_out
 from actstore.search.table import RowTable
 from actstore.spec import INDEX_KINDS, IndexKind
 

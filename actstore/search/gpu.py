@@ -20,9 +20,8 @@ from torch import Tensor
 from actstore.compute.device import count_devices, free_memory
 from actstore.errors import InvalidInputError
 from actstore.search.exact import ExactSearch
-from actstore.search.queries import parse_k, parse_vectors, unit
+from actstore.search.queries import Rows, parse_k, parse_vectors, unit
 from actstore.search.ranking import Neighbours, Pairs, rank, rounding
-from actstore.search.selection import Rows
 from actstore.search.table import RowTable
 
 if TYPE_CHECKING:

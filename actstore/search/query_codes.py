@@ -10,11 +10,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from actstore.compute.threads import spread
+from actstore.compute.tensors import spread
 from actstore.search.compiled import kernels
-from actstore.search.integers import OFFSET
-from actstore.search.levels import FACTORS, LARGEST, SMALLEST, UP, Levels, bound_margin, rest_norms
-from actstore.search.rotation import rotate
+from actstore.search.int8_matmul import OFFSET
+from actstore.search.levels import FACTORS, LARGEST, SMALLEST, UP, Levels, bound_margin, rest_norms, rotate
 
 _PRODUCTS_TO_SHARE = 1 << 22  # products of a rotation; below, a second thread costs more than it shares
 

@@ -11,8 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from actstore.compute.tensors import borrow
-from actstore.compute.threads import spread, worker_threads
+from actstore.compute.tensors import borrow, spread, worker_threads
 from actstore.errors import InvalidInputError
 from actstore.search.kept_files import load_cached, save_cached
 

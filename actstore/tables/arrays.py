@@ -15,7 +15,7 @@ from actstore.storage.place import AnyPlace, parse_place
 from actstore.store import ActivationStore
 from actstore.tables.importing import fill_split, open_or_create
 from actstore.tables.row_source import Table, array_rows
-from actstore.writing.column_checks import parse_columns
+from actstore.writing.row_checks import parse_columns
 
 Arrays = (
     tuple[ArrayLike, ArrayLike | None]

@@ -13,15 +13,13 @@ from actstore.errors import ActstoreError, InvalidInputError, LockedError, NotAS
 from actstore.layout.ledger import open_ledger, read_ledger
 from actstore.layout.metadata import ACTIVATIONS
 from actstore.layout.own_files import strangers
-from actstore.layout.source_history import CONTENT, FileContent, find_source
 from actstore.spec import ColumnKind, Json, SplitSpec
 from actstore.storage.place import AnyPlace, Place, parse_place
 from actstore.store import ActivationStore, open
-from actstore.tables.array_files import open_tables, read_column
+from actstore.tables.array_files import CONTENT, FileContent, find_source, open_tables, read_column
 from actstore.tables.column_files import read_columns
 from actstore.tables.containers import as_text
-from actstore.tables.rounding import Rounding, natural_dtype
-from actstore.tables.row_source import Table
+from actstore.tables.row_source import Rounding, Table, natural_dtype
 from actstore.writing.pending_rows import Pending
 from actstore.writing.row_checks import plain_labels
 from actstore.writing.split_writer import SplitWriter

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import numpy as np
 
-from actstore.audit.kept import FILE, folder_of
+from actstore.audit.outcome import FILE, folder_of
 from actstore.compute.tensors import convert_into
 from actstore.errors import ActstoreError, InvalidInputError, LockedError
-from actstore.extraction.rebuild import reopen_images
+from actstore.extraction.recorded_network import reopen_images
 from actstore.layout.columns import flat_arrays
 from actstore.layout.ledger import has_writer, read_ledger
 from actstore.layout.metadata import ACTIVATIONS, read_split_spec, read_store_spec, write_document
@@ -34,11 +34,10 @@ from actstore.upkeep.select import KIND as SELECTED
 from actstore.upkeep.select import reopen_selected
 from actstore.upkeep.verify import AUDIT, SEARCH_FILES, Fault, lasting_faults, readable_splits
 from actstore.writing.chunk_writer import begin_storing
-from actstore.writing.column_checks import parse_columns
 from actstore.writing.commit import describe_facts, write_facts
 from actstore.writing.locked_split import locked
 from actstore.writing.pending_rows import describe
-from actstore.writing.row_checks import parse_labels
+from actstore.writing.row_checks import parse_columns, parse_labels
 from actstore.writing.row_facts import RowFacts
 
 

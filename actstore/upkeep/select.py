@@ -15,10 +15,9 @@ from actstore.split import Split
 from actstore.storage.atomic_file import crc32c
 from actstore.storage.place import AnyPlace, Place, parse_place
 from actstore.store import ActivationStore, open
-from actstore.tables.copying import copy_rows, split_table
 from actstore.tables.importing import Progress
 from actstore.tables.row_source import Table
-from actstore.upkeep.rechunk import copy_target
+from actstore.upkeep.rechunk import copy_rows, copy_target, split_table
 
 KIND = "select"
 

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from actstore.audit.kept import damaged as audit_damage
+from actstore.audit.outcome import damaged as audit_damage
 from actstore.compute.tensors import first_non_finite_row
 from actstore.errors import ActstoreError, DamagedError, StorageError, reason_of
 from actstore.layout.chunk_file import chunk_path, decode_chunk, decode_units

@@ -25,15 +25,12 @@ from actstore.layout.texts import encode_ids
 from actstore.parallel.signals import terminated_as_interrupted
 from actstore.spec import Json, SplitSpec, StoreSpec
 from actstore.storage.place import Place
-from actstore.writing.chunk_writer import ChunkWriter
-from actstore.writing.column_checks import parse_columns
+from actstore.writing.chunk_writer import ChunkWriter, drop_uncommitted, find_position, sound_rows
 from actstore.writing.commit import commit
 from actstore.writing.locked_split import lock_split, require_sound
-from actstore.writing.pending_rows import OpenRows, Pending
-from actstore.writing.resumption import drop_uncommitted, find_position, sound_rows
-from actstore.writing.row_checks import parse_labels, refused_row
+from actstore.writing.pending_rows import Keeper, OpenRows, Pending
+from actstore.writing.row_checks import parse_columns, parse_labels, refused_row
 from actstore.writing.row_facts import RowFacts, join_facts
-from actstore.writing.row_keeper import Keeper
 
 _CHECK_ROWS = 1024
 

@@ -88,8 +88,7 @@ def audit(
 
 
 def _claim(opened: ActivationStore, output: Path | None, sheet: Path | None, keep: Path | None) -> None:
-    from actstore.audit.kept import FILE
-    from actstore.audit.outcome import ENDINGS
+    from actstore.audit.outcome import ENDINGS, FILE
     from cli.filekinds import AUDIT, AUDIT_SHEET, AUDIT_TABLES
     from cli.outputs import claim, claim_folder, sources_of
 

@@ -84,7 +84,7 @@ def build(
     with the network that the store was begun with.
     """
     require_fetching_options(backbone, pretrained, offline)
-    from actstore.compute.allocation import reuse_freed_memory
+    from actstore.compute.tensors import reuse_freed_memory
     from actstore.extraction.build import BuildOptions
     from actstore.extraction.build import build as run
     from actstore.images.image_set import classes_train_lacks

@@ -51,7 +51,7 @@ def compare(
     distances, by rank and as they are) and mutual k-NN of a sample of them. One pass over the rows, in bounded memory.
     """
     import actstore
-    from actstore.analysis.opening import open_representation
+    from actstore.analysis.alignment import open_representation
 
     if len(representations) < 2:
         raise click.UsageError("give two stores or splits to compare, or more")

@@ -39,7 +39,7 @@ def import_(array_file: Path, store: Place | None, restart: bool, trained_on: li
     `--dtype f2` halves fp32. STORE defaults to the name of ARRAY with .zarr. Interrupted, the same command resumes.
     """
     from actstore.tables.importing import ImportRequest, import_file
-    from actstore.tables.rounding import Rounding
+    from actstore.tables.row_source import Rounding
 
     target = store or Path(f"{array_file.stem}.zarr")
     layout = {key: request.pop(key) for key in ("dtype", "chunk_rows", "codec", "shard_inner_rows")}
@@ -75,7 +75,7 @@ def append(array_file: Path, store: Place, restart: bool, again: bool, **request
     name, adds nothing.
     """
     from actstore.tables.importing import ImportRequest, append_file
-    from actstore.tables.rounding import Rounding
+    from actstore.tables.row_source import Rounding
 
     rounding = Rounding()
     with SplitBars("append") as bars:

@@ -100,7 +100,7 @@ def _queries(
         return [f"row {row}"], split.take([row])
     import numpy as np
 
-    from actstore.storage.npy_file import load_npy
+    from actstore.storage.tensor_file import load_npy
 
     assert vector is not None
     values = np.atleast_2d(load_npy(vector, "a .npy file of numbers"))

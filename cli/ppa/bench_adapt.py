@@ -41,8 +41,8 @@ def bench_adapt(
     """
     import torch
 
-    from actstore.compute.allocation import reuse_freed_memory
     from actstore.compute.device import parse_device
+    from actstore.compute.tensors import reuse_freed_memory
     from baselines.inference.adaptation import epoch_results
 
     place = parse_device(device)

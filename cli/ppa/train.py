@@ -74,7 +74,7 @@ def train(
     categories; the outcome is that of one process but for rounding.
     """
     import actstore
-    from actstore.compute.allocation import reuse_freed_memory
+    from actstore.compute.tensors import reuse_freed_memory
     from predictor.training import RunOptions
     from predictor.training.phi import TrainOptions, train_phi
     from predictor.training.phi_config import choose_config

@@ -12,8 +12,8 @@ from torch import Tensor
 from actstore.bench.measure import Result, alternate, peak_memory
 from actstore.compute.tensors import borrow
 from actstore.search import BoundedSearch
+from actstore.search.levels import fit_directions
 from actstore.search.queries import unit
-from actstore.search.rotation import fit_directions
 from tests.bench.common import report
 from tests.bench.search_common import (
     BARE_BLOCK,

@@ -30,7 +30,7 @@ ROOMS = ("actstore", "predictor", "baselines", "cli")
 CLASSES, EACH, SIDE = 4, 8, 64
 ASKED = [3, 1]  # rows of `take`
 # the network itself, and what decodes: before the way from the decoded batch to the disk
-NETWORK = ("actstore.backbones.", "actstore.extraction.image_batches")
+NETWORK = ("actstore.backbones.", "actstore.extraction.forward")
 Test = Callable[[Any], bool]
 
 

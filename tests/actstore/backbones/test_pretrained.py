@@ -12,8 +12,8 @@ import torch
 from torch import Tensor, nn
 
 import actstore
-from actstore.backbones.imagenet import imagenet_wnids
 from actstore.backbones.loading import load_backbone
+from actstore.backbones.network import imagenet_wnids
 from actstore.backbones.transform import Transform
 from actstore.errors import InvalidInputError
 from actstore.extraction.build import BuildOptions, build

@@ -13,10 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from actstore.errors import InvalidInputError, MissingColumnError
-from actstore.filters.conditions import parse_where
-from actstore.filters.matching import matching_rows
+from actstore.filters.conditions import matching_rows, parse_where
 from actstore.layout.columns import Column
-from actstore.writing.column_checks import parse_column
+from actstore.writing.row_checks import parse_column
 
 COMPARE = {
     "==": operator.eq, "!=": operator.ne, "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge,

@@ -21,22 +21,20 @@ from actstore.search import (
     BoundedSearch,
     ExactSearch,
     RowTable,
-    bounded_pass,
+    bounded,
     bounds,
     compiled,
     integers,
-    level_building,
     plan,
     scoring,
 )
 from actstore.search.bounds import CompiledBounds, TorchBounds
-from actstore.search.integers import multiply_codes
+from actstore.search.int8_matmul import multiply_codes
 from actstore.search.kept_files import find, folder
-from actstore.search.levels import Levels
+from actstore.search.levels import Levels, fit_directions, principal, rotate, skewness, turned
 from actstore.search.plan import Costs, choose_widths
 from actstore.search.queries import unit
 from actstore.search.query_codes import QueryCodes
-from actstore.search.rotation import fit_directions, principal, rotate, skewness, turned
 from actstore.search.sieve import LEAST
 
 pytestmark = pytest.mark.numeric
@@ -53,7 +51,7 @@ def clustered(
 
 
 def with_widths(rows: Any, *widths: int, monkeypatch: pytest.MonkeyPatch) -> BoundedSearch:
-    monkeypatch.setattr(level_building, "choose_widths", lambda *_: widths)
+    monkeypatch.setattr(plan, "choose_widths", lambda *_: widths)
     return build(rows)
 
 
@@ -98,10 +96,10 @@ def test_any_widths_give_the_exact_answer(
     values = clustered(random, rows, dim)
     asked = random.standard_normal((queries, dim)) if isotropic else clustered(random, max(10, queries), dim)[:queries]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(bounded_pass, "_MOST_LEFT", 2.0)  # never fall back
-        patch.setattr(bounded_pass, "_PRODUCTS_TO_SHARE", 0)
+        patch.setattr(bounded, "_MOST_LEFT", 2.0)  # never fall back
+        patch.setattr(bounded, "_PRODUCTS_TO_SHARE", 0)
         if in_parts:
-            patch.setattr(bounded_pass, "_RANGE_ROWS", (64, 100))
+            patch.setattr(bounded, "_RANGE_ROWS", (64, 100))
         go(way, patch)
         engine = with_widths(values, *widths, monkeypatch=patch)
         assert_same(engine, asked.astype(np.float32), k)
@@ -211,7 +209,7 @@ def test_large_k_few_rows_and_equal_rows(random: np.random.Generator, monkeypatc
 def test_an_index_is_kept_beside_the_store(
     make_store: Callable[..., Any], random: np.random.Generator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(level_building, "choose_widths", lambda *_: (16, 32))
+    monkeypatch.setattr(plan, "choose_widths", lambda *_: (16, 32))
     store = make_store(rows=2000)
     queries = random.random((5, 64), dtype=np.float32)
     expected = store["train"].search(queries, 4, method="exact")
@@ -228,7 +226,7 @@ def test_an_index_is_kept_beside_the_store(
 
 
 def test_damage_is_named(make_store: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(level_building, "choose_widths", lambda *_: (16,))
+    monkeypatch.setattr(plan, "choose_widths", lambda *_: (16,))
     split = make_store(rows=1500)["train"]
     BoundedSearch.build(split)
     found = find(split, "bounded")

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 import actstore
-from actstore.compute.threads import spread
+from actstore.compute.tensors import spread
 from actstore.errors import InvalidInputError
 from actstore.search import ExactSearch, RowTable, exact, ranking, sieve
 from actstore.search.kept_files import folder

@@ -13,12 +13,11 @@ from click.testing import CliRunner
 
 import actstore
 from actstore.errors import DamagedError, IncompleteError, InvalidInputError, LockedError, ReplacedError
-from actstore.storage.exchange import exchange as exchange_names
 from actstore.storage.folder_path import FolderPath
-from actstore.tables.copying import split_table
+from actstore.storage.folder_path import exchange as exchange_names
 from actstore.tables.importing import ImportRequest, append_file, import_file
 from actstore.upkeep import rechunk as rechunk_module
-from actstore.upkeep.rechunk import rechunk
+from actstore.upkeep.rechunk import rechunk, split_table
 from actstore.upkeep.repair import repair
 from actstore.upkeep.verify import verify_store
 from cli.actstore import main

