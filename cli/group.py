@@ -13,6 +13,7 @@ import click
 
 from actstore import __version__
 from actstore.errors import ActstoreError
+from actstore.progress import human_bytes as human_bytes
 from cli.options import remember
 
 _RESUMING = {
@@ -82,11 +83,10 @@ def emit(result: Any, text: str) -> None:
 
 def warn_of_classes(lacking: Mapping[str, Sequence[str]]) -> None:
     """A line on stderr for every split with classes that train lacks."""
+    from actstore.images import lacks_text
+
     for split, names in lacking.items():
-        more = f" and {len(names) - 5:,} more" if len(names) > 5 else ""
-        named = ", ".join(map(repr, names[:5])) + more
-        what = "a class" if len(names) == 1 else f"{len(names):,} classes"
-        click.echo(f"WARNING: {split} has {what} that train lacks: {named}", err=True)
+        click.echo(f"WARNING: {lacks_text(split, names)}", err=True)
 
 
 def describe_rows(rows: Mapping[str, int]) -> str:
@@ -109,11 +109,3 @@ def _aligned(name: str, values: list[Any]) -> list[str]:
     width = max(map(len, cells))
     is_numeric = bool(values) and all(isinstance(value, int | float) for value in values)
     return [cell.rjust(width) if is_numeric else cell.ljust(width) for cell in cells]
-
-
-def human_bytes(count: float) -> str:
-    for unit in ("B", "KB", "MB", "GB"):
-        if count < 1000:
-            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
-        count /= 1000
-    return f"{count:.1f} TB"

@@ -62,7 +62,7 @@ HOMES = {
     "zarr": ("actstore/layout/zarr_arrays.py",),
     "dask": (
         "actstore/statistics/",
-        "actstore/convert.py",
+        "actstore/reading/conversion.py",
         "actstore/split.py",
         "actstore/parallel/cluster.py",
     ),

@@ -12,7 +12,8 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 from actstore.errors import InvalidInputError
 from actstore.layout.columns import Column
 from actstore.layout.texts import Texts
-from actstore.split import Split, parse_rows
+from actstore.reading.rows import parse_rows
+from actstore.split import Split
 from actstore.streams.sampling import epoch_order
 
 if TYPE_CHECKING:

@@ -1,14 +1,19 @@
-"""Images -> backbone -> rows, batch by batch, before they go into a store."""
+"""Images -> backbone -> rows, batch by batch, before they go into a store.
+
+Images are decoded and transformed in loader workers, in batches whose borders never move: batch k holds items
+k * size to (k + 1) * size - 1 whichever items are wanted. A network gives an image the very same activation only
+inside of the same batch, and resumed builds must end byte-identical.
+"""
 
 from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from threading import Barrier
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from numpy.typing import NDArray
@@ -23,6 +28,7 @@ from actstore.errors import UnreadableImageError
 from actstore.images.decode import ImageFacts
 from actstore.images.image_set import Loadable
 from actstore.layout.columns import Column
+from actstore.spec import Json
 from actstore.writing.row_checks import parse_column
 
 Failures = list[tuple[int, str]]
@@ -134,15 +140,23 @@ def _use_one_thread(worker: int) -> None:
 
 
 @dataclass(frozen=True)
-class ExtractionOptions:
+class BuildOptions:
+    """How images become rows; a network of a given name and weights and these give the same bytes everywhere."""
+
     device: str = "auto"
     batch_size: int = 32
     workers: int | None = 1  # processes that decode, or threads in each worker of a cluster; None: by the device
+    on_error: Literal["skip", "fail"] = "skip"
+    restart: bool = False
+    weights: str | None = None  # the file the backbone came from, so that a repair can load it again
+    layout: Mapping[str, Any] = field(default_factory=dict)  # dtype, chunk_rows, codec, … of a new store
+    random_weights: bool = False  # how the workers of a cluster are to load the backbone
+    facts: Mapping[str, Json] = field(default_factory=dict)  # which a new store keeps beside its network
     views: int = field(default=1, kw_only=True)  # of each image, averaged: its centre, or 10: see `Transform.views`
 
 
 @dataclass(frozen=True)
-class Wanted:
+class ImageRange:
     """Items of a split from the batch that holds `first` on, for some layers, and how the store will keep them."""
 
     split: str
@@ -169,7 +183,7 @@ class ExtractedBatch:
 
 
 def extract_here(
-    backbone: Backbone, device: torch.device, options: ExtractionOptions, wanted: Wanted
+    backbone: Backbone, device: torch.device, options: BuildOptions, wanted: ImageRange
 ) -> Iterator[ExtractedBatch]:
     """Batches of a split from this machine, in order: decoded in loader processes, run on one device."""
     decoders, pin = count_decoders(options.workers, device), has_streams(device)

@@ -16,8 +16,8 @@ from actstore.backbones.loading import Backbone, load_backbone
 from actstore.backbones.transform import Transform
 from actstore.compute.device import parse_device
 from actstore.errors import InvalidInputError
+from actstore.extraction.build import listing_hash
 from actstore.extraction.forward import columns_of, decode_batches, forward, move_to
-from actstore.extraction.target import listing_hash
 from actstore.images.image_set import ImageItem, Loadable
 from actstore.images.opening import image_sources, open_images
 from actstore.layout.columns import Column

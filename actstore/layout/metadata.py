@@ -55,15 +55,6 @@ FLAT_ARRAYS: dict[str, RawLayout] = {
 }
 
 
-def parse_document(text: bytes) -> bytes | None:
-    """A zarr.json with its checksum, from the text without it; None where that is no JSON object."""
-    try:
-        document = json.loads(text)
-    except ValueError:
-        return None
-    return seal_document(document) if isinstance(document, dict) else None
-
-
 def flat_length(path: Place) -> int:
     return int(read_document(path)["shape"][0])
 

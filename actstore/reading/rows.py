@@ -8,9 +8,9 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
-from actstore.errors import DamagedError
+from actstore.errors import DamagedError, InvalidInputError, RowRangeError
 from actstore.layout.chunk_file import by_chunk, chunk_path, decode_chunk
 from actstore.layout.ledger import LEDGER, Entry, committed_entries, read_ledger, read_lines
 from actstore.layout.metadata import explained, require_same_split
@@ -224,3 +224,25 @@ class CheckedRows:
 
     def release(self, start: int, stop: int) -> None:
         self._rows.release(start, stop)
+
+
+def parse_rows(rows: ArrayLike, count: int) -> NDArray[np.int64]:
+    """Integers in any order, negative ones counted from the end as numpy does, or a boolean mask of length `count`."""
+    numbers: NDArray[Any] = np.asarray(rows)
+    if numbers.dtype == bool:
+        if numbers.shape != (count,):
+            raise InvalidInputError(f"a row mask must have shape ({count},), got {numbers.shape}")
+        return np.flatnonzero(numbers)
+    if numbers.size == 0:
+        return np.empty(0, np.int64)
+    if numbers.ndim != 1 or numbers.dtype.kind not in "iu":
+        raise InvalidInputError(
+            f"rows must be a one-dimensional list of integers, got shape {numbers.shape}, type {numbers.dtype}"
+        )
+    parsed = np.ascontiguousarray(numbers, dtype=np.int64)
+    low, high = int(parsed.min()), int(parsed.max())
+    if low < -count or high >= count:
+        wrong = high if high >= count else low
+        have = f"rows 0 to {count - 1}, or -{count} to -1 from the end" if count else "no rows"
+        raise RowRangeError(f"row {wrong} is out of range: the split has {have}")
+    return np.where(parsed < 0, parsed + count, parsed) if low < 0 else parsed

@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 from actstore.errors import InvalidInputError
 from actstore.layout.columns import Column
 from actstore.layout.texts import offsets_of
-from actstore.split import Split, parse_rows
+from actstore.reading.rows import parse_rows
+from actstore.split import Split
 from actstore.storage.atomic_file import as_bytes, npy_bytes, storage_errors, write_atomic
 from actstore.tables.column_files import arrow_file, arrow_type, arrow_values, cells_of, tensors_of
 

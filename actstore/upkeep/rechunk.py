@@ -10,14 +10,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from actstore.creation import create
 from actstore.errors import DamagedError, InvalidInputError, LockedError
 from actstore.layout.own_files import remove_own, strangers
 from actstore.spec import Json, SplitSpec, default_chunk_rows
 from actstore.split import Split
 from actstore.storage.folder_path import FolderPath, exchange
 from actstore.storage.place import AnyPlace, Place, parse_place
-from actstore.store import ActivationStore, open
+from actstore.store import ActivationStore, create, open
 from actstore.tables.importing import Progress, append_rest
 from actstore.tables.row_source import Table, block_rows
 from actstore.upkeep.verify import lasting_faults, verify_split

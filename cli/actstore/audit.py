@@ -66,10 +66,8 @@ def audit(
     of older rows, it is made again. `ppa eval` names the leaks.
     """
     import actstore
-    from actstore.audit import audit_store
-    from actstore.audit.outcome import write_findings
-    from actstore.audit.sheet import make_sheet
-    from actstore.storage.atomic_file import as_utf8, write_atomic
+    from actstore.audit import audit_store, make_sheet, write_findings
+    from actstore.storage import as_utf8, write_atomic
 
     opened = actstore.open(store)
     _claim(opened, output, sheet, keep)
@@ -88,7 +86,7 @@ def audit(
 
 
 def _claim(opened: ActivationStore, output: Path | None, sheet: Path | None, keep: Path | None) -> None:
-    from actstore.audit.outcome import ENDINGS, FILE
+    from actstore.audit import ENDINGS, FILE
     from cli.filekinds import AUDIT, AUDIT_SHEET, AUDIT_TABLES
     from cli.outputs import claim, claim_folder, sources_of
 
@@ -104,7 +102,7 @@ def _claim(opened: ActivationStore, output: Path | None, sheet: Path | None, kee
 
 
 def _result(outcome: Audit, splits: dict[str, Split], store: Place, seconds: float) -> dict[str, Any]:
-    from actstore.audit.outcome import record
+    from actstore.audit import record
 
     return {
         "store": str(store),

@@ -51,7 +51,7 @@ def compare(
     distances, by rank and as they are) and mutual k-NN of a sample of them. One pass over the rows, in bounded memory.
     """
     import actstore
-    from actstore.analysis.alignment import open_representation
+    from actstore.analysis import open_representation
 
     if len(representations) < 2:
         raise click.UsageError("give two stores or splits to compare, or more")
@@ -68,7 +68,7 @@ def compare(
             measures=measures or MEASURES, sample=sample, k=k, distance=distance, resamples=resamples, seed=seed,
         )  # fmt: skip
     if output is not None:
-        from actstore.storage.atomic_file import write_atomic
+        from actstore.storage import write_atomic
 
         write_atomic(output, found.to_pandas().to_csv(index=False).encode())
     if chart is not None:

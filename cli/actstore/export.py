@@ -36,7 +36,7 @@ def export(
 
     An older export is replaced; any other file is not.
     """
-    from actstore.tables.exporting import export as write
+    from actstore.tables import export as write
 
     if ":/" in str(output):
         raise click.UsageError(f"OUTPUT is a file on this machine, got {output}")
@@ -54,7 +54,7 @@ def export(
 
 def written(output: Path, dim: int, has_columns: bool) -> list[Claimed]:
     """The files that an export leaves; what ends otherwise is refused by the export itself."""
-    from actstore.tables.exporting import beside_npy
+    from actstore.tables import beside_npy
 
     if output.suffix == ".npy":
         labels, ids, columns = beside_npy(output)

@@ -59,9 +59,9 @@ def knn(store: Place, out: Path, split: str | None, k: int, queries: str | None)
 
 def _open_queries(text: str) -> Any:
     if text.endswith(".npy"):
-        from actstore.storage.tensor_file import load_npy
+        from actstore.storage import load_npy
 
         return load_npy(Path(text), "a .npy file of vectors")
-    from actstore.analysis.alignment import open_representation
+    from actstore.analysis import open_representation
 
     return open_representation(STORE.convert(text, None, click.get_current_context()))

@@ -34,8 +34,8 @@ def means(
 
     Kept results are used while they belong to the content at hand; after an append only new rows are read.
     """
-    from actstore.statistics.class_statistics import class_statistics, has_statistics
-    from actstore.storage.atomic_file import npy_bytes, write_atomic
+    from actstore.statistics import class_statistics, has_statistics
+    from actstore.storage import npy_bytes, write_atomic
 
     opened = open_split(store, split)
     claim((output, means_array(len(opened.classes), opened.dim)), inputs=sources_of(opened))

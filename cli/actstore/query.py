@@ -32,7 +32,7 @@ def query(
     where: tuple[str, ...], output: Path | None, limit: int,
 ) -> None:  # fmt: skip
     """Find rows of STORE by class, id, range or columns; every filter given must hold."""
-    from actstore.storage.atomic_file import npy_bytes, write_atomic
+    from actstore.storage import npy_bytes, write_atomic
 
     opened = open_split(store, split)
     is_npy = output is not None and output.suffix == ".npy"

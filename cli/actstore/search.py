@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from actstore.spec import INDEX_KINDS, SEARCH_METHODS
+from actstore.search import INDEX_KINDS, SEARCH_METHODS
 from cli.group import emit, example, json_option, table
 from cli.options import (
     FILE,
@@ -80,7 +80,7 @@ def search(
 
 def _remark(split: Split, method: str) -> None:
     """Say on stderr where an index that could have been used covers only some of the rows, or none."""
-    from actstore.search.kept_files import remarks
+    from actstore.search import remarks
 
     wanted = ("bounded",) if method in ("auto", "bounded") else () if method in ("exact", "faiss") else INDEX_KINDS
     for name, remark in remarks(split):
@@ -93,14 +93,14 @@ def _queries(
 ) -> tuple[list[str], Any]:
     """What each query is called, and the vectors (n, dim)."""
     if images:
-        from actstore.extraction.recorded_network import embed_images
+        from actstore.extraction import embed_images
 
         return [str(path) for path in images], embed_images(split, images, weights, device)
     if row is not None:
         return [f"row {row}"], split.take([row])
     import numpy as np
 
-    from actstore.storage.tensor_file import load_npy
+    from actstore.storage import load_npy
 
     assert vector is not None
     values = np.atleast_2d(load_npy(vector, "a .npy file of numbers"))

@@ -60,7 +60,7 @@ def predicted(
     import torch
 
     from actstore.backbones.construction import construct
-    from actstore.bench.measure import Result
+    from actstore.compute.measure import Result
     from baselines.inference.adaptation import seconds_per_epoch
     from baselines.inference.parts import backbone_part
     from predictor.classifier.classifier import Classifier

@@ -16,7 +16,7 @@ import torch
 
 import actstore as library
 import predictor.training.phi_loss
-from actstore.bench.measure import Result, peak_memory
+from actstore.compute.measure import Result, peak_memory
 from actstore.compute.tensors import reuse_freed_memory
 from predictor.protocol.category_split import CategorySplit
 from predictor.training.phi import PhiTraining

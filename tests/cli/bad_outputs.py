@@ -67,7 +67,6 @@ RESULTS: list[Case] = [
     ("ppa baseline oracle --store x.zarr --out mine --restart", OURS),
     ("ppa pretrain photos --out mine --restart", "mine/best.safetensors exists and is not a backbone's weights"),
     ("ppa demo --quick --out mine", "mine/steps.json exists and is not the record of a demo"),
-    ("actstore bench --chart photos/cat/0.png", OURS),
     ("actstore query x.zarr -o good.npy", "good.npy exists and is not an array of row numbers"),
     ("actstore query x.zarr -o notes.txt", "notes.txt exists and is not a list of row numbers"),
     ("actstore query x.zarr -o photo.jpg", OURS),

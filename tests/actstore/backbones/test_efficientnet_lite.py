@@ -21,7 +21,8 @@ from actstore.backbones.published import PACKAGES, package_folder
 from actstore.backbones.transform import Transform
 from actstore.backbones.weights import weights_sha256
 from actstore.errors import InvalidInputError
-from actstore.extraction.build import BuildOptions, build
+from actstore.extraction.build import build
+from actstore.extraction.forward import BuildOptions
 from actstore.extraction.recorded_network import load_recorded, network_of
 from actstore.images.opening import open_images
 from predictor.protocol.head import read_head

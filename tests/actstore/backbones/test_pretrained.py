@@ -16,7 +16,8 @@ from actstore.backbones.loading import load_backbone
 from actstore.backbones.network import imagenet_wnids
 from actstore.backbones.transform import Transform
 from actstore.errors import InvalidInputError
-from actstore.extraction.build import BuildOptions, build
+from actstore.extraction.build import build
+from actstore.extraction.forward import BuildOptions
 from actstore.extraction.recorded_network import load_recorded, network_of
 from actstore.images.opening import open_images
 

@@ -18,7 +18,8 @@ from PIL import Image
 from actstore.backbones.loading import Backbone, load_backbone
 from actstore.backbones.weights import save_weights
 from actstore.errors import ClusterError, InvalidInputError
-from actstore.extraction.build import BuildOptions, build
+from actstore.extraction.build import build
+from actstore.extraction.forward import BuildOptions
 from actstore.images.opening import open_images
 from actstore.parallel.cluster import Cluster, connect
 from actstore.statistics import moments

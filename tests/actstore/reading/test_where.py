@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from actstore.errors import InvalidInputError, MissingColumnError
-from actstore.filters.conditions import matching_rows, parse_where
 from actstore.layout.columns import Column
+from actstore.reading.conditions import matching_rows, parse_where
 from actstore.writing.row_checks import parse_column
 
 COMPARE = {

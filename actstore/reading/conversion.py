@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from actstore.compute.tensors import borrow, convert_into
 from actstore.errors import InvalidInputError
-from actstore.split import parse_rows
+from actstore.reading.rows import parse_rows
 
 if TYPE_CHECKING:
     import dask.array

@@ -13,10 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from actstore.errors import InvalidInputError, reason_of
-from actstore.filters.conditions import matching_rows, parse_where
 from actstore.layout.columns import NONE, Column
 from actstore.layout.texts import Texts
-from actstore.split import parse_rows
+from actstore.reading.conditions import matching_rows, parse_where
+from actstore.reading.rows import parse_rows
 from actstore.storage.tensor_file import load_npy
 
 if TYPE_CHECKING:

@@ -1,10 +1,11 @@
-"""`actstore bench`: take, scan and write of ways to keep (rows, dim) fp16 values, on one disk.
+"""`python -m tests.bench.layouts`: take, scan and write of ways to keep (rows, dim) fp16 values, on one disk.
 
 Ours in three layouts, a numpy memmap, and other stores where installed.
 """
 
 from __future__ import annotations
 
+import argparse
 import os
 import shutil
 import tempfile
@@ -20,10 +21,11 @@ import torch
 from numpy.typing import NDArray
 
 import actstore
-from actstore.bench.measure import Result, alternate, seconds
+from actstore.compute.measure import Result, alternate, seconds
 from actstore.compute.tensors import borrow
 from actstore.tables.arrays import from_arrays
 from actstore.tables.synthetic import SyntheticSpec
+from tests.bench.common import report
 
 Values = NDArray[Any]
 Rows = NDArray[np.int64]
@@ -213,3 +215,24 @@ def _h5py() -> Contender:
         return np.asarray(dataset[wanted])[back]
 
     return Contender("h5py", write, open_dataset, take)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--dir", type=Path, default=Path(), help="the disk to measure")
+    parser.add_argument("--rows", type=int, default=50_000)
+    parser.add_argument("--dim", type=int, default=2048)
+    parser.add_argument("--chart", type=Path, help="also draw bars, .png or .svg")
+    asked = parser.parse_args()
+    results = bench_layouts(asked.dir, asked.rows, asked.dim)
+    report("layouts", results)
+    if asked.chart is not None:
+        from predictor.figures.bars import draw_contenders
+        from predictor.figures.style import save
+
+        title = f"{asked.rows:,} x {asked.dim} fp16, {os.cpu_count()} cores, page cache warm"
+        save(draw_contenders(results, title), asked.chart)
+
+
+if __name__ == "__main__":
+    main()
