@@ -11,8 +11,7 @@ from typing import Any
 
 import click
 
-from actstore import __version__
-from actstore.errors import ActstoreError
+from actstore import ActstoreError, __version__
 from actstore.progress import human_bytes as human_bytes
 from cli.options import remember
 
@@ -27,7 +26,7 @@ class Commands(click.Group):
 
     @classmethod
     def of(cls, tool: str, help_: str, epilog: str, commands: Sequence[click.Command]) -> Commands:
-        named = {str(command.name): command for command in commands}
+        named = {str(command.name): _with_force(command) for command in commands}
         settings = {"help_option_names": ["-h", "--help"]}
         group = cls(tool, named, help=help_, epilog=epilog, context_settings=settings)
         debug = click.option("--debug", is_flag=True, help="Show the traceback of an error.")
@@ -54,6 +53,16 @@ class Commands(click.Group):
         except KeyboardInterrupt:
             then = "go on where it stopped" if ctx.invoked_subcommand in _RESUMING else "start again"
             raise click.ClickException(f"interrupted; repeat the same command to {then}") from None
+
+
+def _with_force(command: click.Command) -> click.Command:
+    """--force, for a command that writes files which the user names; `cli.outputs.claim` asks for it."""
+    names = {"out", "output", "chart", "sheet", "torch_file", "onnx_file", "csv_file"}
+    files = [each for each in command.params if isinstance(each.type, click.Path) and each.type.file_okay]
+    if names & {each.name for each in files} and not any(each.name == "force" for each in command.params):
+        said = "Replace output files that exist."
+        command.params.append(click.Option(["--force"], is_flag=True, expose_value=False, callback=remember, help=said))
+    return command
 
 
 def _plainly(error: BaseException) -> str:

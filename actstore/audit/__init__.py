@@ -12,10 +12,10 @@ The nearest rows of every row come from actstore/analysis/neighbours.py. Imports
 from __future__ import annotations
 
 from actstore.audit.auditing import audit_store
-from actstore.audit.outcome import ENDINGS, FILE, Audit, Finding, kept_audit, record, shared_rows, write_findings
+from actstore.audit.outcome import ENDINGS, FILE, KIND_LABELS, Audit, Finding, kept_audit, shared_rows, write_findings
 from actstore.audit.sheet import make_sheet
 
 __all__ = [
-    "ENDINGS", "FILE", "Audit", "Finding", "audit_store", "kept_audit", "make_sheet", "record", "shared_rows",
+    "ENDINGS", "FILE", "KIND_LABELS", "Audit", "Finding", "audit_store", "kept_audit", "make_sheet", "shared_rows",
     "write_findings",
 ]  # fmt: skip

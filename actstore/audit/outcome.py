@@ -29,6 +29,15 @@ COLUMNS = (
     "kind", "leak", "split", "row", "id", "label", "other_split", "other_row", "other_id", "other_label",
     "similarity", "score", "conflict",
 )  # fmt: skip
+KIND_LABELS = {
+    "leaks": "rows that another split holds too",
+    "copy": "rows that are another row once more, the same up to rounding",
+    "near-copy": "pairs nearer than chance has them: re-encoded, resized, cropped",
+    "suspect-label": "labels that neither neighbours nor class means agree with",
+    "outlier": "rows far from all others",
+    "empty-row": "rows of zeros",
+    "dead-feature": "features with one value in a whole split",
+}
 ENDINGS = (".csv", ".parquet")  # of a table of findings
 _Place = tuple[str, int]  # split, row
 
@@ -80,6 +89,17 @@ class Audit:
 
     def summary(self) -> dict[str, int]:
         return {"leaks": len(self.leaks()), **{kind: len(self.of_kind(kind)) for kind in KINDS}}
+
+    def to_json(self, splits: Mapping[str, Split]) -> dict[str, Any]:
+        """All of it, with ids and class names; splits: those that were looked at, opened."""
+        return {
+            "splits": {name: len(split) for name, split in splits.items()},
+            "summary": self.summary(),
+            "settings": dict(self.settings),
+            "measured": dict(self.measured),
+            "notes": list(self.notes),
+            "findings": [record(finding, splits) for finding in self.findings],
+        }
 
 
 def record(finding: Finding, splits: Mapping[str, Split]) -> dict[str, Any]:

@@ -12,17 +12,26 @@ from actstore.lazy import lazily
 if TYPE_CHECKING:
     from actstore.tables.array_files import read_column
     from actstore.tables.containers import as_text
-    from actstore.tables.exporting import beside_npy, export
+    from actstore.tables.exporting import export, exported_files
     from actstore.tables.importing import ImportRequest, append_file, import_file
     from actstore.tables.row_source import Rounding
 
-__all__ = ["ImportRequest", "Rounding", "append_file", "as_text", "beside_npy", "export", "import_file", "read_column"]
+__all__ = [
+    "ImportRequest",
+    "Rounding",
+    "append_file",
+    "as_text",
+    "export",
+    "exported_files",
+    "import_file",
+    "read_column",
+]
 
 __getattr__, __dir__ = lazily(
     __name__,
     array_files="read_column",
     containers="as_text",
-    exporting="beside_npy export",
+    exporting="export exported_files",
     importing="ImportRequest append_file import_file",
     row_source="Rounding",
 )

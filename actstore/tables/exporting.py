@@ -96,14 +96,14 @@ def export(split: Split, path: Path, rows: Any = None, progress: Progress | None
     return [path, *beside]
 
 
-def beside_npy(path: Path) -> tuple[Path, Path, Path]:
-    """Where the labels and ids of rows in a .npy go, and their columns, if they have any."""
-    labels, ids, columns = (path.with_suffix(ending) for ending in (".labels.npy", ".ids.txt", ".columns.parquet"))
-    return labels, ids, columns
+def exported_files(path: Path, has_columns: bool = False) -> list[Path]:
+    """The files that an export to a path leaves: of a .npy also labels and ids, and columns if there are any."""
+    beside = (".labels.npy", ".ids.txt", *([".columns.parquet"] if has_columns else []))
+    return [path, *(path.with_suffix(ending) for ending in (beside if path.suffix == ".npy" else ()))]
 
 
 def _write_beside(selection: Selection, path: Path) -> list[Path]:
-    labels, ids, columns = beside_npy(path)
+    labels, ids, columns = exported_files(path, has_columns=True)[1:]
     write_atomic(labels, npy_bytes(selection.labels))
     write_atomic(ids, "".join(f"{name}\n" for name in selection.ids).encode())
     if not selection.split.columns:

@@ -10,16 +10,9 @@ import click
 from cli.cluster import chosen_cluster, cluster_options
 from cli.group import describe_rows, emit, example, json_option
 from cli.networks import DEFAULT_NETWORK, fetching_options, require_fetching_options
-from cli.options import (
-    PATH,
-    STORE,
-    Place,
-    device_option,
-    layout_options,
-    on_error_option,
-    trained_on_option,
-    weights_option,
-)
+from cli.options import PATH, device_option, on_error_option, weights_option
+from cli.row_options import layout_options, trained_on_option
+from cli.stores import STORE, Place
 
 
 @click.command(

@@ -9,8 +9,9 @@ import click
 
 from actstore.search import INDEX_KINDS
 from cli.group import emit, example, json_option
-from cli.options import Place, open_split, seed_option, split_option, store_argument
+from cli.options import seed_option, split_option
 from cli.progress import progress
+from cli.stores import Place, open_split, store_argument
 
 
 @click.command(

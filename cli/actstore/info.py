@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from cli.group import emit, example, human_bytes, json_option, table
-from cli.options import Place, store_argument
+from cli.stores import Place, store_argument
 
 
 @click.command(epilog=example("actstore info imagenet.zarr", "actstore info imagenet.zarr --classes --json"))

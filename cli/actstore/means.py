@@ -8,11 +8,11 @@ from pathlib import Path
 import click
 
 from cli.cluster import chosen_cluster, cluster_options
-from cli.filekinds import means_array
 from cli.group import emit, example, json_option
-from cli.options import PATH, Place, open_split, split_option, store_argument
-from cli.outputs import claim, sources_of
+from cli.options import PATH, split_option
+from cli.outputs import claim
 from cli.progress import progress
+from cli.stores import Place, open_split, sources_of, store_argument
 
 
 @click.command(
@@ -38,7 +38,7 @@ def means(
     from actstore.storage import npy_bytes, write_atomic
 
     opened = open_split(store, split)
-    claim((output, means_array(len(opened.classes), opened.dim)), inputs=sources_of(opened))
+    claim(output, inputs=sources_of(opened))
     begin = time.perf_counter()
     with chosen_cluster(scheduler, local_cluster) as cluster, progress("means", len(opened)) as bar:
         statistics = class_statistics(opened, bar.update, cluster)

@@ -7,8 +7,9 @@ import time
 import click
 
 from cli.group import describe_rows, emit, example, human_bytes, json_option
-from cli.options import STORE, Place, chunk_rows_option, restart_option
+from cli.options import chunk_rows_option, restart_option
 from cli.progress import SplitBars
+from cli.stores import STORE, Place
 
 
 @click.command(

@@ -9,19 +9,9 @@ import click
 
 from actstore.search import INDEX_KINDS, SEARCH_METHODS
 from cli.group import emit, example, json_option, table
-from cli.options import (
-    FILE,
-    PATH,
-    Place,
-    Split,
-    device_option,
-    filter_options,
-    open_split,
-    split_option,
-    store_argument,
-    weights_option,
-    where_option,
-)
+from cli.options import FILE, PATH, device_option, split_option, weights_option
+from cli.row_options import filter_options, where_option
+from cli.stores import Place, Split, open_split, store_argument
 
 
 @click.command(

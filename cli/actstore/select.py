@@ -7,8 +7,10 @@ import time
 import click
 
 from cli.group import describe_rows, emit, example, json_option
-from cli.options import STORE, Place, chunk_rows_option, filter_options, restart_option, where_option
+from cli.options import chunk_rows_option, restart_option
 from cli.progress import SplitBars
+from cli.row_options import filter_options, where_option
+from cli.stores import STORE, Place
 
 
 @click.command(

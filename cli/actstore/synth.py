@@ -8,8 +8,10 @@ from typing import Any
 import click
 
 from cli.group import emit, example, human_bytes, json_option
-from cli.options import STORE, Place, layout_options, restart_option, seed_option
+from cli.options import restart_option, seed_option
 from cli.progress import SplitBars
+from cli.row_options import layout_options
+from cli.stores import STORE, Place
 
 
 @click.command(epilog=example("actstore synth big.zarr --rows 1200000 --dim 2048 --classes 1000"))

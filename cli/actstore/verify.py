@@ -8,7 +8,7 @@ import click
 
 from cli.cluster import chosen_cluster, cluster_options
 from cli.group import emit, example, json_option
-from cli.options import Place, store_argument
+from cli.stores import Place, store_argument
 
 
 @click.command(epilog=example("actstore verify imagenet.zarr", "actstore verify imagenet.zarr --repair"))

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from cli.group import emit, example, json_option
-from cli.options import FILE, seed_option, store_option
+from cli.options import FILE, seed_option
 from cli.ppa.options import (
     PHI_RUN,
     head_option,
@@ -19,6 +19,7 @@ from cli.ppa.options import (
     train_split_option,
 )
 from cli.ppa.recognition import parse_numbers
+from cli.stores import store_option
 
 
 @click.command(

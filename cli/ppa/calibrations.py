@@ -22,7 +22,6 @@ from baselines.registry import BASELINES, Setting
 from cli.filekinds import CALIBRATION
 from cli.filekinds import FIGURE as DRAWN
 from cli.group import emit, table
-from cli.options import find_store
 from cli.outputs import claim
 from cli.ppa.own_classifier import fit_own, read_own
 from cli.ppa.recognition import (
@@ -34,6 +33,7 @@ from cli.ppa.recognition import (
     store_of,
 )
 from cli.progress import progress
+from cli.stores import find_store
 from predictor.classifier.classifier import Classifier
 from predictor.classifier.classifier_file import load_classifier, save_classifier
 from predictor.classifier.photo_start import choose_bias

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING
 import click
 
 from cli.group import emit, example, json_option
-from cli.options import PATH, Place, device_option, seed_option, store_option
+from cli.options import PATH, device_option, seed_option
 from cli.outputs import claim_kept_table, claim_table, write_kept, write_table
 from cli.ppa.options import phis_option, shots_option, split_file_option, table_option
 from cli.ppa.recognition import are_of_imagenet, choose_categories, choose_shots, seen_novel, store_of, without_paper
 from cli.progress import progress
+from cli.stores import Place, store_option
 from predictor.report.results_folder import EPISODES
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from cli.group import emit, example, json_option
-from cli.options import Place, seed_option, store_option
+from cli.options import seed_option
 from cli.outputs import claim_kept_table, claim_table, write_kept, write_table
 from cli.ppa.options import (
     STORE_OF_PHI,
@@ -33,6 +33,7 @@ from cli.ppa.recognition import (
     without_paper,
 )
 from cli.progress import progress
+from cli.stores import Place, store_option
 from predictor.report.results_folder import TABLE
 
 if TYPE_CHECKING:

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from cli.options import STORE, ActivationStore, Place, Split, find_store
 from cli.outputs import claim_folder
 from cli.ppa.options import SHOTS, SPLIT_FILE
+from cli.stores import STORE, ActivationStore, Place, Split, find_store
 
 if TYPE_CHECKING:
     from predictor.classifier.classifier import Classifier

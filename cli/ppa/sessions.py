@@ -10,7 +10,7 @@ import click
 
 from cli.filekinds import FIGURE
 from cli.group import emit, example, json_option
-from cli.options import Place, chart_option, seed_option, store_option
+from cli.options import chart_option, seed_option
 from cli.outputs import claim, claim_table, write_table
 from cli.ppa.options import (
     STORE_OF_PHI,
@@ -25,6 +25,7 @@ from cli.ppa.options import (
 )
 from cli.ppa.recognition import require_test_split, say_means_are_computed, seen_novel, store_of, trained_on_novel
 from cli.progress import progress
+from cli.stores import Place, store_option
 
 if TYPE_CHECKING:
     from cli.ppa.contestants import Contestant

@@ -8,10 +8,11 @@ import click
 
 from cli.filekinds import SPLIT
 from cli.group import emit, example, json_option
-from cli.options import FILE, Place, store_option
+from cli.options import FILE
 from cli.outputs import claim
 from cli.ppa.options import SPLIT_FILE
 from cli.ppa.recognition import UNKNOWN_TRAINING, seen_novel
+from cli.stores import Place, store_option
 
 
 @click.command(

@@ -15,11 +15,11 @@ from actstore.errors import InvalidInputError
 from actstore.extraction.recorded_network import network_of, record_of
 from actstore.storage.place import parse_place
 from cli.networks import load_network
-from cli.options import find_store
 from cli.ppa.own_classifier import fit_own, read_own
 from cli.ppa.recognition import choose_categories, find_test_split, say_means_are_computed, store_of
 from cli.ppa.start_options import Start
 from cli.ppa.support import list_support, require_network, support_from_images
+from cli.stores import find_store
 from predictor.classifier.base_rows import BaseRows, fit_budget, fit_unknown, measure_base
 from predictor.classifier.classifier import Classifier
 from predictor.classifier.classifier_file import load_classifier
