@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     import xarray
     from numpy.typing import DTypeLike
 
+    from actstore.parallel.cluster import Cluster
     from actstore.reading.conversion import FloatRows
     from actstore.statistics.class_statistics import ClassStatistics
     from actstore.streams.class_batches import RowDataset
@@ -229,11 +230,14 @@ class Split:
             method = "approximate"
         return search(self, vectors, k, rows=among, method=method, metric=metric, device=device)
 
-    def statistics(self, progress: Any = None) -> ClassStatistics:
-        """Count, mean and variance of every class, cached in the store under the hash of the content."""
+    def statistics(self, progress: Any = None, cluster: Cluster | None = None) -> ClassStatistics:
+        """Count, mean and variance of every class, cached in the store under the hash of the content.
+
+        progress: is told how many rows each step has read. cluster: its workers read the chunks.
+        """
         from actstore.statistics.class_statistics import class_statistics
 
-        return class_statistics(self, progress=progress)
+        return class_statistics(self, progress, cluster)
 
     def means(self) -> NDArray[np.float32]:
         """(classes, dim) mean activation of every class in float32, summed in float64; NaN for a class without rows."""

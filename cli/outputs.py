@@ -23,7 +23,7 @@ FORCE = "choose another name, or replace it with --force"
 ENDINGS = (".md", ".csv", ".json")  # of a table
 # among the first bytes of what our tools keep: JSON, safetensors, pictures, logs
 _MARKS = (b"actstore", b"atplotlib", b'"backbone"', b'"method"', b'"identity"', b'"asked"', b'"steps"', b'"store"',
-          b'"novel_bias"', b'"names"', b'"unit"', b"step,")  # fmt: skip
+          b'"novel_bias"', b'"names"', b'"unit"', b"step,", b"Predicting the parameters")  # fmt: skip
 Output = Path | tuple[Path | None, Any] | None
 
 
@@ -57,7 +57,7 @@ def _parse_output(output: Output) -> tuple[Path | None, bool]:
 
 def _is_ours(path: Path) -> bool:
     with path.open("rb") as file:
-        head = file.read(1 << 16)
+        head = file.read(1 << 20)
     return any(mark in head for mark in _MARKS)
 
 

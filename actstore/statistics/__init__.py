@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 from actstore.lazy import lazily
 
 if TYPE_CHECKING:
-    from actstore.statistics.class_statistics import class_statistics, has_statistics
+    from actstore.statistics.class_statistics import has_statistics
 
-__all__ = ["class_statistics", "has_statistics"]
+__all__ = ["has_statistics"]
 
-__getattr__, __dir__ = lazily(__name__, class_statistics="class_statistics has_statistics")
+__getattr__, __dir__ = lazily(__name__, class_statistics="has_statistics")

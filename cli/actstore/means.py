@@ -34,14 +34,14 @@ def means(
 
     Kept results are used while they belong to the content at hand; after an append only new rows are read.
     """
-    from actstore.statistics import class_statistics, has_statistics
+    from actstore.statistics import has_statistics
     from actstore.storage import npy_bytes, write_atomic
 
     opened = open_split(store, split)
     claim(output, inputs=sources_of(opened))
     begin = time.perf_counter()
     with chosen_cluster(scheduler, local_cluster) as cluster, progress("means", len(opened)) as bar:
-        statistics = class_statistics(opened, bar.update, cluster)
+        statistics = opened.statistics(bar.update, cluster)
     seconds, kept = time.perf_counter() - begin, has_statistics(opened)
     if output is not None:
         write_atomic(output, npy_bytes(statistics.mean.astype("f4")))

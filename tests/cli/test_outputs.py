@@ -23,6 +23,7 @@ from predictor.classifier.classifier_file import load_classifier
 from tests.cli.conftest import invoke
 
 Run = Callable[..., Any]
+NAMED = ("--out", "--onnx")  # of which a file at a name of the user's is replaced by force alone
 NEW = ("--store", "x.zarr", "--support-store", "x.zarr", "--class")
 
 
@@ -105,18 +106,22 @@ def test_exports_tables_and_figures_are_made_again(here: Path, ppa: Run) -> None
         ("figures", "--run-folder", "."),
         ("report", "--folder", "."),
         ("calibrate", "--phi", "runs/phi1", "--tasks", "2", "--shots", "1", "--force"),
-        ("train", "--phi", "phi1", "--epochs", "1", "--batches", "2", "--out", "runs/phi1", "--restart"),
-        ("baseline", "oracle", "--epochs", "1", "--out", "runs/oracle", "--restart"),
     ]
     for command in commands:
-        first, second = ppa(*command), ppa(*command)
+        again = ("--force",) if any(name in command for name in NAMED) and "--force" not in command else ()
+        first, second = ppa(*command), ppa(*command, *again)
         assert first.exit_code == second.exit_code == 0, command
+    for command in (
+        ("train", "--phi", "phi1", "--epochs", "1", "--batches", "2", "--out", "runs/phi1", "--restart"),
+        ("baseline", "oracle", "--epochs", "1", "--out", "runs/oracle", "--restart"),
+    ):
+        assert ppa(*command).exit_code == ppa(*command).exit_code == 0, command
 
 
 @pytest.mark.parametrize("ending", ["npy", "npz", "csv", "parquet", "safetensors"])
 def test_an_export_is_made_again_but_not_over_what_it_came_from(here: Path, ending: str) -> None:
     run("export", "x.zarr", f"rows.{ending}", "--rows", "0:5")
-    run("export", "x.zarr", f"rows.{ending}", "--rows", "0:7")
+    run("export", "x.zarr", f"rows.{ending}", "--rows", "0:7", "--force")
     run("import", f"rows.{ending}", "again.zarr") if ending != "csv" else None
     if ending != "csv":
         with pytest.raises(InvalidInputError, match="is read by this command"):
@@ -124,10 +129,10 @@ def test_an_export_is_made_again_but_not_over_what_it_came_from(here: Path, endi
 
 
 def test_row_numbers_and_means_are_made_again(here: Path) -> None:
-    for _ in range(2):
-        run("query", "x.zarr", "--class", "c1", "-o", "deep/rows.npy")
-        run("query", "x.zarr", "--class", "c1", "-o", "deep/rows.txt")
-        run("means", "x.zarr", "-o", "deep/means.npy")
+    for force in ([], ["--force"]):
+        run("query", "x.zarr", "--class", "c1", "-o", "deep/rows.npy", *force)
+        run("query", "x.zarr", "--class", "c1", "-o", "deep/rows.txt", *force)
+        run("means", "x.zarr", "-o", "deep/means.npy", *force)
     assert np.load("deep/rows.npy").tolist() == list(range(12, 24))
     assert Path("deep/rows.txt").read_text() == "".join(f"{row}\n" for row in range(12, 24))
     assert np.load("deep/means.npy").shape == (10, 16)
