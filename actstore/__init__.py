@@ -17,16 +17,15 @@ from actstore.lazy import lazily
 __version__ = "0.2.0"
 
 if TYPE_CHECKING:
+    from actstore.analysis.alignment import fingerprint
     from actstore.analysis.comparison import compare
-    from actstore.analysis.fingerprints import fingerprint
     from actstore.analysis.graph import knn
     from actstore.errors import ActstoreError, DamagedError, InvalidInputError
     from actstore.extraction.from_images import build
     from actstore.split import Split
     from actstore.store import ActivationStore, create, open
     from actstore.streams.class_batches import ClassBatches
-    from actstore.tables.arrays import from_arrays
-    from actstore.tables.synthetic import synthesize
+    from actstore.tables.synthetic import from_arrays, synthesize
     from actstore.upkeep.rechunk import rechunk
     from actstore.upkeep.repair import verify
     from actstore.upkeep.select import select

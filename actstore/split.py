@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     import xarray
     from numpy.typing import DTypeLike
 
-    from actstore.parallel.cluster import Cluster
+    from actstore.compute.cluster import Cluster
     from actstore.reading.conversion import FloatRows
     from actstore.statistics.class_statistics import ClassStatistics
     from actstore.streams.class_batches import RowDataset

@@ -22,8 +22,10 @@ from predictor.report.results_folder import RESULTS
 FORCE = "choose another name, or replace it with --force"
 ENDINGS = (".md", ".csv", ".json")  # of a table
 # among the first bytes of what our tools keep: JSON, safetensors, pictures, logs
-_MARKS = (b"actstore", b"atplotlib", b'"backbone"', b'"method"', b'"identity"', b'"asked"', b'"steps"', b'"store"',
-          b'"novel_bias"', b'"names"', b'"unit"', b"step,", b"Predicting the parameters")  # fmt: skip
+_MARKS = (
+    b"actstore", b"atplotlib", b'"backbone"', b'"classes"', b'"method"', b'"identity"', b'"asked"', b'"steps"',
+    b'"store"', b'"novel_bias"', b'"names"', b'"unit"', b"step,", b"Predicting the parameters",
+)  # fmt: skip
 Output = Path | tuple[Path | None, Any] | None
 
 

@@ -64,9 +64,9 @@ HOMES = {
         "actstore/statistics/",
         "actstore/reading/conversion.py",
         "actstore/split.py",
-        "actstore/parallel/cluster.py",
+        "actstore/compute/cluster.py",
     ),
-    "distributed": ("actstore/parallel/cluster.py",),
+    "distributed": ("actstore/compute/cluster.py",),
     "obstore": ("actstore/storage/",),
     "faiss": ("actstore/search/",),
     # fonts for glyphs; every picture else is of predictor/figures

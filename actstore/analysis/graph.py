@@ -20,7 +20,7 @@ from actstore.analysis.alignment import open_representation
 from actstore.analysis.neighbours import Progress, find_across, find_neighbours, is_block
 from actstore.errors import InvalidInputError
 from actstore.search import RowTable
-from actstore.search.queries import parse_vectors
+from actstore.search.table import parse_vectors
 from actstore.split import Split
 from actstore.storage.atomic_file import write_atomic
 from actstore.storage.place import AnyPlace

@@ -10,18 +10,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from actstore.analysis.neighbours import SPARE, Neighbours, find_neighbours, pieces, remove_blocks
-from actstore.audit.copies import (
+from actstore.audit.detection import (
     LEAST_NEIGHBOURS,
     LEAST_ROWS,
+    LabelScores,
     NearCopies,
     Progress,
     Survey,
     copy_groups,
     find_near_copies,
+    judge,
+    mean_margins,
+    robust_deviations,
     survey_split,
     unit_rows,
+    votes,
 )
-from actstore.audit.labels import LabelScores, judge, mean_margins, robust_deviations, votes
 from actstore.audit.outcome import BLOCKS, Audit, Finding, Kind, folder_of, key_of, load_audit, save_audit
 from actstore.errors import DamagedError, InvalidInputError
 from actstore.images.opening import image_sources

@@ -15,9 +15,8 @@ import torch
 from torch import Tensor, nn
 
 from actstore.backbones.efficientnet_lite import EfficientNetLite0, EfficientNetLite1, EfficientNetLite2
-from actstore.backbones.network import Construction, Network, imagenet_wnids
+from actstore.backbones.network import Construction, Network, Transform, imagenet_wnids
 from actstore.backbones.resnet import ResNet8, Simple, Small, WideResNet, resnet10_narrow, resnet18, resnet50
-from actstore.backbones.transform import Transform
 from actstore.errors import InvalidInputError
 
 JOINED_BY = "+"  # in a name, such as resnet8+resnet8

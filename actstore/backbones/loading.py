@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from actstore.backbones.construction import NETWORKS, PUBLISHED, construct, is_ours
-from actstore.backbones.network import Construction
+from actstore.backbones.network import Construction, Transform
 from actstore.backbones.published import (
     FETCHED,
     PACKAGES,
@@ -24,7 +24,6 @@ from actstore.backbones.published import (
     published_files,
     torch_cache,
 )
-from actstore.backbones.transform import Transform
 from actstore.backbones.weights import Weights, fit_weights, read_weights, weights_sha256
 from actstore.errors import InvalidInputError, UnreachableError, reason_of
 

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from actstore.backbones.network import Network, convolution
-from actstore.backbones.transform import Transform
+from actstore.backbones.network import Network, Transform, convolution
 
 
 def shortcut(inputs: int, outputs: int, stride: int) -> nn.Sequential | None:

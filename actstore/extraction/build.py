@@ -25,7 +25,7 @@ from actstore.store import ActivationStore, create, open
 from actstore.writing.split_writer import SplitWriter
 
 if TYPE_CHECKING:
-    from actstore.parallel.cluster import Cluster
+    from actstore.compute.cluster import Cluster
 
 
 def open_target(

@@ -23,6 +23,7 @@ import torch
 from numpy.typing import NDArray
 
 from actstore.backbones.loading import Backbone, load_backbone
+from actstore.compute.cluster import Cluster, worker_name
 from actstore.compute.device import count_devices, is_accelerator, parse_device
 from actstore.compute.tensors import convert_into, first_non_finite_row
 from actstore.errors import ActstoreError, InvalidInputError
@@ -36,7 +37,6 @@ from actstore.extraction.forward import (
     pass_through,
 )
 from actstore.images.image_set import ImageItem, Loadable
-from actstore.parallel.cluster import Cluster, worker_name
 
 TASK_ITEMS = 256  # 1 MiB of 2048 fp16 values, 20 s of a slow CPU: little to lose with a worker, or with the client
 _ONE_AT_A_TIME = threading.Lock()  # a worker of several threads still has one backbone and one device

@@ -21,7 +21,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from actstore.backbones.loading import Backbone
-from actstore.backbones.transform import Transform
+from actstore.backbones.network import Transform
 from actstore.compute.device import has_half, has_streams, is_accelerator
 from actstore.compute.transfer import sent_ahead
 from actstore.errors import UnreadableImageError

@@ -23,7 +23,7 @@ from actstore.storage.place import AnyPlace, Place, parse_place
 from actstore.store import ActivationStore
 
 if TYPE_CHECKING:
-    from actstore.parallel.cluster import Cluster
+    from actstore.compute.cluster import Cluster
 
 
 def build(

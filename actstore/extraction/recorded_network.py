@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from actstore.backbones.loading import Backbone, load_backbone
-from actstore.backbones.transform import Transform
+from actstore.backbones.network import Transform
 from actstore.compute.device import parse_device
 from actstore.errors import InvalidInputError
 from actstore.extraction.build import listing_hash

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from actstore.errors import ActstoreError, DamagedError, LockedError, NotAStoreError, ReplacedError, StorageError
-from actstore.layout.chunk_file import chunk_path, decode_units, require_size
+from actstore.layout.ledger import chunk_path, decode_units, require_size
 from actstore.layout.texts import Texts
 from actstore.spec import KEY, Json, SplitSpec, StoreSpec
 from actstore.storage.atomic_file import CRC_BYTES, as_utf8, crc32c

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from actstore.errors import DamagedError, OutOfMapsError
-from actstore.layout.chunk_file import by_chunk
+from actstore.layout.ledger import by_chunk
 from actstore.reading.rows import ChunkChecks
 from actstore.spec import StoreSpec
 from actstore.storage.atomic_file import CRC_BYTES, extend_crc32c

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from actstore.errors import DamagedError, OutOfMapsError, StorageError
-from actstore.layout.chunk_file import by_chunk, chunk_path
+from actstore.layout.ledger import by_chunk, chunk_path
 from actstore.layout.metadata import require_chunks
 from actstore.reading.mapped_rows import MappedRows, can_map
 from actstore.reading.remote_rows import CachedRows, RangedRows

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from actstore.errors import CacheError, DamagedError, OutOfMapsError, StorageError
-from actstore.layout.chunk_file import by_chunk, chunk_path, decode_chunk, decode_units
+from actstore.layout.ledger import by_chunk, chunk_path, decode_chunk, decode_units
 from actstore.reading.mapped_rows import MappedRows
 from actstore.reading.rows import ChunkChecks, FetchedRows
 from actstore.spec import StoreSpec

@@ -11,8 +11,16 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from actstore.errors import DamagedError, InvalidInputError, RowRangeError
-from actstore.layout.chunk_file import by_chunk, chunk_path, decode_chunk
-from actstore.layout.ledger import LEDGER, Entry, committed_entries, read_ledger, read_lines
+from actstore.layout.ledger import (
+    LEDGER,
+    Entry,
+    by_chunk,
+    chunk_path,
+    committed_entries,
+    decode_chunk,
+    read_ledger,
+    read_lines,
+)
 from actstore.layout.metadata import explained, require_same_split
 from actstore.spec import SplitSpec, StoreSpec
 from actstore.storage.atomic_file import crc32c

@@ -21,11 +21,10 @@ from actstore.compute.tensors import worker_threads
 from actstore.search.bounds import Ranges, open_bounds
 from actstore.search.compiled import Kernels, kernels
 from actstore.search.exact import ExactSearch
-from actstore.search.levels import Levels
+from actstore.search.levels import Levels, QueryCodes
 from actstore.search.plan import Progress, build_levels, load_levels
-from actstore.search.queries import Mask, Rows, are_few, mask_of, parse_k, parse_rows, parse_vectors, unit
-from actstore.search.query_codes import QueryCodes
 from actstore.search.ranking import (
+    LEAST,
     NO_PAIRS,
     Neighbours,
     Pairs,
@@ -34,11 +33,11 @@ from actstore.search.ranking import (
     near_best,
     rank,
     rounding,
+    score_pairs,
     stack,
     tabled,
 )
-from actstore.search.sieve import LEAST, score_pairs
-from actstore.search.table import RowTable
+from actstore.search.table import Mask, Rows, RowTable, are_few, mask_of, parse_k, parse_rows, parse_vectors, unit
 from actstore.streams.sampling import Stream, generator
 
 if TYPE_CHECKING:

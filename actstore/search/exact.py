@@ -11,10 +11,31 @@ from torch import Tensor
 
 from actstore.compute.tensors import spread, worker_threads
 from actstore.search.compiled import kernels
-from actstore.search.queries import (
+from actstore.search.ranking import (
+    Candidates,
+    Neighbours,
+    Pairs,
+    near_best,
+    padded,
+    rank,
+    rounding,
+    score_pairs,
+    stack,
+    thin_out,
+)
+from actstore.search.reduced_precision import (
+    MOST_LEFT,
+    MOST_QUERIES,
+    BfloatQueries,
+    CompiledQueries,
+    HalfQueries,
+    open_half,
+)
+from actstore.search.table import (
     Mask,
     Metric,
     Rows,
+    RowTable,
     SelectedRows,
     are_few,
     mask_of,
@@ -24,17 +45,6 @@ from actstore.search.queries import (
     parse_vectors,
     unit,
 )
-from actstore.search.ranking import Neighbours, Pairs, near_best, rank, rounding, stack
-from actstore.search.reduced_precision import (
-    MOST_LEFT,
-    MOST_QUERIES,
-    BfloatQueries,
-    CompiledQueries,
-    HalfQueries,
-    open_half,
-)
-from actstore.search.sieve import Candidates, padded, score_pairs, thin_out
-from actstore.search.table import RowTable
 
 if TYPE_CHECKING:
     from actstore.split import Split

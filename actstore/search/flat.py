@@ -12,9 +12,8 @@ from torch import Tensor
 
 from actstore.compute.tensors import spread, worker_threads
 from actstore.search.gpu import certified
-from actstore.search.queries import Rows, SelectedRows, parse_k, parse_vectors, unit
 from actstore.search.ranking import Neighbours
-from actstore.search.table import RowTable
+from actstore.search.table import Rows, RowTable, SelectedRows, parse_k, parse_vectors, unit
 
 if TYPE_CHECKING:
     from actstore.split import Split

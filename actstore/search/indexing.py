@@ -20,8 +20,7 @@ from actstore.search.bounded import BoundedSearch
 from actstore.search.exact import ExactSearch
 from actstore.search.kept_files import building
 from actstore.search.levels import fit_directions, rotate, sample_rows
-from actstore.search.queries import parse_vectors, unit
-from actstore.search.table import RowTable
+from actstore.search.table import RowTable, parse_vectors, unit
 from actstore.streams.sampling import Stream, generator
 
 if TYPE_CHECKING:

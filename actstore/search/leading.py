@@ -20,9 +20,8 @@ from actstore.errors import InvalidInputError
 from actstore.search import Engine, open_engine, search
 from actstore.search.by_class import ClassRows, best_by_class, require_finite
 from actstore.search.gpu import has_gpu
-from actstore.search.queries import SelectedRows
 from actstore.search.ranking import Neighbours, rounding
-from actstore.search.table import RowTable
+from actstore.search.table import RowTable, SelectedRows
 from actstore.spec import SEARCHES
 
 if TYPE_CHECKING:

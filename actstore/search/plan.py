@@ -15,15 +15,15 @@ from torch import Tensor
 from actstore.compute.tensors import spread, worker_threads
 from actstore.errors import DamagedError, InvalidInputError
 from actstore.search.bounds import open_bounds
-from actstore.search.compiled import kernels
+from actstore.search.compiled import MOST_CODES, kernels, least_seconds
 from actstore.search.exact import ExactSearch, multiply
-from actstore.search.int8_matmul import MOST_CODES, least_seconds
 from actstore.search.kept_files import TYPES, Kept, building, create_tensors, find_loaded, load_tensors, publish
 from actstore.search.levels import (
     FACTORS,
     SAMPLE,
     TAIL,
     Levels,
+    QueryCodes,
     encode_levels,
     level_shapes,
     principal,
@@ -33,11 +33,8 @@ from actstore.search.levels import (
     skewness,
     turned,
 )
-from actstore.search.queries import unit
-from actstore.search.query_codes import QueryCodes
-from actstore.search.ranking import Pairs
-from actstore.search.sieve import LEAST, score_pairs
-from actstore.search.table import RowTable
+from actstore.search.ranking import LEAST, Pairs, score_pairs
+from actstore.search.table import RowTable, unit
 from actstore.streams.sampling import Stream, generator
 
 if TYPE_CHECKING:

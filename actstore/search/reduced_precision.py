@@ -14,8 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from actstore.search.compiled import address, kernels
-from actstore.search.int8_matmul import least_seconds
+from actstore.search.compiled import address, kernels, least_seconds
 from actstore.search.ranking import rounding
 from actstore.search.table import RowTable
 

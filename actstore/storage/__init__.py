@@ -12,8 +12,8 @@ from actstore.lazy import lazily
 if TYPE_CHECKING:
     from actstore.storage.atomic_file import as_utf8, npy_bytes, write_atomic
     from actstore.storage.chunk_cache import DEFAULT_LIMIT, CacheSpec, parse_size
+    from actstore.storage.npy_file import load_npy
     from actstore.storage.place import Place, parse_place, stores_in
-    from actstore.storage.tensor_file import load_npy
 
 __all__ = [
     "DEFAULT_LIMIT",
@@ -33,5 +33,5 @@ __getattr__, __dir__ = lazily(
     atomic_file="as_utf8 npy_bytes write_atomic",
     chunk_cache="CacheSpec DEFAULT_LIMIT parse_size",
     place="Place parse_place stores_in",
-    tensor_file="load_npy",
+    npy_file="load_npy",
 )

@@ -51,11 +51,10 @@ from actstore.writing.chunk_writer import begin_storing
 from actstore.writing.commit import describe_facts, write_facts
 from actstore.writing.locked_split import locked
 from actstore.writing.pending_rows import describe
-from actstore.writing.row_checks import parse_columns, parse_labels
-from actstore.writing.row_facts import RowFacts
+from actstore.writing.row_checks import RowFacts, parse_columns, parse_labels
 
 if TYPE_CHECKING:
-    from actstore.parallel.cluster import Cluster
+    from actstore.compute.cluster import Cluster
 
 
 def restore_groups(path: Place) -> list[tuple[str, str]]:

@@ -13,9 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from actstore.errors import DamagedError, IncompleteError
-from actstore.layout.chunk_file import chunk_path, encode_chunk
 from actstore.layout.columns import uncommitted_columns
-from actstore.layout.ledger import Entry, read_ledger
+from actstore.layout.ledger import Entry, chunk_path, encode_chunk, read_ledger
 from actstore.layout.metadata import ACTIVATIONS
 from actstore.layout.own_files import remove_array
 from actstore.reading.reader import open_rows
@@ -24,7 +23,7 @@ from actstore.storage.atomic_file import crc32c, extend_crc32c
 from actstore.storage.owned_log import OwnedLog
 from actstore.storage.place import Place, Storing
 from actstore.writing.pending_rows import OpenRows, Pending
-from actstore.writing.row_facts import RowFacts
+from actstore.writing.row_checks import RowFacts
 
 _BUFFERS = 3  # one being filled, one being written, one waiting
 

@@ -29,7 +29,7 @@ from actstore.spec import Json, SplitSpec
 from actstore.storage.atomic_file import CRC_BYTES, chunk_parts, crc32c
 from actstore.storage.object_path import Guard
 from actstore.storage.place import Place, Storing, read_file, write_file
-from actstore.writing.row_facts import RowFacts, pack, unpack
+from actstore.writing.row_checks import RowFacts, pack, unpack
 
 SECONDS = 16.0  # a row waits at most so long; with the time that its write takes, 20 s
 

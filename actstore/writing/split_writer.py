@@ -17,20 +17,19 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from actstore.compute.signals import terminated_as_interrupted
 from actstore.compute.tensors import convert_into, first_non_finite_row
 from actstore.errors import ActstoreError, InvalidInputError
 from actstore.layout.ledger import read_ledger
 from actstore.layout.metadata import ACTIVATIONS, read_ids
 from actstore.layout.texts import encode_ids
-from actstore.parallel.signals import terminated_as_interrupted
 from actstore.spec import Json, SplitSpec, StoreSpec
 from actstore.storage.place import Place
 from actstore.writing.chunk_writer import ChunkWriter, drop_uncommitted, find_position, sound_rows
 from actstore.writing.commit import commit
 from actstore.writing.locked_split import lock_split, require_sound
 from actstore.writing.pending_rows import Keeper, OpenRows, Pending
-from actstore.writing.row_checks import parse_columns, parse_labels, refused_row
-from actstore.writing.row_facts import RowFacts, join_facts
+from actstore.writing.row_checks import RowFacts, join_facts, parse_columns, parse_labels, refused_row
 
 _CHECK_ROWS = 1024
 

@@ -16,7 +16,7 @@ import actstore as library
 from actstore.compute.measure import Result
 from actstore.search import BoundedSearch
 from actstore.search.kept_files import find
-from actstore.search.queries import unit
+from actstore.search.table import unit
 from actstore.tables.synthetic import TILE, SyntheticSpec
 from tests.bench.common import OUT, actstore
 

@@ -10,7 +10,7 @@ from actstore.compute.measure import Result, alternate, peak_memory
 from actstore.compute.tensors import borrow
 from actstore.search import BoundedSearch
 from actstore.search.levels import fit_directions
-from actstore.search.queries import unit
+from actstore.search.table import unit
 from tests.bench.common import report
 from tests.bench.search_common import (
     BARE_BLOCK,

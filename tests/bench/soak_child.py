@@ -30,7 +30,7 @@ PRELOADED = [
     "zarr",
     "obstore",
     "actstore.statistics.class_statistics",
-    "actstore.tables.arrays",
+    "actstore.tables.synthetic",
     "torch._dynamo",
     "matplotlib.pyplot",
     "tqdm",

@@ -17,7 +17,7 @@ import pytest
 
 import actstore
 from actstore import progress
-from actstore.layout.chunk_file import decode_chunk, decode_units
+from actstore.layout.ledger import decode_chunk, decode_units
 from actstore.search.indexing import build_index
 from actstore.spec import StoreSpec
 from cli.actstore import main

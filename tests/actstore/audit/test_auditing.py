@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 import actstore
 from actstore.analysis import neighbours
 from actstore.audit import Audit, Finding, audit_store, kept_audit, shared_rows
-from actstore.audit.labels import UNJUDGED
+from actstore.audit.detection import UNJUDGED
 from actstore.audit.outcome import BLOCKS, FILE
 from actstore.errors import DamagedError, IncompleteError, InvalidInputError, LockedError, MissingSplitError
 from actstore.storage.tensor_file import write_tensors

@@ -16,9 +16,8 @@ import actstore
 from actstore.backbones.construction import NETWORKS, PUBLISHED, build_network
 from actstore.backbones.efficientnet_lite import SameConvolution
 from actstore.backbones.loading import load_backbone
-from actstore.backbones.network import imagenet_names, imagenet_wnids
+from actstore.backbones.network import Transform, imagenet_names, imagenet_wnids
 from actstore.backbones.published import PACKAGES, package_folder
-from actstore.backbones.transform import Transform
 from actstore.backbones.weights import weights_sha256
 from actstore.errors import InvalidInputError
 from actstore.extraction.build import build

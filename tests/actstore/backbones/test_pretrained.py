@@ -13,8 +13,7 @@ from torch import Tensor, nn
 
 import actstore
 from actstore.backbones.loading import load_backbone
-from actstore.backbones.network import imagenet_wnids
-from actstore.backbones.transform import Transform
+from actstore.backbones.network import Transform, imagenet_wnids
 from actstore.errors import InvalidInputError
 from actstore.extraction.build import build
 from actstore.extraction.forward import BuildOptions

@@ -10,7 +10,7 @@ import torch
 from PIL import Image
 
 from actstore.backbones.loading import Backbone, load_backbone
-from actstore.backbones.transform import Transform
+from actstore.backbones.network import Transform
 from actstore.errors import ActstoreError, InvalidInputError
 from actstore.extraction.build import build
 from actstore.extraction.forward import BuildOptions

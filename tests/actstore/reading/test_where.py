@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from actstore.errors import InvalidInputError, MissingColumnError
 from actstore.layout.columns import Column
-from actstore.reading.conditions import matching_rows, parse_where
+from actstore.reading.query import matching_rows, parse_where
 from actstore.writing.row_checks import parse_column
 
 COMPARE = {

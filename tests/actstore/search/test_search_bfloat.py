@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from actstore.search import ExactSearch, RowTable, exact, reduced_precision
-from actstore.search.queries import Rows, unit
 from actstore.search.reduced_precision import BfloatQueries, bfloat_pays
+from actstore.search.table import Rows, unit
 
 pytestmark = pytest.mark.numeric
 

@@ -24,18 +24,16 @@ from actstore.search import (
     bounded,
     bounds,
     compiled,
-    integers,
     plan,
-    scoring,
+    ranking,
 )
 from actstore.search.bounds import CompiledBounds, TorchBounds
-from actstore.search.int8_matmul import multiply_codes
+from actstore.search.compiled import multiply_codes
 from actstore.search.kept_files import find, folder
-from actstore.search.levels import Levels, fit_directions, principal, rotate, skewness, turned
+from actstore.search.levels import Levels, QueryCodes, fit_directions, principal, rotate, skewness, turned
 from actstore.search.plan import Costs, choose_widths
-from actstore.search.queries import unit
-from actstore.search.query_codes import QueryCodes
-from actstore.search.sieve import LEAST
+from actstore.search.ranking import LEAST
+from actstore.search.table import unit
 
 pytestmark = pytest.mark.numeric
 
@@ -63,7 +61,7 @@ def build(rows: Any) -> BoundedSearch:
 def go(way: str, patch: pytest.MonkeyPatch) -> None:
     """By compiled loops where they are, by torch's products of integers or of floats."""
     if way != "compiled":
-        for module in (bounds, scoring, plan):
+        for module in (bounds, ranking, plan):
             patch.setattr(module, "kernels", lambda: None)
     if way == "floats":
         patch.setattr(bounds, "integers_pay", lambda _: False)
@@ -151,11 +149,11 @@ def test_products_of_codes_are_whole_numbers() -> None:
         rows[0] = 255
         queries = random.integers(-127, 128, (width, count), dtype=np.int8)
         queries[:, 0] = 127
-        expected = (rows.astype(int) - integers.OFFSET) @ queries.astype(int)
-        for exactly in {False, integers.integers_pay(width)}:
+        expected = (rows.astype(int) - compiled.OFFSET) @ queries.astype(int)
+        for exactly in {False, compiled.integers_pay(width)}:
             found = torch.empty(70, count)
             multiply_codes(torch.from_numpy(rows), torch.from_numpy(queries), found, exactly)
-            excess = integers.OFFSET * exactly * queries.sum(0, dtype=int)
+            excess = compiled.OFFSET * exactly * queries.sum(0, dtype=int)
             # with the offset, sums may be above 2**24 and are rounded once as they become float32
             assert np.abs(found.numpy().astype(int) - excess - expected).max() <= (2 if exactly else 0)
 
@@ -165,12 +163,12 @@ def test_a_product_that_saturates_is_not_used(monkeypatch: pytest.MonkeyPatch) -
         return (rows.int() @ queries.int()).clamp(-(2**15), 2**15 - 1)
 
     monkeypatch.setattr(torch, "_int_mm", saturating)
-    integers.integers_pay.cache_clear()
-    assert not integers.integers_pay(64)
+    compiled.integers_pay.cache_clear()
+    assert not compiled.integers_pay(64)
     monkeypatch.delattr(torch, "_int_mm")
-    integers.integers_pay.cache_clear()
-    assert not integers.integers_pay(64)
-    integers.integers_pay.cache_clear()
+    compiled.integers_pay.cache_clear()
+    assert not compiled.integers_pay(64)
+    compiled.integers_pay.cache_clear()
 
 
 def test_rows_near_a_subspace_prune_and_agree(random: np.random.Generator) -> None:

@@ -179,14 +179,14 @@ def test_pending_that_goes_while_it_is_looked_at(tmp_path: Path, monkeypatch: py
 
 def test_the_command_says_that_nothing_is_left(store: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A fault that is gone once the split is locked is no failure of the command."""
-    labels, real = tmp_path / "x.zarr/b/labels/c/0", repair_module.repair
+    labels, real = tmp_path / "x.zarr/b/labels/c/0", repair_module.repair_faults
     flip(labels)
 
     def late(*arguments: Any) -> Any:
         flip(labels)
         return real(*arguments)
 
-    monkeypatch.setattr(repair_module, "repair", late)
+    monkeypatch.setattr(repair_module, "repair_faults", late)
     done = CliRunner().invoke(main, ["verify", str(store.path), "--repair"])
     assert done.exit_code == 0, done.output
     assert "every chunk is whole" in done.stdout

@@ -17,11 +17,11 @@ from PIL import Image
 
 from actstore.backbones.loading import Backbone, load_backbone
 from actstore.backbones.weights import save_weights
+from actstore.compute.cluster import Cluster, connect
 from actstore.errors import ClusterError, InvalidInputError
 from actstore.extraction.build import build
 from actstore.extraction.forward import BuildOptions
 from actstore.images.opening import open_images
-from actstore.parallel.cluster import Cluster, connect
 from actstore.statistics import moments
 from actstore.statistics.class_statistics import class_statistics
 from actstore.upkeep.verify import verify_store
@@ -132,7 +132,7 @@ CLIENT = """
 import sys
 from pathlib import Path
 from actstore.backbones.loading import load_backbone
-from actstore.parallel.cluster import connect
+from actstore.compute.cluster import connect
 from actstore.extraction.build import BuildOptions, build
 from actstore.images.opening import open_images
 address, folder, store, *layers = sys.argv[1:]

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
+from actstore.compute import cluster as module
+from actstore.compute.cluster import connect, parse_address
 from actstore.errors import ActstoreError, ClusterError
 from actstore.extraction import cluster_build as extraction_task
-from actstore.parallel import cluster as module
-from actstore.parallel.cluster import connect, parse_address
 
 
 def test_a_cluster_that_is_not_there_is_one_clear_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
