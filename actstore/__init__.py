@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     from actstore.split import Split
     from actstore.store import ActivationStore, create, open
     from actstore.streams.class_batches import ClassBatches
-    from actstore.tables.synthetic import from_arrays, synthesize
+    from actstore.tables.arrays import from_arrays
+    from actstore.tables.synthetic import synthesize
     from actstore.upkeep.rechunk import rechunk
     from actstore.upkeep.repair import verify
     from actstore.upkeep.select import select
@@ -55,7 +56,7 @@ __all__ = [
 __getattr__, __dir__ = lazily(
     __name__,
     analysis__comparison="compare",
-    analysis__fingerprints="fingerprint",
+    analysis__alignment="fingerprint",
     analysis__graph="knn",
     errors="ActstoreError DamagedError InvalidInputError",
     extraction__from_images="build",

@@ -11,6 +11,7 @@ from contextlib import ExitStack, contextmanager
 from importlib.util import find_spec
 from typing import Any, Protocol
 
+__all__ = ["Bar", "SplitBars", "bar", "human_bytes", "is_main_process", "note", "time_span"]
 LINE_SECONDS = 20.0
 
 

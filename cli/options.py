@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -29,6 +30,21 @@ def combine(*options: Callable[[Any], Any]) -> Callable[[Command], Command]:
 def remember(ctx: click.Context, param: click.Parameter, value: Any) -> None:
     """A callback of options that are asked for where they matter, not handed from function to function."""
     ctx.meta[f"actstore.{param.name}"] = value
+
+
+def typed_line(*more: str) -> str:
+    """The command as it was typed, and words to add to it."""
+    return shlex.join([*click.get_current_context().meta.get("actstore.typed", []), *more])
+
+
+def typed_with_store(name: str) -> str:
+    """The command as it was typed, with a store as it takes one: by option, or as its first argument."""
+    context = click.get_current_context()
+    if any("--store" in parameter.opts for parameter in context.command.params):
+        return typed_line("--store", name)
+    words = list(context.meta.get("actstore.typed", []))
+    place = words.index(str(context.info_name)) + 1 if context.info_name in words else len(words)
+    return shlex.join([*words[:place], name, *words[place:]])
 
 
 class Percent(click.ParamType[float]):

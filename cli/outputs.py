@@ -39,22 +39,17 @@ def claim(*outputs: Output, inputs: Iterable[Any] = (), force: bool = False, adv
     forced = force or bool(context and (context.params.get("force") or context.meta.get("actstore.force")))
     read = [Path(path) for path in inputs if hasattr(path, "__fspath__")]
     taken: list[Path] = []
-    for path, is_kept in map(_parse_output, outputs):
-        if path is None:
-            continue
+    pairs = [output if isinstance(output, tuple) else (output, None) for output in outputs]
+    for path, kind in ((path, kind) for path, kind in pairs if path is not None):
         _require_place(path)
         if any(_is_same(path, other) for other in read):
             raise InvalidInputError(f"{path} is read by this command, which cannot write to it; choose another name")
         if any(_is_same(path, other) for other in taken):
             raise InvalidInputError(f"{path} is asked for twice; each output needs a name of its own")
+        is_kept = kind is not None and not getattr(kind, "is_work", False)
         if path.exists() and not forced and not (is_kept and _is_ours(path)):
             raise InvalidInputError(f"{path} exists; {advice}")
         taken.append(path)
-
-
-def _parse_output(output: Output) -> tuple[Path | None, bool]:
-    """The path, and whether it is what a command keeps by itself."""
-    return (output[0], not getattr(output[1], "is_work", False)) if isinstance(output, tuple) else (output, False)
 
 
 def _is_ours(path: Path) -> bool:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-import shlex
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from cli.options import Command, combine, remember
+from cli.options import Command, combine, remember, typed_with_store
 
 if TYPE_CHECKING:
     from actstore import ActivationStore as ActivationStore
@@ -75,21 +74,6 @@ def find_store(store: Place | None) -> Place:
         f"no STORE given, $ACTSTORE is not set, and this folder has {len(here)}, the newest first: {', '.join(names)}; "
         f"choose one: `{typed_with_store(names[0])}`"
     )
-
-
-def typed_line(*more: str) -> str:
-    """The command as it was typed, and words to add to it."""
-    return shlex.join([*click.get_current_context().meta.get("actstore.typed", []), *more])
-
-
-def typed_with_store(name: str) -> str:
-    """The command as it was typed, with a store as it takes one: by option, or as its first argument."""
-    context = click.get_current_context()
-    if any("--store" in parameter.opts for parameter in context.command.params):
-        return typed_line("--store", name)
-    words = list(context.meta.get("actstore.typed", []))
-    place = words.index(str(context.info_name)) + 1 if context.info_name in words else len(words)
-    return shlex.join([*words[:place], name, *words[place:]])
 
 
 def _find(_ctx: click.Context, _param: click.Parameter, value: Place | None) -> Place:

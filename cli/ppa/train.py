@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from cli.group import emit, example, json_option
-from cli.options import FOLDER, combine, device_option
+from cli.options import FOLDER, combine, device_option, typed_line
 from cli.ppa.options import held_out_split_option, run_options, split_file_option, train_split_option
 from cli.ppa.recognition import (
     choose_categories,
@@ -20,7 +20,7 @@ from cli.ppa.recognition import (
     seen_novel,
 )
 from cli.progress import TrainingBars
-from cli.stores import Place, store_option, typed_line
+from cli.stores import Place, store_option
 from predictor.protocol.method_key import PHI_KINDS
 
 if TYPE_CHECKING:

@@ -23,7 +23,8 @@ from numpy.typing import NDArray
 import actstore
 from actstore.compute.measure import Result, alternate, seconds
 from actstore.compute.tensors import borrow
-from actstore.tables.synthetic import SyntheticSpec, from_arrays
+from actstore.tables.arrays import from_arrays
+from actstore.tables.synthetic import SyntheticSpec
 from tests.bench.common import report
 
 Values = NDArray[Any]
