@@ -20,16 +20,14 @@ from cli.stores import sources_of as sources_of
 from predictor.report.results_folder import RESULTS
 
 FORCE = "choose another name, or replace it with --force"
-ENDINGS = (".md", ".csv", ".json")  # of a table
 # among the first bytes of what our tools keep: JSON, safetensors, pictures, logs
 _MARKS = (
     b"actstore", b"atplotlib", b'"backbone"', b'"classes"', b'"method"', b'"identity"', b'"asked"', b'"steps"',
     b'"store"', b'"novel_bias"', b'"names"', b'"unit"', b"step,", b"Predicting the parameters",
 )  # fmt: skip
-Output = Path | tuple[Path | None, Any] | None
 
 
-def claim(*outputs: Output, inputs: Iterable[Any] = (), force: bool = False, advice: str = FORCE) -> None:
+def claim(*outputs: Any, inputs: Iterable[Any] = (), force: bool = False, advice: str = FORCE) -> None:
     """Refuse outputs that would destroy something. None stands for what was not asked for, on either side.
 
     A pair (path, kind) is a file that the command keeps by itself. inputs: paths; what is no path, such as a URL, is
@@ -67,7 +65,7 @@ def claim_folder(folder: Path, names: Sequence[tuple[str, Any]], inputs: Iterabl
 
 def claim_table(path: Path | None, inputs: Iterable[Any]) -> None:
     if path is not None:
-        if path.suffix not in ENDINGS:
+        if path.suffix not in (".md", ".csv", ".json"):
             raise click.UsageError(f"--out must end in .md, .csv or .json, got {path}")
         claim(path, inputs=inputs)
 
@@ -76,9 +74,8 @@ def claim_kept_table(out: Path | None, name: str) -> Path | None:
     """Where a table is kept for `ppa report`: in results/, or nowhere where --out is such a file already."""
     if out is not None and out.suffix == ".json":
         return None
-    path = RESULTS / name
-    claim((path, "table"))
-    return path
+    claim((RESULTS / name, "table"))
+    return RESULTS / name
 
 
 def write_kept(path: Path | None, records: Any) -> None:
