@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from actstore.errors import IncompleteError, LockedError, MissingSplitError, NotAStoreError
 from actstore.layout.ledger import has_writer, open_ledger, read_ledger
-from actstore.layout.metadata import ACTIVATIONS, change_attributes, read_attributes, require_same_store
+from actstore.layout.metadata import ACTIVATIONS, change_attributes, create_group, read_attributes, require_same_store
 from actstore.layout.own_files import remove_own
 from actstore.spec import (
     CONVENTION,
@@ -247,8 +247,6 @@ def create(
             place.local_path.mkdir(parents=True, exist_ok=True)
     with place.changing():
         require_free(place)  # of two that make a store here at once, one is refused
-        from actstore.layout.zarr_arrays import create_group  # brings zarr
-
         create_group(place, {KEY: spec.to_json(), CONVENTIONS: [CONVENTION]})
     return ActivationStore(place, spec)
 

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from actstore.analysis.neighbours import SPARE, Neighbours, find_neighbours, pieces, remove_blocks
+from actstore.analysis.similarity import unit
 from actstore.audit.detection import (
     LEAST_NEIGHBOURS,
     LEAST_ROWS,
@@ -23,7 +24,6 @@ from actstore.audit.detection import (
     mean_margins,
     robust_deviations,
     survey_split,
-    unit_rows,
     votes,
 )
 from actstore.audit.outcome import BLOCKS, Audit, Finding, Kind, folder_of, key_of, load_audit, save_audit
@@ -183,7 +183,7 @@ def _judge_labels(group: _Group, near: Neighbours) -> LabelScores:
             if not len(rows):
                 continue
             at = whole.start + rows
-            units = unit_rows(split.take(rows).astype(np.float64))
+            units = unit(split.take(rows).astype(np.float64))
             margins[at], suggested[at] = mean_margins(units, labels[at], sums, counts)
             places = near.places[at]
             own[at], other[at] = votes(labels[at], np.where(places >= 0, labels[places], -1))

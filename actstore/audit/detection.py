@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from actstore.analysis.similarity import unit
 from actstore.split import Split
 
 _BLOCK_ROWS = 4096
@@ -43,7 +44,7 @@ def survey_split(split: Split, progress: Progress | None = None) -> Survey:
         is_zero[part] = ~values.any(axis=1)
         np.minimum(lowest, values.min(axis=0), out=lowest)
         np.maximum(highest, values.max(axis=0), out=highest)
-        _add_by_class(sums, counts, unit_rows(values), split.labels[part])
+        _add_by_class(sums, counts, unit(values), split.labels[part])
         done += len(block)
         if progress is not None:
             progress(len(block))
@@ -55,13 +56,6 @@ def fingerprints(rows: NDArray[np.floating]) -> NDArray[np.uint64]:
     data = np.ascontiguousarray(rows + rows.dtype.type(0))
     digests = b"".join(hashlib.blake2b(row, digest_size=16).digest() for row in data)
     return np.frombuffer(digests, "<u8").reshape(-1, 2)
-
-
-def unit_rows(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """(n, dim) scaled to length one; rows of zeros stay zeros."""
-    length = np.linalg.norm(values, axis=1, keepdims=True)
-    units: NDArray[np.float64] = np.divide(values, length, out=np.zeros_like(values), where=length > 0)
-    return units
 
 
 def _add_by_class(

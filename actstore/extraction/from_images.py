@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from actstore.backbones.loading import Backbone, fetch_missing, load_backbone, stated_backbone
+from actstore.backbones.network import VIEWS
 from actstore.backbones.published import FETCHED, LICENCE, Choice, Telling, default_backbone
 from actstore.compute.tensors import reuse_freed_memory
 from actstore.errors import InvalidInputError
@@ -66,6 +67,8 @@ def build(
     progress: None shows a bar on a terminal and in a notebook, False none, True also lines in a log.
     """
     _require_choice(backbone, pretrained, offline)
+    if views not in VIEWS:
+        raise InvalidInputError(f"views must be one of {', '.join(map(str, VIEWS))}, got {views}")
     reuse_freed_memory()
     source = str(images)
     sets = open_images(source, _path(ground_truth), _path(synsets))

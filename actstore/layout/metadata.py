@@ -161,6 +161,12 @@ def write_document(path: Place, document: Mapping[str, Json], version: Version |
     (path / "zarr.json").put(seal_document({"attributes": {}, **document}), version)
 
 
+def create_group(path: Place, attributes: Mapping[str, Json], replace: bool = False) -> None:
+    """replace: whether one may be there; else one that came meanwhile is refused."""
+    document = {"attributes": dict(attributes), "zarr_format": 3, "node_type": "group"}
+    write_document(path, document, version=None if replace else {})
+
+
 def read_flat(path: Place, stop: int, layout: RawLayout | None = None) -> NDArray[Any]:
     """The first `stop` values of labels, ids or a column, each chunk checked against its crc."""
     layout = layout or FLAT_ARRAYS[path.name]

@@ -19,6 +19,7 @@ from actstore.layout.columns import column_arrays, flat_arrays, read_column
 from actstore.layout.ledger import content_hash, has_writer, read_ledger
 from actstore.layout.metadata import (
     ACTIVATIONS,
+    create_group,
     flat_length,
     ids_crc,
     read_attributes,
@@ -31,7 +32,7 @@ from actstore.layout.metadata import (
 )
 from actstore.layout.own_files import remove_array
 from actstore.layout.texts import encode_ids
-from actstore.layout.zarr_arrays import create_group, expected_document
+from actstore.layout.zarr_arrays import expected_document
 from actstore.progress import bar
 from actstore.search.kept_files import remove
 from actstore.spec import KEY, ColumnKind, ColumnSpec, Json, SplitSpec, StoreSpec
