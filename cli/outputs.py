@@ -30,8 +30,8 @@ _MARKS = (
 def claim(*outputs: Any, inputs: Iterable[Any] = (), force: bool = False, advice: str = FORCE) -> None:
     """Refuse outputs that would destroy something. None stands for what was not asked for, on either side.
 
-    A pair (path, kind) is a file that the command keeps by itself. inputs: paths; what is no path, such as a URL, is
-    passed over. advice: what to do instead of --force.
+    A pair (path, kind) is a file that the command keeps by itself. inputs: what is no path, such as a URL, is passed
+    over. advice: what to do instead of --force.
     """
     context = click.get_current_context(silent=True)
     forced = force or bool(context and (context.params.get("force") or context.meta.get("actstore.force")))
@@ -52,8 +52,7 @@ def claim(*outputs: Any, inputs: Iterable[Any] = (), force: bool = False, advice
 
 def _is_ours(path: Path) -> bool:
     with path.open("rb") as file:
-        head = file.read(1 << 20)
-    return any(mark in head for mark in _MARKS)
+        return any(mark in head for head in [file.read(1 << 20)] for mark in _MARKS)
 
 
 def claim_folder(folder: Path, names: Sequence[tuple[str, Any]], inputs: Iterable[Any] = ()) -> None:
@@ -101,10 +100,9 @@ def write_table(path: Path | None, records: Any, markdown: str, csv: str) -> Non
 
 def _require_place(path: Path) -> None:
     """A file can be there: its folder exists or can be made, and it lies in no store."""
-    if path.is_dir():
-        raise InvalidInputError(f"{path} is a folder; expected the name of a file to write")
     if path.exists() and not path.is_file():
-        raise InvalidInputError(f"{path} is no plain file; expected the name of a file to write")
+        what = "a folder" if path.is_dir() else "no plain file"
+        raise InvalidInputError(f"{path} is {what}; expected the name of a file to write")
     if path.is_symlink() and not path.exists():
         raise InvalidInputError(f"{path} is a link that leads nowhere; choose another name")
     real = Path(os.path.realpath(path))
