@@ -194,7 +194,7 @@ class Split:
         rows: Any = None,
         where: str | Sequence[str] | None = None,
     ) -> NDArray[np.int64]:
-        """Row numbers that satisfy every filter given, ascending; see query.py.
+        """Row numbers that satisfy every filter given, ascending; see `reading/query.py`.
 
         where: conditions on columns such as "area > 0.5 and source in (web, print)", several are and-ed.
         """

@@ -1,4 +1,6 @@
-"""A split as what libraries of the field expect: rsatoolbox, Brain-Score, SAELens, AnnData."""
+"""A split for other tools. As an Arrow table, which pandas, polars, DuckDB and HuggingFace datasets read, over the same
+memory where the layouts agree: texts, labels and stored rows are not copied. And for rsatoolbox, Brain-Score, AnnData
+and SAELens."""
 
 from __future__ import annotations
 

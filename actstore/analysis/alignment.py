@@ -1,4 +1,5 @@
-"""Which rows of several splits are of the same image: those with the same id."""
+"""A split by its path (`a.zarr/train`), which rows of several splits are of the same image, and a key that names the
+rows of a split in caches."""
 
 from __future__ import annotations
 

@@ -1,11 +1,5 @@
-"""How alike two representations of the same rows are: plain arithmetic in float64, no I/O.
-
-CKA (linear)    Kornblith et al. 2019: |Cxy|^2 / (|Cxx| |Cyy|), C being covariances and |.| the Frobenius norm
-Procrustes      |Cxy|* / sqrt(tr Cxx tr Cyy), |.|* being the sum of singular values: 1 less half of the squared distance
-                between both, centred and of size one, after the best rotation (Ding et al. 2021, Williams et al. 2021)
-RSA             Kriegeskorte et al. 2008: correlation of the distances between all pairs of rows
-mutual k-NN     Huh et al. 2024: the share of its k nearest rows that a row has in both
-"""
+"""How alike representations of the same rows are, as plain arithmetic: their second moments in one pass and bounded
+memory; CKA, Procrustes, distances of all pairs, mutual nearest neighbours."""
 
 from __future__ import annotations
 

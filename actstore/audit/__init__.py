@@ -1,8 +1,7 @@
 """What a data set holds that it should not: copies, leaks between splits, suspect labels, outliers, dead features.
 
-copies.py        one pass over the rows: copies byte for byte, rows of zeros, features that never change; and which
-                 neighbours are nearer than chance has them
-labels.py        which labels neither neighbours nor class means agree with
+detection.py     one pass over the rows: copies byte for byte, rows of zeros, features that never change; which
+                 neighbours are nearer than chance has them; which labels neither neighbours nor class means agree with
 outcome.py       what was found, as a table, which rows two splits share, and the file beside the store that keeps it
 auditing.py      all of it; sheet.py shows the images
 

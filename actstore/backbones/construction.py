@@ -1,4 +1,4 @@
-"""A network by its name: one of this package, of torchvision, of timm, or a user's own."""
+"""A network by its name: one of this package or several side by side, of torchvision, of timm, or a user's own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""A backbone by name, with its weights, the layers to read and the transform its images need."""
+"""A backbone by name, with its weights and the transform its images need, and its activations read out while it runs:
+one vector per image and layer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Published weights fetched over the internet into torch's own cache: whole and checked, or not at all."""
+"""Published weights: where pip or torch has put them, found without running a package's code; fetched over the internet
+into torch's own cache, whole and checked or not at all; and the network that is taken where nobody names one."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """Images -> backbone -> store: every readable image becomes one row, in the order of its source, with its size and date
-as columns."""
+as columns; and what must be the same for a build to go on in a store: images, network, transform."""
 
 from __future__ import annotations
 

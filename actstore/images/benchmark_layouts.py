@@ -1,4 +1,4 @@
-"""Labels of ILSVRC's flat validation folder: Kaggle's solution file, or the devkit's ground truth."""
+"""Layouts of published data sets: ILSVRC's own, and Tiny-ImageNet's (val/images/*.JPEG with val_annotations.txt)."""
 
 from __future__ import annotations
 

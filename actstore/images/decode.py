@@ -1,4 +1,5 @@
-"""Bytes of an image file -> RGB pixels, or one clear reason why not. Never half an image."""
+"""Bytes of an image file -> RGB pixels, or one clear reason why not, such as a format, known by its first bytes, that
+Pillow cannot read here. Never half an image."""
 
 from __future__ import annotations
 

@@ -1,7 +1,9 @@
 """The embedded data set: every category is a Unicode character, every image one drawing of it.
 
-An image is a pure function of (seed, character, sample): no order, no files, nothing to download.
-The pixels may differ by a grey level between versions of Pillow and FreeType.
+An image is a pure function of (seed, character, sample): no order, no files, nothing to download. It is the ink of a
+face, black on white, cached once per process, then one affine resample. The stroke's weight varies because the cached
+ink has soft edges: where the threshold lies on them decides how thick a line gets. The pixels may differ by a grey
+level between versions of Pillow and FreeType.
 """
 
 from __future__ import annotations

@@ -1,6 +1,8 @@
-"""The ledger of a split: one line per chunk that is safely on disk, and the lock of its writer.
+"""Chunk files, and the ledger of a split: one line per chunk that is safely on disk, and the lock of its writer.
 
-It lies inside the array's own folder, where Zarr readers look for chunks by name and nothing else.
+Raw chunks and shards without compression are laid out here, which is much faster than asking Zarr to; the bytes are the
+same. Compressed ones are encoded by Zarr. The ledger lies inside the array's own folder, where Zarr readers look for
+chunks by name and nothing else.
 """
 
 from __future__ import annotations

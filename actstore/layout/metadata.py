@@ -1,4 +1,5 @@
-"""The metadata of a store: zarr.json files of groups and arrays, read and written without zarr; labels and ids."""
+"""The metadata of a store: zarr.json files of groups and arrays, read and written without zarr; labels and ids; and
+whether a split on disk is still the one that was opened."""
 
 from __future__ import annotations
 

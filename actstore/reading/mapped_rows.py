@@ -1,7 +1,7 @@
 """Raw chunk files of one array mapped at consecutive addresses: one (rows, dim) array, no copies.
 
-A range of addresses is reserved, then every chunk file is mapped over its part of the range with
-MAP_FIXED, without its trailing crc. Chunks must fill whole memory pages.
+A range of addresses is reserved, then every chunk file is mapped over its part of the range with MAP_FIXED, without its
+trailing crc. Chunks must fill whole memory pages. Python's mmap does not offer addresses: the C library is called.
 """
 
 from __future__ import annotations

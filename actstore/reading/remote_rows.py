@@ -1,8 +1,5 @@
-"""Rows of uncompressed chunks by ranges of bytes: of objects in a bucket, and of shards on disk.
-
-A chunk is either its rows one after the other (raw), or a shard of inner chunks, each a few rows followed by
-their crc32c. An inner chunk is checked whenever it is read; of raw chunks only whole ones can be.
-"""
+"""Rows of a remote store: by byte ranges, or through a local cache, where a chunk is fetched when first touched and
+mapped from then on."""
 
 from __future__ import annotations
 

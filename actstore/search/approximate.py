@@ -1,6 +1,6 @@
 """Approximate nearest neighbours by cosine: faiss narrows the rows down, the store's own rows decide.
 
-An index holds the leading coordinates of unit rows (rotation.py) in one of faiss's structures. The rows it proposes
+An index holds the leading coordinates of unit rows (levels.py) in one of faiss's structures. The rows it proposes
 are scored from the store and ranked as every other engine does, so scores are exact; only neighbours may be missed.
 """
 

@@ -1,6 +1,9 @@
-"""The loops of kernels.c for this processor, where they were compiled when the package was installed.
+"""The loops of kernels.c for this processor, where they were compiled when the package was installed; products of 8-bit
+codes by torch, where they were not.
 
 ctypes lets go of Python's lock during a call, so threads share the work. Every caller has another way, by torch.
+Codes are whole numbers from -127 to 127. Those of rows are stored with 128 added, since x86 multiplies unsigned by
+signed bytes. Sums of up to 1,040 products of codes are whole numbers below 2**24, so float32 holds them exactly too.
 """
 
 from __future__ import annotations

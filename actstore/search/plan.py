@@ -1,4 +1,5 @@
-"""Which levels a bounded index should have: from what they leave of the rows, and what products cost here."""
+"""Making, extending and opening the levels of a bounded index, and which it should have: from what they leave of the
+rows, and what products cost here."""
 
 from __future__ import annotations
 

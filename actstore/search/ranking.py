@@ -1,4 +1,4 @@
-"""The order of neighbours, the same whatever engine found them.
+"""Cosines of single pairs of a row and a query, and the order of neighbours, the same whatever engine found them.
 
 Engines find candidates with fast arithmetic and a margin for its rounding. Here every candidate's score is
 computed once more in float64, by additions in a fixed order, and rounded to float32; equal scores are ordered

@@ -1,8 +1,12 @@
-"""One query against float16 rows without a converted copy of them, which reads half the bytes.
+"""Products in 16 bits that narrow the rows down, with a margin; the few that are left are multiplied in float32.
 
-The compiled loops convert in registers and multiply in float32. Without them it is torch's float16 matrix-vector
-product, where that is fast: it sums in float32, and rounds query and result to float16. Such scores only narrow the
-rows down, with a margin; the few that are left are multiplied in float32.
+One query against float16 rows without a converted copy of them, which reads half the bytes: the compiled loops convert
+in registers and multiply in float32. Without them it is torch's float16 matrix-vector product, where that is fast: it
+sums in float32, and rounds query and result to float16.
+
+Many queries in bfloat16, where the processor multiplies that faster: four times as fast as float32 here. Rows, queries
+and products are rounded to 8 bits, sums are float32's. Rows whose cosines lie closer together than the margin gain
+nothing, so the caller stops where too many pairs are left.
 """
 
 from __future__ import annotations

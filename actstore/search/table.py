@@ -1,4 +1,5 @@
-"""The rows that are searched: a split of a store, or a tensor in memory."""
+"""The rows that are searched, a split of a store or a tensor in memory; the queries; and rows that a search is limited
+to: gathered where they are few, masked where they are many."""
 
 from __future__ import annotations
 

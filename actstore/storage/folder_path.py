@@ -1,4 +1,4 @@
-"""Files and folders of this machine as a `Place`."""
+"""Files and folders of this machine as a `Place`; two of them change places in one step, where the system can do that."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Names that no other process or thread gives to its files: what is under construction is never written by two."""
+"""Names of files: those that no other process or thread gives to its own, so that what is under construction is never
+written by two, and those of what systems and editors leave in folders."""
 
 from __future__ import annotations
 

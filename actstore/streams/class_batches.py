@@ -1,4 +1,5 @@
-"""Training batches from a store: planned by sampling.py, gathered ahead of time on a thread."""
+"""Training batches from a store: planned by sampling.py, gathered ahead of time on a thread; and a split as a torch
+IterableDataset, shared out among ranks and loader workers."""
 
 from __future__ import annotations
 

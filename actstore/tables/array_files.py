@@ -1,4 +1,4 @@
-"""Array files by their ending: which arrays they hold, and which of them are splits."""
+"""Array files by their ending: which arrays they hold, and which of them are splits; a file known again by its content."""
 
 from __future__ import annotations
 

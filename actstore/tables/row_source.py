@@ -1,4 +1,5 @@
-"""What every source of rows offers, and the two shapes most have: what can be sliced, and what comes in batches."""
+"""What every source of rows offers, the two shapes most have (what can be sliced, and what comes in batches), and what
+rows lose on their way into a store of a narrower type."""
 
 from __future__ import annotations
 

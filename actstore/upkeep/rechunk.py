@@ -1,4 +1,5 @@
-"""A store with chunks of another size: a small first import need not fix them for ever."""
+"""Rows of a store copied into another, block by block and resumable; a store with chunks of another size: a small first
+import need not fix them for ever."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What labels must be before a store takes them, and why a row is refused."""
+"""What labels, ids and values of columns must be before a store takes them, and why a row is refused."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 A chunk's labels, ids and columns go to disk first, then its rows, then its line in the ledger; the split's own metadata
 changes last, in one rename. After a crash the chunks that the ledger names count, and then the rows of the chunk
-under way that were kept beside it: at most 20 s old ones are not, see row_keeper.py.
+under way that were kept beside it: at most 20 s old ones are not, see pending_rows.py.
 """
 
 from __future__ import annotations
