@@ -1,4 +1,5 @@
-"""What the networks of this package have in common, the transform of their images, and the names of ImageNet's classes."""
+"""What the networks of this package have in common, the transform of their images, and the names of ImageNet's
+classes."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""The network that made a split's activations, loaded again for new images, another one refused; and the rows of a build
-once more, which `verify --repair` writes in place of a bad chunk."""
+"""The network that made a split's activations, loaded again for new images, another one refused; and the rows of a
+build once more, which `verify --repair` writes in place of a bad chunk."""
 
 from __future__ import annotations
 

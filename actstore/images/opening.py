@@ -1,5 +1,5 @@
-"""Where images come from: a path or the embedded glyphs, the layout of a folder, list or archive, and its splits; and the
-images that the rows of a split were made of."""
+"""Where images come from: a path or the embedded glyphs, the layout of a folder, list or archive, and its splits; and
+the images that the rows of a split were made of."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Filters -> row numbers. The text of a `where` becomes conditions, what does not parse is named with its place; columns
-are compared by their type."""
+"""Filters -> row numbers. The text of a `where` becomes conditions, what does not parse is named with its place;
+columns are compared by their type."""
 
 from __future__ import annotations
 

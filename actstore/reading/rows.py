@@ -1,5 +1,5 @@
-"""What every reader of a split offers, and what readers that copy rows out of files have in common; chunks compared with
-the ledger, each once for as long as a split is open."""
+"""What every reader of a split offers, and what readers that copy rows out of files have in common; chunks compared
+with the ledger, each once for as long as a split is open."""
 
 from __future__ import annotations
 

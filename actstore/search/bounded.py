@@ -1,10 +1,10 @@
 """Exact nearest neighbours by cosine below the cost of all products, where leading coordinates tell rows apart.
 
-Every row gets an upper bound of its score from 8-bit codes of leading coordinates (levels.py). Of a few rows, those that
-seem nearest are scored in full, which gives each query a threshold. All rows are then passed over in parts that grow:
-what reaches the threshold is kept, and what seems nearest of it raises the threshold again. The second level of codes
-then bounds what was kept once more, and what is still left is scored in full. Margins cover all rounding. Rows that
-were appended since are searched exactly.
+Every row gets an upper bound of its score from 8-bit codes of leading coordinates (levels.py). Of a few rows, those
+that seem nearest are scored in full, which gives each query a threshold. All rows are then passed over in parts that
+grow: what reaches the threshold is kept, and what seems nearest of it raises the threshold again. The second level of
+codes then bounds what was kept once more, and what is still left is scored in full. Margins cover all rounding. Rows
+that were appended since are searched exactly.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""The one lock of this library, of a file or a folder, between processes and threads; a killed process lets go. And which
-process wrote something: on its own machine others can tell whether it still runs."""
+"""The one lock of this library, of a file or a folder, between processes and threads; a killed process lets go. And
+which process wrote something: on its own machine others can tell whether it still runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Files and folders of this machine as a `Place`; two of them change places in one step, where the system can do that."""
+"""Files and folders of this machine as a `Place`; two of them change places in one step, where the system can do
+that."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Array files by their ending: which arrays they hold, and which of them are splits; a file known again by its content."""
+"""Array files by their ending: which arrays they hold, and which of them are splits; a file known again by its
+content."""
 
 from __future__ import annotations
 

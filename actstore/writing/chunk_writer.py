@@ -1,5 +1,5 @@
-"""Chunks on their way to disk: written on a thread of their own, entered in the ledger in order; and where a writer goes
-on: what an interrupted build or append has left is continued, refused or discarded."""
+"""Chunks on their way to disk: written on a thread of their own, entered in the ledger in order; and where a writer
+goes on: what an interrupted build or append has left is continued, refused or discarded."""
 
 from __future__ import annotations
 
