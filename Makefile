@@ -24,8 +24,7 @@ check: $(READY)  ## lint, types, tests
 
 bench: $(READY)  ## the figures of the README; needs about 60 GB of disk and three hours
 	$(BIN)/python -m pip install -q -c constraints.txt -e '.[bench]'
-	for name in before_after take imports means stream kill million build kill_build bucket_appends phi pretrain kill_train soak search meta meta_phi remote cluster phi_ranks memory scale photos photos_start photos_unknown audit teach teach_kills simulation; do $(BIN)/python -m tests.bench.$$name || exit 1; done
-	$(BIN)/actstore bench --rows 200000 --chart bench-out/layouts.png
+	for name in layouts take imports means stream kill million build kill_build bucket_appends phi pretrain kill_train soak search meta meta_phi remote cluster phi_ranks memory scale photos photos_start photos_unknown audit teach teach_kills simulation; do $(BIN)/python -m tests.bench.$$name || exit 1; done
 
 gpu:  ## every path on the GPU against the CPU, inference at ImageNet's size, gpu-report.md; written without a GPU, never yet run on one
 	@nvidia-smi -L 2>/dev/null | grep -q GPU || { echo "make gpu needs an NVIDIA GPU, but nvidia-smi finds none here; nothing was run" >&2; exit 1; }

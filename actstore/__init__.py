@@ -5,53 +5,67 @@ train = actstore.open("imagenet.zarr")["train"]
 train.take([17, 3, 99])        # (3, dim)
 train.of_class("n01440764")    # (n, dim)
 train.means()                  # (classes, dim)
+store = actstore.build("photos/")      # images through a network; chooses one, resumes
 """
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from actstore.lazy import lazily
 
 __version__ = "0.2.0"
 
 if TYPE_CHECKING:
+    from actstore.analysis.alignment import fingerprint
     from actstore.analysis.comparison import compare
-    from actstore.analysis.fingerprints import fingerprint
     from actstore.analysis.graph import knn
-    from actstore.creation import create
+    from actstore.errors import ActstoreError, DamagedError, InvalidInputError
+    from actstore.extraction.from_images import build
     from actstore.split import Split
-    from actstore.store import ActivationStore, open
+    from actstore.store import ActivationStore, create, open
     from actstore.streams.class_batches import ClassBatches
     from actstore.tables.arrays import from_arrays
-
-# Loaded on first use: `actstore --help` must not wait for zarr.
-_HOMES = {
-    "open": "actstore.store",
-    "ActivationStore": "actstore.store",
-    "Split": "actstore.split",
-    "ClassBatches": "actstore.streams.class_batches",
-    "compare": "actstore.analysis.comparison",
-    "create": "actstore.creation",
-    "knn": "actstore.analysis.graph",
-    "fingerprint": "actstore.analysis.fingerprints",
-    "from_arrays": "actstore.tables.arrays",
-}
+    from actstore.tables.synthetic import synthesize
+    from actstore.upkeep.rechunk import rechunk
+    from actstore.upkeep.repair import verify
+    from actstore.upkeep.select import select
 
 __all__ = [
     "ActivationStore",
+    "ActstoreError",
     "ClassBatches",
+    "DamagedError",
+    "InvalidInputError",
     "Split",
     "__version__",
+    "build",
     "compare",
     "create",
     "fingerprint",
     "from_arrays",
     "knn",
     "open",
+    "rechunk",
+    "select",
+    "synthesize",
+    "verify",
 ]
 
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module 'actstore' has no attribute {name!r}")
-    return getattr(import_module(_HOMES[name]), name)
+# Loaded on first use: `actstore --help` must not wait for zarr.
+__getattr__, __dir__ = lazily(
+    __name__,
+    analysis__comparison="compare",
+    analysis__alignment="fingerprint",
+    analysis__graph="knn",
+    errors="ActstoreError DamagedError InvalidInputError",
+    extraction__from_images="build",
+    split="Split",
+    store="ActivationStore create open",
+    streams__class_batches="ClassBatches",
+    tables__arrays="from_arrays",
+    tables__synthetic="synthesize",
+    upkeep__rechunk="rechunk",
+    upkeep__repair="verify",
+    upkeep__select="select",
+)

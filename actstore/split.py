@@ -13,11 +13,10 @@ from numpy.typing import ArrayLike, NDArray
 from actstore.errors import InvalidInputError, RowRangeError
 from actstore.layout.class_index import ClassIndex
 from actstore.layout.columns import Columns
-from actstore.layout.metadata import ACTIVATIONS, read_labels, read_sound_ids
-from actstore.layout.replacement import explained
+from actstore.layout.metadata import ACTIVATIONS, explained, read_labels, read_sound_ids
 from actstore.layout.texts import RowNumbers
 from actstore.reading.reader import open_rows
-from actstore.reading.rows import CheckedRows, Rows
+from actstore.reading.rows import CheckedRows, Rows, parse_rows
 from actstore.spec import SplitSpec, StoreSpec
 from actstore.storage.place import Place
 
@@ -33,9 +32,10 @@ if TYPE_CHECKING:
     import xarray
     from numpy.typing import DTypeLike
 
-    from actstore.convert import FloatRows
+    from actstore.compute.cluster import Cluster
+    from actstore.reading.conversion import FloatRows
     from actstore.statistics.class_statistics import ClassStatistics
-    from actstore.streams.row_dataset import RowDataset
+    from actstore.streams.class_batches import RowDataset
 
 
 class Split:
@@ -154,7 +154,7 @@ class Split:
     @property
     def f4(self) -> FloatRows:
         """The same rows in float32, for linear algebra: `split.f4[:100]`, `.take(rows)`, `numpy.asarray(split.f4)`."""
-        from actstore.convert import FloatRows
+        from actstore.reading.conversion import FloatRows
 
         return FloatRows(self)
 
@@ -169,7 +169,7 @@ class Split:
     def _typed(self, values: NDArray[Any], dtype: DTypeLike | None) -> NDArray[Any]:
         if dtype is None:
             return values
-        from actstore.convert import widen
+        from actstore.reading.conversion import widen
 
         return widen(values, dtype)
 
@@ -194,11 +194,11 @@ class Split:
         rows: Any = None,
         where: str | Sequence[str] | None = None,
     ) -> NDArray[np.int64]:
-        """Row numbers that satisfy every filter given, ascending; see query.py.
+        """Row numbers that satisfy every filter given, ascending; see `reading/query.py`.
 
         where: conditions on columns such as "area > 0.5 and source in (web, print)", several are and-ed.
         """
-        from actstore.query import find_rows
+        from actstore.reading.query import find_rows
 
         return find_rows(self, classes=classes, path_glob=path_glob, rows=rows, where=where)
 
@@ -230,11 +230,14 @@ class Split:
             method = "approximate"
         return search(self, vectors, k, rows=among, method=method, metric=metric, device=device)
 
-    def statistics(self, progress: Any = None) -> ClassStatistics:
-        """Count, mean and variance of every class, cached in the store under the hash of the content."""
+    def statistics(self, progress: Any = None, cluster: Cluster | None = None) -> ClassStatistics:
+        """Count, mean and variance of every class, cached in the store under the hash of the content.
+
+        progress: is told how many rows each step has read. cluster: its workers read the chunks.
+        """
         from actstore.statistics.class_statistics import class_statistics
 
-        return class_statistics(self, progress=progress)
+        return class_statistics(self, progress, cluster)
 
     def means(self) -> NDArray[np.float32]:
         """(classes, dim) mean activation of every class in float32, summed in float64; NaN for a class without rows."""
@@ -244,19 +247,19 @@ class Split:
 
     def to_dask(self) -> dask.array.Array:
         """A lazy (rows, dim) dask array, one block per chunk."""
-        from actstore.convert import to_dask
+        from actstore.reading.conversion import to_dask
 
         return to_dask(self)
 
     def to_torch(self, rows: ArrayLike | None = None, dtype: Any = None, device: str = "cpu") -> torch.Tensor:
         """Rows (all by default) as a tensor of its own memory, (n, dim)."""
-        from actstore.convert import to_torch
+        from actstore.reading.conversion import to_torch
 
         return to_torch(self, rows, dtype, device)
 
     def to_xarray(self) -> xarray.Dataset:
         """A lazy xarray Dataset with columns as variables, class names and ids as coordinates."""
-        from actstore.convert import to_xarray
+        from actstore.reading.conversion import to_xarray
 
         return to_xarray(self)
 
@@ -265,7 +268,7 @@ class Split:
     ) -> pyarrow.Table:
         """Ids, classes, labels and columns of rows, and with features their values, as lists; nothing that is stored
         alike is copied. DuckDB reads it by its Python name (with dtype="f4": it knows no fp16)."""
-        from actstore.analysis.arrow import to_arrow
+        from actstore.analysis.adapters import to_arrow
 
         return to_arrow(self, rows, features, dtype)
 
@@ -273,7 +276,7 @@ class Split:
         self, rows: ArrayLike | None = None, features: bool = False, dtype: DTypeLike | None = None
     ) -> pandas.DataFrame:
         """As `to_arrow`; with features, each row's are an array (dim,)."""
-        from actstore.analysis.arrow import to_pandas
+        from actstore.analysis.adapters import to_pandas
 
         return to_pandas(self, rows, features, dtype)
 
@@ -281,7 +284,7 @@ class Split:
         self, rows: ArrayLike | None = None, features: bool = False, dtype: DTypeLike | None = None
     ) -> polars.DataFrame:
         """As `to_arrow`."""
-        from actstore.analysis.arrow import to_polars
+        from actstore.analysis.adapters import to_polars
 
         return to_polars(self, rows, features, dtype)
 
@@ -289,7 +292,7 @@ class Split:
         self, rows: ArrayLike | None = None, features: bool = True, dtype: DTypeLike | None = None
     ) -> datasets.Dataset:
         """A Dataset of HuggingFace over the table of `to_arrow`."""
-        from actstore.analysis.arrow import to_huggingface
+        from actstore.analysis.adapters import to_huggingface
 
         return to_huggingface(self, rows, features, dtype)
 
@@ -319,7 +322,7 @@ class Split:
 
     def to_dataset(self, batch_size: int, seed: int | None = None, **options: Any) -> RowDataset:
         """A torch IterableDataset of (activations, labels) batches; shuffled when given a seed."""
-        from actstore.streams.row_dataset import RowDataset
+        from actstore.streams.class_batches import RowDataset
 
         return RowDataset(self, batch_size, seed=seed, **options)
 
@@ -327,29 +330,14 @@ class Split:
         return Split, (self.store_path, self.name, self.spec, self.committed, self.checked)
 
     def __repr__(self) -> str:
-        return f"<Split {self.path} rows={len(self)} dim={self.dim} {self.dtype} classes={len(self.classes)}>"
+        from actstore.description import brief_line
 
+        return f"<Split {brief_line(self.store_path, self.spec, {self.name: self.committed})}>"
 
-def parse_rows(rows: ArrayLike, count: int) -> NDArray[np.int64]:
-    """Integers in any order, negative ones counted from the end as numpy does, or a boolean mask of length `count`."""
-    numbers: NDArray[Any] = np.asarray(rows)
-    if numbers.dtype == bool:
-        if numbers.shape != (count,):
-            raise InvalidInputError(f"a row mask must have shape ({count},), got {numbers.shape}")
-        return np.flatnonzero(numbers)
-    if numbers.size == 0:
-        return np.empty(0, np.int64)
-    if numbers.ndim != 1 or numbers.dtype.kind not in "iu":
-        raise InvalidInputError(
-            f"rows must be a one-dimensional list of integers, got shape {numbers.shape}, type {numbers.dtype}"
-        )
-    parsed = np.ascontiguousarray(numbers, dtype=np.int64)
-    low, high = int(parsed.min()), int(parsed.max())
-    if low < -count or high >= count:
-        wrong = high if high >= count else low
-        have = f"rows 0 to {count - 1}, or -{count} to -1 from the end" if count else "no rows"
-        raise RowRangeError(f"row {wrong} is out of range: the split has {have}")
-    return np.where(parsed < 0, parsed + count, parsed) if low < 0 else parsed
+    def _repr_html_(self) -> str:
+        from actstore.description import brief_table
+
+        return brief_table(self.store_path, self.spec, {self.name: self.committed})
 
 
 def _two_keys(key: Any) -> tuple[Any, Any]:

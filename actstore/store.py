@@ -5,15 +5,29 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import replace
+from math import lcm
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from actstore.errors import IncompleteError, LockedError, MissingSplitError, NotAStoreError
 from actstore.layout.ledger import has_writer, open_ledger, read_ledger
-from actstore.layout.metadata import ACTIVATIONS, change_attributes, read_attributes
-from actstore.layout.replacement import require_same_store
-from actstore.spec import KEY, Json, SplitSpec, StoreSpec, parse_split_name
+from actstore.layout.metadata import ACTIVATIONS, change_attributes, create_group, read_attributes, require_same_store
+from actstore.layout.own_files import remove_own
+from actstore.spec import (
+    CONVENTION,
+    CONVENTIONS,
+    KEY,
+    Codec,
+    Dtype,
+    Json,
+    SplitSpec,
+    StoreSpec,
+    default_chunk_rows,
+    parse_split_name,
+    remote_inner_rows,
+)
 from actstore.split import Split
+from actstore.storage.atomic_file import storage_errors
 from actstore.storage.chunk_cache import DEFAULT_LIMIT, CacheSpec
 from actstore.storage.place import AnyPlace, Place, parse_place
 from actstore.writing.pending_rows import Pending
@@ -138,9 +152,35 @@ class ActivationStore(Mapping[str, Split]):
         with self.path.changing():
             change_attributes(self.path, changed)
 
+    def unlabelled_rows(self) -> dict[str, int]:
+        """How many rows of every finished split have no label."""
+        complete = [name for name, split in self.splits.items() if split.complete]
+        return {name: len(self[name]) - int(self[name].class_index.counts.sum()) for name in complete}
+
+    def classes_train_lacks(self) -> dict[str, list[str]]:
+        """By split the classes of its rows that no row of train has; empty where there is no train."""
+        from actstore.images.image_set import classes_train_lacks
+
+        complete = [name for name, split in self.splits.items() if split.complete]
+        counts = {name: self[name].class_index.counts for name in complete}
+        return classes_train_lacks({name: [self.classes[label] for label in count.nonzero()[0]]
+                                    for name, count in counts.items()})  # fmt: skip
+
+    def describe(self, classes: bool = False) -> dict[str, Any]:
+        """Size, layout, provenance and splits, as `actstore info --json` prints them; classes: with rows of each."""
+        from actstore.description import describe
+
+        return describe(self, classes)
+
     def __repr__(self) -> str:
-        rows = ", ".join(f"{name}: {split.rows}" for name, split in self.splits.items())
-        return f"<ActivationStore {self.path} dim={self.dim} classes={len(self.classes)} rows={{{rows}}}>"
+        from actstore.description import brief_line
+
+        return f"<ActivationStore {brief_line(self.path, self.spec, self.splits)}>"
+
+    def _repr_html_(self) -> str:
+        from actstore.description import brief_table
+
+        return brief_table(self.path, self.spec, self.splits)
 
 
 def open(  # noqa: A001
@@ -162,3 +202,65 @@ def open(  # noqa: A001
     if KEY not in attributes:
         raise NotAStoreError(f"{place / 'zarr.json'} is Zarr, but not an activation store (no '{KEY}' attribute)")
     return ActivationStore(place, StoreSpec.from_json(attributes[KEY], str(place)), checked)
+
+
+def create(
+    path: AnyPlace,
+    *,
+    classes: Sequence[str],
+    dim: int,
+    dtype: Dtype = "f2",
+    chunk_rows: int | None = None,
+    codec: Codec = "raw",
+    shard_inner_rows: int | None = None,
+    provenance: Mapping[str, Json] | None = None,
+    rows: int | None = None,
+) -> ActivationStore:
+    """An empty store at a path where there is nothing yet.
+
+    chunk_rows defaults to about 32 MiB of rows, or to fewer where the longest split will have only so few `rows`.
+    codec "raw" can be memory-mapped; "blosc" saves 8-10% on fp16 activations and reads far slower at random.
+    shard_inner_rows makes each chunk file a shard of pieces of so many rows, each with a checksum of its own; in a
+    bucket that is the default, 0 asks for none.
+    """
+    place = parse_place(path)
+    require_free(place)
+    if rows is not None:
+        chunk_rows = chunk_rows or default_chunk_rows(dim, dtype, rows)
+    if shard_inner_rows is None and codec == "raw" and place.local_path is None:
+        shard_inner_rows = remote_inner_rows(dim, dtype)
+        # whole pieces, and whole memory pages so that a cache can map chunks
+        chunk_rows, page_rows = chunk_rows or default_chunk_rows(dim, dtype), default_chunk_rows(dim, dtype, rows=1)
+        unit = shard_inner_rows if chunk_rows % page_rows else lcm(shard_inner_rows, page_rows)
+        chunk_rows = -(-chunk_rows // unit) * unit
+    spec = StoreSpec(
+        classes=tuple(classes),
+        dim=dim,
+        dtype=dtype,
+        chunk_rows=chunk_rows or 0,
+        codec=codec,
+        shard_inner_rows=shard_inner_rows or None,
+        provenance=dict(provenance or {}),
+    )
+    if place.local_path is not None:
+        with storage_errors(place.local_path):
+            place.local_path.mkdir(parents=True, exist_ok=True)
+    with place.changing():
+        require_free(place)  # of two that make a store here at once, one is refused
+        create_group(place, {KEY: spec.to_json(), CONVENTIONS: [CONVENTION]})
+    return ActivationStore(place, spec)
+
+
+def require_free(path: Place) -> None:
+    if path.has_entries(besides="zarr.json.part"):  # left by a creation that was killed, and written anew
+        raise NotAStoreError(f"{path} exists already; choose another path")
+
+
+def remove_store(path: Place, keep_top: bool = False) -> None:
+    """A store that holds nothing, or was given up; what others have put into its folder stays, or the folder alone."""
+    if path.local_path is None:
+        path.remove_tree()
+        return
+    remove_own(path.local_path)
+    if keep_top:
+        path.local_path.mkdir(exist_ok=True)

@@ -9,8 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from actstore.backbones.simple import Simple
-from actstore.backbones.transform import Transform
+from actstore.backbones.network import Transform
+from actstore.backbones.resnet import Simple
 from actstore.errors import InvalidInputError
 from actstore.images.image_set import ImageSet, Loadable
 from actstore.layout.class_index import ClassIndex

@@ -12,8 +12,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from actstore.backbones.construction import seeded
-from actstore.backbones.simple import Simple
-from actstore.backbones.transform import Transform
+from actstore.backbones.network import Transform
+from actstore.backbones.resnet import Simple
 from actstore.errors import InvalidInputError
 from baselines.image_tasks import as_images, image_transform
 from predictor.protocol.episodes import Examples

@@ -11,7 +11,7 @@ import click
 from cli.options import combine
 
 if TYPE_CHECKING:
-    from actstore.parallel.cluster import Cluster
+    from actstore.compute import Cluster
 
 # of which one may be given
 cluster_options = combine(
@@ -30,7 +30,7 @@ def chosen_cluster(scheduler: str | None, local_cluster: int | None) -> Iterator
     if scheduler is None and local_cluster is None:
         yield None
         return
-    from actstore.parallel.cluster import connect
+    from actstore.compute import connect
 
     with connect(scheduler, local_cluster) as cluster:
         shown = f"; dashboard: {cluster.dashboard}" if cluster.dashboard else ""

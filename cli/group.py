@@ -11,8 +11,8 @@ from typing import Any
 
 import click
 
-from actstore import __version__
-from actstore.errors import ActstoreError
+from actstore import ActstoreError, __version__
+from actstore.progress import human_bytes as human_bytes
 from cli.options import remember
 
 _RESUMING = {
@@ -26,7 +26,7 @@ class Commands(click.Group):
 
     @classmethod
     def of(cls, tool: str, help_: str, epilog: str, commands: Sequence[click.Command]) -> Commands:
-        named = {str(command.name): command for command in commands}
+        named = {str(command.name): _with_force(command) for command in commands}
         settings = {"help_option_names": ["-h", "--help"]}
         group = cls(tool, named, help=help_, epilog=epilog, context_settings=settings)
         debug = click.option("--debug", is_flag=True, help="Show the traceback of an error.")
@@ -53,6 +53,16 @@ class Commands(click.Group):
         except KeyboardInterrupt:
             then = "go on where it stopped" if ctx.invoked_subcommand in _RESUMING else "start again"
             raise click.ClickException(f"interrupted; repeat the same command to {then}") from None
+
+
+def _with_force(command: click.Command) -> click.Command:
+    """--force, for a command that writes files which the user names; `cli.outputs.claim` asks for it."""
+    names = {"out", "output", "chart", "sheet", "torch_file", "onnx_file", "csv_file"}
+    files = [each for each in command.params if isinstance(each.type, click.Path) and each.type.file_okay]
+    if names & {each.name for each in files} and not any(each.name == "force" for each in command.params):
+        said = "Replace output files that exist."
+        command.params.append(click.Option(["--force"], is_flag=True, expose_value=False, callback=remember, help=said))
+    return command
 
 
 def _plainly(error: BaseException) -> str:
@@ -82,11 +92,10 @@ def emit(result: Any, text: str) -> None:
 
 def warn_of_classes(lacking: Mapping[str, Sequence[str]]) -> None:
     """A line on stderr for every split with classes that train lacks."""
+    from actstore.images import lacks_text
+
     for split, names in lacking.items():
-        more = f" and {len(names) - 5:,} more" if len(names) > 5 else ""
-        named = ", ".join(map(repr, names[:5])) + more
-        what = "a class" if len(names) == 1 else f"{len(names):,} classes"
-        click.echo(f"WARNING: {split} has {what} that train lacks: {named}", err=True)
+        click.echo(f"WARNING: {lacks_text(split, names)}", err=True)
 
 
 def describe_rows(rows: Mapping[str, int]) -> str:
@@ -109,11 +118,3 @@ def _aligned(name: str, values: list[Any]) -> list[str]:
     width = max(map(len, cells))
     is_numeric = bool(values) and all(isinstance(value, int | float) for value in values)
     return [cell.rjust(width) if is_numeric else cell.ljust(width) for cell in cells]
-
-
-def human_bytes(count: float) -> str:
-    for unit in ("B", "KB", "MB", "GB"):
-        if count < 1000:
-            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
-        count /= 1000
-    return f"{count:.1f} TB"

@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from cli.group import human_bytes
 from cli.options import combine
-from cli.progress import Bar, progress
 
 if TYPE_CHECKING:
-    from actstore.backbones.default_choice import Choice
-    from actstore.backbones.fetching import Telling
-    from actstore.backbones.loading import Backbone
+    from actstore.backbones import Backbone, Choice
 
 DEFAULT_NETWORK = "[default: resnet50 if it is at hand or can be fetched, else efficientnet-lite0]"
 
@@ -36,54 +30,14 @@ def require_fetching_options(backbone: str | None, pretrained: bool, offline: bo
 
 
 def load_network(backbone: str | None, weights: Path | None, pretrained: bool, offline: bool) -> Backbone:
-    """The one asked for, else the one that a file of weights names, else a default."""
-    from actstore.backbones.loading import load_backbone, stated_backbone
+    """The one asked for, else the one that a file of weights names, else a default, which is said on stderr."""
+    from actstore.extraction import load_network as load
 
-    name = backbone or (stated_backbone(weights) if weights is not None else None)
-    if name is None and weights is not None:
-        raise click.UsageError(f"{weights} does not say of which network it is; name that with --backbone")
-    name = name or choose_default(offline).name
-    fetch_if_asked(name, pretrained)
-    return load_backbone(name, weights, pretrained=pretrained)
+    return load(backbone, weights, pretrained=pretrained, offline=offline, progress=True)
 
 
 def choose_default(offline: bool) -> Choice:
     """The network of a command that names none; a line on stderr says which and why."""
-    from actstore.backbones.default_choice import default_backbone
+    from actstore.extraction import choose_network
 
-    with _shown() as telling:
-        choice = default_backbone(offline, telling)
-    click.echo(f"network: {choice.name}, as {choice.reason}; choose another with --backbone or --weights", err=True)
-    return choice
-
-
-def fetch_if_asked(backbone: str, pretrained: bool) -> None:
-    """Weights of our own networks that --pretrained asks for and that are not at hand, with a bar."""
-    from actstore.backbones.fetching import FETCHED
-    from actstore.backbones.loading import fetch_missing
-
-    if pretrained and backbone in FETCHED:
-        with _shown() as telling:
-            fetch_missing(backbone, telling)
-
-
-@contextmanager
-def _shown() -> Iterator[Telling]:
-    """What a download tells, as a line and a bar."""
-    from actstore.backbones.fetching import LICENCE, Telling
-
-    bars: list[Bar] = []
-    done = 0
-    with ExitStack() as stack:
-
-        def begins(name: str, address: str, size: int) -> None:
-            much = human_bytes(size) if size else "size not said"
-            click.echo(f"fetching {name} ({much}; {LICENCE}) from {address}", err=True)
-            bars.append(stack.enter_context(progress("fetch", size, "bytes")))
-
-        def went_on(now: int, size: int) -> None:
-            nonlocal done
-            bars[0].update(now - done)
-            done = now
-
-        yield Telling(begins, went_on)
+    return choose_network(offline, progress=True)

@@ -12,7 +12,8 @@ import actstore
 def generated(folder: str) -> str:
     """Glyphs through an untrained network, two of its layers: splits `train` and `train.layer3`."""
     from actstore.backbones.loading import load_backbone
-    from actstore.extraction.build import BuildOptions, build
+    from actstore.extraction.build import build
+    from actstore.extraction.forward import BuildOptions
     from actstore.images.opening import open_images
 
     source, network = "glyphs:20x10x0", load_backbone("small", layers=("layer2", "layer3"), random_weights=True)

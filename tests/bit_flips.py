@@ -20,7 +20,7 @@ from actstore.extraction.recorded_network import load_recorded
 from actstore.layout.metadata import ACTIVATIONS, FLAT_ARRAYS
 from actstore.layout.zarr_arrays import open_array
 from actstore.search.indexing import build_index
-from actstore.search.level_building import build_levels
+from actstore.search.plan import build_levels
 from actstore.search.table import RowTable
 from actstore.statistics.class_statistics import NAMES
 from actstore.upkeep.verify import verify_store

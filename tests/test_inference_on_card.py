@@ -17,8 +17,8 @@ import actstore
 from actstore.backbones.loading import Backbone, load_backbone
 from actstore.errors import InvalidInputError
 from actstore.extraction import cluster_build, forward
-from actstore.extraction.build import BuildOptions, build
-from actstore.extraction.image_batches import decode_batches
+from actstore.extraction.build import build
+from actstore.extraction.forward import BuildOptions, decode_batches
 from actstore.images.opening import open_images
 from actstore.search import ExactSearch
 from actstore.search.by_class import ClassRows, best_by_class

@@ -41,7 +41,6 @@ SHORT = {
     "actstore build": "--backbone small --workers 0",
     "actstore synth": "--rows 300 --dim 64",
     "actstore glyphs": "--classes 5 --per-class 2",
-    "actstore bench": "--rows 1000",
     "actstore index": "",
 }
 

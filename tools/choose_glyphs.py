@@ -19,8 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageFilter
 
-from actstore.images.glyph_drawing import FACES, face_file, fit, ink
-from actstore.images.glyphs import class_name
+from actstore.images.glyphs import FACES, class_name, face_file, fit, ink
 
 TIERS = (0.355, 0.28, 0.20, 0.12, 0.06)  # least difference within the first tier, the first two, ...
 _COMPARED = ("DejaVuSans", "DejaVuSerif")

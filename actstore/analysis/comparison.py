@@ -15,14 +15,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from actstore.analysis.alignment import Alignment, align, aligned_blocks
-from actstore.analysis.covariances import Covariances
+from actstore.analysis.alignment import Alignment, align, aligned_blocks, open_representation
 from actstore.analysis.measuring import LEAST_ROWS, MEASURES, Measurer, Settings, Usable
-from actstore.analysis.opening import open_representation
-from actstore.analysis.similarity import Floats
+from actstore.analysis.similarity import Covariances, Floats
 from actstore.compute.tensors import borrow
 from actstore.errors import InvalidInputError
-from actstore.reading.mapping import memory
+from actstore.reading.mapped_rows import memory
 from actstore.split import Split
 from actstore.storage.place import AnyPlace
 from actstore.streams.sampling import Stream, generator

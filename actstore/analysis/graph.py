@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from actstore.analysis.arrow import arrow_texts
+from actstore.analysis.adapters import arrow_texts
+from actstore.analysis.alignment import open_representation
 from actstore.analysis.neighbours import Progress, find_across, find_neighbours, is_block
-from actstore.analysis.opening import open_representation
 from actstore.errors import InvalidInputError
 from actstore.search import RowTable
-from actstore.search.queries import parse_vectors
+from actstore.search.table import parse_vectors
 from actstore.split import Split
 from actstore.storage.atomic_file import write_atomic
 from actstore.storage.place import AnyPlace

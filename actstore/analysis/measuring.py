@@ -10,8 +10,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from actstore.analysis.covariances import Covariances
 from actstore.analysis.similarity import (
+    Covariances,
     Distance,
     Floats,
     Linear,

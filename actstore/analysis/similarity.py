@@ -1,21 +1,60 @@
-"""How alike two representations of the same rows are: plain arithmetic in float64, no I/O.
-
-CKA (linear)    Kornblith et al. 2019: |Cxy|^2 / (|Cxx| |Cyy|), C being covariances and |.| the Frobenius norm
-Procrustes      |Cxy|* / sqrt(tr Cxx tr Cyy), |.|* being the sum of singular values: 1 less half of the squared distance
-                between both, centred and of size one, after the best rotation (Ding et al. 2021, Williams et al. 2021)
-RSA             Kriegeskorte et al. 2008: correlation of the distances between all pairs of rows
-mutual k-NN     Huh et al. 2024: the share of its k nearest rows that a row has in both
-"""
+"""How alike representations of the same rows are, as plain arithmetic: their second moments in one pass and bounded
+memory; CKA, Procrustes, distances of all pairs, mutual nearest neighbours."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import combinations_with_replacement
 from typing import Literal
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+
+
+class Covariances:
+    """Sums of products of rows that are added block by block.
+
+    Blocks are multiplied in float32 and added up in float64. They are shifted by the mean of the first block and
+    divided by its size before, so that nothing cancels or overflows; the measures here do not depend on either.
+    Memory: 8 bytes for every pair of features.
+    """
+
+    def __init__(self, first: Sequence[Tensor]) -> None:
+        """first: a block (n, dim) of each representation, which is looked at and not added."""
+        self._centres = [block.double().mean(0).float() for block in first]
+        shifted = [block.double() - centre for block, centre in zip(first, self._centres, strict=True)]
+        self._sizes = [float(block.square().mean().sqrt()) or 1.0 for block in shifted]
+        self._sums = [torch.zeros(block.shape[1], dtype=torch.float64) for block in first]
+        pairs = combinations_with_replacement(range(len(first)), 2)
+        self._products = {
+            (i, j): torch.zeros((first[i].shape[1], first[j].shape[1]), dtype=torch.float64) for i, j in pairs
+        }
+        self.rows = 0
+
+    def add(self, blocks: Sequence[Tensor]) -> None:
+        """A block (n, dim) of each representation, of the same rows."""
+        scaled = [self._scaled(block.float(), number) for number, block in enumerate(blocks)]
+        for total, block in zip(self._sums, scaled, strict=True):
+            total += block.sum(0, dtype=torch.float64)
+        for (i, j), product in self._products.items():
+            product += scaled[i].T @ scaled[j]
+        self.rows += len(blocks[0])
+
+    def between(self, i: int, j: int) -> Tensor:
+        """(dim of i, dim of j) covariance in float64, in units of the representations' sizes; i <= j."""
+        product = self._products[i, j] / self.rows
+        return product.addr_(self._sums[i] / self.rows, self._sums[j] / self.rows, alpha=-1)
+
+    def centred(self, rows: Tensor, i: int) -> Tensor:
+        """Rows (n, dim) of representation i in float64, in its units, less its mean."""
+        return self._scaled(rows.double(), i) - self._sums[i] / self.rows
+
+    def _scaled(self, rows: Tensor, i: int) -> Tensor:
+        return (rows - self._centres[i]).div_(self._sizes[i])
+
 
 Floats = NDArray[np.float64]
 Distance = Literal["correlation", "cosine", "euclidean"]

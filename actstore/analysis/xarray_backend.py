@@ -20,8 +20,8 @@ from xarray.core.indexing import (
     explicit_indexing_adapter,
 )
 
-from actstore.analysis.facts import class_names, origin, row_ids
-from actstore.analysis.opening import default_split
+from actstore.analysis.adapters import class_names, origin, row_ids
+from actstore.analysis.alignment import default_split
 from actstore.split import Split
 from actstore.store import open as open_store
 

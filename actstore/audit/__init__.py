@@ -1,10 +1,9 @@
 """What a data set holds that it should not: copies, leaks between splits, suspect labels, outliers, dead features.
 
-survey.py        one pass over the rows: copies byte for byte, rows of zeros, features that never change
-near_copies.py   which neighbours are nearer than chance has them
-labels.py        which labels neither neighbours nor class means agree with
-outcome.py       what was found, as a table, and which rows two splits share
-auditing.py      all of it; kept.py keeps the outcome beside the store; sheet.py shows the images
+detection.py     one pass over the rows: copies byte for byte, rows of zeros, features that never change; which
+                 neighbours are nearer than chance has them; which labels neither neighbours nor class means agree with
+outcome.py       what was found, as a table, which rows two splits share, and the file beside the store that keeps it
+auditing.py      all of it; sheet.py shows the images
 
 The nearest rows of every row come from actstore/analysis/neighbours.py. Imports the store, search, analysis and images.
 """
@@ -12,7 +11,10 @@ The nearest rows of every row come from actstore/analysis/neighbours.py. Imports
 from __future__ import annotations
 
 from actstore.audit.auditing import audit_store
-from actstore.audit.kept import kept_audit
-from actstore.audit.outcome import Audit, Finding, shared_rows
+from actstore.audit.outcome import ENDINGS, FILE, KIND_LABELS, Audit, Finding, kept_audit, shared_rows, write_findings
+from actstore.audit.sheet import make_sheet
 
-__all__ = ["Audit", "Finding", "audit_store", "kept_audit", "shared_rows"]
+__all__ = [
+    "ENDINGS", "FILE", "KIND_LABELS", "Audit", "Finding", "audit_store", "kept_audit", "make_sheet", "shared_rows",
+    "write_findings",
+]  # fmt: skip

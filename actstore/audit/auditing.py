@@ -10,13 +10,25 @@ import numpy as np
 from numpy.typing import NDArray
 
 from actstore.analysis.neighbours import SPARE, Neighbours, find_neighbours, pieces, remove_blocks
-from actstore.audit.kept import BLOCKS, folder_of, key_of, load_audit, save_audit
-from actstore.audit.labels import LabelScores, judge, mean_margins, robust_deviations, votes
-from actstore.audit.near_copies import LEAST_NEIGHBOURS, LEAST_ROWS, NearCopies, find_near_copies
-from actstore.audit.outcome import Audit, Finding, Kind
-from actstore.audit.survey import Progress, Survey, copy_groups, survey_split, unit_rows
+from actstore.analysis.similarity import unit
+from actstore.audit.detection import (
+    LEAST_NEIGHBOURS,
+    LEAST_ROWS,
+    LabelScores,
+    NearCopies,
+    Progress,
+    Survey,
+    copy_groups,
+    find_near_copies,
+    judge,
+    mean_margins,
+    robust_deviations,
+    survey_split,
+    votes,
+)
+from actstore.audit.outcome import BLOCKS, Audit, Finding, Kind, folder_of, key_of, load_audit, save_audit
 from actstore.errors import DamagedError, InvalidInputError
-from actstore.images.split_images import image_sources
+from actstore.images.opening import image_sources
 from actstore.spec import Json
 from actstore.split import Split
 from actstore.storage.file_lock import FileLock
@@ -171,7 +183,7 @@ def _judge_labels(group: _Group, near: Neighbours) -> LabelScores:
             if not len(rows):
                 continue
             at = whole.start + rows
-            units = unit_rows(split.take(rows).astype(np.float64))
+            units = unit(split.take(rows).astype(np.float64))
             margins[at], suggested[at] = mean_margins(units, labels[at], sums, counts)
             places = near.places[at]
             own[at], other[at] = votes(labels[at], np.where(places >= 0, labels[places], -1))

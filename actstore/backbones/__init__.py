@@ -1,4 +1,22 @@
 """Networks that turn images into activations: their weights and transforms, loaded by name, file or a user's code.
 
-Imports `images` and what stands above it.
+Imports `images` and what stands above it. What others may use is in `__all__`.
 """
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from actstore.lazy import lazily
+
+if TYPE_CHECKING:
+    from actstore.backbones.loading import Backbone, load_backbone
+    from actstore.backbones.published import Choice, default_backbone
+
+__all__ = ["Backbone", "Choice", "default_backbone", "load_backbone"]
+
+__getattr__, __dir__ = lazily(
+    __name__,
+    loading="Backbone load_backbone",
+    published="Choice default_backbone",
+)

@@ -15,8 +15,7 @@ from typing import NamedTuple
 from torch import Tensor, nn
 from torch.nn import functional
 
-from actstore.backbones.network import Network, convolution
-from actstore.backbones.transform import Transform
+from actstore.backbones.network import Network, Transform, convolution
 
 STEM, DIM = 32, 1280  # channels before the first stage and after the last one: never scaled
 

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from actstore.backbones.transform import Transform
+from actstore.backbones.network import Transform
 from actstore.errors import InvalidInputError
 from actstore.storage.tensor_file import load_tensors, read_torch_file, require_finite, save_tensors
 

@@ -1,4 +1,18 @@
-"""Arithmetic on rows at memory speed: conversions of fp16, devices, threads and memory that is used again.
+"""The machine: conversions of fp16 at memory speed, threads, devices, timing, signals, clusters of several machines.
 
-Imports `actstore.errors` alone.
+Imports `actstore.errors` alone. What others may use is in `__all__`.
 """
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from actstore.lazy import lazily
+
+if TYPE_CHECKING:
+    from actstore.compute.cluster import Cluster, connect
+    from actstore.compute.device import parse_device
+
+__all__ = ["Cluster", "connect", "parse_device"]
+
+__getattr__, __dir__ = lazily(__name__, cluster="Cluster connect", device="parse_device")

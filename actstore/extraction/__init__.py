@@ -1,4 +1,22 @@
-"""Images through a backbone into a store, here or on a cluster; which network made a store, and its rows once more.
+"""Images through a network into a store, here or on a cluster; the network that made a store, for new images.
 
-Imports `backbones`, `images` and what stands above them.
+Imports `backbones`, `images` and what stands above them. What others may use is in `__all__`.
 """
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from actstore.lazy import lazily
+
+if TYPE_CHECKING:
+    from actstore.extraction.from_images import choose_network, load_network
+    from actstore.extraction.recorded_network import embed_images
+
+__all__ = ["choose_network", "embed_images", "load_network"]
+
+__getattr__, __dir__ = lazily(
+    __name__,
+    from_images="choose_network load_network",
+    recorded_network="embed_images",
+)

@@ -1,13 +1,15 @@
 """Images -> backbone -> store: every readable image becomes one row, in the order of its source, with its size and date
-as columns."""
+as columns; and what must be the same for a build to go on in a store: images, network, transform."""
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -15,30 +17,128 @@ from actstore.backbones.loading import Backbone
 from actstore.compute.device import parse_device
 from actstore.errors import InvalidInputError, UnreadableImageError
 from actstore.extraction.cluster_build import extract_on_cluster, recipe_of
-from actstore.extraction.forward import ExtractedBatch, ExtractionOptions, Wanted, extract_here, move_to
-from actstore.extraction.image_batches import columns_of
-from actstore.extraction.target import is_finished, layer_split, open_target, origin_of
+from actstore.extraction.forward import BuildOptions, ExtractedBatch, ImageRange, columns_of, extract_here, move_to
 from actstore.images.image_set import ImageSet, Loadable
 from actstore.spec import Json
-from actstore.storage.place import AnyPlace, parse_place
-from actstore.store import ActivationStore
+from actstore.storage.place import AnyPlace, Place, parse_place
+from actstore.store import ActivationStore, create, open
 from actstore.writing.split_writer import SplitWriter
 
 if TYPE_CHECKING:
-    from actstore.parallel.cluster import Cluster
+    from actstore.compute.cluster import Cluster
+
+
+def open_target(
+    path: Place,
+    sets: Mapping[str, ImageSet[Loadable]],
+    source: str,
+    backbone: Backbone,
+    layout: Mapping[str, Any],
+    views: int = 1,
+    facts: Mapping[str, Json] = MappingProxyType({}),
+) -> ActivationStore:
+    """layout: dtype, chunk_rows, codec, … of a new store. facts: which it keeps beside its network."""
+    classes = sorted({name for images in sets.values() for name in images.classes})
+    layers = list(backbone.layers)
+    if (path / "zarr.json").exists():
+        store = open(path)
+        if store.dim != backbone.layers[layers[0]]:
+            raise InvalidInputError(
+                f"{path} holds activations of dim {store.dim}, {backbone.name} gives {backbone.layers[layers[0]]}; "
+                "choose another store"
+            )
+        if (before := store.spec.provenance.get("views", 1)) != views:
+            raise InvalidInputError(
+                f"{path} holds activations of {before} view(s) of each image, asked for were {views}; "
+                "choose another store"
+            )
+        store.add_classes(classes)
+        return store
+    longest = max(len(images.items) for images in sets.values())
+    trained = None if backbone.trained_classes is None else list(backbone.trained_classes)
+    provenance = {
+        "source": source,
+        "backbone": backbone.name,
+        "weights_sha256": backbone.weights_sha256,
+        "layers": layers,
+        "transform": backbone.transform.to_json(),
+        "trained_classes": trained,
+        **_rare_facts(backbone, views),
+        **facts,
+    }
+    return create(path, classes=classes, dim=backbone.layers[layers[0]], provenance=provenance, rows=longest, **layout)
+
+
+def begun_network(path: Place) -> tuple[str, str] | None:
+    """Backbone and sha256 of the weights of a store that is there already, by whatever command it was begun."""
+    if not (path / "zarr.json").exists():
+        return None
+    known = open(path).spec.provenance
+    return (known["backbone"], known["weights_sha256"]) if known.get("backbone") else None
+
+
+def layer_split(split: str, layer: str, layers: Sequence[str]) -> str:
+    return split if layer == layers[0] else f"{split}.{layer}"
+
+
+def is_finished(store: ActivationStore, split: str, origin: Mapping[str, Json]) -> bool:
+    """Whether these images were built into the split, before or after whatever else was added to it."""
+    done = store.splits.get(split)
+    if done is None or not done.complete:
+        return False
+    built = [source for source in done.sources if source.get("kind") == "images"] or done.sources
+    changed = min((_differences(source, origin) for source in built), key=len)
+    if changed:
+        raise InvalidInputError(
+            f"{store.path} has a finished split {split!r} of another build (differs in {', '.join(changed)}); "
+            "choose another store"
+        )
+    store.remove_leftovers(split)
+    return True
+
+
+def _differences(before: Mapping[str, Json], origin: Mapping[str, Json]) -> list[str]:
+    """A folder that was moved is the same one: its listing tells, and that nothing lies where it was."""
+    keys = {*origin, "views"}
+    was, is_now = Path(before.get("path", "")), Path(origin["path"])
+    if is_now.exists() and (was.resolve() == is_now.resolve() or not was.exists()):
+        keys.discard("path")
+    return sorted(key for key in keys if before.get(key) != origin.get(key))
+
+
+def origin_of(
+    images: ImageSet[Loadable], source: str, split: str, layer: str, backbone: Backbone, views: int
+) -> dict[str, Json]:
+    """What must be the same for a build to be resumed: images, network, layer, transform, views."""
+    return {
+        "kind": "images",
+        "path": source,
+        "split": split,
+        "images": len(images.items),
+        "listing": listing_hash(images),
+        "backbone": backbone.name,
+        "weights_sha256": backbone.weights_sha256,
+        "layer": layer,
+        "transform": backbone.transform.to_json(),
+        **_rare_facts(backbone, views),
+    }
+
+
+def listing_hash(images: ImageSet[Loadable]) -> str:
+    """Names the images of a split by their ids and labels; what is in the files is not read."""
+    listing = hashlib.sha256()
+    for item in images.items:
+        listing.update(f"{item.id}\n{item.label}\n".encode())
+    return listing.hexdigest()
+
+
+def _rare_facts(backbone: Backbone, views: int) -> dict[str, Json]:
+    """Recorded only where they apply: stores of one view and of weights at hand stay as they were, byte for byte."""
+    return ({"pretrained": True} if backbone.pretrained else {}) | ({} if views == 1 else {"views": views})
+
 
 Progress = Callable[[str, int, int], None]  # split, images done, images in all
-Extraction = Callable[[Wanted], Iterator[ExtractedBatch]]
-
-
-@dataclass(frozen=True)
-class BuildOptions(ExtractionOptions):
-    on_error: Literal["skip", "fail"] = "skip"
-    restart: bool = False
-    weights: str | None = None  # the file the backbone came from, so that a repair can load it again
-    layout: Mapping[str, Any] = field(default_factory=dict)  # dtype, chunk_rows, codec, … of a new store
-    random_weights: bool = False  # how the workers of a cluster are to load the backbone
-    facts: Mapping[str, Json] = field(default_factory=dict)  # which a new store keeps beside its network
+Extraction = Callable[[ImageRange], Iterator[ExtractedBatch]]
 
 
 def build(
@@ -95,7 +195,7 @@ def _build_split(
             )
             targets.append(_LayerTarget(layer, stack.enter_context(writer), images.items, store.classes))
         first = min(target.next_item for target in targets)
-        wanted = Wanted(split, images.items, first, unfinished, store.spec.dtype, store.spec.chunk_rows)
+        wanted = ImageRange(split, images.items, first, unfinished, store.spec.dtype, store.spec.chunk_rows)
         for batch in extract(wanted):
             if batch.failures and options.on_error == "fail":
                 raise InvalidInputError(f"{batch.failures[0][1]} (--on-error skip leaves such files out)")

@@ -14,7 +14,7 @@ import re
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -23,20 +23,20 @@ import torch
 from numpy.typing import NDArray
 
 from actstore.backbones.loading import Backbone, load_backbone
+from actstore.compute.cluster import Cluster, worker_name
 from actstore.compute.device import count_devices, is_accelerator, parse_device
 from actstore.compute.tensors import convert_into, first_non_finite_row
 from actstore.errors import ActstoreError, InvalidInputError
 from actstore.extraction.forward import (
+    BuildOptions,
     ExtractedBatch,
-    ExtractionOptions,
-    Wanted,
+    ImageRange,
     count_decoders,
+    decode_in_threads,
     move_to,
     pass_through,
 )
-from actstore.extraction.image_batches import decode_in_threads
 from actstore.images.image_set import ImageItem, Loadable
-from actstore.parallel.cluster import Cluster, worker_name
 
 TASK_ITEMS = 256  # 1 MiB of 2048 fp16 values, 20 s of a slow CPU: little to lose with a worker, or with the client
 _ONE_AT_A_TIME = threading.Lock()  # a worker of several threads still has one backbone and one device
@@ -59,18 +59,8 @@ def recipe_of(backbone: Backbone, weights: str | None, random_weights: bool) -> 
     return Recipe(backbone.name, weights, random_weights, layers, backbone.weights_sha256, backbone.pretrained)
 
 
-@dataclass(frozen=True)
-class ExtractionTask:
-    """wanted: some consecutive items of a split, a whole number of batches; `first` is the position of the first."""
-
-    recipe: Recipe
-    options: ExtractionOptions
-    wanted: Wanted
-    threads: int
-
-
 def extract_on_cluster(
-    cluster: Cluster, recipe: Recipe, options: ExtractionOptions, wanted: Wanted
+    cluster: Cluster, recipe: Recipe, options: BuildOptions, wanted: ImageRange
 ) -> Iterator[ExtractedBatch]:
     """Batches of a split from the workers of a cluster, in order."""
     ranges = task_ranges(wanted.first, len(wanted.items), options.batch_size, wanted.chunk_rows)
@@ -78,8 +68,8 @@ def extract_on_cluster(
         replace(wanted, items=[_with_absolute_path(item) for item in wanted.items[start:stop]], first=start)
         for start, stop in ranges
     )
-    tasks = (ExtractionTask(recipe, options, part, torch.get_num_threads()) for part in parts)
-    for batches in cluster.map(f"extract-{wanted.split}", run_extraction, tasks):
+    run = partial(run_extraction, recipe, options, torch.get_num_threads())
+    for batches in cluster.map(f"extract-{wanted.split}", run, parts):
         yield from batches
 
 
@@ -89,18 +79,18 @@ def task_ranges(first: int, count: int, batch_size: int, chunk_rows: int) -> lis
     return [(start, min(start + step, count)) for start in range(first - first % batch_size, count, step)]
 
 
-def run_extraction(task: ExtractionTask) -> list[ExtractedBatch]:
-    """In a worker: one batch after the other, rows in the store's type."""
+def run_extraction(recipe: Recipe, options: BuildOptions, threads: int, wanted: ImageRange) -> list[ExtractedBatch]:
+    """In a worker: a whole number of batches, one after the other, rows in the store's type."""
     with _ONE_AT_A_TIME:
-        device = _device_of_worker(task.options.device)
-        backbone = _load(task.recipe, device)
-        torch.set_num_threads(task.threads)
-        decoders, options = count_decoders(task.options.workers, device), task.options
-        decoded = decode_in_threads(task.wanted.items, backbone.transform, options.batch_size, decoders, options.views)
-        return [_as_stored(batch, task.wanted) for batch in pass_through(backbone, device, decoded)]
+        device = _device_of_worker(options.device)
+        backbone = _load(recipe, device)
+        torch.set_num_threads(threads)
+        decoders = count_decoders(options.workers, device)
+        decoded = decode_in_threads(wanted.items, backbone.transform, options.batch_size, decoders, options.views)
+        return [_as_stored(batch, wanted) for batch in pass_through(backbone, device, decoded)]
 
 
-def _as_stored(batch: ExtractedBatch, wanted: Wanted) -> ExtractedBatch:
+def _as_stored(batch: ExtractedBatch, wanted: ImageRange) -> ExtractedBatch:
     """Rows in the type of the store, positions counted from the beginning of the split."""
     rows = {layer: _converted(batch.rows[layer], wanted.dtype) for layer in wanted.layers}
     positions = [wanted.first + position for position in batch.positions]

@@ -8,7 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from actstore.errors import InvalidInputError
-from actstore.images.ilsvrc import DEVKIT, KAGGLE, META, SYNSET_LISTS
+from actstore.images.benchmark_layouts import ANNOTATIONS, DEVKIT, KAGGLE, META, SYNSET_LISTS, is_flat, label_flat
 from actstore.images.image_set import (
     ENDINGS,
     ImageItem,
@@ -20,8 +20,7 @@ from actstore.images.image_set import (
     printable,
 )
 from actstore.images.tars import list_class_tar
-from actstore.images.tiny_imagenet import ANNOTATIONS, is_flat, label_flat
-from actstore.storage.stray_files import is_stray
+from actstore.storage.own_names import is_stray
 
 USED = tuple(name.lower() for name in (".tar", ANNOTATIONS, KAGGLE, DEVKIT, META, *SYNSET_LISTS, *ENDINGS))
 

@@ -160,6 +160,13 @@ def classes_train_lacks(classes: Mapping[str, Iterable[str]]) -> dict[str, list[
     return {split: names for split, names in lacking.items() if names and known}
 
 
+def lacks_text(split: str, names: Sequence[str]) -> str:
+    """Of a split with classes that train lacks."""
+    more = f" and {len(names) - 5:,} more" if len(names) > 5 else ""
+    what = "a class" if len(names) == 1 else f"{len(names):,} classes"
+    return f"{split} has {what} that train lacks: {', '.join(map(repr, names[:5]))}{more}"
+
+
 def _refuse_doubles(what: str, names: Iterable[str]) -> None:
     """Also those that look the same: é as one code point, or as e and an accent."""
     seen: dict[str, str] = {}

@@ -1,15 +1,22 @@
-"""Where images come from: a path or the embedded glyphs, the layout of a folder, list or archive, and its splits."""
+"""Where images come from: a path or the embedded glyphs, the layout of a folder, list or archive, and its splits; and
+the images that the rows of a split were made of."""
 
 from __future__ import annotations
 
+import csv
+import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cached_property
 from pathlib import Path
+from typing import Any
 
-from actstore.errors import InvalidInputError
+from PIL import Image
+
+from actstore.errors import ActstoreError, InvalidInputError, reason_of
+from actstore.images.benchmark_layouts import label_validation, looks_like_validation, without_labels
 from actstore.images.class_folders import is_folder, list_folder, sorted_entries
 from actstore.images.glyphs import GlyphSet
-from actstore.images.ilsvrc import label_validation, looks_like_validation
 from actstore.images.image_set import (
     SPLITS,
     ImageItem,
@@ -17,14 +24,110 @@ from actstore.images.image_set import (
     Listing,
     Loadable,
     Skipped,
+    ending_fault,
     has_image_ending,
+    id_fault,
     image_set,
     printable,
 )
-from actstore.images.listing import ENDINGS as LIST_ENDINGS
-from actstore.images.listing import list_file
 from actstore.images.tars import list_tar, list_tar_splits
-from actstore.images.tiny_imagenet import without_labels
+from actstore.spec import Json
+from actstore.split import Split
+
+ENDINGS = (".csv", ".parquet")
+Row = tuple[str, str | None, str]  # path, label, split
+_PROBED = 20
+
+
+def list_file(path: Path) -> dict[str, Listing]:
+    """Split name -> images in the order of the file. Paths are relative to the file's folder, or absolute."""
+    splits: dict[str, Listing] = {}
+    folder = str(path.parent)
+    names: dict[str, str] = {}  # one object per label, not one per row
+    for path_text, label, split in _rows(path):
+        items, skipped = splits.setdefault(split, ([], []))
+        name = "/".join(part for part in path_text.split("/") if part not in ("", "."))
+        if reason := _fault(name, label):
+            skipped.append((printable(name or path_text), reason))
+        else:
+            shared = None if label is None else names.setdefault(label, label)
+            items.append(ImageItem(name, shared, "/" if path_text.startswith("/") else folder))
+    _refuse_wrong_folder(path, splits)
+    return splits
+
+
+def _fault(name: str, label: str | None) -> str | None:
+    if fault := id_fault(name):
+        return fault
+    if label is not None and (fault := id_fault(label)):
+        return f"its label {label!r} is refused: {fault}"
+    return ending_fault(name)
+
+
+def _refuse_wrong_folder(path: Path, splits: dict[str, Listing]) -> None:
+    """A list whose paths start elsewhere would otherwise fail image by image."""
+    for items, _ in splits.values():
+        probed = items[:_PROBED]
+        # os.path: a name too long for the disk does not exist, where Path raises
+        if probed and not any(os.path.exists(item.path) for item in probed):  # noqa: PTH110
+            raise InvalidInputError(
+                f"{path}: none of its first {len(probed)} images exist, such as {probed[0].path}; "
+                "paths are expected relative to the folder of the list"
+            )
+
+
+def _rows(path: Path) -> Iterator[Row]:
+    try:
+        yield from _parquet_rows(path) if path.suffix == ".parquet" else _csv_rows(path)
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise InvalidInputError(f"{path} is not a csv in UTF-8: {reason_of(error)}") from None
+    except OSError as error:
+        raise InvalidInputError(f"{path} cannot be read: {error.strerror or error}") from None
+
+
+def _csv_rows(path: Path) -> Iterator[Row]:
+    with path.open(encoding="utf-8-sig", newline="") as file:
+        reader = csv.DictReader(file, strict=True, skipinitialspace=True)
+        has_split = _check_columns(path, reader.fieldnames or [])
+        for row in reader:
+            if row["label"] is None or None in row:
+                raise InvalidInputError(
+                    f"line {reader.line_num} of {path} does not have as many columns as the header; "
+                    "quote paths that hold a comma"
+                )
+            yield _row(row["path"], row["label"], row["split"] if has_split else None)
+
+
+def _parquet_rows(path: Path) -> Iterator[Row]:
+    import pyarrow
+    import pyarrow.parquet
+
+    try:
+        with pyarrow.parquet.ParquetFile(path) as file:
+            has_split = _check_columns(path, file.schema_arrow.names)
+            columns = ["path", "label", "split"] if has_split else ["path", "label"]
+            for batch in file.iter_batches(columns=columns):
+                values = [batch.column(name).to_pylist() for name in columns]
+                for row in zip(*values, strict=True):
+                    yield _row(*row)
+    except pyarrow.ArrowException as error:
+        raise InvalidInputError(f"{path} is not a readable parquet file: {reason_of(error)}") from None
+
+
+def _row(path: Any, label: Any, split: Any = None) -> Row:
+    text = "" if label is None else str(label).strip()
+    return str(path or ""), text or None, str(split or "").strip() or "train"
+
+
+def _check_columns(path: Path, names: Iterable[str]) -> bool:
+    """Whether there is a split column."""
+    columns = list(names)
+    if "path" not in columns or "label" not in columns:
+        raise InvalidInputError(
+            f"{path} has columns {', '.join(columns) or 'none'}; expected a header path,label[,split]"
+        )
+    return "split" in columns
+
 
 GLYPHS = re.compile(r"glyphs(?::(\d+)x(\d+)x(\d+))?")
 SOURCES = "expected a folder, a tar, a list (.csv, .parquet), or glyphs:CLASSESxTRAINxVAL such as glyphs:1000x40x10"
@@ -90,7 +193,7 @@ def find_images(
 def _find(root: Path) -> Mapping[str, Listing]:
     if root.is_dir():
         return _find_in_folder(root)
-    if root.suffix in LIST_ENDINGS:
+    if root.suffix in ENDINGS:
         return list_file(root)
     if ".tar" in root.suffixes or root.suffix == ".tgz":
         return list_tar_splits(root)
@@ -121,3 +224,46 @@ def _find_in_folder(root: Path) -> dict[str, Listing]:
     listed = {split: (list_folder if sources[split].is_dir() else list_tar)(sources[split]) for split in order}
     listed[order[0]][1].extend(unused)
     return listed
+
+
+def image_sources(split: Split) -> list[Mapping[str, Json]]:
+    """What `actstore build` was told of each part of a split; none for imported rows."""
+    origins = [source.get("from", source) for source in split.committed.sources]  # of rows chosen from a store
+    return [source for source in origins if source.get("kind") == "images"]
+
+
+class SplitImages:
+    """folder: where ids are paths, for rows that were imported; None: as the split records."""
+
+    def __init__(self, split: Split, folder: Path | None = None) -> None:
+        self.split = split
+        self.folder = folder
+
+    @cached_property
+    def _items(self) -> Mapping[str, Loadable]:
+        """Id -> image."""
+        items: dict[str, Loadable] = {}
+        for source in image_sources(self.split):
+            sets = open_images(str(source["path"]))
+            name = str(source.get("split", self.split.name))
+            items |= {item.id: item for item in sets[name].items} if name in sets else {}
+        if not items:
+            raise ActstoreError(f"the images of {self.split.path} are not at hand")
+        return items
+
+    def load(self, row: int) -> Image.Image:
+        """The image of a row in mode RGB; an ActstoreError where it cannot be read."""
+        name = self.split.ids[row]
+        if self.folder is not None:
+            return ImageItem(name, None, str(self.folder)).load()
+        if name not in self._items:
+            raise ActstoreError(f"the image {name} of {self.split.path} is not at hand")
+        return self._items[name].load()
+
+    def thumbnail(self, row: int, side: int) -> Image.Image:
+        """The centre square, (side, side) pixels."""
+        image = self.load(row)
+        short = min(image.size)
+        left, top = (image.width - short) // 2, (image.height - short) // 2
+        square = image.crop((left, top, left + short, top + short))
+        return square.resize((side, side), Image.Resampling.BICUBIC)

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from actstore.errors import InvalidInputError
+from actstore.images.benchmark_layouts import ANNOTATIONS, is_flat, label_flat
 from actstore.images.image_set import (
     SPLITS,
     ImageItem,
@@ -23,8 +24,7 @@ from actstore.images.image_set import (
     printable,
     read_bytes,
 )
-from actstore.images.tiny_imagenet import ANNOTATIONS, is_flat, label_flat
-from actstore.storage.stray_files import has_stray
+from actstore.storage.own_names import has_stray
 
 _SIDE_FILES = (".cls", ".json")  # WebDataset: the label of key.jpg in key.cls, or in key.json
 _JSON_LABELS = ("label", "cls", "class")

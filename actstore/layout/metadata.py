@@ -1,18 +1,19 @@
-"""The metadata of a store: zarr.json files of groups and arrays, read and written without zarr; labels and ids."""
+"""The metadata of a store: zarr.json files of groups and arrays, read and written without zarr; labels and ids; and
+whether a split on disk is still the one that was opened."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from actstore.errors import DamagedError, LockedError, NotAStoreError, StorageError
-from actstore.layout.chunk_file import chunk_path, decode_units, require_size
+from actstore.errors import ActstoreError, DamagedError, LockedError, NotAStoreError, ReplacedError, StorageError
+from actstore.layout.ledger import chunk_path, decode_units, require_size
 from actstore.layout.texts import Texts
 from actstore.spec import KEY, Json, SplitSpec, StoreSpec
 from actstore.storage.atomic_file import CRC_BYTES, as_utf8, crc32c
@@ -53,15 +54,6 @@ FLAT_ARRAYS: dict[str, RawLayout] = {
     "path_offsets": RawLayout("i8", (LABEL_CHUNK,), DIMENSIONS["path_offsets"]),
     "path_bytes": RawLayout("u1", (BYTE_CHUNK,), DIMENSIONS["path_bytes"]),
 }
-
-
-def parse_document(text: bytes) -> bytes | None:
-    """A zarr.json with its checksum, from the text without it; None where that is no JSON object."""
-    try:
-        document = json.loads(text)
-    except ValueError:
-        return None
-    return seal_document(document) if isinstance(document, dict) else None
 
 
 def flat_length(path: Place) -> int:
@@ -170,6 +162,12 @@ def write_document(path: Place, document: Mapping[str, Json], version: Version |
     (path / "zarr.json").put(seal_document({"attributes": {}, **document}), version)
 
 
+def create_group(path: Place, attributes: Mapping[str, Json], replace: bool = False) -> None:
+    """replace: whether one may be there; else one that came meanwhile is refused."""
+    document = {"attributes": dict(attributes), "zarr_format": 3, "node_type": "group"}
+    write_document(path, document, version=None if replace else {})
+
+
 def read_flat(path: Place, stop: int, layout: RawLayout | None = None) -> NDArray[Any]:
     """The first `stop` values of labels, ids or a column, each chunk checked against its crc."""
     layout = layout or FLAT_ARRAYS[path.name]
@@ -255,3 +253,49 @@ def require_chunks(path: Place, chunks: Iterable[int], ndim: int) -> None:
         file = chunk_path(path, chunk, ndim)
         if not file.exists():
             raise DamagedError(f"chunk {file} is missing; run `actstore verify`")
+
+
+_LAYOUT = ("dim", "dtype", "chunk_rows", "codec", "shard_inner_rows")
+
+
+@contextmanager
+def explained(split: Place, spec: StoreSpec, opened: SplitSpec) -> Iterator[None]:
+    """Around a read: what does not fit because another store lies there by now is said to be replaced."""
+    try:
+        yield
+    except DamagedError as error:
+        try:
+            require_same_split(split, spec, opened)
+        except ReplacedError as replaced:
+            raise replaced from error
+        raise
+
+
+def require_same_split(split: Place, spec: StoreSpec, opened: SplitSpec) -> None:
+    if _was_replaced(split, spec, opened):
+        raise ReplacedError(f"{split} was replaced or removed since it was opened; open it again")
+
+
+def _was_replaced(split: Place, spec: StoreSpec, opened: SplitSpec) -> bool:
+    """Whether it has another layout now, or rows that do not begin with those that were opened. Appends change neither,
+    and damaged metadata says nothing."""
+    try:
+        store, now = read_store_spec(split.parent), read_split_spec(split)
+    except NotAStoreError:
+        return not (split / "zarr.json").exists()
+    except ActstoreError:
+        return False
+    own = store.of_split(now)
+    return not covers(now, opened) or any(getattr(own, key) != getattr(spec, key) for key in _LAYOUT)
+
+
+def require_same_store(where: Place, held: StoreSpec, now: StoreSpec) -> None:
+    """Whether the store there is the one that a caller has opened: classes may have been added, and chunks may have
+    another size; rows of another kind, or labels that mean something else, make it another."""
+    if (now.dim, now.dtype) != (held.dim, held.dtype) or now.classes[: len(held.classes)] != held.classes:
+        raise ReplacedError(f"{where} was replaced since it was opened; open it again")
+
+
+def covers(now: SplitSpec, earlier: SplitSpec) -> bool:
+    """Whether the rows of one are the first of the other, or all."""
+    return earlier.content == now.content or earlier.content in {content for _, content in now.history}

@@ -17,7 +17,15 @@ from zarr.storage import MemoryStore, ObjectStore, StorePath
 from actstore.errors import DamagedError, StorageError
 from actstore.layout.columns import flat_arrays
 from actstore.layout.ledger import read_ledger
-from actstore.layout.metadata import ACTIVATIONS, DIMENSIONS, FLAT_ARRAYS, RawLayout, read_document, write_document
+from actstore.layout.metadata import (
+    ACTIVATIONS,
+    DIMENSIONS,
+    FLAT_ARRAYS,
+    RawLayout,
+    create_group,
+    read_document,
+    write_document,
+)
 from actstore.layout.own_files import remove_array
 from actstore.spec import KEY, Json, SplitSpec, StoreSpec
 from actstore.storage.place import Place
@@ -35,12 +43,6 @@ def create_split(path: Place, spec: StoreSpec, split: SplitSpec) -> None:
         remove_array(path / name)
         create_raw_array(path / name, layout, (0,))
     create_group(path, {KEY: split.to_json()})
-
-
-def create_group(path: Place, attributes: Mapping[str, Json], replace: bool = False) -> None:
-    files: Files = {}
-    zarr.create_group(MemoryStore(files), zarr_format=3, attributes=dict(attributes))
-    write_document(path, _document(files), version=None if replace else {})
 
 
 def _document(files: Files) -> dict[str, Json]:

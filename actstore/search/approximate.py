@@ -1,6 +1,6 @@
 """Approximate nearest neighbours by cosine: faiss narrows the rows down, the store's own rows decide.
 
-An index holds the leading coordinates of unit rows (rotation.py) in one of faiss's structures. The rows it proposes
+An index holds the leading coordinates of unit rows (levels.py) in one of faiss's structures. The rows it proposes
 are scored from the store and ranked as every other engine does, so scores are exact; only neighbours may be missed.
 """
 
@@ -16,15 +16,12 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from actstore.compute.threads import worker_threads
+from actstore.compute.tensors import worker_threads
 from actstore.errors import DamagedError, InvalidInputError, reason_of
 from actstore.search.exact import ExactSearch
 from actstore.search.kept_files import find_loaded, publish
-from actstore.search.queries import parse_k, parse_vectors, unit
-from actstore.search.ranking import Neighbours, Pairs, join, rank
-from actstore.search.scoring import thin_out
-from actstore.search.selection import Mask, Rows, mask_of
-from actstore.search.table import RowTable
+from actstore.search.ranking import Neighbours, Pairs, join, rank, thin_out
+from actstore.search.table import Mask, Rows, RowTable, mask_of, parse_k, parse_vectors, unit
 from actstore.spec import INDEX_KINDS, IndexKind
 
 if TYPE_CHECKING:

@@ -13,13 +13,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from actstore.compute.threads import spread
-from actstore.search.compiled import address, kernels
-from actstore.search.integers import OFFSET, integers_pay, multiply_codes
-from actstore.search.levels import FACTORS, TAIL, Levels
-from actstore.search.query_codes import QueryCodes
+from actstore.compute.tensors import spread
+from actstore.search.compiled import OFFSET, address, integers_pay, kernels, multiply_codes
+from actstore.search.levels import FACTORS, TAIL, Levels, QueryCodes
 from actstore.search.ranking import NO_PAIRS, Pairs, highest, join, runs
-from actstore.search.selection import Mask, Rows
+from actstore.search.table import Mask, Rows
 
 _SINGLE_QUERIES = 4  # queries, each of which is multiplied with a row on its own
 _LANES = 16  # queries of a register, two of which are multiplied at a time

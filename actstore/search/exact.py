@@ -9,16 +9,42 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from actstore.compute.threads import spread, worker_threads
-from actstore.search.bfloat import MOST_LEFT, BfloatQueries
+from actstore.compute.tensors import spread, worker_threads
 from actstore.search.compiled import kernels
-from actstore.search.half import MOST_QUERIES, CompiledQueries, HalfQueries, open_half
-from actstore.search.queries import Metric, parse_k, parse_metric, parse_vectors, unit
-from actstore.search.ranking import Neighbours, Pairs, near_best, rank, rounding, stack
-from actstore.search.scoring import score_pairs, thin_out
-from actstore.search.selection import Mask, Rows, SelectedRows, are_few, mask_of, parse_rows
-from actstore.search.sieve import Candidates, padded
-from actstore.search.table import RowTable
+from actstore.search.ranking import (
+    Candidates,
+    Neighbours,
+    Pairs,
+    near_best,
+    padded,
+    rank,
+    rounding,
+    score_pairs,
+    stack,
+    thin_out,
+)
+from actstore.search.reduced_precision import (
+    MOST_LEFT,
+    MOST_QUERIES,
+    BfloatQueries,
+    CompiledQueries,
+    HalfQueries,
+    open_half,
+)
+from actstore.search.table import (
+    Mask,
+    Metric,
+    Rows,
+    RowTable,
+    SelectedRows,
+    are_few,
+    mask_of,
+    parse_k,
+    parse_metric,
+    parse_rows,
+    parse_vectors,
+    unit,
+)
 
 if TYPE_CHECKING:
     from actstore.split import Split

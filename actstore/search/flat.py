@@ -10,12 +10,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from actstore.compute.threads import spread, worker_threads
+from actstore.compute.tensors import spread, worker_threads
 from actstore.search.gpu import certified
-from actstore.search.queries import parse_k, parse_vectors, unit
 from actstore.search.ranking import Neighbours
-from actstore.search.selection import Rows, SelectedRows
-from actstore.search.table import RowTable
+from actstore.search.table import Rows, RowTable, SelectedRows, parse_k, parse_vectors, unit
 
 if TYPE_CHECKING:
     from actstore.split import Split

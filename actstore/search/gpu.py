@@ -20,10 +20,8 @@ from torch import Tensor
 from actstore.compute.device import count_devices, free_memory
 from actstore.errors import InvalidInputError
 from actstore.search.exact import ExactSearch
-from actstore.search.queries import parse_k, parse_vectors, unit
 from actstore.search.ranking import Neighbours, Pairs, rank, rounding
-from actstore.search.selection import Rows
-from actstore.search.table import RowTable
+from actstore.search.table import Rows, RowTable, parse_k, parse_vectors, unit
 
 if TYPE_CHECKING:
     from actstore.split import Split

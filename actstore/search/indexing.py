@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,13 +14,13 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from actstore.errors import ActstoreError, InvalidInputError
+from actstore.progress import human_bytes
 from actstore.search.approximate import ApproximateSearch, IndexSettings, parse_kind, structure
 from actstore.search.bounded import BoundedSearch
 from actstore.search.exact import ExactSearch
 from actstore.search.kept_files import building
-from actstore.search.queries import parse_vectors, unit
-from actstore.search.rotation import fit_directions, rotate, sample_rows
-from actstore.search.table import RowTable
+from actstore.search.levels import fit_directions, rotate, sample_rows
+from actstore.search.table import RowTable, parse_vectors, unit
 from actstore.streams.sampling import Stream, generator
 
 if TYPE_CHECKING:
@@ -29,8 +29,54 @@ if TYPE_CHECKING:
 _TRAINED_ON = 65_536  # rows at most
 _BLOCK = 8192
 _QUERIES = 256
+_RECALL = 0.95
 _FEWEST_HELD = 50  # new rows that are worth a recall of their own
 Progress = Callable[[int], None]
+
+
+@dataclass(frozen=True)
+class BuiltIndex:
+    """What `actstore index` made. facts: as --json prints them. text: the same in a line. reached: whether the recall
+    that was asked for is there; a bounded index is exact."""
+
+    facts: Mapping[str, Any]
+    text: str
+    reached: bool = True
+
+
+def index_split(
+    split: Split, kind: str = "bounded", *, queries: Split | Any = None, again: bool = False,
+    progress: Progress | None = None, **settings: Any,
+) -> BuiltIndex:  # fmt: skip
+    """Build what makes searches of a split faster, or extend it, and keep it beside the store.
+
+    kind: bounded, which stays exact, or one of faiss's approximate indexes. queries: vectors (n, dim), or a split of
+    which some rows measure the recall. again: build anew where an index of earlier rows could be extended.
+    settings: dims, lists, refine, recall and seed of an approximate index, as in `build_index`.
+    """
+    if kind == "bounded":
+        bounded = BoundedSearch.build(split, progress, again)
+        widths = list(bounded.levels.widths)
+        text = (
+            f"{' then '.join(map(str, widths))} of {split.dim} coordinates, {human_bytes(bounded.nbytes)}"
+            if bounded.prunes
+            else "which says that leading coordinates do not tell these rows apart: searches use all products"
+        )
+        return BuiltIndex({"prunes": bounded.prunes, "widths": widths, "bytes": bounded.nbytes}, text)
+    if hasattr(queries, "take"):
+        if queries.name == split.name and str(queries.store_path) == str(split.store_path):
+            raise InvalidInputError(f"the queries must be of another split than {split.name}, which is indexed")
+        count = min(_QUERIES, len(queries))  # spread over all of it
+        queries = queries.take(generator(settings.get("seed", 0), 0).choice(len(queries), count, replace=False))
+    engine, path = keep_index(split, kind, again=again, queries=queries, progress=progress, **settings)
+    made, size = engine.settings, path.stat().st_size
+    reached = made.recall >= settings.get("recall", _RECALL)
+    facts = {**asdict(made), "recall_reached": reached, "held_out": len(made.held_out), "bytes": size}
+    text = (
+        f"{made.dims} of {split.dim} coordinates, {human_bytes(size)}, effort {made.effort}: it finds "
+        f"the nearest row of {made.recall:.1%} of {made.queries} held-out queries"
+    )
+    return BuiltIndex(facts, text, reached)
 
 
 def keep_index(
@@ -74,7 +120,7 @@ def build_index(
     dims: int | None = None,
     lists: int | None = None,
     refine: int | None = None,
-    recall: float = 0.95,
+    recall: float = _RECALL,
     queries: Any = None,
     seed: int = 0,
     progress: Progress | None = None,
@@ -107,7 +153,7 @@ def build_index(
 def extend_index(
     before: ApproximateSearch,
     *,
-    recall: float = 0.95,
+    recall: float = _RECALL,
     queries: Any = None,
     seed: int = 0,
     progress: Progress | None = None,

@@ -33,8 +33,7 @@ from actstore.errors import (
     StorageError,
     reason_of,
 )
-from actstore.layout.metadata import read_split_spec
-from actstore.layout.replacement import covers
+from actstore.layout.metadata import covers, read_split_spec
 from actstore.spec import Json, SplitSpec, is_unicode
 from actstore.storage.atomic_file import storage_errors, write_atomic
 from actstore.storage.checksum import file_checksum, sealed, unsealed

@@ -21,8 +21,7 @@ from actstore.search import Engine, open_engine, search
 from actstore.search.by_class import ClassRows, best_by_class, require_finite
 from actstore.search.gpu import has_gpu
 from actstore.search.ranking import Neighbours, rounding
-from actstore.search.selection import SelectedRows
-from actstore.search.table import RowTable
+from actstore.search.table import RowTable, SelectedRows
 from actstore.spec import SEARCHES
 
 if TYPE_CHECKING:

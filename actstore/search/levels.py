@@ -12,14 +12,79 @@ first level again, and one that is not used.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
-from actstore.search.integers import OFFSET
-from actstore.search.queries import unit
-from actstore.search.rotation import rotate, rotation_error
+from actstore.compute.tensors import spread
+from actstore.search.compiled import OFFSET, kernels
+from actstore.search.table import RowTable, unit
+from actstore.streams.sampling import Stream, generator
+
+SAMPLE = 16_384
+_STEP = 256  # coordinates multiplied at a time: shorter sums have smaller worst cases
+
+
+def fit_directions(table: RowTable, seed: int = 0) -> Tensor:
+    """(dim, dim) float32, orthonormal, the one with the largest share of the unit rows first."""
+    return principal(sample_rows(table, SAMPLE, seed)).float()
+
+
+def principal(sample: Tensor) -> Tensor:
+    """(n, dim) unit rows -> (dim, dim) float64 directions."""
+    moments = (sample.T @ sample).double()
+    vectors: Tensor = torch.linalg.eigh(moments).eigenvectors
+    return vectors.flip(1).T.contiguous()
+
+
+def sample_rows(table: RowTable, count: int, seed: int = 0) -> Tensor:
+    """(n, dim) unit rows drawn without replacement, in the order of the table; rows of zeros are left out."""
+    chosen = generator(seed, 0, Stream.ROTATION).choice(len(table), min(count, len(table)), replace=False)
+    rows = unit(table.take(np.sort(chosen)))
+    return rows[(rows != 0).any(1)]
+
+
+def turned(directions: Tensor, widths: tuple[int, ...], seed: int = 0) -> Tensor:
+    """The first of (n, dim) float64 directions as it is, the next widths[0] turned at random among themselves, and so
+    on: coordinates of equal size lose least to codes with one scale. -> (1 + sum of widths, dim) float32."""
+    parts, done = [directions[:1]], 1
+    for number, width in enumerate(widths):
+        draws = generator(seed, 2 + number, Stream.ROTATION).standard_normal((width, width))
+        parts.append(torch.from_numpy(np.linalg.qr(draws)[0]) @ directions[done : done + width])
+        done += width
+    return torch.cat(parts).float().contiguous()
+
+
+def skewness(directions: Tensor) -> float:
+    """How far (n, dim) directions are from orthonormal: at least the spectral norm of D D' - 1."""
+    exact = directions.double()
+    gram = exact @ exact.T
+    gram.diagonal().sub_(1)
+    return float(torch.linalg.vector_norm(gram)) * 1.001 + 1e-12
+
+
+def rotate(rows: Tensor, directions: Tensor) -> Tensor:
+    """(n, dim) float32 -> (n, p) coordinates along directions (p, dim)."""
+    out = rows.new_zeros(len(rows), len(directions))
+    part = torch.empty_like(out)
+    for start in range(0, rows.shape[1], _STEP):
+        # added apart, so that no library sums all of a row in one chain
+        torch.mm(rows[:, start : start + _STEP], directions[:, start : start + _STEP].T, out=part)
+        out.add_(part)
+    return out
+
+
+def rotation_error(p: int, dim: int) -> float:
+    """The most by which p coordinates of a unit vector, as `rotate` computes them, can be off: the norm of it.
+
+    A sum of n products of two unit vectors is off by n roundings at most, since the products' sizes sum to one; one
+    rounding more is that of the unit vector."""
+    rounding = 2.0**-24 if torch.get_float32_matmul_precision() == "highest" else 2.0**-8  # else bfloat16 is allowed
+    return float(np.sqrt(p) * (min(dim, _STEP) + dim / _STEP + 8) * rounding + 2.0**-22)
+
 
 FACTORS = 6
 TAIL = 32  # bytes of the eight floats after the second level's codes
@@ -122,3 +187,99 @@ def bound_margin(widths: tuple[int, ...], dim: int, skew: float) -> float:
 def _rounded_up(values: Tensor) -> Tensor:
     """float64 >= 0 -> float32, not below."""
     return (values * UP).float()
+
+
+_PRODUCTS_TO_SHARE = 1 << 22  # products of a rotation; below, a second thread costs more than it shares
+
+
+@dataclass(frozen=True)
+class EncodedQueries:
+    """codes (p, n) int8; scale, error >= |query - scale codes|, norm >= |query|: (n,) float64."""
+
+    codes: Tensor
+    scale: NDArray[np.float64]
+    error: NDArray[np.float64]
+    norm: NDArray[np.float64]
+
+
+def encode_queries(along: NDArray[np.float64]) -> EncodedQueries:
+    """(n, p) coordinates."""
+    loops = kernels()
+    if loops is not None and loops.adds_in_16_bits:  # four codes: 126, and half for each that is rounded up
+        fours = np.abs(along).reshape(len(along), -1, 2, 2, 2).sum(axis=(2, 4))  # 0, 1, 4, 5 of eight, and the others
+        largest = fours.reshape(len(along), -1).max(axis=1, initial=0) / (LARGEST - 1)
+    else:
+        largest = np.abs(along).max(axis=1, initial=0) / LARGEST
+    scale = np.maximum(largest, SMALLEST)
+    codes = np.clip(np.rint(along / scale[:, None]), -LARGEST, LARGEST)
+    error = np.linalg.norm(along - codes * scale[:, None], axis=1)
+    norm = np.linalg.norm(along, axis=1)
+    stored = torch.from_numpy(np.ascontiguousarray(codes.T.astype(np.int8)))
+    return EncodedQueries(stored, scale, error * UP + 1e-12, norm * UP + 1e-12)
+
+
+@dataclass(frozen=True)
+class SecondCodes:
+    """Of n queries: codes (n, p2) int8; excess (n,) int32, what the offset of the rows' codes adds to a product; norms
+    (n, 8) float32, what the eight floats of a row's second level are multiplied by, the first with the product."""
+
+    codes: NDArray[np.int8]
+    excess: NDArray[np.int32]
+    norms: NDArray[np.float32]
+
+
+class QueryCodes:
+    """units (n, dim): the queries' directions. Codes of the second level are made when they are asked for, to which a
+    search may not come."""
+
+    def __init__(self, units: Tensor, levels: Levels, workers: int = 1) -> None:
+        self._units, self._levels, self._workers = units, levels, workers
+        self._along = self._rotate(0, 1 + levels.widths[0])  # (n, 1 + p)
+        self.first = encode_queries(self._along[:, 1:])
+        self._rest = self._rest_norms(self._along)
+        self._margin = bound_margin(levels.widths, units.shape[1], levels.skew)
+
+    def __len__(self) -> int:
+        return len(self._units)
+
+    def coefficients(self, offset: int) -> Tensor:
+        """(FACTORS, n) float32 for the rows' factors: with the products of codes times the row's scale, the bound over
+        the query's scale. offset: what the rows' codes are too large by."""
+        one, out = self.first, np.empty((FACTORS, len(self)))
+        out[1], out[2] = self._margin, self._along[:, 0]
+        out[3], out[4], out[5] = one.norm, one.error * UP, self._rest
+        out[1:] /= one.scale
+        out[0] = -offset * one.codes.sum(0, dtype=torch.int32).numpy().astype(np.float64)
+        return torch.from_numpy(out.astype(np.float32))
+
+    @cached_property
+    def second(self) -> SecondCodes:
+        along = self._rotate(1 + self._levels.widths[0], len(self._levels.directions))  # (n, p2)
+        one, two = self.first, encode_queries(along)
+        norms = np.zeros((len(self), 8))
+        norms[:, 0] = two.scale
+        norms[:, 1] = np.hypot(one.norm, two.norm)
+        norms[:, 2] = np.hypot(one.error, two.error)
+        norms[:, 3] = self._rest_norms(np.concatenate([self._along, along], 1))
+        norms[:, 4:7] = -np.stack([one.norm, one.error, self._rest], 1) / UP
+        codes = np.ascontiguousarray(two.codes.numpy().T)
+        return SecondCodes(codes, OFFSET * codes.sum(1, dtype=np.int32), norms.astype(np.float32))
+
+    def _rest_norms(self, along: NDArray[np.float64]) -> NDArray[np.float64]:
+        norms = rest_norms(torch.from_numpy(along), self._units.shape[1], self._levels.skew).numpy()
+        above: NDArray[np.float64] = np.sqrt(norms**2 + 1e-12) * UP
+        return above
+
+    def _rotate(self, first: int, last: int) -> NDArray[np.float64]:
+        """(n, last - first) coordinates along some of the directions, computed in float32."""
+        directions = self._levels.directions[first:last]
+        along = np.empty((len(self), len(directions)))
+        workers = self._workers if len(self) * directions.numel() > _PRODUCTS_TO_SHARE else 1
+        step = -(-len(directions) // workers)
+
+        def part(number: int, worker: int) -> None:
+            some = slice(number * step, (number + 1) * step)
+            along[:, some] = rotate(self._units, directions[some]).numpy()
+
+        spread(part, workers, workers)
+        return along

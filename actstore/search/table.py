@@ -1,23 +1,24 @@
-"""The rows that are searched: a split of a store, or a tensor in memory."""
+"""The rows that are searched, a split of a store or a tensor in memory; the queries; and rows that a search is limited
+to: gathered where they are few, masked where they are many."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from actstore.compute.tensors import borrow
-from actstore.compute.threads import spread, worker_threads
+from actstore.compute.tensors import borrow, spread, worker_threads
 from actstore.errors import InvalidInputError
 from actstore.search.kept_files import load_cached, save_cached
 
 if TYPE_CHECKING:
     from actstore.split import Split
+
 
 _BUFFER = 1 << 18  # values of float32, 1 MiB: converted and multiplied while they are in the cache
 _LENGTHS = (1e-30, 1e30)  # beyond these, products in float32 underflow or overflow
@@ -140,3 +141,120 @@ def _parse_tensor(rows: Any) -> Tensor:
             f"got {tuple(held.shape)} {held.dtype} on {held.device}"
         )
     return held.detach().contiguous()
+
+
+_PIECE = 2048  # vectors
+Metric = Literal["cosine", "inner"]
+
+
+def parse_vectors(vectors: Any, dim: int, metric: Metric = "cosine") -> Tensor:
+    """(n, dim) or (dim,) of any real type -> (n, dim) float32, finite; for cosines without zero vectors."""
+    try:
+        given = vectors.detach().cpu().float().numpy() if isinstance(vectors, Tensor) else np.asarray(vectors)
+    except ValueError as error:
+        raise InvalidInputError(f"queries must have shape (n, {dim}): {error}") from error
+    if given.dtype.kind not in "fiu":
+        raise InvalidInputError(f"queries must be real numbers, got type {given.dtype}")
+    with np.errstate(over="ignore"):  # becomes an infinity, which is refused
+        queries = np.array(np.atleast_2d(given), np.float32, order="C")
+    if queries.ndim != 2 or queries.shape[1] != dim:
+        raise InvalidInputError(f"queries must have shape (n, {dim}) as the rows do, got {given.shape}")
+    _refuse(np.isfinite(queries), "holds a NaN or an infinity")
+    if metric == "cosine":
+        _refuse(
+            (queries != 0).any(axis=1, keepdims=True),
+            "is a zero vector, without direction: leave it out, or use metric inner",
+        )
+    return torch.from_numpy(queries)
+
+
+def _refuse(good: NDArray[np.bool_], what: str) -> None:
+    """The first query of (n, …) for which not all is good."""
+    if not good.all():
+        raise InvalidInputError(f"query {int(np.argwhere(~good)[0, 0])} {what}")
+
+
+def parse_k(k: int, rows: int) -> int:
+    if isinstance(k, bool) or not isinstance(k, int | np.integer) or k < 1:
+        raise InvalidInputError(f"k must be a positive whole number, got {k!r}")
+    if k > rows:
+        raise InvalidInputError(f"k is {k:,}, but only {rows:,} rows are there to be found; ask for fewer")
+    return int(k)
+
+
+def parse_metric(metric: str) -> Metric:
+    if metric == "cosine" or metric == "inner":
+        return metric  # type: ignore[return-value]
+    raise InvalidInputError(f"metric must be cosine or inner, got {metric!r}")
+
+
+def unit(vectors: Tensor) -> Tensor:
+    """(n, dim) -> float32 of length one up to rounding; the length is taken in float64. Zeros stay zeros."""
+    made = torch.empty(vectors.shape, dtype=torch.float32)
+    for start in range(0, len(vectors), _PIECE):  # in float64 all of them at once would take five times their memory
+        exact = vectors[start : start + _PIECE].double().numpy()
+        length = np.sqrt(np.einsum("nd,nd->n", exact, exact))
+        exact *= np.divide(1, length, out=np.zeros_like(length), where=length > 0)[:, None]
+        made[start : start + _PIECE] = torch.from_numpy(exact)
+    return made
+
+
+_GATHERED_SHARE = 0.3  # share of the rows below which gathering them is no slower than passing over all
+Rows = NDArray[np.int64]  # ascending, distinct
+Mask = NDArray[np.bool_]
+
+
+class SelectedRows(RowTable):
+    """Some rows of a table as one of their own; row i of it is row rows[i] there."""
+
+    def __init__(self, table: RowTable, rows: Rows) -> None:
+        self.split, self.whole, self.rows = None, table, rows
+        self.shape = (len(rows), table.dim)
+
+    @property
+    def block_rows(self) -> int | None:
+        return None
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self.whole.dtype
+
+    def read(self, start: int, stop: int) -> Tensor:
+        chosen = self.rows[start:stop]
+        if len(chosen) and chosen[-1] - chosen[0] == len(chosen) - 1:
+            return self.whole.read(int(chosen[0]), int(chosen[-1]) + 1)
+        return self.whole.take(chosen)
+
+    def take(self, rows: NDArray[np.int64]) -> Tensor:
+        return self.whole.take(self.rows[rows])
+
+    def in_memory(self) -> Tensor | None:
+        return None
+
+    def lengths(self) -> Tensor:
+        return self.whole.lengths()[torch.from_numpy(self.rows)]
+
+    def scales(self) -> Tensor:
+        return self.whole.scales()[torch.from_numpy(self.rows)]
+
+
+def parse_rows(rows: Any, count: int) -> Rows:
+    """Ascending, distinct rows of a table of so many: what compiled loops look up unchecked."""
+    given = np.asarray(rows)
+    if given.ndim != 1 or (len(given) and given.dtype.kind not in "iu"):
+        raise InvalidInputError(f"rows must be whole numbers (n,), got {given.dtype} {given.shape}")
+    parsed: Rows = np.ascontiguousarray(given, np.int64)
+    if len(parsed) and (parsed[0] < 0 or parsed[-1] >= count or bool((parsed[1:] <= parsed[:-1]).any())):
+        raise InvalidInputError(f"rows must ascend from 0 to below {count:,} without repetition")
+    return parsed
+
+
+def are_few(rows: Rows, table: RowTable) -> bool:
+    return len(rows) < _GATHERED_SHARE * len(table)
+
+
+def mask_of(rows: Rows, count: int) -> Mask:
+    """(count,) whether a row is one of them."""
+    mask = np.zeros(count, bool)
+    mask[rows] = True
+    return mask

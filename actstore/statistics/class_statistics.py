@@ -16,13 +16,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from actstore.compute.cluster import Cluster
 from actstore.compute.tensors import PIECE_ROWS, one_thread
 from actstore.errors import ActstoreError
-from actstore.layout.chunk_file import by_chunk, chunk_path
-from actstore.layout.metadata import DIMENSIONS, RawLayout, read_attributes, read_split_spec, require_chunks
-from actstore.layout.replacement import covers
+from actstore.layout.ledger import by_chunk, chunk_path
+from actstore.layout.metadata import DIMENSIONS, RawLayout, covers, read_attributes, read_split_spec, require_chunks
 from actstore.layout.zarr_arrays import create_raw_array, open_array
-from actstore.parallel.cluster import Cluster
 from actstore.spec import SplitSpec
 from actstore.statistics.moments import (
     SUMS_BYTES,

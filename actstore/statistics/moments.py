@@ -15,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 
 from actstore.compute.tensors import pieces_as_float
-from actstore.layout.chunk_file import by_chunk
+from actstore.layout.ledger import by_chunk
 
 _MOVED = 1024  # classes at a time: copies of all 21,000 of ImageNet-21k would take half a gigabyte
 SUMS_BYTES = 16  # per value: two float64 sums

@@ -1,4 +1,37 @@
 """Where bytes lie: a folder, a bucket of object storage, a local cache of a bucket; atomic writes, checksums and locks.
 
-Imports `actstore.errors` alone.
+Imports `actstore.errors` alone. What others may use is in `__all__`.
 """
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from actstore.lazy import lazily
+
+if TYPE_CHECKING:
+    from actstore.storage.atomic_file import as_utf8, npy_bytes, write_atomic
+    from actstore.storage.chunk_cache import DEFAULT_LIMIT, CacheSpec, parse_size
+    from actstore.storage.npy_file import load_npy
+    from actstore.storage.place import Place, parse_place, stores_in
+
+__all__ = [
+    "DEFAULT_LIMIT",
+    "CacheSpec",
+    "Place",
+    "as_utf8",
+    "load_npy",
+    "npy_bytes",
+    "parse_place",
+    "parse_size",
+    "stores_in",
+    "write_atomic",
+]
+
+__getattr__, __dir__ = lazily(
+    __name__,
+    atomic_file="as_utf8 npy_bytes write_atomic",
+    chunk_cache="CacheSpec DEFAULT_LIMIT parse_size",
+    place="Place parse_place stores_in",
+    npy_file="load_npy",
+)

@@ -1,29 +1,60 @@
-"""Files and folders of this machine as a `Place`."""
+"""Files and folders of this machine as a `Place`; two of them change places in one step, where the system can do
+that."""
 
 from __future__ import annotations
 
+import ctypes
+import errno
 import mmap
 import os
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import cache
 from pathlib import Path, PosixPath
-from typing import TYPE_CHECKING, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from actstore.errors import StorageError, reason_of
 from actstore.storage.atomic_file import AtomicFile, Data, storage_errors, write_atomic
-from actstore.storage.exchange import exchange
 from actstore.storage.file_lock import FileLock
-from actstore.storage.own_names import abandoned_names, own_name
+from actstore.storage.own_names import abandoned_names, is_stray, own_name
 from actstore.storage.owned_log import LockedFile
-from actstore.storage.stray_files import is_stray
 
 if TYPE_CHECKING:
     from actstore.storage.chunk_cache import CacheSpec
     from actstore.storage.object_path import Guard, Version
+
+
+_HERE = -100  # AT_FDCWD
+_EXCHANGE = 2  # RENAME_EXCHANGE of Linux, RENAME_SWAP of macOS
+_UNABLE = (errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP)
+
+
+def exchange(first: Path, second: Path) -> bool:
+    """Whether they have changed places; False where this file system cannot do it, and nothing has changed."""
+    rename = _rename()
+    if rename is None or rename(os.fsencode(first), os.fsencode(second)) == 0:
+        return rename is not None
+    code = ctypes.get_errno()
+    if code in _UNABLE:
+        return False
+    raise OSError(code, os.strerror(code), str(first), None, str(second))
+
+
+@cache
+def _rename() -> Any:
+    libc = ctypes.CDLL(None, use_errno=True)
+    if hasattr(libc, "renameat2"):
+        libc.renameat2.argtypes = [ctypes.c_int, ctypes.c_char_p, ctypes.c_int, ctypes.c_char_p, ctypes.c_uint]
+        return lambda first, second: libc.renameat2(_HERE, first, _HERE, second, _EXCHANGE)
+    if hasattr(libc, "renamex_np"):
+        libc.renamex_np.argtypes = [ctypes.c_char_p, ctypes.c_char_p, ctypes.c_uint]
+        return lambda first, second: libc.renamex_np(first, second, _EXCHANGE)
+    return None
+
 
 T = TypeVar("T")
 U = TypeVar("U")

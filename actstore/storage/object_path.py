@@ -24,8 +24,8 @@ from actstore.errors import InvalidInputError, LockedError, StorageError
 from actstore.storage.atomic_file import Data, as_bytes
 from actstore.storage.bucket_client import bucket_of, object_errors, retried
 from actstore.storage.chunk_cache import CacheSpec
+from actstore.storage.own_names import is_stray
 from actstore.storage.owned_log import TokenedObject
-from actstore.storage.stray_files import is_stray
 
 if TYPE_CHECKING:
     from obstore.store import ObjectStore

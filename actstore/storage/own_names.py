@@ -1,4 +1,5 @@
-"""Names that no other process or thread gives to its files: what is under construction is never written by two."""
+"""Names of files: those that no other process or thread gives to its own, so that what is under construction is never
+written by two, and those of what systems and editors leave in folders."""
 
 from __future__ import annotations
 
@@ -6,6 +7,7 @@ import os
 import platform
 import re
 import uuid
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TypeVar
 
@@ -42,3 +44,24 @@ def _is_running(process: int) -> bool:
     except PermissionError:
         return True
     return True
+
+
+_LEFT_BY_SYSTEMS = frozenset(
+    {"thumbs.db", "desktop.ini", "__macosx", "@eadir", "$recycle.bin", "system volume information", "lost+found"}
+)
+
+
+def is_stray(name: str) -> bool:
+    """Whether a file or folder of this name is to be passed over without a word.
+
+    Hidden names (`.DS_Store`, `._x` of macOS, `.x.swp` of vim, `.git`), `x~`, `#x#` and `~$x` of editors, and what
+    Windows, macOS and network disks put everywhere.
+    """
+    if name.startswith((".", "~$")) or name.lower() in _LEFT_BY_SYSTEMS:
+        return True
+    return len(name) > 1 and (name.endswith("~") or (len(name) > 2 and name.startswith("#") and name.endswith("#")))
+
+
+def has_stray(parts: Iterable[str]) -> bool:
+    """Whether a path leads through something stray, or is stray itself."""
+    return any(is_stray(part) for part in parts)

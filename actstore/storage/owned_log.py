@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from actstore.errors import LockedError
 from actstore.storage.atomic_file import storage_errors, write_all
-from actstore.storage.file_lock import FileLock
-from actstore.storage.process_mark import is_gone, own_mark
+from actstore.storage.file_lock import FileLock, is_gone, own_mark
 
 if TYPE_CHECKING:
     from actstore.storage.object_path import ObjectPath, Version

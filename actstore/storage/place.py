@@ -15,8 +15,8 @@ from actstore.storage.atomic_file import Data, chunk_parts, crc32c
 from actstore.storage.chunk_cache import CacheSpec
 from actstore.storage.folder_path import FolderPath
 from actstore.storage.object_path import Guard, ObjectPath, Version
+from actstore.storage.own_names import is_stray
 from actstore.storage.owned_log import OwnedLog
-from actstore.storage.stray_files import is_stray
 
 T = TypeVar("T")
 U = TypeVar("U")

@@ -8,14 +8,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from actstore.creation import remove_store, require_free
 from actstore.errors import InvalidInputError, LockedError
 from actstore.spec import parse_split_name
 from actstore.storage.place import AnyPlace, parse_place
-from actstore.store import ActivationStore
+from actstore.store import ActivationStore, remove_store, require_free
 from actstore.tables.importing import fill_split, open_or_create
 from actstore.tables.row_source import Table, array_rows
-from actstore.writing.column_checks import parse_columns
+from actstore.writing.row_checks import parse_columns
 
 Arrays = (
     tuple[ArrayLike, ArrayLike | None]

@@ -19,7 +19,7 @@ from actstore.errors import InvalidInputError, reason_of
 from actstore.layout.columns import Column
 from actstore.layout.texts import Texts
 from actstore.spec import ColumnKind
-from actstore.writing.column_checks import parse_column
+from actstore.writing.row_checks import parse_column
 
 if TYPE_CHECKING:
     import pyarrow

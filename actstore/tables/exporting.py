@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 from actstore.errors import InvalidInputError
 from actstore.layout.columns import Column
 from actstore.layout.texts import offsets_of
-from actstore.split import Split, parse_rows
+from actstore.reading.rows import parse_rows
+from actstore.split import Split
 from actstore.storage.atomic_file import as_bytes, npy_bytes, storage_errors, write_atomic
 from actstore.tables.column_files import arrow_file, arrow_type, arrow_values, cells_of, tensors_of
 
@@ -95,14 +96,14 @@ def export(split: Split, path: Path, rows: Any = None, progress: Progress | None
     return [path, *beside]
 
 
-def beside_npy(path: Path) -> tuple[Path, Path, Path]:
-    """Where the labels and ids of rows in a .npy go, and their columns, if they have any."""
-    labels, ids, columns = (path.with_suffix(ending) for ending in (".labels.npy", ".ids.txt", ".columns.parquet"))
-    return labels, ids, columns
+def exported_files(path: Path, has_columns: bool = False) -> list[Path]:
+    """The files that an export to a path leaves: of a .npy also labels and ids, and columns if there are any."""
+    beside = (".labels.npy", ".ids.txt", *([".columns.parquet"] if has_columns else []))
+    return [path, *(path.with_suffix(ending) for ending in (beside if path.suffix == ".npy" else ()))]
 
 
 def _write_beside(selection: Selection, path: Path) -> list[Path]:
-    labels, ids, columns = beside_npy(path)
+    labels, ids, columns = exported_files(path, has_columns=True)[1:]
     write_atomic(labels, npy_bytes(selection.labels))
     write_atomic(ids, "".join(f"{name}\n" for name in selection.ids).encode())
     if not selection.split.columns:

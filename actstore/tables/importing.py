@@ -8,20 +8,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from actstore.creation import class_names, create, remove_store
+from numpy.typing import NDArray
+
 from actstore.errors import ActstoreError, InvalidInputError, LockedError, NotAStoreError
 from actstore.layout.ledger import open_ledger, read_ledger
 from actstore.layout.metadata import ACTIVATIONS
 from actstore.layout.own_files import strangers
-from actstore.layout.source_history import CONTENT, FileContent, find_source
 from actstore.spec import ColumnKind, Json, SplitSpec
 from actstore.storage.place import AnyPlace, Place, parse_place
-from actstore.store import ActivationStore, open
-from actstore.tables.array_files import open_tables, read_column
+from actstore.store import ActivationStore, create, open, remove_store
+from actstore.tables.array_files import CONTENT, FileContent, find_source, open_tables, read_column
 from actstore.tables.column_files import read_columns
 from actstore.tables.containers import as_text
-from actstore.tables.rounding import Rounding, natural_dtype
-from actstore.tables.row_source import Table
+from actstore.tables.row_source import Rounding, Table, natural_dtype
 from actstore.writing.pending_rows import Pending
 from actstore.writing.row_checks import plain_labels
 from actstore.writing.split_writer import SplitWriter
@@ -293,3 +292,18 @@ def _fingerprint(path: Path) -> dict[str, Json]:
         raise InvalidInputError(f"no such file: {path}")
     facts = path.stat()
     return {"path": str(path.resolve()), "size": facts.st_size, "mtime_ns": facts.st_mtime_ns}
+
+
+def class_names(labels: Sequence[NDArray[Any] | None]) -> list[str]:
+    """Names for labels that come without any: distinct strings in order, or "0".."n-1"."""
+    arrays = [plain_labels(array) for array in labels if array is not None and array.size]
+    if not arrays:
+        return []
+    if arrays[0].dtype.kind in "UO":
+        return sorted({str(name) for array in arrays for name in array.tolist()} - {""})
+    if any(array.dtype.kind not in "iu" for array in arrays):
+        raise InvalidInputError(f"labels must be whole numbers or class names, got type {arrays[0].dtype}")
+    count = max(int(array.max()) for array in arrays) + 1
+    if count > max(100_000, 10 * sum(len(array) for array in arrays)):
+        raise InvalidInputError(f"the largest label is {count - 1}, far beyond the number of rows; give class names")
+    return [str(label) for label in range(count)]

@@ -17,7 +17,10 @@ from numpy.typing import NDArray
 
 from actstore.errors import InvalidInputError
 from actstore.spec import Json
+from actstore.storage.place import AnyPlace
+from actstore.store import ActivationStore
 from actstore.streams.sampling import Stream, generator
+from actstore.tables.importing import Progress, fill_new_split, open_or_create
 from actstore.tables.row_source import Table
 
 TILE = 2048  # rows drawn from one random stream; never depends on how rows are asked for
@@ -57,6 +60,19 @@ class SyntheticSpec:
     def table(self) -> Table:
         labels = self.labels()
         return Table(SyntheticRows(self, labels), labels)
+
+
+def synthesize(
+    store: AnyPlace, rows: int = 100_000, dim: int = 2048, classes: int = 1000, *, seed: int = 0,
+    shuffled: bool = False, split: str = "train", restart: bool = False, progress: Progress | None = None,
+    **layout: Any,
+) -> ActivationStore:  # fmt: skip
+    """A store of generated rows, made block by block; interrupted, the same call resumes."""
+    spec = SyntheticSpec(rows, dim, classes, seed, shuffled)
+    table, provenance = spec.table(), {"source": f"synthetic, seed {seed}"}
+    target = open_or_create(store, {split: table}, spec.class_names(), provenance=provenance, **layout)
+    fill_new_split(target, split, table, spec.source(), progress, restart)
+    return target
 
 
 class SyntheticRows:

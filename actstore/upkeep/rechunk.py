@@ -1,25 +1,83 @@
-"""A store with chunks of another size: a small first import need not fix them for ever."""
+"""Rows of a store copied into another, block by block and resumable; a store with chunks of another size: a small first
+import need not fix them for ever."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from actstore.creation import create
-from actstore.errors import DamagedError, InvalidInputError
+from actstore.errors import DamagedError, InvalidInputError, LockedError
 from actstore.layout.own_files import remove_own, strangers
-from actstore.spec import SplitSpec, default_chunk_rows
+from actstore.spec import Json, SplitSpec, default_chunk_rows
 from actstore.split import Split
-from actstore.storage.exchange import exchange
-from actstore.storage.folder_path import FolderPath
+from actstore.storage.folder_path import FolderPath, exchange
 from actstore.storage.place import AnyPlace, Place, parse_place
-from actstore.store import ActivationStore, open
-from actstore.tables.copying import copy_rows, split_table
-from actstore.tables.importing import Progress
+from actstore.store import ActivationStore, create, open
+from actstore.tables.importing import Progress, append_rest
+from actstore.tables.row_source import Table, block_rows
 from actstore.upkeep.verify import lasting_faults, verify_split
 from actstore.writing.locked_split import locked
+from actstore.writing.split_writer import SplitWriter
+
+
+class SplitRows:
+    """Chosen rows of a split in their order as a source; all of them where rows is None."""
+
+    def __init__(self, split: Split, rows: NDArray[np.int64] | None = None) -> None:
+        self._split, self._rows = split, rows
+        self.shape = (len(split) if rows is None else len(rows), split.dim)
+        self.dtype = split.dtype
+
+    def blocks(self, start: int, stop: int) -> Iterator[NDArray[Any]]:
+        step = block_rows(self.shape[1], self.dtype)
+        for position in range(start, stop, step):
+            end = min(position + step, stop)
+            if self._rows is not None:
+                yield self._split.rows.take(self._rows[position:end])
+            else:
+                yield self._split.rows.read(position, end)
+                self._split.rows.release(position, end)
+
+
+def split_table(split: Split, rows: NDArray[np.int64] | None = None) -> Table:
+    """Rows of a split with their labels, as numbers of its class list, columns, and ids where it has any."""
+    labels = split.labels
+    ids: Sequence[str] | None = split.ids if split.committed.has_ids else None
+    columns = {name: split.columns.stored(name) for name in split.columns}
+    if rows is None:
+        return Table(SplitRows(split), labels, ids, columns)
+    ids = None if ids is None else [ids[row] for row in rows.tolist()]
+    columns = {name: column.take(rows) for name, column in columns.items()}
+    return Table(SplitRows(split, rows), labels[rows], ids, columns)
+
+
+def copy_rows(
+    table: Table,
+    target: ActivationStore,
+    name: str,
+    new: SplitSpec,
+    origin: Mapping[str, Json],
+    sources: Sequence[Mapping[str, Json]] | None = None,
+    progress: Progress | None = None,
+    restart: bool = False,
+) -> None:
+    """Fill split `name` of the target, a store of the same classes, with the rows of a table.
+
+    new: dim and chunk_rows of the split where they are not the target's. origin: what an interrupted copy must name
+    again. sources: what the finished split says its rows came from, instead of the origin.
+    """
+    with SplitWriter(target.path, target.spec, name, origin, restart=restart, new=new) as writer:
+        if writer.committed.complete:  # it was not when the caller looked
+            writer.discard()
+            raise LockedError(f"another process has just finished {target.path / name}; run the same command again")
+        append_rest(writer, name, table, progress)
+        writer.commit(sources=sources)
+
 
 _BLOCK = 4096  # rows
 _SAME = ("classes", "dim", "dtype", "codec", "provenance")  # of a store and its unfinished copy

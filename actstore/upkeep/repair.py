@@ -1,48 +1,174 @@
-"""Mend what verify found: read the rows of bad chunks again from their source, and only those."""
+"""Verify a store, and mend what was found: metadata from its copies, the ledger and the arrays; the rows of bad
+chunks, and only those, once more from their source."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import reduce
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from actstore.audit.kept import FILE, folder_of
+from actstore.audit.outcome import FILE, folder_of
 from actstore.compute.tensors import convert_into
-from actstore.errors import ActstoreError, InvalidInputError, LockedError
-from actstore.extraction.rebuild import reopen_images
-from actstore.layout.columns import flat_arrays
-from actstore.layout.ledger import has_writer, read_ledger
-from actstore.layout.metadata import ACTIVATIONS, read_split_spec, read_store_spec, write_document
+from actstore.errors import ActstoreError, DamagedError, InvalidInputError, LockedError
+from actstore.extraction.recorded_network import reopen_images
+from actstore.layout.columns import column_arrays, flat_arrays, read_column
+from actstore.layout.ledger import content_hash, has_writer, read_ledger
+from actstore.layout.metadata import (
+    ACTIVATIONS,
+    create_group,
+    flat_length,
+    ids_crc,
+    read_attributes,
+    read_flat,
+    read_grid,
+    read_ids,
+    read_split_spec,
+    read_store_spec,
+    write_document,
+)
 from actstore.layout.own_files import remove_array
 from actstore.layout.texts import encode_ids
 from actstore.layout.zarr_arrays import expected_document
+from actstore.progress import bar
 from actstore.search.kept_files import remove
-from actstore.spec import ColumnKind, Json, SplitSpec
+from actstore.spec import KEY, ColumnKind, ColumnSpec, Json, SplitSpec, StoreSpec
 from actstore.split import Split
 from actstore.statistics.class_statistics import NAMES as STATISTICS
 from actstore.storage.atomic_file import crc32c
 from actstore.storage.owned_log import OwnedLog
-from actstore.storage.place import Place
-from actstore.store import ActivationStore
+from actstore.storage.place import AnyPlace, Place, parse_place
+from actstore.store import ActivationStore, open
 from actstore.tables.importing import ImportRequest, check_table, read_request
 from actstore.tables.row_source import Table
 from actstore.tables.synthetic import SyntheticSpec
 from actstore.upkeep.select import KIND as SELECTED
 from actstore.upkeep.select import reopen_selected
-from actstore.upkeep.verify import AUDIT, SEARCH_FILES, Fault, lasting_faults, readable_splits
+from actstore.upkeep.verify import AUDIT, SEARCH_FILES, Fault, lasting_faults, readable_splits, verify_store
 from actstore.writing.chunk_writer import begin_storing
-from actstore.writing.column_checks import parse_columns
 from actstore.writing.commit import describe_facts, write_facts
 from actstore.writing.locked_split import locked
 from actstore.writing.pending_rows import describe
-from actstore.writing.row_checks import parse_labels
-from actstore.writing.row_facts import RowFacts
+from actstore.writing.row_checks import RowFacts, parse_columns, parse_labels
+
+if TYPE_CHECKING:
+    from actstore.compute.cluster import Cluster
 
 
-def repair(store: ActivationStore, faults: list[Fault]) -> list[tuple[Fault, str]]:
+def restore_groups(path: Place) -> list[tuple[str, str]]:
+    """(file, what was done) for each damaged zarr.json of the store and its splits. Nothing else is touched."""
+    outcomes = []
+    if not (path / "zarr.json").exists():
+        return []  # no store: opening it says so
+    if not _is_sound(path):
+        raise DamagedError(
+            f"{path / 'zarr.json'} is damaged beyond repair: the class names and the origin of the rows are kept "
+            "nowhere else; restore that file from a backup"
+        )
+    spec = read_store_spec(path)
+    for entry in path.children():
+        if (entry / ACTIVATIONS).has_entries() and not _is_sound(entry):
+            said = _restore_locked(path, entry, spec)
+            outcomes += [] if said is None else [(str(entry / "zarr.json"), said)]
+    return outcomes
+
+
+def _restore_locked(store: Place, path: Place, spec: StoreSpec) -> str | None:
+    if has_writer(path / ACTIVATIONS):
+        return f"left: {path} is being written to, or was when its writer was killed"
+    try:
+        with locked(store, path.name):
+            return _restore_split(path, spec)
+    except LockedError as error:
+        return f"left: {error}"
+
+
+def _restore_split(path: Place, spec: StoreSpec) -> str | None:
+    if _is_sound(path):
+        return None
+    try:
+        described = _describe_again(path, spec)
+    except (ActstoreError, ValueError) as error:
+        return f"left: {error}"
+    create_group(path, {KEY: described.to_json()}, replace=True)
+    return (
+        f"written anew from the ledger and the arrays: {described.rows} rows; where they came from is lost with "
+        "the old one, so damaged chunks can no longer be read again from their source"
+    )
+
+
+def _is_sound(path: Place) -> bool:
+    try:
+        return KEY in read_attributes(path)
+    except ActstoreError:
+        return False
+
+
+def _describe_again(path: Place, store: StoreSpec) -> SplitSpec:
+    """What a finished split says of itself, but for its sources and its history."""
+    if (path / ACTIVATIONS / "pending").has_entries():
+        raise DamagedError("a build or an append was under way; restore the file from a backup")
+    entries, length = read_ledger(path / ACTIVATIONS)
+    rows = sum(entry.rows for entry in entries)
+    chunk_rows, dim = read_grid(path / ACTIVATIONS)
+    own = {} if dim == store.dim else {"dim": dim, "chunk_rows": chunk_rows}
+    labels_crc = crc32c(read_flat(path / "labels", rows).astype("<i4"))
+    id_bytes, has_ids = flat_length(path / "path_bytes"), flat_length(path / "path_offsets") > 0
+    names_crc = ids_crc(read_ids(path, rows, id_bytes)) if has_ids else 0
+    columns = tuple(_describe_column(path, name, kind, rows) for name, kind in _columns_of(path).items())
+    content = content_hash(store.dtype, dim, entries, labels_crc, names_crc, columns)
+    return SplitSpec(
+        rows, True, content, labels_crc, names_crc, has_ids, id_bytes, length, ((rows, content),),
+        ({"kind": "unknown", "rows": [0, rows]},), **own, columns=columns,
+    )  # fmt: skip
+
+
+def _columns_of(path: Place) -> dict[str, ColumnKind]:
+    return {name.partition(".")[0]: kind for name, kind in column_arrays(path).items()}
+
+
+def _describe_column(path: Place, name: str, kind: ColumnKind, rows: int) -> ColumnSpec:
+    size = flat_length(path / f"{name}.bytes") if kind == "text" else 0
+    column = ColumnSpec(name, kind, text_bytes=size)
+    return replace(column, crc=read_column(path, column, rows).extend_crc(0))
+
+
+@dataclass(frozen=True)
+class Verification:
+    """faults: found at first. restored: (zarr.json, what was done). repairs: (fault, what was done or why not).
+    remaining: faults that are there still. incomplete: splits whose build was not finished."""
+
+    store: str
+    rows: int
+    faults: Sequence[Fault]
+    restored: Sequence[tuple[str, str]]
+    repairs: Sequence[tuple[Fault, str]]
+    remaining: Sequence[Fault]
+    incomplete: Sequence[str]
+
+
+def verify(
+    store: AnyPlace, *, repair: bool = False, progress: bool | None = None, cluster: Cluster | None = None
+) -> Verification:
+    """Check every chunk of a store: missing, truncated, corrupt or non-finite; also its metadata, and the norms and
+    indexes kept beside it. repair: mend what can be: bad chunks are read again from their source."""
+    place = parse_place(store)
+    restored = restore_groups(place) if repair else []
+    opened = open(place)
+    splits, _ = readable_splits(opened)
+    rows = sum(split.rows for split in splits.values())
+    with bar("verify", rows, "rows", progress) as shown:
+        faults = verify_store(opened, shown.update, cluster)
+    repairs = repair_faults(opened, faults) if repair and faults else []
+    remaining = verify_store(opened) if repair and faults else faults
+    incomplete = [name for name, split in splits.items() if not split.complete]
+    return Verification(str(place), rows, faults, restored, repairs, remaining, incomplete)
+
+
+def repair_faults(store: ActivationStore, faults: list[Fault]) -> list[tuple[Fault, str]]:
     """Repair each fault that is still there once its split is locked; returns (fault, what was done or why not)."""
     outcomes = []
     for name in [*readable_splits(store)[0]]:

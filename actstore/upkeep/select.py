@@ -15,10 +15,9 @@ from actstore.split import Split
 from actstore.storage.atomic_file import crc32c
 from actstore.storage.place import AnyPlace, Place, parse_place
 from actstore.store import ActivationStore, open
-from actstore.tables.copying import copy_rows, split_table
 from actstore.tables.importing import Progress
 from actstore.tables.row_source import Table
-from actstore.upkeep.rechunk import copy_target
+from actstore.upkeep.rechunk import copy_rows, copy_target, split_table
 
 KIND = "select"
 
@@ -50,7 +49,12 @@ class Choice:
 def select(
     store: AnyPlace,
     out: AnyPlace,
-    choice: Choice,
+    *,
+    classes: Sequence[str] = (),
+    path_glob: str | None = None,
+    rows: Any = None,
+    where: Sequence[str] = (),
+    drop: bool = False,
     splits: Sequence[str] = (),
     chunk_rows: int | None = None,
     progress: Progress | None = None,
@@ -58,21 +62,23 @@ def select(
 ) -> ActivationStore:
     """Write the chosen rows with labels, ids, columns, class names and provenance to a new store, block by block.
 
-    splits: all by default; one without any chosen row is left out. Interrupted, the same call goes on. Every chunk is
+    classes, path_glob, rows and where choose as in `Split.query`; drop: all but those. splits: all by default; one
+    without any chosen row is left out. Interrupted, the same call goes on. Every chunk is
     checked before rows are taken from it. Where the rows came from is kept, so that networks are found again.
     """
+    choice = Choice(tuple(classes), path_glob, rows, tuple(where), drop)
     place, target_place = parse_place(store), parse_place(out)
     if str(place.absolute()) == str(target_place.absolute()):
         raise InvalidInputError(f"{out} is the store that is read; choose another path for the chosen rows")
     source = open(place, checked=True)
     chosen = {name: choice.of(source[name]) for name in splits or source.splits}
-    if not any(len(rows) for rows in chosen.values()):
+    if not any(len(numbers) for numbers in chosen.values()):
         raise InvalidInputError(f"no row of {', '.join(chosen)} in {place} is chosen, so there is nothing to write")
-    longest = max(len(rows) for rows in chosen.values())
+    longest = max(len(numbers) for numbers in chosen.values())
     target = copy_target(source, target_place, chunk_rows, longest)
-    for name, rows in chosen.items():
-        if len(rows):
-            _copy(source, target, name, rows, choice, chunk_rows, progress, restart)
+    for name, numbers in chosen.items():
+        if len(numbers):
+            _copy(source, target, name, numbers, choice, chunk_rows, progress, restart)
     return target
 
 

@@ -13,12 +13,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from actstore.audit.kept import damaged as audit_damage
+from actstore.audit.outcome import damaged as audit_damage
+from actstore.compute.cluster import Cluster
 from actstore.compute.tensors import first_non_finite_row
 from actstore.errors import ActstoreError, DamagedError, StorageError, reason_of
-from actstore.layout.chunk_file import chunk_path, decode_chunk, decode_units
 from actstore.layout.columns import arrays_of, flat_arrays, read_sound_column
-from actstore.layout.ledger import LEDGER, Entry, content_hash, read_ledger
+from actstore.layout.ledger import LEDGER, Entry, chunk_path, content_hash, decode_chunk, decode_units, read_ledger
 from actstore.layout.metadata import (
     ACTIVATIONS,
     read_attributes,
@@ -28,7 +28,6 @@ from actstore.layout.metadata import (
     read_store_spec,
 )
 from actstore.layout.zarr_arrays import expected_document, metadata_difference, open_array
-from actstore.parallel.cluster import Cluster
 from actstore.search.kept_files import damaged
 from actstore.spec import KEY, SplitSpec, StoreSpec
 from actstore.split import Split

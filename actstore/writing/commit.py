@@ -10,9 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from actstore.errors import DamagedError
-from actstore.layout.chunk_file import chunk_path
 from actstore.layout.columns import Column, arrays_of, describe_column
-from actstore.layout.ledger import Entry, content_hash, read_ledger
+from actstore.layout.ledger import Entry, chunk_path, content_hash, read_ledger
 from actstore.layout.metadata import ACTIVATIONS, FLAT_ARRAYS, RawLayout, read_flat_chunk, resize, write_attributes
 from actstore.layout.texts import Texts, offsets_of
 from actstore.layout.zarr_arrays import create_raw_array
@@ -22,7 +21,7 @@ from actstore.storage.object_path import Guard
 from actstore.storage.owned_log import OwnedLog
 from actstore.storage.place import Place, write_chunk
 from actstore.writing.pending_rows import Pending
-from actstore.writing.row_facts import RowFacts
+from actstore.writing.row_checks import RowFacts
 
 
 def commit(

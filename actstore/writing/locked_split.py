@@ -15,8 +15,8 @@ from actstore.layout.metadata import (
     read_sound_ids,
     read_split_spec,
     read_store_spec,
+    require_same_store,
 )
-from actstore.layout.replacement import require_same_store
 from actstore.layout.zarr_arrays import create_split
 from actstore.spec import SplitSpec, StoreSpec
 from actstore.storage.owned_log import OwnedLog

@@ -2,7 +2,8 @@
 
 `source.json`: where the rows come from. `rows-N.npz`: labels, ids and columns of chunk N, which is on disk, until they
 are merged into the split's arrays. `open-R.npz`: rows of a chunk that is not full yet, from row R on, with their
-values; a source that is slow, or was interrupted, has its rows in such pieces until the chunk is whole.
+values. A chunk of 8,192 photos takes minutes: so that a kill does not lose them all, a thread makes the rows of an
+open chunk durable now and then, also while a slow source makes its next block.
 """
 
 from __future__ import annotations
@@ -10,8 +11,11 @@ from __future__ import annotations
 import io
 import json
 import re
+import threading
+import time
+import weakref
 import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from threading import Lock
@@ -26,7 +30,59 @@ from actstore.spec import Json, SplitSpec
 from actstore.storage.atomic_file import CRC_BYTES, chunk_parts, crc32c
 from actstore.storage.object_path import Guard
 from actstore.storage.place import Place, Storing, read_file, write_file
-from actstore.writing.row_facts import RowFacts, pack, unpack
+from actstore.writing.row_checks import RowFacts, pack, unpack
+
+SECONDS = 16.0  # a row waits at most so long; with the time that its write takes, 20 s
+
+
+class Keeper:
+    """Calls `keep` while the oldest row that is not durable has waited for three quarters of SECONDS.
+
+    It holds no reference to what `keep` is bound to: a writer that is dropped lets go of its split.
+    """
+
+    def __init__(self, keep: Callable[[], None]) -> None:
+        self._keep = weakref.WeakMethod(keep)
+        self.since: float | None = None  # when the oldest row came that is not durable
+        self._stopped = threading.Event()
+        self._thread: threading.Thread | None = None
+        self.failure: BaseException | None = None
+
+    def rows_came(self) -> None:
+        """Some rows are not durable yet. The first call starts the thread."""
+        if self.since is None:
+            self.since = time.monotonic()
+        if self._thread is None:
+            arguments = (weakref.ref(self), self._stopped, SECONDS / 4)
+            self._thread = threading.Thread(target=_run, args=arguments, name="actstore-keep", daemon=True)
+            self._thread.start()
+
+    def stop(self) -> None:
+        """Returns when the thread does nothing any more."""
+        self._stopped.set()
+        if self._thread is not None and self._thread is not threading.current_thread():
+            self._thread.join()
+
+    def keep_if_due(self) -> bool:
+        """Whether there may be more to do."""
+        keep = self._keep()
+        if keep is None:
+            return False
+        if self.since is not None and time.monotonic() - self.since >= SECONDS * 3 / 4:
+            try:
+                keep()
+            except BaseException as error:  # noqa: BLE001 - the next call of the writer raises it
+                self.failure = error
+                return False
+        return True
+
+
+def _run(keeper: weakref.ref[Keeper], stopped: threading.Event, seconds: float) -> None:
+    while not stopped.wait(seconds):
+        alive = keeper()
+        if alive is None or not alive.keep_if_due():
+            return
+        del alive
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 A chunk's labels, ids and columns go to disk first, then its rows, then its line in the ledger; the split's own metadata
 changes last, in one rename. After a crash the chunks that the ledger names count, and then the rows of the chunk
-under way that were kept beside it: at most 20 s old ones are not, see row_keeper.py.
+under way that were kept beside it: at most 20 s old ones are not, see pending_rows.py.
 """
 
 from __future__ import annotations
@@ -17,23 +17,19 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from actstore.compute.signals import terminated_as_interrupted
 from actstore.compute.tensors import convert_into, first_non_finite_row
 from actstore.errors import ActstoreError, InvalidInputError
 from actstore.layout.ledger import read_ledger
 from actstore.layout.metadata import ACTIVATIONS, read_ids
 from actstore.layout.texts import encode_ids
-from actstore.parallel.signals import terminated_as_interrupted
 from actstore.spec import Json, SplitSpec, StoreSpec
 from actstore.storage.place import Place
-from actstore.writing.chunk_writer import ChunkWriter
-from actstore.writing.column_checks import parse_columns
+from actstore.writing.chunk_writer import ChunkWriter, drop_uncommitted, find_position, sound_rows
 from actstore.writing.commit import commit
 from actstore.writing.locked_split import lock_split, require_sound
-from actstore.writing.pending_rows import OpenRows, Pending
-from actstore.writing.resumption import drop_uncommitted, find_position, sound_rows
-from actstore.writing.row_checks import parse_labels, refused_row
-from actstore.writing.row_facts import RowFacts, join_facts
-from actstore.writing.row_keeper import Keeper
+from actstore.writing.pending_rows import Keeper, OpenRows, Pending
+from actstore.writing.row_checks import RowFacts, join_facts, parse_columns, parse_labels, refused_row
 
 _CHECK_ROWS = 1024
 

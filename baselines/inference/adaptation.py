@@ -15,8 +15,8 @@ from torch import nn
 from torch.nn import functional
 
 from actstore.backbones.construction import construct
-from actstore.bench.measure import Result
 from actstore.compute.device import has_half
+from actstore.compute.measure import Result
 from baselines.inference.latency import timed
 from predictor.protocol.paper import read_table
 

@@ -15,8 +15,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from actstore.bench.measure import seconds
 from actstore.compute.device import synchronise
+from actstore.compute.measure import seconds
 
 WARM_UP, LEAST_RUNS, MOST_RUNS = 1, 3, 50
 

@@ -7,7 +7,7 @@ import io
 from collections.abc import Sequence
 from typing import Any
 
-from actstore.bench.measure import Result
+from actstore.compute.measure import Result
 from baselines.inference.comparison import Comparison
 from baselines.inference.latency import Latency
 from predictor.protocol.paper import read_table

@@ -9,7 +9,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from actstore.bench.measure import peak_memory
+from actstore.compute.measure import peak_memory
 
 RESERVE = 1 << 30  # bytes that are left to everything else: libraries, samples that an index is fitted on
 _EVERY = 0.2  # seconds between two looks

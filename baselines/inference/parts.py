@@ -13,8 +13,8 @@ from actstore.compute.device import has_half
 from actstore.search import BoundedSearch, ExactSearch, RowTable
 from actstore.search.flat import FlatSearch
 from actstore.search.indexing import build_index
-from actstore.search.queries import unit
 from actstore.search.ranking import Pairs, rank
+from actstore.search.table import unit
 from baselines.inference.latency import Part
 
 K = 5  # neighbours: enough for a top-5

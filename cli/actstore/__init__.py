@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from cli.actstore.audit import audit
-from cli.actstore.bench import bench
 from cli.actstore.build import build
 from cli.actstore.compare import compare
 from cli.actstore.export import export
@@ -34,6 +33,6 @@ main = Commands.of(
     ),
     [
         build, glyphs, import_, append, select, rechunk, info, verify, audit, means, query, search, index, export,
-        compare, knn, synth, bench,
+        compare, knn, synth,
     ],
 )  # fmt: skip

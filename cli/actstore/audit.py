@@ -4,26 +4,15 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from cli.group import emit, example, json_option, table
-from cli.options import FOLDER, PATH, ActivationStore, Place, Split, store_argument
+from cli.options import FOLDER, PATH
+from cli.outputs import claim, claim_folder
 from cli.progress import progress
-
-if TYPE_CHECKING:
-    from actstore.audit import Audit
-
-SAID = {
-    "leaks": "rows that another split holds too",
-    "copy": "rows that are another row once more, the same up to rounding",
-    "near-copy": "pairs nearer than chance has them: re-encoded, resized, cropped",
-    "suspect-label": "labels that neither neighbours nor class means agree with",
-    "outlier": "rows far from all others",
-    "empty-row": "rows of zeros",
-    "dead-feature": "features with one value in a whole split",
-}
+from cli.stores import ActivationStore, Place, sources_of, store_argument
 
 HEADERS = {
     "copy": ["", "row", "id", "is also", "id", "label"],
@@ -66,10 +55,8 @@ def audit(
     of older rows, it is made again. `ppa eval` names the leaks.
     """
     import actstore
-    from actstore.audit import audit_store
-    from actstore.audit.outcome import write_findings
-    from actstore.audit.sheet import make_sheet
-    from actstore.storage.atomic_file import as_utf8, write_atomic
+    from actstore.audit import audit_store, make_sheet, write_findings
+    from actstore.storage import as_utf8, write_atomic
 
     opened = actstore.open(store)
     _claim(opened, output, sheet, keep)
@@ -82,47 +69,31 @@ def audit(
         write_findings(outcome, splits, output)
     if sheet is not None:
         write_atomic(sheet, as_utf8(make_sheet(outcome, splits, images)))
-    seconds = time.perf_counter() - begin
-    result = _result(outcome, splits, store, seconds)
+    result = {"store": str(store), **outcome.to_json(splits), "seconds": time.perf_counter() - begin}
     emit(result, _text(result, most))
 
 
 def _claim(opened: ActivationStore, output: Path | None, sheet: Path | None, keep: Path | None) -> None:
-    from actstore.audit.kept import FILE
-    from actstore.audit.outcome import ENDINGS
-    from cli.filekinds import AUDIT, AUDIT_SHEET, AUDIT_TABLES
-    from cli.outputs import claim, claim_folder, sources_of
+    from actstore.audit import ENDINGS, FILE
 
     if output is not None and output.suffix not in ENDINGS:
         raise click.UsageError(f"--output must end in {' or '.join(ENDINGS)}, got {output}")
     if sheet is not None and sheet.suffix != ".html":
         raise click.UsageError(f"--sheet must end in .html, got {sheet}")
     inputs = [path for name in opened.splits for path in sources_of(opened[name])]
-    outputs = [] if output is None else [(output, AUDIT_TABLES[output.suffix])]
-    claim(*outputs, (sheet, AUDIT_SHEET), inputs=inputs)
+    claim(output, sheet, inputs=inputs)
     if keep is not None:
-        claim_folder(keep, [(FILE, AUDIT)], inputs)
-
-
-def _result(outcome: Audit, splits: dict[str, Split], store: Place, seconds: float) -> dict[str, Any]:
-    from actstore.audit.outcome import record
-
-    return {
-        "store": str(store),
-        "splits": {name: len(split) for name, split in splits.items()},
-        "summary": outcome.summary(),
-        "settings": dict(outcome.settings),
-        "measured": dict(outcome.measured),
-        "notes": list(outcome.notes),
-        "seconds": seconds,
-        "findings": [record(finding, splits) for finding in outcome.findings],
-    }
+        claim_folder(keep, [(FILE, "audit")], inputs)
 
 
 def _text(result: dict[str, Any], most: int) -> str:
+    from actstore.audit import KIND_LABELS
+
     splits = result["splits"]
     parts = [f"{result['store']}: {sum(splits.values()):,} rows of {', '.join(splits)}, {result['seconds']:.1f} s", ""]
-    parts.append(table(["found", "", "what"], [[name, count, SAID[name]] for name, count in result["summary"].items()]))
+    parts.append(
+        table(["found", "", "what"], [[name, count, KIND_LABELS[name]] for name, count in result["summary"].items()])
+    )
     for kind, header in HEADERS.items():
         findings = [finding for finding in result["findings"] if finding["kind"] == kind]
         if findings and most:

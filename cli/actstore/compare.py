@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from cli.filekinds import COMPARISON, FIGURE
 from cli.group import emit, example, json_option, table
-from cli.options import FILE, STORE, Place, cache_options, seed_option
-from cli.outputs import claim, sources_of
+from cli.options import FILE, seed_option
+from cli.outputs import claim
 from cli.progress import progress
+from cli.stores import STORE, Place, cache_options, sources_of
 
 if TYPE_CHECKING:
     from actstore.analysis import Comparison
@@ -51,7 +51,7 @@ def compare(
     distances, by rank and as they are) and mutual k-NN of a sample of them. One pass over the rows, in bounded memory.
     """
     import actstore
-    from actstore.analysis.opening import open_representation
+    from actstore.analysis import open_representation
 
     if len(representations) < 2:
         raise click.UsageError("give two stores or splits to compare, or more")
@@ -61,14 +61,14 @@ def compare(
         raise click.UsageError(f"--chart must end in .png or .svg, got {chart}")
     splits = [open_representation(place) for place in representations]
     inputs = [path for split in splits for path in sources_of(split)]
-    claim((output, COMPARISON), (chart, FIGURE), inputs=inputs)
+    claim(output, chart, inputs=inputs)
     with progress("compare", len(splits[0])) as bar:
         found = actstore.compare(
             *splits, names=[str(place) for place in representations], progress=bar.update,
             measures=measures or MEASURES, sample=sample, k=k, distance=distance, resamples=resamples, seed=seed,
         )  # fmt: skip
     if output is not None:
-        from actstore.storage.atomic_file import write_atomic
+        from actstore.storage import write_atomic
 
         write_atomic(output, found.to_pandas().to_csv(index=False).encode())
     if chart is not None:

@@ -6,11 +6,12 @@ from pathlib import Path
 
 import click
 
-from cli.filekinds import COLUMNS, EXPORTS, LABELS_ARRAY, exported_array, exported_ids
 from cli.group import emit, example, human_bytes, json_option
-from cli.options import PATH, STORE, Place, cache_options, filter_options, open_split, split_option, where_option
-from cli.outputs import Claimed, claim, sources_of
+from cli.options import PATH, split_option
+from cli.outputs import claim
 from cli.progress import progress
+from cli.row_options import filter_options, where_option
+from cli.stores import STORE, Place, cache_options, open_split, sources_of
 
 
 @click.command(
@@ -34,14 +35,15 @@ def export(
 ) -> None:  # fmt: skip
     """Write rows of STORE to OUTPUT: .npy .npz .parquet .csv .safetensors; all rows, or those of the filters.
 
-    An older export is replaced; any other file is not.
+    A file that exists is replaced only with --force.
     """
-    from actstore.tables.exporting import export as write
+    from actstore.tables import export as write
+    from actstore.tables import exported_files
 
     if ":/" in str(output):
         raise click.UsageError(f"OUTPUT is a file on this machine, got {output}")
     opened = open_split(store, split)
-    claim(*written(output, opened.dim, bool(opened.columns)), inputs=[*sources_of(opened), rows and Path(rows)])
+    claim(*exported_files(output, bool(opened.columns)), inputs=[*sources_of(opened), rows and Path(rows)])
     is_filtered = bool(classes or where) or path_glob is not None or rows is not None
     matching = opened.query(classes or None, path_glob, rows, where) if is_filtered else None
     count = len(opened) if matching is None else len(matching)
@@ -50,16 +52,3 @@ def export(
     size = sum(file.stat().st_size for file in files)
     names = [str(file) for file in files]
     emit({"rows": count, "files": names, "bytes": size}, f"{count:,} rows, {human_bytes(size)}: {', '.join(names)}")
-
-
-def written(output: Path, dim: int, has_columns: bool) -> list[Claimed]:
-    """The files that an export leaves; what ends otherwise is refused by the export itself."""
-    from actstore.tables.exporting import beside_npy
-
-    if output.suffix == ".npy":
-        labels, ids, columns = beside_npy(output)
-        return [
-            (output, exported_array(dim)), (labels, LABELS_ARRAY), (ids, exported_ids(output)),
-            (columns if has_columns else None, COLUMNS),
-        ]  # fmt: skip
-    return [(output, EXPORTS[output.suffix])] if output.suffix in EXPORTS else []

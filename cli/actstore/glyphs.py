@@ -31,7 +31,7 @@ def glyphs(out: Path, classes: int, per_class: int, val_per_class: int, seed: in
 
     Deterministic by seed. Files that are there are kept: interrupted, the same command resumes.
     """
-    from actstore.images.glyphs import write_glyphs
+    from actstore.images import write_glyphs
 
     total, begin = classes * (per_class + val_per_class), time.perf_counter()
     with progress("glyphs", total, "images") as bar:

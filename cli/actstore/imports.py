@@ -9,8 +9,10 @@ from typing import Any
 import click
 
 from cli.group import describe_rows, emit, example, human_bytes, json_option, warn_of_classes
-from cli.options import PATH, STORE, ActivationStore, Place, file_options, layout_options, trained_on_option
+from cli.options import PATH
 from cli.progress import SplitBars
+from cli.row_options import file_options, layout_options, trained_on_option
+from cli.stores import STORE, Place
 
 ARRAY = click.argument("array_file", metavar="ARRAY", type=PATH)
 
@@ -38,8 +40,7 @@ def import_(array_file: Path, store: Place | None, restart: bool, trained_on: li
     Tables may have a column of lists, or a column per feature. Rows keep their type: fp16 as f2, anything else as f4;
     `--dtype f2` halves fp32. STORE defaults to the name of ARRAY with .zarr. Interrupted, the same command resumes.
     """
-    from actstore.tables.importing import ImportRequest, import_file
-    from actstore.tables.rounding import Rounding
+    from actstore.tables import ImportRequest, Rounding, import_file
 
     target = store or Path(f"{array_file.stem}.zarr")
     layout = {key: request.pop(key) for key in ("dtype", "chunk_rows", "codec", "shard_inner_rows")}
@@ -51,7 +52,7 @@ def import_(array_file: Path, store: Place | None, restart: bool, trained_on: li
     seconds = time.perf_counter() - begin
     rows = {name: split.rows for name, split in made.splits.items()}
     size = sum(rows.values()) * made.spec.row_bytes
-    unlabelled, lacking = _labels_of(made)
+    unlabelled, lacking = made.unlabelled_rows(), made.classes_train_lacks()
     warn_of_classes(lacking)
     result = {
         "store": str(target), "rows": rows, "dim": made.dim, "classes": len(made.classes), "dtype": made.spec.dtype,
@@ -74,8 +75,7 @@ def append(array_file: Path, store: Place, restart: bool, again: bool, **request
     Readers see the old rows until the new ones are all there. A file whose content was added before, under whatever
     name, adds nothing.
     """
-    from actstore.tables.importing import ImportRequest, append_file
-    from actstore.tables.rounding import Rounding
+    from actstore.tables import ImportRequest, Rounding, append_file
 
     rounding = Rounding()
     with SplitBars("append") as bars:
@@ -84,17 +84,6 @@ def append(array_file: Path, store: Place, restart: bool, again: bool, **request
     if added:
         text = f"{store}: {added:,} rows added{_rounded(rounding.largest, 'the type of the store')}"
     emit({"store": str(store), "rows_added": added, "rounding": rounding.largest}, text)
-
-
-def _labels_of(store: ActivationStore) -> tuple[dict[str, int], dict[str, list[str]]]:
-    """Rows without a label of every split, and the classes that only splits other than train have."""
-    from actstore.images.image_set import classes_train_lacks
-
-    complete = [name for name, split in store.splits.items() if split.complete]
-    counts = {name: store[name].class_index.counts for name in complete}
-    unlabelled = {name: len(store[name]) - int(count.sum()) for name, count in counts.items()}
-    present = {name: [store.classes[label] for label in count.nonzero()[0]] for name, count in counts.items()}
-    return unlabelled, classes_train_lacks(present)
 
 
 def _rounded(largest: float | None, dtype: str) -> str:

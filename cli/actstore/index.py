@@ -7,10 +7,11 @@ from typing import Any
 
 import click
 
-from actstore.spec import INDEX_KINDS
-from cli.group import emit, example, human_bytes, json_option
-from cli.options import Place, open_split, seed_option, split_option, store_argument
+from actstore.search import INDEX_KINDS
+from cli.group import emit, example, json_option
+from cli.options import seed_option, split_option
 from cli.progress import progress
+from cli.stores import Place, open_split, store_argument
 
 
 @click.command(
@@ -46,64 +47,23 @@ def index(
     approximate index's own --dims, --lists and --refine). The exit code is 1 where an approximate index misses
     --recall; it is kept all the same.
     """
+    from actstore.search import index_split
+
     begin = time.perf_counter()
     opened = open_split(store, split)
+    queries = None if recall_queries is None else open_split(store, recall_queries)
+    if recall_queries == opened.name:
+        raise click.UsageError(f"--recall-queries must be another split than {opened.name}, which is indexed")
     with progress(f"index {kind}", len(opened)) as bar:
-        if kind == "bounded":
-            result, text = _bounded(opened, bar.update, again)
-        else:
-            if recall_queries == opened.name:
-                raise click.UsageError(f"--recall-queries must be another split than {opened.name}, which is indexed")
-            held = None if recall_queries is None else _sample(store, recall_queries, settings["seed"])
-            result, text = _approximate(opened, kind, held, bar.update, settings, again)
+        built = index_split(opened, kind, queries=queries, again=again, progress=bar.update, **settings)
     seconds = time.perf_counter() - begin
-    result = {"store": str(store), "split": opened.name, "kind": kind, **result, "seconds": seconds}
-    emit(result, f"{store} {opened.name}: {kind} index, {text}; {seconds:.1f} s")
-    if result.get("recall_reached") is False:
-        asked = f"{settings['recall']:.1%} were asked for"
+    result = {"store": str(store), "split": opened.name, "kind": kind, **built.facts, "seconds": seconds}
+    emit(result, f"{store} {opened.name}: {kind} index, {built.text}; {seconds:.1f} s")
+    if not built.reached:
         click.echo(
-            f"WARNING: the {kind} index finds the nearest row of {result['recall']:.1%} of the queries only, {asked}; "
-            "it is kept and can be used. More --dims or --refine, another --kind, or --kind bounded finds more",
+            f"WARNING: the {kind} index finds the nearest row of {built.facts['recall']:.1%} of the queries only, "
+            f"{settings['recall']:.1%} were asked for; it is kept and can be used. More --dims or --refine, another "
+            "--kind, or --kind bounded finds more",
             err=True,
         )
         ctx.exit(1)
-
-
-def _sample(store: Place, split: str, seed: int) -> Any:
-    """Some rows of the split, spread over all of it."""
-    from actstore.streams.sampling import generator
-
-    rows = open_split(store, split)
-    count = min(256, len(rows))
-    return rows.take(generator(seed, 0).choice(len(rows), count, replace=False))
-
-
-def _bounded(split: Any, report: Any, again: bool) -> tuple[dict[str, Any], str]:
-    from actstore.search.bounded import BoundedSearch
-
-    engine = BoundedSearch.build(split, report, again)
-    widths = list(engine.levels.widths)
-    text = (
-        f"{' then '.join(map(str, widths))} of {split.dim} coordinates, {human_bytes(engine.nbytes)}"
-        if engine.prunes
-        else "which says that leading coordinates do not tell these rows apart: searches use all products"
-    )
-    return {"prunes": engine.prunes, "widths": widths, "bytes": engine.nbytes}, text
-
-
-def _approximate(
-    split: Any, kind: str, queries: Any, report: Any, settings: dict[str, Any], again: bool
-) -> tuple[dict[str, Any], str]:
-    from dataclasses import asdict
-
-    from actstore.search.indexing import keep_index
-
-    engine, path = keep_index(split, kind, again=again, queries=queries, progress=report, **settings)
-    made = engine.settings
-    reached = made.recall >= settings["recall"]
-    facts = {**asdict(made), "recall_reached": reached, "held_out": len(made.held_out), "bytes": path.stat().st_size}
-    text = (
-        f"{made.dims} of {split.dim} coordinates, {human_bytes(path.stat().st_size)}, effort {made.effort}: it finds "
-        f"the nearest row of {made.recall:.1%} of {made.queries} held-out queries"
-    )
-    return facts, text

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from cli.group import emit, example, human_bytes, json_option, table
-from cli.options import ActivationStore, Place, store_argument
-
-if TYPE_CHECKING:
-    from actstore.spec import SplitSpec
+from cli.stores import Place, store_argument
 
 
 @click.command(epilog=example("actstore info imagenet.zarr", "actstore info imagenet.zarr --classes --json"))
@@ -22,72 +19,8 @@ def info(store: Place, list_classes: bool, list_skipped: bool) -> None:
     """Show size, classes, provenance, chunk layout, codec and completeness of STORE."""
     import actstore
 
-    opened = actstore.open(store)
-    facts = describe(opened)
-    if list_classes:
-        facts["class_rows"] = {
-            name: dict(zip(opened.classes, opened[name].class_index.counts.tolist(), strict=True))
-            for name, split in opened.splits.items()
-            if split.complete
-        }
+    facts = actstore.open(store).describe(list_classes)
     emit(facts, _text(facts, list_skipped))
-
-
-def describe(store: ActivationStore) -> dict[str, Any]:
-    from actstore.layout.metadata import read_attributes
-    from actstore.spec import CONVENTIONS
-
-    spec = store.spec
-    layout = {"chunk_rows": spec.chunk_rows, "chunk_bytes": spec.chunk_bytes, "codec": spec.codec}
-    if spec.shard_inner_rows:
-        layout["shard_inner_rows"] = spec.shard_inner_rows
-    return {
-        "store": str(store.path),
-        "dim": spec.dim,
-        "dtype": spec.dtype,
-        "classes": len(spec.classes),
-        "layout": layout,
-        "splits": [_describe_split(store, name, split) for name, split in store.splits.items()],
-        "provenance": dict(spec.provenance),
-        "conventions": read_attributes(store.path).get(CONVENTIONS, []),
-    }
-
-
-def _describe_split(store: ActivationStore, name: str, split: SplitSpec) -> dict[str, Any]:
-    from actstore.reading.mapped_rows import can_map
-
-    path = store.path
-    spec = store.spec.of_split(split)
-    chunks = -(-split.rows // spec.chunk_rows)
-    return {
-        "split": name,
-        "rows": split.rows,
-        "complete": split.complete,
-        "unfinished_rows": store.unfinished_rows(name),
-        "bytes": (path / name).tree_size(),
-        "dim": spec.dim,
-        "chunks": chunks,
-        "mapped": path.local_path is not None and spec.is_raw and can_map(spec.chunk_bytes, chunks),
-        "ids": split.has_ids,
-        "means": (path / name / "class_mean" / "zarr.json").exists(),
-        "content": split.content,
-        "sources": [dict(source) for source in split.sources],
-        "columns": _columns(store, name) if split.complete else [],
-    }
-
-
-def _columns(store: ActivationStore, split: str) -> list[dict[str, Any]]:
-    """Name, type, how many rows lack it, and its range or how many values it has."""
-    from actstore.errors import DamagedError
-    from actstore.layout.columns import summary
-
-    opened, columns = store[split], []
-    for name, spec in opened.columns.specs.items():
-        try:
-            columns.append({"name": name, **summary(opened.columns.stored(name))})
-        except DamagedError as error:  # what is sound is shown all the same
-            columns.append({"name": name, "type": spec.kind, "damaged": str(error)})
-    return columns
 
 
 _PRECISION = {"f2": "fp16", "f4": "fp32"}

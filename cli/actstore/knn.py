@@ -8,11 +8,13 @@ from typing import Any
 
 import click
 
-from cli.filekinds import GRAPHS
 from cli.group import emit, example, json_option
-from cli.options import FILE, STORE, Place, cache_options, split_option
-from cli.outputs import claim, sources_of
+from cli.options import FILE, split_option
+from cli.outputs import claim
 from cli.progress import progress
+from cli.stores import STORE, Place, cache_options, sources_of
+
+ENDINGS = (".npz", ".parquet")
 
 
 @click.command(
@@ -39,13 +41,13 @@ def knn(store: Place, out: Path, split: str | None, k: int, queries: str | None)
     file. With --queries it is the ground truth for the recall of any other index.
     """
     import actstore
-    from cli.options import open_split
+    from cli.stores import open_split
 
-    if out.suffix not in GRAPHS:
-        raise click.UsageError(f"OUT must end in {' or '.join(GRAPHS)}, got {out}")
+    if out.suffix not in ENDINGS:
+        raise click.UsageError(f"OUT must end in {' or '.join(ENDINGS)}, got {out}")
     opened = open_split(store, split)
     asked = None if queries is None else _open_queries(queries)
-    claim((out, GRAPHS[out.suffix]), inputs=[*sources_of(opened), queries and Path(queries)])
+    claim(out, inputs=[*sources_of(opened), queries and Path(queries)])
     begin = time.perf_counter()
     with progress("knn", len(opened) if asked is None else len(asked)) as bar:
         graph = actstore.knn(opened, k, asked, out, bar.update)
@@ -59,9 +61,9 @@ def knn(store: Place, out: Path, split: str | None, k: int, queries: str | None)
 
 def _open_queries(text: str) -> Any:
     if text.endswith(".npy"):
-        from actstore.storage.npy_file import load_npy
+        from actstore.storage import load_npy
 
         return load_npy(Path(text), "a .npy file of vectors")
-    from actstore.analysis.opening import open_representation
+    from actstore.analysis import open_representation
 
     return open_representation(STORE.convert(text, None, click.get_current_context()))

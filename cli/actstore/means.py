@@ -8,11 +8,11 @@ from pathlib import Path
 import click
 
 from cli.cluster import chosen_cluster, cluster_options
-from cli.filekinds import means_array
 from cli.group import emit, example, json_option
-from cli.options import PATH, Place, open_split, split_option, store_argument
-from cli.outputs import claim, sources_of
+from cli.options import PATH, split_option
+from cli.outputs import claim
 from cli.progress import progress
+from cli.stores import Place, open_split, sources_of, store_argument
 
 
 @click.command(
@@ -34,14 +34,14 @@ def means(
 
     Kept results are used while they belong to the content at hand; after an append only new rows are read.
     """
-    from actstore.statistics.class_statistics import class_statistics, has_statistics
-    from actstore.storage.atomic_file import npy_bytes, write_atomic
+    from actstore.statistics import has_statistics
+    from actstore.storage import npy_bytes, write_atomic
 
     opened = open_split(store, split)
-    claim((output, means_array(len(opened.classes), opened.dim)), inputs=sources_of(opened))
+    claim(output, inputs=sources_of(opened))
     begin = time.perf_counter()
     with chosen_cluster(scheduler, local_cluster) as cluster, progress("means", len(opened)) as bar:
-        statistics = class_statistics(opened, bar.update, cluster)
+        statistics = opened.statistics(bar.update, cluster)
     seconds, kept = time.perf_counter() - begin, has_statistics(opened)
     if output is not None:
         write_atomic(output, npy_bytes(statistics.mean.astype("f4")))

@@ -6,10 +6,11 @@ from pathlib import Path
 
 import click
 
-from cli.filekinds import ROW_ARRAY, ROWS
 from cli.group import emit, example, json_option, table
-from cli.options import PATH, Place, filter_options, open_split, split_option, store_argument, where_option
-from cli.outputs import claim, sources_of
+from cli.options import PATH, split_option
+from cli.outputs import claim
+from cli.row_options import filter_options, where_option
+from cli.stores import Place, open_split, sources_of, store_argument
 
 
 @click.command(
@@ -32,11 +33,11 @@ def query(
     where: tuple[str, ...], output: Path | None, limit: int,
 ) -> None:  # fmt: skip
     """Find rows of STORE by class, id, range or columns; every filter given must hold."""
-    from actstore.storage.atomic_file import npy_bytes, write_atomic
+    from actstore.storage import npy_bytes, write_atomic
 
     opened = open_split(store, split)
     is_npy = output is not None and output.suffix == ".npy"
-    claim((output, ROW_ARRAY if is_npy else ROWS), inputs=[*sources_of(opened), rows and Path(rows)])
+    claim(output, inputs=[*sources_of(opened), rows and Path(rows)])
     matching = opened.query(classes or None, path_glob, rows, where)
     if output is not None:
         text = "".join(f"{row}\n" for row in matching.tolist()).encode()

@@ -7,8 +7,9 @@ import time
 import click
 
 from cli.group import describe_rows, emit, example, human_bytes, json_option
-from cli.options import STORE, Place, chunk_rows_option, restart_option
+from cli.options import chunk_rows_option, restart_option
 from cli.progress import SplitBars
+from cli.stores import STORE, Place
 
 
 @click.command(
@@ -29,11 +30,11 @@ def rechunk(store: Place, out: Place | None, chunk_rows: int | None, restart: bo
     when asked for. A store that began small and has grown reads faster from larger chunks. Interrupted, the same
     command resumes.
     """
-    from actstore.upkeep.rechunk import rechunk as run
+    import actstore
 
     begin = time.perf_counter()
     with SplitBars("rechunk") as bars:
-        made = run(store, out, chunk_rows, bars, restart)
+        made = actstore.rechunk(store, out, chunk_rows, bars, restart)
     seconds, rows = time.perf_counter() - begin, {name: split.rows for name, split in made.splits.items()}
     chunks = f"{made.spec.chunk_rows:,} rows ({human_bytes(made.spec.chunk_bytes)})"
     emit({"store": str(made.path), "rows": rows, "chunk_rows": made.spec.chunk_rows, "seconds": seconds},

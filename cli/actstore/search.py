@@ -7,21 +7,11 @@ from typing import Any
 
 import click
 
-from actstore.spec import INDEX_KINDS, SEARCH_METHODS
+from actstore.search import INDEX_KINDS, SEARCH_METHODS
 from cli.group import emit, example, json_option, table
-from cli.options import (
-    FILE,
-    PATH,
-    Place,
-    Split,
-    device_option,
-    filter_options,
-    open_split,
-    split_option,
-    store_argument,
-    weights_option,
-    where_option,
-)
+from cli.options import FILE, PATH, device_option, split_option, weights_option
+from cli.row_options import filter_options, where_option
+from cli.stores import Place, Split, open_split, store_argument
 
 
 @click.command(
@@ -80,7 +70,7 @@ def search(
 
 def _remark(split: Split, method: str) -> None:
     """Say on stderr where an index that could have been used covers only some of the rows, or none."""
-    from actstore.search.kept_files import remarks
+    from actstore.search import remarks
 
     wanted = ("bounded",) if method in ("auto", "bounded") else () if method in ("exact", "faiss") else INDEX_KINDS
     for name, remark in remarks(split):
@@ -93,14 +83,14 @@ def _queries(
 ) -> tuple[list[str], Any]:
     """What each query is called, and the vectors (n, dim)."""
     if images:
-        from actstore.extraction.recorded_network import embed_images
+        from actstore.extraction import embed_images
 
         return [str(path) for path in images], embed_images(split, images, weights, device)
     if row is not None:
         return [f"row {row}"], split.take([row])
     import numpy as np
 
-    from actstore.storage.npy_file import load_npy
+    from actstore.storage import load_npy
 
     assert vector is not None
     values = np.atleast_2d(load_npy(vector, "a .npy file of numbers"))

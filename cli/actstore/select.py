@@ -7,8 +7,10 @@ import time
 import click
 
 from cli.group import describe_rows, emit, example, json_option
-from cli.options import STORE, Place, chunk_rows_option, filter_options, restart_option, where_option
+from cli.options import chunk_rows_option, restart_option
 from cli.progress import SplitBars
+from cli.row_options import filter_options, where_option
+from cli.stores import STORE, Place
 
 
 @click.command(
@@ -38,8 +40,6 @@ def select(
     given must hold. Interrupted, the same command resumes.
     """
     import actstore
-    from actstore.upkeep.select import Choice
-    from actstore.upkeep.select import select as run
 
     if not (classes or where) and path_glob is None and rows is None:
         raise click.UsageError("say which rows: give --class, --where, --rows or --glob")
@@ -48,7 +48,8 @@ def select(
         raise click.UsageError(f"--rows counts the rows of one split; choose it with --split: {', '.join(names)}")
     begin = time.perf_counter()
     with SplitBars("select") as bars:
-        made = run(store, out, Choice(classes, path_glob, rows, where, drop), splits, chunk_rows, bars, restart)
+        made = actstore.select(store, out, classes=classes, path_glob=path_glob, rows=rows, where=where, drop=drop,
+                               splits=splits, chunk_rows=chunk_rows, progress=bars, restart=restart)  # fmt: skip
     seconds, counts = time.perf_counter() - begin, {name: split.rows for name, split in made.splits.items()}
     for name in [name for name in splits or names if name not in counts]:
         click.echo(f"WARNING: no row of {name} is chosen; it is left out", err=True)

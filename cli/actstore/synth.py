@@ -8,8 +8,10 @@ from typing import Any
 import click
 
 from cli.group import emit, example, human_bytes, json_option
-from cli.options import STORE, Place, layout_options, restart_option, seed_option
+from cli.options import restart_option, seed_option
 from cli.progress import SplitBars
+from cli.row_options import layout_options
+from cli.stores import STORE, Place
 
 
 @click.command(epilog=example("actstore synth big.zarr --rows 1200000 --dim 2048 --classes 1000"))
@@ -31,16 +33,12 @@ def synth(
 
     Deterministic by seed, made block by block; interrupted, the same command resumes.
     """
-    from actstore.tables.importing import fill_new_split, open_or_create
-    from actstore.tables.synthetic import SyntheticSpec
+    import actstore
 
-    spec = SyntheticSpec(rows, dim, classes, seed, shuffled)
-    table, begin = spec.table(), time.perf_counter()
-    target = open_or_create(
-        store, {split: table}, spec.class_names(), provenance={"source": f"synthetic, seed {seed}"}, **layout
-    )
+    begin = time.perf_counter()
     with SplitBars("synth") as bars:
-        fill_new_split(target, split, table, spec.source(), bars, restart)
-    seconds, size = time.perf_counter() - begin, human_bytes(rows * target.spec.row_bytes)
+        made = actstore.synthesize(store, rows, dim, classes, seed=seed, shuffled=shuffled, split=split,
+                                   restart=restart, progress=bars, **layout)  # fmt: skip
+    seconds, size = time.perf_counter() - begin, human_bytes(rows * made.spec.row_bytes)
     emit({"store": str(store), "split": split, "rows": rows, "dim": dim, "classes": classes, "seconds": seconds},
          f"{store} {split}: {rows:,} x {dim}, {classes} classes, {size} in {seconds:.1f} s")  # fmt: skip

@@ -11,22 +11,13 @@ import click
 
 from cli.filekinds import CLASSIFIER
 from cli.group import emit, example, json_option
-from cli.options import (
-    FILE,
-    FOLDER,
-    PERCENT,
-    STORE,
-    Place,
-    cache_options,
-    device_option,
-    filter_options,
-    on_error_option,
-    wait_without_spinning,
-)
+from cli.options import FILE, FOLDER, PERCENT, device_option, on_error_option, wait_without_spinning
 from cli.outputs import claim
 from cli.ppa.options import CLASSIFIER_FILE, unknown_option
 from cli.ppa.recognition import set_unknown_at
 from cli.ppa.start_options import Start, start_options
+from cli.row_options import filter_options
+from cli.stores import STORE, Place, cache_options
 from predictor.progress import note
 
 LOOK_ALIKES = (

@@ -9,10 +9,11 @@ import click
 from click.core import ParameterSource
 
 from cli.group import emit, example, json_option
-from cli.options import FILE, FOLDER, combine, device_option, store_option
+from cli.options import FILE, FOLDER, combine, device_option
 from cli.ppa.options import run_options, split_file_option
 from cli.ppa.recognition import claim_run
 from cli.progress import TrainingBars
+from cli.stores import store_option
 
 COMMON = {"name", "out", "split_file", "device", "seed", "checkpoint_seconds", "restart"}
 ROWS = {"store", "train_split", "learning_rate"}

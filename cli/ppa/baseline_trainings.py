@@ -13,7 +13,8 @@ import click
 import actstore
 from actstore.backbones.loading import load_backbone, stated_backbone
 from actstore.compute.device import parse_device
-from actstore.extraction.build import BuildOptions, build
+from actstore.extraction.build import build
+from actstore.extraction.forward import BuildOptions
 from actstore.images.opening import open_images
 from baselines.finetune import Draw, train_finetuned
 from baselines.image_tasks import decode_classes
@@ -22,10 +23,10 @@ from baselines.linear import LinearConfig, train_linear
 from baselines.meta_training import choose_meta_config, train_learner
 from baselines.triplet import TripletConfig, train_triplet
 from baselines.triplet_images import train_triplet_images
-from cli.options import find_store
 from cli.ppa.baseline import OPTIONS
 from cli.ppa.recognition import choose_categories
 from cli.progress import SplitBars, TrainingBars
+from cli.stores import find_store
 from predictor.protocol.category_split import CategorySplit
 from predictor.training import RunOptions, Trained
 

@@ -41,8 +41,8 @@ def bench_adapt(
     """
     import torch
 
-    from actstore.compute.allocation import reuse_freed_memory
     from actstore.compute.device import parse_device
+    from actstore.compute.tensors import reuse_freed_memory
     from baselines.inference.adaptation import epoch_results
 
     place = parse_device(device)
@@ -60,7 +60,7 @@ def predicted(
     import torch
 
     from actstore.backbones.construction import construct
-    from actstore.bench.measure import Result
+    from actstore.compute.measure import Result
     from baselines.inference.adaptation import seconds_per_epoch
     from baselines.inference.parts import backbone_part
     from predictor.classifier.classifier import Classifier

@@ -13,10 +13,11 @@ import click
 from actstore.spec import INDEX_KINDS
 from cli.filekinds import BENCH_TABLES, FIGURE
 from cli.group import emit, example, json_option
-from cli.options import Place, chart_option, device_option, find_store, store_option, threads_option
+from cli.options import chart_option, device_option, threads_option
 from cli.outputs import claim, write_table
 from cli.ppa.options import table_option
 from cli.progress import progress
+from cli.stores import Place, find_store, store_option
 
 if TYPE_CHECKING:
     from baselines.inference.rows import BenchRows, Say

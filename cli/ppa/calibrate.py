@@ -13,7 +13,7 @@ from cli.filekinds import CALIBRATION
 from cli.filekinds import FIGURE as DRAWN
 from cli.group import emit, example, json_option, table
 from cli.options import FILE as EXISTING
-from cli.options import seed_option, store_option
+from cli.options import seed_option
 from cli.outputs import claim
 from cli.ppa.options import (
     PHI_RUN,
@@ -25,6 +25,7 @@ from cli.ppa.options import (
     train_split_option,
 )
 from cli.ppa.recognition import categories_of, make_baselines, parse_shots, store_of
+from cli.stores import store_option
 
 if TYPE_CHECKING:
     from predictor import Calibration

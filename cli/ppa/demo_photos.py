@@ -14,7 +14,7 @@ import click
 
 import actstore
 from actstore import Split
-from actstore.backbones.imagenet import imagenet_names
+from actstore.backbones.network import imagenet_names
 from actstore.compute.tensors import borrow
 from actstore.errors import InvalidInputError
 from actstore.extraction.recorded_network import network_of

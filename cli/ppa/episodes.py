@@ -8,10 +8,11 @@ from typing import Any
 import click
 
 from cli.group import emit, example, json_option
-from cli.options import PATH, Place, device_option, seed_option, store_option
+from cli.options import PATH, device_option, seed_option
 from cli.outputs import claim_kept_table, claim_table, write_kept
 from cli.ppa.options import phis_option, shots_option, split_file_option, table_option
 from cli.ppa.recognition import categories_of, choose_categories, make_baselines, parse_shots, store_of
+from cli.stores import Place, store_option
 from predictor.report.results_folder import EPISODES
 
 METHODS = "nn,class-mean,imprint,finetune"

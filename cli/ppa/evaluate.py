@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from cli.group import emit, example, json_option
-from cli.options import Place, seed_option, store_option
+from cli.options import seed_option
 from cli.outputs import claim_kept_table, claim_table, write_kept
 from cli.ppa.options import (
     STORE_OF_PHI,
@@ -23,6 +23,7 @@ from cli.ppa.options import (
     train_split_option,
 )
 from cli.ppa.recognition import categories_of, make_baselines, parse_shots, store_of
+from cli.stores import Place, store_option
 from predictor.report.results_folder import TABLE
 
 

@@ -10,9 +10,10 @@ import click
 from cli.filekinds import CLASS_MAP as MAP
 from cli.filekinds import FIGURE
 from cli.group import emit, example, json_option
-from cli.options import FILE, FOLDER, Place, store_option
+from cli.options import FILE, FOLDER
 from cli.outputs import claim_folder
 from cli.ppa.options import head_option, held_out_split_option, phis_option, train_split_option
+from cli.stores import Place, store_option
 
 
 @click.command(

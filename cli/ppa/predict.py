@@ -9,19 +9,12 @@ import click
 
 from cli.filekinds import PREDICTIONS, SHEET
 from cli.group import emit, example, json_option, table, wants_json
-from cli.options import (
-    PATH,
-    Place,
-    device_option,
-    filter_options,
-    sheet_option,
-    store_option,
-    wait_without_spinning,
-    weights_option,
-)
+from cli.options import PATH, device_option, sheet_option, wait_without_spinning, weights_option
 from cli.outputs import claim
 from cli.ppa.options import classifier_option, unknown_option
 from cli.ppa.recognition import set_unknown_at
+from cli.row_options import filter_options
+from cli.stores import Place, store_option
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -120,8 +120,8 @@ def pretrain(
     import os
 
     from actstore.backbones.construction import require_trainable
-    from actstore.compute.allocation import reuse_freed_memory
     from actstore.compute.device import parse_device
+    from actstore.compute.tensors import reuse_freed_memory
     from actstore.images.opening import open_images
     from predictor.training import RunOptions
     from predictor.training.backbones.config import choose_candidates

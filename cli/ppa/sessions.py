@@ -9,7 +9,7 @@ import click
 
 from cli.filekinds import FIGURE
 from cli.group import emit, example, json_option
-from cli.options import Place, chart_option, seed_option, store_option
+from cli.options import chart_option, seed_option
 from cli.outputs import claim, claim_table
 from cli.ppa.options import (
     STORE_OF_PHI,
@@ -23,6 +23,7 @@ from cli.ppa.options import (
     train_split_option,
 )
 from cli.ppa.recognition import categories_of, make_baselines, store_of
+from cli.stores import Place, store_option
 
 
 @click.command(

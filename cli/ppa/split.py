@@ -8,9 +8,10 @@ import click
 
 from cli.filekinds import SPLIT
 from cli.group import emit, example, json_option
-from cli.options import FILE, Place, store_option
+from cli.options import FILE
 from cli.outputs import claim
 from cli.ppa.options import SPLIT_FILE
+from cli.stores import Place, store_option
 
 
 @click.command(

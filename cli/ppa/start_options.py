@@ -8,8 +8,9 @@ from pathlib import Path
 import click
 
 from cli.networks import DEFAULT_NETWORK, fetching_options, require_fetching_options
-from cli.options import FILE, PATH, STORE, Place, combine
+from cli.options import FILE, PATH, combine
 from cli.ppa.options import PHI_RUN, train_split_option
+from cli.stores import STORE, Place
 
 WAYS = "--backbone NAME, --phi RUN, --base head or --classifier FILE"
 

@@ -15,10 +15,10 @@ from actstore.errors import InvalidInputError
 from actstore.extraction.recorded_network import network_of, record_of
 from actstore.storage.place import parse_place
 from cli.networks import load_network
-from cli.options import find_store
 from cli.ppa.recognition import choose_categories, store_of
 from cli.ppa.start_options import Start
 from cli.ppa.support import list_support, require_network, support_from_images
+from cli.stores import find_store
 from predictor.calibrating import calibrate
 from predictor.classifier.base_rows import BaseRows, fit_budget, fit_unknown, measure_base
 from predictor.classifier.classifier import Classifier

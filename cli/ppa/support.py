@@ -18,8 +18,8 @@ from actstore.extraction.recorded_network import activations_of, load_recorded
 from actstore.images.class_folders import is_folder, list_below, sorted_entries
 from actstore.images.image_set import ENDINGS, ImageItem, id_fault, printable, same_bytes
 from actstore.storage.place import Place
-from cli.options import open_split
 from cli.progress import progress
+from cli.stores import open_split
 from predictor.classifier.unknown import refuse_reserved
 
 if TYPE_CHECKING:

@@ -10,9 +10,10 @@ import click
 
 from cli.group import emit, example, json_option
 from cli.networks import choose_default, fetching_options
-from cli.options import FILE, FOLDER, PATH, STORE, cache_options, device_option
+from cli.options import FILE, FOLDER, PATH, device_option
 from cli.ppa.options import CLASSIFIER_FILE, PHI_RUN
 from cli.ppa.start_options import Start
+from cli.stores import STORE, cache_options
 
 SESSION = Path("teach-session")
 SHOTS = (1, 5)  # numbers of examples that a constant is fitted for, where it was not before

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from cli.group import emit, example, json_option
-from cli.options import FOLDER, Place, combine, device_option, store_option, typed_line
+from cli.options import FOLDER, combine, device_option, typed_line
 from cli.ppa.options import held_out_split_option, run_options, split_file_option, train_split_option
 from cli.ppa.recognition import choose_categories, claim_run
+from cli.stores import Place, store_option
 from predictor.progress import is_main_process
 from predictor.protocol.method_key import PHI_KINDS
 
@@ -67,7 +68,7 @@ def train(
     """
     import actstore
     import predictor
-    from actstore.compute.allocation import reuse_freed_memory
+    from actstore.compute.tensors import reuse_freed_memory
     from predictor.protocol.honesty import contamination
     from predictor.protocol.setting import find_test_split
     from predictor.training.processes import failing_once

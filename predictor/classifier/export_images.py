@@ -15,8 +15,7 @@ import torch
 from PIL import Image
 from torch import Tensor, nn
 
-from actstore.backbones.capture import capture
-from actstore.backbones.loading import Backbone
+from actstore.backbones.loading import Backbone, capture
 from actstore.errors import InvalidInputError
 from actstore.storage.atomic_file import write_atomic
 from predictor.classifier.classifier import Classifier

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from actstore.backbones.transform import Transform
+from actstore.backbones.network import Transform
 from predictor.classifier.classifier_graph import make_model
 
 _MODES: dict[str, dict[str, Any]] = {

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from actstore.bench.measure import Result
+from actstore.compute.measure import Result
 from predictor.figures.style import BLUE, GREY, ORANGE, new_figure
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from actstore.backbones.imagenet import imagenet_names
+from actstore.backbones.network import imagenet_names
 from actstore.storage.atomic_file import write_atomic
 from predictor.protocol.method_key import key_of
 

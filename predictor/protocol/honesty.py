@@ -55,7 +55,7 @@ def is_as_large_as_the_paper(categories: CategorySplit) -> bool:
 
 def are_of_imagenet(categories: CategorySplit) -> bool:
     """The paper's figures of 5-way tasks are of mini-ImageNet, whose categories are some of ImageNet's."""
-    from actstore.backbones.imagenet import imagenet_wnids
+    from actstore.backbones.network import imagenet_wnids
 
     return set(categories.novel) <= set(imagenet_wnids())
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from actstore.errors import InvalidInputError, MissingInputError
-from actstore.images.split_images import image_sources
+from actstore.images.opening import image_sources
 from actstore.split import Split
 from predictor.figures.accuracies import draw_methods, draw_shots
 from predictor.figures.bars import draw_inference

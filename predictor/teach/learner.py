@@ -15,11 +15,9 @@ from torch import Tensor
 
 from actstore.compute.device import parse_device
 from actstore.errors import UnreadableImageError
-from actstore.extraction.forward import forward, move_to
-from actstore.extraction.image_batches import ImageBatch
+from actstore.extraction.forward import ImageBatch, forward, move_to
 from actstore.extraction.recorded_network import load_recorded
-from actstore.images.decode import decode
-from actstore.images.image_formats import readable_formats
+from actstore.images.decode import decode, readable_formats
 from predictor.classifier.classifier import Classifier
 from predictor.classifier.photo_start import bias_beside_known
 from predictor.classifier.predictions import predict_images

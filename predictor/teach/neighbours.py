@@ -12,7 +12,7 @@ from torch import Tensor
 
 import actstore
 from actstore.errors import ActstoreError
-from actstore.images.split_images import SplitImages, image_sources
+from actstore.images.opening import SplitImages, image_sources
 from actstore.split import Split
 from predictor.teach.images import thumbnail
 from predictor.teach.limits import RefusalError

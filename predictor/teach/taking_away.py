@@ -17,7 +17,7 @@ from PIL import Image
 
 from actstore.errors import InvalidInputError
 from actstore.extraction.recorded_network import load_recorded
-from actstore.images.image_formats import readable_formats
+from actstore.images.decode import readable_formats
 from predictor.classifier.classifier import Classifier
 from predictor.classifier.classifier_file import save_classifier
 from predictor.classifier.export import export_onnx

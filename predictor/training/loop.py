@@ -28,8 +28,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from actstore.compute.signals import Interruption, noted_signals
 from actstore.errors import DivergedError
-from actstore.parallel.signals import Interruption, noted_signals
 from predictor.training.curves import draw_curves
 from predictor.training.identity import refuse_other_training
 from predictor.training.processes import Processes

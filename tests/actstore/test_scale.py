@@ -18,7 +18,7 @@ from actstore import ActivationStore
 from actstore.layout import class_index as classes
 from actstore.layout.class_index import ClassIndex
 from actstore.layout.texts import RowNumbers
-from actstore.query import glob_rows
+from actstore.reading.query import glob_rows
 from actstore.streams.sampling import draw_support, plan_batch
 
 ROWS, FEW, DIM, CLASSES = 10_000_000, 1_000_000, 8, 21_000

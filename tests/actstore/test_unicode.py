@@ -14,7 +14,7 @@ from actstore.errors import InvalidInputError, StorageError
 from actstore.search.bounded import BoundedSearch
 from actstore.storage.place import parse_place
 from actstore.tables.importing import ImportRequest, append_file, import_file
-from actstore.upkeep.repair import repair
+from actstore.upkeep.repair import repair_faults
 from actstore.upkeep.verify import verify_store
 
 BROKEN = os.fsdecode(b"caf\xe9")
@@ -74,7 +74,7 @@ def test_rows_of_such_a_file_are_read_again(tmp_path: Path) -> None:
     store = import_file(ImportRequest(source), tmp_path / "x.zarr")
     chunk = tmp_path / "x.zarr/train/activations/c/0/0"
     chunk.write_bytes(b"\0" + chunk.read_bytes()[1:])
-    repair(store, verify_store(store))
+    repair_faults(store, verify_store(store))
     np.testing.assert_array_equal(store["train"][:], ROWS)
 
 

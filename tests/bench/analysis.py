@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 import actstore as library
 from actstore.analysis.xarray_backend import ActstoreBackend
-from actstore.bench.measure import Result, alternate
+from actstore.compute.measure import Result, alternate
 from tests.bench.common import OUT, actstore, rate, report
 
 ROWS, DIM = 100_000, 2048

@@ -27,10 +27,9 @@ import actstore as library
 from actstore.analysis.neighbours import find_neighbours
 from actstore.audit import Audit, kept_audit
 from actstore.audit.outcome import Kind
-from actstore.bench.measure import Result
+from actstore.compute.measure import Result
 from actstore.images.image_set import ImageItem, read_bytes
-from actstore.images.opening import find_images
-from actstore.images.split_images import SplitImages
+from actstore.images.opening import SplitImages, find_images
 from tests.bench.common import OUT, actstore, report
 from tests.conftest import REAL_DATA
 

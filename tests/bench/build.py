@@ -17,8 +17,9 @@ import torch
 from PIL import Image
 
 from actstore.backbones.loading import Backbone, load_backbone
-from actstore.bench.measure import Result
-from actstore.extraction.build import BuildOptions, build
+from actstore.compute.measure import Result
+from actstore.extraction.build import build
+from actstore.extraction.forward import BuildOptions
 from actstore.images.opening import open_images
 from tests.bench.common import OUT, ROOT, report
 

@@ -18,12 +18,12 @@ import torch
 
 import actstore
 from actstore.backbones.loading import Backbone, load_backbone
-from actstore.bench.measure import Result, alternate, seconds
-from actstore.extraction.build import BuildOptions, build
-from actstore.extraction.forward import ExtractedBatch
+from actstore.compute.cluster import Cluster, connect
+from actstore.compute.measure import Result, alternate, seconds
+from actstore.extraction.build import build
+from actstore.extraction.forward import BuildOptions, ExtractedBatch
 from actstore.images.decode import ImageFacts
 from actstore.images.opening import open_images
-from actstore.parallel.cluster import Cluster, connect
 from tests.bench.build import unpack
 from tests.bench.common import OUT, rate, report
 from tests.bench.kill import digest

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from actstore.bench.measure import Result
+from actstore.compute.measure import Result
 from actstore.compute.tensors import convert_into
 from actstore.tables.synthetic import SyntheticSpec
 
@@ -58,7 +58,7 @@ def run(*command: str | Path) -> tuple[float, str]:
 def actstore(*arguments: str | Path) -> tuple[float, int, str]:
     """Run an `actstore` command; returns its seconds, its peak resident bytes and what it printed."""
     code = (
-        "from cli.actstore import main; from actstore.bench.measure import peak_memory; "
+        "from cli.actstore import main; from actstore.compute.measure import peak_memory; "
         "main(standalone_mode=False); print(peak_memory())"
     )
     seconds, printed = run(sys.executable, "-c", code, *arguments)

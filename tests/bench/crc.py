@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 import actstore as library
-from actstore.bench.measure import Result
+from actstore.compute.measure import Result
 from actstore.search.exact import ExactSearch
 from actstore.search.kept_files import folder
 from actstore.split import Split

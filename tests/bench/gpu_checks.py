@@ -20,7 +20,8 @@ from torch import Tensor
 import actstore
 from actstore.backbones.loading import load_backbone
 from actstore.compute.device import count_devices, has_bfloat16, parse_device
-from actstore.extraction.build import BuildOptions, build
+from actstore.extraction.build import build
+from actstore.extraction.forward import BuildOptions
 from actstore.images.opening import open_images
 from actstore.tables.synthetic import SyntheticSpec
 from baselines.triplet import TripletConfig, train_triplet

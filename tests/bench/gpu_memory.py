@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from actstore.search.gpu import GpuSearch
-from actstore.search.queries import unit
+from actstore.search.table import unit
 from tests import simulated_faiss
 
 MOST = 1.2e9  # bytes

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from actstore.bench.measure import Result
+from actstore.compute.measure import Result
 from tests.bench.common import OUT, features, report
 
 ROWS, DIM, KILLS = 60_000, 512, 50

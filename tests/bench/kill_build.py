@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 
 import actstore
-from actstore.bench.measure import Result
+from actstore.compute.measure import Result
 from tests.bench.build import unpack
 from tests.bench.common import OUT, report
 from tests.bench.kill import digest

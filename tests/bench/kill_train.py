@@ -12,7 +12,7 @@ from pathlib import Path
 
 from safetensors.torch import load_file
 
-from actstore.bench.measure import Result
+from actstore.compute.measure import Result
 from tests.bench.common import OUT, actstore, report
 
 BATCHES = 10

@@ -10,7 +10,7 @@ import torch
 from flox import groupby_reduce
 
 import actstore as library
-from actstore.bench.measure import alternate
+from actstore.compute.measure import alternate
 from actstore.compute.tensors import borrow
 from actstore.split import Split
 from actstore.statistics.class_statistics import NAMES, class_statistics

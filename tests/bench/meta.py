@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from actstore.bench.measure import Result
+from actstore.compute.measure import Result
 from actstore.images.opening import open_images
 from baselines.image_tasks import decode_classes
 from baselines.meta_learner import MetaLearner

@@ -10,7 +10,7 @@ import shutil
 import sys
 from pathlib import Path
 
-from actstore.bench.measure import Result
+from actstore.compute.measure import Result
 from tests.bench.common import OUT, actstore, features, report, run
 
 ROWS = 1_200_000

@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 
 import actstore as library
-from actstore.bench.measure import Result, alternate
+from actstore.compute.measure import Result, alternate
 from predictor.classifier.classifier import Classifier
 from predictor.phi.network import Phi
 from predictor.protocol.category_split import alphabetical_split

@@ -16,8 +16,8 @@ import torch
 
 import actstore as library
 import predictor.training.phi_loss
-from actstore.bench.measure import Result, peak_memory
-from actstore.compute.allocation import reuse_freed_memory
+from actstore.compute.measure import Result, peak_memory
+from actstore.compute.tensors import reuse_freed_memory
 from predictor.protocol.category_split import CategorySplit
 from predictor.training.phi import PhiTraining
 from predictor.training.phi_config import TrainConfig

@@ -16,10 +16,10 @@ import torch
 from torch import Tensor, nn
 
 from actstore.backbones.construction import PUBLISHED
-from actstore.backbones.imagenet import imagenet_wnids
 from actstore.backbones.loading import load_backbone
-from actstore.backbones.packages import package_folder
-from actstore.bench.measure import Result, alternate
+from actstore.backbones.network import imagenet_wnids
+from actstore.backbones.published import package_folder
+from actstore.compute.measure import Result, alternate
 from actstore.images.opening import find_images
 from tests.bench.common import ROOT, rate, report
 

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from actstore.backbones.loading import load_backbone
-from actstore.bench.measure import Result
+from actstore.compute.measure import Result
 from actstore.extraction.recorded_network import activations_of
 from actstore.images.opening import find_images
 from predictor.classifier.classifier import Classifier

@@ -6,8 +6,8 @@ from itertools import count
 
 import torch
 
-from actstore.bench.measure import Result, alternate
-from actstore.compute.allocation import reuse_freed_memory
+from actstore.compute.measure import Result, alternate
+from actstore.compute.tensors import reuse_freed_memory
 from actstore.images.opening import open_images
 from predictor.protocol.category_split import CategorySplit
 from predictor.training.backbones.config import FEW_SHOT_SHORTER, TrainingConfig, choose_preset

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from actstore.bench.measure import Result, alternate
+from actstore.compute.measure import Result, alternate
 from actstore.search import ExactSearch
 from actstore.search.indexing import build_index, measure_recall
 from tests.bench.common import report

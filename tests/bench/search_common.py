@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 import actstore as library
-from actstore.bench.measure import Result
+from actstore.compute.measure import Result
 from actstore.search import BoundedSearch
 from actstore.search.kept_files import find
-from actstore.search.queries import unit
+from actstore.search.table import unit
 from actstore.tables.synthetic import TILE, SyntheticSpec
 from tests.bench.common import OUT, actstore
 

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from functools import partial
-from pathlib import Path
-
 import numpy as np
 import torch
 from torch import Tensor
 
-from actstore.bench.measure import Result, alternate, peak_memory
+from actstore.compute.measure import Result, alternate, peak_memory
 from actstore.compute.tensors import borrow
 from actstore.search import BoundedSearch
-from actstore.search.queries import unit
-from actstore.search.rotation import fit_directions
+from actstore.search.levels import fit_directions
+from actstore.search.table import unit
 from tests.bench.common import report
 from tests.bench.search_common import (
     BARE_BLOCK,
@@ -30,33 +27,29 @@ from tests.bench.search_common import (
     same,
     synthetic_store,
 )
-from tests.bench.search_earlier import COMMIT, EarlierBounded
 from tests.conftest import REAL_DATA
 
 
 def synthetic(rows: int, rounds: int) -> None:
-    """Batches of 32 and 1: ours, the bounded search of before, and bare torch over the same bytes."""
+    """Batches of 32 and 1: bounded, exact, and bare torch over the same bytes."""
     split, queries = synthetic_store(rows)["train"], held_out(rows, 1000)
     engine, results = bounded_of(split), []
-    with EarlierBounded(Path(str(split.store_path)), queries[:BATCH]) as earlier:
-        for batch in (BATCH, 1):
-            asked = torch.from_numpy(queries[:batch])
-            actions: dict[str, Action] = {
-                "bounded": quiet(engine.search, asked, K),
-                "our exact search": quiet(engine.exact.search, asked, K),
-                f"bounded of {COMMIT}": partial(earlier.search, batch, K),
-            }
-            if batch > 1:
-                held = borrow(np.asarray(split))  # mapped: the same pages
-                actions["bare torch, fp16"] = quiet(bare(held, asked, K))
-            times = in_turns(actions, rounds)
-            what = f"bounded, {rows:,} x {DIM}, batch {batch}, k = {K}"
-            results += [per_query(what, times, "bounded", peer, batch) for peer in list(actions)[1:]]
-        results.append(Result("bounded index", engine.nbytes / 1e6, "MB", f"that of {COMMIT}", earlier.nbytes / 1e6,
-                              earlier.nbytes / engine.nbytes))  # fmt: skip
+    for batch in (BATCH, 1):
+        asked = torch.from_numpy(queries[:batch])
+        actions: dict[str, Action] = {
+            "bounded": quiet(engine.search, asked, K),
+            "our exact search": quiet(engine.exact.search, asked, K),
+        }
+        if batch > 1:
+            held = borrow(np.asarray(split))  # mapped: the same pages
+            actions["bare torch, fp16"] = quiet(bare(held, asked, K))
+        times = in_turns(actions, rounds)
+        what = f"bounded, {rows:,} x {DIM}, batch {batch}, k = {K}"
+        results += [per_query(what, times, "bounded", peer, batch) for peer in list(actions)[1:]]
+    results.append(Result("bounded index", engine.nbytes / 1e6, "MB"))
     verdict = same(engine.search(queries, K), engine.exact.search(queries, K))
     notes = [
-        "batch 32: 8x our exact search, 2.5x the bounded search of before; batch 1: 3x; index no larger",
+        "batch 32: 8x our exact search; batch 1: 3x",
         f"{len(queries):,} queries {verdict} to exact; widths {engine.levels.widths}; {engine.fell_back} fell back",
     ]
     report("search-synthetic", results, notes)

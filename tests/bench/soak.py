@@ -28,7 +28,7 @@ from typing import Any
 
 import numpy as np
 
-from actstore.bench.measure import Result
+from actstore.compute.measure import Result
 from actstore.storage.folder_path import FolderPath
 from actstore.storage.place import Place
 from tests.bench.common import OUT, report

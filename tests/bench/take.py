@@ -8,7 +8,7 @@ import numpy as np
 import zarr
 
 import actstore as library
-from actstore.bench.measure import alternate
+from actstore.compute.measure import alternate
 from tests.bench.common import OUT, actstore, features, rate, report
 
 ROWS, BATCH = 200_000, 900

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from actstore.bench.measure import Result
+from actstore.compute.measure import Result
 from predictor.teach.actions import Add, Create, Delete, History, Move, Remove, Rename
 from predictor.teach.images import key_of
 from predictor.teach.limits import RefusalError

@@ -191,8 +191,4 @@ MADE: list[Case] = [
     ("actstore glyphs new --classes 99999 --per-class 1", "expected 1 to 2013, got 99999"),
     ("actstore glyphs new --classes 1 --size 4", "is not in the range"),
     ("actstore glyphs notes.txt/new --classes 1 --per-class 1", "Not a directory"),
-    ("actstore bench --dir none", "does not exist"),
-    ("actstore bench --rows 10", "is not in the range"),
-    ("actstore bench --chart bench.pdf", "--chart must end in .png or .svg, got bench.pdf"),
-    ("actstore bench --chart photo.png/x.png --rows many", "is not a valid integer"),
 ]

@@ -93,15 +93,6 @@ def test_synth_and_resume(tmp_path: Path) -> None:
     assert "another origin" in error
 
 
-def test_bench_prints_ratios_and_draws_a_chart(tmp_path: Path) -> None:
-    results = run_json(
-        "bench", "--dir", tmp_path, "--rows", 1000, "--dim", 64, "--rounds", 1, "--chart", tmp_path / "chart.png"
-    )
-    assert {"name", "value", "unit", "peer", "peer_value", "ratio"} == set(results[0])
-    assert {result["name"] for result in results} >= {"take actstore", "scan numpy memmap", "write actstore blosc"}
-    assert (tmp_path / "chart.png").stat().st_size > 10_000
-
-
 ERRORS: dict[str, tuple[list[str], int, str]] = {
     "no store": (["info", "nothing.zarr"], 1, "nothing.zarr does not exist"),
     "no split": (["means", "features.zarr", "--split", "test"], 1, "no split 'test'; it has: train"),

@@ -8,8 +8,8 @@ import click.testing
 import pytest
 from PIL import Image
 
+from actstore.extraction.from_images import default_store
 from cli.actstore import main
-from cli.actstore.build import default_store
 
 
 def run(*arguments: Any, code: int = 0) -> click.testing.Result:

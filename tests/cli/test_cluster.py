@@ -13,7 +13,7 @@ import pytest
 import torch
 from PIL import Image
 
-from actstore.parallel import cluster as module
+from actstore.compute import cluster as module
 from cli.actstore import main
 from tests.store_files import files
 

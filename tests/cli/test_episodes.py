@@ -45,7 +45,7 @@ def run(*arguments: Any, code: int = 0) -> click.testing.Result:
 
 def test_a_table_beside_the_papers(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "paper_one_shot" not in run("episodes", "--tasks", 3, "--json").stdout  # of mini-ImageNet, which this is not
-    monkeypatch.setattr("actstore.backbones.imagenet.imagenet_wnids", lambda: tuple(CLASSES))
+    monkeypatch.setattr("actstore.backbones.network.imagenet_wnids", lambda: tuple(CLASSES))
     rows = json.loads(run("episodes", "--tasks", 30, "--json").stdout)
     by_method = {row["method"]: row for row in rows}
     nearest = by_method["Nearest Neighbor"]

@@ -37,7 +37,8 @@ def run(*arguments: str, code: int = 0) -> Result:
 def test_the_graph_of_a_store(store: actstore.Split) -> None:
     assert "200 rows" in run("x.zarr", "g.npz", "-k", "4").stdout
     np.testing.assert_array_equal(load_npz("g.npz").indices.reshape(200, 4), actstore.knn(store, 4).rows)
-    run("x.zarr", "g.npz", "-k", "3")  # a graph may be replaced by another
+    assert "g.npz exists" in run("x.zarr", "g.npz", "-k", "3", code=1).stderr
+    run("x.zarr", "g.npz", "-k", "3", "--force")
     assert not Path("g.npz.parts").exists()
 
 

@@ -16,10 +16,10 @@ import numpy as np
 import pytest
 
 import actstore
-from actstore.layout.chunk_file import decode_chunk, decode_units
+from actstore import progress
+from actstore.layout.ledger import decode_chunk, decode_units
 from actstore.search.indexing import build_index
 from actstore.spec import StoreSpec
-from cli import progress
 from cli.actstore import main
 
 Run = Callable[..., Any]
@@ -106,11 +106,11 @@ def test_norms_are_not_kept_on_a_full_disk(tmp_path: Path, monkeypatch: pytest.M
 def test_a_log_gets_whole_lines_now_and_then(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with progress.progress("quick", 3) as bar:
+    with progress.bar("quick", 3, "rows", True) as bar:
         bar.update(3)
     assert capsys.readouterr().err == ""
     monkeypatch.setattr(progress, "LINE_SECONDS", 0)
-    with progress.progress("train", 5000, "steps") as bar:
+    with progress.bar("train", 5000, "steps", True) as bar:
         bar.set_postfix_str("loss 0.1")
         bar.update(1200)
         bar.update(None)
@@ -127,7 +127,7 @@ def test_the_time_left_counts_what_this_run_has_done(
     """A training that goes on at step 900 of 1,000 does not seem 900 steps faster."""
     now = 0.0
     monkeypatch.setattr(progress.time, "monotonic", lambda: now)
-    with progress.SplitBars("train", "steps") as bars:
+    with progress.SplitBars("train", "steps", True) as bars:
         bars("phi1", 900, 1000)
         for done in (910, 920):
             now += 20

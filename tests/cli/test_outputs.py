@@ -12,20 +12,19 @@ from typing import Any
 
 import numpy as np
 import pytest
+from matplotlib.figure import Figure
 
 import actstore
 from actstore.errors import InvalidInputError
 from actstore.storage.atomic_file import npy_bytes
-from cli import filekinds
-from cli.filekinds import Kind
-from cli.outputs import claim, sources_of
+from cli.outputs import claim
+from cli.stores import sources_of
 from predictor.classifier.classifier_file import load_classifier
 from tests.cli.conftest import invoke
 
 Run = Callable[..., Any]
+NAMED = ("--out", "--onnx")  # of which a file at a name of the user's is replaced by force alone
 NEW = ("--store", "x.zarr", "--support-store", "x.zarr", "--class")
-TEXT = Kind("a text", lambda path: path.read_bytes().startswith(b"text"))
-WORK = Kind("a text", TEXT.test, is_work=True)
 
 
 def run(*arguments: Any) -> Any:
@@ -34,17 +33,27 @@ def run(*arguments: Any) -> Any:
     return invoke(main, arguments, 0)
 
 
-def test_a_file_of_the_kind_is_replaced_and_work_only_by_force(tmp_path: Path) -> None:
-    old, new, other = tmp_path / "old", tmp_path / "new", tmp_path / "other"
+def test_an_existing_file_is_replaced_only_by_force(tmp_path: Path) -> None:
+    old, new = tmp_path / "old", tmp_path / "new"
     old.write_text("text")
-    other.write_text("no such thing")
-    claim((old, TEXT), (new, TEXT), (None, TEXT), (new.with_name("deep") / "new", TEXT))
-    claim((old, WORK), (new, WORK), force=True)
-    with pytest.raises(InvalidInputError, match="old exists; choose another name, or replace it with --force"):
-        claim((old, WORK))
-    for force in (False, True):
-        with pytest.raises(InvalidInputError, match="other exists and is not a text, as this command writes"):
-            claim((other, WORK), force=force)
+    claim(new, None, new.with_name("deep") / "new")
+    claim(old, new, force=True)
+    with pytest.raises(InvalidInputError, match=r"old exists; .*--force"):
+        claim(new, old)
+    with pytest.raises(InvalidInputError, match="old exists; elsewhere"):
+        claim(old, advice="elsewhere")
+
+
+def test_what_a_command_keeps_by_itself_is_replaced_where_our_tools_wrote_it(tmp_path: Path) -> None:
+    foreign, empty, ours, picture = (tmp_path / name for name in ("foreign", "empty", "ours", "picture.png"))
+    foreign.write_bytes(np.random.default_rng(0).bytes(5000))
+    empty.touch()
+    ours.write_text(json.dumps([{"method": "nn"}]))
+    Figure().savefig(picture)
+    claim((ours, "table"), (picture, "figure"), (tmp_path / "new", "table"))
+    for path in (foreign, empty):
+        with pytest.raises(InvalidInputError, match=f"{path.name} exists"):
+            claim((path, "table"))
 
 
 def test_what_is_read_is_never_written_through_any_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -55,24 +64,11 @@ def test_what_is_read_is_never_written_through_any_name(tmp_path: Path, monkeypa
     Path("folder").mkdir()
     for name in ("a", "soft", "hard", "folder/../a", str(Path("a").resolve())):
         with pytest.raises(InvalidInputError, match="is read by this command"):
-            claim((Path(name), TEXT), inputs=[None, "s3://bucket/a", Path("a")], force=True)
+            claim(Path(name), inputs=[None, "s3://bucket/a", Path("a")], force=True)
     with pytest.raises(InvalidInputError, match="is asked for twice"):
-        claim((Path("new"), TEXT), (Path("folder/../new"), TEXT))
+        claim(Path("new"), Path("folder/../new"))
     with pytest.raises(InvalidInputError, match="is asked for twice"):
-        claim((Path("a"), TEXT), (Path("hard"), TEXT))
-
-
-def test_a_file_of_no_content_or_of_nobody_is_of_no_kind(tmp_path: Path) -> None:
-    empty, noise = tmp_path / "empty", tmp_path / "noise"
-    empty.touch()
-    noise.write_bytes(np.random.default_rng(0).bytes(5000))
-    kinds = [kind for kind in vars(filekinds).values() if isinstance(kind, Kind)]
-    kinds += [*filekinds.EXPORTS.values(), *filekinds.TABLES.values(), filekinds.exported_array(16)]
-    assert len(kinds) > 20
-    for kind in kinds:
-        assert not kind.matches(empty)
-        assert not kind.matches(noise)
-        assert not kind.matches(tmp_path)
+        claim(Path("a"), Path("hard"), force=True)
 
 
 def test_adapt_from_a_classifier_changes_that_very_file(here: Path, ppa: Run) -> None:
@@ -110,29 +106,33 @@ def test_exports_tables_and_figures_are_made_again(here: Path, ppa: Run) -> None
         ("figures", "--run-folder", "."),
         ("report", "--folder", "."),
         ("calibrate", "--phi", "runs/phi1", "--tasks", "2", "--shots", "1", "--force"),
-        ("train", "--phi", "phi1", "--epochs", "1", "--batches", "2", "--out", "runs/phi1", "--restart"),
-        ("baseline", "oracle", "--epochs", "1", "--out", "runs/oracle", "--restart"),
     ]
     for command in commands:
-        first, second = ppa(*command), ppa(*command)
+        again = ("--force",) if any(name in command for name in NAMED) and "--force" not in command else ()
+        first, second = ppa(*command), ppa(*command, *again)
         assert first.exit_code == second.exit_code == 0, command
+    for command in (
+        ("train", "--phi", "phi1", "--epochs", "1", "--batches", "2", "--out", "runs/phi1", "--restart"),
+        ("baseline", "oracle", "--epochs", "1", "--out", "runs/oracle", "--restart"),
+    ):
+        assert ppa(*command).exit_code == ppa(*command).exit_code == 0, command
 
 
 @pytest.mark.parametrize("ending", ["npy", "npz", "csv", "parquet", "safetensors"])
 def test_an_export_is_made_again_but_not_over_what_it_came_from(here: Path, ending: str) -> None:
     run("export", "x.zarr", f"rows.{ending}", "--rows", "0:5")
-    run("export", "x.zarr", f"rows.{ending}", "--rows", "0:7")
+    run("export", "x.zarr", f"rows.{ending}", "--rows", "0:7", "--force")
     run("import", f"rows.{ending}", "again.zarr") if ending != "csv" else None
     if ending != "csv":
         with pytest.raises(InvalidInputError, match="is read by this command"):
-            claim((Path(f"rows.{ending}"), TEXT), inputs=sources_of(actstore.open("again.zarr")["train"]))
+            claim(Path(f"rows.{ending}"), inputs=sources_of(actstore.open("again.zarr")["train"]))
 
 
 def test_row_numbers_and_means_are_made_again(here: Path) -> None:
-    for _ in range(2):
-        run("query", "x.zarr", "--class", "c1", "-o", "deep/rows.npy")
-        run("query", "x.zarr", "--class", "c1", "-o", "deep/rows.txt")
-        run("means", "x.zarr", "-o", "deep/means.npy")
+    for force in ([], ["--force"]):
+        run("query", "x.zarr", "--class", "c1", "-o", "deep/rows.npy", *force)
+        run("query", "x.zarr", "--class", "c1", "-o", "deep/rows.txt", *force)
+        run("means", "x.zarr", "-o", "deep/means.npy", *force)
     assert np.load("deep/rows.npy").tolist() == list(range(12, 24))
     assert Path("deep/rows.txt").read_text() == "".join(f"{row}\n" for row in range(12, 24))
     assert np.load("deep/means.npy").shape == (10, 16)

@@ -13,7 +13,7 @@ from typing import Any
 import click.testing
 import pytest
 
-from actstore.backbones.imagenet import imagenet_names
+from actstore.backbones.network import imagenet_names
 from predictor.classifier.classifier_file import load_classifier
 
 Run = Callable[..., Any]

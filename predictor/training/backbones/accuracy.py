@@ -8,7 +8,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from actstore.backbones.transform import Transform
+from actstore.backbones.network import Transform
 from predictor.training.backbones.augmentation import shrink
 from predictor.training.backbones.batches import IGNORED, Batch, to_network
 

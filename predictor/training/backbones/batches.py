@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
-from actstore.backbones.transform import Transform
+from actstore.backbones.network import Transform
 from actstore.errors import InvalidInputError, UnreadableImageError
 from actstore.images.image_set import Loadable
 from actstore.streams.sampling import Stream, generator

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from actstore.backbones.transform import Transform
+from actstore.backbones.network import Transform
 from actstore.errors import InvalidInputError
 from predictor.training.schedule import cosine
 

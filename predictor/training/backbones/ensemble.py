@@ -11,9 +11,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from actstore.backbones.construction import construct
+from actstore.backbones.construction import JOINED_BY, MOST, construct
 from actstore.backbones.loading import load_backbone
-from actstore.backbones.side_by_side import JOINED_BY, MOST
 from actstore.backbones.weights import Weights, fit_weights, read_weights, save_weights
 from actstore.compute.device import has_streams, parse_device
 from actstore.errors import InvalidInputError

@@ -13,12 +13,12 @@ from numpy.typing import NDArray
 import actstore
 from actstore.analysis import neighbours
 from actstore.audit import Audit, Finding, audit_store, kept_audit, shared_rows
-from actstore.audit.kept import BLOCKS, FILE
-from actstore.audit.labels import UNJUDGED
+from actstore.audit.detection import UNJUDGED
+from actstore.audit.outcome import BLOCKS, FILE
 from actstore.errors import DamagedError, IncompleteError, InvalidInputError, LockedError, MissingSplitError
 from actstore.storage.tensor_file import write_tensors
-from actstore.upkeep.repair import repair
-from actstore.upkeep.select import Choice, select
+from actstore.upkeep.repair import repair_faults
+from actstore.upkeep.select import select
 from actstore.upkeep.verify import verify_store
 
 CLASSES = [f"c{number}" for number in range(5)]
@@ -162,7 +162,7 @@ def test_a_damaged_audit_is_named_and_repaired(store: actstore.ActivationStore, 
         kept_audit(store)
     faults = verify_store(store)
     assert [(fault.array, fault.kind) for fault in faults] == [("audit", "corrupt")]
-    assert [said for _, said in repair(store, faults)] == ["removed: make it again with `actstore audit`"]
+    assert [said for _, said in repair_faults(store, faults)] == ["removed: make it again with `actstore audit`"]
     assert verify_store(store) == []
     assert kept_audit(store) is None
 
@@ -264,7 +264,7 @@ def test_layers_of_chosen_rows_are_looked_at_by_themselves(tmp_path: Path) -> No
     for name, layer in (("train", "last"), ("train.first", "first")):
         with store.writer(name, source={"kind": "images", "path": "photos", "layer": layer}) as writer:
             writer.append(*rows_of(12, 3))
-    chosen = select(store.path, tmp_path / "z.zarr", Choice(rows="0:40"))
+    chosen = select(store.path, tmp_path / "z.zarr", rows="0:40")
     for one in (store, chosen):
         assert set(audit_store(one).measured) == {"train", "train.first"}
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from actstore.audit.labels import UNJUDGED, judge, mean_margins, robust_deviations, votes
+from actstore.audit.detection import UNJUDGED, judge, mean_margins, robust_deviations, votes
 
 
 @pytest.mark.numeric

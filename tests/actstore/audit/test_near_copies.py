@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 from numpy.typing import NDArray
 
-from actstore.audit.near_copies import by_false_share, chance, distance_ratios, find_near_copies, measure_dimension
+from actstore.audit.detection import by_false_share, chance, distance_ratios, find_near_copies, measure_dimension
 
 K = 10
 

@@ -18,7 +18,7 @@ from actstore.audit import Audit, Finding
 from actstore.audit.outcome import COLUMNS, write_findings
 from actstore.audit.sheet import make_sheet
 from actstore.errors import ActstoreError, InvalidInputError
-from actstore.images.split_images import SplitImages
+from actstore.images.opening import SplitImages
 from actstore.split import Split
 
 COLOURS = [(250, 10, 10), (10, 250, 10), (10, 10, 250), (240, 240, 20)]

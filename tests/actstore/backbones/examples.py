@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from actstore.backbones.transform import Transform
+from actstore.backbones.network import Transform
 
 GREY = Transform(resize=40, crop=32, mean=(0.5, 0.5, 0.5), std=(0.5, 0.5, 0.5))
 

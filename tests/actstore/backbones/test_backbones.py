@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from actstore.backbones.construction import build_network
 from actstore.backbones.loading import load_backbone
-from actstore.backbones.transform import IMAGENET_MEAN, Transform
+from actstore.backbones.network import IMAGENET_MEAN, Transform
 from actstore.backbones.weights import weights_sha256
 from actstore.errors import InvalidInputError
 from tests.actstore.backbones.examples import GREY, images

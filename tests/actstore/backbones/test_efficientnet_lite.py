@@ -15,13 +15,13 @@ from hypothesis import strategies as st
 import actstore
 from actstore.backbones.construction import NETWORKS, PUBLISHED, build_network
 from actstore.backbones.efficientnet_lite import SameConvolution
-from actstore.backbones.imagenet import imagenet_names, imagenet_wnids
 from actstore.backbones.loading import load_backbone
-from actstore.backbones.packages import PACKAGES, package_folder
-from actstore.backbones.transform import Transform
+from actstore.backbones.network import Transform, imagenet_names, imagenet_wnids
+from actstore.backbones.published import PACKAGES, package_folder
 from actstore.backbones.weights import weights_sha256
 from actstore.errors import InvalidInputError
-from actstore.extraction.build import BuildOptions, build
+from actstore.extraction.build import build
+from actstore.extraction.forward import BuildOptions
 from actstore.extraction.recorded_network import load_recorded, network_of
 from actstore.images.opening import open_images
 from predictor.protocol.head import read_head

@@ -12,11 +12,11 @@ import torch
 from torch import Tensor, nn
 
 import actstore
-from actstore.backbones.imagenet import imagenet_wnids
 from actstore.backbones.loading import load_backbone
-from actstore.backbones.transform import Transform
+from actstore.backbones.network import Transform, imagenet_wnids
 from actstore.errors import InvalidInputError
-from actstore.extraction.build import BuildOptions, build
+from actstore.extraction.build import build
+from actstore.extraction.forward import BuildOptions
 from actstore.extraction.recorded_network import load_recorded, network_of
 from actstore.images.opening import open_images
 

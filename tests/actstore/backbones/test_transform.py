@@ -11,7 +11,7 @@ import pytest
 import torch
 from PIL import Image
 
-from actstore.backbones.transform import IMAGENET_MEAN, IMAGENET_STD, Transform
+from actstore.backbones.network import IMAGENET_MEAN, IMAGENET_STD, Transform
 from actstore.errors import InvalidInputError
 from tests.actstore.backbones.examples import GREY, import_torchvision
 

@@ -8,7 +8,7 @@ import pytest
 FAULTS = """
 import resource, sys
 import torch
-from actstore.compute.allocation import reuse_freed_memory
+from actstore.compute.tensors import reuse_freed_memory
 torch.set_num_threads(1)
 took = sys.argv[1] == "reuse" and reuse_freed_memory()
 layers = [torch.nn.Conv2d(3, 64, 3), torch.nn.ReLU(), torch.nn.Conv2d(64, 64, 3), torch.nn.ReLU()]

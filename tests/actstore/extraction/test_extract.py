@@ -17,7 +17,8 @@ from PIL import Image
 import actstore
 from actstore.backbones.loading import Backbone, load_backbone
 from actstore.errors import ActstoreError, InvalidInputError
-from actstore.extraction.build import BuildOptions, build
+from actstore.extraction.build import build
+from actstore.extraction.forward import BuildOptions
 from actstore.images.opening import open_images
 from tests.store_files import files
 
@@ -121,7 +122,7 @@ def test_a_resume_with_another_network_or_other_images_is_refused(folder: Path, 
 
 @pytest.mark.numeric
 def test_a_bad_chunk_is_built_again_from_its_images(folder: Path) -> None:
-    from actstore.upkeep.repair import repair
+    from actstore.upkeep.repair import repair_faults
     from actstore.upkeep.verify import verify_store
 
     (folder / "train/bee/4.png").write_bytes(b"broken")
@@ -132,12 +133,12 @@ def test_a_bad_chunk_is_built_again_from_its_images(folder: Path) -> None:
     before = chunk.read_bytes(), labels.read_bytes()
     chunk.unlink()
     labels.write_bytes(b"x")
-    outcomes = repair(store, verify_store(store))
+    outcomes = repair_faults(store, verify_store(store))
     assert [said for _, said in outcomes] == ["repaired from its source"] * 2
     assert (chunk.read_bytes(), labels.read_bytes()) == before
     chunk.unlink()
     (folder / "train/ant/new.png").write_bytes((folder / "train/ant/0.png").read_bytes())
-    ((_, said),) = repair(store, verify_store(store))
+    ((_, said),) = repair_faults(store, verify_store(store))
     assert "no longer those the split was built from" in said
 
 

@@ -10,10 +10,11 @@ from PIL import Image
 
 import actstore
 from actstore.backbones.loading import Backbone, load_backbone
-from actstore.extraction.build import BuildOptions, build
+from actstore.extraction.build import build
+from actstore.extraction.forward import BuildOptions
 from actstore.images.decode import decode_with_facts
 from actstore.images.opening import open_images
-from actstore.upkeep.repair import repair
+from actstore.upkeep.repair import repair_faults
 from actstore.upkeep.verify import verify_store
 
 
@@ -70,7 +71,7 @@ def test_damaged_columns_are_read_again_from_the_images(folder: Path, backbone: 
     store = make(folder, backbone)
     before = dict(store["train"].columns)
     (folder.parent / "x.zarr/train/date/c/0").unlink()
-    outcomes = repair(store, verify_store(store))
+    outcomes = repair_faults(store, verify_store(store))
     assert [said for _, said in outcomes] == ["repaired from its source"]
     for name, values in before.items():
         np.testing.assert_array_equal(store["train"].columns[name], values)

@@ -14,11 +14,12 @@ from actstore.backbones import loading
 from actstore.backbones.loading import load_backbone
 from actstore.backbones.weights import save_weights
 from actstore.errors import InvalidInputError
-from actstore.extraction.build import BuildOptions, build
+from actstore.extraction.build import build
+from actstore.extraction.forward import BuildOptions
 from actstore.extraction.recorded_network import activations_of, load_recorded, network_of
 from actstore.images.image_set import ImageItem
 from actstore.images.opening import open_images
-from actstore.upkeep.repair import repair
+from actstore.upkeep.repair import repair_faults
 from actstore.upkeep.verify import verify_store
 
 pytestmark = pytest.mark.numeric
@@ -114,7 +115,7 @@ def test_a_store_built_with_weights_that_torch_keeps_is_repaired(
     data = bytearray(chunk.read_bytes())
     data[5] ^= 1
     chunk.write_bytes(data)
-    assert [said for _, said in repair(store, verify_store(store))] == ["repaired from its source"]
+    assert [said for _, said in repair_faults(store, verify_store(store))] == ["repaired from its source"]
     np.testing.assert_array_equal(store["train"].take(np.arange(12)), before)
 
 

@@ -10,11 +10,12 @@ import torch
 from PIL import Image
 
 from actstore.backbones.loading import Backbone, load_backbone
-from actstore.backbones.transform import Transform
+from actstore.backbones.network import Transform
 from actstore.errors import ActstoreError, InvalidInputError
-from actstore.extraction.build import BuildOptions, build
+from actstore.extraction.build import build
+from actstore.extraction.forward import BuildOptions
 from actstore.images.opening import open_images
-from actstore.upkeep.repair import repair
+from actstore.upkeep.repair import repair_faults
 from actstore.upkeep.verify import verify_store
 
 pytestmark = [pytest.mark.numeric, pytest.mark.usefixtures("one_thread")]
@@ -96,6 +97,6 @@ def test_a_bad_chunk_of_ten_views_is_built_again(folder: Path) -> None:
     chunk = store.path / "train/activations/c/1/0"
     before = chunk.read_bytes()
     chunk.unlink()
-    ((_, said),) = repair(store, verify_store(store))
+    ((_, said),) = repair_faults(store, verify_store(store))
     assert said == "repaired from its source"
     assert chunk.read_bytes() == before

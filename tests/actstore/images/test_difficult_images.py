@@ -15,7 +15,7 @@ import pytest
 from PIL import Image, features
 
 from actstore.errors import UnreadableImageError
-from actstore.images import image_formats as kinds
+from actstore.images import decode
 from actstore.images.opening import find_images
 
 WIDTH, HEIGHT = 40, 24
@@ -212,7 +212,7 @@ def test_refused_by_name(tmp_path: Path, name: str) -> None:
 def test_avif_is_read_or_the_package_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     item = only_item(tmp_path, "photo.avif", encoded(COLOUR, "AVIF", quality=95))
     assert np.abs(np.asarray(item.load()).astype(float) - COLOUR).mean() < 4
-    monkeypatch.setattr(kinds, "readable_formats", lambda: ("JPEG", "PNG"))
+    monkeypatch.setattr(decode, "readable_formats", lambda: ("JPEG", "PNG"))
     monkeypatch.setattr("actstore.images.decode.readable_formats", lambda: ("JPEG", "PNG"))
     with pytest.raises(UnreadableImageError, match=r"an AVIF photo, which needs Pillow 11\.3 or newer"):
         item.load()
@@ -220,9 +220,9 @@ def test_avif_is_read_or_the_package_named(tmp_path: Path, monkeypatch: pytest.M
 
 @pytest.fixture
 def fresh_formats() -> Any:
-    kinds.readable_formats.cache_clear()
+    decode.readable_formats.cache_clear()
     yield
-    kinds.readable_formats.cache_clear()
+    decode.readable_formats.cache_clear()
 
 
 def test_heic_is_read_where_its_plugin_is(tmp_path: Path, fresh_formats: Any) -> None:

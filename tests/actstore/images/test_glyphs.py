@@ -17,8 +17,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from actstore.errors import InvalidInputError, StorageError
-from actstore.images.glyph_drawing import FACES, face_file, ink
-from actstore.images.glyphs import GlyphSet, class_name, glyph_categories, glyph_image, write_glyphs
+from actstore.images.glyphs import (
+    FACES,
+    GlyphSet,
+    class_name,
+    face_file,
+    glyph_categories,
+    glyph_image,
+    ink,
+    write_glyphs,
+)
 from actstore.images.opening import find_images
 
 

@@ -16,7 +16,7 @@ import pytest
 import zarr
 
 import actstore
-from actstore.layout.chunk_file import decode_chunk, encode_chunk
+from actstore.layout.ledger import decode_chunk, encode_chunk
 from actstore.layout.zarr_arrays import encode_compressed
 from actstore.spec import StoreSpec
 from actstore.storage.atomic_file import crc32c

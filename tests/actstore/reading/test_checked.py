@@ -12,7 +12,7 @@ import pytest
 import actstore
 from actstore.errors import DamagedError
 from actstore.search.indexing import build_index
-from actstore.search.level_building import build_levels
+from actstore.search.plan import build_levels
 from actstore.search.table import RowTable
 from actstore.split import Split
 from actstore.tables.exporting import export

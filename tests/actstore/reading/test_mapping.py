@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from actstore import ActivationStore
-from actstore.reading import mapping
+from actstore.reading import mapped_rows
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="a call of Linux")
 
@@ -31,7 +31,7 @@ def bytes_read() -> int:
 def test_sparse_rows_of_a_large_store_are_right_and_read_little(
     make_store: Callable[..., ActivationStore], monkeypatch: pytest.MonkeyPatch, dim: int
 ) -> None:
-    monkeypatch.setattr(mapping, "memory", lambda: 0)
+    monkeypatch.setattr(mapped_rows, "memory", lambda: 0)
     store = make_store(rows=20_000, dim=dim, chunk_rows=4096)
     rows = np.arange(17, 20_000, 1333)
     forget(store.path)
@@ -43,5 +43,5 @@ def test_sparse_rows_of_a_large_store_are_right_and_read_little(
 
 
 def test_it_pays_only_where_memory_cannot_hold_the_store() -> None:
-    assert mapping.announcing_helps(mapping.memory())
-    assert not mapping.announcing_helps(mapping.memory() // 4)
+    assert mapped_rows.announcing_helps(mapped_rows.memory())
+    assert not mapped_rows.announcing_helps(mapped_rows.memory() // 4)

@@ -15,8 +15,8 @@ from torch.utils.data import DataLoader
 import actstore
 from actstore.errors import DamagedError, InvalidInputError, NotAStoreError, RowRangeError
 from actstore.reading.mapped_rows import MappedRows
-from actstore.reading.ranged_rows import RangedRows
-from actstore.reading.zarr_rows import ZarrRows
+from actstore.reading.reader import ZarrRows
+from actstore.reading.remote_rows import RangedRows
 
 LAYOUTS: dict[str, dict[str, Any]] = {
     "mapped": {},

@@ -10,8 +10,7 @@ import pytest
 
 import actstore
 from actstore.errors import DamagedError, InvalidInputError, NotAStoreError, StorageError
-from actstore.reading.cached_rows import CachedRows
-from actstore.reading.ranged_rows import RangedRows
+from actstore.reading.remote_rows import CachedRows, RangedRows
 from actstore.storage.atomic_file import crc32c
 from actstore.storage.object_path import ObjectPath
 from actstore.streams.class_batches import ClassBatches

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 import actstore
 from actstore.compute.tensors import one_thread
 from actstore.errors import DamagedError, LockedError, ReplacedError
-from actstore.search import BoundedSearch, ExactSearch, bounded, kept_files, level_building
+from actstore.search import BoundedSearch, ExactSearch, bounded, kept_files, plan
 from actstore.search.approximate import ApproximateSearch
 from actstore.search.indexing import keep_index
 from actstore.search.kept_files import find, find_loaded, folder, load_tensors, publish, save_cached
@@ -34,7 +34,7 @@ def values_of(seed: int, rows: int) -> NDArray[np.float16]:
 
 @pytest.fixture
 def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    monkeypatch.setattr(level_building, "choose_widths", lambda *_: (16, 24))
+    monkeypatch.setattr(plan, "choose_widths", lambda *_: (16, 24))
     monkeypatch.setattr(bounded, "_FEWEST", 100)
     with one_thread():
         yield actstore.from_arrays(tmp_path / "x.zarr", {"train": (values_of(0, ROWS), None)})
@@ -81,7 +81,7 @@ def test_a_second_build_is_refused_while_the_first_is_under_way(store: Any, kind
 def test_without_locks_two_still_have_files_of_their_own(store: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     BoundedSearch.build(store["train"])
     split = grow(store)
-    monkeypatch.setattr(level_building, "building", lambda *_: threading.Lock())
+    monkeypatch.setattr(plan, "building", lambda *_: threading.Lock())
     nested: list[BoundedSearch] = []
 
     def second(_: int) -> None:

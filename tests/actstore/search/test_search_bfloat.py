@@ -8,10 +8,9 @@ import numpy as np
 import pytest
 import torch
 
-from actstore.search import ExactSearch, RowTable, bfloat, exact
-from actstore.search.bfloat import BfloatQueries, bfloat_pays
-from actstore.search.queries import unit
-from actstore.search.selection import Rows
+from actstore.search import ExactSearch, RowTable, exact, reduced_precision
+from actstore.search.reduced_precision import BfloatQueries, bfloat_pays
+from actstore.search.table import Rows, unit
 
 pytestmark = pytest.mark.numeric
 
@@ -25,7 +24,7 @@ def spread_rows(random: np.random.Generator, rows: int = 3000, dim: int = 64) ->
 @pytest.fixture
 def forced(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever this processor would choose."""
-    monkeypatch.setattr(bfloat, "bfloat_pays", lambda _dim, _count: True)
+    monkeypatch.setattr(reduced_precision, "bfloat_pays", lambda _dim, _count: True)
 
 
 def found(values: Spread, queries: Spread, k: int, rows: Rows | None = None) -> tuple[Any, Any, ExactSearch]:
@@ -85,7 +84,7 @@ def test_what_it_is_not_used_for(random: np.random.Generator) -> None:
     units = unit(torch.from_numpy(values[:8]))
     assert BfloatQueries.of(RowTable(values), units, 1) is not None
     assert BfloatQueries.of(RowTable(values), units[:1], 1) is None  # half.py's
-    assert BfloatQueries.of(RowTable(values), units, bfloat.MOST_NEIGHBOURS + 1) is None
+    assert BfloatQueries.of(RowTable(values), units, reduced_precision.MOST_NEIGHBOURS + 1) is None
     assert BfloatQueries.of(RowTable(values * np.float32(1e-22)), units, 1) is None
 
 

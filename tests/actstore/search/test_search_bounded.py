@@ -21,23 +21,19 @@ from actstore.search import (
     BoundedSearch,
     ExactSearch,
     RowTable,
-    bounded_pass,
+    bounded,
     bounds,
     compiled,
-    integers,
-    level_building,
     plan,
-    scoring,
+    ranking,
 )
 from actstore.search.bounds import CompiledBounds, TorchBounds
-from actstore.search.integers import multiply_codes
+from actstore.search.compiled import multiply_codes
 from actstore.search.kept_files import find, folder
-from actstore.search.levels import Levels
+from actstore.search.levels import Levels, QueryCodes, fit_directions, principal, rotate, skewness, turned
 from actstore.search.plan import Costs, choose_widths
-from actstore.search.queries import unit
-from actstore.search.query_codes import QueryCodes
-from actstore.search.rotation import fit_directions, principal, rotate, skewness, turned
-from actstore.search.sieve import LEAST
+from actstore.search.ranking import LEAST
+from actstore.search.table import unit
 
 pytestmark = pytest.mark.numeric
 
@@ -53,7 +49,7 @@ def clustered(
 
 
 def with_widths(rows: Any, *widths: int, monkeypatch: pytest.MonkeyPatch) -> BoundedSearch:
-    monkeypatch.setattr(level_building, "choose_widths", lambda *_: widths)
+    monkeypatch.setattr(plan, "choose_widths", lambda *_: widths)
     return build(rows)
 
 
@@ -65,7 +61,7 @@ def build(rows: Any) -> BoundedSearch:
 def go(way: str, patch: pytest.MonkeyPatch) -> None:
     """By compiled loops where they are, by torch's products of integers or of floats."""
     if way != "compiled":
-        for module in (bounds, scoring, plan):
+        for module in (bounds, ranking, plan):
             patch.setattr(module, "kernels", lambda: None)
     if way == "floats":
         patch.setattr(bounds, "integers_pay", lambda _: False)
@@ -98,10 +94,10 @@ def test_any_widths_give_the_exact_answer(
     values = clustered(random, rows, dim)
     asked = random.standard_normal((queries, dim)) if isotropic else clustered(random, max(10, queries), dim)[:queries]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(bounded_pass, "_MOST_LEFT", 2.0)  # never fall back
-        patch.setattr(bounded_pass, "_PRODUCTS_TO_SHARE", 0)
+        patch.setattr(bounded, "_MOST_LEFT", 2.0)  # never fall back
+        patch.setattr(bounded, "_PRODUCTS_TO_SHARE", 0)
         if in_parts:
-            patch.setattr(bounded_pass, "_RANGE_ROWS", (64, 100))
+            patch.setattr(bounded, "_RANGE_ROWS", (64, 100))
         go(way, patch)
         engine = with_widths(values, *widths, monkeypatch=patch)
         assert_same(engine, asked.astype(np.float32), k)
@@ -153,11 +149,11 @@ def test_products_of_codes_are_whole_numbers() -> None:
         rows[0] = 255
         queries = random.integers(-127, 128, (width, count), dtype=np.int8)
         queries[:, 0] = 127
-        expected = (rows.astype(int) - integers.OFFSET) @ queries.astype(int)
-        for exactly in {False, integers.integers_pay(width)}:
+        expected = (rows.astype(int) - compiled.OFFSET) @ queries.astype(int)
+        for exactly in {False, compiled.integers_pay(width)}:
             found = torch.empty(70, count)
             multiply_codes(torch.from_numpy(rows), torch.from_numpy(queries), found, exactly)
-            excess = integers.OFFSET * exactly * queries.sum(0, dtype=int)
+            excess = compiled.OFFSET * exactly * queries.sum(0, dtype=int)
             # with the offset, sums may be above 2**24 and are rounded once as they become float32
             assert np.abs(found.numpy().astype(int) - excess - expected).max() <= (2 if exactly else 0)
 
@@ -167,12 +163,12 @@ def test_a_product_that_saturates_is_not_used(monkeypatch: pytest.MonkeyPatch) -
         return (rows.int() @ queries.int()).clamp(-(2**15), 2**15 - 1)
 
     monkeypatch.setattr(torch, "_int_mm", saturating)
-    integers.integers_pay.cache_clear()
-    assert not integers.integers_pay(64)
+    compiled.integers_pay.cache_clear()
+    assert not compiled.integers_pay(64)
     monkeypatch.delattr(torch, "_int_mm")
-    integers.integers_pay.cache_clear()
-    assert not integers.integers_pay(64)
-    integers.integers_pay.cache_clear()
+    compiled.integers_pay.cache_clear()
+    assert not compiled.integers_pay(64)
+    compiled.integers_pay.cache_clear()
 
 
 def test_rows_near_a_subspace_prune_and_agree(random: np.random.Generator) -> None:
@@ -211,7 +207,7 @@ def test_large_k_few_rows_and_equal_rows(random: np.random.Generator, monkeypatc
 def test_an_index_is_kept_beside_the_store(
     make_store: Callable[..., Any], random: np.random.Generator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(level_building, "choose_widths", lambda *_: (16, 32))
+    monkeypatch.setattr(plan, "choose_widths", lambda *_: (16, 32))
     store = make_store(rows=2000)
     queries = random.random((5, 64), dtype=np.float32)
     expected = store["train"].search(queries, 4, method="exact")
@@ -228,7 +224,7 @@ def test_an_index_is_kept_beside_the_store(
 
 
 def test_damage_is_named(make_store: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(level_building, "choose_widths", lambda *_: (16,))
+    monkeypatch.setattr(plan, "choose_widths", lambda *_: (16,))
     split = make_store(rows=1500)["train"]
     BoundedSearch.build(split)
     found = find(split, "bounded")

@@ -16,20 +16,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from actstore.errors import InvalidInputError
-from actstore.search import RowTable, compiled, query_codes, ranking, scoring
+from actstore.search import RowTable, compiled, levels, ranking
 from actstore.search.compiled import PROCESSORS, SWITCH, address, kernels
-from actstore.search.queries import unit
-from actstore.search.query_codes import encode_queries
-from actstore.search.ranking import Pairs, canonical_scores, rounding
-from actstore.search.scoring import score_pairs, thin_out
+from actstore.search.levels import encode_queries
+from actstore.search.ranking import Pairs, canonical_scores, rounding, score_pairs, thin_out
+from actstore.search.table import unit
 
 pytestmark = pytest.mark.numeric
 needs_kernels = pytest.mark.skipif(kernels() is None, reason="no compiled loops for this processor")
 HERE = [*compiled.able_processors(), "auto"]
 SEARCH = """
 import json, numpy as np
-from actstore.search import BoundedSearch, compiled, level_building
-level_building.choose_widths = lambda *_: (16, 16)
+from actstore.search import BoundedSearch, compiled, plan
+plan.choose_widths = lambda *_: (16, 16)
 random = np.random.default_rng(0)
 rows = random.standard_normal((5000, 12)) @ random.standard_normal((12, 96)) + 0.05 * random.standard_normal((5000, 96))
 engine = BoundedSearch(rows.astype(np.float16))
@@ -57,14 +56,14 @@ def test_scores_are_those_of_torch(kind: type, dim: int, monkeypatch: pytest.Mon
     for workers in (1, 2):
         found = score_pairs(table, units, pairs, workers).scores
         assert np.abs(found - exact.sum(1)).max() <= 2 * rounding(dim)
-    monkeypatch.setattr(scoring, "kernels", lambda: None)
+    monkeypatch.setattr(ranking, "kernels", lambda: None)
     assert np.abs(score_pairs(table, units, pairs, 2).scores - found).max() <= 2 * rounding(dim)
 
 
 @pytest.mark.parametrize("compiled", [True, False])
 def test_pairs_in_any_order_are_thinned_out(compiled: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     if not compiled:
-        monkeypatch.setattr(scoring, "kernels", lambda: None)
+        monkeypatch.setattr(ranking, "kernels", lambda: None)
     random = np.random.default_rng(3)
     values = random.standard_normal((300, 24)).astype(np.float32)
     table, units = RowTable(values), unit(torch.from_numpy(random.standard_normal((5, 24)).astype(np.float32)))
@@ -160,7 +159,7 @@ def test_codes_of_queries_cannot_overflow(processor: str, seed: int, width: int,
     along = np.random.default_rng(seed).standard_normal((3, width)) ** 3 * 10.0**-spread
     along[1, 6:8], along[2] = 5.0, along[2, 0]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(query_codes, "kernels", lambda: compiled.Kernels(compiled._library(), processor))
+        patch.setattr(levels, "kernels", lambda: compiled.Kernels(compiled._library(), processor))
         made = encode_queries(along)
     codes = made.codes.numpy().astype(np.int64).T
     assert np.abs(codes).max() <= 127

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 import actstore
-from actstore.compute.threads import spread
+from actstore.compute.tensors import spread
 from actstore.errors import InvalidInputError
-from actstore.search import ExactSearch, RowTable, exact, ranking, sieve
+from actstore.search import ExactSearch, RowTable, exact, ranking
 from actstore.search.kept_files import folder
 
 pytestmark = pytest.mark.numeric
@@ -98,7 +98,7 @@ def test_the_answer_depends_neither_on_blocks_nor_on_threads(
 
 
 def test_thousands_of_equal_rows_do_not_pile_up(random: np.random.Generator, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sieve, "_MOST_PAIRS", 500)
+    monkeypatch.setattr(ranking, "_MOST_PAIRS", 500)
     monkeypatch.setattr(exact, "_SCORES", 1 << 10)
     values = np.repeat(random.standard_normal((3, 8)).astype(np.float16), 700, axis=0)
     scores, rows = ExactSearch(values).search(values[[0, 700]].astype(np.float32), 5)

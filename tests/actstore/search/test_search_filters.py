@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 import actstore
 from actstore.compute.tensors import one_thread
 from actstore.errors import InvalidInputError
-from actstore.search import BoundedSearch, ExactSearch, approximate, bounded, bounded_pass, exact, level_building
+from actstore.search import BoundedSearch, ExactSearch, approximate, bounded, exact, plan
 from actstore.search.indexing import build_index
 from actstore.spec import INDEX_KINDS
 
@@ -72,9 +72,9 @@ def test_some_rows_are_searched_as_by_brute_force(
     rows = np.arange(start, start + count) if in_one else np.sort(random.choice(ROWS, count, replace=False))
     asked = some_rows(seed + 1, 40)[:queries].astype(np.float32)
     with pytest.MonkeyPatch.context() as patch, one_thread():
-        patch.setattr(level_building, "choose_widths", lambda *_: widths)
+        patch.setattr(plan, "choose_widths", lambda *_: widths)
         for name, value in (("_RANGE_ROWS", (64, 128)), ("_MOST_LEFT", 2.0)):
-            patch.setattr(bounded_pass, name, value)
+            patch.setattr(bounded, name, value)
         patch.setattr(bounded, "_FEWEST", 10)
         patch.setattr(exact, "_SCORES", 4096)  # several blocks
         bound = BoundedSearch.build(values)
@@ -88,7 +88,7 @@ def test_some_rows_are_searched_as_by_brute_force(
 
 
 def test_a_batch_is_rotated_once_for_several_filters(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(level_building, "choose_widths", lambda *_: (16, 16))
+    monkeypatch.setattr(plan, "choose_widths", lambda *_: (16, 16))
     monkeypatch.setattr(bounded, "_FEWEST", 10)
     values, asked = some_rows(7), some_rows(8, 40).astype(np.float32)
     engine, made = BoundedSearch.build(values), []

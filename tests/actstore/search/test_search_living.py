@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 import actstore
 from actstore.compute.tensors import one_thread
 from actstore.errors import InvalidInputError
-from actstore.search import BoundedSearch, ExactSearch, bounded, level_building
+from actstore.search import BoundedSearch, ExactSearch, bounded, plan
 from actstore.search.approximate import ApproximateSearch
 from actstore.search.indexing import build_index, extend_index
 from actstore.search.kept_files import find, folder, remarks
@@ -32,7 +32,7 @@ def values_of(seed: int, rows: int) -> NDArray[np.float16]:
 
 @pytest.fixture
 def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    monkeypatch.setattr(level_building, "choose_widths", lambda *_: (16, 24))
+    monkeypatch.setattr(plan, "choose_widths", lambda *_: (16, 24))
     monkeypatch.setattr(bounded, "_FEWEST", 100)
     with one_thread():
         yield make(tmp_path / "x.zarr", 0)
@@ -77,7 +77,7 @@ def test_bounded_is_right_after_an_append_and_extends(store: Any) -> None:
     assert not list(remarks(fresh))
     assert len(list(folder(fresh).glob("bounded.*.safetensors"))) == 1
     # codes of the new rows are those that a build of all rows with these directions would have made
-    made = level_building.encode_levels(extended.table.read(ROWS, ROWS + MORE), extended.levels)
+    made = plan.encode_levels(extended.table.read(ROWS, ROWS + MORE), extended.levels)
     np.testing.assert_array_equal(extended.levels.first[ROWS:], made["first"])
 
 

@@ -14,9 +14,9 @@ import pytest
 
 from actstore.errors import LockedError, StorageError
 from actstore.storage import owned_log
+from actstore.storage.file_lock import is_gone, own_mark
 from actstore.storage.object_path import ObjectPath
 from actstore.storage.owned_log import TokenedObject
-from actstore.storage.process_mark import is_gone, own_mark
 
 ELSEWHERE = b"0123456789abcdef:77:12345"  # a process on another machine
 _numbers = count()
@@ -148,7 +148,7 @@ def test_of_many_at_once_one_has_the_log_at_a_time(log: ObjectPath) -> None:
 
 
 def test_a_killed_process_of_this_machine_is_known_to_be_gone(log: ObjectPath) -> None:
-    code = "from actstore.storage.process_mark import own_mark; print(own_mark(), flush=True); input()"
+    code = "from actstore.storage.file_lock import own_mark; print(own_mark(), flush=True); input()"
     with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
         assert child.stdout is not None
         mark = child.stdout.readline().strip()

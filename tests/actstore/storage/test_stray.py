@@ -15,7 +15,7 @@ from PIL import Image
 
 import actstore
 from actstore.images.opening import find_images
-from actstore.storage.stray_files import is_stray
+from actstore.storage.own_names import is_stray
 from cli.actstore import main
 from cli.ppa.support import list_queries, list_support
 

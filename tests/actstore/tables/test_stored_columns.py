@@ -14,7 +14,7 @@ import actstore
 from actstore.tables.exporting import export
 from actstore.tables.importing import ImportRequest, import_file
 from actstore.upkeep.rechunk import rechunk
-from actstore.upkeep.repair import repair
+from actstore.upkeep.repair import repair_faults
 from actstore.upkeep.verify import verify_store
 from tests.actstore.tables.column_examples import COLUMNS, IDS, VALUES, make, same_columns
 
@@ -47,14 +47,14 @@ def test_damage_is_found_and_mended_from_the_source(tmp_path: Path, name: str, p
     file.unlink() if part == "gone" else damage(file)
     faults = verify_store(store)
     assert {fault.array for fault in faults} == {name}
-    outcomes = repair(store, faults)
+    outcomes = repair_faults(store, faults)
     assert all("repaired" in said for _, said in outcomes), outcomes
     assert file.read_bytes() == before
     same_columns(actstore.open(store.path))
 
 
 def test_a_lost_split_is_described_anew_with_its_columns(tmp_path: Path) -> None:
-    from actstore.upkeep.metadata_repair import restore_groups
+    from actstore.upkeep.repair import restore_groups
 
     store = make(tmp_path / "x.zarr")
     content = store["train"].content

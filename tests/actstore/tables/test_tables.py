@@ -21,7 +21,7 @@ from actstore.errors import InvalidInputError
 from actstore.tables.array_files import open_tables, read_column
 from actstore.tables.exporting import export
 from actstore.tables.importing import ImportRequest, import_file
-from actstore.tables.rounding import Rounding
+from actstore.tables.row_source import Rounding
 from cli.actstore import main
 
 VALUES = np.random.default_rng(0).random((300, 16), dtype=np.float32)

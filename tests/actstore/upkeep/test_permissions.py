@@ -16,7 +16,7 @@ import actstore
 from actstore.audit.auditing import audit_store
 from actstore.errors import StorageError
 from actstore.search.bounded import BoundedSearch
-from actstore.upkeep.repair import repair
+from actstore.upkeep.repair import repair_faults
 from actstore.upkeep.verify import verify_store
 
 NOBODY = 65534
@@ -87,7 +87,7 @@ def test_verify_names_what_it_may_not_read(place: Path, hidden: str) -> None:
             faults = verify_store(store)
         assert {fault.kind for fault in faults} == {"unreadable"}
         assert "denied" in faults[0].detail
-        repair(store, [fault for fault in faults if fault.array != "zarr.json"])
+        repair_faults(store, [fault for fault in faults if fault.array != "zarr.json"])
     finally:
         path.chmod(mode)
     assert {file: file.read_bytes() for file in place.parent.rglob("*") if file.is_file()} == contents

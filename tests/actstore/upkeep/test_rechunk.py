@@ -13,13 +13,12 @@ from click.testing import CliRunner
 
 import actstore
 from actstore.errors import DamagedError, IncompleteError, InvalidInputError, LockedError, ReplacedError
-from actstore.storage.exchange import exchange as exchange_names
 from actstore.storage.folder_path import FolderPath
-from actstore.tables.copying import split_table
+from actstore.storage.folder_path import exchange as exchange_names
 from actstore.tables.importing import ImportRequest, append_file, import_file
 from actstore.upkeep import rechunk as rechunk_module
-from actstore.upkeep.rechunk import rechunk
-from actstore.upkeep.repair import repair
+from actstore.upkeep.rechunk import rechunk, split_table
+from actstore.upkeep.repair import repair_faults
 from actstore.upkeep.verify import verify_store
 from cli.actstore import main
 from tests.store_files import files
@@ -82,7 +81,7 @@ def test_in_place_and_then_repaired_from_its_sources(grown: Path, tmp_path: Path
     data = bytearray(chunk.read_bytes())
     data[100] ^= 1
     chunk.write_bytes(data)
-    assert [said for _, said in repair(made, verify_store(made))] == ["repaired from its source"]
+    assert [said for _, said in repair_faults(made, verify_store(made))] == ["repaired from its source"]
     np.testing.assert_array_equal(actstore.open(grown)["train"][:], VALUES)
     assert append_file(ImportRequest(tmp_path / "a.npy", labels=tmp_path / "a_labels.npy", ids=tmp_path / "a.txt",
                                      split="train"), grown) >= 0  # fmt: skip

@@ -13,10 +13,9 @@ from click.testing import CliRunner
 import actstore
 from actstore.errors import LockedError
 from actstore.tables.importing import ImportRequest, append_file, import_file
-from actstore.upkeep import metadata_repair, verify
 from actstore.upkeep import repair as repair_module
-from actstore.upkeep.metadata_repair import restore_groups
-from actstore.upkeep.repair import repair
+from actstore.upkeep import verify
+from actstore.upkeep.repair import repair_faults, restore_groups
 from actstore.upkeep.verify import verify_store
 from cli.actstore import main
 from tests.store_files import files
@@ -67,7 +66,7 @@ def test_rows_committed_to_a_later_split_meanwhile_stay(
         return reopen(source, kinds)
 
     monkeypatch.setattr(repair_module, "reopen", slow)
-    outcomes = repair(store, faults)
+    outcomes = repair_faults(store, faults)
     assert [said for _, said in outcomes] == ["repaired from its source"] * 2
     assert (tmp_path / "x.zarr/b/labels/c/0").read_bytes() != pristine
     found = actstore.open(store.path)
@@ -85,7 +84,7 @@ def test_what_is_sound_by_now_is_left_alone(store: Any, tmp_path: Path) -> None:
     flip(labels)
     grow(tmp_path)
     before = files(tmp_path / "x.zarr")
-    assert repair(store, faults) == []
+    assert repair_faults(store, faults) == []
     assert files(tmp_path / "x.zarr") == before
 
 
@@ -96,7 +95,7 @@ def test_a_split_that_is_being_written_to_is_not_mended(store: Any, tmp_path: Pa
     flip(labels)
     with store.writer("b") as writer:
         with pytest.raises(LockedError):
-            repair(store, faults)
+            repair_faults(store, faults)
         writer.append(VALUES[:5], np.ones(5, int))
 
 
@@ -109,18 +108,18 @@ def test_damaged_metadata_is_mended_under_the_lock(store: Any, tmp_path: Path) -
         assert (file, "another process is writing" in said) == (str(group), True)
         flip(group)
     mended: list[Path] = []
-    real = metadata_repair._mend_bit
+    real = repair_module._describe_again
 
-    def mend(path: Any) -> bool:
+    def describe(path: Any, spec: Any) -> Any:
         mended.append(path)
         with pytest.raises(LockedError):
             actstore.open(store.path).writer("b")
-        return real(path)
+        return real(path, spec)
 
     flip(group)
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(metadata_repair, "_mend_bit", mend)
-        assert [said for _, said in restore_groups(store.path)] == ["repaired: one bit of it was flipped"]
+        patched.setattr(repair_module, "_describe_again", describe)
+        assert [said[:13] for _, said in restore_groups(store.path)] == ["written anew "]
     assert mended
     assert len(actstore.open(store.path)["b"]) == 105
 
@@ -180,14 +179,14 @@ def test_pending_that_goes_while_it_is_looked_at(tmp_path: Path, monkeypatch: py
 
 def test_the_command_says_that_nothing_is_left(store: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A fault that is gone once the split is locked is no failure of the command."""
-    labels, real = tmp_path / "x.zarr/b/labels/c/0", repair_module.repair
+    labels, real = tmp_path / "x.zarr/b/labels/c/0", repair_module.repair_faults
     flip(labels)
 
     def late(*arguments: Any) -> Any:
         flip(labels)
         return real(*arguments)
 
-    monkeypatch.setattr(repair_module, "repair", late)
+    monkeypatch.setattr(repair_module, "repair_faults", late)
     done = CliRunner().invoke(main, ["verify", str(store.path), "--repair"])
     assert done.exit_code == 0, done.output
     assert "every chunk is whole" in done.stdout

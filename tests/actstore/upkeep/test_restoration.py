@@ -11,8 +11,7 @@ import pytest
 
 import actstore
 from actstore.errors import ActstoreError, DamagedError
-from actstore.upkeep.metadata_repair import restore_groups
-from actstore.upkeep.repair import repair
+from actstore.upkeep.repair import repair_faults, restore_groups
 from actstore.upkeep.verify import verify_store
 
 ARRAYS = ("activations", "labels", "path_offsets", "path_bytes")
@@ -44,7 +43,7 @@ def test_metadata_of_arrays_is_compared_and_restored(make_store: Any, array: str
     (fault,) = verify_store(store)
     assert (fault.array, fault.kind, fault.file) == (array, "metadata", str(file))
     assert str(file) in str(fault)
-    ((_, said),) = repair(store, [fault])
+    ((_, said),) = repair_faults(store, [fault])
     assert said == "repaired from the metadata of its split"
     assert file.read_bytes() == sound
     assert verify_store(store) == []
@@ -56,7 +55,7 @@ def test_other_layouts_are_restored_too(make_store: Any, layout: dict[str, Any])
     file = store.path / "train/activations/zarr.json"
     sound = file.read_bytes()
     file.unlink()
-    repair(store, verify_store(store))
+    repair_faults(store, verify_store(store))
     assert file.read_bytes() == sound
 
 
@@ -74,20 +73,6 @@ def test_metadata_of_before_checksums_is_accepted(make_store: Any) -> None:
     assert verify_store(again) == []
     np.testing.assert_array_equal(again["train"].take(np.arange(200)), store.values)
     again["train"].means()
-
-
-@pytest.mark.parametrize("group", ["", "train"])
-@pytest.mark.parametrize("place", [5, 60, 300, -200])
-def test_a_flipped_bit_of_a_group_is_found_and_mended(make_store: Any, group: str, place: int) -> None:
-    store = make_store(rows=200)
-    file = store.path / group / "zarr.json"
-    sound = file.read_bytes()
-    data = bytearray(sound)
-    data[place] ^= 1
-    file.write_bytes(data)
-    assert restore_groups(store.path) == [(str(file), "repaired: one bit of it was flipped")]
-    assert file.read_bytes() == sound
-    assert restore_groups(store.path) == []
 
 
 @pytest.mark.parametrize("damage", [b"", b"{}", None])
@@ -131,7 +116,7 @@ def test_norms_and_indexes_are_verified_and_dropped(make_store: Any) -> None:
     np.testing.assert_array_equal(store["train"].search(query, 5)[1], right[1])  # computed again
     assert verify_store(store) == []
     file.write_bytes(data)
-    ((_, said),) = repair(store, verify_store(store))
+    ((_, said),) = repair_faults(store, verify_store(store))
     assert said.startswith("removed")
     assert verify_store(store) == []
     assert not file.exists()

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 import actstore
 from actstore.errors import DamagedError, IncompleteError, InvalidInputError, MissingColumnError
 from actstore.extraction.recorded_network import network_of
-from actstore.upkeep.repair import repair
-from actstore.upkeep.select import Choice, select
+from actstore.upkeep.repair import repair_faults
+from actstore.upkeep.select import select
 from actstore.upkeep.verify import verify_store
 from tests.actstore.writing.test_keeping import Killed, files, killed_at
 
@@ -52,7 +52,7 @@ def require_rows(split: actstore.Split, rows: Any) -> None:
 def test_every_split_by_class_and_columns(tmp_path: Path, drop: bool) -> None:
     make(tmp_path / "x.zarr")
     where = ("area > 0.3", "source in (web, none)")
-    out = select(tmp_path / "x.zarr", tmp_path / "y.zarr", Choice(("a", "c"), where=where, drop=drop))
+    out = select(tmp_path / "x.zarr", tmp_path / "y.zarr", classes=["a", "c"], where=where, drop=drop)
     with np.errstate(invalid="ignore"):
         keep = np.isin(LABELS, [0, 2]) & (COLUMNS["area"] > 0.3) & np.isin(COLUMNS["source"], ["web", ""])
     keep = ~keep if drop else keep
@@ -70,12 +70,12 @@ def test_killed_at_any_step_it_goes_on_to_the_same_bytes(
 ) -> None:
     folder, patch = tmp_path_factory.mktemp("any"), pytest.MonkeyPatch()
     make(folder / "x.zarr")
-    choice = Choice(where=("source == web",), drop=drop)
-    whole = select(folder / "x.zarr", folder / "whole.zarr", choice, chunk_rows=chunk)
+    choice = {"where": ("source == web",), "drop": drop}
+    whole = select(folder / "x.zarr", folder / "whole.zarr", **choice, chunk_rows=chunk)
     for kill in (step, again):
         with killed_at(kill, patch), suppress(Killed):
-            select(folder / "x.zarr", folder / "killed.zarr", choice, chunk_rows=chunk)
-    killed = select(folder / "x.zarr", folder / "killed.zarr", choice, chunk_rows=chunk)
+            select(folder / "x.zarr", folder / "killed.zarr", **choice, chunk_rows=chunk)
+    killed = select(folder / "x.zarr", folder / "killed.zarr", **choice, chunk_rows=chunk)
     assert files(Path(str(killed.path))) == files(Path(str(whole.path)))
 
 
@@ -84,24 +84,24 @@ def test_where_the_rows_came_from_is_kept(tmp_path: Path) -> None:
     with store.writer("train", source={"kind": "images", "path": "p", "backbone": "small", "layer": "l"}) as writer:
         writer.append(VALUES[:10], LABELS[:10], IDS[:10])
         writer.commit(skipped=[["a", "broken"]])
-    out = select(tmp_path / "x.zarr", tmp_path / "y.zarr", Choice(rows="1::2"), ["train"])
+    out = select(tmp_path / "x.zarr", tmp_path / "y.zarr", rows="1::2", splits=["train"])
     first, second = out["train"].committed.sources
     assert (first["rows"], first["from"]) == ([0, 150], {"kind": "arrays"})
     assert second["rows"] == [150, 155]
     assert second["from"]["path"] == "p"
     assert network_of(out["train"])["backbone"] == "small"
-    twice = select(tmp_path / "y.zarr", tmp_path / "z.zarr", Choice(rows="100:"))
+    twice = select(tmp_path / "y.zarr", tmp_path / "z.zarr", rows="100:")
     assert [source["rows"] for source in twice["train"].committed.sources] == [[0, 50], [50, 55]]
     assert network_of(twice["train"])["backbone"] == "small"
 
 
 def test_a_damaged_selection_is_mended_from_the_first_store(tmp_path: Path) -> None:
     make(tmp_path / "x.zarr")
-    out = select(tmp_path / "x.zarr", tmp_path / "y.zarr", Choice(where=("area != none",)), chunk_rows=32)
+    out = select(tmp_path / "x.zarr", tmp_path / "y.zarr", where=("area != none",), chunk_rows=32)
     before = files(tmp_path / "y.zarr")
     for name in ("activations/c/3/0", "source.bytes/c/0", "labels/c/0"):
         (tmp_path / "y.zarr/train" / name).unlink()
-    outcomes = repair(out, verify_store(out))
+    outcomes = repair_faults(out, verify_store(out))
     assert {said for _, said in outcomes} == {"repaired from its source"}
     assert files(tmp_path / "y.zarr") == before
 
@@ -113,27 +113,27 @@ def test_damage_is_not_copied(tmp_path: Path) -> None:
     data[100] ^= 1
     file.write_bytes(data)
     with pytest.raises(DamagedError, match="chunk"):
-        select(tmp_path / "x.zarr", tmp_path / "y.zarr", Choice(("a",)))
+        select(tmp_path / "x.zarr", tmp_path / "y.zarr", classes=["a"])
 
 
 def test_what_is_refused(tmp_path: Path) -> None:
     store = make(tmp_path / "x.zarr")
     path = tmp_path / "x.zarr"
     with pytest.raises(InvalidInputError, match=r"no row of train, val in .* is chosen"):
-        select(path, tmp_path / "y.zarr", Choice(where=("area > 9",)))
+        select(path, tmp_path / "y.zarr", where=("area > 9",))
     assert not (tmp_path / "y.zarr").exists()
     with pytest.raises(MissingColumnError, match="no column 'aera'; it has: area, source"):
-        select(path, tmp_path / "y.zarr", Choice(where=("aera > 9",)))
+        select(path, tmp_path / "y.zarr", where=("aera > 9",))
     with pytest.raises(InvalidInputError, match="is the store that is read"):
-        select(path, path, Choice(("a",)))
-    select(path, tmp_path / "y.zarr", Choice(("a",)))
-    select(path, tmp_path / "y.zarr", Choice(("a",)))  # done already
+        select(path, path, classes=["a"])
+    select(path, tmp_path / "y.zarr", classes=["a"])
+    select(path, tmp_path / "y.zarr", classes=["a"])  # done already
     with pytest.raises(IncompleteError, match="holds other rows than those chosen now"):
-        select(path, tmp_path / "y.zarr", Choice(("b",)))
+        select(path, tmp_path / "y.zarr", classes=["b"])
     with store.writer("train") as writer:
         writer.append(VALUES[:1], [0], ["new"])
     with pytest.raises(IncompleteError, match="holds other rows than those chosen now"):
-        select(path, tmp_path / "y.zarr", Choice(("a",)))
+        select(path, tmp_path / "y.zarr", classes=["a"])
 
 
 def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -159,6 +159,6 @@ def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_into_a_bucket(tmp_path: Path, place: str) -> None:
     make(tmp_path / "x.zarr")
-    out = select(tmp_path / "x.zarr", place, Choice(where=("source == print",)))
+    out = select(tmp_path / "x.zarr", place, where=("source == print",))
     require_rows(out["train"], np.arange(2, 300, 3))
     assert verify_store(out) == []

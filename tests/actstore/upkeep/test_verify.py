@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import actstore
 from actstore.tables.importing import ImportRequest, append_file, fill_new_split, import_file, open_or_create
 from actstore.tables.synthetic import SyntheticSpec
-from actstore.upkeep.repair import repair
+from actstore.upkeep.repair import repair_faults
 from actstore.upkeep.verify import Fault, verify_store
 
 LAYOUTS: list[dict[str, Any]] = [{}, {"codec": "blosc"}, {"shard_inner_rows": 12}]
@@ -140,7 +140,7 @@ def test_repair_reads_only_bad_chunks_again(imported: actstore.ActivationStore) 
     (folder / "path_bytes/c/0").unlink()
     faults = verify_store(imported)
     assert len(faults) == 4
-    outcomes = repair(imported, faults)
+    outcomes = repair_faults(imported, faults)
     assert {said for _, said in outcomes} == {"repaired from its source"}
     assert verify_store(imported) == []
     assert {file: file.read_bytes() for file in chunk_files(imported)} == before
@@ -152,11 +152,11 @@ def test_repair_refuses_a_changed_source(imported: actstore.ActivationStore, tmp
     chunk = imported.path / "train/activations/c/0/0"
     chunk.unlink()
     np.save(tmp_path / "a.npy", np.zeros((300, 16), np.float32))
-    ((_, said),) = repair(imported, verify_store(imported))
+    ((_, said),) = repair_faults(imported, verify_store(imported))
     assert "now holds other rows" in said
     assert not chunk.exists()
     (tmp_path / "a.npy").unlink()
-    ((_, said),) = repair(imported, verify_store(imported))
+    ((_, said),) = repair_faults(imported, verify_store(imported))
     assert "no such file" in said
 
 
@@ -167,11 +167,11 @@ def test_repair_of_generated_rows_and_of_rows_from_a_program(make_store: Any, tm
     chunk = store.path / "train/activations/c/4/0"
     data = chunk.read_bytes()
     chunk.unlink()
-    repair(store, verify_store(store))
+    repair_faults(store, verify_store(store))
     assert chunk.read_bytes() == data
     other = make_store()
     (other.path / "train/activations/c/4/0").unlink()
-    ((_, said),) = repair(other, verify_store(other))
+    ((_, said),) = repair_faults(other, verify_store(other))
     assert "cannot be read again" in said
 
 
@@ -179,7 +179,7 @@ def test_bad_statistics_are_dropped_and_computed_again(make_store: Any) -> None:
     store = make_store()
     right = store["train"].statistics().mean
     (store.path / "train/class_mean/c/0/0").write_bytes(b"x")
-    ((_, said),) = repair(store, verify_store(store))
+    ((_, said),) = repair_faults(store, verify_store(store))
     assert said.startswith("removed")
     np.testing.assert_array_equal(store["train"].statistics().mean, right)
     assert verify_store(store) == []
@@ -224,6 +224,6 @@ def test_repair_of_an_encoded_chunk_keeps_the_shape(tmp_path: Path) -> None:
     np.save(tmp_path / "a.npy", np.ones((70, 8), np.float32))
     store = import_file(ImportRequest(tmp_path / "a.npy"), tmp_path / "x.zarr", codec="blosc", chunk_rows=64)
     (store.path / "train/activations/c/1/0").write_bytes(b"x")
-    repair(store, verify_store(store))
+    repair_faults(store, verify_store(store))
     assert verify_store(store) == []
     assert zarr.open_array(store.path / "train/activations", mode="r").shape == (70, 8)

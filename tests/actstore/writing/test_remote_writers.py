@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 import actstore
-from actstore import creation
+from actstore import store as creation
 from actstore.errors import IncompleteError, LockedError, StorageError
 from actstore.storage.atomic_file import crc32c
 from actstore.storage.object_path import ObjectPath
-from actstore.upkeep.repair import repair
+from actstore.upkeep.repair import repair_faults
 from actstore.upkeep.verify import Fault, verify_store
 from actstore.writing import commit
 from actstore.writing.chunk_writer import begin_storing
@@ -84,7 +84,7 @@ def test_a_live_writer_is_not_repaired_away(place: str, rows: Any) -> None:
     with store.writer("train", source={"kind": "test"}) as writer:
         fault = Fault("train", "labels", 0, "corrupt", "")
         with pytest.raises(LockedError, match="finish that first"):
-            repair(store, [fault])
+            repair_faults(store, [fault])
         writer.append(rows[:5], LABELS[:5], IDS[:5])
     assert len(store["train"]) == 1005
 

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import actstore
-from actstore import creation
+from actstore import store as creation
 from actstore.errors import InvalidInputError, LockedError, NotAStoreError
 from tests.store_files import files
 

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from actstore.backbones.loading import Backbone, load_backbone
-from actstore.backbones.transform import Transform
+from actstore.backbones.network import Transform
 from actstore.errors import InvalidInputError
 from predictor.classifier import export_images
 from predictor.classifier.classifier import Classifier

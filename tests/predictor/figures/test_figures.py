@@ -14,8 +14,8 @@ from matplotlib.figure import Figure
 from PIL import Image
 
 import actstore
-from actstore.backbones.imagenet import imagenet_names
-from actstore.bench.measure import Result
+from actstore.backbones.network import imagenet_names
+from actstore.compute.measure import Result
 from predictor.figures.accuracies import ENDS, draw_methods, draw_shots, from_logit, logit, set_accuracy_axis
 from predictor.figures.bars import draw_contenders, draw_inference
 from predictor.figures.channels import draw_channels

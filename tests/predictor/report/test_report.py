@@ -17,7 +17,7 @@ from PIL import Image
 
 import actstore
 from actstore.storage.place import parse_place
-from actstore.upkeep.select import Choice, select
+from actstore.upkeep.select import select
 from predictor.figures.class_map import make_class_map
 from predictor.protocol.category_split import CategorySplit
 from predictor.report.html import table
@@ -197,6 +197,6 @@ def test_a_store_of_chosen_rows_names_the_network_they_come_from(tmp_path: Path)
     store = actstore.create(tmp_path / "x.zarr", classes=["a"], dim=4)
     with store.writer("train", source={"kind": "images", "path": "photos", "backbone": "resnet-of-mine"}) as writer:
         writer.append(np.ones((6, 4), np.float32), np.zeros(6, np.int64))
-    chosen = select(store.path, tmp_path / "y.zarr", Choice(rows="0:3"))
+    chosen = select(store.path, tmp_path / "y.zarr", rows="0:3")
     for one in (store, chosen):
         assert "resnet-of-mine" in store_facts(one)

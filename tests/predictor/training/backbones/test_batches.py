@@ -11,7 +11,7 @@ import pytest
 import torch
 from PIL import Image
 
-from actstore.backbones.transform import Transform
+from actstore.backbones.network import Transform
 from actstore.images.glyphs import GlyphSet
 from actstore.images.opening import find_images
 from predictor.protocol.category_split import CategorySplit

@@ -1,4 +1,0 @@
-"""Work on several processes or machines: a dask.distributed cluster, the processes of torchrun, signals.
-
-Imports nothing below the store itself.
-"""

@@ -1,0 +1,98 @@
+"""`actstore.build`: one call, a network chosen where none is named, and the same call resumes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import actstore
+from actstore.backbones.loading import load_backbone
+from actstore.errors import InvalidInputError
+from actstore.extraction import from_images
+from actstore.extraction.from_images import load_network
+
+GLYPHS = "glyphs:3x4x2"
+TINY: dict[str, Any] = {"backbone": "small", "random_weights": True, "workers": 0, "device": "cpu"}
+
+
+@pytest.fixture(autouse=True)
+def empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def test_images_become_a_store_named_like_them() -> None:
+    store = actstore.build(GLYPHS, **TINY)
+    assert str(store.path) == "glyphs.zarr"
+    assert {name: len(split) for name, split in store.items()} == {"train": 12, "val": 6}
+    assert len(store.classes) == 3
+
+
+def test_the_same_call_resumes_and_a_finished_store_is_opened(capsys: pytest.CaptureFixture[str]) -> None:
+    made = actstore.build(GLYPHS, "x.zarr", **TINY, chunk_rows=4)
+    again = actstore.build(GLYPHS, "x.zarr", **TINY, progress=False)
+    assert again["train"].content == made["train"].content
+    assert capsys.readouterr() == ("", "")  # neither has a terminal
+
+
+def test_views_layers_and_layout_are_taken() -> None:
+    network = load_backbone("small", layers=("layer2", "layer3"), random_weights=True)
+    store = actstore.build(GLYPHS, "x.zarr", backbone=network, views=2, workers=0, device="cpu", dtype="f4")
+    assert set(store) == {"train", "train.layer3", "val", "val.layer3"}
+    assert (store.spec.dtype, store.spec.provenance["views"]) == ("f4", 2)
+
+
+def test_without_a_name_a_network_is_chosen_and_kept(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = []
+
+    def choose(offline: bool, telling: Any) -> Any:
+        asked.append(offline)
+        return from_images.Choice("efficientnet-lite0", Path("weights.pth"), "it is the only one here")
+
+    real = load_backbone
+    monkeypatch.setattr(from_images, "default_backbone", choose)
+    monkeypatch.setattr(from_images, "load_backbone", lambda name, *_, **__: real("small", random_weights=True))
+    store = actstore.build(GLYPHS, "x.zarr", offline=True, workers=0, device="cpu", progress=True)
+    assert asked == [True]
+    assert store.spec.provenance["network_chosen"] == "it is the only one here"
+    assert "efficientnet-lite0, as it is the only one here" in capsys.readouterr().err
+    actstore.build(GLYPHS, "x.zarr", workers=0, device="cpu")
+    assert asked == [True]  # the store names its network
+
+
+def test_weights_written_beside_give_the_same_rows() -> None:
+    from safetensors.torch import save_file
+
+    network = load_backbone("small", random_weights=True)
+    save_file(network.module.state_dict(), "w.safetensors")
+    drawn = actstore.build(GLYPHS, "drawn.zarr", **TINY)
+    read = actstore.build(GLYPHS, "read.zarr", backbone="small", weights="w.safetensors", workers=0, device="cpu")
+    np.testing.assert_array_equal(drawn["train"][:], read["train"][:])
+    assert read["train"].committed.sources[0]["weights"] == str(Path("w.safetensors").resolve())
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        ({"pretrained": True}, "--pretrained"),
+        ({"backbone": "resnet18", "pretrained": True, "offline": True}, "--offline"),
+        ({**TINY, "views": 3}, "views"),
+        ({"weights": "gone.pth"}, "gone.pth"),
+    ],
+)
+def test_bad_input_is_refused_before_a_store_is_there(options: dict[str, Any], named: str) -> None:
+    with pytest.raises(InvalidInputError, match=named):
+        actstore.build(GLYPHS, "x.zarr", **options)
+    assert not Path("x.zarr").exists()
+
+
+def test_a_file_that_names_no_network_is_refused() -> None:
+    from safetensors.torch import save_file
+
+    save_file(load_backbone("small", random_weights=True).module.state_dict(), "w.safetensors")
+    with pytest.raises(InvalidInputError, match=r"w\.safetensors"):
+        load_network(weights="w.safetensors")

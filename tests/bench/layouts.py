@@ -1,0 +1,238 @@
+"""`python -m tests.bench.layouts`: take, scan and write of ways to keep (rows, dim) fp16 values, on one disk.
+
+Ours in three layouts, a numpy memmap, and other stores where installed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+import actstore
+from actstore.compute.measure import Result, alternate, seconds
+from actstore.compute.tensors import borrow
+from actstore.tables.arrays import from_arrays
+from actstore.tables.synthetic import SyntheticSpec
+from tests.bench.common import report
+
+Values = NDArray[Any]
+Rows = NDArray[np.int64]
+SCAN_ROWS = 8192  # of a block
+PEER = "numpy memmap"
+Say = Callable[[str], None]
+
+
+def bench_layouts(
+    folder: Path, rows: int, dim: int, batch: int = 900, rounds: int = 9, peers: bool = True, say: Say = print
+) -> list[Result]:
+    """Rows/s for `take` of `batch` random rows, GB/s for a scan and for a durable write; all warm."""
+    values = _values(rows, dim)
+    ways = contenders(peers)
+    place = Path(tempfile.mkdtemp(prefix="actstore-bench-", dir=folder))
+    try:
+        written = {}
+        for way in ways:
+            say(f"write {way.name}")
+            (place / way.name).mkdir()
+            written[way.name] = seconds(partial(_write_durably, way, place / way.name, values))
+        say(f"take {batch} random rows, in turns")
+        taken = _bench_take(ways, place, rows, batch, rounds)
+        say("scan all rows, in turns")
+        scanned = alternate({way.name: _scan(way, place) for way in ways}, rounds=3)
+    finally:
+        shutil.rmtree(place, ignore_errors=True)
+    gigabytes = values.nbytes / 1e9
+    return [
+        *_results("take", {name: batch / time for name, time in taken.items()}, "rows/s"),
+        *_results("scan", {name: gigabytes / time for name, time in scanned.items()}, "GB/s"),
+        *_results("write", {name: gigabytes / time for name, time in written.items()}, "GB/s"),
+    ]
+
+
+def _values(rows: int, dim: int) -> Values:
+    source = SyntheticSpec(rows, dim, classes=min(rows, 1000)).table().activations
+    values = np.empty((rows, dim), np.float16)
+    position = 0
+    for block in source.blocks(0, rows):
+        torch.from_numpy(values[position : position + len(block)]).copy_(torch.from_numpy(block))
+        position += len(block)
+    return values
+
+
+def _write_durably(way: Contender, folder: Path, values: Values) -> None:
+    """Not every store flushes to disk by itself; here all have to."""
+    way.write(folder, values)
+    for file in folder.rglob("*"):
+        if file.is_file():
+            with file.open("rb") as stream:
+                os.fsync(stream.fileno())
+
+
+def _bench_take(ways: list[Contender], place: Path, rows: int, batch: int, rounds: int) -> dict[str, float]:
+    random = np.random.default_rng(0)
+
+    def taker(way: Contender) -> Callable[[], Any]:
+        opened = way.open(place / way.name)
+        return lambda: way.take(opened, random.integers(0, rows, batch))
+
+    return alternate({way.name: taker(way) for way in ways}, rounds, settle=True)
+
+
+def _scan(way: Contender, place: Path) -> Callable[[], float]:
+    """Touch every value once, so that lazy readers have to read."""
+    opened = way.open(place / way.name)
+    return lambda: sum(float(borrow(block).view(torch.int16).amax()) for block in way.scan(opened))
+
+
+def _results(what: str, values: dict[str, float], unit: str) -> list[Result]:
+    peer = values[PEER]
+    return [Result(f"{what} {name}", value, unit, PEER, peer, value / peer) for name, value in values.items()]
+
+
+def _index(array: Any, rows: Rows) -> Values:
+    return np.asarray(array[rows])
+
+
+def _slices(array: Any) -> Iterator[Values]:
+    count = array.shape[0]  # tensorstore refuses a slice past the end
+    return (np.asarray(array[first : min(first + SCAN_ROWS, count)]) for first in range(0, count, SCAN_ROWS))
+
+
+@dataclass(frozen=True)
+class Contender:
+    """write stores the values under a folder, open reads them back; take and scan read what open gave."""
+
+    name: str
+    write: Callable[[Path, Values], object]
+    open: Callable[[Path], Any]
+    take: Callable[[Any, Rows], Values] = _index
+    scan: Callable[[Any], Iterator[Values]] = _slices
+
+
+def contenders(peers: bool = True) -> list[Contender]:
+    """Ours in three layouts and the memmap; with `peers` also every other store that is installed."""
+    ours = [
+        _ours("actstore"),
+        _ours("actstore blosc", codec="blosc"),
+        _ours("actstore sharded", chunk_rows=8192, shard_inner_rows=64),
+    ]
+    memmap = Contender(
+        "numpy memmap",
+        lambda folder, values: np.save(folder / "values.npy", values),
+        lambda folder: np.load(folder / "values.npy", mmap_mode="r"),
+    )
+    others = {"tensorstore": _tensorstore, "lance": _lance, "h5py": _h5py}
+    installed = [contender() for module, contender in others.items() if find_spec(module) is not None]
+    return [*ours, memmap, *([_zarr(), *installed] if peers else [])]
+
+
+def _ours(name: str, **layout: Any) -> Contender:
+    return Contender(
+        name,
+        lambda folder, values: from_arrays(folder / "store.zarr", {"train": (values, None)}, **layout),
+        lambda folder: actstore.open(folder / "store.zarr")["train"],
+        lambda split, rows: split.take(rows),
+        lambda split: split.blocks(),
+    )
+
+
+def _zarr() -> Contender:
+    """zarr-python on the very files of our store."""
+
+    def open_store(folder: Path) -> Any:
+        from actstore.layout.zarr_arrays import open_array
+        from actstore.storage.place import parse_place
+
+        return open_array(parse_place(folder / "store.zarr" / "train" / "activations"))
+
+    return Contender("zarr-python", _ours("").write, open_store, lambda array, rows: np.asarray(array.oindex[rows]))
+
+
+def _tensorstore() -> Contender:
+    """tensorstore on the very files of our store."""
+
+    def open_store(folder: Path) -> Any:
+        import tensorstore
+
+        place = str(folder / "store.zarr" / "train" / "activations")
+        spec = {"driver": "zarr3", "kvstore": {"driver": "file", "path": place}}
+        return tensorstore.open(spec, read=True).result()
+
+    return Contender("tensorstore", _ours("").write, open_store)
+
+
+def _lance() -> Contender:
+    def write(folder: Path, values: Values) -> None:
+        import lance
+        import pyarrow
+
+        rows = pyarrow.FixedSizeListArray.from_arrays(pyarrow.array(values.reshape(-1)), values.shape[1])
+        lance.write_dataset(pyarrow.table({"activations": rows}), str(folder / "values.lance"))
+
+    def open_dataset(folder: Path) -> Any:
+        import lance
+
+        return lance.dataset(str(folder / "values.lance"))
+
+    def as_values(column: Any) -> Values:
+        return np.asarray(column.flatten().to_numpy(zero_copy_only=False)).reshape(-1, column.type.list_size)
+
+    return Contender(
+        "Lance",
+        write,
+        open_dataset,
+        lambda dataset, rows: as_values(dataset.take(rows.tolist()).column(0).combine_chunks()),
+        lambda dataset: (as_values(batch.column(0)) for batch in dataset.to_batches(batch_size=SCAN_ROWS)),
+    )
+
+
+def _h5py() -> Contender:
+    def write(folder: Path, values: Values) -> None:
+        import h5py
+
+        with h5py.File(folder / "values.h5", "w") as file:
+            file.create_dataset("activations", data=values, chunks=(64, values.shape[1]))
+
+    def open_dataset(folder: Path) -> Any:
+        import h5py
+
+        return h5py.File(folder / "values.h5", "r")["activations"]
+
+    def take(dataset: Any, rows: Rows) -> Values:  # h5py wants ascending, distinct rows
+        wanted, back = np.unique(rows, return_inverse=True)
+        return np.asarray(dataset[wanted])[back]
+
+    return Contender("h5py", write, open_dataset, take)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--dir", type=Path, default=Path(), help="the disk to measure")
+    parser.add_argument("--rows", type=int, default=50_000)
+    parser.add_argument("--dim", type=int, default=2048)
+    parser.add_argument("--chart", type=Path, help="also draw bars, .png or .svg")
+    asked = parser.parse_args()
+    results = bench_layouts(asked.dir, asked.rows, asked.dim)
+    report("layouts", results)
+    if asked.chart is not None:
+        from predictor.figures.bars import draw_contenders
+        from predictor.figures.style import save
+
+        title = f"{asked.rows:,} x {asked.dim} fp16, {os.cpu_count()} cores, page cache warm"
+        save(draw_contenders(results, title), asked.chart)
+
+
+if __name__ == "__main__":
+    main()
