@@ -80,7 +80,7 @@ HOMES = {
     "starlette": ("predictor/teach/",),
     "uvicorn": ("predictor/teach/",),
     "click": ("cli/",),
-    "tqdm": ("cli/",),
+    "tqdm": ("cli/", "predictor/progress.py"),
 }
 LIGHT = (
     "actstore/spec.py",

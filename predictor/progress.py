@@ -1,0 +1,97 @@
+"""The one progress bar of the library: in a terminal, in a notebook, or as a line now and then in a log."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.util import find_spec
+from typing import Any, Protocol
+
+LINE_SECONDS = 20.0
+
+
+class Bar(Protocol):
+    def update(self, n: float | None = 1) -> Any: ...
+    def set_postfix_str(self, s: str = "", refresh: bool = True) -> None: ...
+
+
+@contextmanager
+def bar(what: str, total: int | None, unit: str, shown: bool | None = None, before: int = 0) -> Iterator[Bar]:
+    """A bar with rate and time left; `update` may be called from several threads.
+
+    shown: None is a bar on a terminal or in a notebook and nothing elsewhere, True is a line every LINE_SECONDS
+    elsewhere, False is nothing at all. before: done by an earlier run.
+    """
+    has_screen = sys.stderr.isatty() or _is_notebook()
+    if shown is False or (shown is None and not has_screen):
+        yield _Silent()
+    elif not has_screen:
+        yield _Lines(what, total, unit, before)
+    else:
+        # the bar of a notebook needs ipywidgets, and warns without
+        if _is_notebook() and find_spec("ipywidgets") is not None:
+            from tqdm.notebook import tqdm
+        else:
+            from tqdm import tqdm
+        looks = {"unit": f" {unit}", "unit_scale": True, "mininterval": 0.2, "dynamic_ncols": True}
+        with tqdm(total=total, desc=what, initial=before, **looks) as tqdm_bar:
+            yield _Locked(tqdm_bar)
+
+
+def _is_notebook() -> bool:
+    """Whether a Jupyter kernel runs this process."""
+    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+    return type(shell).__name__ == "ZMQInteractiveShell"
+
+
+class _Silent:
+    def update(self, n: float | None = 1) -> None: ...
+
+    def set_postfix_str(self, s: str = "", refresh: bool = True) -> None: ...
+
+
+class _Locked:
+    def __init__(self, tqdm_bar: Any) -> None:
+        self._bar, self._lock = tqdm_bar, threading.Lock()
+
+    def update(self, n: float | None = 1) -> None:
+        with self._lock:
+            self._bar.update(n)
+
+    def set_postfix_str(self, s: str = "", refresh: bool = True) -> None:
+        self._bar.set_postfix_str(s, refresh)
+
+
+class _Lines:
+    """A whole line now and then, for a log: none at all where the work is soon done."""
+
+    def __init__(self, what: str, total: int | None, unit: str, before: int) -> None:
+        self._what, self._total, self._unit, self._lock = what, total, unit, threading.Lock()
+        self._before, self._done, self._note, self._began = before, float(before), "", time.monotonic()
+        self._next = self._began + LINE_SECONDS
+
+    def update(self, n: float | None = 1) -> None:
+        with self._lock:
+            self._done += n or 0
+            if (now := time.monotonic()) >= self._next:
+                self._next = now + LINE_SECONDS
+                rate = (self._done - self._before) / (now - self._began)
+                of = f" of {self._total:,}" if self._total else ""
+                line = f"{self._what}: {self._done:,.0f}{of} {self._unit}, {rate:,.3g}/s"
+                if self._total and rate:
+                    line += f", {time_span((self._total - self._done) / rate)} left"
+                print(f"{line}{self._note}", file=sys.stderr)
+
+    def set_postfix_str(self, s: str = "", refresh: bool = True) -> None:
+        self._note = f", {s}" if s else ""
+
+
+def time_span(seconds: float) -> str:
+    """45 s, 12 min or 3 h 05 min"""
+    if seconds < 100:
+        return f"{max(0, seconds):.0f} s"
+    minutes = round(seconds / 60)
+    return f"{minutes} min" if minutes < 100 else f"{minutes // 60:,} h {minutes % 60:02} min"
