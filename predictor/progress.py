@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
 import time
@@ -95,3 +96,14 @@ def time_span(seconds: float) -> str:
         return f"{max(0, seconds):.0f} s"
     minutes = round(seconds / 60)
     return f"{minutes} min" if minutes < 100 else f"{minutes // 60:,} h {minutes % 60:02} min"
+
+
+def is_main_process() -> bool:
+    """Whether this process is the one that speaks, of those that torchrun started."""
+    return os.environ.get("RANK", "0") == "0"
+
+
+def note(text: str, shown: bool | None = None) -> None:
+    """A sentence about what was chosen, on stderr, unless progress is not to be shown; once under torchrun."""
+    if shown is not False and is_main_process():
+        print(text, file=sys.stderr)

@@ -96,10 +96,9 @@ def calibrate(
 
 def set_by_hand(path: Path, novel_bias: float, aggregate: Any) -> None:
     from predictor.classifier.classifier_file import load_classifier, save_classifier
-    from predictor.classifier.photo_start import choose_bias
 
     opened = load_classifier(path)
-    choose_bias(opened, novel_bias, aggregate)
+    opened.calibrate(novel_bias, aggregate)
     save_classifier(path, opened)
     result = {"classifier": str(path), "novel_bias": opened.novel_bias, "aggregate": opened.aggregate}
     emit(result, f"{path}: novel bias {opened.novel_bias:g}, aggregate {opened.aggregate}")

@@ -36,7 +36,6 @@ from cli.ppa.recognition import (
 from cli.progress import progress
 from predictor.classifier.classifier import Classifier
 from predictor.classifier.classifier_file import load_classifier, save_classifier
-from predictor.classifier.photo_start import choose_bias
 from predictor.figures.lines import draw_trade_off
 from predictor.phi.calibration import FIGURE, NAME, Calibration, calibrate, choose_for, save_calibrations
 from predictor.protocol.constant import FILE, save_constants
@@ -123,7 +122,7 @@ def _finish(path: Path | None, learner: Classifier | None, fits: list[Calibratio
     """Set the classifier by the fit for its number of examples, and print."""
     if path is not None and learner is not None:
         fit = choose_for(fits, learner.typical_shots())
-        choose_bias(learner, fit.novel_bias, fit.aggregate)
+        learner.calibrate(fit.novel_bias, fit.aggregate)
         save_classifier(path, learner)
     lines = [
         [fit.shots, fit.aggregate, f"{fit.novel_bias:+.3f}", f"{fit.uncalibrated:.1f}", f"{fit.harmonic_mean:.1f}"]

@@ -15,12 +15,12 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from predictor.classifier.classifier_graph import rows_of_category
+from predictor.classifier.linear_rows import Rows
 
 from actstore.errors import InvalidInputError
 from predictor.classifier.classifier import Classifier
-from predictor.classifier.classifier_graph import rows_of_category
 from predictor.classifier.export import export_onnx, export_torch
-from predictor.classifier.linear_rows import Rows
 from predictor.phi.network import Phi
 
 pytestmark = pytest.mark.numeric

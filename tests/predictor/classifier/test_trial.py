@@ -6,10 +6,10 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from predictor.classifier.trial import draw_examples, rest_of, run_trial
 
 from actstore.errors import InvalidInputError
 from predictor.classifier.classifier import Classifier
-from predictor.classifier.trial import draw_examples, rest_of, run_trial
 
 DIM = 12
 

@@ -13,14 +13,14 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from PIL import Image
+from predictor.teach.app import Server
+from predictor.teach.taking_away import MODEL, write_onnx
 
 from actstore.errors import LockedError
 from predictor.classifier.classifier_file import load_classifier
-from predictor.teach.app import Server
 from predictor.teach.images import key_of
 from predictor.teach.limits import Limits, RefusalError
 from predictor.teach.session import Session, create_session
-from predictor.teach.taking_away import MODEL, write_onnx
 from tests.predictor.teach.answers import names
 from tests.predictor.teach.hostile import archive
 from tests.teach_server import TeachServer

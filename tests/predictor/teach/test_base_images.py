@@ -11,16 +11,16 @@ import numpy as np
 import pytest
 import torch
 from click.testing import CliRunner
+from predictor.teach.desk import Desk
+from predictor.teach.neighbours import find_base_images
 
 import actstore
 from actstore.images.decode import decode
 from actstore.images.glyphs import write_glyphs
 from cli.actstore import main
 from predictor.classifier.classifier_file import load_classifier
-from predictor.teach.desk import Desk
 from predictor.teach.learner import Network
 from predictor.teach.limits import Limits, RefusalError
-from predictor.teach.neighbours import find_base_images
 from predictor.teach.session import Session, create_session
 
 

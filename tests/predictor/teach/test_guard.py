@@ -6,8 +6,8 @@ import asyncio
 from typing import Any
 
 import pytest
-
 from predictor.teach.guard import Guard
+
 from predictor.teach.serving import _hosts
 
 TOKEN = "t" * 32
