@@ -34,7 +34,6 @@ _HOMES = {
 }
 
 __all__ = [
-    "",
     "Adaptation",
     "Check",
     "Classifier",

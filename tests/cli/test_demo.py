@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from cli.ppa.demo_record import Record
 
 import actstore
-from cli.ppa.demo_record import Record
 from cli.ppa.demo_steps import FULL, QUICK, Size, Step, plan_demo
 
 demo = import_module("cli.ppa.demo")  # the package has the command of this name

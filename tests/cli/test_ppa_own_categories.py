@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from predictor.classifier.photo_start import bias_beside_known
 
 import actstore
 from predictor.classifier.classifier_file import load_classifier, save_classifier
+from predictor.classifier.learning import bias_beside_known
 from predictor.protocol.head import read_head
 
 Run = Callable[..., Any]

@@ -16,7 +16,6 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
-from predictor.classifier.image_graph import image_graph
 
 from actstore.backbones.loading import Backbone, load_backbone
 from actstore.backbones.transform import Transform
@@ -24,7 +23,7 @@ from actstore.errors import InvalidInputError
 from predictor.classifier import export_images
 from predictor.classifier.classifier import Classifier
 from predictor.classifier.display_names import set_displays
-from predictor.classifier.export_images import Agreement, export_with_backbone
+from predictor.classifier.export_images import Agreement, export_with_backbone, image_graph
 from predictor.classifier.unknown import PHOTOS, Unknown
 from predictor.phi.network import Phi
 from predictor.protocol.head import Head

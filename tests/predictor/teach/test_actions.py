@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as some
-from predictor.teach.journal import Journal
 
 from actstore.errors import DamagedError, StorageError
 from predictor.teach.actions import ASKABLE, Add, Create, Delete, History, Merge, Move, Remove, Rename, parse_action
 from predictor.teach.limits import RefusalError
+from predictor.teach.session import Journal
 from predictor.teach.state import Example, State, parse_name
 
 KEYS = [f"{number:064x}" for number in range(6)]
