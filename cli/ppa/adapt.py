@@ -69,11 +69,11 @@ def adapt(
         raise click.UsageError("examples come from --support DIR, or from --support-store STORE: give one of the two")
     if max_base_loss is not None and novel_bias is not None:
         raise click.UsageError("--max-base-loss chooses the novel bias: leave --novel-bias out")
-    if max_base_loss is not None and start.is_network:
-        raise click.UsageError("--max-base-loss needs rows of the base categories: start from --phi or --base head")
     target = start.choose_output(out, force)
     wait_without_spinning()
     learner = start.make_classifier()
+    if max_base_loss is not None and start.store is None and not learner.has_base_rows:
+        raise click.UsageError("--max-base-loss needs rows of the base categories: start from --phi or --base head")
     if novel_bias is not None and aggregate is not None:
         learner.calibrate(novel_bias, aggregate)  # nothing is left to be fitted
     if support_store is not None:

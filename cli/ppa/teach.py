@@ -55,13 +55,16 @@ def teach(
     if asked:
         StartOptions(**asked, weights=weights, offline=offline)  # refuses what does not go together
     require_server()
-    from predictor.teach import begin_session, serve, write_opening
+    from predictor.teach import OtherStartError, begin_session, serve, write_opening
 
     def make() -> tuple[Any, dict[str, str]]:
         chosen = asked or find_start(offline)
         return StartOptions(**chosen, weights=weights).make_classifier(), as_text(chosen)
 
-    begin_session(session, as_text(asked), make)
+    try:
+        begin_session(session, as_text(asked), make)
+    except OtherStartError as error:
+        raise click.UsageError(str(error)) from None
 
     def opened(address: str, service: Any) -> None:
         result = {"address": address, "session": str(session), "categories": len(service.session.state.categories)}

@@ -120,28 +120,28 @@ def held_out_rows(train: Split, names: Sequence[str] | None = None) -> Split | N
 
 def limit_base_loss(classifier: Classifier, percent: float, store: Store | None, split: str) -> BaseLoss:
     """Choose the constant by its cost, measured on the base's own rows."""
-    rows = find_base_rows(classifier, store, split)
-    if rows is None:
+    train = find_base_split(classifier, store, split)
+    if train is None:
         raise InvalidInputError("the loss of the base is measured on its rows: name the store that has them")
+    rows = BaseRows.of(held_out_rows(train, classifier.base) or train, classifier.base)
     before, chosen = measure_base(classifier, rows), fit_base_loss(classifier, rows, percent)
     classifier.calibrate(chosen.novel_bias)
     return replace(chosen, before=before)
 
 
-def find_base_rows(classifier: Classifier, store: Store | None = None, split: str = "train") -> BaseRows | None:
+def find_base_split(classifier: Classifier, store: Store | None = None, split: str = "train") -> Split | None:
     """In the store that is named, else in the one that the classifier was made with; None where there is none."""
-    train = classifier.base_split
-    if store is not None or train is None:
-        named = store if store is not None else classifier.about.get("store")
-        if not classifier.base or named is None:
+    if store is None and classifier.base_split is not None:
+        return classifier.base_split
+    named = store if store is not None else classifier.about.get("store")
+    if not classifier.base or named is None:
+        return None
+    if not isinstance(named, actstore.ActivationStore):
+        if not parse_place(named).exists():
             return None
-        if not isinstance(named, actstore.ActivationStore):
-            if not parse_place(named).exists():
-                return None
-            named = actstore.open(named)
-        train = named[split]
-        require_network(classifier, train)  # another store may lie there by now
-    return BaseRows.of(held_out_rows(train, classifier.base) or train, classifier.base)
+        named = actstore.open(named)
+    require_network(classifier, named[split])  # another store may lie there by now
+    return named[split]
 
 
 def require_network(classifier: Classifier, split: Split) -> None:

@@ -213,6 +213,13 @@ class Classifier(ActivationClassifier):
 
         balance(self, aggregate)
 
+    @property
+    def has_base_rows(self) -> bool:
+        """Whether the store of the base categories is where it was, so that `limit_base_loss` finds it."""
+        from predictor.classifier.base_rows import find_base_split
+
+        return find_base_split(self) is not None
+
     def limit_base_loss(self, percent: float, store: Store | None = None, split: str = "train") -> BaseLoss:
         """Choose the highest constant with which the base categories lose at most so many points of their top-1.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -92,7 +93,7 @@ def list_folder(root: Path) -> Photos:
 def list_images(images: FilePath | Sequence[FilePath]) -> Photos:
     """Files as they are, and of a folder the images in it and below."""
     photos = Photos()
-    for path in map(Path, [images] if isinstance(images, str | Path) else images):
+    for path in map(Path, [images] if isinstance(images, str | os.PathLike) else images):
         before = len(photos.items)
         if path.is_dir():
             photos.add_below(path)

@@ -160,13 +160,13 @@ def _means(rows: Split, categories: CategorySplit, progress: bool | None) -> Any
 
 
 def _categories(given: CategorySplit | FilePath | None, rows: Split, progress: bool | None) -> CategorySplit:
-    if isinstance(given, str | Path):
-        given = read_split(Path(given))
     if given is None:
-        given = alphabetical_split(rows.classes)
-        note(f"categories: the first 90% of the class names are the base ({len(given.base):,})", progress)
-    given.require_known(rows.classes)
-    return given
+        chosen = alphabetical_split(rows.classes)
+        note(f"categories: the first 90% of the class names are the base ({len(chosen.base):,})", progress)
+    else:
+        chosen = given if isinstance(given, CategorySplit) else read_split(Path(given))
+    chosen.require_known(rows.classes)
+    return chosen
 
 
 def _own_head(path: FilePath | None, categories: CategorySplit, rows: Split) -> Head:

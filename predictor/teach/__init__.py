@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from predictor.teach.serving import serve
-    from predictor.teach.session import begin_session, write_opening
+    from predictor.teach.session import OtherStartError, begin_session, write_opening
 
-_HOMES = {"begin_session": "session", "serve": "serving", "write_opening": "session"}
+_HOMES = {"OtherStartError": "session", "begin_session": "session", "serve": "serving", "write_opening": "session"}
 
-__all__ = ["begin_session", "serve", "write_opening"]
+__all__ = ["OtherStartError", "begin_session", "serve", "write_opening"]
 
 
 def __getattr__(name: str) -> Any:

@@ -42,6 +42,10 @@ AWAY = "away-"
 SHOTS = (1, 5)  # numbers of examples that a constant is fitted for, where it was not before
 
 
+class OtherStartError(InvalidInputError):
+    """A session that is there began otherwise than is asked for."""
+
+
 class Session:
     """Open and locked until `close`."""
 
@@ -101,7 +105,7 @@ def begin_session(
         began = read_about(folder)["began"]["asked"]
         if asked and dict(asked) != began:
             was = " ".join(f"--{key.replace('_', '-')} {value}" for key, value in began.items())
-            raise InvalidInputError(f"{folder} began with {was}; say the same or nothing, or choose another --session")
+            raise OtherStartError(f"{folder} began with {was}; say the same or nothing, or choose another --session")
         return
     classifier, asked = make()
     fits = {shots: fit for count in SHOTS for shots, fit in _calibrations(classifier, count).items()}
