@@ -53,7 +53,8 @@ def make(
     Those that were trained (triplet, finetune, child, imprint, oracle) need the rows and categories of their training,
     train and split, and are read from the folder `runs`, where `ppa baseline` left them. head: the network's own
     classifier of the base categories (w_large^pt) in the place of the one in runs/head. search, device: how nearest
-    rows are found: auto, exact, bounded or faiss; auto, cpu, cuda, which is also where rows are trained. say: told what takes its time.
+    rows are found (auto, exact, bounded or faiss), and where that is done and rows are trained (auto, cpu or cuda).
+    say: told what takes its time.
 
     >>> import baselines
     >>> [method.name for method in baselines.make("class-mean", "simple-shot")]

@@ -16,8 +16,12 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from predictor.calibrating import calibrate
     from predictor.classifier.calibrated import apply_calibrations, open_for_calibration, set_constant
+    from predictor.classifier.checking import Check
     from predictor.classifier.classifier import Classifier
     from predictor.classifier.classifier_file import load_classifier, save_classifier
+    from predictor.classifier.export import names_file
+    from predictor.classifier.learning import Adaptation
+    from predictor.classifier.predictions import Predictions
     from predictor.measuring import evaluate, run_episodes, run_sessions
     from predictor.phi.recogniser import OwnClassifier
     from predictor.protocol.base_categories import BaseCategories
@@ -30,42 +34,49 @@ if TYPE_CHECKING:
 
 # Loaded on first use: a name waits for torch only where it needs it.
 _HOMES = {
+    "Adaptation": "predictor.classifier.learning",
     "BaseCategories": "predictor.protocol.base_categories",
     "Calibration": "predictor.protocol.calibration",
     "CategorySplit": "predictor.protocol.category_split",
+    "Check": "predictor.classifier.checking",
     "Classifier": "predictor.classifier.classifier",
     "Head": "predictor.protocol.head",
     "JointMethod": "predictor.protocol.method",
     "Method": "predictor.protocol.method",
     "OwnClassifier": "predictor.phi.recogniser",
+    "Predictions": "predictor.classifier.predictions",
     "Results": "predictor.report.results",
     "TrainedPhi": "predictor.training.trained_phi",
     "apply_calibrations": "predictor.classifier.calibrated",
     "calibrate": "predictor.calibrating",
     "evaluate": "predictor.measuring",
-    "open_for_calibration": "predictor.classifier.calibrated",
-    "set_constant": "predictor.classifier.calibrated",
     "load_classifier": "predictor.classifier.classifier_file",
     "load_phi": "predictor.training.trained_phi",
+    "names_file": "predictor.classifier.export",
+    "open_for_calibration": "predictor.classifier.calibrated",
     "read_head": "predictor.protocol.head",
     "read_own_head": "predictor.protocol.head",
     "read_split": "predictor.protocol.category_split",
     "run_episodes": "predictor.measuring",
     "run_sessions": "predictor.measuring",
     "save_classifier": "predictor.classifier.classifier_file",
+    "set_constant": "predictor.classifier.calibrated",
     "split_categories": "predictor.protocol.category_split",
     "train_phi": "predictor.training.trained_phi",
 }
 
 __all__ = [
+    "Adaptation",
     "BaseCategories",
     "Calibration",
     "CategorySplit",
+    "Check",
     "Classifier",
     "Head",
     "JointMethod",
     "Method",
     "OwnClassifier",
+    "Predictions",
     "Results",
     "TrainedPhi",
     "apply_calibrations",
@@ -73,6 +84,7 @@ __all__ = [
     "evaluate",
     "load_classifier",
     "load_phi",
+    "names_file",
     "open_for_calibration",
     "read_head",
     "read_own_head",

@@ -8,7 +8,6 @@ from pathlib import Path
 from actstore.errors import InvalidInputError
 from predictor.classifier.classifier import Classifier
 from predictor.classifier.classifier_file import load_classifier, save_classifier
-from predictor.classifier.photo_start import choose_bias
 from predictor.phi.recogniser import OwnClassifier
 from predictor.protocol.calibration import Calibration, nearest_fit
 from predictor.protocol.category_split import CategorySplit
@@ -35,13 +34,13 @@ def apply_calibrations(path: Path, classifier: Classifier, fits: Sequence[Calibr
     fit = nearest_fit(fits, classifier.typical_shots())
     if fit.failed:
         raise InvalidInputError(f"{path} was left as it is: calibration failed: {fit.failed}")
-    choose_bias(classifier, fit.novel_bias, fit.aggregate)
+    classifier.calibrate(fit.novel_bias, fit.aggregate)
     save_classifier(path, classifier)
 
 
 def set_constant(path: str | Path, novel_bias: float, aggregate: str | None = None) -> Classifier:
     """Set the constant of a classifier's file by hand."""
     classifier = load_classifier(Path(path))
-    choose_bias(classifier, novel_bias, aggregate)  # type: ignore[arg-type]
+    classifier.calibrate(novel_bias, aggregate)  # type: ignore[arg-type]
     save_classifier(Path(path), classifier)
     return classifier

@@ -91,6 +91,5 @@ class OwnClassifier(ByRule):
 
 def novel_parameters(rule: Rule, examples: Tensor, aggregate: Aggregate) -> Tensor:
     """(…, shots, dim) -> (…, rows, dim): a row per example, or a single one for their mean."""
-    if aggregate == "mean":
-        examples = examples.mean(-2, keepdim=True)
+    examples = rule.statistics(examples, aggregate)
     return rule.parameters(examples.reshape(-1, examples.shape[-1])).reshape(examples.shape)

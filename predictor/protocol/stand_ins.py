@@ -108,8 +108,8 @@ class StandInSource:
         random = generator(seed, number, Stream.STAND_IN_EXAMPLES)
         novel, shown = [], []
         for name in stand_ins:
-            examples, asked = self._stand_in_rows(name, random)
-            shown.append(take_float(*examples))
+            taught, asked = self._stand_in_rows(name, random)
+            shown.append(take_float(*taught))
             novel.append(asked)
         others = tuple(name for name in self.categories.base if name not in set(stand_ins))
         base = [self._base_rows(name, random) for name in others]
