@@ -10,8 +10,9 @@ classifier.adapt_folder("new-animals/")
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from actstore.lazy import lazily
 
 if TYPE_CHECKING:
     from predictor.calibrating import calibrate
@@ -29,41 +30,8 @@ if TYPE_CHECKING:
     from predictor.protocol.category_split import CategorySplit, read_split, split_categories
     from predictor.protocol.head import Head, read_head, read_own_head
     from predictor.protocol.method import JointMethod, Method
-    from predictor.report.results import Results
+    from predictor.protocol.results import Results
     from predictor.training.trained_phi import TrainedPhi, load_phi, train_phi
-
-# Loaded on first use: a name waits for torch only where it needs it.
-_HOMES = {
-    "Adaptation": "predictor.classifier.learning",
-    "BaseCategories": "predictor.protocol.base_categories",
-    "Calibration": "predictor.protocol.calibration",
-    "CategorySplit": "predictor.protocol.category_split",
-    "Check": "predictor.classifier.checking",
-    "Classifier": "predictor.classifier.classifier",
-    "Head": "predictor.protocol.head",
-    "JointMethod": "predictor.protocol.method",
-    "Method": "predictor.protocol.method",
-    "OwnClassifier": "predictor.phi.recogniser",
-    "Predictions": "predictor.classifier.predictions",
-    "Results": "predictor.report.results",
-    "TrainedPhi": "predictor.training.trained_phi",
-    "apply_calibrations": "predictor.classifier.calibrated",
-    "calibrate": "predictor.calibrating",
-    "evaluate": "predictor.measuring",
-    "load_classifier": "predictor.classifier.classifier_file",
-    "load_phi": "predictor.training.trained_phi",
-    "names_file": "predictor.classifier.export",
-    "open_for_calibration": "predictor.classifier.calibrated",
-    "read_head": "predictor.protocol.head",
-    "read_own_head": "predictor.protocol.head",
-    "read_split": "predictor.protocol.category_split",
-    "run_episodes": "predictor.measuring",
-    "run_sessions": "predictor.measuring",
-    "save_classifier": "predictor.classifier.classifier_file",
-    "set_constant": "predictor.classifier.calibrated",
-    "split_categories": "predictor.protocol.category_split",
-    "train_phi": "predictor.training.trained_phi",
-}
 
 __all__ = [
     "Adaptation",
@@ -97,12 +65,24 @@ __all__ = [
     "train_phi",
 ]
 
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module 'predictor' has no attribute {name!r}")
-    return getattr(import_module(_HOMES[name]), name)
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *_HOMES})
+# Loaded on first use: a name waits for torch only where it needs it.
+__getattr__, __dir__ = lazily(
+    __name__,
+    calibrating="calibrate",
+    classifier__calibrated="apply_calibrations open_for_calibration set_constant",
+    classifier__checking="Check",
+    classifier__classifier="Classifier",
+    classifier__classifier_file="load_classifier save_classifier",
+    classifier__export="names_file",
+    classifier__learning="Adaptation",
+    classifier__predictions="Predictions",
+    measuring="evaluate run_episodes run_sessions",
+    phi__recogniser="OwnClassifier",
+    protocol__base_categories="BaseCategories",
+    protocol__calibration="Calibration",
+    protocol__category_split="CategorySplit read_split split_categories",
+    protocol__head="Head read_head read_own_head",
+    protocol__method="JointMethod Method",
+    protocol__results="Results",
+    training__trained_phi="TrainedPhi load_phi train_phi",
+)

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from actstore.errors import InvalidInputError
+from actstore.progress import bar
 from predictor.figures.lines import draw_trade_off
-from predictor.progress import bar
 from predictor.protocol.calibration import (
     FIGURE,
     TASKS,

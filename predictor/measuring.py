@@ -9,8 +9,8 @@ from typing import Literal
 
 import actstore
 from actstore.errors import InvalidInputError
+from actstore.progress import bar
 from predictor.calibrating import calibrate as fit_constants
-from predictor.progress import bar
 from predictor.protocol.base_categories import BaseCategories
 from predictor.protocol.calibration import Calibration, is_calibrated, load_calibrations, nearest_fit
 from predictor.protocol.category_split import CategorySplit

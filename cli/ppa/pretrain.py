@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from actstore.progress import is_main_process
 from cli.group import emit, example, json_option
 from cli.options import device_option, seed_option
 from cli.ppa.options import split_file_option
 from cli.ppa.recognition import choose_categories
 from cli.progress import TrainingBars
-from predictor.progress import is_main_process
 
 if TYPE_CHECKING:
     from predictor.protocol.category_split import CategorySplit

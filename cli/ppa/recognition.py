@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from actstore.errors import InvalidInputError
+from actstore.progress import is_main_process, note
 from cli.outputs import claim_folder
 from cli.ppa.options import SPLIT_FILE
 from cli.stores import STORE, Place, find_store
-from predictor.progress import is_main_process, note
 
 if TYPE_CHECKING:
     from predictor.classifier.classifier import Classifier

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 import click
 
+from actstore.progress import note
 from cli.filekinds import REPORT
 from cli.group import emit, example, human_bytes, json_option
 from cli.options import FILE, FOLDER
 from cli.outputs import claim
 from cli.stores import Place
-from predictor.progress import note
 from predictor.report.results_folder import BENCH
 
 if TYPE_CHECKING:

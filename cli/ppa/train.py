@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from actstore.progress import is_main_process
 from cli.group import emit, example, json_option
 from cli.options import FOLDER, combine, device_option, typed_line
 from cli.ppa.options import held_out_split_option, run_options, split_file_option, train_split_option
 from cli.ppa.recognition import choose_categories, claim_run
 from cli.stores import Place, store_option
-from predictor.progress import is_main_process
 from predictor.protocol.method_key import PHI_KINDS
 
 if TYPE_CHECKING:

@@ -20,11 +20,11 @@ from actstore.errors import InvalidInputError
 from actstore.extraction.recorded_network import activations_of, load_recorded
 from actstore.images.class_folders import is_folder, list_below, sorted_entries
 from actstore.images.image_set import ENDINGS, ImageItem, id_fault, printable, same_bytes
+from actstore.progress import bar
 from predictor.classifier.base_rows import require_network
 from predictor.classifier.classifier import Classifier
 from predictor.classifier.starting import open_store
 from predictor.classifier.unknown import refuse_reserved
-from predictor.progress import bar
 
 if TYPE_CHECKING:
     from predictor.classifier.classifier import FilePath, Store

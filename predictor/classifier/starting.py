@@ -14,6 +14,7 @@ from actstore.backbones.loading import Backbone, fetch_missing, load_backbone, s
 from actstore.backbones.published import FETCHED, LICENCE, Telling, default_backbone
 from actstore.errors import InvalidInputError
 from actstore.extraction.recorded_network import network_of, record_of
+from actstore.progress import Bar, bar, note
 from actstore.statistics.class_statistics import has_statistics
 from actstore.storage.place import parse_place
 from predictor.calibrating import calibrate
@@ -21,7 +22,6 @@ from predictor.classifier.base_rows import fit_unknown, held_out_rows
 from predictor.classifier.classifier import KEEPS_KNOWN, Classifier
 from predictor.classifier.unknown import PHOTOS, PHOTOS_KNOWN, Unknown
 from predictor.phi.recogniser import OwnClassifier
-from predictor.progress import Bar, bar, note
 from predictor.protocol.calibration import Calibration, load_calibrations
 from predictor.protocol.category_split import CategorySplit, alphabetical_split, read_split
 from predictor.protocol.head import head_of, read_own_head

@@ -8,8 +8,8 @@ from pathlib import Path
 import actstore
 from actstore import ActivationStore, Split
 from actstore.errors import InvalidInputError
+from actstore.progress import note
 from actstore.statistics.class_statistics import has_statistics
-from predictor.progress import note
 from predictor.protocol.category_split import CategorySplit, alphabetical_split, read_split
 from predictor.protocol.method import Aggregate, MakesMethod, Method
 

@@ -10,7 +10,7 @@ import numpy as np
 from predictor.protocol.evaluation import CalibratedMethod, Row, half_width
 from predictor.protocol.method_key import CALIBRATED
 from predictor.protocol.paper import all_way_figures
-from predictor.report.results import Record, Results, Table, shown, with_interval
+from predictor.protocol.results import Record, Results, Table, shown, with_interval
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

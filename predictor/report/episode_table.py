@@ -7,8 +7,8 @@ from typing import Any
 
 from predictor.protocol.episodes import EpisodeResult
 from predictor.protocol.paper import read_table
+from predictor.protocol.results import Results, Table, with_interval
 from predictor.protocol.tasks import TaskSize
-from predictor.report.results import Results, Table, with_interval
 
 PAPER_NAMES = {"simple": "Ours-Simple", "wrn28-10": "Ours-WRN"}  # backbone -> phi2 on it, as the paper calls it
 _WORDS = {1: "one_shot", 5: "five_shot"}  # the columns of the paper's table

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 from predictor.protocol.evaluation import half_width
 from predictor.protocol.method_key import key_of
 from predictor.protocol.paper import read_table
+from predictor.protocol.results import Results, Table, shown, to_csv, with_interval
 from predictor.protocol.sessions import ACCURACY, BASE, HARMONIC, MEASURES, NOVEL, SessionResult, mean_over_draws
-from predictor.report.results import Results, Table, shown, to_csv, with_interval
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from actstore.errors import ActstoreError, InvalidInputError
+from actstore.progress import SplitBars, is_main_process
 from actstore.split import Split
 from actstore.storage.atomic_file import write_atomic
 from actstore.storage.checksum import sealed, unsealed
@@ -15,7 +16,6 @@ from actstore.storage.place import Place
 from actstore.storage.tensor_file import below
 from predictor.phi.network import LAYERS, Phi, build_phi
 from predictor.phi.recogniser import PhiMethod
-from predictor.progress import StepBar, is_main_process
 from predictor.protocol.category_split import CategorySplit, alphabetical_split, read_split
 from predictor.protocol.method import Aggregate, Method
 from predictor.protocol.method_key import PHI_KINDS, PhiKind
@@ -24,6 +24,7 @@ from predictor.training.loop import RunOptions
 from predictor.training.phi import WEIGHTS, TrainOptions, run_phi_training
 from predictor.training.phi_config import choose_config
 from predictor.training.run_files import CHECKPOINT, MODEL, read_model
+from predictor.training.trainee import Figures
 
 STORE_NOTE = "store.json"
 
@@ -114,13 +115,18 @@ def train_phi(
     options = TrainOptions(device, resident, RunOptions(checkpoint_seconds, restart))
     say_means_are_computed(train, progress)
 
-    def tie_to_store() -> None:
-        if is_main_process():
-            note_store(folder, train.store_path, command)
+    tied = []
 
-    with StepBar(kind, progress, tie_to_store) as bar:
-        run_phi_training(train, test, categories, config, folder, options, bar if is_main_process() else None)
-    tie_to_store()
+    def report(done: int, total: int, figures: Figures) -> None:
+        if not tied:  # what would have been refused is refused by now
+            note_store(folder, train.store_path, command)
+            tied.append(True)
+        bars(kind, done, total, figures)
+
+    with SplitBars("train", "steps", progress) as bars:
+        run_phi_training(train, test, categories, config, folder, options, report if is_main_process() else None)
+    if is_main_process():
+        note_store(folder, train.store_path, command)
     return load_phi(folder)
 
 
