@@ -32,7 +32,7 @@ from actstore.streams.sampling import Stream, generator
 if TYPE_CHECKING:
     from actstore.split import Split
 
-_QUERIES = 128  # in one pass
+_QUERIES = 256  # in one pass
 _FEWEST = 1024  # rows that are worth a pass
 
 

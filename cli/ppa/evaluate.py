@@ -117,7 +117,7 @@ def evaluate(
     own_fits = [] if own is None or novel_bias is not None else fit_own(own, opened, train, categories, counts, seed)
     fits = [*entrants.calibrations_of(trained, methods, runs, train, categories), *own_fits]
     task, left_out = entrants.without_fitted_rows(all_way_task(train, test, categories), fits)
-    if trained or methods != "nn":  # nearest neighbours alone need no means
+    if trained or not set(methods.split(",")) <= {"nn", "triplet"}:  # nearest neighbours alone need no means
         say_means_are_computed(train)
     contestants = [
         *entrants.baselines(methods, task, categories, head, runs, seed, SearchChoice(search, device)),

@@ -22,6 +22,7 @@ from predictor.protocol.method_key import CALIBRATED
 from predictor.protocol.outcome import BaseSide, Outcome, Queries
 
 SIGN_ROWS = 1000
+_HELD_BYTES = 1 << 28  # of examples that are kept for the next method
 Progress = Callable[[int], None]  # draws done since the last call
 Rows = NDArray[np.int64]  # row numbers of a split
 
@@ -64,9 +65,21 @@ class AllWayTask:
             index = self.train.class_index
             labels = np.array([index.position(name) for name in self.novel], np.int64)
             self._drawn[key] = draw_support(index, labels, shots, seed, draw)
+        return Support(self._activations(key), self._drawn[key])
+
+    @cached_property
+    def _taken(self) -> dict[tuple[int, int, int], tuple[Tensor, int]]:
+        """Activations of draws with their version, which counts the times that a method wrote to them."""
+        return {}
+
+    def _activations(self, key: tuple[int, int, int]) -> Tensor:
+        if key in self._taken and self._taken[key][0]._version == self._taken[key][1]:
+            return self._taken[key][0]
         rows = self._drawn[key]
-        activations = take_float(self.train, rows.ravel()).reshape(*rows.shape, self.train.dim)
-        return Support(activations, rows)
+        taken = take_float(self.train, rows.ravel()).reshape(*rows.shape, self.train.dim)
+        if taken.nbytes + sum(kept.nbytes for kept, _ in self._taken.values()) <= _HELD_BYTES:
+            self._taken[key] = taken, taken._version
+        return taken
 
 
 def all_way_task(train: Split, test: Split, split: CategorySplit) -> AllWayTask:
