@@ -77,7 +77,8 @@ class AllWayTask:
             return self._taken[key][0]
         rows = self._drawn[key]
         taken = take_float(self.train, rows.ravel()).reshape(*rows.shape, self.train.dim)
-        if taken.nbytes + sum(kept.nbytes for kept, _ in self._taken.values()) <= _HELD_BYTES:
+        held = sum(kept.nbytes for kept, _ in self._taken.values())
+        if held + taken.nbytes <= _HELD_BYTES and not taken.is_inference():  # those have no version
             self._taken[key] = taken, taken._version
         return taken
 

@@ -119,10 +119,10 @@ def joined_processes(device: torch.device) -> Iterator[tuple[Processes, torch.de
         yield Processes(torch.distributed.get_rank(), count, device), device
     finally:
         if not is_joined:
-            leave_processes()
+            _leave()
 
 
-def leave_processes() -> None:
+def _leave() -> None:
     """Ends gloo's threads with the group, which whoever still holds it prevents. A thread that is left when the
     interpreter ends, and lets go of the last tensor that it sent, aborts the process."""
     gc.collect()  # networks that were wrapped hold the group, and are held by themselves
