@@ -21,10 +21,9 @@ from predictor.report.results_folder import RESULTS
 
 FORCE = "choose another name, or replace it with --force"
 # among the first bytes of what our tools keep: JSON, safetensors, pictures, logs
-_MARKS = (
-    b"actstore", b"atplotlib", b'"backbone"', b'"classes"', b'"method"', b'"identity"', b'"asked"', b'"steps"',
-    b'"store"', b'"novel_bias"', b'"names"', b'"unit"', b"step,", b"Predicting the parameters",
-)  # fmt: skip
+_MARKS = (b"actstore", b"atplotlib", b'"backbone":', b'"classes":', b'"method":', b'"identity":', b'"asked":',
+          b'"steps":', b'"store":', b'"novel_bias":', b'"names":', b'"unit":', b"epoch,step,",
+          b"Predicting the parameters")  # fmt: skip
 
 
 def claim(*outputs: Any, inputs: Iterable[Any] = (), force: bool = False, advice: str = FORCE) -> None:
@@ -33,8 +32,8 @@ def claim(*outputs: Any, inputs: Iterable[Any] = (), force: bool = False, advice
     A pair (path, kind) is a file that the command keeps by itself. inputs: what is no path, such as a URL, is passed
     over. advice: what to do instead of --force.
     """
-    context = click.get_current_context(silent=True)
-    forced = force or bool(context and (context.params.get("force") or context.meta.get("actstore.force")))
+    if (context := click.get_current_context(silent=True)) is not None:
+        force = force or bool(context.params.get("force") or context.meta.get("actstore.force"))
     read = [Path(path) for path in inputs if hasattr(path, "__fspath__")]
     taken: list[Path] = []
     pairs = [output if isinstance(output, tuple) else (output, None) for output in outputs]
@@ -45,14 +44,15 @@ def claim(*outputs: Any, inputs: Iterable[Any] = (), force: bool = False, advice
         if any(_is_same(path, other) for other in taken):
             raise InvalidInputError(f"{path} is asked for twice; each output needs a name of its own")
         is_kept = kind is not None and not getattr(kind, "is_work", False)
-        if path.exists() and not forced and not (is_kept and _is_ours(path)):
+        if path.exists() and not force and not (is_kept and _is_ours(path)):
             raise InvalidInputError(f"{path} exists; {advice}")
         taken.append(path)
 
 
 def _is_ours(path: Path) -> bool:
     with path.open("rb") as file:
-        return any(mark in head for head in [file.read(1 << 20)] for mark in _MARKS)
+        head = file.read(1 << 20)
+    return head.startswith(b"step,") or any(mark in head for mark in _MARKS)
 
 
 def claim_folder(folder: Path, names: Sequence[tuple[str, Any]], inputs: Iterable[Any] = ()) -> None:
