@@ -7,37 +7,35 @@ hence no baseline probability fixation.
 
 from __future__ import annotations
 
-from functools import cached_property
-
 import torch
 from torch import Tensor
 
-from baselines.large_sample import ExtendedHead, flatten_support
-from predictor.protocol.method import Separable, Support
+from baselines.large_sample import ExtendedHead
+from predictor.protocol.base_categories import BaseCategories
 
 
-class Child(ExtendedHead, Separable):
+class Child(ExtendedHead):
     """Base scores are the classifier's; novel rows start at 0."""
 
     key = "child"
     name = "Learning like a Child"
 
-    @cached_property
-    def _base_mass(self) -> Tensor:
-        """(n,): all that the novel rows' gradient needs of the fixed base rows, whatever the draw."""
-        return self._head.scores(self._sample.activations).logsumexp(dim=1)
+    def prepare(self, base: BaseCategories) -> None:
+        super().prepare(base)
+        # (n,): all that the novel rows' gradient needs of the fixed base rows, whatever the draw
+        self._base_mass = self._head.scores(self._sample.activations).logsumexp(dim=1)
 
     def base_scores(self, queries: Tensor) -> Tensor:
         return self._head.scores(queries)
 
-    def novel_scores(self, queries: Tensor, support: Support) -> Tensor:
+    def novel_scores(self, queries: Tensor, support: Tensor) -> Tensor:
         weight, bias = self.learn(support)
         return torch.addmm(bias.to(queries), queries, weight.to(queries).T)
 
-    def learn(self, support: Support) -> tuple[Tensor, Tensor]:
+    def learn(self, support: Tensor) -> tuple[Tensor, Tensor]:
         """weight (n_novel, dim) and bias (n_novel,)."""
-        examples, places = flatten_support(support)
-        mass, n_novel = self._head.scores(examples).logsumexp(dim=1), len(support.activations)
+        examples, places = self._sample.flatten(support)
+        mass, n_novel = self._head.scores(examples).logsumexp(dim=1), len(support)
         wanted = torch.nn.functional.one_hot(places, n_novel).to(examples)
 
         def slope(logits: Tensor, batch: Tensor) -> Tensor:  # probability less what is wanted
@@ -48,4 +46,4 @@ class Child(ExtendedHead, Separable):
 
         weight, bias = examples.new_zeros(n_novel, examples.shape[1]), examples.new_zeros(n_novel)
         self.train_rows(weight, bias, support, slope)
-        return weight, bias
+        return weight.cpu(), bias.cpu()

@@ -36,7 +36,7 @@ from baselines.image_training import (
 )
 from predictor.protocol.category_split import CategorySplit
 from predictor.protocol.head import Head, head_for
-from predictor.protocol.method import Method, Support
+from predictor.protocol.method import JointMethod
 from predictor.training import Trained
 from predictor.training.backbones.images import LabelledImages, Plan
 
@@ -121,11 +121,8 @@ def _both_sets(sets: Mapping[str, ImageSet[Loadable]], split: CategorySplit, row
     return LabelledImages([*large.items, *few], np.concatenate([large.targets, targets]))
 
 
-class FineTuned(Method):
-    """Queries must be activations of the fine-tuned network: of the store that was extracted with its weights.
-
-    draw: the only one that it can be asked about.
-    """
+class FineTuned(JointMethod):
+    """Queries must be activations of the fine-tuned network: of the store that was extracted with its weights."""
 
     key = METHOD
     name = "Fine-Tuned network (images)"
@@ -135,14 +132,8 @@ class FineTuned(Method):
     def __init__(self, trained: Trained) -> None:
         self._head = Head(trained.tensors["weight"], trained.tensors["bias"])
         config = trained.identity["config"]
-        self._rows = np.array(config["support_rows"])
         self.draw = Draw(config["shots"], config["draw"], config["support_seed"])
-        self.only_draw = (self.draw.shots, self.draw.number)
+        self.only_draw, self.only_rows = (self.draw.shots, self.draw.number), np.array(config["support_rows"])
 
-    def scores(self, queries: Tensor, support: Support) -> Tensor:
-        if not np.array_equal(support.rows, self._rows):
-            raise InvalidInputError(
-                f"{self.name} was trained on draw {self.draw.number} of {self.draw.shots} shots and knows no other; "
-                "train it for this one with `ppa baseline finetune-images --shots … --draw …`"
-            )
+    def scores(self, queries: Tensor, support: Tensor) -> Tensor:
         return self._head.scores(queries)

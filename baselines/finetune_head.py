@@ -8,32 +8,34 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from baselines.large_sample import ExtendedHead, flatten_support
+from baselines.large_sample import ExtendedHead
 from predictor.protocol.head import Head
-from predictor.protocol.method import Support
+from predictor.protocol.method import JointMethod
 
 
-class FineTunedHead(ExtendedHead):
+class FineTunedHead(ExtendedHead, JointMethod):
     """Base rows start as the classifier's, novel rows at 0; all are trained."""
 
     key = "finetune"
     name = "Fine-Tuned fc (activations)"
     paper_name = "Fine-Tuned ResNet"
 
-    def scores(self, queries: Tensor, support: Support) -> Tensor:
+    def scores(self, queries: Tensor, support: Tensor) -> Tensor:
         return self.learn(support).scores(queries)
 
-    def learn(self, support: Support) -> Head:
+    def learn(self, support: Tensor) -> Head:
         """The extended classifier."""
-        examples, places = flatten_support(support)
-        n_novel, n_base = len(support.activations), len(self._head.weight)
+        examples, places = self._sample.flatten(support)
+        n_novel, n_base = len(support), len(self._head.weight)
 
         def slope(logits: Tensor, batch: Tensor) -> Tensor:  # probability less what is wanted
             slopes = logits.softmax(dim=1)
-            slopes[torch.arange(len(slopes)), torch.cat([self._sample.targets[batch], n_base + places])] -= 1
+            wanted = torch.cat([self._sample.targets[batch], n_base + places])
+            slopes[torch.arange(len(slopes), device=slopes.device), wanted] -= 1
             return slopes
 
-        weight = torch.cat([self._head.weight, examples.new_zeros(n_novel, examples.shape[1])])
-        bias = torch.cat([self._head.bias, examples.new_zeros(n_novel)])
+        known = self._head.weight.to(examples.device), self._head.bias.to(examples.device)
+        weight = torch.cat([known[0], examples.new_zeros(n_novel, examples.shape[1])])
+        bias = torch.cat([known[1], examples.new_zeros(n_novel)])
         self.train_rows(weight, bias, support, slope)
-        return Head(weight, bias)
+        return Head(weight.cpu(), bias.cpu())

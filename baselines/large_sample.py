@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from actstore.split import Split
 from actstore.streams.sampling import Stream, generator
-from baselines.nearest_neighbour import draw_share
+from predictor.protocol.base_categories import BaseCategories
 from predictor.protocol.head import Head, head_for
-from predictor.protocol.method import ALL, Method, Support
-from predictor.protocol.stand_ins import Change, as_they_are
+from predictor.protocol.method import ALL, Method
 from predictor.training.schedule import cosine
 
 MOST_ROWS = 50_000  # 410 MB at 2048 dimensions; all of D_large of mini-ImageNet, 55 rows of each of ImageNet's 900
@@ -41,29 +40,40 @@ class RowTraining:
 
 
 class LargeSample:
-    """activations (n, dim) float32 of the base categories and their targets (n,), places among these.
+    """activations (n, dim) float32 of the base categories and their targets (n,), places among these, on the device
+    where rows are trained.
 
     share: of D_large, in words.
     """
 
     def __init__(
-        self, train: Split, base: Sequence[str], seed: int = 0, most_rows: int = MOST_ROWS, change: Change = as_they_are
+        self,
+        base: BaseCategories,
+        seed: int = 0,
+        most_rows: int = MOST_ROWS,
+        device: torch.device = torch.device("cpu"),  # noqa: B008 - a constant
     ) -> None:
-        index = train.class_index
-        labels = index.positions(base)
-        share = min(1.0, most_rows / max(1, int(index.counts[labels].sum())))
-        chosen = draw_share(index, labels, share, seed)
+        share = min(1.0, most_rows / len(base.draw().rows))
+        chosen = base.draw(share, seed)
         self.share = share_text(share)
-        self.activations = change(train.to_torch(chosen.rows, dtype=torch.float32))
-        self.targets = torch.arange(len(labels)).repeat_interleave(torch.from_numpy(chosen.offsets).diff())
+        self.activations = base.take(chosen.rows).to(device)
+        counts = torch.from_numpy(chosen.offsets).diff()
+        self.targets = torch.arange(len(base.names)).repeat_interleave(counts).to(device)
         self.mean_square = float(self.activations.square().sum(dim=1).mean())  # of the activations' length
         self._seed = seed
 
-    def batches(self, size: int, steps: int) -> Iterator[Tensor]:
-        """Places (size,) in the sample for every step; the same for every draw of the support."""
-        for step in range(steps):
-            random = generator(self._seed, step, Stream.LARGE_SAMPLE)
-            yield torch.from_numpy(random.integers(0, len(self.targets), size))
+    def batches(self, size: int, steps: int) -> Tensor:
+        """(steps, size) places in the sample; the same for every draw of the support. Sent at once: a device would wait
+        for those of a single step."""
+        streams = [generator(self._seed, step, Stream.LARGE_SAMPLE) for step in range(steps)]
+        places = [random.integers(0, len(self.targets), size) for random in streams]
+        return torch.from_numpy(np.array(places, np.int64)).to(self.targets.device)
+
+    def flatten(self, support: Tensor) -> tuple[Tensor, Tensor]:
+        """(ways * shots, dim) examples and the places of their categories, on the device of the sample."""
+        ways, shots, _ = support.shape
+        device = self.targets.device
+        return support.flatten(0, 1).to(device), torch.arange(ways, device=device).repeat_interleave(shots)
 
 
 # (logits, batch) -> of each row's loss by its logits; rows of the sample's batch, then the examples
@@ -77,19 +87,24 @@ class ExtendedHead(Method):
 
     def __init__(
         self,
-        train: Split,
-        base: Sequence[str],
         head: Head,
-        sample: LargeSample,
+        seed: int = 0,
         config: RowTraining = RowTraining(),  # noqa: B008 - frozen
+        device: torch.device = torch.device("cpu"),  # noqa: B008 - a constant
     ) -> None:
-        self.share, self.paper_share = sample.share, ALL
-        self._head, self._sample, self._config = head_for(head, base, train.dim), sample, config
+        self._given, self._seed, self._config, self._device = head, seed, config, device
 
-    def train_rows(self, weight: Tensor, bias: Tensor, support: Support, slope: Slope) -> None:
+    def prepare(self, base: BaseCategories) -> None:
+        self.base = base
+        key = (LargeSample, self._seed, self._device)
+        self._sample = base.once(key, lambda: LargeSample(base, self._seed, device=self._device))
+        self.share, self.paper_share = self._sample.share, ALL
+        self._head = head_for(self._given, base.names, base.dim)
+
+    def train_rows(self, weight: Tensor, bias: Tensor, support: Tensor, slope: Slope) -> None:
         """Change these rows in place, by SGD on the cross entropy over all categories."""
-        config, sample, n_novel = self._config, self._sample, len(support.activations)
-        examples, categories = flatten_support(support)[0], n_novel + len(self._head.weight)
+        config, sample, n_novel = self._config, self._sample, len(support)
+        examples, categories = sample.flatten(support)[0], n_novel + len(self._head.weight)
         novel_share, count = n_novel / categories, config.batch_size
         shares = ((1 - novel_share) / count, count), (novel_share / len(examples), len(examples))
         importance = torch.cat([examples.new_full((rows, 1), share) for share, rows in shares])
@@ -105,9 +120,3 @@ class ExtendedHead(Method):
 def share_text(share: float) -> str:
     """A share of D_large as tables print it: "100%", "4.3%"."""
     return f"{share:.0%}" if share == 1 else f"{100 * share:.2g}%"
-
-
-def flatten_support(support: Support) -> tuple[Tensor, Tensor]:
-    """(n_novel * shots, dim) examples, in memory as the sample is, and the places of their categories."""
-    n_novel, shots, _ = support.activations.shape
-    return support.activations.flatten(0, 1).cpu(), torch.arange(n_novel).repeat_interleave(shots)

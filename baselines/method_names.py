@@ -3,9 +3,16 @@
 from __future__ import annotations
 
 import difflib
+import importlib
+import sys
 from collections.abc import Collection
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from actstore.errors import InvalidInputError
+
+if TYPE_CHECKING:
+    from predictor.protocol.method import Method
 
 # what a method is called elsewhere -> its name here
 OTHER_NAMES = {
@@ -21,15 +28,38 @@ OTHER_NAMES = {
 }
 
 
-def parse_methods(text: str, known: Collection[str], groups: Collection[str] = ("none",)) -> list[str]:
-    """Names with commas between them; none for `none`. groups: names of several or of none, such as all."""
-    names = [name.strip() for name in text.split(",")]
+# of `make`, in the order of tables; a class of your own is named as module:Class
+TRAINED = ("triplet", "head", "oracle", "triplet-images", "finetune-images")
+NAMES = ("nn", "triplet", "finetune", "child", "imprint", "class-mean", "simple-shot", "oracle", "triplet-images",
+         "finetune-images")  # fmt: skip
+EPISODE_NAMES = ("nn", "class-mean", "simple-shot", "imprint", "finetune")  # of `make_for_episodes`
+CALIBRATED = ("nn", "triplet", "child", "imprint", "class-mean", "simple-shot")  # "all" of `ppa calibrate`
+
+
+def require_names(names: Collection[str], known: Collection[str] = NAMES, groups: Collection[str] = ("all",)) -> None:
+    """Refuse what is no method, with the name that was probably meant. groups: names of several, such as all."""
     for name in names:
-        if name not in known and name not in groups:
+        if name == "none":
+            raise InvalidInputError(f"none stands for no method at all, got {', '.join(names)}; leave it out")
+        if name not in known and name not in groups and ":" not in name:
             raise InvalidInputError(f"no method {name!r}; {_meant(name, known)}known: {', '.join([*groups, *known])}")
-    if "none" in names and len(names) > 1:
-        raise InvalidInputError(f"none stands for no method at all, got {text!r}; leave it or the others out")
-    return [] if names == ["none"] else names
+
+
+def load_class(name: str) -> Method:
+    """module:Class -> one of that class, which takes no arguments. The module may lie in the current folder."""
+    module, _, attribute = name.partition(":")
+    here = str(Path.cwd())
+    sys.path.insert(0, here)
+    try:
+        made = getattr(importlib.import_module(module), attribute)()
+    except (ImportError, AttributeError, TypeError) as error:
+        raise InvalidInputError(f"{name} must name a class as module:Class: {error}") from error
+    finally:
+        sys.path.remove(here)
+    if not hasattr(made, "as_method"):
+        raise InvalidInputError(f"{name} must be a predictor.Method, got {type(made).__name__}")
+    method: Method = made
+    return method
 
 
 def _meant(name: str, known: Collection[str]) -> str:

@@ -1,4 +1,4 @@
-"""Baselines by name, made for one store and one split: what `ppa eval --methods` offers."""
+"""Baselines by name: what `baselines.make` and `ppa eval --methods` offer."""
 
 from __future__ import annotations
 
@@ -16,156 +16,149 @@ from baselines.class_mean import ClassMean
 from baselines.embedded_rows import EmbeddedRows
 from baselines.finetune import METHOD as FINETUNE_IMAGES
 from baselines.finetune import FineTuned
+from baselines.finetune_episode import FinetunedEpisode
 from baselines.finetune_head import FineTunedHead
 from baselines.image_training import STORE
 from baselines.imprint import Imprint
-from baselines.large_sample import ExtendedHead, LargeSample
 from baselines.linear import trained_head
-from baselines.method_names import parse_methods
+from baselines.method_names import load_class, require_names
 from baselines.nearest_neighbour import SHARES, ExampleScores, NearestNeighbour
 from baselines.oracle import LinearOracle, NearestOracle
 from baselines.simple_shot import SimpleShot
 from baselines.triplet import METHOD as TRIPLET
-from baselines.triplet import trained_embedding
+from baselines.triplet import Triplet, trained_embedding
 from baselines.triplet_images import METHOD as TRIPLET_IMAGES
+from baselines.triplet_images import TripletOfImages
 from predictor.protocol.category_split import CategorySplit
-from predictor.protocol.head import Head
-from predictor.protocol.method import Method
-from predictor.protocol.stand_ins import Change, as_they_are
+from predictor.protocol.head import Head, head_for, read_head
+from predictor.protocol.method import EpisodeMethod, Method
 from predictor.training.run_files import MODEL, Trained, read_trained
 
 HEAD, ORACLE = "head", "oracle"  # trainings of linear.py: on the base categories, and on all of them
 
 
-@dataclass(frozen=True)
-class Setting:
-    """What baselines are made from. head: w_large^pt, or None for the one in runs/head. runs: folder of trainings.
+def make(
+    *names: str,
+    train: Split | None = None,
+    split: CategorySplit | None = None,
+    head: Head | str | Path | None = None,
+    runs: str | Path = "runs",
+    seed: int = 0,
+    search: str = "auto",
+    device: str = "auto",
+    say: Callable[[str], None] = lambda _: None,
+) -> list[Method]:
+    """Methods of the paper's table and others, in the order asked for; "all" stands for every one that can be made.
 
-    change: of all activations of the base, and whole: the split that was trained with, where `split` is one of its
-    stand-in tasks (see `predictor.protocol.stand_ins`). search: how nearest rows are found. say: told what takes time.
+    Those that were trained (triplet, finetune, child, imprint, oracle) need the rows and categories of their training,
+    train and split, and are read from the folder `runs`, where `ppa baseline` left them. head: the network's own
+    classifier of the base categories (w_large^pt) in the place of the one in runs/head. search, device: how nearest
+    rows are found (auto, exact, bounded or faiss), and where that is done and rows are trained (auto, cpu or cuda).
+    say: told what takes its time.
+
+    >>> import baselines
+    >>> [method.name for method in baselines.make("class-mean", "simple-shot")]
+    ['Nearest class mean', 'SimpleShot (centred class mean)']
     """
+    given = head if head is None or isinstance(head, Head) else read_head(Path(head))
+    source = Source(train, split, given, Path(runs), seed, SearchChoice(search, device), say)
+    require_names(names)
+    if "all" in names:
+        are_there = [name for name in FROM_IMAGES if any(source.runs.glob(f"{name}*/{MODEL}"))]
+        names = (*(name for name in BASELINES if name not in FROM_IMAGES or name in are_there),)
+    methods = [
+        made for name in names for made in (BASELINES[name](source) if name in BASELINES else [load_class(name)])
+    ]
+    for method in methods:
+        method.folder = source.runs
+    return methods
 
-    train: Split
-    split: CategorySplit
-    head: Head | None = None
-    runs: Path = Path("runs")
-    seed: int = 0
-    change: Change = as_they_are
-    whole: CategorySplit | None = None
-    search: SearchChoice = SearchChoice()  # noqa: RUF009 - frozen
-    say: Callable[[str], None] = lambda _: None
+
+@dataclass(frozen=True)
+class Source:
+    """What baselines are made from; see `make`."""
+
+    train: Split | None
+    split: CategorySplit | None
+    head: Head | None
+    runs: Path
+    seed: int
+    search: SearchChoice
+    say: Callable[[str], None]
+
+    @property
+    def rows(self) -> Split:
+        if self.train is None:
+            raise InvalidInputError("a trained baseline belongs to rows: give baselines.make the argument train")
+        return self.train
+
+    @property
+    def categories(self) -> CategorySplit:
+        if self.split is None:
+            raise InvalidInputError("a trained baseline belongs to categories: give baselines.make the argument split")
+        return self.split
 
     @cached_property
     def classifier(self) -> Head:
-        return trained_head(self.trained(HEAD)) if self.head is None else self.head
-
-    @cached_property
-    def sample(self) -> LargeSample:
-        return LargeSample(self.train, self.split.base, self.seed, change=self.change)
+        """Of the base categories."""
+        if self.head is None:
+            return trained_head(self.trained(HEAD))
+        return head_for(self.head, self.categories.base, self.rows.dim)
 
     def trained(self, name: str) -> Trained:
-        """The training of this name, of this very store and split."""
-        folder = self.runs / name
-        trained = read_trained(folder, name, f"ppa baseline {name} --store {self.train.store_path} --out {folder}")
-        if trained.identity["data"]["content"] != self.train.content:
+        """The training of this name, of these very rows and categories."""
+        folder, rows = self.runs / name, self.rows
+        trained = read_trained(folder, name, f"ppa baseline {name} --store {rows.store_path} --out {folder}")
+        if trained.identity["data"]["content"] != rows.content:
             raise InvalidInputError(
-                f"{folder} was trained on other rows than those of {self.train.path}; train it again with --restart"
+                f"{folder} was trained on other rows than those of {rows.path}; train it again with --restart"
             )
-        split = self.whole or self.split
-        names = split.base if name != ORACLE else (*split.base, *split.novel)
+        names = self.categories.base if name != ORACLE else (*self.categories.base, *self.categories.novel)
         if set(trained.identity["split"]["classes"]) != set(names):
             raise InvalidInputError(f"{folder} was trained on other classes than this split's; choose that split")
         return trained
 
 
-@dataclass(frozen=True)
-class Entry:
-    """A method, and the store whose activations it reads, where that is another than the one at hand.
-
-    Such a store has the same images in the same rows; a split that it lacks is the one at hand's.
-    """
-
-    method: Method
-    store: Path | None = None
+def _nearest(kind: type[NearestNeighbour], source: Source, **more: Any) -> list[Method]:
+    """With every share of D_large."""
+    examples = ExampleScores(more.get("embed"))
+    return [kind(share, source.seed, source.search, **more, examples=examples) for share in SHARES]
 
 
-def _nearest(setting: Setting, train: Split | None = None, store: Path | None = None, **more: Any) -> list[Entry]:
-    """With every share of D_large, in the rows of the setting or of another split."""
-    rows, base = train or setting.train, setting.split.base
-    shared: dict[str, Any] = {"search": setting.search, "examples": ExampleScores(more.get("embed"))}
-    return [Entry(NearestNeighbour(rows, base, share, setting.seed, **more, **shared), store) for share in SHARES]
+def _triplet(source: Source) -> list[Method]:
+    embed = trained_embedding(source.trained(TRIPLET))
+    kept = EmbeddedRows(source.rows, embed, source.search, source.say)
+    return _nearest(Triplet, source, embed=embed, embedded=kept)
 
 
-def _triplet(setting: Setting) -> list[Entry]:
-    embed = trained_embedding(setting.trained(TRIPLET))
-    kept = EmbeddedRows(setting.train, embed, setting.search, setting.say)
-    named: dict[str, Any] = {"name": "Triplet (activations)", "paper_name": "Triplet", "key": TRIPLET}
-    return _nearest(setting, embed=embed, embedded=kept, change=setting.change, **named)
-
-
-def _triplet_images(setting: Setting) -> list[Entry]:
+def _triplet_images(source: Source) -> list[Method]:
     import actstore
 
-    folder = setting.runs / TRIPLET_IMAGES
+    folder = source.runs / TRIPLET_IMAGES
     trained = read_trained(folder, TRIPLET_IMAGES, f"ppa baseline {TRIPLET_IMAGES} --images … --out {folder}")
-    _require_same_base(folder, trained, setting.split)
-    train = actstore.open(folder / STORE)[setting.train.name]
-    _require_same_rows(setting.train, train)
-    named: dict[str, Any] = {"name": "Triplet (images)", "paper_name": "Triplet", "key": TRIPLET_IMAGES}
-    return _nearest(setting, train, folder / STORE, **named)
+    _require_same_base(folder, trained, source.categories)
+    ours, other = source.rows, actstore.open(folder / STORE)[source.rows.name]
+    if len(ours) != len(other) or ours.classes != other.classes or (ours.labels != other.labels).any():
+        raise InvalidInputError(f"{other.path} must hold the same images as {ours.path}, row by row; extract it again")
+    return _of_store(_nearest(TripletOfImages, source), folder / STORE)
 
 
-def _finetune_images(setting: Setting) -> list[Entry]:
+def _finetune_images(source: Source) -> list[Method]:
     """One for each folder runs/finetune-images*: a training is for one number of shots and one draw."""
-    folders = sorted(path.parent for path in setting.runs.glob(f"{FINETUNE_IMAGES}*/{MODEL}"))
-    command = f"ppa baseline {FINETUNE_IMAGES} --images … --out {setting.runs / FINETUNE_IMAGES}"
-    entries = []
-    for folder in folders or [setting.runs / FINETUNE_IMAGES]:
+    folders = sorted(path.parent for path in source.runs.glob(f"{FINETUNE_IMAGES}*/{MODEL}"))
+    command = f"ppa baseline {FINETUNE_IMAGES} --images … --out {source.runs / FINETUNE_IMAGES}"
+    methods: list[Method] = []
+    for folder in folders or [source.runs / FINETUNE_IMAGES]:
         trained = read_trained(folder, FINETUNE_IMAGES, command)
-        _require_same_base(folder, trained, setting.split)
-        entries.append(Entry(FineTuned(trained), folder / STORE))
-    return entries
+        _require_same_base(folder, trained, source.categories)
+        methods += _of_store([FineTuned(trained)], folder / STORE)
+    return methods
 
 
-def _imprint(setting: Setting) -> list[Entry]:
-    heads = (setting.classifier, None)
-    return [Entry(Imprint(setting.train, setting.split.base, head, setting.change)) for head in heads]
-
-
-def _extended(make: type[ExtendedHead]) -> Callable[[Setting], list[Entry]]:
-    return lambda setting: [Entry(make(setting.train, setting.split.base, setting.classifier, setting.sample))]
-
-
-def _oracle(setting: Setting) -> list[Entry]:
-    linear = LinearOracle(trained_head(setting.trained(ORACLE)), setting.split, setting.train.dim)
-    return [Entry(NearestOracle(setting.train, setting.split, setting.search)), Entry(linear)]
-
-
-BASELINES: dict[str, Callable[[Setting], list[Entry]]] = {
-    "nn": lambda setting: _nearest(setting, change=setting.change),
-    "triplet": _triplet,
-    "finetune": _extended(FineTunedHead),
-    "child": _extended(Child),
-    "imprint": _imprint,
-    "class-mean": lambda setting: [Entry(ClassMean(setting.train, setting.split.base, setting.change))],
-    "simple-shot": lambda setting: [Entry(SimpleShot(setting.train, setting.split.base, setting.change))],
-    "oracle": _oracle,
-    TRIPLET_IMAGES: _triplet_images,
-    FINETUNE_IMAGES: _finetune_images,
-}
-FROM_IMAGES = (TRIPLET_IMAGES, FINETUNE_IMAGES)  # `all` takes them where they are trained
-
-
-def make_baselines(names: Sequence[str], setting: Setting) -> list[Entry]:
-    """In the order asked for; "all" stands for every one."""
-    if "all" in names:
-        names = [name for name in BASELINES if name not in FROM_IMAGES or _is_trained(setting.runs, name)]
-    names = parse_methods(",".join(names), BASELINES, ("all",)) if names else []
-    return [entry for name in names for entry in BASELINES[name](setting)]
-
-
-def _is_trained(runs: Path, name: str) -> bool:
-    return any(runs.glob(f"{name}*/{MODEL}"))
+def _of_store(methods: Sequence[Method], store: Path) -> list[Method]:
+    for method in methods:
+        method.store = store
+    return list(methods)
 
 
 def _require_same_base(folder: Path, trained: Trained, split: CategorySplit) -> None:
@@ -174,6 +167,35 @@ def _require_same_base(folder: Path, trained: Trained, split: CategorySplit) -> 
         raise InvalidInputError(f"{folder} was trained on other classes than this split's; choose that split")
 
 
-def _require_same_rows(ours: Split, other: Split) -> None:
-    if len(ours) != len(other) or ours.classes != other.classes or (ours.labels != other.labels).any():
-        raise InvalidInputError(f"{other.path} must hold the same images as {ours.path}, row by row; extract it again")
+def _oracle(source: Source) -> list[Method]:
+    novel = source.categories.novel
+    return [NearestOracle(novel, source.search), LinearOracle(trained_head(source.trained(ORACLE)), novel)]
+
+
+BASELINES: dict[str, Callable[[Source], list[Method]]] = {
+    "nn": lambda source: _nearest(NearestNeighbour, source),
+    TRIPLET: _triplet,
+    "finetune": lambda source: [FineTunedHead(source.classifier, source.seed, device=source.search.place)],
+    "child": lambda source: [Child(source.classifier, source.seed, device=source.search.place)],
+    "imprint": lambda source: [Imprint(source.classifier), Imprint()],
+    "class-mean": lambda source: [ClassMean()],
+    "simple-shot": lambda source: [SimpleShot()],
+    "oracle": _oracle,
+    TRIPLET_IMAGES: _triplet_images,
+    FINETUNE_IMAGES: _finetune_images,
+}
+FROM_IMAGES = (TRIPLET_IMAGES, FINETUNE_IMAGES)  # `all` takes them where they are trained
+# of 5-way tables, where a task has no base categories and nothing was trained before
+EPISODES: dict[str, Callable[[], EpisodeMethod]] = {
+    "nn": NearestNeighbour,
+    "class-mean": ClassMean,
+    "simple-shot": SimpleShot,
+    "imprint": Imprint,
+    "finetune": FinetunedEpisode,
+}
+
+
+def make_for_episodes(*names: str) -> list[EpisodeMethod]:
+    """Methods of N-way K-shot tasks by name: nn, class-mean, simple-shot, imprint, finetune."""
+    require_names(names, EPISODES, ())
+    return [EPISODES[name]() if name in EPISODES else load_class(name) for name in names]

@@ -10,35 +10,29 @@ that stand-ins give transferred best where it was measured (docs/results.md).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from torch import Tensor
 
 from actstore.search.by_class import unit
-from actstore.split import Split
-from baselines.imprint import mean_directions
-from predictor.protocol.method import Separable, Support
-from predictor.protocol.stand_ins import Change, as_they_are
+from predictor.protocol.base_categories import BaseCategories
+from predictor.protocol.method import Method
 
 
-class SimpleShot(Separable):
+class SimpleShot(Method):
     """A category's score is the cosine of the query with the mean of the category's examples, about the centre."""
 
     key, name = "simple-shot", "SimpleShot (centred class mean)"
+    scores_categories_apart = True
 
-    def __init__(self, train: Split, base: Sequence[str], change: Change = as_they_are) -> None:
-        means = mean_directions(train, base, change)  # (n_base, dim)
-        self._centre = means.mean(0)
-        self._base = self._from_centre(means)
+    def prepare(self, base: BaseCategories) -> None:
+        self.base, self._centre = base, base.mean_directions.mean(0)  # (dim,)
 
     def base_scores(self, queries: Tensor) -> Tensor:
-        return self._from_centre(unit(queries)) @ self._base.to(queries).T
+        return self._from_centre(unit(queries)) @ self._from_centre(self.base.mean_directions.to(queries)).T
 
-    def novel_scores(self, queries: Tensor, support: Support) -> Tensor:
-        return self.episode_scores(support.activations[None], queries[None])[0]
+    def novel_scores(self, queries: Tensor, support: Tensor) -> Tensor:
+        return self.episode_scores(support[None], queries[None])[0]
 
     def episode_scores(self, support: Tensor, queries: Tensor) -> Tensor:
-        """(tasks, way, shots, dim) and (tasks, n, dim) -> (tasks, n, way)."""
         return self._from_centre(unit(queries)) @ self._from_centre(unit(support).mean(dim=2)).mT
 
     def _from_centre(self, directions: Tensor) -> Tensor:

@@ -18,6 +18,7 @@ from actstore.compute.device import steps_per_reading
 from actstore.compute.tensors import borrow
 from actstore.search.by_class import ClassRows, unit
 from actstore.split import Split
+from baselines.nearest_neighbour import NearestNeighbour
 from baselines.triplet_loss import plan_triplets, triplet_loss
 from predictor.training import Report, RunOptions, Trained, Trainee
 from predictor.training import train as run
@@ -108,3 +109,9 @@ def trained_embedding(trained: Trained) -> Embedding:
     embedding = Embedding(len(change))
     embedding.load_state_dict({"change": change})
     return embedding.requires_grad_(False)
+
+
+class Triplet(NearestNeighbour):
+    """Nearest neighbours in the learned embedding."""
+
+    key, name, paper_name = METHOD, "Triplet (activations)", "Triplet"

@@ -20,6 +20,7 @@ from actstore.backbones.loading import Backbone
 from actstore.images.image_set import ImageSet, Loadable
 from actstore.layout.class_index import ClassIndex
 from baselines.image_training import ImageConfig, ImageRun, ImageTrainee, identify, images_of, train_images
+from baselines.nearest_neighbour import NearestNeighbour
 from baselines.triplet_loss import plan_triplets, triplet_loss
 from predictor.protocol.category_split import CategorySplit
 from predictor.training import Trained
@@ -63,3 +64,9 @@ def train_triplet_images(
     identity = identify(METHOD, backbone, config, split, images, margin=MARGIN, per_class=PER_CLASS)
     make = partial(TripletImages, backbone, images, split.base, config, run)
     return train_images(folder, identity, make, config.steps, run)
+
+
+class TripletOfImages(NearestNeighbour):
+    """Nearest neighbours among activations of the fine-tuned network."""
+
+    key, name, paper_name = METHOD, "Triplet (images)", "Triplet"

@@ -1,31 +1,88 @@
-"""The paper: phi, and everything that turns it into a classifier.
+"""The paper: phi, every measurement of it, and classifiers that learn a category from a few examples.
 
-from predictor import load_classifier
-classifier = load_classifier("classifier.safetensors")
-classifier.adapt("zebra finch", activations)        # (n, dim)
-classifier.predict(queries, top=5)
+import predictor
+split = predictor.split_categories(store)
+phi = predictor.train_phi(store["train"], split)
+predictor.evaluate([phi], store, split)
+classifier = predictor.Classifier.from_backbone()
+classifier.adapt_folder("new-animals/")
 """
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from actstore.lazy import lazily
 
 if TYPE_CHECKING:
+    from predictor.calibrating import calibrate
+    from predictor.classifier.calibrated import apply_calibrations, open_for_calibration, set_constant
+    from predictor.classifier.checking import Check
     from predictor.classifier.classifier import Classifier
     from predictor.classifier.classifier_file import load_classifier, save_classifier
+    from predictor.classifier.export import names_file
+    from predictor.classifier.learning import Adaptation
+    from predictor.classifier.predictions import Predictions
+    from predictor.measuring import evaluate, run_episodes, run_sessions
+    from predictor.phi.recogniser import OwnClassifier
+    from predictor.protocol.base_categories import BaseCategories
+    from predictor.protocol.calibration import Calibration
+    from predictor.protocol.category_split import CategorySplit, read_split, split_categories
+    from predictor.protocol.head import Head, read_head, read_own_head
+    from predictor.protocol.method import JointMethod, Method
+    from predictor.protocol.results import Results
+    from predictor.training.trained_phi import TrainedPhi, load_phi, train_phi
 
-# Loaded on first use: a baseline that needs the protocol alone must not wait for a classifier.
-_HOMES = {
-    "Classifier": "predictor.classifier.classifier",
-    "load_classifier": "predictor.classifier.classifier_file",
-    "save_classifier": "predictor.classifier.classifier_file",
-}
+__all__ = [
+    "Adaptation",
+    "BaseCategories",
+    "Calibration",
+    "CategorySplit",
+    "Check",
+    "Classifier",
+    "Head",
+    "JointMethod",
+    "Method",
+    "OwnClassifier",
+    "Predictions",
+    "Results",
+    "TrainedPhi",
+    "apply_calibrations",
+    "calibrate",
+    "evaluate",
+    "load_classifier",
+    "load_phi",
+    "names_file",
+    "open_for_calibration",
+    "read_head",
+    "read_own_head",
+    "read_split",
+    "run_episodes",
+    "run_sessions",
+    "save_classifier",
+    "set_constant",
+    "split_categories",
+    "train_phi",
+]
 
-__all__ = ["Classifier", "load_classifier", "save_classifier"]
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module 'predictor' has no attribute {name!r}")
-    return getattr(import_module(_HOMES[name]), name)
+# Loaded on first use: a name waits for torch only where it needs it.
+__getattr__, __dir__ = lazily(
+    __name__,
+    calibrating="calibrate",
+    classifier__calibrated="apply_calibrations open_for_calibration set_constant",
+    classifier__checking="Check",
+    classifier__classifier="Classifier",
+    classifier__classifier_file="load_classifier save_classifier",
+    classifier__export="names_file",
+    classifier__learning="Adaptation",
+    classifier__predictions="Predictions",
+    measuring="evaluate run_episodes run_sessions",
+    phi__recogniser="OwnClassifier",
+    protocol__base_categories="BaseCategories",
+    protocol__calibration="Calibration",
+    protocol__category_split="CategorySplit read_split split_categories",
+    protocol__head="Head read_head read_own_head",
+    protocol__method="JointMethod Method",
+    protocol__results="Results",
+    training__trained_phi="TrainedPhi load_phi train_phi",
+)

@@ -26,11 +26,11 @@ from actstore.statistics.class_statistics import NAMES
 from actstore.upkeep.verify import verify_store
 from predictor.classifier.classifier import Classifier
 from predictor.classifier.classifier_file import load_classifier, save_classifier
-from predictor.phi.calibration import Calibration, load_calibrations, save_calibrations
 from predictor.phi.network import Phi, PhiSpec
-from predictor.protocol.category_split import CategorySplit, read_split, write_split
+from predictor.protocol.calibration import Calibration, load_calibrations, save_calibrations
+from predictor.protocol.category_split import CategorySplit, read_split
 from predictor.protocol.head import Head, read_head, write_head
-from predictor.training.phi import TrainOptions, train_phi
+from predictor.training.phi import TrainOptions, run_phi_training
 from predictor.training.phi_config import TrainConfig
 from predictor.training.run_files import CHECKPOINT, read_training, write_training
 from predictor.training.trained_phi import load_phi
@@ -108,10 +108,10 @@ def _verified(place: Path) -> Any:
 def _run_kinds(folder: Path) -> Iterator[Kind]:
     run, split = folder / "run", folder / "split.json"
     categories = CategorySplit(("c0", "c1", "c2", "c3"), ("c4",))
-    write_split(split, categories)
+    categories.save(split)
     train = actstore.open(folder / "x.zarr")["train"]
-    train_phi(train, None, categories, TrainConfig(epochs=1, batches=2), run, TrainOptions("cpu"))
-    save_calibrations(run, [Calibration(1, "max", 0.25, 50.0, 40.0, "stand-ins", {"biases": [0.0, 1.0]})])
+    run_phi_training(train, None, categories, TrainConfig(epochs=1, batches=2), run, TrainOptions("cpu"))
+    save_calibrations(run, [Calibration(1, 0.25, 50.0, 40.0, "stand-ins", "max", curve={"biases": [0.0, 1.0]})])
     classifier = Classifier.from_means(Phi(PhiSpec("phi1", DIM)).eval(), ("a", "b"), torch.rand(2, DIM))
     classifier.adapt_all({"c": torch.rand(2, DIM)})
     save_classifier(folder / "classifier.safetensors", classifier)

@@ -185,6 +185,7 @@ def _on_card(name: str, value: Any, device: torch.device | None) -> Any:
             f"Expected all tensors to be on the same device, but found at least two devices, {device} and "
             f"{value.device}! (when checking arguments of {name})"
         )
+    module.counts["to card"] += value.dim() > 0  # places that the operator fetches by itself
     return value
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,9 +22,11 @@ from actstore.extraction.forward import BuildOptions, decode_batches
 from actstore.images.opening import open_images
 from actstore.search import ExactSearch
 from actstore.search.by_class import ClassRows, best_by_class
+from baselines.inference import comparison
 from baselines.inference.adaptation import classifier_step, fine_tuning_step
 from baselines.inference.latency import timed
-from baselines.inference.parts import backbone_part, gpu_part, head_part
+from baselines.inference.parts import backbone_part, gpu_part, head_part, product_part
+from baselines.inference.rows import BenchRows
 from cli.actstore import main as store_commands
 from cli.ppa import main as ppa
 from cli.ppa.bench_inference import machine
@@ -126,6 +130,51 @@ def test_the_benchmark_searches_with_faiss_on_its_own_card(monkeypatch: pytest.M
     assert "faiss on the GPU" in search.name
     np.testing.assert_array_equal(search.run(queries)[1], ExactSearch(rows).search(queries, 5)[1])
     assert held == [(1, 50)]
+
+
+def bench_rows() -> BenchRows:
+    random = torch.Generator().manual_seed(1)
+    return BenchRows(torch.randn(900, 16, generator=random).half(), torch.randn(4, 16, generator=random), "rows")
+
+
+@contextmanager
+def no_progress(what: str, total: int) -> Iterator[Any]:
+    raise AssertionError(f"{what} is a part for the CPU")
+    yield
+
+
+@pytest.mark.parametrize(("half", "kind"), [(False, "float32"), (True, "float16")])
+def test_all_products_on_the_card_find_the_nearest(card: Any, half: bool, kind: str) -> None:
+    card.half, data = half, bench_rows()
+    part = product_part(data.rows, torch.device("sim"))
+    assert f"torch.matmul on sim, {kind} rows" in part.name
+    assert part.bytes == 900 * 16 * (2 if half else 4)
+    rows, queries = (torch.nn.functional.normalize(values.double()) for values in (data.rows, data.queries))
+    cosines = queries @ rows.T
+    found = cosines.gather(1, part.run(data.queries))
+    torch.testing.assert_close(found, cosines.topk(5).values, rtol=0, atol=2e-3 if half else 1e-6)
+
+
+def test_the_comparison_on_a_card(card: Any) -> None:
+    data, said = bench_rows(), list[str]()
+    wanted = comparison.Wanted((2,), 9, "none", budget=0.001, device=torch.device("sim"))
+    compared = comparison.compare(data, wanted, said.append, no_progress)
+    names = [latency.part.name for latency in compared.latencies]
+    assert len(names) == 2
+    assert "parametric classifier" in names[0]
+    assert "torch.matmul on sim" in names[1]
+    assert not compared.left_out
+
+
+def test_the_comparison_on_cuda_has_faiss_beside_all_products(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No tensor can be there: the part of faiss alone is made."""
+    held, data = simulated_faiss.install(monkeypatch).held, bench_rows()
+    wanted = comparison.Wanted(device=torch.device("cuda:1"))
+    ((products, faiss),) = comparison._groups(data, wanted, no_progress)
+    assert "torch.matmul" in products[0]
+    (part,) = faiss[2]()
+    np.testing.assert_array_equal(part.run(data.queries)[1], ExactSearch(data.rows).search(data.queries, 5)[1])
+    assert held == [(1, 900)]
 
 
 @pytest.mark.parametrize("half", [False, True])

@@ -9,10 +9,10 @@ import numpy as np
 
 import actstore
 from baselines.nearest_neighbour import NearestNeighbour
-from predictor.phi.recogniser import PredictedParameters
+from predictor.phi.recogniser import PhiMethod
 from predictor.protocol.category_split import CategorySplit
-from predictor.protocol.evaluation import all_way_task, class_means, evaluate
-from predictor.training.phi import train_phi
+from predictor.protocol.evaluation import all_way_task, measure
+from predictor.training.phi import run_phi_training
 from predictor.training.phi_config import choose_config
 from predictor.training.trained_phi import load_phi
 
@@ -24,9 +24,9 @@ def test_phi2_is_ahead_of_nearest_neighbours_on_novel_categories(real_activation
         split = CategorySplit([names[i] for i in data["base"]], [names[i] for i in data["novel"]])  # type: ignore[arg-type]
     store = actstore.from_arrays(tmp_path / "mini.zarr", parts, classes=names)
     train, test = store["train"], store["val"]
-    train_phi(train, None, split, choose_config("code", "phi2", epochs=2), tmp_path / "phi2")
-    phi = PredictedParameters(load_phi(tmp_path / "phi2").phi, class_means(train, split.base))
+    run_phi_training(train, None, split, choose_config("code", "phi2", epochs=2), tmp_path / "phi2")
+    phi = PhiMethod(load_phi(tmp_path / "phi2").phi)
     task = replace(all_way_task(train, test, split), most=2000)
-    neighbours = [NearestNeighbour(train, split.base, share) for share in (0.1, 0.01)]
-    novel = [evaluate(method, task, [1], draws=5)[0].mean["top1_few"] for method in (phi, *neighbours)]
+    neighbours = [NearestNeighbour(share) for share in (0.1, 0.01)]
+    novel = [measure(method, task, [1], draws=5)[0].mean["top1_few"] for method in (phi, *neighbours)]
     assert novel[0] > novel[2] > novel[1]  # less of D_large, less bias against what is novel; phi needs none of that

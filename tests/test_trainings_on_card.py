@@ -22,15 +22,22 @@ from actstore.backbones.weights import read_weights, save_weights
 from actstore.compute import device as devices
 from actstore.images.opening import open_images
 from baselines import meta_training
+from baselines.child import Child
 from baselines.finetune import Draw, train_finetuned
+from baselines.finetune_head import FineTunedHead
 from baselines.image_tasks import decode_classes
 from baselines.image_training import WEIGHTS, ImageConfig, ImageRun
+from baselines.large_sample import ExtendedHead, RowTraining
 from baselines.linear import LinearConfig, train_linear
 from baselines.meta_training import choose_meta_config, read_learner, train_learner
+from baselines.registry import make
 from baselines.triplet import TripletConfig, train_triplet
 from baselines.triplet_images import train_triplet_images
+from predictor.protocol.base_categories import BaseCategories
 from predictor.protocol.category_split import CategorySplit, alphabetical_split
 from predictor.protocol.episodes import run_episodes
+from predictor.protocol.evaluation import all_way_task
+from predictor.protocol.head import Head
 from predictor.protocol.tasks import TaskSize
 from predictor.training import Report, RunOptions, loop
 from predictor.training import phi as phi_training
@@ -38,7 +45,7 @@ from predictor.training.backbones import planning, trainee
 from predictor.training.backbones.config import choose_preset
 from predictor.training.backbones.ensemble import train_ensemble
 from predictor.training.backbones.training import train_backbone
-from predictor.training.phi import TrainOptions, fits_device, train_phi
+from predictor.training.phi import TrainOptions, fits_device, run_phi_training
 from predictor.training.phi_config import choose_config
 from predictor.training.processes import Processes
 from predictor.training.run_files import CHECKPOINT, MODEL, read_log, read_model, read_training
@@ -104,7 +111,9 @@ class Run:
 def phi(run: Run, resident: bool, **changes: Any) -> None:
     config = choose_config("code", "phi2", epochs=2, batches=5, learning_rate=0.05, p_mean=0.5, query_norm=True)
     options = TrainOptions(run.device, resident, run.options)
-    train_phi(run.store["train"], run.store["val"], SPLIT, replace(config, **changes), run.folder, options, run.report)
+    run_phi_training(
+        run.store["train"], run.store["val"], SPLIT, replace(config, **changes), run.folder, options, run.report
+    )
 
 
 def triplet(run: Run) -> None:
@@ -224,6 +233,39 @@ def test_a_training_ends_as_on_the_cpu(
         train(Run(store, weights, tmp_path / "again", CARD, every, kill))
     train(Run(store, weights, tmp_path / "again", CARD, every))
     assert_same(tmp_path / "again", tmp_path / "cpu")
+
+
+@pytest.mark.parametrize("kind", [FineTunedHead, Child])
+def test_fine_tuning_on_rows_ends_as_on_the_cpu(
+    kind: type[ExtendedHead], card: Any, store: actstore.ActivationStore
+) -> None:
+    task, random = all_way_task(store["train"], store["val"], SPLIT), torch.Generator().manual_seed(4)
+    head = Head(torch.randn(4, 16, generator=random), torch.randn(4, generator=random), SPLIT.base)
+    support, queries = task.support(3, 0, 0).activations, torch.rand(7, 16, generator=random)
+
+    def scores(device: str, steps: int) -> Tensor:
+        method = kind(head, config=RowTraining(steps, 20), device=torch.device(device))
+        method.prepare(task.base_categories)
+        return method.scores(queries, support)
+
+    assert torch.equal(scores(CARD, 10), scores("cpu", 10))
+    transfers = []
+    for steps in (10, 20):
+        card.counts.clear()
+        scores(CARD, steps)
+        assert card.counts["computed"] > 10 * steps
+        transfers.append([card.counts[name] for name in ("read", "from card", "to card")])
+    assert transfers[0] == transfers[1]  # no step waits for the host, or the host for it
+
+
+def test_rows_are_fine_tuned_on_the_device_of_searches(card: Any, store: actstore.ActivationStore) -> None:
+    for device in ("cpu", CARD):
+        head = Head(torch.zeros(4, 16), torch.zeros(4), SPLIT.base)
+        base = BaseCategories.of_split(store["train"], SPLIT.base)
+        for method in make("finetune", "child", train=store["train"], split=SPLIT, head=head, device=device):
+            method.prepare(base)
+            assert isinstance(method, ExtendedHead)
+            assert method._sample.activations.device.type == device
 
 
 def test_full_context_in_float64(

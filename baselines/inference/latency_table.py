@@ -1,16 +1,20 @@
-"""The inference comparison as a table and as JSON, beside the paper's figures."""
+"""The inference comparison as results, beside the paper's figures."""
 
 from __future__ import annotations
 
 import csv
 import io
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from actstore.compute.measure import Result
 from baselines.inference.comparison import Comparison
 from baselines.inference.latency import Latency
 from predictor.protocol.paper import read_table
+from predictor.protocol.results import Results, Table
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 PAPER_BATCH = 32
 
@@ -117,16 +121,26 @@ def remarks(comparison: Comparison) -> list[str]:
     return lines
 
 
-def to_markdown(comparison: Comparison) -> str:
-    lines = [
-        "| " + " | ".join(["", *COLUMNS[1:]]) + " |",
-        "|---|" + "--:|" * (len(COLUMNS) - 1),
-        *("| " + " | ".join(line) + " |" for line in table_lines(comparison.latencies)),
-    ]
-    return "\n".join([*lines, "", *remarks(comparison)])
+class InferenceResults(Results):
+    """Of `baselines.time_inference`: milliseconds of every part at every batch size, and what the run needed."""
 
+    def __init__(self, compared: Comparison, title: str) -> None:
+        super().__init__(to_results(compared.latencies))
+        self.compared, self.title = compared, title
 
-def to_csv(comparison: Comparison) -> str:
-    text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerows([COLUMNS, *table_lines(comparison.latencies)])
-    return text.getvalue()
+    def tables(self, wide: bool = False) -> list[Table]:
+        return [Table(["", *COLUMNS[1:]], table_lines(self.compared.latencies), title=self.title)]
+
+    def notes(self, wide: bool = False) -> list[str]:
+        return remarks(self.compared)
+
+    def to_csv(self) -> str:
+        text = io.StringIO()
+        csv.writer(text, lineterminator="\n").writerows([COLUMNS, *table_lines(self.compared.latencies)])
+        return text.getvalue()
+
+    def plot(self) -> Figure:
+        """Bars: from image to category by predicted parameters, and by each search."""
+        from predictor.figures.bars import draw_inference
+
+        return draw_inference(self.records, self.title)

@@ -120,9 +120,13 @@ def require_name(name: str) -> None:
     """One of those that are trained; the others are told from a slip of the pen."""
     if name in OPTIONS:
         return
-    from baselines.registry import BASELINES
-    from cli.ppa.recognition import choose_methods
+    import baselines
+    from actstore.errors import InvalidInputError
 
-    if name in BASELINES:
+    if name in baselines.NAMES:
         raise click.UsageError(f"{name} needs no training: `ppa eval --methods {name}` measures it")
-    choose_methods(name, OPTIONS, ())
+    try:
+        baselines.require_names([name], OPTIONS, ())
+    except InvalidInputError as error:
+        raise click.UsageError(str(error)) from error
+    raise click.UsageError(f"no baseline {name!r} is trained; there are {', '.join(OPTIONS)}")

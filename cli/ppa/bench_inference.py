@@ -2,25 +2,17 @@
 
 from __future__ import annotations
 
-import os
-import re
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from actstore.spec import INDEX_KINDS
-from cli.filekinds import BENCH_TABLES, FIGURE
 from cli.group import emit, example, json_option
 from cli.options import chart_option, device_option, threads_option
-from cli.outputs import claim, write_table
+from cli.outputs import claim, claim_table
 from cli.ppa.options import table_option
-from cli.progress import progress
 from cli.stores import Place, find_store, store_option
-
-if TYPE_CHECKING:
-    from baselines.inference.rows import BenchRows, Say
 
 
 @click.command(
@@ -61,55 +53,29 @@ def bench_inference(
     per image; the rows and what every search needs are in memory before the clock starts. What does not fit into
     memory is left out with a line.
     """
-    import torch
-
-    from actstore.compute.device import parse_device
-    from baselines.inference.comparison import Wanted, compare
-    from baselines.inference.latency_table import to_csv, to_markdown, to_results
-
-    if out is not None and out.suffix not in BENCH_TABLES:
-        raise click.UsageError(f"--out must end in .md, .csv or .json, got {out}")
-    claim((chart, FIGURE), (out, BENCH_TABLES[out.suffix if out else ".json"]), inputs=[store])
-    place = parse_device(device)
-    torch.set_num_threads(threads or os.cpu_count() or 1)
-    say = partial(click.echo, err=True)
-    rows = choose_rows(store, split, synthetic, say)
-    compared = compare(rows, Wanted(batches, categories, backbone, approximate, fp32, seconds, place), say, progress)
-    title = f"{rows.what}; {torch.get_num_threads()} threads, {machine(place)}"
-    results = to_results(compared.latencies)
-    if chart is not None:
-        from predictor.figures.bars import draw_inference
-        from predictor.figures.style import save
-
-        save(draw_inference(results, title), chart)
-    text = f"{title}\n\n{to_markdown(compared)}"
-    write_table(out, results, text, to_csv(compared))
-    emit(results, text)
-
-
-def choose_rows(store: Place | None, split: str, synthetic: str | None, say: Say) -> BenchRows:
-    """Those of a store, or generated ones where they are asked for or no store is here."""
-    import actstore
-    from baselines.inference.memory import available_memory
-    from baselines.inference.rows import fitting_size, generated_rows, stored_rows
+    claim_table(out, [store])
+    claim(chart)
+    import baselines
 
     if store is not None and synthetic is not None:
         raise click.UsageError("--store and --synthetic exclude each other")
-    if synthetic is None:
-        try:
-            path = find_store(store)
-        except click.UsageError:
-            return generated_rows(*fitting_size(available_memory()), say, progress)
-        return stored_rows(actstore.open(path), split)
-    match = re.fullmatch(r"(\d+)x(\d+)", synthetic)
-    if match is None:
-        raise click.UsageError(f"--synthetic must be ROWSxDIM, such as 1200000x2048, got {synthetic!r}")
-    return generated_rows(int(match[1]), int(match[2]), say, progress)
+    results = baselines.time_inference(
+        None if synthetic is not None else find_store_or_none(store), synthetic, split=split, batches=batches,
+        categories=categories, backbone=backbone, approximate=approximate, fp32=fp32, seconds=seconds, threads=threads,
+        device=device, progress=True,
+    )  # fmt: skip
+    if chart is not None:
+        results.save_plot(chart)
+    if out is not None:
+        results.save(out)
+    emit(results.records, results.to_markdown())
 
 
-def machine(device: Any) -> str:
-    import platform
+def find_store_or_none(store: Place | None) -> Any:
+    """The store that is meant; None where there is none here."""
+    import actstore
 
-    from actstore.compute.device import name_device
-
-    return name_device(device) or f"{platform.machine()} CPU, no GPU used"
+    try:
+        return actstore.open(find_store(store))
+    except click.UsageError:
+        return None

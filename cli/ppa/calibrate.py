@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from cli.group import emit, example, json_option
-from cli.options import FILE, seed_option
+from cli.filekinds import CALIBRATION
+from cli.filekinds import FIGURE as DRAWN
+from cli.group import emit, example, json_option, table
+from cli.options import FILE as EXISTING
+from cli.options import seed_option
+from cli.outputs import claim
 from cli.ppa.options import (
     PHI_RUN,
     head_option,
@@ -18,8 +24,11 @@ from cli.ppa.options import (
     split_file_option,
     train_split_option,
 )
-from cli.ppa.recognition import parse_numbers
+from cli.ppa.recognition import categories_of, make_baselines, parse_shots, store_of
 from cli.stores import store_option
+
+if TYPE_CHECKING:
+    from predictor import Calibration
 
 
 @click.command(
@@ -32,7 +41,7 @@ from cli.stores import store_option
 )
 @click.option("--phi", type=PHI_RUN, help="A run of `ppa train`, such as phi1 or runs/phi1.")
 @click.option(
-    "--classifier", type=FILE,
+    "--classifier", type=EXISTING,
     help="A classifier of `ppa adapt` to set: from --novel-bias, or as fitted for its number of examples.",
 )  # fmt: skip
 @click.option(
@@ -82,25 +91,54 @@ def calibrate(
         )
     if phi is not None and aggregate is not None:
         raise click.UsageError("--aggregate belongs to --novel-bias; otherwise the better one is found")
-    if fitting["shots"] is not None:
-        parse_numbers("--shots", fitting["shots"])  # before anything is read
-    from actstore.search.leading import SearchChoice
-    from cli.ppa.calibrations import calibrate_methods, calibrate_own_classifier, calibrate_phi
+    counts = parse_shots(fitting.pop("shots"))
+    import actstore
+    import baselines
+    import predictor
+    from predictor.protocol.calibration import FIGURE, FILE
 
+    trained = [] if phi is None else [predictor.load_phi(phi)]
+    folder = trained[0].path.parent if trained else runs
+    if base is None or methods is not None:
+        claim((folder / FILE, CALIBRATION), (folder / FIGURE, DRAWN), inputs=[fitting["head"], split_file],
+              force=force, advice="replace it with --force")  # fmt: skip
+    opened = actstore.open(store_of(fitting.pop("store"), trained))
+    train = opened[fitting["train_split"]]
+    categories = categories_of(trained, split_file, train.classes)
+    fitted: Any = trained
     if methods is not None:
-        calibrate_methods(methods, runs, split_file, force, SearchChoice(search, device), **fitting)
-    elif phi is not None:
-        calibrate_phi(phi, classifier, force, **fitting)
-    else:
-        calibrate_own_classifier(classifier, split_file, **fitting)
+        names = ",".join(baselines.CALIBRATED) if methods == "all" else methods
+        given = {"head": fitting["head"], "runs": runs, "search": search, "device": device}
+        fitted = make_baselines(names, train=train, split=categories, **given)
+    elif phi is None:
+        fitted = predictor.OwnClassifier(predictor.read_own_head(train, categories.base, fitting.pop("head")))
+        fitting["head"] = None  # its own rows are what is measured: discriminants are taken out
+    learner = None
+    if classifier is not None:
+        learner = predictor.open_for_calibration(classifier, trained[0] if trained else fitted, categories)
+    fits = predictor.calibrate(
+        fitted, opened, categories, shots=counts, head=fitting["head"], train=fitting["train_split"],
+        test=fitting["held_out"], tasks=fitting["tasks"], seed=fitting["seed"], progress=True,
+    )  # fmt: skip
+    if classifier is not None and learner is not None:
+        predictor.apply_calibrations(classifier, learner, fits)
+    how = f"fitted on {fits[0].fitted_on} (their figures, not those of novel categories); {classifier or folder}"
+    emit([asdict(fit) for fit in fits], f"{_table(fits)}\n{how}")
+
+
+def _table(fits: Sequence[Calibration]) -> str:
+    lines = [
+        [fit.key, fit.share, str(fit.shots), fit.aggregate or "", f"{fit.novel_bias:+.4g}", f"{fit.uncalibrated:.1f}",
+         f"{fit.harmonic_mean:.1f}", f"failed: {fit.failed}" if fit.failed else f"{fit.gain:+.1f}"]
+        for fit in fits
+    ]  # fmt: skip
+    header = ["method", "D_large", "shots", "aggregate", "novel bias", "harmonic mean without", "with", "on other rows"]
+    return table(header, lines)
 
 
 def set_by_hand(path: Path, novel_bias: float, aggregate: Any) -> None:
-    from predictor.classifier.classifier_file import load_classifier, save_classifier
-    from predictor.classifier.photo_start import choose_bias
+    import predictor
 
-    opened = load_classifier(path)
-    choose_bias(opened, novel_bias, aggregate)
-    save_classifier(path, opened)
+    opened = predictor.set_constant(path, novel_bias, aggregate)
     result = {"classifier": str(path), "novel_bias": opened.novel_bias, "aggregate": opened.aggregate}
     emit(result, f"{path}: novel bias {opened.novel_bias:g}, aggregate {opened.aggregate}")

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
+from actstore.errors import InvalidInputError
 from cli.filekinds import SHEET
 from cli.group import emit, example, json_option
-from cli.networks import DEFAULT_NETWORK, fetching_options, load_network, require_fetching_options
+from cli.networks import DEFAULT_NETWORK, fetching_options, require_fetching_options
 from cli.options import FILE, FOLDER, PATH, device_option, sheet_option, wait_without_spinning
 from cli.outputs import claim
 from cli.ppa.options import CLASSIFIER_FILE
-
-if TYPE_CHECKING:
-    from actstore.images.image_set import ImageItem
-    from predictor.classifier.classifier import Classifier
+from cli.ppa.start_options import say_all
 
 
 @click.command(
@@ -54,36 +51,19 @@ def check(
     require_fetching_options(backbone, pretrained, offline)
     claim((sheet, SHEET), inputs=[photos])
     wait_without_spinning()
-    from cli.ppa.check_report import CheckReport
-    from predictor.classifier.checking import check_support
-    from predictor.classifier.classifier_file import load_classifier
+    from predictor import Classifier, load_classifier
 
-    images: dict[str, list[ImageItem]] = {}
-    if photos is not None:
-        learner, images = learn_photos(photos, device, weights, backbone, pretrained, offline)
+    if photos is None:
+        found = load_classifier(classifier or CLASSIFIER_FILE).check()
     else:
-        learner = load_classifier(classifier or CLASSIFIER_FILE)
-    report = CheckReport(check_support(learner), learner, images)
+        if not photos.is_dir():  # before a network is loaded, or even fetched
+            raise InvalidInputError(f"no folder {photos}; expected {photos}/CATEGORY/*.jpg")
+        learner = Classifier.from_backbone(
+            backbone, weights=weights, pretrained=pretrained, offline=offline, progress=True
+        )
+        found = learner.check_folder(photos, device=device, progress=True)
+    say_all(found.warnings)
     if sheet is not None:
-        report.write_sheet(sheet, f"Check of {photos}")
+        found.write_sheet(sheet, f"Check of {photos}")
         click.echo(f"sheet: {sheet}", err=True)
-    emit(report.to_json(), report.to_text())
-
-
-def learn_photos(
-    photos: Path, device: str, weights: Path | None, name: str | None, pretrained: bool, offline: bool
-) -> tuple[Classifier, dict[str, list[ImageItem]]]:
-    """A classifier of the folders alone, and the images of its examples in their order."""
-    from actstore.extraction.recorded_network import record_of
-    from cli.ppa.support import list_support, support_from_images
-    from predictor.classifier.photo_start import classifier_alone
-
-    listed = list_support(photos)  # before a network is loaded, or even fetched
-    backbone = load_network(name, weights, pretrained, offline)
-    record = record_of(backbone, weights)
-    support = support_from_images(record, weights, listed, device, "skip", backbone)
-    learner = classifier_alone(backbone, {"network": record})
-    readable = {category: (rows, images) for category, (rows, images) in support.items() if images}
-    for category, (rows, _) in readable.items():
-        learner.adapt(category, rows)
-    return learner, {category: images for category, (_, images) in readable.items()}
+    emit(found.to_json(), found.to_text())

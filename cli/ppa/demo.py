@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import io
+import json
 import shlex
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -18,103 +19,95 @@ from cli.options import FOLDER, wait_without_spinning
 from cli.outputs import claim
 from cli.ppa.demo_steps import FULL, QUICK, Size, Step, plan_demo
 
-if TYPE_CHECKING:
-    from cli.ppa.demo_record import Record
 
-
-@click.command(
-    epilog=example("ppa demo", "ppa demo --quick", "ppa demo --photos my-photos/", "ppa demo --out somewhere --json"),
-)
+@click.command(epilog=example("ppa demo", "ppa demo --quick", "ppa demo --out somewhere --json"))
 @click.option("--quick", is_flag=True, help="Fewer categories, images and steps: about a minute.")
-@click.option("--photos", type=FOLDER,
-              help="On your own photos, PHOTOS/CATEGORY/*.jpg: 1, 3 and 5 of each teach the rest.")  # fmt: skip
-@click.option("--out", type=FOLDER, help="[default: demo-out, demo-out/quick or demo-out/photos]")
+@click.option("--out", type=FOLDER, help="[default: demo-out or demo-out/quick]")
 @json_option
-def demo(quick: bool, photos: Path | None, out: Path | None) -> None:
-    """Everything, on the embedded glyphs: backbone, store, phi, baselines, tables, figures and one HTML report. Or
-    what a pretrained network makes of your own photos.
+def demo(quick: bool, out: Path | None) -> None:
+    """Everything, on the embedded glyphs: backbone, store, phi, baselines, tables, figures and one HTML report.
 
-    Needs no download. Interrupted or repeated, it goes on where it was; steps that are up to date are skipped. What
-    is not up to date is made again, so keep nothing of your own in the files it writes.
+    Needs no download. Interrupted or repeated, it goes on where it was; steps whose files are newer than what they are
+    made of are skipped. What is not up to date is made again, so keep nothing of your own in the files it writes. For
+    your own photos use `ppa check` and `ppa adapt`.
     """
-    if photos is not None and quick:
-        raise click.UsageError("--quick belongs to the glyphs; --photos takes as long as the photos do")
     wait_without_spinning()  # spinning made the backbone's training on a busy machine ten times slower
-    if photos is not None:
-        from cli.ppa.demo_photos import describe_photos, run_photo_demo
-
-        shown = run_photo_demo(photos, out or Path("demo-out/photos"))
-        emit(shown, describe_photos(shown))
-        return
     run = run_demo(out or Path("demo-out/quick" if quick else "demo-out"), QUICK if quick else FULL)
     emit(run, describe(run))
 
 
 def run_demo(folder: Path, size: Size) -> dict[str, Any]:
     """All steps; their output goes to stderr, as it is the progress of this command."""
-    from cli.ppa.demo_record import Record
-
-    steps = plan_demo(folder, size)
-    claim((folder / "steps.json", STEPS))
-    record = Record(folder / "steps.json")
-    began = time.monotonic()
-    ran = [
-        step.name
-        for number, step in enumerate(steps, 1)
-        if perform(step, record, f"[{number}/{len(steps)}] {step.title}")
-    ]
-    return {
-        "folder": str(folder),
-        "report": str((folder / "report.html").resolve()),
-        "ran": ran,
-        "steps": len(steps),
-        "seconds": time.monotonic() - began,
-    }
+    steps, path, began = plan_demo(folder, size), folder / "steps.json", time.monotonic()
+    claim((path, STEPS))
+    took = read_seconds(path)
+    ran = []
+    for number, step in enumerate(steps, 1):
+        head = f"[{number}/{len(steps)}] {step.title}"
+        if step.is_up_to_date():
+            click.echo(f"{head}: up to date", err=True)
+        elif (seconds := perform(step, head)) is not None:
+            ran.append(step.name)
+            took[step.name] = took.get(step.name, 0.0) + seconds
+        write_steps(path, steps, took)
+    return {"folder": str(folder), "report": str((folder / "report.html").resolve()), "ran": ran,
+            "steps": len(steps), "seconds": time.monotonic() - began}  # fmt: skip
 
 
-def perform(step: Step, record: Record, head: str) -> bool:
-    """Run a step and record it. False where it is up to date, or an optional one failed; both are said."""
+def perform(step: Step, head: str) -> float | None:
+    """Run a step; how many seconds it took, None where an optional one failed, which is said."""
     from actstore.errors import ActstoreError
-    from actstore.storage.atomic_file import as_utf8, write_atomic
 
-    if record.is_done(step):
-        click.echo(f"{head}: up to date", err=True)
-        return False
     click.secho(head, err=True, bold=True)
-    click.echo(f"$ {shlex.join(step.words)}", err=True)
+    words = shlex.split(step.command)
+    click.echo(f"$ {shlex.join(words)}", err=True)
     claim((step.printed, BENCH))
-    entry = record.begin(step)
-    began = time.monotonic()
-    shown = io.StringIO()
+    began, shown = time.monotonic(), io.StringIO()
     try:
         with contextlib.redirect_stdout(shown if step.printed else sys.stderr):
-            call(step.words)
-        if step.printed:
-            write_atomic(step.printed, as_utf8(shown.getvalue()))
+            call(words)
     except (ActstoreError, click.ClickException) as error:
         if not step.optional:
             raise
-        record.forget(step)
         text = error.format_message() if isinstance(error, click.ClickException) else str(error)
         click.echo(f"left out: {text}", err=True)
-        return False
-    finally:
-        entry.seconds += time.monotonic() - began
-        record.save()
-    entry.done = True
-    record.save()
-    click.echo(f"  {entry.seconds:.1f} s\n", err=True)
-    return True
+        return None
+    if step.printed:
+        step.printed.write_text(shown.getvalue(), "utf-8")
+    seconds = time.monotonic() - began
+    click.echo(f"  {seconds:.1f} s\n", err=True)
+    return seconds
 
 
-def call(words: tuple[str, ...]) -> None:
+def read_seconds(path: Path) -> dict[str, float]:
+    """Of every step that an earlier demo in this folder has run, all attempts together."""
+    if not path.exists():
+        return {}
+    return {step["name"]: step["seconds"] for step in json.loads(path.read_text("utf-8"))["steps"]}
+
+
+def write_steps(path: Path, steps: list[Step], took: dict[str, float]) -> None:
+    """What was run, for the report."""
+    from actstore import __version__
+
+    listed = [
+        {"name": step.name, "title": step.title, "command": shlex.join(shlex.split(step.command)), "done": True,
+         "seconds": took[step.name]}
+        for step in steps
+        if step.name in took
+    ]  # fmt: skip
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps({"version": __version__, "steps": listed}, indent=1, ensure_ascii=False), "utf-8")
+
+
+def call(words: list[str]) -> None:
     """A command of `ppa` or `actstore` in this process, parsed as if it had been typed."""
     from cli.actstore import main as actstore_main
     from cli.ppa import main as ppa_main
 
     tool, name, *arguments = words
     command = {"ppa": ppa_main, "actstore": actstore_main}[tool].commands[name]
-    with command.make_context(f"{tool} {name}", list(arguments)) as context:
+    with command.make_context(f"{tool} {name}", arguments) as context:
         command.invoke(context)
 
 

@@ -2,28 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 import click
 
 from cli.group import emit, example, json_option
 from cli.options import PATH, device_option, seed_option
-from cli.outputs import claim_kept_table, claim_table, write_kept, write_table
+from cli.outputs import claim_kept_table, claim_table, write_kept
 from cli.ppa.options import phis_option, shots_option, split_file_option, table_option
-from cli.ppa.recognition import are_of_imagenet, choose_categories, choose_shots, seen_novel, store_of, without_paper
-from cli.progress import progress
+from cli.ppa.recognition import categories_of, choose_categories, make_baselines, parse_shots, store_of
 from cli.stores import Place, store_option
 from predictor.report.results_folder import EPISODES
 
-if TYPE_CHECKING:
-    from cli.ppa.episode_runs import Run
-    from predictor.protocol.episodes import EpisodeResult
-    from predictor.protocol.tasks import TaskSize
-
 METHODS = "nn,class-mean,imprint,finetune"
-FEW_QUERIES = 15  # the usual number where images are scored anew in every task
+FEW_QUERIES = 15  # of each category: what learners that look at a whole task at once are asked about
 
 
 @click.command(
@@ -71,50 +64,31 @@ def episodes(
         click.echo(f"queries: {queries} of each category, as some learners score those of a task together", err=True)
     kept = claim_kept_table(out, EPISODES)
     claim_table(out, [store, split_file, *phis, *learners])
-    counts = choose_shots(shots)
+    counts = parse_shots(shots)
     import actstore
-    from cli.ppa.episode_runs import activation_run, image_runs, pooled_names
-    from predictor.protocol.tasks import TaskSize
-    from predictor.report.episode_table import episode_rows, to_markdown
-    from predictor.report.text_tables import to_csv
-    from predictor.training.trained_phi import load_phi
+    import baselines
+    import predictor
 
-    runs: list[Run] = []
-    seen, lacking, backbone, beside_paper = None, None, "", True
+    compared: list[Any] = []
+    opened, categories = None, None
+    pooled = splits.split(",") if splits else None
     if store is not None or images is None:
-        trained = [load_phi(path) for path in phis]
+        trained = [predictor.load_phi(path) for path in phis]
         opened = actstore.open(store_of(store, trained))
-        from_phi = bool(trained) and split_file is None
-        categories = trained[0].categories if from_phi else choose_categories(split_file, opened.classes)
-        if not categories.novel:
-            raise click.UsageError("the split names no novel category to make tasks of")
-        pooled = [opened[name] for name in pooled_names(opened.splits, splits)]
-        backbone = str(pooled[0].spec.provenance.get("backbone"))
-        seen, lacking = seen_novel(pooled[0], categories), without_paper(pooled[0])
-        beside_paper = lacking is None and are_of_imagenet(categories)
-        counts = choose_shots(shots, pooled[0], categories.novel, spare=1)
-        runs.append(activation_run(pooled, categories, methods, trained))
+        categories = categories_of(trained, split_file, opened.classes)
+        compared = [*make_baselines(methods, baselines.EPISODE_NAMES), *trained]
+        if not compared:
+            raise click.UsageError("nothing to measure: name --methods, --phi or --learner")
+    runs = []
     if images is not None and learners:
-        runs += image_runs(images, learners, split_file, splits, device)
-    sizes = [TaskSize(way, count, queries) for count in counts]
-    rows = episode_rows(measure(runs, sizes, tasks, seed), sizes, backbone, beside_paper)
-    if warning := "\n".join(filter(None, (seen, lacking))):
-        click.echo(warning, err=True)
-        rows = [{**row, "warning": warning} for row in rows]
-    text = to_markdown(rows, sizes)
-    write_table(out, rows, text, to_csv(rows))
-    write_kept(kept, rows)
-    what = f"{way}-way accuracy in %, ± 95% confidence interval over {tasks:,} tasks"
-    emit(rows, "\n".join(filter(None, [text, what, warning])))
-
-
-def measure(runs: Sequence[Run], sizes: Sequence[TaskSize], tasks: int, seed: int) -> list[EpisodeResult]:
-    from predictor.protocol.episodes import run_episodes
-
-    with progress("episodes", len(runs) * len(sizes) * tasks, "tasks") as bar:
-        return [
-            result
-            for examples, methods in runs
-            for size in sizes
-            for result in run_episodes(methods, examples, size, tasks, seed, bar.update)
-        ]
+        runs = baselines.read_learners(
+            learners, images, lambda names: choose_categories(split_file, names).novel, pooled, device
+        )
+    results = predictor.run_episodes(
+        compared, opened, categories, way=way, shots=counts, tasks=tasks, queries=queries, splits=pooled, seed=seed,
+        runs=runs, progress=True,
+    )  # fmt: skip
+    if out is not None:
+        results.save(out)
+    write_kept(kept, results.records)
+    emit(results.records, results.to_markdown())

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from cli.group import emit, example, json_option
 from cli.options import seed_option
-from cli.outputs import claim_kept_table, claim_table, write_kept, write_table
+from cli.outputs import claim_kept_table, claim_table, write_kept
 from cli.ppa.options import (
     STORE_OF_PHI,
     head_option,
@@ -23,22 +22,9 @@ from cli.ppa.options import (
     table_option,
     train_split_option,
 )
-from cli.ppa.recognition import (
-    choose_shots,
-    is_as_large_as_the_paper,
-    require_test_split,
-    say_means_are_computed,
-    seen_novel,
-    store_of,
-    without_paper,
-)
-from cli.progress import progress
+from cli.ppa.recognition import categories_of, make_baselines, parse_shots, store_of
 from cli.stores import Place, store_option
 from predictor.report.results_folder import TABLE
-
-if TYPE_CHECKING:
-    from cli.ppa.contestants import Contestant
-    from predictor.protocol.evaluation import Row
 
 
 @click.command(
@@ -54,7 +40,8 @@ if TYPE_CHECKING:
 @phis_option
 @click.option(
     "--methods", default="nn,class-mean", show_default=True,  # these need neither training nor a classifier file
-    help="Baselines, with commas: nn, class-mean, simple-shot, imprint, triplet, child, oracle, …; all or none.",
+    help="Baselines, with commas: nn, class-mean, simple-shot, imprint, triplet, child, oracle, …; all or none; "
+    "or a class of your own, as my_module:MyMethod.",
 )  # fmt: skip
 @click.option(
     "--base", type=click.Choice(["head"]),
@@ -96,58 +83,34 @@ def evaluate(
     there are as many categories. The table with all figures is kept in results/table.json, where `ppa report` and `ppa
     figures` find it, unless --out is a .json.
     """
-    if shots is not None:
-        choose_shots(shots)  # before anything is read
+    counts = parse_shots(shots)
     kept = claim_kept_table(out, TABLE)
     claim_table(out, [store, head, split_file, *phis])
     import actstore
-    from actstore.search.leading import SearchChoice
-    from cli.ppa import contestants as entrants
-    from cli.ppa.leaks import named_leaks
-    from cli.ppa.own_classifier import fit_own, read_own
-    from predictor.protocol.evaluation import all_way_task
-    from predictor.report.all_way_table import records, to_csv, to_markdown, to_text
-    from predictor.training.trained_phi import load_phi
+    import predictor
 
-    trained = [load_phi(path) for path in phis]
+    trained = [predictor.load_phi(path) for path in phis]
     opened = actstore.open(store_of(store, trained))
-    train, test = opened[train_split], require_test_split(opened, train_split, test_split)
-    categories = entrants.agreed_categories(trained, split_file, train)
-    counts = choose_shots(shots, train, categories.novel)
-    own = None if base is None else read_own(head, categories, train)
-    own_fits = [] if own is None or novel_bias is not None else fit_own(own, opened, train, categories, counts, seed)
-    fits = [*entrants.calibrations_of(trained, methods, runs, train, categories), *own_fits]
-    task, left_out = entrants.without_fitted_rows(all_way_task(train, test, categories), fits)
-    if trained or methods != "nn":  # nearest neighbours alone need no means
-        say_means_are_computed(train)
-    contestants = [
-        *entrants.baselines(methods, task, categories, head, runs, seed, SearchChoice(search, device)),
-        *entrants.predictors(trained, task, aggregate, novel_bias),
-        *([] if own is None else entrants.own_classifiers(own, task, own_fits)),
-    ]
-    if not contestants:
+    train = opened[train_split]
+    categories = categories_of(trained, split_file, train.classes)
+    compared: list[Any] = make_baselines(
+        methods, train=train, split=categories, head=head, runs=runs, seed=seed, search=search, device=device
+    )
+    compared += [phi if novel_bias is None else phi.as_method(aggregate, novel_bias) for phi in trained]
+    if base is not None:
+        own = predictor.OwnClassifier(predictor.read_own_head(train, categories.base, head))
+        if novel_bias is None:
+            own.calibrations = predictor.calibrate(
+                own, opened, categories, shots=counts, train=train_split, test=test_split, seed=seed, progress=True
+            )
+        compared.append(own)
+    if not compared:
         raise click.UsageError("nothing to measure: name a run with --phi, --base head, or baselines with --methods")
-    rows = measure(contestants, counts, draws, seed)
-    lacking = without_paper(train)
-    if lacking or not is_as_large_as_the_paper(categories):
-        rows = [replace(row, is_beside_paper=False) for row in rows]
-    said = (seen_novel(train, categories), named_leaks(opened, task, counts, draws, seed), lacking, left_out)
-    warning = "\n".join(filter(None, said)) or None
-    markdown, lines = to_markdown(rows, warning), records(rows, warning)
-    write_table(out, lines, markdown, to_csv(rows, warning))
-    write_kept(kept, lines)
-    emit(lines, markdown if wide else to_text(rows, warning))
-
-
-def measure(contestants: list[Contestant], shots: list[int], draws: int, seed: int) -> list[Row]:
-    """Rows by number of shots, then in the order of the methods; those that take no support at the end."""
-    from predictor.protocol.evaluation import evaluate, plan_draws
-
-    total = sum(len(numbers) for method, _ in contestants for numbers in plan_draws(method, shots, draws).values())
-    rows: list[Row] = []
-    with progress("eval", total, "draws") as bar:
-        for method, task in contestants:
-            bar.set_postfix_str(f"{method.name} {method.share}", refresh=False)
-            rows += evaluate(method, task, shots, draws, seed, bar.update)
-    order = [*map(str, shots), "all"]
-    return sorted(rows, key=lambda row: order.index(row.shots))
+    results = predictor.evaluate(
+        compared, opened, categories, shots=counts, draws=draws, aggregate=aggregate, train=train_split,
+        test=test_split, seed=seed, progress=True,
+    )  # fmt: skip
+    if out is not None:
+        results.save(out)
+    write_kept(kept, results.records)
+    emit(results.records, results.to_markdown() if wide else results.to_text())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -12,9 +12,6 @@ from cli.group import emit, example, json_option
 from cli.options import FILE, PATH, wait_without_spinning, weights_option
 from cli.outputs import claim
 from cli.ppa.options import classifier_option
-
-if TYPE_CHECKING:
-    from predictor.classifier.classifier import Classifier
 
 CHECKED = 100  # photos that a graph is compared on
 
@@ -45,8 +42,7 @@ def export(
     Older exports are replaced; a file of any other kind is not.
     """
     wait_without_spinning()
-    from predictor.classifier.classifier_file import load_classifier
-    from predictor.classifier.export import export_onnx, export_torch, names_file
+    from predictor import load_classifier, names_file
 
     if torch_file is None and onnx_file is None:
         raise click.UsageError("say what to write: --torch FILE, --onnx FILE, or both")
@@ -64,28 +60,13 @@ def export(
     learner = load_classifier(classifier)
     result: dict[str, Any] = {"rows": len(learner.rows.weight), "categories": len(learner.categories)}
     if onnx_file is not None:
-        if with_backbone:
-            result |= export_images(learner, onnx_file, weights, check)
-        else:
-            result["onnx_difference"] = export_onnx(learner, onnx_file)
+        found = learner.export_onnx(onnx_file, with_backbone=with_backbone, check=check or (), weights=weights)
+        result |= {"onnx_difference": found} if isinstance(found, float) else found.to_json()
         result["onnx"] = str(onnx_file)
     if torch_file is not None:
-        export_torch(learner, torch_file)
+        learner.export_torch(torch_file)
         result["torch"] = str(torch_file)
     emit(result, describe_export(result))
-
-
-def export_images(learner: Classifier, path: Path, weights: Path | None, check: Path | None) -> dict[str, Any]:
-    from actstore.extraction.recorded_network import load_recorded
-    from cli.ppa.support import list_queries
-    from predictor.classifier.export_images import export_with_backbone
-
-    network = learner.about.get("network", {})
-    items = [] if check is None else list_queries([check])
-    photos = [item.load() for item in items[:: max(1, len(items) // CHECKED)][:CHECKED]]
-    agreement = export_with_backbone(learner, load_recorded(network, weights), path, photos)
-    return {"checked_images": agreement.images, "same_first": agreement.same,
-            "probability_difference": agreement.difference}  # fmt: skip
 
 
 def describe_export(result: dict[str, Any]) -> str:

@@ -13,7 +13,6 @@ from cli.group import emit, example, json_option
 from cli.options import FILE, FOLDER
 from cli.outputs import claim_folder
 from cli.ppa.options import head_option, held_out_split_option, phis_option, train_split_option
-from cli.ppa.recognition import find_test_split
 from cli.stores import Place, store_option
 
 
@@ -48,6 +47,7 @@ def figures(
     """
     import actstore
     from actstore.errors import InvalidInputError
+    from predictor.protocol.setting import find_test_split
     from predictor.report.drawing import FIGURES, Inputs, draw_all
     from predictor.report.run_folder import CLASS_MAP, find_run
 

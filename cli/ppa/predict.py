@@ -3,24 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
 from cli.filekinds import PREDICTIONS, SHEET
-from cli.group import emit, example, json_option, table, wants_json
+from cli.group import emit, example, json_option, wants_json
 from cli.options import PATH, device_option, sheet_option, wait_without_spinning, weights_option
 from cli.outputs import claim
 from cli.ppa.options import classifier_option, unknown_option
-from cli.ppa.recognition import set_unknown_at
+from cli.ppa.start_options import say_all
 from cli.row_options import filter_options
 from cli.stores import Place, store_option
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from actstore.images.image_set import ImageItem
-    from predictor.classifier.predictions import Prediction
 
 PRINTED = Path("-")
 SHOWN, KEPT = 3, 5  # categories of an image by default: in the table, and elsewhere
@@ -64,40 +57,31 @@ def predict(
     """
     require_outputs(images, classifier, store, csv_file, sheet)
     wait_without_spinning()
-    from actstore.errors import InvalidInputError
-    from actstore.storage.atomic_file import write_atomic
-    from cli.ppa.support import list_queries, read_images, read_rows
-    from predictor.classifier.classifier_file import load_classifier
-    from predictor.classifier.predictions import predict_images, to_csv
+    from predictor import load_classifier
 
     learner = load_classifier(classifier)
-    set_unknown_at(learner, unknown_at)
-    network = learner.about.get("network", {})
-    items: list[ImageItem] = []
-    asked = 0
+    if unknown_at is not None:
+        learner.set_unknown_at(unknown_at)
     if store is not None:
-        opened, numbers, activations = read_rows(network, store, split, classes, path_glob, rows)
-        names = [opened.ids[int(row)] for row in numbers]
+        found = learner.predict_store(store, split=split, classes=classes, path_glob=path_glob, rows=rows,
+                                      top=top or KEPT, only_mine=only_mine)  # fmt: skip
     else:
-        listed = list_queries(images)
-        asked = len(listed)
-        activations, items = read_images(network, weights, listed, device, "fail" if on_error == "fail" else "skip")
-        names = [item.path.as_posix() for item in items]
-        if not items:
-            what = "the image cannot" if asked == 1 else f"none of the {asked:,} images can"
-            raise InvalidInputError(f"{what} be read")
-    predictions = predict_images(learner, names, activations, top or KEPT, only_mine)
+        found = learner.predict_images(images, top=top or KEPT, only_mine=only_mine, weights=weights, device=device,
+                                       on_error="fail" if on_error == "fail" else "skip", progress=True)  # fmt: skip
+    say_all(found.warnings)
     if sheet is not None:
-        write_prediction_sheet(sheet, items, predictions, classifier)
+        found.write_sheet(sheet, str(classifier))
+        click.echo(f"sheet: {sheet}", err=True)
     if csv_file is not None and csv_file != PRINTED:
-        write_atomic(csv_file, to_csv(predictions).encode())
+        found.write_csv(csv_file)
         click.echo(f"csv: {csv_file}", err=True)
     if csv_file == PRINTED:
-        click.echo(to_csv(predictions), nl=False)
+        click.echo(found.to_csv(), nl=False)
     else:
-        emit([prediction.to_json() for prediction in predictions], describe(predictions, top or SHOWN))
-    if asked > len(items) and on_error == "continue":
-        click.echo(f"{asked - len(items):,} of {asked:,} images could not be read", err=True)
+        emit(found.to_json(), found.to_text(top or SHOWN))
+    if found.unreadable and on_error == "continue":
+        lost = len(found.unreadable)
+        click.echo(f"{lost:,} of {lost + len(found):,} images could not be read", err=True)
         click.get_current_context().exit(1)
 
 
@@ -111,30 +95,3 @@ def require_outputs(
     if sheet is not None and store is not None:
         raise click.UsageError("a sheet shows images, and rows of a store have none: give images, or no --sheet")
     claim((sheet, SHEET), (None if csv_file == PRINTED else csv_file, PREDICTIONS), inputs=[classifier, *images])
-
-
-def describe(predictions: Sequence[Prediction], top: int) -> str:
-    lines = []
-    for prediction in predictions:
-        first, others = f"{prediction.top[0].probability:.1%}", prediction.top[1:top]
-        if prediction.is_unknown:
-            first, others = "", prediction.top[:top]
-        more = ", ".join(f"{guess.shown} {guess.probability:.1%}" for guess in others)
-        lines.append([prediction.image, prediction.answer, first, more])
-    head = ["image", "category", "", "or"]
-    return table(head, lines) if any(line[3] for line in lines) else table(head[:3], [line[:3] for line in lines])
-
-
-def write_prediction_sheet(
-    path: Path, items: Sequence[ImageItem], predictions: Sequence[Prediction], classifier: Path
-) -> None:
-    from predictor.report.photo_sheet import photo_card, write_sheet
-
-    cards = [
-        photo_card(item, prediction.answer, prediction.top, "unknown" if prediction.is_unknown else "plain")
-        for item, prediction in zip(items, predictions, strict=True)
-    ]
-    unknown = sum(prediction.is_unknown for prediction in predictions)
-    about = f"{len(predictions):,} photos by {classifier}" + (f", {unknown:,} of them unknown" if unknown else "")
-    write_sheet(path, "What the photos show", about, [("", cards)])
-    click.echo(f"sheet: {path}", err=True)

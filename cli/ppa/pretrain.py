@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from actstore.progress import is_main_process
 from cli.group import emit, example, json_option
 from cli.options import device_option, seed_option
 from cli.ppa.options import split_file_option
-from cli.ppa.recognition import choose_categories, is_first
+from cli.ppa.recognition import choose_categories
 from cli.progress import TrainingBars
 
 if TYPE_CHECKING:
@@ -131,7 +132,7 @@ def pretrain(
     from predictor.training.processes import failing_once, joined_processes
 
     reuse_freed_memory()
-    speaks = is_first()
+    speaks = is_main_process()
     members = [out] if ensemble == 1 else [out / str(number + 1) for number in range(ensemble)]
     if speaks:
         for folder in {out, *members}:
@@ -172,7 +173,7 @@ def train_and_join(
     with ExitStack() as bars_of_all:
 
         def tell(number: int) -> Tell:
-            if not is_first():
+            if not is_main_process():
                 return None, None
             bars = bars_of_all.enter_context(TrainingBars(f"{config.backbone} {number + 1} of {count}"))
             return bars.report, bars.decoded

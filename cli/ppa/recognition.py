@@ -1,29 +1,23 @@
-"""What the commands of `ppa` share: a store, its categories, and a warning where a result would not be honest."""
+"""What the commands of `ppa` share: which store, which categories, which numbers were typed."""
 
 from __future__ import annotations
 
-import os
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from actstore.errors import InvalidInputError
+from actstore.progress import is_main_process, note
 from cli.outputs import claim_folder
-from cli.ppa.options import SHOTS, SPLIT_FILE
-from cli.stores import STORE, ActivationStore, Place, Split, find_store
+from cli.ppa.options import SPLIT_FILE
+from cli.stores import STORE, Place, find_store
 
 if TYPE_CHECKING:
     from predictor.classifier.classifier import Classifier
     from predictor.protocol.category_split import CategorySplit
-    from predictor.protocol.stand_ins import HeldOut
     from predictor.training.trained_phi import TrainedPhi
-
-PAPER_CATEGORIES = 1000
-UNKNOWN_TRAINING = (
-    "WARNING: which classes the backbone was trained on is not known: it may have seen the novel categories "
-    "(say it with `--trained-on` of `actstore import` or `actstore build`)"
-)
 
 
 def claim_run(folder: Path, *inputs: Path | None) -> None:
@@ -31,7 +25,7 @@ def claim_run(folder: Path, *inputs: Path | None) -> None:
     from dataclasses import replace
 
     from cli import filekinds as kinds
-    from predictor.phi.calibration import FIGURE, NAME
+    from predictor.protocol.calibration import FIGURE, FILE
     from predictor.training.run_files import CHECKPOINT, CURVES, LOG, MODEL
     from predictor.training.trained_phi import STORE_NOTE
 
@@ -40,21 +34,10 @@ def claim_run(folder: Path, *inputs: Path | None) -> None:
         ("checkpoint.json", kinds.ABOUT_TRAINING), (CURVES, kinds.FIGURE), ("head.safetensors", kinds.HEAD),
         ("weights.safetensors", kinds.WEIGHTS),
         (STORE_NOTE, kinds.STORE_NOTE),
-        (NAME, replace(kinds.CALIBRATION, is_work=False)), (FIGURE, kinds.FIGURE),  # of the weights before
+        (FILE, replace(kinds.CALIBRATION, is_work=False)), (FIGURE, kinds.FIGURE),  # of the weights before
     ]  # fmt: skip
-    if is_first():
+    if is_main_process():
         claim_folder(folder, names, inputs)
-
-
-def is_first() -> bool:
-    """Whether this process is the one that speaks, of those that torchrun started."""
-    return os.environ.get("RANK", "0") == "0"
-
-
-def note(text: str) -> None:
-    """On stderr, once."""
-    if is_first():
-        click.echo(text, err=True)
 
 
 def choose_categories(path: Path | None, names: Sequence[str], parts: Sequence[str] | None = None) -> CategorySplit:
@@ -92,115 +75,21 @@ def store_of(store: Place | None, phis: Sequence[TrainedPhi]) -> Place:
     return find_store(store)
 
 
-def choose_methods(text: str, known: Collection[str], groups: Collection[str] = ("none",)) -> list[str]:
-    """What --methods names: see `parse_methods`."""
-    from actstore.errors import InvalidInputError
-    from baselines.method_names import parse_methods
+def categories_of(phis: Sequence[TrainedPhi], split_file: Path | None, names: Sequence[str]) -> CategorySplit:
+    """Those that phi was trained with, unless a file is named."""
+    return phis[0].categories if phis and split_file is None else choose_categories(split_file, names)
 
+
+def make_baselines(text: str, of_episodes: Sequence[str] = (), **given: Any) -> list[Any]:
+    """What --methods names: see `baselines.make`, or where episodes are measured `baselines.make_for_episodes`."""
+    import baselines
+
+    names = [] if text.strip() == "none" else [name.strip() for name in text.split(",")]
     try:
-        return parse_methods(text, known, groups)
+        baselines.require_names(names, of_episodes or baselines.NAMES, () if of_episodes else ("all",))
     except InvalidInputError as error:
         raise click.UsageError(str(error)) from error
-
-
-def choose_shots(text: str | None, split: Split | None = None, names: Sequence[str] = (), spare: int = 0) -> list[int]:
-    """As asked for; by default those of SHOTS that every one of these categories has rows for, and `spare` more."""
-    if text is not None:
-        return parse_numbers("--shots", text)
-    if split is None or not names:
-        return list(SHOTS)
-    index = split.class_index
-    fewest = min(names, key=lambda name: index.counts[index.position(name)])
-    count = int(index.counts[index.position(fewest)])
-    shots = [number for number in SHOTS if number + spare <= count] or [1]
-    if len(shots) < len(SHOTS):
-        note(f"shots: {','.join(map(str, shots))}, as category {fewest!r} has {count:,} rows in {split.path}")
-    return shots
-
-
-def find_test_split(store: ActivationStore, train: str, named: str | None) -> Split | None:
-    """The split to test on: the one named, else val or test where the store has one."""
-    if named is not None:
-        return store[named]
-    return next((store[name] for name in ("val", "test") if name in store.splits and name != train), None)
-
-
-def held_out_of(store: ActivationStore, train: str, named: str | None) -> HeldOut | None:
-    """A share of the split that is tested on, which the network was not trained on. named: a split, or none."""
-    from predictor.protocol.stand_ins import HeldOut
-
-    test = None if named == "none" else find_test_split(store, train, named)
-    return None if test is None else HeldOut(test)
-
-
-def require_test_split(store: ActivationStore, train: str, named: str | None) -> Split:
-    test = find_test_split(store, train, named)
-    if test is None:
-        raise click.UsageError(
-            f"{store.path} has no split val or test to take test images from; it has {', '.join(store.splits)}: "
-            "name one with --test-split, or add one with `actstore append`"
-        )
-    return test
-
-
-def seen_novel(split: Split, categories: CategorySplit) -> str | None:
-    """A warning for every table where the backbone was trained on classes that are called novel, or may have been."""
-    if split.spec.provenance.get("trained_classes") is None:
-        return UNKNOWN_TRAINING
-    seen = trained_on_novel(split, categories)
-    if not seen:
-        return None
-    return f"WARNING: the backbone was trained on novel class {_first_of(seen)}; these are no few-shot results"
-
-
-def trained_on_novel(split: Split, categories: CategorySplit) -> list[str]:
-    """Those of the novel and validation classes that the backbone is known to have been trained on."""
-    return sorted({*categories.novel, *categories.validation} & set(split.spec.provenance.get("trained_classes") or ()))
-
-
-def is_as_large_as_the_paper(categories: CategorySplit) -> bool:
-    """The paper's all-way figures are of 1,000 categories: among fewer every method looks better than there."""
-    return len(categories.base) + len(categories.novel) == PAPER_CATEGORIES
-
-
-def are_of_imagenet(categories: CategorySplit) -> bool:
-    """The paper's figures of 5-way tasks are of mini-ImageNet, whose categories are some of ImageNet's."""
-    from actstore.backbones.network import imagenet_wnids
-
-    return set(categories.novel) <= set(imagenet_wnids())
-
-
-def without_paper(split: Split) -> str | None:
-    """Why the paper's figures are not beside those of a store: they are of one view (the centre) of each image."""
-    views = split.spec.provenance.get("views", 1)
-    return (
-        None if views == 1 else f"{views} views of each image were averaged: the paper's figures, of one, are left out"
-    )
-
-
-def refuse_leak(path: Path, trained_on: Iterable[str], novel: Sequence[str]) -> None:
-    """What was trained on a category knows it: its figures on that category are no few-shot results."""
-    known = set(trained_on)
-    if seen := [name for name in novel if name in known]:
-        from actstore.errors import InvalidInputError
-
-        raise InvalidInputError(
-            f"{path} was trained on class {_first_of(seen)}, which this split calls novel; "
-            "measure it with the split of its training, or train it with this one"
-        )
-
-
-def _first_of(names: Sequence[str]) -> str:
-    more = f" and {len(names) - 1:,} more" if len(names) > 1 else ""
-    return f"{names[0]!r}{more}"
-
-
-def say_means_are_computed(train: Split) -> None:
-    """A store without class means is no error: they are computed once, and kept."""
-    from actstore.statistics.class_statistics import has_statistics
-
-    if is_first() and not has_statistics(train):
-        note(f"computing the class means of {train.path} (once)")
+    return list(baselines.make_for_episodes(*names) if of_episodes else baselines.make(*names, **given, say=note))
 
 
 def set_unknown_at(classifier: Classifier, threshold: float | None) -> None:
@@ -209,6 +98,10 @@ def set_unknown_at(classifier: Classifier, threshold: float | None) -> None:
 
     if threshold is not None:
         classifier.set_unknown((classifier.unknown or Unknown(PHOTOS)).set_at(threshold))
+
+
+def parse_shots(text: str | None) -> list[int] | None:
+    return None if text is None else parse_numbers("--shots", text)
 
 
 def parse_numbers(option: str, text: str) -> list[int]:

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 import click
 
+from actstore.progress import note
 from cli.filekinds import REPORT
 from cli.group import emit, example, human_bytes, json_option
 from cli.options import FILE, FOLDER
 from cli.outputs import claim
-from cli.ppa.recognition import note, seen_novel
 from cli.stores import Place
 from predictor.report.results_folder import BENCH
 
@@ -73,10 +73,11 @@ def missing_parts(run: RunFolder) -> dict[str, str]:
 def warning_of(store: Place | None, phis: tuple[Path, ...]) -> str | None:
     """Where the backbone has seen a novel class."""
     import actstore
+    from predictor.protocol.honesty import contamination
     from predictor.training.trained_phi import load_phi
 
     if store is None or not phis:
         return None
     opened = actstore.open(store)
     categories = load_phi(phis[0]).categories
-    return next((text for name in opened.splits if (text := seen_novel(opened[name], categories))), None)
+    return next((text for name in opened.splits if (text := contamination(opened[name], categories))), None)

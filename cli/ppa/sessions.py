@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 import click
 
 from cli.filekinds import FIGURE
 from cli.group import emit, example, json_option
 from cli.options import chart_option, seed_option
-from cli.outputs import claim, claim_table, write_table
+from cli.outputs import claim, claim_table
 from cli.ppa.options import (
     STORE_OF_PHI,
     head_option,
@@ -23,13 +22,8 @@ from cli.ppa.options import (
     table_option,
     train_split_option,
 )
-from cli.ppa.recognition import require_test_split, say_means_are_computed, seen_novel, store_of, trained_on_novel
-from cli.progress import progress
+from cli.ppa.recognition import categories_of, make_baselines, store_of
 from cli.stores import Place, store_option
-
-if TYPE_CHECKING:
-    from cli.ppa.contestants import Contestant
-    from predictor.protocol.sessions import SessionResult
 
 
 @click.command(
@@ -75,45 +69,26 @@ def sessions(
     claim_table(out, [store, head, split_file, *phis])
     claim((chart, FIGURE))
     import actstore
-    from actstore.errors import InvalidInputError
-    from actstore.search.leading import SearchChoice
-    from cli.ppa import contestants as entrants
-    from predictor.protocol.evaluation import all_way_task
-    from predictor.report.session_table import session_rows, to_csv, to_markdown
-    from predictor.training.trained_phi import load_phi
+    import predictor
 
-    trained = [load_phi(path) for path in phis]
+    trained = [predictor.load_phi(path) for path in phis]
     opened = actstore.open(store_of(store, trained))
-    train, test = opened[train_split], require_test_split(opened, train_split, test_split)
-    categories = entrants.agreed_categories(trained, split_file, train)
-    added = replace(categories, validation=())  # sessions add no validation category: those may be known
-    if seen := trained_on_novel(train, added):
-        raise InvalidInputError(
-            f"the backbone of {opened.path} was trained on {len(seen):,} of the {len(categories.novel):,} categories "
-            f"that sessions add, such as {seen[0]!r}; train one on the base alone with `ppa pretrain --split-file`"
-        )
-    fits = entrants.calibrations_of(trained, methods, runs, train, categories)
-    task, left_out = entrants.without_fitted_rows(all_way_task(train, test, categories), fits)
-    say_means_are_computed(train)
-    untrained = entrants.baselines(methods, task, categories, head, runs, seed, SearchChoice(search, device))
-    contestants = [*entrants.shifted_too(untrained, shots), *entrants.predictors(trained, task, "mean", None)]
-    if not contestants:
+    train = opened[train_split]
+    categories = categories_of(trained, split_file, train.classes)
+    compared: list[Any] = [
+        *make_baselines(
+            methods, train=train, split=categories, head=head, runs=runs, seed=seed, search=search, device=device
+        ),
+        *trained,
+    ]
+    if not compared:
         raise click.UsageError("nothing to measure: name a run with --phi, or baselines with --methods")
-    warning = "\n".join(filter(None, (seen_novel(train, added), left_out))) or None
-    backbone = str(train.spec.provenance.get("backbone") or "not known")
-    rows = session_rows(measure(contestants, way, shots, draws, seed), way, shots, backbone, warning)
-    text = to_markdown(rows, warning)
-    write_table(out, rows, text, to_csv(rows))
+    results = predictor.run_sessions(
+        compared, opened, categories, way=way, shots=shots, draws=draws, train=train_split, test=test_split, seed=seed,
+        progress=True,
+    )  # fmt: skip
+    if out is not None:
+        results.save(out)
     if chart is not None:
-        from predictor.figures.lines import draw_sessions
-        from predictor.figures.style import save
-
-        save(draw_sessions(rows), chart)
-    emit(rows, text)
-
-
-def measure(contestants: list[Contestant], way: int, shots: int, draws: int, seed: int) -> list[SessionResult]:
-    from predictor.protocol.sessions import run_sessions
-
-    with progress("sessions", len(contestants) * draws, "draws") as bar:
-        return [run_sessions(method, task, way, shots, draws, seed, bar.update) for method, task in contestants]
+        results.save_plot(chart)
+    emit(results.records, results.to_markdown())

@@ -11,7 +11,6 @@ from cli.group import emit, example, json_option
 from cli.options import FILE
 from cli.outputs import claim
 from cli.ppa.options import SPLIT_FILE
-from cli.ppa.recognition import UNKNOWN_TRAINING, seen_novel
 from cli.stores import Place, store_option
 
 
@@ -42,31 +41,25 @@ def split(
     By default the first 90% of the class names in alphabetical order are the base, as in the paper.
     """
     import actstore
-    from predictor.protocol.category_split import alphabetical_split, read_split, seeded_split, write_split
+    import predictor
+    from predictor.protocol.honesty import UNKNOWN_TRAINING, contamination
 
     opened = actstore.open(store)
-    names = opened.classes
     if source is not None and seed is not None:
         raise click.UsageError("--from takes the classes of a file, --seed draws them; choose one")
     if source is not None and validation_share:
         raise click.UsageError("--from takes the classes of a file: name validation classes with --validate instead")
-    if not novel_share + validation_share <= 1:  # nor NaN
-        raise click.UsageError(f"shares must be at most 1 together, got {novel_share:g} and {validation_share:g}")
     if source is not None:
-        categories = read_split(source)
-        categories.require_known(names)
-    elif seed is not None:
-        categories = seeded_split(names, seed, 1 - novel_share - validation_share, validation_share)
+        categories = predictor.read_split(source)
+        categories.require_known(opened.classes)
     else:
-        categories = alphabetical_split(names, 1 - novel_share)
-        held = round(len(names) * validation_share)
-        categories = categories.hold_out(categories.base[len(categories.base) - held :])
+        categories = predictor.split_categories(opened, novel_share, validation_share, seed)
     categories = categories.hold_out(validate)
-    same = SPLIT.matches(out) and read_split(out) == categories
+    same = SPLIT.matches(out) and predictor.read_split(out) == categories
     claim((out, SPLIT), inputs=[source], force=force or same,
           advice="it is another split; choose another --out, or replace it with --force")  # fmt: skip
-    write_split(out, categories)
-    warning = next((seen_novel(opened[name], categories) for name in opened.splits), None)
+    categories.save(out)
+    warning = next((contamination(opened[name], categories) for name in opened.splits), None)
     warning = None if warning == UNKNOWN_TRAINING else warning  # that is for tables
     result = {"file": str(out), "base": len(categories.base), "novel": len(categories.novel),
               "validation": len(categories.validation), "warning": warning}  # fmt: skip

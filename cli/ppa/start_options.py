@@ -1,20 +1,28 @@
-"""Options that say where a classifier of `ppa adapt` starts from."""
+"""Options that say where a classifier of `ppa adapt`, `check` or `teach` starts from."""
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
+from cli.filekinds import CLASSIFIER
 from cli.networks import DEFAULT_NETWORK, fetching_options, require_fetching_options
 from cli.options import FILE, PATH, combine
-from cli.ppa.options import PHI_RUN, train_split_option
-from cli.stores import STORE, Place
+from cli.outputs import claim
+from cli.ppa.options import CLASSIFIER_FILE, PHI_RUN, train_split_option
+from cli.stores import STORE, Place, find_store
+
+if TYPE_CHECKING:
+    from predictor import Classifier
 
 WAYS = "--backbone NAME, --phi RUN, --base head or --classifier FILE"
 
-# the fields of `Start`
+# the fields of `StartOptions`
 start_options = combine(
     click.option("--backbone", help="A pretrained network, such as efficientnet-lite0: start from it alone, without "
                  f"phi or store.  {DEFAULT_NETWORK}"),
@@ -35,8 +43,8 @@ start_options = combine(
 
 
 @dataclass(frozen=True)
-class Start:
-    """What the options say. None of the four ways: from a network that is chosen by default."""
+class StartOptions:
+    """None of the four ways: from a network that is chosen by default."""
 
     phi: Path | None = None
     classifier: Path | None = None
@@ -52,8 +60,7 @@ class Start:
     offline: bool = False
 
     def __post_init__(self) -> None:
-        ways = [self.phi, self.classifier, self.backbone, self.base]
-        if sum(way is not None for way in ways) > 1:
+        if sum(way is not None for way in (self.phi, self.classifier, self.backbone, self.base)) > 1:
             raise click.UsageError(f"start from {WAYS}: give one of them")
         require_fetching_options(self.backbone, self.pretrained, self.offline)
         for option, given, of, has in (
@@ -74,3 +81,40 @@ class Start:
     def way(self) -> str:
         """The option to leave out in favour of another way."""
         return "--phi" if self.phi is not None else "--base head" if self.base is not None else "--backbone"
+
+    def make_classifier(self) -> Classifier:
+        import actstore
+        import predictor
+        from cli.ppa.recognition import choose_categories, store_of
+
+        if self.classifier is not None:
+            return predictor.load_classifier(self.classifier)
+        if self.phi is not None:
+            store = store_of(self.store, [predictor.load_phi(self.phi)])
+            return predictor.Classifier.from_phi(self.phi, store=store, split=self.train_split, progress=True)
+        if self.base is not None:
+            opened = actstore.open(find_store(self.store))
+            chosen = choose_categories(self.split_file, opened[self.train_split].classes)
+            return predictor.Classifier.from_backbone(
+                store=opened, categories=chosen, head=self.head, split=self.train_split, progress=True
+            )
+        return predictor.Classifier.from_backbone(
+            self.backbone, weights=self.weights, keep_known=self.keep_known, pretrained=self.pretrained,
+            offline=self.offline, progress=True,
+        )  # fmt: skip
+
+    def choose_output(self, out: Path | None, force: bool) -> Path:
+        """Where the classifier goes: --classifier alone names what is read and changed in place."""
+        read = self.classifier
+        if read is not None and (out is None or os.path.realpath(out) == os.path.realpath(read)):
+            return read
+        target = out or CLASSIFIER_FILE
+        add = "" if read is not None else f"add to it with --classifier {target} in place of {self.way}, "
+        advice = f"{add}choose another --out, or replace it with --force"
+        claim((target, CLASSIFIER), inputs=[self.phi, read, self.weights, self.head], force=force, advice=advice)
+        return target
+
+
+def say_all(warnings: Iterable[str]) -> None:
+    for line in warnings:
+        click.echo(line, err=True)

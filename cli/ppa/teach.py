@@ -12,11 +12,10 @@ from cli.group import emit, example, json_option
 from cli.networks import choose_default, fetching_options
 from cli.options import FILE, FOLDER, PATH, device_option
 from cli.ppa.options import CLASSIFIER_FILE, PHI_RUN
-from cli.ppa.start_options import Start
+from cli.ppa.start_options import StartOptions
 from cli.stores import STORE, cache_options
 
 SESSION = Path("teach-session")
-SHOTS = (1, 5)  # numbers of examples that a constant is fitted for, where it was not before
 
 
 @click.command(
@@ -53,45 +52,33 @@ def teach(
     with a network: resnet50 if it is at hand or can be fetched, else efficientnet-lite0. Every
     action is on disk before it is answered: end it with Ctrl-C, or in any other way, and the same command goes on.
     """
-    begin_session(session, weights, {key: value for key, value in start.items() if value}, offline)
-    from predictor.teach.limits import Limits
-    from predictor.teach.serving import serve
-    from predictor.teach.session import write_opening
+    asked = {key: value for key, value in start.items() if value}
+    if asked:
+        StartOptions(**asked, weights=weights, offline=offline)  # refuses what does not go together
+    require_server()
+    from predictor.teach import OtherStartError, begin_session, serve, write_opening
 
-    def opened(address: str, desk: Any) -> None:
-        result = {"address": address, "session": str(session), "categories": len(desk.session.state.categories)}
+    def make() -> tuple[Any, dict[str, str]]:
+        chosen = asked or find_start(offline)
+        return StartOptions(**chosen, weights=weights).make_classifier(), as_text(chosen)
+
+    try:
+        begin_session(session, as_text(asked), make)
+    except OtherStartError as error:
+        raise click.UsageError(str(error)) from None
+
+    def opened(address: str, service: Any) -> None:
+        result = {"address": address, "session": str(session), "categories": len(service.session.state.categories)}
         emit(result, f"{session}: {address}\nCtrl-C ends it; nothing is lost")
         sys.stdout.flush()
         if not no_browser:
             click.launch(str(write_opening(session, address)))
 
-    serve(session, host, port, weights, device, Limits(), opened)
+    serve(session, host, port, weights, device, opened)
 
 
-def begin_session(session: Path, weights: Path | None, asked: dict[str, Any], offline: bool = False) -> None:
-    """Make the session's folder, unless it is there; then what is asked for must be what it began with.
-
-    asked: fields of `Start`, or nothing.
-    """
-    if asked:
-        Start(**asked, weights=weights, offline=offline)  # refuses what does not go together
-    require_server()
-    from cli.ppa.starting import begin
-    from predictor.teach.session import create_session, is_session, read_about
-
-    if is_session(session):
-        began = read_about(session)["began"]["asked"]
-        if asked and {key: str(value) for key, value in asked.items()} != began:
-            was = " ".join(f"--{key.replace('_', '-')} {value}" for key, value in began.items())
-            raise click.UsageError(f"{session} began with {was}; say the same or nothing, or choose another --session")
-        return
-    asked = asked or find_start(offline)
-    beginning = begin(Start(**asked, weights=weights))
-    fits = {fit.shots: fit for shots in SHOTS for fit in beginning.calibrations(shots)}
-    create_session(session, beginning.classifier, {
-        "asked": {key: str(value) for key, value in asked.items()}, "beside_known": beginning.beside_known,
-        "fits": [(shots, fit.aggregate, fit.novel_bias) for shots, fit in sorted(fits.items())],
-    })  # fmt: skip
+def as_text(asked: dict[str, Any]) -> dict[str, str]:
+    return {key: str(value) for key, value in asked.items()}
 
 
 def require_server() -> None:

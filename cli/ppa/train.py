@@ -2,24 +2,16 @@
 
 from __future__ import annotations
 
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from actstore.progress import is_main_process
 from cli.group import emit, example, json_option
 from cli.options import FOLDER, combine, device_option, typed_line
 from cli.ppa.options import held_out_split_option, run_options, split_file_option, train_split_option
-from cli.ppa.recognition import (
-    choose_categories,
-    claim_run,
-    find_test_split,
-    is_first,
-    say_means_are_computed,
-    seen_novel,
-)
-from cli.progress import TrainingBars
+from cli.ppa.recognition import choose_categories, claim_run
 from cli.stores import Place, store_option
 from predictor.protocol.method_key import PHI_KINDS
 
@@ -75,36 +67,32 @@ def train(
     categories; the outcome is that of one process but for rounding.
     """
     import actstore
+    import predictor
     from actstore.compute.tensors import reuse_freed_memory
-    from predictor.training import RunOptions
-    from predictor.training.phi import TrainOptions, train_phi
-    from predictor.training.phi_config import choose_config
+    from predictor.protocol.honesty import contamination
+    from predictor.protocol.setting import find_test_split
     from predictor.training.processes import failing_once
-    from predictor.training.trained_phi import note_store
+    from predictor.training.run_files import read_model
 
     reuse_freed_memory()
     folder = out or Path("runs") / (phi if preset == "paper" else f"{phi}-{preset}")
     with failing_once():
         claim_run(folder, split_file)
-        config = choose_config(preset, phi, seed=seed, **settings)
-        options = TrainOptions(device, resident, RunOptions(checkpoint_seconds, restart))
         opened = actstore.open(store)
         rows = opened[train_split]
         categories = choose_categories(split_file, opened.classes)
         test = find_test_split(opened, train_split, test_split)
-        say_means_are_computed(rows)
-        note = partial(note_store, folder, store, typed_line())
-        with TrainingBars(phi, began=note) as bars:
-            trained = train_phi(rows, test, categories, config, folder, options, bars.report if is_first() else None)
-        if is_first():
-            note()
-    if is_first():
-        warning = seen_novel(rows, categories)
+        trained = predictor.train_phi(
+            rows, categories, phi, folder, test=test, preset=preset, device=device, resident=resident, restart=restart,
+            checkpoint_seconds=checkpoint_seconds, command=typed_line(), progress=True, seed=seed, **settings,
+        )  # fmt: skip
+    if is_main_process():
+        model, warning = read_model(trained.path), contamination(rows, categories)
         result = {
-            "folder": str(folder), "phi": phi, "preset": preset, "steps": trained.steps, "seconds": trained.seconds,
-            "base": len(categories.base), "novel": len(categories.novel), **trained.figures, "warning": warning,
+            "folder": str(folder), "phi": phi, "preset": preset, "steps": model.steps, "seconds": model.seconds,
+            "base": len(categories.base), "novel": len(categories.novel), **model.figures, "warning": warning,
         }  # fmt: skip
-        emit(result, "\n".join(filter(None, [summary(phi, folder, trained, test is None), warning])))
+        emit(result, "\n".join(filter(None, [summary(phi, folder, model, test is None), warning])))
 
 
 def summary(phi: str, folder: Path, trained: Trained, untested: bool) -> str:

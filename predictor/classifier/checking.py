@@ -2,18 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from html import escape
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from actstore.errors import InvalidInputError
+from actstore.images.image_set import ImageItem
 from predictor.classifier.classifier import Classifier
 from predictor.classifier.display_names import display
-from predictor.classifier.held_out import leave_one_out
-from predictor.classifier.linear_rows import ranked
+from predictor.classifier.photo_sheet import Card, Standing, confusion_html, photo_card, write_sheet
+from predictor.classifier.photos import list_folder, read_photos
 from predictor.classifier.predictions import Guess
+from predictor.classifier.scoring import leave_one_out, ranked
+from predictor.classifier.tables import html_table, text_table, to_pandas
+
+if TYPE_CHECKING:
+    import pandas
+
+    from predictor.classifier.classifier import FilePath
+
+PAIRS, WRONG = 3, 20  # that the text names
 
 
 @dataclass(frozen=True)
@@ -44,13 +57,18 @@ class Alike:
 class Check:
     """names: the taught categories that could be checked. confusion: (names, names + 1) images by what they are and
     what they were taken for; the last column is every category that is not among the names. single: those with one
-    example, which nothing can be said of. alike: all pairs, the most alike first."""
+    example, which nothing can be said of. alike: all pairs, the most alike first. shown: category -> what people read.
+    images: of a category's examples in their order; examples of a classifier's file have none. warnings: what was left
+    out."""
 
     names: tuple[str, ...]
     examples: tuple[Checked, ...]
     confusion: NDArray[np.int64]
     alike: tuple[Alike, ...]
     single: tuple[str, ...]
+    shown: Mapping[str, str] = field(default_factory=dict)
+    images: Mapping[str, Sequence[ImageItem]] = field(default_factory=dict)
+    warnings: list[str] = field(default_factory=list)
 
     @property
     def accuracy(self) -> float:
@@ -62,30 +80,146 @@ class Check:
         mistakes = [example for example in self.examples if not example.is_right]
         return sorted(mistakes, key=lambda example: -example.guesses[0].probability)
 
+    @property
+    def summary(self) -> str:
+        count = len(self.examples)
+        right = count - len(self.wrong)
+        return f"{right:,} of {count:,} photos are taken for their category by the others ({self.accuracy:.1%})"
 
-def check_support(classifier: Classifier, top: int = 5) -> Check:
+    def image_of(self, example: Checked) -> str:
+        images = self.images.get(example.category)
+        if images is None:
+            return f"{example.category}, example {example.example + 1}"
+        return images[example.example].path.as_posix()
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "accuracy": self.accuracy, "images": len(self.examples), "categories": list(self.names),
+            "confusion": self.confusion.tolist(), "wrong": [self._record(example) for example in self.wrong],
+            "single": list(self.single), "alike": [asdict(pair) for pair in self.alike],
+        }  # fmt: skip
+
+    def to_pandas(self) -> pandas.DataFrame:
+        """A row for each image: what it is, and what the others take it for."""
+        return to_pandas([self._record(example) for example in self.examples])
+
+    def to_text(self) -> str:
+        wrong = self.wrong
+        lines = [self.summary, "", text_table(_HEADER, self._category_lines())]
+        if wrong:
+            rows = [
+                [
+                    self.image_of(one),
+                    self._shown(one.category),
+                    one.guesses[0].shown,
+                    f"{one.guesses[0].probability:.1%}",
+                ]
+                for one in wrong[:WRONG]
+            ]
+            lines += ["", text_table(["goes wrong", "is", "taken for", ""], rows)]
+            if len(wrong) > WRONG:
+                lines.append(f"and {len(wrong) - WRONG:,} more: --json has them all")
+        lines += ["", *self._alike_lines()]
+        if self.single:
+            lines.append(f"not checked, as they have one photo: {', '.join(self.single)}")
+        return "\n".join(lines)
+
+    def write_sheet(self, path: FilePath, title: str = "Check") -> None:
+        """A page of thumbnails: mistakes first."""
+        shown, counts = self._columns(), self.confusion.tolist()
+        used = len(shown) if any(row[-1] for row in counts) else len(shown) - 1
+        confusion = confusion_html(shown[:-1], shown[:used], [row[:used] for row in counts])
+        right = [example for example in self.examples if example.is_right]
+        sections = [
+            (f"Taken for another category: {len(self.wrong)}", [self._card(example) for example in self.wrong]),
+            (f"Taken for their own: {len(right)}", [self._card(example) for example in right]),
+        ]
+        about = f"{len(self.examples):,} photos, each classified by the others: {self.accuracy:.1%} right"
+        alike = "".join(f"<li>{escape(line)}</li>" for line in self._alike_lines())
+        write_sheet(Path(path), title, about, sections, f"<ul>{alike}</ul>" * bool(alike) + confusion)
+
+    def __repr__(self) -> str:
+        return "\n".join([self.to_text(), *self.warnings])
+
+    def _repr_html_(self) -> str:
+        return html_table(_HEADER, self._category_lines(), [self.summary], [*self._alike_lines(), *self.warnings])
+
+    def _record(self, example: Checked) -> dict[str, Any]:
+        first = example.guesses[0]
+        return {"image": self.image_of(example), "category": example.category, "taken_for": first.category,
+                "probability": first.probability}  # fmt: skip
+
+    def _shown(self, category: str) -> str:
+        return self.shown.get(category, category)
+
+    def _columns(self) -> list[str]:
+        """Of the confusion."""
+        return [*map(self._shown, self.names), "another"]
+
+    def _category_lines(self) -> list[list[Any]]:
+        shown, lines = self._columns(), []
+        for place, row in enumerate(self.confusion.tolist()):
+            others = sorted((count, shown[other]) for other, count in enumerate(row) if count and other != place)[::-1]
+            lines.append([shown[place], sum(row), row[place], ", ".join(f"{name} {count}" for count, name in others)])
+        return lines
+
+    def _alike_lines(self) -> list[str]:
+        return [
+            f"look alike: {self._shown(pair.one)} and {self._shown(pair.other)} "
+            f"({pair.mistaken} mistaken, {pair.share:.1%} of the probability)"
+            for pair in self.alike[:PAIRS]
+        ]
+
+    def _card(self, example: Checked) -> Card:
+        note = self._shown(example.category)
+        if not example.is_right:
+            note += f", taken for {example.guesses[0].shown}"
+        standing: Standing = "right" if example.is_right else "wrong"
+        image = self.images[example.category][example.example]
+        return photo_card(image, note, example.guesses, standing, example.category)
+
+
+_HEADER = ["category", "photos", "right", "taken for"]
+
+
+def check_folder(
+    classifier: Classifier, folder: Path, weights: FilePath | None, device: str, progress: bool | None
+) -> Check:
+    """By a classifier of these folders alone, with the network of the one given."""
+    read = read_photos(classifier, list_folder(folder), "skip", weights, device, progress)
+    learner = Classifier.alone(classifier.dim, about={"network": classifier.about.get("network", {})})
+    support = read.by_label()
+    learner.adapt_all({name: rows for name, (rows, _) in support.items()})
+    return check_support(learner, images={name: items for name, (_, items) in support.items()}, warnings=read.warnings)
+
+
+def check_support(
+    classifier: Classifier, top: int = 5, images: Mapping[str, Sequence[ImageItem]] | None = None,
+    warnings: Sequence[str] = (),
+) -> Check:  # fmt: skip
     """Leave-one-out over what the classifier was taught, among all that it knows."""
-    if len(classifier.categories) < 2:
+    categories = classifier.categories
+    if len(categories) < 2:
         raise InvalidInputError(
-            f"a check compares categories, but there is only {', '.join(classifier.categories) or 'none'}; "
-            "give at least two"
+            f"a check compares categories, but there is only {', '.join(categories) or 'none'}; give at least two"
         )
     held = leave_one_out(classifier)
     if not len(held.category):
         raise InvalidInputError("every category has one image, so none can be left out; give at least two of one")
-    categories = classifier.categories
-    shown = [display(classifier, name) for name in categories]
+    shown = {name: display(classifier, name) for name in categories}
     examples = tuple(
-        Checked(categories[own], example, tuple(Guess(categories[place], shown[place], share) for place, share in row))
+        Checked(categories[own], example,
+                tuple(Guess(categories[place], shown[categories[place]], share) for place, share in row))
         for own, example, row in zip(
             held.category.tolist(), held.example.tolist(), ranked(held.scores, top), strict=True
         )
-    )
+    )  # fmt: skip
     names = tuple(name for name, rows in classifier.support.items() if len(rows) > 1)
     single = tuple(name for name in classifier.support if name not in names)
     confusion = _confusion(names, examples)
     shares = held.scores.softmax(1).numpy()[:, [categories.index(name) for name in names]]  # (examples, names)
-    return Check(names, examples, confusion, _pairs(names, examples, confusion, shares), single)
+    alike = _pairs(names, examples, confusion, shares)
+    return Check(names, examples, confusion, alike, single, shown, images or {}, list(warnings))
 
 
 def _confusion(names: Sequence[str], examples: Sequence[Checked]) -> NDArray[np.int64]:

@@ -1,260 +1,249 @@
-"""A classifier that learns a category from its first example: a rule turns activations into rows of parameters."""
+"""A classifier that learns a category from its first example: from images, rows of a store, or activations."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping, Sequence
-from functools import cached_property
-from statistics import median_high
-from typing import Any, Self
+from collections.abc import Callable, Mapping, Sequence
+from html import escape
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
 
-import numpy as np
-import torch
 from numpy.typing import ArrayLike
 from torch import Tensor
 
 from actstore.errors import InvalidInputError
-from actstore.spec import is_unicode
-from predictor.classifier.activations import parse_activations, parse_examples
-from predictor.classifier.held_out import leave_one_out
-from predictor.classifier.linear_rows import Rows, each_once, first_equal, ranked
-from predictor.classifier.unknown import PHOTOS, Unknown, refuse_reserved
-from predictor.phi.network import Phi, unit
-from predictor.phi.recogniser import Aggregate
-from predictor.phi.rule import Centred, OwnCentre, PhiRule, Rule
-from predictor.protocol.head import Head
+from predictor.classifier.activation_classifier import ActivationClassifier
+from predictor.protocol.method import Aggregate
 
-MOST_HELD_OUT = 30  # examples of a category that the threshold of unknown is fitted on
+if TYPE_CHECKING:
+    from actstore import ActivationStore, Split
+    from actstore.backbones.loading import Backbone
+    from actstore.storage.place import Place
+    from predictor.classifier.base_rows import BaseLoss
+    from predictor.classifier.checking import Check
+    from predictor.classifier.export_images import Agreement
+    from predictor.classifier.learning import Adaptation
+    from predictor.classifier.predictions import Predictions
+    from predictor.protocol.category_split import CategorySplit
+    from predictor.training.trained_phi import TrainedPhi
+
+    Store = str | Path | Place | ActivationStore
+
+KEEPS_KNOWN = "beside_known"  # in `about`: the constant is fitted anew with all that is learnt, until one is chosen
+SHOWN = 8  # categories that a classifier shows of itself
+FilePath = str | Path
+OnError = Literal["fail", "skip"]
 
 
-class Classifier:
+class Classifier(ActivationClassifier):
     """Base categories with parameters of their own, and novel ones learnt from a few examples each.
 
-    rule: how examples become parameters; a phi stands for its rule. base_parameters: (n_base, dim), base_bias:
-    (n_base,), zero where there is none; without a base it knows what it is taught alone. novel_bias: added to every
-    novel score. aggregate: `max` makes a row of every example and the highest counts (the paper's "Inference"); `mean`
-    makes one of their mean. about: where the activations must come from, kept in the file.
+    Make one with `from_backbone`, `from_phi` or `predictor.load_classifier`, teach it with `adapt_folder`,
+    `adapt_images` or `adapt`, ask it with `predict_images` or `predict`.
+
+    backbone, base_split, calibrations: what is at hand where it was made, and is not in its file: the network, rows of
+    the base categories, and what calibration found for a number of examples, shots -> (aggregate, novel bias).
     """
 
-    def __init__(
-        self,
-        rule: Rule | Phi,
-        base: Sequence[str] = (),
-        base_parameters: Tensor | None = None,
-        aggregate: Aggregate = "max",
-        novel_bias: float = 0.0,
-        about: Mapping[str, Any] | None = None,
-        base_bias: Tensor | None = None,
-        unknown: Unknown | None = None,
+    backbone: Backbone | None = None
+    base_split: Split | None = None
+    calibrations: Callable[[int], Mapping[int, tuple[Aggregate, float]]] | None = None
+
+    @classmethod
+    def from_backbone(
+        cls, backbone: str | None = None, *, weights: FilePath | None = None, keep_known: bool = False,
+        store: Store | None = None, categories: CategorySplit | FilePath | None = None, head: FilePath | None = None,
+        split: str = "train", pretrained: bool = False, offline: bool = False, progress: bool | None = None,
+    ) -> Classifier:  # fmt: skip
+        """From a pretrained network, without phi; it knows nothing yet.
+
+        backbone: such as "resnet50" or "efficientnet-lite0"; by default resnet50 if it is at hand or can be fetched,
+        else efficientnet-lite0. weights: its file, where it brings none. keep_known: what the network knows is kept
+        beside the new categories. pretrained: fetch its published weights; offline: fetch nothing.
+
+        store: the own classifier of the network that made this store, for its base categories, which are then known;
+        `categories` says which they are (by default the first 90% by name), `head` where the classifier lies, where it
+        is not in the network.
+        """
+        from predictor.classifier.starting import from_network, from_own_classifier
+
+        if store is not None:
+            if backbone is not None or weights is not None or keep_known:
+                raise InvalidInputError("a store names its own network: leave backbone, weights and keep_known out")
+            return from_own_classifier(store, categories, head, split, progress)
+        if categories is not None or head is not None:
+            raise InvalidInputError("categories and head belong to a store")
+        return from_network(backbone, weights, keep_known, pretrained, offline, progress)
+
+    @classmethod
+    def from_phi(
+        cls, phi: FilePath | TrainedPhi, *, store: Store | None = None, split: str = "train",
+        progress: bool | None = None,
+    ) -> Classifier:  # fmt: skip
+        """From a phi that was trained, and the base categories of its store, which are known. What calibration found
+        is applied to all that is learnt.
+
+        phi: a folder of `train_phi`, or what it returned. store: by default the one that phi was trained on.
+        """
+        from predictor.classifier.starting import from_trained_phi
+
+        return from_trained_phi(phi, store, split, progress)
+
+    def adapt_all(
+        self, examples: Mapping[str, ArrayLike | Tensor], extend: bool = False, aggregate: Aggregate | None = None
     ) -> None:
-        self.rule: Rule = PhiRule(rule) if isinstance(rule, Phi) else rule
-        self.base, dim = tuple(base), self.rule.dim
-        weight = torch.empty(0, dim) if base_parameters is None else base_parameters.detach()
-        bias = torch.zeros(len(self.base)) if base_bias is None else base_bias.detach()
-        for what, tensor, shape in (("parameters", weight, (len(self.base), dim)), ("biases", bias, (len(self.base),))):
-            if tensor.shape != shape:
-                raise InvalidInputError(f"base {what} must be {shape}, got {tuple(tensor.shape)}")
-        self.base_parameters, self.base_bias = weight, bias
-        self.about, self.unknown = dict(about or {}), unknown
-        self.support: dict[str, Tensor] = {}  # novel category -> its examples (n, dim)
-        self.aggregate: Aggregate = aggregate
-        self.calibrate(novel_bias, aggregate)
+        """Learn many categories at once; they may have different numbers of examples. All or none are added.
 
-    @classmethod
-    def from_means(cls, phi: Phi, base: Sequence[str], means: Tensor, **options: Any) -> Self:
-        """phi of the means (n_base, dim) of every base category."""
-        rule = PhiRule(phi)
-        return cls(rule, base, each_once(rule, means)[0], **options)
+        The constant between base and taught categories follows, as it was calibrated; see `calibrate`. aggregate: how
+        a category's examples are combined, by default as calibrated.
+        """
+        super().adapt_all(examples, extend)
+        self.balance(aggregate)
 
-    @classmethod
-    def from_head(cls, head: Head, base: Sequence[str], centre: Tensor | None = None, **options: Any) -> Self:
-        """The network's own classifier as the base, and directions about the centre (dim,) of the base's means beside
-        it; without one, about a centre that the examples give."""
-        rule = OwnCentre(head.dim) if centre is None else Centred(centre)
-        options = {"aggregate": "mean", **options}
-        return cls(rule, base, head.weight, base_bias=head.bias, **options)
+    def adapt_folder(
+        self, folder: FilePath, *, extend: bool = False, aggregate: Aggregate | None = None,
+        on_error: OnError = "fail", weights: FilePath | None = None, device: str = "auto",
+        progress: bool | None = None,
+    ) -> Adaptation:  # fmt: skip
+        """Learn from FOLDER/CATEGORY/*.jpg, one to many images of each; returns what was learnt and what was left out.
 
-    @classmethod
-    def alone(cls, dim: int, **options: Any) -> Self:
-        """Without any base: it will know what it is taught, and nothing else."""
-        return cls(OwnCentre(dim), **{"aggregate": "mean", "unknown": Unknown(PHOTOS), **options})
+        extend: add to categories that are there. on_error: what to do with an image that cannot be read. weights: of
+        the network, where they have moved.
+        """
+        from predictor.classifier.learning import adapt_folder
 
-    @property
-    def phi(self) -> Phi:
-        if not isinstance(self.rule, PhiRule):
-            raise InvalidInputError("this classifier was made without a phi; choose one that `ppa adapt --phi` made")
-        return self.rule.phi
+        return adapt_folder(self, Path(folder), extend, aggregate, on_error, weights, device, progress)
 
-    @property
-    def dim(self) -> int:
-        return self.rule.dim
+    def adapt_images(
+        self, name: str, images: FilePath | Sequence[FilePath], *, extend: bool = False,
+        aggregate: Aggregate | None = None, on_error: OnError = "fail", weights: FilePath | None = None,
+        device: str = "auto", progress: bool | None = None,
+    ) -> Adaptation:  # fmt: skip
+        """Learn one category from image files, or from all images of a folder; otherwise as `adapt_folder`."""
+        from predictor.classifier.learning import adapt_images
 
-    @property
-    def categories(self) -> tuple[str, ...]:
-        """Base, then novel in the order they were learnt; the order of the scores."""
-        return (*self.base, *self.support)
+        return adapt_images(self, name, images, extend, aggregate, on_error, weights, device, progress)
 
-    def adapt(self, name: str, activations: ArrayLike | Tensor, extend: bool = False) -> None:
-        """Learn a category from its examples (n, dim) or (dim,). extend: add examples to one that is there."""
-        self.adapt_all({name: activations}, extend)
+    def adapt_store(
+        self, store: Store, *, split: str | None = None, classes: Sequence[str] | None = None,
+        path_glob: str | None = None, rows: Any = None, extend: bool = False, aggregate: Aggregate | None = None,
+    ) -> Adaptation:  # fmt: skip
+        """Learn from labelled rows of a store of the same network; see `Split.query` for what chooses rows."""
+        from predictor.classifier.learning import adapt_store
 
-    def adapt_all(self, examples: Mapping[str, ArrayLike | Tensor], extend: bool = False) -> None:
-        """Learn many categories at once; they may have different numbers of examples. All or none are added."""
-        for name in examples:
-            if isinstance(name, str) and name not in self.support:
-                refuse_reserved(name)
-        self.restore(examples, extend)
+        return adapt_store(self, store, split, classes, path_glob, rows, extend, aggregate)
 
-    def restore(self, examples: Mapping[str, ArrayLike | Tensor], extend: bool = False) -> None:
-        """The same for what was learnt before, whatever it was called then: files keep opening."""
-        parsed = {name: parse_examples(name, given, self.dim) for name, given in examples.items()}
-        for name in parsed:
-            if name in self.base:
-                raise InvalidInputError(f"{name!r} is a base category already; give the new category another name")
-            if name in self.support and not extend:
-                raise InvalidInputError(
-                    f"category {name!r} exists already; extend it with more examples, remove it first, or choose "
-                    "another name"
-                )
-        for name, rows in parsed.items():
-            known = self.support.get(name)
-            self.support[name] = rows if known is None else torch.cat([known, rows])
-        self._forget_rows()
+    def predict_images(
+        self, images: FilePath | Sequence[FilePath], *, top: int = 5, only_mine: bool = False,
+        on_error: OnError = "skip", weights: FilePath | None = None, device: str = "auto",
+        progress: bool | None = None,
+    ) -> Predictions:  # fmt: skip
+        """What image files, or all images of folders, are taken for: a category, or unknown, with probabilities.
 
-    def remove(self, name: str) -> None:
-        self._require_novel(name)
-        del self.support[name]
-        self._forget_rows()
+        only_mine: among taught categories alone. on_error: an image that cannot be read is left out and named in the
+        result, or is an error.
+        """
+        from predictor.classifier.predictions import predict_images
 
-    def rename(self, name: str, new: str) -> None:
-        self._require_novel(name)
-        if not new or new in self.categories:
-            raise InvalidInputError(f"cannot rename {name!r}: {new!r} is taken or empty")
-        if not is_unicode(new):
-            raise InvalidInputError(f"cannot rename {name!r}: {new!r} is not valid Unicode text")
-        refuse_reserved(new)
-        self.support = {new if key == name else key: rows for key, rows in self.support.items()}
+        return predict_images(self, images, top, only_mine, on_error, weights, device, progress)
 
-    @cached_property
-    def fitted(self) -> Rule:
-        """The rule for what was taught; anew after every change."""
-        return self.rule.fitted(list(self.support.values()))
+    def predict_store(
+        self, store: Store, *, split: str | None = None, classes: Sequence[str] | None = None,
+        path_glob: str | None = None, rows: Any = None, top: int = 5, only_mine: bool = False,
+    ) -> Predictions:  # fmt: skip
+        """The same of rows of a store of the same network; see `Split.query` for what chooses rows."""
+        from predictor.classifier.predictions import predict_store
 
-    @cached_property
-    @torch.no_grad()
-    def rows(self) -> Rows:
-        """Predicted anew after every change."""
-        novel = self.rows_of(list(self.support.values()))
-        category = torch.cat([torch.arange(len(self.base)), novel.category + len(self.base)])
-        weight = torch.cat([self.base_parameters, novel.weight])
-        return Rows(weight, torch.cat([self.base_bias, novel.bias]), category, first_equal(weight))
+        return predict_store(self, store, split, classes, path_glob, rows, top, only_mine)
 
-    @torch.no_grad()
-    def rows_of(self, support: Sequence[Tensor]) -> Rows:
-        """Of categories with these examples (n, dim) each, beside the base; their numbers begin at 0."""
-        parts = [rows if self.aggregate == "max" else rows.mean(0, keepdim=True) for rows in support]
-        counts = torch.tensor([len(part) for part in parts], dtype=torch.int64)
-        weight, offsets = each_once(self.fitted, torch.cat([*parts, torch.empty(0, self.dim)]))
-        return Rows(weight, offsets + self.novel_bias, torch.repeat_interleave(torch.arange(len(counts)), counts))
+    def check(self) -> Check:
+        """Each example of what was taught, classified by the others: what goes wrong, and which categories look
+        alike."""
+        from predictor.classifier.checking import check_support
 
-    @torch.no_grad()
-    def scores(self, activations: ArrayLike | Tensor) -> Tensor:
-        """(n, dim) -> (n, n_categories) before the softmax."""
-        queries = self.fitted.read(parse_activations("queries", activations, self.dim))
-        return self.rows.highest(self.rows.scores(queries), len(self.categories))
+        return check_support(self)
 
-    @torch.no_grad()
-    def seen(self, activations: ArrayLike | Tensor) -> Tensor:
-        """(n, dim) -> unit vectors (n, dim) from the centre, as cosines take them."""
-        point = self.fitted.directions(torch.empty(0, self.dim))[1]
-        return unit(self.fitted.read(parse_activations("queries", activations, self.dim)) - point)
+    def check_folder(
+        self, folder: FilePath, *, weights: FilePath | None = None, device: str = "auto", progress: bool | None = None
+    ) -> Check:
+        """The same of FOLDER/CATEGORY/*.jpg through this classifier's network: a check before anything is learnt.
+        Images that cannot be read are left out."""
+        from predictor.classifier.checking import check_folder
 
-    @torch.no_grad()
-    def cosines(self, activations: ArrayLike | Tensor) -> Tensor:
-        """(n, dim) -> (n, n_categories) with the row of each category, about the centre."""
-        first = len(self.base)
-        directions = torch.cat([self._base_directions, self.fitted.directions(self.rows.weight[first:])[0]])
-        return self.rows.highest(self.seen(activations) @ directions.T, len(self.categories))
+        return check_folder(self, Path(folder), weights, device, progress)
 
-    @cached_property
-    def _base_directions(self) -> Tensor:
-        """(n_base, dim) of unit length: whatever is taught, they stay the same."""
-        return self.rule.base_directions(self.base_parameters)
+    def save(self, path: FilePath) -> None:
+        """One file, which `predictor.load_classifier` opens."""
+        from predictor.classifier.classifier_file import save_classifier
 
-    def familiarity(self, activations: ArrayLike | Tensor, only_mine: bool = False) -> Tensor:
-        """(n, dim) -> (n,): the highest cosine with a known category; what is below `threshold` is unknown. only_mine:
-        with taught categories alone."""
-        self._require_categories()
-        cosines, first = self.cosines(activations), len(self.base)
-        if only_mine and self.support:
-            return cosines[:, first:].amax(1)
-        cosines[:, :first] += self.base_shift
-        return cosines.amax(1)
+        save_classifier(path, self)
 
-    @property
-    def base_shift(self) -> float:
-        """Added to cosines with the base, so that what is fitted to taught categories is their threshold too."""
-        own, base = self._fitted_threshold, None if self.unknown is None else self.unknown.base_threshold
-        return 0.0 if own is None or base is None else own - base
+    def export_torch(self, path: FilePath) -> None:
+        """A state dict for `nn.Linear(dim, rows)`, and a .json of the category names beside it."""
+        from predictor.classifier.export import export_torch
 
-    def is_known(self, activations: ArrayLike | Tensor, only_mine: bool = False) -> Tensor:
-        """(n, dim) -> (n,) bool; True for all where no threshold is at hand."""
-        return self.familiarity(activations, only_mine) >= (-torch.inf if self.threshold is None else self.threshold)
+        export_torch(self, Path(path))
 
-    @property
-    def threshold(self) -> float | None:
-        """Of familiarity: as set by hand, else what 95% of held-out examples reach; None for files of before 0.2.0."""
-        return self._fitted_threshold if self.unknown is None or self.unknown.at is None else self.unknown.at
+    def export_onnx(
+        self, path: FilePath, *, with_backbone: bool = False, check: FilePath | Sequence[FilePath] = (),
+        weights: FilePath | None = None,
+    ) -> float | Agreement:  # fmt: skip
+        """An ONNX graph of activations, checked with onnxruntime; returns the largest difference of a score.
 
-    @cached_property
-    def _fitted_threshold(self) -> float | None:
-        if self.unknown is None:
-            return None
-        held_out, first = leave_one_out(self, MOST_HELD_OUT), len(self.base)
-        familiarity = held_out.cosines[:, first:].amax(1).numpy() if len(held_out.cosines) else np.empty(0)
-        category = held_out.category.numpy() - first
-        return self.unknown.threshold([
-            (len(rows), familiarity[category == place]) for place, rows in enumerate(self.support.values())
-        ])  # fmt: skip
+        with_backbone: a graph of images instead, which has the network inside; returns how far it agrees with this
+        library on drawn images, or on those of `check`.
+        """
+        from predictor.classifier.export import export_onnx
 
-    def set_unknown(self, unknown: Unknown | None) -> None:
-        """What decides between known and unknown; None: everything is known."""
-        self.unknown = unknown
-        self._forget_rows()
+        if with_backbone:
+            from predictor.classifier.export_images import export_with_network
 
-    def predict(self, activations: ArrayLike | Tensor, top: int = 5) -> list[list[tuple[str, float]]]:
-        """The most probable categories of each row of (n, dim), with their probabilities: one of them in any case.
-        Whether a row is of any known category is what `is_known` says; `predict_images` asks both."""
-        if top < 1:
-            raise InvalidInputError(f"top must be at least 1, got {top}")
-        self._require_categories()
-        names = self.categories
-        return [[(names[place], share) for place, share in row] for row in ranked(self.scores(activations), top)]
-
-    def typical_shots(self) -> int:
-        """The median number of examples of the novel categories; 1 where there is none."""
-        return median_high(map(len, self.support.values())) if self.support else 1
+            return export_with_network(self, Path(path), check, weights)
+        return export_onnx(self, Path(path))
 
     def calibrate(self, novel_bias: float, aggregate: Aggregate | None = None) -> None:
-        """Set the constant on the novel scores, and how several examples of a category are put together."""
-        if not math.isfinite(novel_bias):
-            raise InvalidInputError(f"the novel bias must be a finite number, got {novel_bias}")
-        if aggregate not in (None, "max", "mean"):
-            raise InvalidInputError(f"aggregate must be max or mean, got {aggregate!r}")
-        self.novel_bias, self.aggregate = float(novel_bias), aggregate or self.aggregate
-        self._forget_rows()
+        """Choose the constant on the novel scores by hand, and how several examples of a category are put together:
+        what is learnt later leaves it as it is."""
+        self.set_constant(novel_bias, aggregate)
+        self.calibrations = None
+        self.about.pop(KEEPS_KNOWN, None)
 
-    def _forget_rows(self) -> None:
-        for name in ("fitted", "rows", "_fitted_threshold"):
-            self.__dict__.pop(name, None)
+    def balance(self, aggregate: Aggregate | None = None) -> None:
+        """The constant as it was calibrated for so many examples, or beside what the network knows; else as it is."""
+        from predictor.classifier.learning import balance
 
-    def _require_categories(self) -> None:
-        if not self.categories:
-            raise InvalidInputError("the classifier knows no category yet; teach it one first")
+        balance(self, aggregate)
 
-    def _require_novel(self, name: str) -> None:
-        if name in self.base:
-            raise InvalidInputError(f"{name!r} is a base category; only categories that were added can be changed")
-        if name not in self.support:
-            known = ", ".join(list(self.support)[:5]) or "none was added yet"
-            raise InvalidInputError(f"no added category is named {name!r}; there are: {known}")
+    @property
+    def has_base_rows(self) -> bool:
+        """Whether the store of the base categories is where it was, so that `limit_base_loss` finds it."""
+        from predictor.classifier.base_rows import find_base_split
+
+        return find_base_split(self) is not None
+
+    def limit_base_loss(self, percent: float, store: Store | None = None, split: str = "train") -> BaseLoss:
+        """Choose the highest constant with which the base categories lose at most so many points of their top-1.
+
+        store: with rows of the base categories; by default the one that the classifier was made with."""
+        from predictor.classifier.base_rows import limit_base_loss
+
+        return limit_base_loss(self, percent, store, split)
+
+    def __repr__(self) -> str:
+        return f"<Classifier: {'; '.join(self._described())}>"
+
+    def _repr_html_(self) -> str:
+        rows = "".join(f"<tr><td>{escape(name)}</td><td>{len(rows):,}</td></tr>" for name, rows in self.support.items())
+        table = f"<table><thead><tr><th>taught</th><th>examples</th></tr></thead><tbody>{rows}</tbody></table>"
+        return f"<p><b>Classifier</b>: {escape('; '.join(self._described()))}</p>{table if self.support else ''}"
+
+    def _described(self) -> list[str]:
+        """What it knows, its network, and where unknown begins."""
+        taught = [f"{name} ({len(rows):,})" for name, rows in list(self.support.items())[:SHOWN]]
+        more = len(self.support) - len(taught)
+        parts = [f"{len(self.support):,} taught" + (f": {', '.join(taught)}" if taught else "") + ", …" * (more > 0)]
+        parts += [f"{len(self.base):,} base categories"] if self.base else []
+        network = self.about.get("network", {}).get("backbone")
+        parts.append(f"{network or 'activations'} of dim {self.dim:,}")
+        if self.categories and self.threshold is not None:
+            parts.append(f"unknown below a familiarity of {self.threshold:.3f}")
+        return parts

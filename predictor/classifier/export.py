@@ -4,21 +4,26 @@ from __future__ import annotations
 
 import io
 import json
+from collections.abc import Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from actstore.errors import InvalidInputError
 from actstore.storage.atomic_file import as_utf8, write_atomic
 from predictor.classifier.classifier import Classifier
-from predictor.classifier.classifier_graph import classifier_graph
-from predictor.classifier.display_names import KEY, displays
+from predictor.classifier.display_names import KEY, display, displays
+from predictor.classifier.scoring import LinearRows
 
 CHECKED_ROWS = 256
+OPSET = 18  # the first whose Resize can average the pixels it leaves out
+TOP = 5
+Values = Sequence[tuple[str, int, Sequence[Any]]]  # name, type and shape of inputs or outputs
 
 
 def export_torch(classifier: Classifier, path: Path) -> None:
@@ -85,3 +90,124 @@ def write_names(classifier: Classifier, path: Path) -> None:
     if shown := displays(classifier):
         about[KEY] = shown
     write_atomic(names_file(path), as_utf8(json.dumps(about, indent=1, ensure_ascii=False)))
+
+
+def make_model(name: str, nodes: Sequence[Any], inputs: Values, outputs: Values, constants: Mapping[str, Any]) -> Any:
+    from onnx import helper
+
+    read, written = ([helper.make_tensor_value_info(*value) for value in values] for values in (inputs, outputs))
+    graph = helper.make_graph(nodes, name, read, written, _initializers(constants))
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)], producer_name="actstore")
+    model.ir_version = 9  # what opset 18 came with; newer ones shut out older runtimes
+    return model
+
+
+def _extend(model: Any, nodes: Sequence[Any], outputs: Values, constants: Mapping[str, Any]) -> None:
+    from onnx import helper
+
+    model.graph.initializer.extend(_initializers(constants))
+    model.graph.node.extend(nodes)
+    model.graph.output.extend([helper.make_tensor_value_info(*value) for value in outputs])
+
+
+def _initializers(constants: Mapping[str, Any]) -> list[Any]:
+    from onnx import numpy_helper
+
+    return [numpy_helper.from_array(np.asarray(value), name) for name, value in constants.items()]
+
+
+def classifier_graph(classifier: Classifier) -> Any:
+    """activations (n, dim) -> scores, probabilities (n, n_categories)."""
+    from onnx import TensorProto, helper
+    from onnx.helper import make_node
+
+    rows, names, queries = classifier.rows, classifier.categories, "activations"
+    constants: dict[str, Any] = {
+        "weight": rows.weight.numpy(), "bias": rows.bias.numpy(), "last": np.array([2], np.int64),
+        "rows_of_category": rows_of_category(rows, len(names)),
+    }  # fmt: skip
+    nodes = []
+    if classifier.rule.query_scale is not None:
+        queries, scale = "queries", classifier.rule.query_scale.detach().numpy()
+        constants |= {"query_scale": scale, "tiny": np.float32(1e-12), "axis": np.array([1], np.int64)}
+        nodes += [
+            make_node("ReduceL2", ["activations", "axis"], ["length"], keepdims=1),
+            make_node("Max", ["length", "tiny"], ["safe_length"]),
+            make_node("Div", ["activations", "safe_length"], ["direction"]),
+            make_node("Mul", ["direction", "query_scale"], ["queries"]),
+        ]
+    nodes += [
+        make_node("Gemm", [queries, "weight", "bias"], ["row_scores"], transB=1),
+        make_node("Gather", ["row_scores", "rows_of_category"], ["grouped"], axis=1),  # (n, category, rows)
+        make_node("ReduceMax", ["grouped", "last"], ["scores"], keepdims=0),
+        make_node("Softmax", ["scores"], ["probabilities"], axis=1),
+    ]
+    outputs = [(name, TensorProto.FLOAT, ["n", len(names)]) for name in ("scores", "probabilities")]
+    inputs = [("activations", TensorProto.FLOAT, ["n", classifier.dim])]
+    model = make_model("classifier", nodes, inputs, outputs, constants)
+    helper.set_model_props(model, {"categories": json.dumps(names, ensure_ascii=False)})
+    return model
+
+
+def rows_of_category(rows: LinearRows, n_categories: int) -> NDArray[np.int64]:
+    """(n_categories, most rows): where a category has fewer rows, its last one is repeated; a maximum stays."""
+    category = rows.category.numpy()
+    last = np.searchsorted(category, np.arange(n_categories), side="right") - 1
+    first = np.searchsorted(category, np.arange(n_categories), side="left")
+    most = int((last - first).max()) + 1
+    table: NDArray[np.int64] = np.minimum(first[:, None] + np.arange(most)[None, :], last[:, None])
+    return table
+
+
+def add_names(model: Any, classifier: Classifier) -> None:
+    """Outputs names, top_probabilities and places, (1, top) each, best first, beside scores and probabilities.
+
+    names: as they are shown. places: among `categories` of the metadata, in the order of the scores.
+    """
+    from onnx import TensorProto, helper
+    from onnx.helper import make_node
+
+    top = min(TOP, len(classifier.categories))
+    shown: NDArray[np.object_] = np.array([display(classifier, name) for name in classifier.categories], object)
+    nodes = [
+        make_node("TopK", ["scores", "top"], ["top_scores", "places"], axis=1),
+        make_node("GatherElements", ["probabilities", "places"], ["top_probabilities"], axis=1),
+        make_node("Gather", ["shown_names", "places"], ["names"], axis=0),
+    ]
+    kinds = {"names": TensorProto.STRING, "top_probabilities": TensorProto.FLOAT, "places": TensorProto.INT64}
+    outputs = [(name, kind, [1, top]) for name, kind in kinds.items()]
+    _extend(model, nodes, outputs, {"shown_names": shown, "top": np.array([top], np.int64)})
+    helper.set_model_props(model, {"categories": json.dumps(classifier.categories, ensure_ascii=False)})
+
+
+@torch.no_grad()
+def add_known(model: Any, classifier: Classifier, activations: str) -> None:
+    """`Classifier.is_known`: outputs familiarity (1,) and known (1,) bool, where the classifier has a threshold.
+    activations: the name of the (1, dim) in the graph."""
+    from onnx import TensorProto
+    from onnx.helper import make_node
+
+    if classifier.threshold is None:
+        return
+    first, rule, weight = len(classifier.base), classifier.fitted, classifier.rows.weight
+    novel, point = rule.directions(weight[first:])  # unit vectors, and the point they are seen from
+    shift = torch.zeros(len(weight))
+    shift[:first] = classifier.base_shift
+    constants = {
+        "known_directions": torch.cat([rule.base_directions(weight[:first]), novel]).numpy(),  # (rows, dim)
+        "known_point": point.numpy(), "known_shift": shift.numpy(),
+        "known_threshold": np.array([classifier.threshold], np.float32),
+        "known_axis": np.array([1], np.int64), "known_tiny": np.array(1e-12, np.float32),
+    }  # fmt: skip
+    # read as unit vectors of some length: a graph of the classifier has them already
+    read = activations if rule.query_scale is None else "queries"
+    nodes = [
+        make_node("Sub", [read, "known_point"], ["from_point"]),
+        make_node("ReduceL2", ["from_point", "known_axis"], ["distance"], keepdims=1),
+        make_node("Max", ["distance", "known_tiny"], ["safe_distance"]),
+        make_node("Div", ["from_point", "safe_distance"], ["seen"]),
+        make_node("Gemm", ["seen", "known_directions", "known_shift"], ["cosines"], transB=1),
+        make_node("ReduceMax", ["cosines", "known_axis"], ["familiarity"], keepdims=0),
+        make_node("GreaterOrEqual", ["familiarity", "known_threshold"], ["known"]),
+    ]
+    _extend(model, nodes, [("familiarity", TensorProto.FLOAT, [1]), ("known", TensorProto.BOOL, [1])], constants)

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -16,15 +16,33 @@ from PIL import Image
 from torch import Tensor, nn
 
 from actstore.backbones.loading import Backbone, capture
+from actstore.backbones.network import Transform
 from actstore.errors import InvalidInputError
 from actstore.storage.atomic_file import write_atomic
 from predictor.classifier.classifier import Classifier
-from predictor.classifier.classifier_graph import OPSET, add_known, add_names, classifier_graph
-from predictor.classifier.export import import_onnx, names_file, start_session, write_names
-from predictor.classifier.image_graph import image_graph
+from predictor.classifier.export import (
+    OPSET,
+    add_known,
+    add_names,
+    classifier_graph,
+    import_onnx,
+    make_model,
+    names_file,
+    start_session,
+    write_names,
+)
+from predictor.classifier.photos import list_images, network_of
+
+if TYPE_CHECKING:
+    from predictor.classifier.classifier import FilePath
 
 SIDES = ((80, 80), (300, 451), (613, 402), (260, 224))  # (width, height) of the images that a graph is checked with
+MAX_CHECKED = 100  # photos that a graph is compared on
 TOLERANCE = 0.02  # of a probability: resizing is rounded a little otherwise than Pillow does it
+_MODES: dict[str, dict[str, Any]] = {
+    "bilinear": {"mode": "linear"},
+    "bicubic": {"mode": "cubic", "cubic_coeff_a": -0.5, "exclude_outside": 1},  # Pillow's kernel and borders
+}
 
 
 @dataclass(frozen=True)
@@ -35,6 +53,18 @@ class Agreement:
     images: int
     same: int
     difference: float
+
+    def to_json(self) -> dict[str, Any]:
+        return {"checked_images": self.images, "same_first": self.same, "probability_difference": self.difference}
+
+
+def export_with_network(
+    classifier: Classifier, path: Path, check: FilePath | Sequence[FilePath], weights: FilePath | None
+) -> Agreement:
+    """check: images or folders, of which at most MAX_CHECKED are compared, evenly spaced."""
+    items = list_images(check).items
+    photos = [item.load() for item in items[:: max(1, len(items) // MAX_CHECKED)][:MAX_CHECKED]]
+    return export_with_backbone(classifier, network_of(classifier, weights), path, photos)
 
 
 def export_with_backbone(
@@ -144,3 +174,62 @@ def _drawn_images() -> Iterator[Image.Image]:
     for width, height in SIDES:
         coarse = random.integers(0, 256, (7, 5, 3), dtype=np.uint8)
         yield Image.fromarray(coarse).resize((width, height), Image.Resampling.BICUBIC)
+
+
+def image_graph(transform: Transform) -> Any:
+    """image (height, width, 3) uint8 RGB -> pixels (1, 3, crop, crop) float32: resized, cropped, normalised.
+
+    As Pillow does it: first the width, then the height, each rounded to whole values of 0 to 255.
+    """
+    from onnx import TensorProto
+    from onnx.helper import make_node
+
+    resizing = {"antialias": 1, "coordinate_transformation_mode": "half_pixel", **_MODES[transform.interpolation]}
+    nodes = [
+        make_node("Transpose", ["image"], ["planes"], perm=[2, 0, 1]),
+        make_node("Unsqueeze", ["planes", "first"], ["batch"]),
+        make_node("Cast", ["batch"], ["values"], to=TensorProto.FLOAT),
+        # (height, width): the shorter one becomes `resize`, the other one keeps the shape, cut off
+        make_node("Shape", ["batch"], ["sides"], start=2),
+        make_node("ReduceMin", ["sides"], ["shorter"], keepdims=1),
+        make_node("Mul", ["sides", "resize"], ["enlarged"]),
+        make_node("Div", ["enlarged", "shorter"], ["scaled"]),  # of integers
+        make_node("Slice", ["sides", "first", "second"], ["height"]),
+        make_node("Slice", ["scaled", "second", "third"], ["scaled_width"]),
+        make_node("Concat", ["one_image", "height", "scaled_width"], ["wide_shape"], axis=0),
+        make_node("Concat", ["one_image", "scaled"], ["scaled_shape"], axis=0),
+    ]
+    for source, shape, target in (("values", "wide_shape", "wide"), ("wide", "scaled_shape", "resized")):
+        nodes += [
+            make_node("Resize", [source, "", "", shape], [f"{target}_exactly"], **resizing),
+            make_node("Add", [f"{target}_exactly", "half"], [f"{target}_above"]),  # halves are rounded up, as in Pillow
+            make_node("Floor", [f"{target}_above"], [f"{target}_whole"]),
+            make_node("Clip", [f"{target}_whole", "black", "white"], [target]),
+        ]
+    nodes += [
+        # the centre; half a pixel is rounded to the even side, in ONNX as in Python
+        make_node("Sub", ["scaled", "crop"], ["spare"]),
+        make_node("Cast", ["spare"], ["spare_exactly"], to=TensorProto.FLOAT),
+        make_node("Mul", ["spare_exactly", "half"], ["start_exactly"]),
+        make_node("Round", ["start_exactly"], ["start_whole"]),
+        make_node("Cast", ["start_whole"], ["start"], to=TensorProto.INT64),
+        make_node("Add", ["start", "crop"], ["end"]),
+        make_node("Slice", ["resized", "start", "end", "side_axes"], ["centre"]),
+        make_node("Div", ["centre", "white"], ["shares"]),
+        make_node("Sub", ["shares", "mean"], ["centred"]),
+        make_node("Div", ["centred", "std"], ["pixels"]),
+    ]
+    inputs = [("image", TensorProto.UINT8, ["height", "width", 3])]
+    outputs = [("pixels", TensorProto.FLOAT, [1, 3, transform.crop, transform.crop])]
+    return make_model("image", nodes, inputs, outputs, _constants(transform))
+
+
+def _constants(transform: Transform) -> dict[str, Any]:
+    integers = {"first": 0, "second": 1, "third": 2, "resize": transform.resize, "crop": transform.crop}
+    floats = {"black": 0.0, "white": 255.0, "half": 0.5}
+    rgb = {name: np.array(getattr(transform, name), np.float32).reshape(1, 3, 1, 1) for name in ("mean", "std")}
+    return {
+        **{name: np.array([value], np.int64) for name, value in integers.items()},
+        **{name: np.array(value, np.float32) for name, value in floats.items()},
+        "one_image": np.array([1, 3], np.int64), "side_axes": np.array([2, 3], np.int64), **rgb,
+    }  # fmt: skip

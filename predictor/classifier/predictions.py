@@ -1,20 +1,33 @@
-"""What images are taken for, as people and machines read it: text, records, a table for a spreadsheet."""
+"""What images are taken for, as people and machines read it: text, records, a table for a spreadsheet, a page."""
 
 from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
 from actstore.errors import InvalidInputError
+from actstore.images.image_set import ImageItem
+from actstore.storage.atomic_file import write_atomic
 from predictor.classifier.classifier import Classifier
 from predictor.classifier.display_names import display
-from predictor.classifier.linear_rows import ranked
+from predictor.classifier.photo_sheet import photo_card, write_sheet
+from predictor.classifier.photos import list_images, read_photos, read_rows
+from predictor.classifier.scoring import ranked
+from predictor.classifier.tables import html_table, text_table, to_pandas
 from predictor.classifier.unknown import UNKNOWN
+
+if TYPE_CHECKING:
+    import pandas
+
+    from predictor.classifier.classifier import FilePath, Store
+
+SHOWN = 3  # categories of an image in a table
 
 
 @dataclass(frozen=True)
@@ -45,33 +58,127 @@ class Prediction:
         return {"image": self.image, "unknown": self.is_unknown, "top": top}
 
 
+@dataclass(frozen=True)
+class Predictions:
+    """A prediction for each image, in their order. items: the images; none where rows of a store were asked about.
+    unreadable: path -> why, of images that were left out. warnings: all that was left out, in sentences."""
+
+    predictions: tuple[Prediction, ...]
+    items: tuple[ImageItem, ...] = ()
+    unreadable: dict[str, str] = field(default_factory=dict)
+    warnings: list[str] = field(default_factory=list)
+
+    def __len__(self) -> int:
+        return len(self.predictions)
+
+    def __iter__(self) -> Iterator[Prediction]:
+        return iter(self.predictions)
+
+    def __getitem__(self, place: int) -> Prediction:
+        return self.predictions[place]
+
+    def to_json(self) -> list[dict[str, Any]]:
+        return [prediction.to_json() for prediction in self]
+
+    def to_csv(self) -> str:
+        """A line for each image: its answer, then category, name and probability of each guess."""
+        text = io.StringIO()
+        writer = csv.writer(text, lineterminator="\n")
+        most = max((len(prediction.top) for prediction in self), default=0)
+        writer.writerow(["image", "answer", *(f"{part}_{rank}" for rank in range(1, most + 1) for part in _PARTS)])
+        for one in self:
+            guesses = [(guess.category, guess.shown, f"{guess.probability:.6f}") for guess in one.top]
+            writer.writerow([one.image, one.answer, *(cell for guess in guesses for cell in guess)])
+        return text.getvalue()
+
+    def to_pandas(self) -> pandas.DataFrame:
+        """The columns of `to_csv`, and whether an image is unknown."""
+        records = []
+        for one in self:
+            record: dict[str, Any] = {"image": one.image, "answer": one.answer, "unknown": one.is_unknown}
+            for rank, guess in enumerate(one.top, 1):
+                cells = (guess.category, guess.shown, guess.probability)
+                record |= {f"{part}_{rank}": cell for part, cell in zip(_PARTS, cells, strict=True)}
+            records.append(record)
+        return to_pandas(records)
+
+    def to_text(self, top: int = SHOWN) -> str:
+        return text_table(*self._table(top))
+
+    def write_csv(self, path: FilePath) -> None:
+        write_atomic(Path(path), self.to_csv().encode())
+
+    def write_sheet(self, path: FilePath, source: str = "a classifier") -> None:
+        """A page of thumbnails. source: what the photos were classified by."""
+        cards = [
+            photo_card(item, one.answer, one.top, "unknown" if one.is_unknown else "plain")
+            for item, one in zip(self.items, self, strict=True)
+        ]
+        unknown = sum(one.is_unknown for one in self)
+        about = f"{len(self):,} photos by {source}" + (f", {unknown:,} of them unknown" if unknown else "")
+        write_sheet(Path(path), "What the photos show", about, [("", cards)])
+
+    def __repr__(self) -> str:
+        return "\n".join([self.to_text(), *self.warnings])
+
+    def _repr_html_(self) -> str:
+        return html_table(*self._table(SHOWN), after=self.warnings)
+
+    def _table(self, top: int) -> tuple[list[str], list[list[str]]]:
+        lines = []
+        for one in self:
+            first, others = f"{one.top[0].probability:.1%}", one.top[1:top]
+            if one.is_unknown:
+                first, others = "", one.top[:top]
+            more = ", ".join(f"{guess.shown} {guess.probability:.1%}" for guess in others)
+            lines.append([one.image, one.answer, first, more])
+        count = 4 if any(line[3] for line in lines) else 3
+        return ["image", "category", "", "or"][:count], [line[:count] for line in lines]
+
+
+_PARTS = ("category", "name", "probability")  # of a guess, in a table
+
+
 def predict_images(
-    classifier: Classifier, images: Sequence[str], activations: Tensor, top: int = 5, only_mine: bool = False
+    classifier: Classifier, images: FilePath | Sequence[FilePath], top: int, only_mine: bool, on_error: str,
+    weights: FilePath | None, device: str, progress: bool | None,
+) -> Predictions:  # fmt: skip
+    photos = list_images(images)
+    read = read_photos(classifier, photos, on_error, weights, device, progress)
+    if not read.items and photos.items:
+        count = len(photos.items)
+        first, reason = next(iter(read.unreadable.items()))
+        what = "the image cannot" if count == 1 else f"none of the {count:,} images can"
+        raise InvalidInputError(f"{what} be read: {first}: {reason}")
+    names = [item.path.as_posix() for item in read.items]
+    predictions = predict_rows(classifier, names, read.rows, top, only_mine)
+    return Predictions(tuple(predictions), tuple(read.items), read.unreadable, read.warnings)
+
+
+def predict_store(
+    classifier: Classifier, store: Store, split: str | None, classes: Sequence[str] | None, path_glob: str | None,
+    rows: Any, top: int, only_mine: bool,
+) -> Predictions:  # fmt: skip
+    opened, numbers, activations = read_rows(classifier, store, split, classes, path_glob, rows)
+    names = [opened.ids[int(row)] for row in numbers]
+    return Predictions(tuple(predict_rows(classifier, names, activations, top, only_mine)))
+
+
+def predict_rows(
+    classifier: Classifier, names: Sequence[str], activations: Tensor, top: int = 5, only_mine: bool = False
 ) -> list[Prediction]:
-    """images: the names of the rows (n, dim). only_mine: among taught categories alone, whose probabilities then sum
-    to 1."""
+    """names: of the rows (n, dim). only_mine: among taught categories alone, whose probabilities then sum to 1."""
     if only_mine and not classifier.support:
         raise InvalidInputError("no category was taught to this classifier, so none is left with --only-mine")
+    if top < 1:
+        raise InvalidInputError(f"top must be at least 1, got {top}")
     scores = classifier.scores(activations)
     known = classifier.is_known(activations, only_mine).tolist()
-    names = list(classifier.categories)
+    categories = list(classifier.categories)
     if only_mine:
-        scores, names = scores[:, len(classifier.base) :], names[len(classifier.base) :]
-    shown = [display(classifier, name) for name in names]
+        scores, categories = scores[:, len(classifier.base) :], categories[len(classifier.base) :]
+    shown = [display(classifier, name) for name in categories]
     return [
-        Prediction(image, tuple(Guess(names[place], shown[place], share) for place, share in row), not is_known)
-        for image, row, is_known in zip(images, ranked(scores, top), known, strict=True)
+        Prediction(name, tuple(Guess(categories[place], shown[place], share) for place, share in row), not is_known)
+        for name, row, is_known in zip(names, ranked(scores, top), known, strict=True)
     ]
-
-
-def to_csv(predictions: Sequence[Prediction]) -> str:
-    """A line for each image: its answer, then category, name and probability of each guess."""
-    most = max((len(prediction.top) for prediction in predictions), default=0)
-    parts = ("category", "name", "probability")
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(["image", "answer", *(f"{part}_{rank}" for rank in range(1, most + 1) for part in parts)])
-    for prediction in predictions:
-        cells = [cell for guess in prediction.top for cell in (guess.category, guess.shown, f"{guess.probability:.6f}")]
-        writer.writerow([prediction.image, prediction.answer, *cells])
-    return text.getvalue()

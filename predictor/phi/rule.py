@@ -30,6 +30,11 @@ class Rule(ABC):
     def parameters(self, statistics: Tensor) -> Tensor:
         """(n, dim) means or single examples -> rows (n, dim)."""
 
+    @staticmethod
+    def statistics(examples: Tensor, aggregate: str) -> Tensor:
+        """(…, shots, dim) -> (…, rows, dim): what rows are made of, every example (`max`) or their mean (`mean`)."""
+        return examples.mean(-2, keepdim=True) if aggregate == "mean" else examples
+
     def offsets(self, rows: Tensor) -> Tensor:
         """(n, dim) rows of this rule -> (n,) added to their scores."""
         return rows.new_zeros(len(rows))

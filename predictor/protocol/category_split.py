@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
@@ -15,10 +15,13 @@ from actstore.errors import DamagedError, InvalidInputError, reason_of
 from actstore.storage.atomic_file import write_atomic
 from actstore.storage.checksum import FIELD, sealed, unsealed
 
+if TYPE_CHECKING:
+    from actstore import ActivationStore
+
 PARTS = ("base", "novel", "validation")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class CategorySplit:
     """Three disjoint sets of class names, each in an order of its own.
 
@@ -55,6 +58,15 @@ class CategorySplit:
                     f"{f', such as {min(known)!r}' if known else ''}; choose the split that belongs to them"
                 )
 
+    def save(self, path: str | Path) -> None:
+        """A JSON file that `read_split` reads back."""
+        write_atomic(Path(path), json.dumps(sealed(self.to_json()), indent=1, ensure_ascii=False).encode())
+
+    def __repr__(self) -> str:
+        held = f", {len(self.validation):,} validation" if self.validation else ""
+        first = f"{self.base[0]} … {self.base[-1]}"
+        return f"CategorySplit({len(self.base):,} base ({first}), {len(self.novel):,} novel{held} categories)"
+
     def hold_out(self, names: Iterable[str]) -> Self:
         """These base classes become validation classes, such as the 16 of mini-ImageNet's usual split."""
         moved = tuple(names)
@@ -80,6 +92,26 @@ class CategorySplit:
         if "classes" in data:
             split.require_known(_parse_names("classes", data["classes"]))
         return split
+
+
+def split_categories(
+    source: ActivationStore | Iterable[str], novel: float = 0.1, validation: float = 0.0, seed: int | None = None
+) -> CategorySplit:
+    """Choose the base (C_large) and novel (C_few) categories of a store, or of class names.
+
+    In alphabetical order, as in the paper: the first are the base, then come validation and novel ones. seed: draws
+    them instead. novel, validation: shares of the classes; validation categories are for choosing settings.
+
+    >>> split_categories(["ant", "bee", "cat", "dog"], novel=0.25)
+    CategorySplit(3 base (ant … cat), 1 novel categories)
+    """
+    names = tuple(getattr(source, "classes", source))
+    if not novel + validation <= 1:  # nor NaN
+        raise InvalidInputError(f"shares must be at most 1 together, got {novel:g} and {validation:g}")
+    if seed is not None:
+        return seeded_split(names, seed, 1 - novel - validation, validation)
+    split = alphabetical_split(names, 1 - novel)
+    return split.hold_out(split.base[len(split.base) - round(len(names) * validation) :])
 
 
 def alphabetical_split(names: Iterable[str], base_share: float = 0.9) -> CategorySplit:
@@ -125,11 +157,6 @@ def read_split(path: Path) -> CategorySplit:
         return CategorySplit.from_json(data)
     except InvalidInputError as error:
         raise InvalidInputError(f"{path}: {error}") from None
-
-
-def write_split(path: Path, split: CategorySplit) -> None:
-    """A JSON file that `read_split` reads back."""
-    write_atomic(path, json.dumps(sealed(split.to_json()), indent=1, ensure_ascii=False).encode())
 
 
 def _distinct(names: Iterable[str]) -> tuple[str, ...]:

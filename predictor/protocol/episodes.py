@@ -21,7 +21,7 @@ from actstore.compute.tensors import borrow, one_thread
 from actstore.errors import InvalidInputError
 from actstore.layout.class_index import ClassIndex
 from actstore.split import Split
-from predictor.protocol.method import EpisodeMethod, Separable
+from predictor.protocol.method import EpisodeMethod, Method
 from predictor.protocol.outcome import auroc
 from predictor.protocol.tasks import IGNORED, TaskBatch, TaskSize, longest_task, plan_tasks
 
@@ -89,30 +89,6 @@ def gather_classes(splits: Sequence[Split], names: Sequence[str]) -> Examples:
     return Examples(values, ClassIndex(names, labels), np.arange(len(names)))
 
 
-@dataclass(frozen=True)
-class Independent:
-    """A method whose score of a category depends on that category's examples, and not on the other categories.
-
-    Many tasks then are one task of many ways over all rows. With all the rest as queries that spares gathering and
-    normalising the same rows for every task: 1,000 tasks of 5 x 600 x 512 by class means took 1.5 s of a core, not 3.5.
-    """
-
-    method: EpisodeMethod
-
-    @property
-    def name(self) -> str:
-        return self.method.name
-
-    def episode_scores(self, support: Tensor, queries: Tensor) -> Tensor:
-        return self.method.episode_scores(support, queries)
-
-    def query_lengths(self, queries: Tensor) -> Tensor:
-        """(n, dim) -> (n,): see `Separable.query_lengths`."""
-        return (
-            self.method.query_lengths(queries) if isinstance(self.method, Separable) else queries.new_ones(len(queries))
-        )
-
-
 def run_episodes(
     methods: Sequence[EpisodeMethod],
     examples: Examples,
@@ -144,7 +120,7 @@ def run_episodes(
                 progress(len(numbers))
     return [
         EpisodeResult(
-            method.name,
+            getattr(method, "episode_name", None) or method.name,
             size,
             accuracies[place],
             float(seconds[place]),
@@ -179,8 +155,13 @@ Predict = Callable[[TaskBatch], tuple[NDArray[np.int64], NDArray[np.float32] | N
 
 
 def _choose_way(method: EpisodeMethod, values: Tensor, size: TaskSize, longest: int) -> Predict:
-    """All rows at once where that is cheaper: two 512-d rows multiply in 15 ns, one is gathered and scaled in 1,150."""
-    if isinstance(method, Independent) and longest * 75 > len(values) * size.way:
+    """All rows at once where that is cheaper: two 512-d rows multiply in 15 ns, one is gathered and scaled in 1,150.
+
+    A method that scores categories apart makes of many tasks one task of many ways. With all the rest as queries that
+    spares gathering and normalising the same rows for every task: 1,000 tasks of 5 x 600 x 512 by class means took
+    1.5 s of a core, not 3.5.
+    """
+    if isinstance(method, Method) and method.scores_categories_apart and longest * 75 > len(values) * size.way:
         return _OverAllRows(method, values, size)
     return _OverGathered(method, values, longest, size.way)
 
@@ -188,7 +169,7 @@ def _choose_way(method: EpisodeMethod, values: Tensor, size: TaskSize, longest: 
 class _OverAllRows:
     """Scores every row for every task's categories, then looks at those that are asked about."""
 
-    def __init__(self, method: Independent, values: Tensor, size: TaskSize) -> None:
+    def __init__(self, method: Method, values: Tensor, size: TaskSize) -> None:
         self._method, self._values, self._known = method, values, _known(size.way)
         self._lengths = method.query_lengths(values)[:, None]  # (rows, 1)
         self._together = max(1, BATCH_BYTES // (len(values) * size.way * size.shots * 4))
@@ -213,20 +194,21 @@ class _OverGathered:
 
     def __init__(self, method: EpisodeMethod, values: Tensor, longest: int, way: int) -> None:
         self._method, self._values, self._known = method, values, _known(way)
+        self._apart = method if isinstance(method, Method) and method.scores_categories_apart else None
         self._together = max(1, BATCH_BYTES // (longest * values[:1].nbytes))
         self._buffer = values.new_empty((self._together * longest, *values.shape[1:]))
 
     def __call__(self, batch: TaskBatch) -> tuple[NDArray[np.int64], NDArray[np.float32] | None]:
         predicted = np.empty(batch.queries.shape, np.int64)
-        familiar = np.empty(batch.queries.shape, np.float32) if isinstance(self._method, Independent) else None
+        familiar = np.empty(batch.queries.shape, np.float32) if self._apart is not None else None
         for start in range(0, len(predicted), self._together):
             part = slice(start, start + self._together)
             support = self._values[torch.from_numpy(batch.support[part]).to(self._values.device)]
             queries = self._gather(batch.queries[part])
             scores = self._method.episode_scores(support, queries)
             predicted[part] = scores.argmax(2).cpu().numpy()  # of equal scores the first category's
-            if familiar is not None and isinstance(self._method, Independent):
-                lengths = self._method.query_lengths(queries.flatten(0, 1)).view(queries.shape[:2])
+            if familiar is not None and self._apart is not None:
+                lengths = self._apart.query_lengths(queries.flatten(0, 1)).view(queries.shape[:2])
                 familiar[part] = (scores[..., : self._known].amax(2) / lengths).cpu().numpy()
         return predicted, familiar
 

@@ -1,29 +1,39 @@
-"""All-way accuracies of any recogniser over many support draws, the same draws for every one of them."""
+"""All-way accuracies of any method over many support draws, the same draws for every one of them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from copy import copy
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from actstore.errors import InvalidInputError
 from actstore.split import Split
-from actstore.streams.sampling import draw_support, generator
+from actstore.streams.sampling import draw_support
+from predictor.protocol.base_categories import BaseCategories
+from predictor.protocol.calibration import Calibration, nearest_fit
 from predictor.protocol.category_split import CategorySplit
-from predictor.protocol.constant import nearest_shots
-from predictor.protocol.method import Method, Separable, Support
+from predictor.protocol.method import Aggregate, JointMethod, Method
 from predictor.protocol.method_key import CALIBRATED
 from predictor.protocol.outcome import BaseSide, Outcome, Queries
+from predictor.protocol.rows import Rows, rows_of, take_float
 
-SIGN_ROWS = 1000
-Progress = Callable[[int], None]  # draws done since the last call
-Rows = NDArray[np.int64]  # row numbers of a split
+Progress = Callable[[int], object]  # draws done since the last call
+
+
+@dataclass(frozen=True)
+class Support:
+    """The few examples of every novel category, the same number of each.
+
+    activations: (n_novel, shots, dim) float32. rows: (n_novel, shots), where they are in the split.
+    """
+
+    activations: Tensor
+    rows: Rows
 
 
 @dataclass(frozen=True)
@@ -40,6 +50,10 @@ class AllWayTask:
     novel: tuple[str, ...]
     most: int | None = None
     without: tuple[int, ...] = ()
+
+    @cached_property
+    def base_categories(self) -> BaseCategories:
+        return BaseCategories.of_split(self.train, self.base)
 
     @cached_property
     def queries(self) -> Queries:
@@ -86,59 +100,89 @@ def all_way_task(train: Split, test: Split, split: CategorySplit) -> AllWayTask:
     return AllWayTask(train, test, split.base, split.novel)
 
 
+class CalibratedMethod(Method):
+    """A method with the constant, and the way of combining examples, that calibration found for so many examples."""
+
+    variant = CALIBRATED
+
+    def __init__(self, method: Method, fits: Sequence[Calibration], shots: int) -> None:
+        fit = nearest_fit(fits, shots)
+        self.inner = method if fit.aggregate in (None, method.aggregate) else _with_aggregate(method, fit.aggregate)
+        self.bias, self.fitted_on = fit.novel_bias, fit.fitted_on
+        self.key, self.share, self.paper_share = method.key or method.name, method.share, method.paper_share
+        self.finetuned, self.folder = method.finetuned, method.folder
+        name = method.name if not method.variant else method.name.removesuffix(f", {method.variant}")
+        self.name = self.paper_name = f"{name}, {CALIBRATED}"  # which the paper has in no row
+
+    def prepare(self, base: BaseCategories) -> None:
+        self.inner.prepare(base)
+
+    def base_scores(self, queries: Tensor) -> Tensor:
+        return self.inner.base_scores(queries)
+
+    def table_base_scores(self, asked: Queries) -> Tensor:
+        return self.inner.table_base_scores(asked)
+
+    def query_lengths(self, queries: Tensor) -> Tensor:
+        return self.inner.query_lengths(queries)
+
+    def novel_scores(self, queries: Tensor, support: Tensor) -> Tensor:
+        return self.inner.novel_scores(queries, support) + self.bias
+
+
+def _with_aggregate(method: Method, aggregate: Aggregate) -> Method:
+    other = copy(method)
+    other.aggregate = aggregate
+    return other
+
+
 def outcomes(method: Method, task: AllWayTask, shots: int, draws: Iterable[int], seed: int) -> Iterator[Outcome]:
     """One outcome per support draw."""
-    for (outcome,) in _outcomes(method, task, shots, draws, seed, base_side(method, task), ()):
+    method.prepare(task.base_categories)
+    for (outcome,) in _outcomes([method], task, shots, draws, seed, base_side(method, task)):
         yield outcome
 
 
 def _outcomes(
-    method: Method,
-    task: AllWayTask,
-    shots: int,
-    draws: Iterable[int],
-    seed: int,
-    base: BaseSide | None,
-    biases: Sequence[float],
+    ways: Sequence[Method], task: AllWayTask, shots: int, draws: Iterable[int], seed: int, base: BaseSide | None
 ) -> Iterator[list[Outcome]]:
-    """Per draw the outcome as it is, and one for each bias on the novel scores, which are computed once."""
+    """Per draw the outcome of a method as it is, and of further ways to use it that share its base scores. Novel
+    scores which differ by a constant alone are computed once."""
     queries = task.queries
     for draw in draws:
         support = task.support(shots, seed, draw)
-        if isinstance(method, Separable) and base is not None:
-            novel = method.novel_scores(queries.activations, support)
-            yield [Outcome.of(base, novel + bias if bias else novel, queries) for bias in (0.0, *biases)]
-        else:
-            scores = method.table_scores(queries, support)
-            ours, novel = scores[:, : len(task.base)], scores[:, len(task.base) :]
-            yield [Outcome.of(BaseSide.of(ours, queries), novel, queries)]
+        if base is None:
+            yield [_joint_outcome(ways[0], task, support)]
+            continue
+        scores: dict[int, Tensor] = {}
+        found = []
+        for way in ways:
+            inner, bias = (way.inner, way.bias) if isinstance(way, CalibratedMethod) else (way, 0.0)
+            if id(inner) not in scores:
+                scores[id(inner)] = inner.novel_scores(queries.activations, support.activations)
+            novel = scores[id(inner)]
+            found.append(Outcome.of(base, novel + bias if bias else novel, queries))
+        yield found
+
+
+def _joint_outcome(method: Method, task: AllWayTask, support: Support) -> Outcome:
+    if method.only_rows is not None and not np.array_equal(support.rows, method.only_rows):
+        raise InvalidInputError(
+            f"{method.name} was trained on other examples than those of (shots, draw) {method.only_draw} here; "
+            "train it for this one with `ppa baseline finetune-images --shots … --draw …`"
+        )
+    assert isinstance(method, JointMethod)
+    scores = method.table_scores(task.queries, support.activations)
+    base, novel = scores[:, : len(task.base)], scores[:, len(task.base) :]
+    return Outcome.of(BaseSide.of(base, task.queries), novel, task.queries)
 
 
 def base_side(method: Method, task: AllWayTask) -> BaseSide | None:
-    """What all draws and shots of a separable method share; None where adapting changes the base scores."""
-    if not isinstance(method, Separable):
+    """What all draws and shots of a method share; None where adapting changes the base scores."""
+    if isinstance(method, JointMethod):
         return None
     lengths = method.query_lengths(task.queries.activations)
     return BaseSide.of(method.table_base_scores(task.queries), task.queries, lengths)
-
-
-class Shifted(Separable):
-    """A method with the constant that calibration found for so many examples."""
-
-    def __init__(self, method: Separable, shots: int) -> None:
-        self._method, self.bias = method, method.constants[nearest_shots(method.constants, shots)]
-        self.key, self.variant, self.fitted_on = method.key or method.name, CALIBRATED, method.fitted_on
-        self.share, self.paper_share, self.finetuned = method.share, method.paper_share, method.finetuned
-        self.name = self.paper_name = f"{method.name}, {CALIBRATED}"  # which the paper has in no row
-
-    def base_scores(self, queries: Tensor) -> Tensor:
-        return self._method.base_scores(queries)
-
-    def table_base_scores(self, asked: Queries) -> Tensor:
-        return self._method.table_base_scores(asked)
-
-    def novel_scores(self, queries: Tensor, support: Support) -> Tensor:
-        return self._method.novel_scores(queries, support) + self.bias
 
 
 @dataclass(frozen=True)
@@ -169,29 +213,31 @@ class Row:
         return {name: half_width(of_draws) for name, of_draws in self.values.items()}
 
 
-def evaluate(
+def measure(
     method: Method,
     task: AllWayTask,
     shots: Sequence[int],
     draws: int,
     seed: int = 0,
+    fits: Sequence[Calibration] = (),
     progress: Progress | None = None,
 ) -> list[Row]:
-    """A row per number of shots, with every metric of outcome.METRICS, and another where the method has constants.
+    """A row per number of shots, with every metric of outcome.METRICS, and another where the method was calibrated.
 
     A method that takes no support has one row.
     """
+    method.prepare(task.base_categories)
     base = base_side(method, task)
     rows = []
     for count, numbers in plan_draws(method, shots, draws).items():
-        shifted = Shifted(method, count) if isinstance(method, Separable) and method.constants else None
-        measured: list[list[dict[str, float]]] = []  # per draw, as it is and shifted
-        for both in _outcomes(method, task, count, numbers, seed, base, [] if shifted is None else [shifted.bias]):
-            measured.append([outcome.metrics() for outcome in both])
+        ways = [method, CalibratedMethod(method, fits, count)] if fits and base is not None else [method]
+        measured: list[list[dict[str, float]]] = []  # per draw, of each way
+        for found in _outcomes(ways, task, count, numbers, seed, base):
+            measured.append([outcome.metrics() for outcome in found])
             if progress is not None:
                 progress(1)
         label = str(count) if method.uses_support else "all"
-        for way, metrics in zip(filter(None, (method, shifted)), zip(*measured, strict=True), strict=True):
+        for way, metrics in zip(ways, zip(*measured, strict=True), strict=True):
             rows.append(Row(way, label, {name: [draw[name] for draw in metrics] for name in metrics[0]}))
     return rows
 
@@ -213,40 +259,3 @@ def half_width(values: Sequence[float]) -> float:
     if len(values) < 2:
         return float("nan")
     return float(stdtrit(len(values) - 1, 0.975) * np.std(values, ddof=1) / np.sqrt(len(values)))
-
-
-def rows_of(split: Split, names: Sequence[str], most: int | None = None) -> tuple[Rows, Rows]:
-    """Rows of these classes, and for each the position of its class among them; at most `most`, ascending."""
-    index = split.class_index
-    return join_groups([index.rows(index.position(name)) for name in names], most)
-
-
-def join_groups(groups: Sequence[Rows], most: int | None = None) -> tuple[Rows, Rows]:
-    """Rows of all groups, and for each the number of its group. Of more than `most` a random sample in their order: the
-    first ones would be of the first groups alone."""
-    rows = np.concatenate([*groups, np.empty(0, np.int64)])
-    targets = np.repeat(np.arange(len(groups)), [len(group) for group in groups])
-    if most is None or len(rows) <= most:
-        return rows, targets
-    kept = np.sort(generator(0, 0).choice(len(rows), most, replace=False))
-    return rows[kept], targets[kept]
-
-
-def take_float(split: Split, rows: NDArray[Any]) -> Tensor:
-    """(n, dim) float32."""
-    return split.to_torch(rows, dtype=torch.float32)
-
-
-def is_signed(split: Split, names: Sequence[str]) -> bool:
-    """Whether activations of these classes may be negative, as transformers' are: nearly every row is, so some tell."""
-    return bool((take_float(split, rows_of(split, names, SIGN_ROWS)[0]) < 0).any())
-
-
-def class_means(split: Split, names: Sequence[str]) -> Tensor:
-    """(n, dim) mean activations of these classes; computed first where the store has none yet."""
-    index = split.class_index
-    labels = [index.position(name) for name in names]
-    if (index.counts[labels] == 0).any():
-        empty = names[int(np.flatnonzero(index.counts[labels] == 0)[0])]
-        raise InvalidInputError(f"class {empty!r} has no rows in {split.path}, so it has no mean; leave it out")
-    return torch.from_numpy(split.means()[labels])

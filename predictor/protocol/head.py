@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from actstore.backbones.loading import Backbone
 from actstore.backbones.weights import read_weights
 from actstore.errors import InvalidInputError
+from actstore.split import Split
 from actstore.storage.tensor_file import save_tensors
 
 # a network's file, a published EfficientNet's, or a file of the head alone
@@ -74,6 +75,20 @@ def head_of(backbone: Backbone) -> Head:
         )
     weight, bias = layer.weight.detach(), layer.bias
     return Head(weight, torch.zeros(len(weight)) if bias is None else bias.detach(), backbone.trained_classes)
+
+
+def read_own_head(train: Split, base: Sequence[str], path: str | Path | None = None) -> Head:
+    """The network's own classifier, of the base categories in their order: from a file, else of the network that the
+    store names."""
+    from actstore.extraction.recorded_network import load_recorded, network_of
+
+    record = network_of(train)
+    if path is None and not record.get("backbone"):
+        raise InvalidInputError(
+            f"{train.store_path} names no network whose classifier could be taken: say where it is with --head"
+        )
+    head = head_of(load_recorded(record)) if path is None else read_head(Path(path))
+    return head_for(head, base, train.dim)
 
 
 def write_head(path: Path, head: Head) -> None:

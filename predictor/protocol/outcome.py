@@ -97,6 +97,11 @@ class Outcome:
             auroc,
         )
 
+    def of_queries(self, chosen: NDArray[np.bool_]) -> Outcome:
+        """Of some of the queries (n,), those of the base first."""
+        base, novel = chosen[: len(self.base_rank)], chosen[len(self.base_rank) :]
+        return Outcome(self.base_rank[base], self.novel_rank[novel], self.base_limit[base], self.novel_limit[novel])
+
     def metrics(self) -> dict[str, float]:
         """In percent; see `METRICS`."""
         base, novel = _share(self.base_rank < 1), _share(self.novel_rank < 1)

@@ -16,12 +16,12 @@ from torch import Tensor
 
 from actstore.errors import InvalidInputError
 from predictor.protocol.evaluation import AllWayTask
-from predictor.protocol.method import Method, Separable, Support
+from predictor.protocol.method import JointMethod, Method
 from predictor.protocol.outcome import BaseSide, Outcome, Queries
 
 ACCURACY, BASE, NOVEL, HARMONIC = "accuracy", "base", "novel", "harmonic_mean"
 MEASURES = (ACCURACY, BASE, NOVEL, HARMONIC)
-Progress = Callable[[int], None]  # draws done since the last call
+Progress = Callable[[int], object]  # draws done since the last call
 
 
 @dataclass(frozen=True)
@@ -60,13 +60,14 @@ def run_sessions(
     progress: Progress | None = None,
 ) -> SessionResult:
     """Sessions in the order of the task's novel categories. Base scores are computed once for all of them."""
-    if not isinstance(method, Separable) or method.finetuned:
+    if isinstance(method, JointMethod) or method.finetuned:
         raise InvalidInputError(f"{method.name} trains when it learns a category; a session has no training")
     known = plan_sessions(len(task.base), len(task.novel), way)
+    method.prepare(task.base_categories)
     base_scores = method.table_base_scores(task.queries)  # (n, n_base)
     figures = {name: np.full((draws, len(known)), np.nan) for name in MEASURES}
     for draw in range(draws):
-        support = task.support(shots, seed, draw)
+        support = task.support(shots, seed, draw).activations
         for session, count in enumerate(known):
             measured = _after(method, task.queries, base_scores, support, count - len(task.base))
             for name, value in measured.items():
@@ -76,7 +77,7 @@ def run_sessions(
     return SessionResult(method, known, figures)
 
 
-def _after(method: Separable, queries: Queries, base_scores: Tensor, support: Support, count: int) -> dict[str, float]:
+def _after(method: Method, queries: Queries, base_scores: Tensor, support: Tensor, count: int) -> dict[str, float]:
     """With the first `count` novel categories known: their test images come after the base's, in their order."""
     asked = int((queries.novel_targets < count).sum())
     rows = len(queries.base_targets) + asked
@@ -85,8 +86,7 @@ def _after(method: Separable, queries: Queries, base_scores: Tensor, support: Su
     if not count:
         right = 100 * float((side.rank < 1).double().mean())
         return {ACCURACY: right, BASE: right}
-    shown = Support(support.activations[:count], support.rows[:count])
-    metrics = Outcome.of(side, method.novel_scores(part.activations, shown), part).metrics()
+    metrics = Outcome.of(side, method.novel_scores(part.activations, support[:count]), part).metrics()
     return {
         ACCURACY: metrics["joint"],
         BASE: metrics["top1_large"],

@@ -1,26 +1,27 @@
-"""The all-way table: every method beside the paper's figures, as Markdown, CSV or JSON."""
+"""The all-way table: every method beside the paper's figures."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from predictor.protocol.evaluation import Row, half_width
+from predictor.protocol.evaluation import CalibratedMethod, Row, half_width
 from predictor.protocol.method_key import CALIBRATED
 from predictor.protocol.paper import all_way_figures
-from predictor.report import text_tables
-from predictor.report.text_tables import markdown_line, with_interval
+from predictor.protocol.results import Record, Results, Table, shown, with_interval
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 PERCENT = ("top1_large", "top5_large", "top1_few", "top5_few")
-SHOWN = ("harmonic_mean", "joint", "delta", "ausuc", "auroc")
-FURTHER = (*SHOWN, "best_harmonic_mean")  # the last one in CSV and JSON alone
+FURTHER = ("harmonic_mean", "best_harmonic_mean", "joint", "delta", "ausuc", "auroc")
 OURS = "phi2"
 PAIRED = ("top1_large", "top1_few", "harmonic_mean", "ausuc")  # of which the difference from phi2 is told
 
 
-def records(rows: Sequence[Row], warning: str | None = None) -> list[dict[str, Any]]:
+def all_way_records(rows: Sequence[Row]) -> list[dict[str, Any]]:
     """One object per row: the columns of the paper's table, our further metrics, intervals and the paper's figures."""
     listed = []
     references = {shots: reference_of(rows, shots) for shots in {row.shots for row in rows}}
@@ -38,82 +39,95 @@ def records(rows: Sequence[Row], warning: str | None = None) -> list[dict[str, A
             "draws": row.draws,
             "key": row.key,
             "variant": method.variant,
-            "fitted_on": method.fitted_on if method.variant == CALIBRATED else "",
+            "fitted_on": method.fitted_on if isinstance(method, CalibratedMethod) else "",
             **differences(row, references[row.shots]),
             **{f"paper_{name}": paper.get(name) for name in PERCENT},
         }
-        if warning:
-            record["warning"] = warning
         listed.append(record)
     return listed
 
 
-def to_markdown(rows: Sequence[Row], warning: str | None = None) -> str:
-    """top-1 / top-5 with the half-width of top-1's 95% interval; the last columns are the paper's, where it has any.
+class AllWayResults(Results):
+    """Of `predictor.evaluate`: base and novel accuracy of every method and number of shots, over the same draws."""
 
-    Where constants were fitted, a letter says on what. Below, differences on the same draws.
-    """
-    listed = records(rows)
-    fitted = list(dict.fromkeys(record["fitted_on"] for record in listed if record["fitted_on"]))
-    letters = {text: chr(ord("a") + place % 26) for place, text in enumerate(fitted)}
-    has_paper = any(record["paper_top1_large"] is not None for record in listed)
-    lines = [
-        "| method | D_large | shots | base top-1 / top-5 | novel top-1 / top-5 | harmonic mean | joint | delta | AUSUC "
-        "| AUROC |" + " paper base | paper novel |" * has_paper + " constant |" * bool(fitted),
-        "|---|--:|--:|---|---|--:|--:|--:|--:|--:|" + "---|---|" * has_paper + "---|" * bool(fitted),
-    ]
-    for record in listed:
-        figures = ["" if record[name] is None else f"{record[name]:.1f}" for name in SHOWN]
-        pairs = [_pair(record, f"{paper}top1_{part}", f"{paper}top5_{part}")
-                 for paper in ("", "paper_")[: 1 + has_paper] for part in ("large", "few")]  # fmt: skip
-        constant = [letters.get(record["fitted_on"], "")] if fitted else []
-        named = [record["method"], record["d_large"], record["shots"]]
-        lines.append(markdown_line([*named, *pairs[:2], *figures, *pairs[2:], *constant]))
-    notes = [f"constant {letter}: fitted on {text}" for text, letter in letters.items()]
-    notes += [warning] if warning else []
-    return "\n".join([*lines, *_differences_markdown(listed), *(["", *notes] if notes else [])])
+    def tables(self, wide: bool = False) -> list[Table]:
+        return [self._wide(), *self._differences()] if wide else [self._short()]
+
+    @property
+    def _has_paper(self) -> bool:
+        return any(record["paper_top1_large"] is not None for record in self.records)
+
+    def _short(self) -> Table:
+        """In 100 columns: top-1 with half of its 95% interval, harmonic mean (the best that a constant could give) and
+        AUSUC, in percent."""
+        several = {record["method"] for record in self.records if record["d_large"] != "100%"}  # shares of D_large
+        header = ["method", "shots", "base", "novel", "harmonic", "best", "AUSUC"]
+        lines = [
+            [_named(record, record["method"] in several), record["shots"], _short(record, "top1_large"),
+             _short(record, "top1_few"), *(shown(record[name]) for name in FURTHER[:2]), shown(record["ausuc"]),
+             *([", ".join(filter(None, (shown(record[f"paper_top1_{part}"]) for part in ("large", "few"))))]
+               * self._has_paper)]
+            for record in self.records
+        ]  # fmt: skip
+        return Table([*header, *["paper: base, novel"] * self._has_paper], lines)
+
+    def _wide(self) -> Table:
+        """top-1 / top-5 with the half-width of top-1's 95% interval; the last columns are the paper's, where it has
+        any. Where constants were fitted, a letter says on what."""
+        letters = self._letters()
+        header = [
+            "method", "D_large", "shots", "base top-1 / top-5", "novel top-1 / top-5", "harmonic mean",
+            "best harmonic mean", "joint", "delta", "AUSUC", "AUROC",
+            *["paper base", "paper novel"] * self._has_paper, *["constant"] * bool(letters),
+        ]  # fmt: skip
+        lines = []
+        for record in self.records:
+            pairs = [_pair(record, f"{paper}top1_{part}", f"{paper}top5_{part}")
+                     for paper in ("", "paper_")[: 1 + self._has_paper] for part in ("large", "few")]  # fmt: skip
+            constant = [letters.get(record["fitted_on"], "")] if letters else []
+            named = [record["method"], record["d_large"], record["shots"]]
+            lines.append([*named, *pairs[:2], *(shown(record[name]) for name in FURTHER), *pairs[2:], *constant])
+        return Table(header, lines)
+
+    def _letters(self) -> dict[str, str]:
+        fitted = dict.fromkeys(record["fitted_on"] for record in self.records if record["fitted_on"])
+        return {text: chr(ord("a") + place % 26) for place, text in enumerate(fitted)}
+
+    def _differences(self) -> list[Table]:
+        """How far every method is from phi2; none where nothing is paired."""
+        paired = [record for record in self.records if record["against"] is not None]
+        if not paired:
+            return []
+        lines = [
+            [record["method"], record["d_large"], record["shots"], *(
+                f"{record[f'{name}_difference']:+.2f} ± {record[f'{name}_difference_ci95']:.2f}" for name in PAIRED)]
+            for record in paired
+        ]  # fmt: skip
+        title = f"Less {paired[0]['against']}, on the same draws (± 95% of the difference, in points):"
+        header = ["method", "D_large", "shots", "base top-1", "novel top-1", "harmonic mean", "AUSUC"]
+        return [Table(header, lines, title=title)]
+
+    def notes(self, wide: bool = False) -> list[str]:
+        if wide:
+            return [f"constant {letter}: fitted on {text}" for text, letter in self._letters().items()]
+        what = "top-1 in percent, ± 95%; best: harmonic mean with the best constant; wide=True, --wide: all figures"
+        return [what, *(f"calibrated: fitted on {text}" for text in self._letters())]
+
+    def plot(self, shots: int | None = None) -> Figure:
+        """Base against novel accuracy of all methods, with so many shots (the fewest by default)."""
+        from predictor.figures.accuracies import draw_methods
+
+        counts = [int(record["shots"]) for record in self.records if record["shots"] != "all"]
+        return draw_methods(self.records, str(shots if shots is not None else min(counts, default=1)))
 
 
-def to_text(rows: Sequence[Row], warning: str | None = None) -> str:
-    """For a terminal, in 100 columns: top-1 with half of its 95% interval, harmonic mean and AUSUC, in percent."""
-    listed = records(rows)
-    several = {record["method"] for record in listed if record["d_large"] != "100%"}  # shares of D_large
-    has_paper = any(record["paper_top1_large"] is not None for record in listed)
-    header = ["method", "shots", "base", "novel", "harmonic", "AUSUC", *(["paper: base, novel"] if has_paper else [])]
-    lines = [
-        [_named(record, several), record["shots"], _short(record, "top1_large"), _short(record, "top1_few"),
-         _figure(record["harmonic_mean"]), _figure(record["ausuc"]),
-         *([", ".join(filter(None, (_figure(record[f"paper_top1_{part}"]) for part in ("large", "few"))))] * has_paper)]
-        for record in listed
-    ]  # fmt: skip
-    widths = [max(map(len, column)) for column in zip(header, *lines, strict=True)]
-    text = []
-    for name, *figures in [header, *lines]:
-        aligned = [cell.rjust(width) for cell, width in zip(figures, widths[1:], strict=True)]
-        text.append("  ".join([name.ljust(widths[0]), *aligned]).rstrip())
-    fitted = dict.fromkeys(record["fitted_on"] for record in listed if record["fitted_on"])
-    notes = [
-        "top-1 in percent, ± 95%; --wide prints all figures",
-        *(f"calibrated: fitted on {text}" for text in fitted),
-    ]
-    return "\n".join([*text, "", *notes, *([warning] if warning else [])])
+def _named(record: Record, has_shares: bool) -> str:
+    return f"{record['method']}, {record['d_large']}" if has_shares else str(record["method"])
 
 
-def _named(record: Mapping[str, Any], several: Collection[str]) -> str:
-    return f"{record['method']}, {record['d_large']}" if record["method"] in several else record["method"]
-
-
-def _short(record: Mapping[str, Any], name: str) -> str:
+def _short(record: Record, name: str) -> str:
     interval = record[f"{name}_ci95"]
-    return _figure(record[name]) + ("" if record[name] is None or interval is None else f" ±{interval:.1f}")
-
-
-def _figure(value: float | None) -> str:
-    return "" if value is None else f"{value:.1f}"
-
-
-def to_csv(rows: Sequence[Row], warning: str | None = None) -> str:
-    return text_tables.to_csv(records(rows, warning))
+    return shown(record[name]) + ("" if record[name] is None or interval is None else f" ±{interval:.1f}")
 
 
 def reference_of(rows: Sequence[Row], shots: str) -> Row | None:
@@ -141,25 +155,7 @@ def differences(row: Row, reference: Row | None) -> dict[str, Any]:
     return columns
 
 
-def _differences_markdown(records: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Lines of a table of the differences; none where nothing is paired."""
-    paired = [record for record in records if record["against"] is not None]
-    if not paired:
-        return []
-    lines = [
-        "",
-        f"Less {paired[0]['against']}, on the same draws (± 95% of the difference, in points):",
-        "",
-        "| method | D_large | shots | base top-1 | novel top-1 | harmonic mean | AUSUC |",
-        "|---|--:|--:|--:|--:|--:|--:|",
-    ]
-    for record in paired:
-        gaps = [f"{record[f'{name}_difference']:+.2f} ± {record[f'{name}_difference_ci95']:.2f}" for name in PAIRED]
-        lines.append(markdown_line([record["method"], record["d_large"], record["shots"], *gaps]))
-    return lines
-
-
-def _pair(record: Mapping[str, Any], top1: str, top5: str) -> str:
+def _pair(record: Record, top1: str, top5: str) -> str:
     return "" if record[top1] is None else f"{with_interval(record, top1)} / {record[top5]:.2f}"
 
 

@@ -17,11 +17,11 @@ from predictor.figures.channels import draw_channels
 from predictor.figures.class_map import ClassMap, draw_class_maps, make_class_map
 from predictor.figures.lines import draw_runs
 from predictor.figures.style import save_both
-from predictor.phi.calibration import load_calibrations
 from predictor.phi.channel_impacts import impact, top_k_similarity
-from predictor.protocol.evaluation import class_means
+from predictor.protocol.calibration import load_calibrations
 from predictor.protocol.head import head_for, read_head
 from predictor.protocol.method_key import CALIBRATED, LABELS
+from predictor.protocol.rows import class_means
 from predictor.report.run_folder import CLASS_MAP, RunFolder, read_records
 from predictor.report.support_sheet import draw_sheet, make_sheet
 from predictor.training.run_files import read_log

@@ -1,4 +1,4 @@
-"""The table of `ppa episodes`: what was measured beside the paper's mini-ImageNet figures."""
+"""The table of N-way K-shot tasks: what was measured beside the paper's mini-ImageNet figures."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Any
 
 from predictor.protocol.episodes import EpisodeResult
 from predictor.protocol.paper import read_table
+from predictor.protocol.results import Results, Table, with_interval
 from predictor.protocol.tasks import TaskSize
-from predictor.report.text_tables import markdown_line, with_interval
 
 PAPER_NAMES = {"simple": "Ours-Simple", "wrn28-10": "Ours-WRN"}  # backbone -> phi2 on it, as the paper calls it
 _WORDS = {1: "one_shot", 5: "five_shot"}  # the columns of the paper's table
@@ -26,7 +26,7 @@ def episode_rows(
     rows: dict[str, Row] = {}
     for result in results:
         row, name = rows.setdefault(result.method, {"method": result.method}), _column(result.size)
-        row["tasks"] = len(result.accuracies)
+        row["tasks"], row["way"] = len(result.accuracies), result.size.way
         row[name] = round(100 * result.accuracy, 2)
         row[f"{name}_ci95"] = round(100 * result.ci95, 2)
         if result.auroc is not None:
@@ -49,21 +49,33 @@ def _figures(row: dict[str, str], sizes: Sequence[TaskSize]) -> Row:
     return {f"paper_{key}": float(row[key]) for key in keys if key in row}
 
 
-def to_markdown(rows: Sequence[Row], sizes: Sequence[TaskSize]) -> str:
-    columns, shots = [_column(size) for size in sizes], [f"{size.shots} shot" for size in sizes]
-    header = ["method", *shots, *(f"AUROC, {name}" for name in shots), *(f"paper, {name}" for name in shots)]
-    lines = [
-        [row["method"], *(with_interval(row, name) for name in columns), *(_auroc(row, name) for name in columns),
-         *(with_interval(row, f"paper_{name}") for name in columns)]
-        for row in rows
-    ]  # fmt: skip
-    widths = [max(map(len, column)) for column in zip(header, *lines, strict=True)]
-    rule = ["-" * width for width in widths]
-    return "\n".join(
-        markdown_line([cell.ljust(width) for cell, width in zip(line, widths, strict=True)])
-        for line in [header, rule, *lines]
-    )
+class EpisodeResults(Results):
+    """Of `predictor.run_episodes`: mean accuracy over tasks, in percent, with its 95% confidence interval."""
+
+    def tables(self, wide: bool = False) -> list[Table]:
+        columns = self._columns()
+        names = [_words(column) for column in columns]
+        header = ["method", *names, *(f"AUROC, {name}" for name in names), *(f"paper, {name}" for name in names)]
+        lines = [
+            [row["method"], *(with_interval(row, name) for name in columns),
+             *(f"{row[f'{name}_auroc']:.1f}" if f"{name}_auroc" in row else "" for name in columns),
+             *(with_interval(row, f"paper_{name}") for name in columns)]
+            for row in self.records
+        ]  # fmt: skip
+        return [Table(header, lines)]
+
+    def _columns(self) -> list[str]:
+        """In the order of the shots, as rows were made."""
+        ours = dict.fromkeys(key for row in self.records for key in row if key.endswith("_shot"))
+        return [key for key in ours if not key.startswith("paper_")]
+
+    def notes(self, wide: bool = False) -> list[str]:
+        tasks = max((row.get("tasks", 0) for row in self.records), default=0)
+        way = next((row["way"] for row in self.records if "way" in row), 0)
+        return [f"{way}-way accuracy in %, ± 95% confidence interval over {tasks:,} tasks"]
 
 
-def _auroc(row: Row, name: str) -> str:
-    return f"{row[f'{name}_auroc']:.1f}" if f"{name}_auroc" in row else ""
+def _words(column: str) -> str:
+    """one_shot -> 1 shot, 3_shot -> 3 shot."""
+    numbers = {word: number for number, word in _WORDS.items()}
+    return f"{numbers.get(column, column.removesuffix('_shot'))} shot"

@@ -8,8 +8,8 @@ from math import hypot
 from typing import Any, Literal
 
 from predictor.protocol.method_key import CALIBRATED, MethodKey, key_of
+from predictor.protocol.results import with_interval
 from predictor.report.all_way_table import OURS
-from predictor.report.text_tables import with_interval
 
 Standing = Literal["ahead", "behind", "level"]
 PLACES: dict[Standing, str] = {"ahead": "ahead of", "behind": "behind", "level": "level (within noise) with"}

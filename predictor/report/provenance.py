@@ -11,7 +11,7 @@ from typing import Any
 
 import actstore
 from actstore.store import ActivationStore
-from predictor.phi.calibration import load_calibrations
+from predictor.protocol.calibration import load_calibrations
 from predictor.protocol.category_split import CategorySplit
 from predictor.report.html import facts, paragraph, table
 from predictor.training.phi_config import PRESETS

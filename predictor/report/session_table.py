@@ -1,24 +1,24 @@
-"""The table of `ppa sessions`: ours per session, and published methods with the network each has."""
+"""The table of sessions: ours per session, and published methods with the network each has."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from predictor.protocol.evaluation import half_width
 from predictor.protocol.method_key import key_of
 from predictor.protocol.paper import read_table
+from predictor.protocol.results import Results, Table, shown, to_csv, with_interval
 from predictor.protocol.sessions import ACCURACY, BASE, HARMONIC, MEASURES, NOVEL, SessionResult, mean_over_draws
-from predictor.report import text_tables
-from predictor.report.text_tables import markdown_line, with_interval
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 Row = dict[str, Any]
 USUAL = (60, 5, 5, 9)  # base categories, new ones of a session, examples of each, sessions with the base's
 
 
-def session_rows(
-    results: Sequence[SessionResult], way: int, shots: int, backbone: str, warning: str | None = None
-) -> list[Row]:
+def session_rows(results: Sequence[SessionResult], way: int, shots: int, backbone: str) -> list[Row]:
     """An object per method with a list per measure; then the published rows, where this is their protocol."""
     rows: list[Row] = []
     for result in results:
@@ -26,14 +26,15 @@ def session_rows(
             "method": result.method.name, "d_large": result.method.share, "backbone": backbone, "way": way,
             "shots": shots, "draws": len(result.figures[ACCURACY]), "categories": list(result.categories),
             **{name: mean_over_draws(result.figures[name]) for name in MEASURES},
-            "key": result.method.key, "variant": result.method.variant, "fitted_on": result.method.fitted_on,
+            "key": result.method.key, "variant": result.method.variant,
+            "fitted_on": getattr(result.method, "fitted_on", ""),
         }  # fmt: skip
         for name in (ACCURACY, HARMONIC):
             for what, values in (("average", result.averages(name)), ("last", result.last(name))):
                 row[f"{what}_{name}"] = round(float(values.mean()), 2)
                 width = half_width(values.tolist())
                 row[f"{what}_{name}_ci95"] = None if width != width else round(width, 2)
-        rows.append(row | ({"warning": warning} if warning else {}))
+        rows.append(row)
     return rows + (published() if any(_is_usual(result, way, shots) for result in results) else [])
 
 
@@ -49,43 +50,56 @@ def published() -> list[Row]:
     ]  # fmt: skip
 
 
-def to_markdown(rows: Sequence[Row], warning: str | None = None) -> str:
-    """Accuracy per session, and below it base, novel and harmonic mean of every method; then the published rows."""
-    ours, others = [row for row in rows if "published" not in row], [row for row in rows if "published" in row]
-    known = max((row["categories"] for row in ours), key=len)
-    lines = [
-        markdown_line(["method", "what (%)", *(f"{count}" for count in known), "average", "last"]),
-        markdown_line(["---", "---", *["--:"] * (len(known) + 2)]),
-    ]
-    for row in ours:
-        for name, words in ((ACCURACY, "accuracy"), (BASE, "base"), (NOVEL, "novel"), (HARMONIC, "harmonic mean")):
-            ends = [with_interval(row, f"{what}_{name}") for what in ("average", "last")]
-            lines.append(markdown_line([_named(row) if name == ACCURACY else "", words, *map(_cell, row[name]), *ends]))
-    lines += [
-        markdown_line([row["method"], f"accuracy, {row['backbone']}", _cell(row.get("first_accuracy")),
-               *[""] * (len(known) - 1), _cell(row.get("average_accuracy")), _cell(row["last_accuracy"])])
-        for row in others
-    ]  # fmt: skip
-    first = ours[0]
-    notes = [
-        f"\ncolumns: categories known; {first['way']} new ones a session from {first['shots']} examples, no training "
-        f"in a session, {first['draws']} draws; network: {first['backbone']}"
-    ]
-    fitted = dict.fromkeys(row["fitted_on"] for row in ours if row["fitted_on"])
-    notes += [f"constants fitted on {text}" for text in fitted]
-    if others:
-        notes.append("published: " + "; ".join(f"{row['method']}: {row['source']}" for row in others))
-    return "\n".join([*lines, *notes, *([warning] if warning else [])])
+class SessionResults(Results):
+    """Of `predictor.run_sessions`: accuracy after each session, and published methods where the protocol is theirs."""
 
+    def tables(self, wide: bool = False) -> list[Table]:
+        """Accuracy per session, and below it base, novel and harmonic mean of every method; then the published rows."""
+        ours, others = self._ours, [row for row in self.records if "published" in row]
+        known = max((row["categories"] for row in ours), key=len)
+        lines = []
+        for row in ours:
+            for name, words in ((ACCURACY, "accuracy"), (BASE, "base"), (NOVEL, "novel"), (HARMONIC, "harmonic mean")):
+                ends = [with_interval(row, f"{what}_{name}") for what in ("average", "last")]
+                figures = [shown(value, 2) for value in row[name]]
+                lines.append([_named(row) if name == ACCURACY else "", words, *figures, *ends])
+        lines += [
+            [row["method"], f"accuracy, {row['backbone']}", shown(row.get("first_accuracy"), 2),
+             *[""] * (len(known) - 1), shown(row.get("average_accuracy"), 2), shown(row["last_accuracy"], 2)]
+            for row in others
+        ]  # fmt: skip
+        return [Table(["method", "what (%)", *map(str, known), "average", "last"], lines, named=2)]
 
-def to_csv(rows: Sequence[Row]) -> str:
-    """A line per method and session; published rows have none."""
-    return text_tables.to_csv([
-        {"method": row["method"], "session": session, "categories": count}
-        | {name: row[name][session] for name in MEASURES}
-        for row in rows
-        for session, count in enumerate(row.get("categories", ()))
-    ])  # fmt: skip
+    @property
+    def _ours(self) -> list[Row]:
+        return [row for row in self.records if "published" not in row]
+
+    def notes(self, wide: bool = False) -> list[str]:
+        first = self._ours[0]
+        notes = [
+            f"columns: categories known; {first['way']} new ones a session from {first['shots']} examples, no training "
+            f"in a session, {first['draws']} draws; network: {first['backbone']}"
+        ]
+        fitted = dict.fromkeys(row["fitted_on"] for row in self._ours if row["fitted_on"])
+        notes += [f"constants fitted on {text}" for text in fitted]
+        if others := [row for row in self.records if "published" in row]:
+            notes.append("published: " + "; ".join(f"{row['method']}: {row['source']}" for row in others))
+        return notes
+
+    def to_csv(self) -> str:
+        """A line per method and session; published rows have none."""
+        return to_csv([
+            {"method": row["method"], "session": session, "categories": count}
+            | {name: row[name][session] for name in MEASURES}
+            for row in self.records
+            for session, count in enumerate(row.get("categories", ()))
+        ])  # fmt: skip
+
+    def plot(self) -> Figure:
+        """Accuracy and harmonic mean as categories are added."""
+        from predictor.figures.lines import draw_sessions
+
+        return draw_sessions(self.records)
 
 
 def _named(row: Mapping[str, Any]) -> str:
@@ -95,7 +109,3 @@ def _named(row: Mapping[str, Any]) -> str:
 
 def _is_usual(result: SessionResult, way: int, shots: int) -> bool:
     return (result.categories[0], way, shots, len(result.categories)) == USUAL
-
-
-def _cell(value: float | None) -> str:
-    return "" if value is None else f"{value:.2f}"

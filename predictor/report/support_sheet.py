@@ -15,8 +15,8 @@ from actstore.streams.sampling import draw_support
 from predictor.classifier.classifier import Classifier
 from predictor.figures.class_map import unit_rows
 from predictor.figures.style import GREEN, GREY, ORANGE, new_figure, readable
-from predictor.phi.calibration import Calibration, choose_for
-from predictor.protocol.evaluation import class_means, take_float
+from predictor.protocol.calibration import Calibration, nearest_fit
+from predictor.protocol.rows import class_means, take_float
 from predictor.training.trained_phi import TrainedPhi
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def make_sheet(trained: TrainedPhi, train: Split, test: Split, calibrations: Seq
     examples = take_float(train, support)
     learner.adapt_all({name: examples[place] for place, name in enumerate(novel)})
     if calibrations:
-        fit = choose_for(calibrations, 1)
+        fit = nearest_fit(calibrations, 1)
         learner.calibrate(fit.novel_bias, fit.aggregate)
     directions = unit_rows(learner.rows.weight.numpy())
     pictures = {part.name: SplitImages(part) for part in (train, test)}

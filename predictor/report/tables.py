@@ -7,8 +7,8 @@ from typing import Any
 
 from predictor.protocol.method_key import key_of
 from predictor.protocol.paper import read_table
+from predictor.protocol.results import with_interval
 from predictor.report.html import Cell, table
-from predictor.report.text_tables import with_interval
 
 Record = Mapping[str, Any]
 ALL_WAY = ("method", "D_large", "shots", "base top-1", "base top-5", "novel top-1", "novel top-5", "harmonic mean",

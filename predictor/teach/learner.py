@@ -19,10 +19,8 @@ from actstore.extraction.forward import ImageBatch, forward, move_to
 from actstore.extraction.recorded_network import load_recorded
 from actstore.images.decode import decode, readable_formats
 from predictor.classifier.classifier import Classifier
-from predictor.classifier.photo_start import bias_beside_known
-from predictor.classifier.predictions import predict_images
+from predictor.classifier.predictions import predict_rows
 from predictor.classifier.unknown import UNKNOWN
-from predictor.protocol.constant import nearest_shots
 from predictor.teach.limits import RefusalError
 from predictor.teach.state import State
 
@@ -71,15 +69,11 @@ def open_image(data: bytes, name: str, pixels: int) -> Image.Image:
 class Learner:
     """The classifier that follows a session's state.
 
-    find: the activation (dim,) of a key. fits: shots -> (aggregate, novel bias) as calibrated; without any it stays
-    as it is. beside_known: the constant follows what was taught, as in `ppa adapt --keep-known`.
+    find: the activation (dim,) of a key. The constant between base and taught categories follows as in `ppa adapt`.
     """
 
-    def __init__(
-        self, start: Classifier, find: Callable[[str], Tensor], fits: Mapping[int, tuple[str, float]],
-        beside_known: bool = False,
-    ) -> None:  # fmt: skip
-        self.classifier, self._find, self._fits, self._beside_known = start, find, dict(fits), beside_known
+    def __init__(self, start: Classifier, find: Callable[[str], Tensor]) -> None:
+        self.classifier, self._find = start, find
         self.milliseconds = 0.0  # of the last change, without the network's pass
 
     def follow(self, state: State) -> None:
@@ -92,18 +86,9 @@ class Learner:
             self.classifier.remove(name)
         if examples:
             self.classifier.restore(examples)
-        self._balance()
+        self.classifier.balance()
         _ = self.classifier.rows, self.classifier.threshold  # here, so that the time says what learning costs
         self.milliseconds = 1e3 * (time.perf_counter() - began)
-
-    def _balance(self) -> None:
-        """The constant between base and taught categories, and how several examples are put together."""
-        shots = self.classifier.typical_shots()
-        if self._fits:
-            aggregate, bias = self._fits[nearest_shots(self._fits, shots)]
-            self.classifier.calibrate(bias, "mean" if aggregate == "mean" else "max")
-        elif self._beside_known and self.classifier.support:
-            self.classifier.calibrate(bias_beside_known(self.classifier))
 
     def refuse_known(self, name: str) -> None:
         if name in self.classifier.base:
@@ -114,7 +99,7 @@ class Learner:
         classifier = self.classifier
         if not classifier.categories:
             return {"bars": [], "unknown": True}
-        (prediction,) = predict_images(classifier, ["asked"], activation[None], TOP)
+        (prediction,) = predict_rows(classifier, ["asked"], activation[None], TOP)
         bars = [
             {"category": one.category, "probability": one.probability, "taught": one.category in classifier.support}
             for one in prediction.top

@@ -2,7 +2,7 @@
 
 FOLDER/session.json         version, and what it began from
 FOLDER/start.safetensors    the classifier it began from
-FOLDER/journal              every action, see journal.py
+FOLDER/journal              every action, see `Journal`
 FOLDER/images/              the images as they came, by content hash
 FOLDER/activations/         what the network made of them; made again where a file is missing
 FOLDER/classifier.safetensors   what was learnt, a moment after the last action
@@ -18,26 +18,32 @@ import json
 import os
 import secrets
 import shutil
-from collections.abc import Mapping
+import zlib
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 from torch import Tensor
 
-from actstore.errors import DamagedError, InvalidInputError
+from actstore.errors import DamagedError, InvalidInputError, LockedError
 from actstore.storage.atomic_file import as_utf8, storage_errors, sync_directory, write_atomic
+from actstore.storage.owned_log import LockedFile
 from predictor.classifier.classifier import Classifier
 from predictor.classifier.classifier_file import load_classifier, save_classifier
 from predictor.teach.actions import Action, History, parse_action
 from predictor.teach.images import ImageFolder
-from predictor.teach.journal import Journal
 from predictor.teach.limits import RefusalError
 from predictor.teach.state import Example, State
 
 VERSION = 1
 ABOUT, START, JOURNAL, RESULT = "session.json", "start.safetensors", "journal", "classifier.safetensors"
 AWAY = "away-"
+SHOTS = (1, 5)  # numbers of examples that a constant is fitted for, where it was not before
+
+
+class OtherStartError(InvalidInputError):
+    """A session that is there began otherwise than is asked for."""
 
 
 class Session:
@@ -50,6 +56,8 @@ class Session:
             for left in folder.glob(f"{AWAY}*"):  # by a kill; the lock says that nobody works at it
                 shutil.rmtree(left) if left.is_dir() else left.unlink()
             self.start = load_classifier(folder / START)
+            fits = {int(shots): (how, float(bias)) for shots, how, bias in self.about["began"].get("fits", ())}
+            self.start.calibrations = (lambda shots: fits) if fits else None
             first, self.inherited = _inherit(self.start)
             self.history = _replay(folder / JOURNAL, self._journal.entries, first)
             self.images = ImageFolder(folder)
@@ -83,6 +91,31 @@ class Session:
         _ = after.state  # where it is refused
         self._journal.append_entry(entry)
         self.history = after
+
+
+def begin_session(
+    folder: Path, asked: Mapping[str, str], make: Callable[[], tuple[Classifier, Mapping[str, str]]]
+) -> None:
+    """Make the session's folder, unless it is there; then what is asked for must be what it began with.
+
+    asked: what the user said, by option; nothing stands for what it began with. make: called for a new session, gives
+    the classifier it begins with, and what was asked for where nothing was said.
+    """
+    if is_session(folder):
+        began = read_about(folder)["began"]["asked"]
+        if asked and dict(asked) != began:
+            was = " ".join(f"--{key.replace('_', '-')} {value}" for key, value in began.items())
+            raise OtherStartError(f"{folder} began with {was}; say the same or nothing, or choose another --session")
+        return
+    classifier, asked = make()
+    fits = {shots: fit for count in SHOTS for shots, fit in _calibrations(classifier, count).items()}
+    create_session(
+        folder, classifier, {"asked": dict(asked), "fits": [(shots, *fit) for shots, fit in sorted(fits.items())]}
+    )
+
+
+def _calibrations(classifier: Classifier, shots: int) -> Mapping[int, tuple[Any, float]]:
+    return {} if classifier.calibrations is None else classifier.calibrations(shots)
 
 
 def is_session(folder: Path) -> bool:
@@ -185,3 +218,55 @@ def _is_unfinished(folder: Path) -> bool:
     """What a killed `create_session` leaves."""
     ours = {"images", START, f"{START}.part", f"{ABOUT}.part"}
     return {path.name for path in folder.iterdir()} <= ours and not any((folder / "images").glob("*"))
+
+
+class Journal:
+    """A file that only grows: a line per action, on disk before the action is answered. entries: what it held when it
+    was opened. As long as it is open, no other process works in its folder.
+
+    A line is the crc32 of its JSON as eight hex digits, a space and the JSON. A line without its end was being written
+    when the process was killed and was never answered: it is cut off. Any other line that does not fit is damage, and
+    refused.
+    """
+
+    def __init__(self, path: Path) -> None:
+        is_new, self.path = not path.exists(), path
+        try:
+            self._file = LockedFile(path)
+        except LockedError:
+            raise LockedError(
+                f"another `ppa teach` serves {path.parent}; use its page, end it, or choose another --session"
+            ) from None
+        try:
+            if is_new:
+                sync_directory(path.parent)
+            whole, _, rest = path.read_bytes().rpartition(b"\n")
+            if rest:
+                self._file.truncate(self._file.size() - len(rest))
+            lines = whole.split(b"\n") if whole else []
+            self.entries = [self._parse(number, line) for number, line in enumerate(lines, 1)]
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        self._file.close()
+
+    def append_entry(self, entry: dict[str, Any]) -> None:
+        """Durable when this returns; where the disk refuses, the file is as it was."""
+        text = json.dumps(entry, ensure_ascii=False, separators=(",", ":")).encode()
+        self._file.append(b"%08x %b\n" % (zlib.crc32(text), text))
+
+    def _parse(self, number: int, line: bytes) -> dict[str, Any]:
+        try:
+            if int(line[:8], 16) != zlib.crc32(line[9:]):
+                raise ValueError("its checksum differs")
+            entry = json.loads(line[9:])
+            if not isinstance(entry, dict):
+                raise ValueError("it is no action")
+        except ValueError as error:
+            raise DamagedError(
+                f"{self.path}: line {number:,} is damaged ({error}); remove it and what follows to go on from there, "
+                "or choose another --session"
+            ) from None
+        return entry

@@ -17,11 +17,12 @@ from actstore.compute.tensors import one_thread
 from actstore.errors import InvalidInputError
 from actstore.split import Split
 from actstore.streams.class_batches import Batch, ClassBatches
-from predictor.phi.calibration import forget_calibrations
 from predictor.phi.network import Phi
-from predictor.phi.recogniser import PredictedParameters
+from predictor.phi.recogniser import PhiMethod
+from predictor.protocol.calibration import forget_calibrations
 from predictor.protocol.category_split import CategorySplit
-from predictor.protocol.evaluation import AllWayTask, class_means, is_signed, outcomes, rows_of
+from predictor.protocol.evaluation import AllWayTask, outcomes
+from predictor.protocol.rows import is_signed, rows_of
 from predictor.training.curves import Curves, Panel
 from predictor.training.loop import Report, RunOptions
 from predictor.training.loop import train as run
@@ -47,7 +48,7 @@ class TrainOptions:
     run: RunOptions = field(default_factory=RunOptions)
 
 
-def train_phi(
+def run_phi_training(
     train: Split,
     test: Split | None,
     categories: CategorySplit,
@@ -160,7 +161,7 @@ class PhiTraining(Trainee):
         if self._task is None:
             return {}
         phi = deepcopy(self.phi).cpu().float().eval().requires_grad_(False)
-        method = PredictedParameters(phi, class_means(self._split, self._base))
+        method = PhiMethod(phi)
         metrics = [outcome.metrics() for outcome in outcomes(method, self._task, 1, range(MONITOR_DRAWS), seed=0)]
         of_metrics = ("top1_large", "top1_few", "harmonic_mean")
         return {

@@ -1,4 +1,4 @@
-"""A trained phi, read back with what it belongs to; used with activations of another network it is refused."""
+"""phi: trained in one call, read back with what it belongs to; with activations of another network it is refused."""
 
 from __future__ import annotations
 
@@ -8,16 +8,23 @@ from pathlib import Path
 from typing import Any
 
 from actstore.errors import ActstoreError, InvalidInputError
+from actstore.progress import SplitBars, is_main_process
 from actstore.split import Split
 from actstore.storage.atomic_file import write_atomic
 from actstore.storage.checksum import sealed, unsealed
 from actstore.storage.place import Place
 from actstore.storage.tensor_file import below
 from predictor.phi.network import LAYERS, Phi, build_phi
-from predictor.protocol.category_split import CategorySplit
-from predictor.protocol.method_key import PHI_KINDS
-from predictor.training.phi import WEIGHTS
+from predictor.phi.recogniser import PhiMethod
+from predictor.protocol.category_split import CategorySplit, alphabetical_split, read_split
+from predictor.protocol.method import Aggregate, Method
+from predictor.protocol.method_key import PHI_KINDS, PhiKind
+from predictor.protocol.setting import say_means_are_computed
+from predictor.training.loop import RunOptions
+from predictor.training.phi import WEIGHTS, TrainOptions, run_phi_training
+from predictor.training.phi_config import choose_config
 from predictor.training.run_files import CHECKPOINT, MODEL, read_model
+from predictor.training.trainee import Figures
 
 STORE_NOTE = "store.json"
 
@@ -35,6 +42,17 @@ class TrainedPhi:
     def kind(self) -> str:
         return self.phi.spec.kind
 
+    def as_method(self, aggregate: Aggregate | None = None, novel_bias: float = 0.0) -> Method:
+        """For `evaluate` and the like. aggregate: "max" by default; novel_bias: set by hand."""
+        return TrainedPhiMethod(self, aggregate or "max", novel_bias)
+
+    def __repr__(self) -> str:
+        categories, steps = self.categories, self.identity["config"].get("epochs", 0)
+        return (
+            f"{self.kind} of {self.path.parent}: {len(categories.base):,} base categories, {self.phi.spec.dim} "
+            f"dimensions, {steps:,} epochs"
+        )
+
     def require_store(self, split: Split) -> None:
         """phi reads the activations of one network: of the same weights, or where those are unknown, the same rows."""
         if split.dim != self.phi.spec.dim:
@@ -51,8 +69,70 @@ class TrainedPhi:
             )
 
 
-def load_phi(path: Path) -> TrainedPhi:
+class TrainedPhiMethod(PhiMethod):
+    """A phi that is measured on the store and with the categories of its training alone."""
+
+    def __init__(self, trained: TrainedPhi, aggregate: Aggregate, novel_bias: float) -> None:
+        super().__init__(trained.phi, aggregate, novel_bias)
+        self._trained, self.folder = trained, trained.path.parent
+
+    def check(self, train: Split, categories: CategorySplit) -> None:
+        self._trained.require_store(train)
+        if self._trained.categories != categories:
+            raise InvalidInputError(f"{self._trained.path} was trained with other categories; compare like with like")
+
+
+def train_phi(
+    train: Split,
+    split: CategorySplit | str | Path | None = None,
+    kind: PhiKind = "phi2",
+    out: str | Path | None = None,
+    *,
+    test: Split | None = None,
+    preset: str = "paper",
+    device: str = "auto",
+    resident: bool | None = None,
+    restart: bool = False,
+    checkpoint_seconds: float = 15.0,
+    command: str = "",
+    progress: bool | None = None,
+    **settings: Any,
+) -> TrainedPhi:
+    """Train phi, which predicts a category's classifier parameters from its activations, on the base categories.
+
+    train: rows of D_large. split: base and novel categories, or their file; by default the first 90% of the class names
+    are the base. kind: phi1, phi2 or phi2star. out: a folder, runs/KIND by default; interrupted, the same call goes on
+    and ends with the same weights, bit for bit. test: a split whose held-out images the log is about. preset: the
+    paper's settings, or those of its authors' code; settings: of `TrainConfig`, such as epochs=20 or seed=1, in their
+    place. resident: hold the activations in memory. restart: discard what is in the folder. command: what was typed
+    to start it, which is named where an interrupted training is asked for.
+    """
+    config = choose_config(preset, kind, **settings)
+    folder = Path(out) if out is not None else Path("runs") / (kind if preset == "paper" else f"{kind}-{preset}")
+    categories = split if isinstance(split, CategorySplit) else None
+    if categories is None:
+        categories = alphabetical_split(train.classes) if split is None else read_split(Path(str(split)))
+    options = TrainOptions(device, resident, RunOptions(checkpoint_seconds, restart))
+    say_means_are_computed(train, progress)
+
+    tied = []
+
+    def report(done: int, total: int, figures: Figures) -> None:
+        if not tied:  # what would have been refused is refused by now
+            note_store(folder, train.store_path, command)
+            tied.append(True)
+        bars(kind, done, total, figures)
+
+    with SplitBars("train", "steps", progress) as bars:
+        run_phi_training(train, test, categories, config, folder, options, report if is_main_process() else None)
+    if is_main_process():
+        note_store(folder, train.store_path, command)
+    return load_phi(folder)
+
+
+def load_phi(path: str | Path) -> TrainedPhi:
     """path: a folder of `ppa train`, or the model.safetensors in it."""
+    path = Path(path)
     file = path / MODEL if path.is_dir() else path
     if not file.exists():
         raise InvalidInputError(f"no trained phi at {file}; {_how_to_train(path)}")

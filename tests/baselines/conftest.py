@@ -11,8 +11,8 @@ import torch
 
 import actstore
 from actstore.streams.sampling import draw_support
+from predictor.protocol.base_categories import BaseCategories
 from predictor.protocol.category_split import CategorySplit
-from predictor.protocol.method import Support
 
 SPLIT = CategorySplit(("c4", "c0", "c2", "c5"), ("c1", "c3"))
 DIM = 16
@@ -43,10 +43,15 @@ def queries() -> torch.Tensor:
 
 
 @pytest.fixture
-def draw(train: actstore.Split) -> Callable[..., Support]:
-    def make(shots: int, number: int = 0) -> Support:
+def base(train: actstore.Split) -> BaseCategories:
+    return BaseCategories.of_split(train, SPLIT.base)
+
+
+@pytest.fixture
+def draw(train: actstore.Split) -> Callable[..., torch.Tensor]:
+    def make(shots: int, number: int = 0) -> torch.Tensor:
         labels = np.array([train.class_index.position(name) for name in SPLIT.novel])
         rows = draw_support(train.class_index, labels, shots, 0, number)
-        return Support(train.to_torch(rows.ravel(), dtype=torch.float32).view(*rows.shape, DIM), rows)
+        return train.to_torch(rows.ravel(), dtype=torch.float32).view(*rows.shape, DIM)
 
     return make

@@ -20,7 +20,6 @@ from baselines.finetune import Draw, FineTuned, support_rows, train_finetuned
 from baselines.image_training import WEIGHTS, ImageConfig, ImageRun
 from baselines.triplet_images import train_triplet_images
 from predictor.protocol.category_split import CategorySplit, alphabetical_split
-from predictor.protocol.method import Support
 from predictor.training import RunOptions, Trained
 
 pytestmark = pytest.mark.numeric
@@ -103,10 +102,10 @@ def test_a_fine_tuned_network_answers_as_itself_and_for_its_own_draw_only(weight
     store = build({"val": SETS["val"]}, GLYPHS, tmp_path / "x.zarr", backbone, CPU)
     queries = store["val"].to_torch()
     method, rows = FineTuned(trained), support_rows(SETS, SPLIT, Draw(2, 1))
-    torch.testing.assert_close(method.scores(queries, Support(torch.empty(2, 2, 256), rows)), logits, rtol=0, atol=1e-3)
+    torch.testing.assert_close(method.scores(queries, torch.empty(2, 2, 256)), logits, rtol=0, atol=1e-3)
     assert (method.name, method.finetuned, method.draw) == ("Fine-Tuned network (images)", True, Draw(2, 1))
-    with pytest.raises(InvalidInputError, match="trained on draw 1 of 2 shots and knows no other"):
-        method.scores(queries, Support(torch.empty(2, 2, 256), rows + 1))
+    assert method.only_draw == (2, 1)
+    np.testing.assert_array_equal(method.only_rows, rows)
 
 
 @pytest.mark.parametrize(

@@ -13,9 +13,9 @@ import actstore
 from actstore.errors import InvalidInputError
 from baselines.linear import HEAD, LinearConfig, LinearTrainee, hold_out, train_linear, trained_head
 from baselines.oracle import LinearOracle
+from predictor.protocol.base_categories import BaseCategories
 from predictor.protocol.category_split import CategorySplit
 from predictor.protocol.head import read_head
-from predictor.protocol.method import Support
 from predictor.training import RunOptions
 
 pytestmark = pytest.mark.numeric
@@ -39,8 +39,9 @@ def kill_at(step: int) -> object:
 
 def test_it_learns_what_can_be_learned_and_reads_raw_activations(train: actstore.Split, tmp_path: Path) -> None:
     trained = train_linear(train, NAMES, tmp_path / "run", "oracle", CONFIG)
-    oracle = LinearOracle(trained_head(trained), SPLIT, train.dim)
-    scores = oracle.scores(train.to_torch(), Support(torch.empty(2, 1, 16), np.empty((2, 1), np.int64)))
+    oracle = LinearOracle(trained_head(trained), SPLIT.novel)
+    oracle.prepare(BaseCategories.of_split(train, SPLIT.base))
+    scores = oracle.scores(train.to_torch(), torch.empty(2, 1, 16))
     places = torch.tensor([NAMES.index(train.classes[label]) for label in train.labels])
     assert (scores.argmax(1) == places).float().mean() > 0.95
     assert (oracle.name, oracle.finetuned, oracle.uses_support) == ("Oracle linear", True, False)

@@ -15,9 +15,9 @@ from actstore.errors import InvalidInputError
 from baselines.child import Child
 from baselines.finetune_head import FineTunedHead
 from baselines.large_sample import LargeSample, RowTraining
+from predictor.protocol.base_categories import BaseCategories
 from predictor.protocol.category_split import CategorySplit
 from predictor.protocol.head import Head
-from predictor.protocol.method import Support
 
 pytestmark = pytest.mark.numeric
 
@@ -33,28 +33,24 @@ def head() -> Head:
 
 
 @pytest.fixture
-def sample(train: actstore.Split) -> LargeSample:
+def sample(base: BaseCategories) -> LargeSample:
     """In float64: a training would make more of what processors round differently."""
-    found = LargeSample(train, SPLIT.base)
+    found = base.once((LargeSample, 0, torch.device("cpu")), lambda: LargeSample(base))
     found.activations = found.activations.double()
     found.mean_square = float(found.activations.square().sum(1).mean())
     return found
-
-
-def precise(support: Support) -> Support:
-    return Support(support.activations.double(), support.rows)
 
 
 def plain_sgd(
     parameters: Iterable[nn.Parameter],
     logits: Callable[[torch.Tensor], torch.Tensor],
     sample: LargeSample,
-    support: Support,
+    support: torch.Tensor,
 ) -> None:
     """Cross entropy over all six categories, each with a sixth of the weight."""
     optimiser = torch.optim.SGD(parameters, lr=1.0, momentum=CONFIG.momentum)
-    examples = support.activations.flatten(0, 1)
-    targets = 4 + torch.arange(2).repeat_interleave(support.shots)
+    examples = support.flatten(0, 1)
+    targets = 4 + torch.arange(2).repeat_interleave(support.shape[1])
     for step, batch in enumerate(sample.batches(CONFIG.batch_size, CONFIG.steps)):
         large = functional.cross_entropy(logits(sample.activations[batch]), sample.targets[batch])
         few = functional.cross_entropy(logits(examples), targets)
@@ -68,47 +64,48 @@ def plain_sgd(
 
 @pytest.mark.parametrize("shots", [1, 3])
 def test_a_child_trains_the_novel_rows_by_sgd_and_no_other(
-    train: actstore.Split,
+    base: BaseCategories,
     queries: torch.Tensor,
-    draw: Callable[..., Support],
+    draw: Callable[..., torch.Tensor],
     head: Head,
     sample: LargeSample,
     shots: int,
 ) -> None:
-    support, queries = precise(draw(shots)), queries.double()
+    support, queries = draw(shots).double(), queries.double()
     weight, bias = (nn.Parameter(torch.zeros(shape, dtype=torch.float64)) for shape in ((2, 16), (2,)))
     both = lambda inputs: torch.cat([head.scores(inputs), inputs @ weight.T + bias], 1)  # noqa: E731
     plain_sgd([weight, bias], both, sample, support)
-    method = Child(train, SPLIT.base, head, sample, CONFIG)
+    method = Child(head, config=CONFIG)
+    method.prepare(base)
     torch.testing.assert_close(method.scores(queries, support), both(queries).detach(), rtol=1e-9, atol=1e-9)
     assert torch.equal(method.base_scores(queries), head.scores(queries))
     assert (method.name, method.finetuned) == ("Learning like a Child", True)
 
 
 def test_the_fine_tuned_classifier_trains_all_rows(
-    train: actstore.Split, queries: torch.Tensor, draw: Callable[..., Support], head: Head, sample: LargeSample
+    base: BaseCategories, queries: torch.Tensor, draw: Callable[..., torch.Tensor], head: Head, sample: LargeSample
 ) -> None:
-    support, queries = precise(draw(2)), queries.double()
+    support, queries = draw(2).double(), queries.double()
     layer = nn.Linear(16, 6, dtype=torch.float64)
     with torch.no_grad():
         layer.weight.copy_(torch.cat([head.weight, torch.zeros(2, 16)]))
         layer.bias.copy_(torch.cat([head.bias, torch.zeros(2)]))
     plain_sgd(layer.parameters(), layer, sample, support)
-    method = FineTunedHead(train, SPLIT.base, head, sample, CONFIG)
+    method = FineTunedHead(head, config=CONFIG)
+    method.prepare(base)
     torch.testing.assert_close(method.scores(queries, support), layer(queries).detach(), rtol=1e-9, atol=1e-9)
     assert torch.equal(method.scores(queries, support), method.scores(queries, support))
 
 
-def test_a_sample_is_spread_over_the_classes(train: actstore.Split) -> None:
-    whole, some = LargeSample(train, SPLIT.base), LargeSample(train, SPLIT.base, most_rows=40)
+def test_a_sample_is_spread_over_the_classes(train: actstore.Split, base: BaseCategories) -> None:
+    whole, some = LargeSample(base), LargeSample(base, most_rows=40)
     assert whole.activations.shape == (120, 16)
     assert torch.bincount(some.targets).tolist() == [10, 10, 10, 10]
     assert torch.equal(whole.activations[:30], train.to_torch(train.class_index.rows(4)))  # c4 comes first
 
 
-def test_a_head_of_other_classes_is_refused(train: actstore.Split, head: Head) -> None:
-    sample = LargeSample(train, SPLIT.base)
+def test_a_head_of_other_classes_is_refused(base: BaseCategories, head: Head) -> None:
     other = Head(head.weight, head.bias, ("c0", "c1", "c2", "c3"))
     for make in (Child, FineTunedHead):
         with pytest.raises(InvalidInputError, match="no row for base class 'c4'"):
-            make(train, SPLIT.base, other, sample)
+            make(other).prepare(base)

@@ -16,13 +16,15 @@ from actstore.search.leading import SearchChoice
 from baselines.embedded_rows import EmbeddedRows
 from baselines.nearest_neighbour import NearestNeighbour
 from baselines.oracle import NearestOracle
-from baselines.registry import Setting, make_baselines
+from baselines.registry import make
 from baselines.triplet import Embedding, TripletConfig, train_triplet, trained_embedding
+from predictor.protocol.base_categories import BaseCategories
 from predictor.protocol.category_split import CategorySplit
-from predictor.protocol.evaluation import AllWayTask, all_way_task, evaluate
+from predictor.protocol.evaluation import AllWayTask, all_way_task, measure
 from predictor.protocol.method import Method
 from predictor.protocol.outcome import Queries
 from predictor.protocol.sessions import run_sessions
+from predictor.training.run_files import read_trained
 
 pytestmark = pytest.mark.numeric
 
@@ -49,7 +51,9 @@ class AllProducts(NearestNeighbour):
     """Every score of every category, in float64: what tables are measured by."""
 
     def table_base_scores(self, asked: Queries) -> torch.Tensor:
-        rows = torch.nn.functional.normalize(self._mapped(self._train.to_torch(dtype=torch.float32)).double())
+        rows = torch.nn.functional.normalize(
+            self._mapped(self.base.rows_of_split.to_torch(dtype=torch.float32)).double()
+        )
         queries = torch.nn.functional.normalize(self._mapped(asked.activations).double())
         cosines = (queries @ rows.T).float()
         groups = zip(self._rows.offsets[:-1], self._rows.offsets[1:], strict=True)
@@ -57,7 +61,7 @@ class AllProducts(NearestNeighbour):
 
 
 def figures(method: Method, task: AllWayTask) -> list[dict[str, list[float]]]:
-    return [row.values for row in evaluate(method, task, (1, 3), 4)]
+    return [row.values for row in measure(method, task, (1, 3), 4)]
 
 
 def close(found: list[dict[str, list[float]]], expected: list[dict[str, list[float]]]) -> None:
@@ -72,8 +76,8 @@ def close(found: list[dict[str, list[float]]], expected: list[dict[str, list[flo
 def test_nearest_neighbours(task: AllWayTask, search: str, share: float) -> None:
     if search == "bounded":
         BoundedSearch.build(task.train)
-    method = NearestNeighbour(task.train, task.base, share, search=SearchChoice(search))
-    plain = AllProducts(task.train, task.base, share)
+    method = NearestNeighbour(share, search=SearchChoice(search))
+    plain = AllProducts(share)
     close(figures(method, task), figures(plain, task))
     ours, theirs = (run_sessions(one, task, 1, 2, 3).figures for one in (method, plain))
     for name in ours:
@@ -87,10 +91,11 @@ def test_the_oracle(task: AllWayTask, search: str) -> None:
 
     class Plain(NearestOracle):
         def table_scores(self, asked: Queries, support: Any) -> torch.Tensor:
-            plain = AllProducts(task.train, (*task.base, *task.novel))
+            plain = AllProducts()
+            plain.prepare(BaseCategories.of_split(task.train, (*task.base, *task.novel)))
             return plain.table_base_scores(asked)
 
-    found, expected = (make(task.train, SPLIT, SearchChoice(search)) for make in (NearestOracle, Plain))
+    found, expected = (kind(SPLIT.novel, SearchChoice(search)) for kind in (NearestOracle, Plain))
     close(figures(found, task), figures(expected, task))
 
 
@@ -100,21 +105,25 @@ def runs(task: AllWayTask, tmp_path: Path) -> Path:
     return tmp_path / "runs"
 
 
+def embedding(runs: Path) -> Embedding:
+    return trained_embedding(read_trained(runs / "triplet", "triplet", ""))
+
+
 @pytest.mark.parametrize("search", SEARCHES)
 def test_triplet_embeds_once(task: AllWayTask, runs: Path, search: str) -> None:
     said: list[str] = []
-    setting = Setting(task.train, SPLIT, runs=runs, search=SearchChoice(search), say=said.append)
-    embed = trained_embedding(setting.trained("triplet"))
-    plain = AllProducts(task.train, task.base, embed=embed)
+    given: dict[str, Any] = {"train": task.train, "split": SPLIT, "runs": runs, "search": search, "device": "cpu"}
+    embed = embedding(runs)
+    plain = AllProducts(embed=embed)
     for _ in range(2):
-        whole, *_ = make_baselines(["triplet"], setting)
-        found, expected = figures(whole.method, task)[0], figures(plain, task)[0]
+        whole, *_ = make("triplet", **given, say=said.append)
+        found, expected = figures(whole, task)[0], figures(plain, task)[0]
         for name in ("top1_large", "top5_few", "auroc"):  # a sum in float32 may end otherwise in the other order
             np.testing.assert_allclose(found[name], expected[name], atol=1.0)
     assert [("embedding" in line, "index" in line) for line in said] == [(True, False), (False, True)][
         : 1 + (search == "bounded")
     ]
-    kept = EmbeddedRows(task.train, embed, setting.search, said.append)()
+    kept = EmbeddedRows(task.train, embed, SearchChoice(search), said.append)()
     assert kept is not None
     assert kept.dtype == np.float32
     np.testing.assert_array_equal(kept.labels, task.train.labels)
@@ -123,15 +132,14 @@ def test_triplet_embeds_once(task: AllWayTask, runs: Path, search: str) -> None:
 
 def test_an_index_of_the_rows_brings_one_of_the_embedded(task: AllWayTask, runs: Path) -> None:
     BoundedSearch.build(task.train)
-    setting = Setting(task.train, SPLIT, runs=runs)
-    embed = trained_embedding(setting.trained("triplet"))
+    embed = embedding(runs)
     kept = EmbeddedRows(task.train, embed, SearchChoice(), print)()
     assert kept is not None
     assert (folder(kept) / "bounded.json").exists()
 
 
 def test_an_interrupted_embedding_is_completed(task: AllWayTask, runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    embed = trained_embedding(Setting(task.train, SPLIT, runs=runs).trained("triplet"))
+    embed = embedding(runs)
     monkeypatch.setattr("baselines.embedded_rows._BLOCK", 256)
     calls: list[int] = []
 
@@ -152,7 +160,7 @@ def test_an_interrupted_embedding_is_completed(task: AllWayTask, runs: Path, mon
 
 
 def test_rows_of_an_earlier_content_are_removed(task: AllWayTask, runs: Path) -> None:
-    embed = trained_embedding(Setting(task.train, SPLIT, runs=runs).trained("triplet"))
+    embed = embedding(runs)
     stale = folder(task.train) / "embedded-000000000000-000000000000.zarr"
     stale.mkdir(parents=True)
     rows = EmbeddedRows(task.train, embed, SearchChoice(), print)
@@ -163,11 +171,10 @@ def test_rows_of_an_earlier_content_are_removed(task: AllWayTask, runs: Path) ->
 
 def test_where_nothing_can_be_kept_rows_are_embedded_as_they_are_read(task: AllWayTask, runs: Path) -> None:
     said: list[str] = []
-    setting = Setting(task.train, SPLIT, runs=runs, say=said.append)
     folder(task.train).parent.mkdir(exist_ok=True)
     folder(task.train).write_text("a file where the folder should be")
-    whole, *_ = make_baselines(["triplet"], setting)
-    plain = AllProducts(task.train, task.base, embed=trained_embedding(setting.trained("triplet")))
-    found, expected = figures(whole.method, task)[0], figures(plain, task)[0]
+    whole, *_ = make("triplet", train=task.train, split=SPLIT, runs=runs, say=said.append)
+    plain = AllProducts(embed=embedding(runs))
+    found, expected = figures(whole, task)[0], figures(plain, task)[0]
     np.testing.assert_allclose(found["top1_large"], expected["top1_large"], atol=1.0)
     assert any("not kept" in line for line in said)

@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 import actstore
 from actstore.errors import InvalidInputError
 from baselines.nearest_neighbour import NearestNeighbour
-from baselines.triplet import TripletConfig, train_triplet, trained_embedding
+from baselines.triplet import Triplet, TripletConfig, train_triplet, trained_embedding
 from baselines.triplet_loss import plan_triplets, triplet_loss
+from predictor.protocol.base_categories import BaseCategories
 from predictor.training import RunOptions
 
 pytestmark = pytest.mark.numeric
@@ -90,7 +91,9 @@ def test_training_lowers_the_loss_of_an_embedding_that_starts_as_the_identity(
     values, targets = train.to_torch(rows), torch.from_numpy(places)
     before, after = (triplet_loss(part, targets, CONFIG.margin)[0] for part in (values, embedding(values)))
     assert after < before
-    plain, embedded = NearestNeighbour(train, BASE), NearestNeighbour(train, BASE, embed=embedding, name="Triplet")
+    plain, embedded = NearestNeighbour(), Triplet(embed=embedding)
+    for method in (plain, embedded):
+        method.prepare(BaseCategories.of_split(train, BASE))
     assert not torch.allclose(plain.base_scores(queries), embedded.base_scores(queries), atol=1e-4)
     torch.testing.assert_close(embedding(torch.zeros(2, 16)), torch.zeros(2, 16))
     trained.tensors["change"].zero_()

@@ -29,7 +29,7 @@ from predictor.protocol.category_split import CategorySplit, alphabetical_split
 from predictor.training import RunOptions, Trained
 from predictor.training.backbones.config import choose_preset
 from predictor.training.backbones.training import train_backbone
-from predictor.training.phi import TrainOptions, train_phi
+from predictor.training.phi import TrainOptions, run_phi_training
 from predictor.training.phi_config import choose_config
 from predictor.training.run_files import MODEL, read_log, read_model
 
@@ -100,11 +100,11 @@ class Bench:
     def split(self) -> CategorySplit:
         return alphabetical_split(self.store()["train"].classes, 0.9)
 
-    def train_phi(self, name: str, device: str, resident: bool = False, report: Any = None) -> Trained:
+    def run_phi_training(self, name: str, device: str, resident: bool = False, report: Any = None) -> Trained:
         """A line of the log for every step; where someone is told of the steps, a checkpoint as well."""
         config = choose_config("code", "phi2", epochs=STEPS, batches=1, learning_rate=0.05, seed=1)
         options = TrainOptions(device, resident, RunOptions(15 if report is None else 0))
-        return train_phi(self.store()["train"], None, self.split(), config, self.folder / name, options, report)
+        return run_phi_training(self.store()["train"], None, self.split(), config, self.folder / name, options, report)
 
     def phi(self) -> tuple[str, bool]:
         one, other = self.train_phi("phi", self.device), self.train_phi("phi-cpu", "cpu")

@@ -25,6 +25,7 @@ KINDS = ("cuda", "mps", "xpu", "gpu")
 TESTS = (
     "tests/test_trainings_on_card.py", "tests/test_inference_on_card.py", "tests/actstore/compute/test_device.py",
     "tests/actstore/streams/test_class_batches_on_card.py", "tests/actstore/search/test_search_gpu.py",
+    "tests/actstore/search/test_search_leading.py",
 )  # fmt: skip
 
 

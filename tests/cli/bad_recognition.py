@@ -286,11 +286,4 @@ USES: list[Case] = [
     ("ppa bench-adapt --device tpu", "tpu"),
     ("ppa bench-adapt --backbone nothing --dim 8 --base 2 --categories 2 --seconds 0.01", "no backbone 'nothing'"),
     ("ppa demo --out notes.txt", "is a file"),
-    ("ppa demo --photos none --out new", "no folder none"),
-    ("ppa demo --photos empty --out new", "has no folder of its own"),
-    ("ppa demo --photos hollow --out new", "category 'cat' has no support"),
-    ("ppa demo --photos spoilt --out new", "needs two categories"),
-    ("ppa demo --photos photos --quick", "--quick belongs to the glyphs"),
-    ("ppa demo --photos photos --out mine", "exists; "),
-    ("ppa demo --photos photos --out notes.txt", "is a file"),
 ]

@@ -77,9 +77,9 @@ def test_backbones_are_trained_and_stores_extracted_for_eval() -> None:
     from actstore.extraction.forward import BuildOptions
     from actstore.images.opening import open_images
     from actstore.streams.sampling import draw_support
-    from baselines.registry import Setting, make_baselines
+    from baselines.registry import make
+    from predictor.protocol.base_categories import BaseCategories
     from predictor.protocol.category_split import alphabetical_split
-    from predictor.protocol.method import Support
 
     Path("split.json").unlink()
     glyphs = "glyphs:10x3x2"
@@ -97,11 +97,12 @@ def test_backbones_are_trained_and_stores_extracted_for_eval() -> None:
     options = BuildOptions("cpu", workers=0)
     train = build(sets, glyphs, Path("plain.zarr"), load_backbone("small", Path("best.safetensors")), options)["train"]
     rows = draw_support(train.class_index, np.array([train.class_index.position(split.novel[0])]), 2, 0, 0)
-    for entry in make_baselines(["finetune-images", "triplet-images"], Setting(train, split)):
-        assert entry.store is not None
-        queries = actstore.open(entry.store)["val"].to_torch().float()
-        support = Support(train.to_torch(rows.ravel())[None].float(), rows)
-        assert entry.method.scores(queries, support).shape == (20, 10)
+    for method in make("finetune-images", "triplet-images", train=train, split=split):
+        assert method.store is not None
+        own = actstore.open(method.store)
+        method.prepare(BaseCategories.of_split(own["train"] if "train" in own.splits else train, split.base))
+        queries, support = own["val"].to_torch().float(), train.to_torch(rows.ravel())[None].float()
+        assert method.scores(queries, support).shape == (20, 10)
 
 
 @pytest.mark.parametrize(

@@ -84,8 +84,7 @@ def test_splits_are_pooled_unless_one_is_named(store: Path) -> None:
 def test_a_backbone_that_saw_a_novel_class_is_warned_of(store: Path) -> None:
     actstore.open(store).add_provenance(trained_classes=["c0", "c7"])
     result = run("episodes", "--tasks", 2)
-    assert "the backbone was trained on novel class 'c7'" in result.stderr
-    assert "c7" in result.stdout
+    assert "the backbone was trained on novel class 'c7'" in result.stdout
     assert "c7" in json.loads(run("episodes", "--tasks", 2, "--json").stdout)[0]["warning"]
 
 
@@ -111,7 +110,7 @@ def test_a_phi_that_was_trained_on_a_novel_category_is_refused(store: Path) -> N
     ("arguments", "code", "expected"),
     [
         (["--shots", "one"], 2, "--shots must be whole numbers"),
-        (["--methods", "svm"], 2, "no method 'svm'; known: none, nn"),
+        (["--methods", "svm"], 2, "no method 'svm'; known: nn"),
         (["--methods", "nn,imprinting"], 2, "did you mean imprint?"),
         (["--methods", "none,nn"], 2, "none stands for no method"),
         (["--methods", "none"], 2, "nothing to measure"),

@@ -44,7 +44,7 @@ def test_with_the_networks_own_classifier(here: Path, ppa: Run) -> None:
         ppa("calibrate", "--phi", "runs/phi1", "--head", "head.npz", "--tasks", 2, "--shots", 1, "--json").stdout
     )
     taken = "2 tasks of base categories as stand-ins, the classifier's rows taken out"
-    assert fit["fitted_on"] == f"{taken}; training rows"  # a fifth of four rows is too few to show and ask about
+    assert fit["fitted_on"].startswith(f"{taken}; 20% of the base rows of val (examples of 7 categories")
 
 
 def test_baselines_are_calibrated_by_the_same_procedure(here: Path, ppa: Run, make_activations: Any) -> None:
@@ -71,14 +71,18 @@ def test_baselines_are_calibrated_by_the_same_procedure(here: Path, ppa: Run, ma
     assert all(one["harmonic_mean"] >= one["uncalibrated"] for one in found)
     assert {one["held_out"] for one in found} == {0.2}
     assert (
-        "constants.json exists; replace it with --force" in ppa("calibrate", "--methods", "all", *given, code=1).stderr
+        "calibration.json exists; replace it with --force"
+        in ppa("calibrate", "--methods", "all", *given, code=1).stderr
     )
     (fit, *_) = json.loads(ppa("calibrate", "--phi", "runs/y", "--store", store.path, *FAST, "--json").stdout)
     assert fit["held_out_of"] == store["val"].content
     arguments = ("eval", "--phi", "runs/y", "--store", store.path, "--methods", "nn,class-mean,child", "--shots", 1)
     rows = json.loads(ppa(*arguments, "--draws", 3, "--json").stdout)
     by_name = {(row["method"], row["d_large"]): row for row in rows}
-    for name, share in (("NN+Cosine", "1%"), ("Nearest class mean", "100%"), ("Learning like a Child", "100%")):
+    names = {"nn": "NN+Cosine", "class-mean": "Nearest class mean", "child": "Learning like a Child"}
+    ours = [one for one in found if one["shots"] == 1 and one["key"] in names]
+    assert rows[0]["warning"].count("calibration failed") == sum(bool(one["failed"]) for one in ours)
+    for name, share in ((names[one["key"]], one["share"]) for one in ours if not one["failed"]):
         row, shifted = by_name[name, share], by_name[f"{name}, calibrated", share]
         assert shifted["ausuc"] == row["ausuc"]
         assert (shifted["variant"], shifted["paper_top1_few"]) == ("calibrated", None)
@@ -114,15 +118,15 @@ def test_constants_of_another_split_are_neither_used_nor_counted(here: Path, ppa
 
 
 def test_rows_that_were_fitted_on_are_known_after_an_append(here: Path, make_activations: Any) -> None:
-    from cli.ppa.contestants import without_fitted_rows
-    from predictor.protocol.constant import Constant
+    from predictor.protocol.calibration import Calibration
     from predictor.protocol.evaluation import AllWayTask
+    from predictor.protocol.honesty import without_fitted_rows
     from predictor.protocol.stand_ins import HeldOut
 
     splits = {"train": make_activations(12, 0), "val": make_activations(20, 1)}
     store = actstore.from_arrays(Path("y.zarr"), splits, classes=[f"c{number}" for number in range(10)])
     base, before = tuple(store.classes[:7]), store["val"]
-    fit = Constant("nn", "1%", 1, 0.5, 50, 40, "", store["train"].content, base, 0.2, before.content)
+    fit = Calibration(1, 0.5, 50, 40, "", held_out=0.2, held_out_of=before.content)
     with store.writer("val") as writer:
         writer.append(*make_activations(20, 2))
     after = actstore.open("y.zarr")["val"]

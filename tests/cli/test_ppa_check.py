@@ -67,15 +67,15 @@ def test_an_image_in_the_wrong_folder_is_named_in_the_sheet(check: tuple[Any, ..
 
 
 def test_weights_that_are_fetched(studio: Path, ppa: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    from actstore.backbones import loading
+    from predictor.classifier import starting
 
-    asked, load = [], loading.load_backbone
+    asked, load = [], starting.load_backbone
 
     def fetched(name: str, weights: Path | None, pretrained: bool) -> Any:
         asked.append((name, pretrained))
         return load(name, random_weights=True)
 
-    monkeypatch.setattr(loading, "load_backbone", fetched)
+    monkeypatch.setattr(starting, "load_backbone", fetched)
     ppa("check", "new", "--backbone", "small", "--pretrained", "--device", "cpu")
     assert asked == [("small", True)]
 

@@ -14,7 +14,7 @@ import torch
 
 import actstore
 from predictor.classifier.classifier_file import load_classifier, save_classifier
-from predictor.classifier.photo_start import bias_beside_known
+from predictor.classifier.learning import bias_beside_known
 from predictor.protocol.head import read_head
 
 Run = Callable[..., Any]
@@ -123,9 +123,9 @@ def test_in_the_table_and_calibrated(here: Path, ppa: Run, head: Path, monkeypat
     assert [one["shots"] for one in fits] == [1, 2]
     # without --head: that of the network which the store names
     own = read_head(head)
-    monkeypatch.setattr("cli.ppa.own_classifier.network_of", lambda rows: {"backbone": "small"})
-    monkeypatch.setattr("cli.ppa.own_classifier.load_recorded", lambda record: record["backbone"])
-    monkeypatch.setattr("cli.ppa.own_classifier.head_of", {"small": own}.get)
+    monkeypatch.setattr("actstore.extraction.recorded_network.network_of", lambda rows: {"backbone": "small"})
+    monkeypatch.setattr("actstore.extraction.recorded_network.load_recorded", lambda record: record["backbone"])
+    monkeypatch.setattr("predictor.protocol.head.head_of", {"small": own}.get)
     assert json.loads(ppa(*fit).stdout) == fits
     assert json.loads(ppa(*(one for one in asked if one not in ("--head", head)), "--json").stdout) == rows
 

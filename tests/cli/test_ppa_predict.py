@@ -125,15 +125,3 @@ def test_an_image_counts_once(studio: Path, ppa: Run, adapt: tuple[Any, ...]) ->
     assert f"counted once: {first}/zz copy.png is the same image as {image}" in said.stderr
     assert f"WARNING: the same image is in 2 categories: {image} and {second}/astray.png" in said.stderr
     assert "from 8 examples" in said.stdout
-
-
-def test_unknown_has_no_probability_of_its_own() -> None:
-    from importlib import import_module
-
-    from predictor.classifier.predictions import Guess, Prediction
-
-    describe = import_module("cli.ppa.predict").describe
-    top = (Guess("n1", "okapi", 0.6), Guess("n2", "zebra", 0.4))
-    shown = describe([Prediction("a.jpg", top), Prediction("b.jpg", top, is_unknown=True)], 3).splitlines()
-    assert shown[1].split() == ["a.jpg", "okapi", "60.0%", "zebra", "40.0%"]
-    assert shown[2].split() == ["b.jpg", "unknown", "okapi", "60.0%,", "zebra", "40.0%"]

@@ -11,7 +11,8 @@ import numpy as np
 import actstore
 from actstore.errors import ActstoreError, DamagedError, IncompleteError
 from actstore.upkeep.verify import verify_store
-from tests.simulation.commands import Command, repair, write
+from tests.bench.memory import repair
+from tests.simulation.commands import Command, write
 from tests.simulation.rows import CLASSES, K, Possible, Rows, queries, read_rows, wrong_neighbours
 from tests.simulation.scenarios import Scenario
 from tests.simulation.scheduler import Actor, Simulation

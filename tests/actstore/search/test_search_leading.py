@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import faiss
 import numpy as np
 import pytest
 import torch
@@ -16,6 +17,7 @@ from actstore.errors import InvalidInputError
 from actstore.search import BoundedSearch, leading
 from actstore.search.by_class import ClassRows
 from actstore.search.leading import LeadingClasses, SearchChoice, wanted_classes
+from tests import simulated_faiss
 
 pytestmark = pytest.mark.numeric
 
@@ -123,6 +125,50 @@ def test_where_the_nearest_rows_are_of_one_class_all_are_multiplied(
     expected = -np.sort(-every_class(split, chosen, queries), axis=1)[:, :5]
     np.testing.assert_allclose(-np.sort(-found, axis=1)[:, :5], expected, atol=1e-7)
     assert (found > -np.inf).sum(1).max() < CLASSES  # what no rank depends on is left out
+
+
+@pytest.fixture
+def cards(monkeypatch: pytest.MonkeyPatch) -> simulated_faiss.Card:
+    """torch says that there are two of CUDA, whose memory it does not know; what faiss does there is simulated."""
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: simulated_faiss.CARDS)
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (1 << 40, 1 << 40))
+    monkeypatch.setattr(torch.accelerator, "is_available", lambda: True)
+    monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda: torch.device("cuda"))
+    return simulated_faiss.install(monkeypatch)
+
+
+@pytest.mark.parametrize(
+    ("choice", "place"),
+    [(("auto", "auto"), 0), (("faiss", "auto"), 0), (("exact", "cuda:1"), 1), (("bounded", "auto"), None)],
+)
+def test_a_card_searches_the_chosen_rows_alone(
+    make: Make, cards: simulated_faiss.Card, choice: tuple[str, str], place: int | None
+) -> None:
+    values, labels = clustered(6)
+    split = make(values, labels)
+    BoundedSearch.build(split)
+    chosen = ClassRows.of(split.class_index, [7, 0, 3])
+    queries, wanted = torch.from_numpy(values[:20].astype(np.float32)), torch.from_numpy(labels[:20] % 3)
+    found = LeadingClasses(split, chosen, SearchChoice(*choice)).scores(queries, wanted, 2)
+    expected = LeadingClasses(split, chosen).scores(queries, wanted, 2)
+    both = (found > -torch.inf) & (expected > -torch.inf)
+    assert torch.equal(found[both], expected[both])
+    assert torch.equal(found.max(1).values, expected.max(1).values)
+    assert cards.held == ([] if place is None else [(place, len(chosen.rows))])
+
+
+def test_where_only_torch_finds_a_card_auto_is_the_cpu(
+    make: Make, cards: simulated_faiss.Card, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    values, labels = clustered(7, 90)
+    split = make(values, labels)
+    chosen, queries = ClassRows.of(split.class_index, [0, 1]), torch.from_numpy(values[:3].astype(np.float32))
+    monkeypatch.setattr(faiss, "get_num_gpus", lambda: 0)
+    LeadingClasses(split, chosen, SearchChoice(device="auto")).scores(queries)
+    assert not cards.held
+    with pytest.raises(InvalidInputError, match="faiss finds none"):
+        LeadingClasses(split, chosen, SearchChoice(device="cuda")).scores(queries)
 
 
 def test_bad_input(make: Make) -> None:

@@ -17,7 +17,7 @@ import actstore
 from actstore.images.opening import find_images
 from actstore.storage.own_names import is_stray
 from cli.actstore import main
-from cli.ppa.support import list_queries, list_support
+from predictor.classifier.photos import list_folder, list_images
 
 FILES = (".DS_Store", "Thumbs.db", "desktop.ini", "._x", "x~", ".x.swp", "#x#")
 FOLDERS = ("__MACOSX", ".ipynb_checkpoints", "@eaDir")
@@ -134,8 +134,7 @@ def test_examples_and_photos(tmp_path: Path) -> None:
     for name in ("okapi/1.jpg", "okapi/2.jpg", "quokka/1.jpg"):
         picture(tmp_path / name)
     litter(tmp_path)
-    assert {name: [item.id for item in images] for name, images in list_support(tmp_path).items()} == {
-        "okapi": ["1.jpg", "2.jpg"],
-        "quokka": ["1.jpg"],
-    }
-    assert [item.id for item in list_queries([tmp_path])] == ["okapi/1.jpg", "okapi/2.jpg", "quokka/1.jpg"]
+    assert [(item.label, item.id) for item in list_folder(tmp_path).items] == [
+        ("okapi", "1.jpg"), ("okapi", "2.jpg"), ("quokka", "1.jpg"),
+    ]  # fmt: skip
+    assert [item.id for item in list_images([tmp_path]).items] == ["okapi/1.jpg", "okapi/2.jpg", "quokka/1.jpg"]

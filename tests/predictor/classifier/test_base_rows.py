@@ -10,11 +10,11 @@ import torch
 
 import actstore
 from actstore.errors import InvalidInputError
-from predictor.classifier.base_rows import SHOTS, BaseRows, fit_budget, fit_unknown, measure_base
+from predictor.classifier.base_rows import SHOTS, BaseRows, fit_base_loss, fit_unknown, measure_base
 from predictor.classifier.classifier import Classifier
 from predictor.phi.network import Phi
 from predictor.protocol.category_split import CategorySplit
-from predictor.protocol.evaluation import class_means
+from predictor.protocol.rows import class_means
 
 pytestmark = pytest.mark.numeric
 
@@ -49,7 +49,7 @@ def test_the_base_loses_at_most_the_budget_and_nearly_all_of_it(
     classifier: Classifier, rows: BaseRows, loss: float
 ) -> None:
     classifier.calibrate(0.3)
-    kept = fit_budget(classifier, rows, loss)
+    kept = fit_base_loss(classifier, rows, loss)
     classifier.calibrate(kept.novel_bias)
     assert top1(classifier, rows) == pytest.approx(kept.beside)
     assert kept.loss <= loss + 1e-9
@@ -68,11 +68,11 @@ def test_measuring_is_what_the_classifier_does(classifier: Classifier, rows: Bas
 
 def test_nothing_to_lose(classifier: Classifier, rows: BaseRows) -> None:
     with pytest.raises(InvalidInputError, match="from 0% to 100%, got 101%"):
-        fit_budget(classifier, rows, 101)
+        fit_base_loss(classifier, rows, 101)
     for name in list(classifier.support):
         classifier.remove(name)
     with pytest.raises(InvalidInputError, match="no category was taught yet"):
-        fit_budget(classifier, rows, 2)
+        fit_base_loss(classifier, rows, 2)
     assert measure_base(classifier, rows).loss == 0
 
 

@@ -18,9 +18,8 @@ from hypothesis import strategies as st
 
 from actstore.errors import InvalidInputError
 from predictor.classifier.classifier import Classifier
-from predictor.classifier.classifier_graph import rows_of_category
-from predictor.classifier.export import export_onnx, export_torch
-from predictor.classifier.linear_rows import Rows
+from predictor.classifier.export import export_onnx, export_torch, rows_of_category
+from predictor.classifier.scoring import LinearRows
 from predictor.phi.network import Phi
 
 pytestmark = pytest.mark.numeric
@@ -115,7 +114,9 @@ def test_base_categories_alone(make: Make, queries: torch.Tensor, tmp_path: Path
 @given(st.lists(st.integers(1, 6), min_size=1, max_size=9))
 def test_every_category_has_its_rows_and_no_other(counts: list[int]) -> None:
     category = torch.repeat_interleave(torch.arange(len(counts)), torch.tensor(counts))
-    table = rows_of_category(Rows(torch.empty(len(category), 1), torch.empty(len(category)), category), len(counts))
+    table = rows_of_category(
+        LinearRows(torch.empty(len(category), 1), torch.empty(len(category)), category), len(counts)
+    )
     assert table.shape == (len(counts), max(counts))
     for place, rows in enumerate(table):
         assert set(rows.tolist()) == set(torch.nonzero(category == place)[:, 0].tolist())

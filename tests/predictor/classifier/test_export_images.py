@@ -23,8 +23,7 @@ from actstore.errors import InvalidInputError
 from predictor.classifier import export_images
 from predictor.classifier.classifier import Classifier
 from predictor.classifier.display_names import set_displays
-from predictor.classifier.export_images import Agreement, export_with_backbone
-from predictor.classifier.image_graph import image_graph
+from predictor.classifier.export_images import Agreement, export_with_backbone, image_graph
 from predictor.classifier.unknown import PHOTOS, Unknown
 from predictor.phi.network import Phi
 from predictor.protocol.head import Head

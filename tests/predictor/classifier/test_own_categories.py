@@ -12,7 +12,7 @@ from torch import Tensor
 from actstore.errors import InvalidInputError
 from predictor.classifier.classifier import Classifier
 from predictor.classifier.classifier_file import load_classifier, save_classifier
-from predictor.classifier.held_out import leave_one_out
+from predictor.classifier.scoring import leave_one_out
 from predictor.classifier.unknown import PHOTOS, Unknown
 from predictor.phi.rule import OwnCentre
 from predictor.protocol.head import Head

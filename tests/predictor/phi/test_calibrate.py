@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,23 +14,22 @@ from hypothesis import strategies as st
 
 import actstore
 from actstore.errors import DamagedError, InvalidInputError
-from actstore.streams.sampling import draw_support
-from predictor.phi.calibration import (
-    NAME,
+from actstore.storage.checksum import sealed
+from predictor.phi.network import Phi
+from predictor.phi.recogniser import PhiMethod
+from predictor.protocol.calibration import (
+    FILE,
     Calibration,
-    calibrate,
-    choose_for,
-    fit_bias,
+    fit_calibrations,
+    fit_constant,
     load_calibrations,
+    nearest_fit,
     save_calibrations,
 )
-from predictor.phi.network import Phi
-from predictor.phi.recogniser import novel_scores
-from predictor.phi.rule import PhiRule
 from predictor.protocol.category_split import CategorySplit
-from predictor.protocol.evaluation import class_means
 from predictor.protocol.outcome import Outcome
-from predictor.protocol.stand_ins import choose_stand_ins, discriminants
+from predictor.protocol.rows import class_means
+from predictor.protocol.stand_ins import StandInSource, choose_stand_ins, discriminants
 
 pytestmark = pytest.mark.numeric
 
@@ -54,7 +54,7 @@ def test_the_best_bias_of_all_is_found(limits: list[tuple[list[float], list[floa
     edges = np.unique([edge for base, novel in limits for edge in (*base, *novel)])
     every = np.concatenate([edges, (edges[1:] + edges[:-1]) / 2, [edges[0] - 1, edges[-1] + 1, 0.0]])
     best = max(plain_harmonic(outcomes, bias) for bias in every)
-    fit = fit_bias(outcomes, 1, "max")
+    fit = fit_constant(outcomes)
     narrow = np.diff(edges).min(initial=1) < 2 * (edges[-1] - edges[0]) / 1000  # thinned to a thousand candidates
     assert fit.harmonic_mean == pytest.approx(best, abs=100 if narrow else 1e-9)
     assert fit.harmonic_mean == pytest.approx(plain_harmonic(outcomes, fit.novel_bias))
@@ -63,7 +63,7 @@ def test_the_best_bias_of_all_is_found(limits: list[tuple[list[float], list[floa
 
 
 def test_where_nothing_can_be_right_the_bias_is_zero() -> None:
-    fit = fit_bias([outcome([-np.inf], [np.inf])], 1, "max")
+    fit = fit_constant([outcome([-np.inf], [np.inf])])
     assert (fit.novel_bias, fit.harmonic_mean) == (0, 0)
 
 
@@ -72,38 +72,38 @@ def held(categories: CategorySplit) -> CategorySplit:
     return categories.hold_out(["c0", "c5", "c3"])
 
 
+def calibrate(
+    phi: Phi,
+    train: actstore.Split,
+    split: CategorySplit,
+    shots: list[int],
+    head: Any = None,
+    tasks: int = 20,
+    **more: Any,
+) -> list[Calibration]:
+    return fit_calibrations([PhiMethod(phi)], StandInSource(train, split, max(shots), head), shots, tasks, **more)
+
+
 class PlainTasks:
-    """Some categories learnt from examples beside the means of the base, query by query; see `calibrate`."""
+    """Some categories learnt from examples beside the means of the base, query by query; on the tasks' own rows."""
 
-    def __init__(self, phi: Phi, train: actstore.Split, shots: int, seed: int) -> None:
-        self.phi, self.train, self.shots, self.seed = phi, train, shots, seed
-        self.tasks: list[tuple[tuple[str, ...], tuple[str, ...], Callable[[Any], Any]]] = []
-
-    def add(
-        self, base: tuple[str, ...], novel: tuple[str, ...], change: Callable[[Any], Any] = lambda rows: rows
-    ) -> None:
-        self.tasks.append((base, novel, change))
+    def __init__(self, phi: Phi, train: actstore.Split, source: StandInSource, shots: int, seed: int) -> None:
+        self.phi, self.train, self.shots = phi, train, shots
+        self.tasks = list(source.tasks(3, seed))
 
     def harmonic(self, aggregate: Any, bias: float) -> float:
-        found = [self.accuracies(number, aggregate, bias) for number in range(len(self.tasks))]
-        base, novel = np.mean(found, axis=0)
+        base, novel = np.mean([self.accuracies(task, aggregate, bias) for task in self.tasks], axis=0)
         return 0.0 if base * novel == 0 else float(2 / (1 / base + 1 / novel))
 
-    def accuracies(self, number: int, aggregate: Any, bias: float) -> list[float]:
-        (base, novel, change), train, phi = self.tasks[number], self.train, self.phi
-        labels = np.array([train.class_index.position(name) for name in novel])
-        support = draw_support(train.class_index, labels, self.shots, self.seed, number)
-        examples = change(train.to_torch(support.ravel())).reshape(len(novel), self.shots, 16)
-        parameters, found = phi(change(class_means(train, base))), []
-        for names in (base, novel):
-            rows = [
-                row for row in range(len(train)) if train.classes[train.labels[row]] in names and row not in support
-            ]
-            queries = change(train.to_torch(rows))
-            scores = [phi.logits(parameters, queries), novel_scores(PhiRule(phi), queries, examples, aggregate) + bias]
-            truth = [(*base, *novel).index(train.classes[train.labels[row]]) for row in rows]
-            found.append(100 * float((torch.cat(scores, 1).argmax(1) == torch.tensor(truth)).float().mean()))
-        return found
+    def accuracies(self, task: Any, aggregate: Any, bias: float) -> list[float]:
+        phi, count = self.phi, len(task.queries.base_targets)
+        scores = [phi.logits(phi(task.base.means), task.queries.activations)]
+        for examples in task.examples[:, : self.shots]:
+            shown = examples.mean(0, keepdim=True) if aggregate == "mean" else examples
+            scores.append(phi.logits(phi(shown), task.queries.activations).amax(1, keepdim=True) + bias)
+        truth = torch.cat([task.queries.base_targets, task.queries.novel_targets + len(task.base.names)])
+        right = (torch.cat(scores, 1).argmax(1) == truth).double()
+        return [100 * float(right[:count].mean()), 100 * float(right[count:].mean())]
 
     def check(self, fit: Calibration) -> None:
         """To 0.2: a query on a rounding may fall to either side."""
@@ -119,11 +119,8 @@ def test_on_validation_categories_against_a_plain_loop(
 ) -> None:
     phi, train = make_phi(), store["train"]
     (fit,) = calibrate(phi, train, held, [2], tasks=3, seed=4)
-    plain = PlainTasks(phi, train, shots=2, seed=4)
-    for _ in range(3):
-        plain.add(held.base, held.validation)
-    plain.check(fit)
-    assert fit.fitted_on == "3 validation categories, 3 draws; base queries: training rows"
+    PlainTasks(phi, train, StandInSource(train, held, 2), 2, 4).check(fit)
+    assert fit.fitted_on.startswith("3 validation categories, 3 draws; base queries: training rows")
 
 
 def test_on_stand_ins_against_a_plain_loop(
@@ -133,20 +130,30 @@ def test_on_stand_ins_against_a_plain_loop(
     phi, train = make_phi(), store["train"]
     head = torch.randn(7, 16, generator=torch.Generator().manual_seed(0))
     (fit,) = calibrate(phi, train, categories, [1], head, tasks=3, seed=4)
-    plain = PlainTasks(phi, train, shots=1, seed=4)
+    source = StandInSource(train, categories, 1, head)
+    PlainTasks(phi, train, source, 1, 4).check(fit)
     centre = class_means(train, categories.base).mean(0)
-    for task in range(3):
-        chosen = choose_stand_ins(categories, 4, task)
-        others = tuple(name for name in categories.base if name not in chosen)
-        spanned = (head - head.mean(0))[[categories.base.index(name) for name in chosen]].T.double()  # (dim, stand-in)
+    for task in source.tasks(3, 4):
+        spanned = (head - head.mean(0))[[categories.base.index(name) for name in task.stand_ins]].T.double()
+        rows = torch.rand(20, 16, generator=torch.Generator().manual_seed(1))
+        away = (rows - centre).double().T
+        kept = away - spanned @ torch.linalg.lstsq(spanned, away).solution
+        torch.testing.assert_close(
+            task.base.transform(rows), (centre + kept.T.float()).clamp_min(0), atol=1e-4, rtol=1e-4
+        )
 
-        def unlearn(rows: torch.Tensor, spanned: torch.Tensor = spanned) -> torch.Tensor:
-            away = (rows - centre).double().T
-            kept: torch.Tensor = away - spanned @ torch.linalg.lstsq(spanned, away).solution
-            return (centre + kept.T.float()).clamp_min(0)
 
-        plain.add(others, chosen, unlearn)
-    plain.check(fit)
+def test_a_constant_that_does_not_hold_elsewhere_has_failed() -> None:
+    """Fitted on rows of even numbers it helps those, and harms the others, and the other way round."""
+    even = np.array([True] * 4 + [False] * 4 + [True] * 4 + [False] * 4)
+    one = outcome([2.0] * 4 + [0.5] * 4, [1.0] * 4 + [-0.1] * 4)
+    from predictor.protocol.calibration import _fit
+
+    assert _fit([(one, even)], 1, None).failed
+    assert _fit([(one, even)], 1, None).gain < 0
+    sound = outcome([2.0] * 8, [1.0] * 8)
+    fit = _fit([(sound, even)], 1, None)
+    assert (fit.failed, fit.gain) == ("", 100.0)
 
 
 def poisoned(store: actstore.ActivationStore, path: Path, names: tuple[str, ...]) -> actstore.Split:
@@ -173,7 +180,8 @@ def test_rows_of_novel_categories_change_nothing(
     other = poisoned(store, tmp_path / "p.zarr", split.novel)
     expected = calibrate(phi, store["train"], split, [1, 2], tasks=3)
     monkeypatch.setattr(actstore.Split, "to_torch", watch)
-    assert calibrate(phi, other, split, [1, 2], tasks=3) == expected
+    found = calibrate(phi, other, split, [1, 2], tasks=3)
+    assert [replace(fit, content=expected[0].content) for fit in found] == expected
     read = {other.classes[label] for label in other.labels[taken]}
     assert read == {*split.base, *split.validation}
 
@@ -205,12 +213,13 @@ def test_it_helps_and_says_where_it_was_fitted(
     assert fit.novel_bias > 0
     assert fit.harmonic_mean > fit.uncalibrated
     assert fit.aggregate == "max"
-    assert fit.fitted_on == "5 tasks of base categories as stand-ins, linear discriminants taken out; training rows"
+    assert fit.fitted_on.startswith("5 tasks of base categories as stand-ins, linear discriminants taken out; training")
+    assert fit.curve is not None
     assert fit.curve.keys() == {"bias", "base", "novel"}
     assert np.all(np.diff(fit.curve["base"]) <= 0)
     assert np.all(np.diff(fit.curve["novel"]) >= 0)
     (with_head,) = calibrate(phi, store["train"], categories, [1], head, tasks=5)
-    assert with_head.fitted_on.endswith("the classifier's rows taken out; training rows")
+    assert "the classifier's rows taken out" in with_head.fitted_on
     assert with_head.novel_bias != fit.novel_bias
 
 
@@ -263,26 +272,36 @@ def test_what_cannot_be_calibrated(
 
 
 def fitted(shots: int, bias: float = 0.5) -> Calibration:
-    return Calibration(shots, "mean", bias, 30.0, 12.0, "somewhere", {"bias": [0.0], "base": [1.0], "novel": [2.0]})
+    return Calibration(
+        shots, bias, 30.0, 12.0, "somewhere", "mean", curve={"bias": [0.0], "base": [1.0], "novel": [2.0]}
+    )
 
 
 def test_the_calibration_of_the_nearest_shots() -> None:
     fits = [fitted(1), fitted(5)]
-    assert [choose_for(fits, shots).shots for shots in (1, 2, 3, 4, 9)] == [1, 1, 1, 5, 5]
+    assert [nearest_fit(fits, shots).shots for shots in (1, 2, 3, 4, 9)] == [1, 1, 1, 5, 5]
     with pytest.raises(InvalidInputError, match="run `ppa calibrate` first"):
-        choose_for([], 1)
+        nearest_fit([], 1)
 
 
 def test_calibrations_lie_beside_their_phi(tmp_path: Path) -> None:
     assert load_calibrations(tmp_path) == []
     save_calibrations(tmp_path, [fitted(1), fitted(2, 0.1 + 0.2)])
     assert load_calibrations(tmp_path) == [fitted(1), fitted(2, 0.1 + 0.2)]
-    sound = (tmp_path / NAME).read_text()
+    sound = (tmp_path / FILE).read_text()
     listed = json.loads(sound)["calibrations"]
-    (tmp_path / NAME).write_text(json.dumps(listed))  # as it was before there were checksums
-    assert load_calibrations(tmp_path) == [fitted(1), fitted(2, 0.1 + 0.2)]
-    nan = json.dumps([{**listed[0], "novel_bias": float("nan")}])
-    for damage in ("", "{", "[]", "{}", sound.replace("0.3", "0.7"), nan, json.dumps([{"shots": 1}]), json.dumps([1])):
-        (tmp_path / NAME).write_text(damage)
+    nan = json.dumps({"calibrations": [{**listed[0], "novel_bias": float("nan")}]})
+    unknown = json.dumps({"calibrations": [{"shots": 1}]})
+    for damage in ("", "{", "[]", "{}", sound.replace("0.3", "0.7"), nan, unknown, json.dumps([1])):
+        (tmp_path / FILE).write_text(damage)
         with pytest.raises(DamagedError, match=r"is damaged: .*make it again with `ppa calibrate`"):
             load_calibrations(tmp_path)
+
+
+def test_a_file_of_an_earlier_version_is_read(tmp_path: Path) -> None:
+    """It says neither whose it is nor of which rows: it lies in the folder of the only phi that it can be of."""
+    fields = {"shots": 1, "aggregate": "max", "novel_bias": 0.5, "harmonic_mean": 30.0, "uncalibrated": 12.0,
+              "fitted_on": "x", "curve": {}, "held_out": 0.2, "held_out_of": "abc"}  # fmt: skip
+    (tmp_path / FILE).write_text(json.dumps(sealed({"calibrations": [fields]})))
+    (fit,) = load_calibrations(tmp_path)
+    assert (fit.novel_bias, fit.aggregate, fit.key, fit.held_out_of) == (0.5, "max", "", "abc")

@@ -7,11 +7,14 @@ import pytest
 import torch
 
 import actstore
-from predictor.phi.calibration import calibrate
 from predictor.phi.recogniser import OwnClassifier
+from predictor.protocol.base_categories import BaseCategories
+from predictor.protocol.calibration import fit_calibrations
 from predictor.protocol.category_split import CategorySplit
-from predictor.protocol.evaluation import all_way_task, class_means, evaluate
+from predictor.protocol.evaluation import all_way_task, measure
 from predictor.protocol.head import Head
+from predictor.protocol.rows import class_means
+from predictor.protocol.stand_ins import StandInSource
 
 pytestmark = pytest.mark.numeric
 
@@ -28,13 +31,15 @@ def head(store: actstore.ActivationStore, categories: CategorySplit) -> Head:
 def test_scores_equal_a_loop(store: actstore.ActivationStore, categories: CategorySplit, head: Head) -> None:
     task = all_way_task(store["train"], store["val"], categories)
     means = class_means(store["train"], categories.base)
-    support, queries = task.support(3, 0, 0), task.queries.activations
-    found = OwnClassifier(head, means).scores(queries, support).double().numpy()
+    support, queries = task.support(3, 0, 0).activations, task.queries.activations
+    method = OwnClassifier(head)
+    method.prepare(task.base_categories)
+    found = method.scores(queries, support).double().numpy()
     assert found.shape == (len(queries), 7 + 3)
     centre = means.double().numpy().mean(0)
     for row, query in enumerate(queries.double().numpy()):
         expected = list(head.weight.double().numpy() @ query + head.bias.double().numpy())
-        for examples in support.activations.double().numpy():
+        for examples in support.double().numpy():
             direction = examples.mean(0) - centre
             expected.append((query - centre) @ direction / np.linalg.norm(direction))
         np.testing.assert_allclose(found[row], expected, rtol=1e-4, atol=1e-3)
@@ -44,16 +49,15 @@ def test_calibrated_it_has_a_row_of_its_own_and_the_same_area(
     store: actstore.ActivationStore, categories: CategorySplit, head: Head
 ) -> None:
     train = store["train"]
-    task, means = all_way_task(train, store["val"], categories), class_means(train, categories.base)
-    fits = calibrate(head, train, categories, [1, 3], tasks=5)
-    settings = {fit.shots: (fit.aggregate, fit.novel_bias) for fit in fits}
-    plain, calibrated = OwnClassifier(head, means), OwnClassifier(head, means, settings=settings)
+    task = all_way_task(train, store["val"], categories)
+    fits = fit_calibrations([OwnClassifier(head)], StandInSource(train, categories, 3), [1, 3], tasks=5)
+    one, other = measure(OwnClassifier(head), task, [1], draws=4, fits=fits)
+    plain, calibrated = one.method, other.method
     assert (plain.key, plain.variant, calibrated.key, calibrated.variant) == ("head", "", "head", "calibrated")
     assert calibrated.name == f"{plain.name}, calibrated"
-    (one,), (other,) = (evaluate(method, task, [1], draws=4) for method in (plain, calibrated))
     assert other.mean["ausuc"] == pytest.approx(one.mean["ausuc"])
     assert other.mean["harmonic_mean"] > one.mean["harmonic_mean"]
-    assert fits[0].fitted_on == "5 tasks of base categories as stand-ins, linear discriminants taken out; training rows"
+    assert fits[0].fitted_on.startswith("5 tasks of base categories as stand-ins, linear discriminants taken out")
 
 
 def test_familiarity_is_by_the_cosine_about_the_centre(
@@ -62,4 +66,6 @@ def test_familiarity_is_by_the_cosine_about_the_centre(
     means = class_means(store["train"], categories.base)
     queries = torch.rand(4, 16, generator=torch.Generator().manual_seed(0))
     expected = (queries - means.mean(0)).norm(dim=1)
-    torch.testing.assert_close(OwnClassifier(head, means).query_lengths(queries), expected)
+    method = OwnClassifier(head)
+    method.prepare(BaseCategories.of_split(store["train"], categories.base))
+    torch.testing.assert_close(method.query_lengths(queries), expected)

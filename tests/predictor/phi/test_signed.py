@@ -14,14 +14,15 @@ from hypothesis import strategies as st
 import actstore
 from predictor.classifier.classifier import Classifier
 from predictor.classifier.classifier_file import load_classifier, save_classifier
-from predictor.phi.calibration import calibrate
 from predictor.phi.channel_impacts import analyse
 from predictor.phi.network import Phi, PhiSpec, build_phi
-from predictor.phi.recogniser import PredictedParameters
+from predictor.phi.recogniser import PhiMethod
 from predictor.protocol import stand_ins
+from predictor.protocol.calibration import fit_calibrations
 from predictor.protocol.category_split import CategorySplit
-from predictor.protocol.evaluation import all_way_task, class_means, evaluate, is_signed
-from predictor.training.phi import train_phi
+from predictor.protocol.evaluation import all_way_task, measure
+from predictor.protocol.rows import class_means, is_signed
+from predictor.training.phi import run_phi_training
 from predictor.training.phi_config import choose_config
 from predictor.training.trained_phi import load_phi
 
@@ -77,21 +78,19 @@ def test_training_starts_from_the_prototypes_and_keeps_them(
     signed: actstore.ActivationStore, tmp_path: Path, kind: Any
 ) -> None:
     train, test = signed["train"], signed["val"]
-    train_phi(train, None, SPLIT, choose_config("code", kind, epochs=1, batches=20), tmp_path)
+    run_phi_training(train, None, SPLIT, choose_config("code", kind, epochs=1, batches=20), tmp_path)
     phi = load_phi(tmp_path).phi
     assert phi.spec.signed == (kind == "phi2")
-    task, means = all_way_task(train, test, SPLIT), class_means(train, SPLIT.base)
-    plain = PredictedParameters(Phi(PhiSpec("phi1", 16)).eval().requires_grad_(False), means)
-    trained, prototype = (
-        evaluate(method, task, [1], draws=3)[0].mean["top1_few"] for method in (PredictedParameters(phi, means), plain)
-    )
+    task = all_way_task(train, test, SPLIT)
+    plain = PhiMethod(Phi(PhiSpec("phi1", 16)).eval().requires_grad_(False))
+    trained, prototype = (measure(method, task, [1], draws=3)[0].mean["top1_few"] for method in (PhiMethod(phi), plain))
     assert trained >= prototype - 3
 
 
 def test_calibration_does_not_cut_negative_values(signed: actstore.ActivationStore) -> None:
     train = signed["train"]
     directions = torch.randn(7, 16, generator=torch.Generator().manual_seed(0))
-    change = stand_ins._unlearning(train, SPLIT, BASE[:2], directions)
+    change = stand_ins.remove_class_directions(train, SPLIT, BASE[:2], directions)
     rows = torch.from_numpy(train[:50].astype(np.float32))
     changed = change(rows)
     assert (changed < 0).any()
@@ -100,7 +99,8 @@ def test_calibration_does_not_cut_negative_values(signed: actstore.ActivationSto
     torch.testing.assert_close((changed - centre) @ basis, torch.zeros(50, 2), atol=1e-4, rtol=0)
     away = torch.eye(16) - basis @ basis.T
     torch.testing.assert_close(changed @ away, rows @ away, atol=1e-4, rtol=1e-4)
-    (fit,) = calibrate(Phi(PhiSpec("phi2", 16, signed=True)).eval().requires_grad_(False), train, SPLIT, [1], tasks=3)
+    phi = Phi(PhiSpec("phi2", 16, signed=True)).eval().requires_grad_(False)
+    (fit,) = fit_calibrations([PhiMethod(phi)], stand_ins.StandInSource(train, SPLIT, 1), [1], tasks=3)
     assert fit.harmonic_mean >= fit.uncalibrated
 
 

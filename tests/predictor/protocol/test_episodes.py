@@ -13,11 +13,11 @@ from predictor.protocol import episodes
 from predictor.protocol.episodes import (
     EpisodeResult,
     Examples,
-    Independent,
     gather_classes,
     run_episodes,
     task_accuracies,
 )
+from predictor.protocol.method import EpisodeMethod, Method
 from predictor.protocol.tasks import IGNORED, TaskSize, plan_task
 
 pytestmark = pytest.mark.numeric
@@ -29,6 +29,18 @@ class NearestMean:
     def episode_scores(self, support: Tensor, queries: Tensor) -> Tensor:
         means = support.mean(2)  # (tasks, way, dim)
         return -(queries[:, :, None] - means[:, None]).square().sum(3)
+
+
+class Apart(Method):
+    """The same, and known to score categories apart."""
+
+    name, scores_categories_apart = "nearest mean", True
+
+    def novel_scores(self, queries: Tensor, support: Tensor) -> Tensor:
+        return self.episode_scores(support[None], queries[None])[0]
+
+    def episode_scores(self, support: Tensor, queries: Tensor) -> Tensor:
+        return NearestMean().episode_scores(support, queries)
 
 
 def plain_accuracies(values: np.ndarray, index: ClassIndex, size: TaskSize, tasks: int, seed: int) -> np.ndarray:
@@ -60,7 +72,7 @@ def test_accuracies_equal_a_plain_loop(
 ) -> None:
     monkeypatch.setattr(episodes, "BATCH_BYTES", batch_bytes)
     monkeypatch.setattr(episodes, "PLANNED", 7)
-    method = Independent(NearestMean()) if independent else NearestMean()
+    method: EpisodeMethod = Apart() if independent else NearestMean()
     done: list[int] = []
     (result,) = run_episodes([method], examples, size, 20, seed=4, progress=done.append)
     expected = plain_accuracies(examples.values.numpy(), examples.index, size, 20, 4)
@@ -70,7 +82,7 @@ def test_accuracies_equal_a_plain_loop(
 
 
 def test_every_method_gets_the_same_tasks(examples: Examples) -> None:
-    results = run_episodes([NearestMean(), Independent(NearestMean()), NearestMean()], examples, TaskSize(5, 2), 15)
+    results = run_episodes([NearestMean(), Apart(), NearestMean()], examples, TaskSize(5, 2), 15)
     for result in results[1:]:
         np.testing.assert_array_equal(result.accuracies, results[0].accuracies)
 
@@ -81,7 +93,7 @@ def test_known_against_unknown_equals_every_pair(
     examples: Examples, monkeypatch: pytest.MonkeyPatch, size: TaskSize, batch_bytes: int
 ) -> None:
     monkeypatch.setattr(episodes, "BATCH_BYTES", batch_bytes)
-    alone, independent = run_episodes([NearestMean(), Independent(NearestMean())], examples, size, 6, seed=4)
+    alone, independent = run_episodes([NearestMean(), Apart()], examples, size, 6, seed=4)
     assert alone.aurocs is None  # it may look at all categories together
     assert independent.aurocs is not None
     values, known = examples.values.numpy(), (size.way + 1) // 2

@@ -12,33 +12,39 @@ from torch import Tensor
 import actstore
 from actstore.errors import InvalidInputError
 from predictor.phi.network import Phi
-from predictor.phi.recogniser import PredictedParameters
+from predictor.phi.recogniser import PhiMethod
+from predictor.protocol.base_categories import BaseCategories
 from predictor.protocol.category_split import CategorySplit
-from predictor.protocol.evaluation import AllWayTask, all_way_task, class_means, evaluate, half_width, rows_of
-from predictor.protocol.method import Method, Separable, Support
+from predictor.protocol.evaluation import AllWayTask, all_way_task, half_width, measure
+from predictor.protocol.method import JointMethod, Method
 from predictor.protocol.outcome import METRICS, harmonic_mean
+from predictor.protocol.rows import class_means, rows_of
 
 pytestmark = pytest.mark.numeric
 
 
-class Whole(Method):
-    """The same scores, but not known to be separable; keeps the rows of every support it was shown."""
+class Whole(JointMethod):
+    """The same scores, but all together; keeps every support it was shown."""
 
-    def __init__(self, inner: Separable) -> None:
+    def __init__(self, inner: Method) -> None:
         self.inner, self.name, self.seen = inner, inner.name, []  # type: ignore[var-annotated]
 
-    def scores(self, queries: Tensor, support: Support) -> Tensor:
-        self.seen.append(support.rows.copy())
+    def prepare(self, base: BaseCategories) -> None:
+        self.base = base
+        self.inner.prepare(base)
+
+    def scores(self, queries: Tensor, support: Tensor) -> Tensor:
+        self.seen.append(support.clone())
         return self.inner.scores(queries, support)
 
 
-class Oracle(Method):
+class Oracle(JointMethod):
     name, share, finetuned, uses_support = "Linear", "100%", True, False
 
     def __init__(self) -> None:
         self.asked = 0
 
-    def scores(self, queries: Tensor, support: Support) -> Tensor:
+    def scores(self, queries: Tensor, support: Tensor) -> Tensor:
         self.asked += 1
         return queries[:, :10]
 
@@ -49,8 +55,10 @@ def task(store: actstore.ActivationStore, categories: CategorySplit) -> AllWayTa
 
 
 @pytest.fixture
-def method(store: actstore.ActivationStore, categories: CategorySplit, make_phi: Callable[..., Phi]) -> Separable:
-    return PredictedParameters(make_phi(), class_means(store["train"], categories.base))
+def method(task: AllWayTask, make_phi: Callable[..., Phi]) -> Method:
+    made = PhiMethod(make_phi())
+    made.prepare(task.base_categories)
+    return made
 
 
 def test_the_queries_are_the_test_rows_of_both_parts(
@@ -68,18 +76,18 @@ def test_the_queries_are_the_test_rows_of_both_parts(
 
 
 def test_rows_equal_a_plain_loop_over_draws(
-    task: AllWayTask, method: Separable, store: actstore.ActivationStore, categories: CategorySplit
+    task: AllWayTask, method: Method, store: actstore.ActivationStore, categories: CategorySplit
 ) -> None:
     val = store["val"]
     order = [*categories.base, *categories.novel]
     truth = np.array([order.index(val.classes[label]) for label in val.labels])
     base = truth < 7
-    found = evaluate(method, task, [1, 3], draws=4, seed=2)
+    found = measure(method, task, [1, 3], draws=4, seed=2)
     assert [row.shots for row in found] == ["1", "3"]
     for row, shots in zip(found, (1, 3), strict=True):
         plain: dict[str, list[float]] = {"top1_large": [], "top1_few": [], "harmonic_mean": [], "joint": []}
         for draw in range(4):
-            guess = method.scores(val.to_torch(), task.support(shots, 2, draw)).argmax(1).numpy()
+            guess = method.scores(val.to_torch(), task.support(shots, 2, draw).activations).argmax(1).numpy()
             large, few = 100 * (guess == truth)[base].mean(), 100 * (guess == truth)[~base].mean()
             plain["top1_large"].append(large)
             plain["top1_few"].append(few)
@@ -93,9 +101,9 @@ def test_rows_equal_a_plain_loop_over_draws(
     assert found[0].interval["top1_few"] > 0
 
 
-def test_separable_or_not_the_rows_are_the_same(task: AllWayTask, method: Separable) -> None:
+def test_separable_or_not_the_rows_are_the_same(task: AllWayTask, method: Method) -> None:
     """But for the AUROC: what adapts to all categories cannot be asked as if half of them were unknown."""
-    whole, separable = (evaluate(one, task, [1, 2], draws=3, seed=1) for one in (Whole(method), method))
+    whole, separable = (measure(one, task, [1, 2], draws=3, seed=1) for one in (Whole(method), method))
     for one, other in zip(whole, separable, strict=True):
         assert np.isnan(one.mean["auroc"])
         assert 0 <= other.mean["auroc"] <= 100
@@ -104,16 +112,16 @@ def test_separable_or_not_the_rows_are_the_same(task: AllWayTask, method: Separa
         assert (one.shots, one.values) == (other.shots, other.values)
 
 
-def test_every_method_gets_the_same_draws(task: AllWayTask, method: Separable) -> None:
+def test_every_method_gets_the_same_draws(task: AllWayTask, method: Method) -> None:
     one, other = Whole(method), Whole(method)
-    evaluate(one, task, [1, 2, 3], draws=3, seed=5)
-    evaluate(other, task, [3, 2], draws=3, seed=5)
-    assert [rows.shape for rows in one.seen] == [(3, shots) for shots in (1, 2, 3) for _ in range(3)]
+    measure(one, task, [1, 2, 3], draws=3, seed=5)
+    measure(other, task, [3, 2], draws=3, seed=5)
+    assert [rows.shape[:2] for rows in one.seen] == [(3, shots) for shots in (1, 2, 3) for _ in range(3)]
     for draw in range(3):
         np.testing.assert_array_equal(one.seen[6 + draw], other.seen[draw])  # 3 shots, asked first or last
         np.testing.assert_array_equal(one.seen[draw], other.seen[draw][:, :1])  # 1 shot: the first of the three
     different = Whole(method)
-    evaluate(different, task, [3], draws=3, seed=6)
+    measure(different, task, [3], draws=3, seed=6)
     assert any((a != b).any() for a, b in zip(different.seen, other.seen[:3], strict=True))
     assert (other.seen[0] != other.seen[1]).any()
 
@@ -127,19 +135,23 @@ def test_support_is_of_the_novel_classes_in_their_order(task: AllWayTask, store:
 
 def test_a_method_that_needs_no_support_is_measured_once(task: AllWayTask) -> None:
     oracle, steps = Oracle(), list[int]()
-    rows = evaluate(oracle, task, [1, 2, 3], draws=20, progress=steps.append)
+    rows = measure(oracle, task, [1, 2, 3], draws=20, progress=steps.append)
     assert (len(rows), oracle.asked, steps) == (1, 1, [1])
     assert (rows[0].shots, rows[0].draws, rows[0].method.finetuned) == ("all", 1, True)
     assert np.isnan(rows[0].interval["top1_large"])
 
 
-def test_a_method_of_a_single_draw_is_asked_about_no_other(task: AllWayTask, method: Separable) -> None:
+def test_a_method_of_a_single_draw_is_asked_about_no_other(task: AllWayTask, method: Method) -> None:
     trained = Whole(method)
     trained.only_draw = (2, 4)
-    (row,) = evaluate(trained, task, [1, 2], draws=20)
-    np.testing.assert_array_equal(trained.seen, [task.support(2, 0, 4).rows])
+    (row,) = measure(trained, task, [1, 2], draws=20)
+    (shown,) = trained.seen
+    assert torch.equal(shown, task.support(2, 0, 4).activations)
     assert (row.shots, row.draws) == ("2", 1)
-    assert evaluate(trained, task, [1, 3], draws=20) == []
+    assert measure(trained, task, [1, 3], draws=20) == []
+    trained.only_rows = task.support(2, 0, 3).rows
+    with pytest.raises(InvalidInputError, match=r"\(2, 4\)"):  # such as with another seed
+        measure(trained, task, [2], draws=20)
 
 
 @pytest.mark.parametrize(
@@ -179,9 +191,9 @@ def test_validation_categories_take_no_part(store: actstore.ActivationStore, cat
     assert len(task.queries.activations) == 8 * 8
 
 
-def test_too_many_shots(task: AllWayTask, method: Separable) -> None:
+def test_too_many_shots(task: AllWayTask, method: Method) -> None:
     with pytest.raises(InvalidInputError, match="has 20 rows, too few for 21 shots"):
-        evaluate(method, task, [21], draws=1)
+        measure(method, task, [21], draws=1)
 
 
 def test_rows_of_classes_with_a_limit(store: actstore.ActivationStore) -> None:

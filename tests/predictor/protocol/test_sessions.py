@@ -12,7 +12,6 @@ import actstore
 from actstore.errors import InvalidInputError
 from baselines.class_mean import ClassMean
 from baselines.finetune_head import FineTunedHead
-from baselines.large_sample import LargeSample
 from predictor.protocol.category_split import CategorySplit
 from predictor.protocol.evaluation import AllWayTask, all_way_task
 from predictor.protocol.head import Head
@@ -44,7 +43,7 @@ def test_each_session_adds_categories_and_the_last_may_be_smaller() -> None:
 
 @pytest.mark.numeric
 def test_accuracies_are_those_of_all_categories_known_by_then(task: AllWayTask) -> None:
-    result = run_sessions(ClassMean(task.train, task.base), task, way=2, shots=3, draws=2, seed=1)
+    result = run_sessions(ClassMean(), task, way=2, shots=3, draws=2, seed=1)
     assert result.categories == (4, 6, 8, 9)
     for draw in range(2):
         support = task.support(3, 1, draw)
@@ -74,6 +73,6 @@ def test_accuracies_are_those_of_all_categories_known_by_then(task: AllWayTask) 
 
 def test_what_trains_in_a_session_is_refused(task: AllWayTask) -> None:
     head = Head(torch.ones(4, 6), torch.zeros(4), task.base)
-    tuned = FineTunedHead(task.train, task.base, head, LargeSample(task.train, task.base))
+    tuned = FineTunedHead(head)
     with pytest.raises(InvalidInputError, match="a session has no training"):
         run_sessions(tuned, task, way=2, shots=1, draws=1)

@@ -10,13 +10,12 @@ import pytest
 import torch
 
 import actstore
-from baselines.calibration import attach_constants, calibrate_baselines
 from baselines.class_mean import ClassMean
-from baselines.registry import Setting
+from baselines.nearest_neighbour import NearestNeighbour
+from predictor.protocol.calibration import Calibration, fit_calibrations, load_calibrations, save_calibrations
 from predictor.protocol.category_split import CategorySplit
-from predictor.protocol.constant import load_constants, save_constants
-from predictor.protocol.evaluation import all_way_task, evaluate
-from predictor.protocol.stand_ins import HeldOut, choose_stand_ins, most_directions, stand_in_tasks, usable
+from predictor.protocol.evaluation import all_way_task, measure
+from predictor.protocol.stand_ins import HeldOut, StandInSource, choose_stand_ins, most_directions
 from predictor.report.all_way_table import differences, reference_of
 
 pytestmark = pytest.mark.numeric
@@ -46,17 +45,15 @@ def test_no_row_that_is_asked_about_was_trained_on_or_shown(tmp_path: Path) -> N
     store = make_store(tmp_path / "x.zarr", 10, 8)
     split, held = split_of(store, 8), HeldOut(store["val"], 0.5)
     allowed = {tuple(row) for row in store["val"].take(held.rows(split.base)).tolist()}
-    given = {"most_shots": 3, "held_out": held, "tasks": 2, "seed": 5}
     validated = CategorySplit(split.base[:6], split.novel, split.base[6:])  # as they are: nothing is taken out
-    for task in stand_in_tasks(store["train"], validated, **given):
+    for task in StandInSource(store["train"], validated, 3, held_out=held).tasks(2, 5):
         base = task.queries.activations[: len(task.queries.base_targets)]
         assert {tuple(row) for row in base.tolist()} <= allowed
-    for number, task in enumerate(stand_in_tasks(store["train"], split, **given)):
+    for number, task in enumerate(StandInSource(store["train"], split, 3, held_out=held).tasks(2, 5)):
         assert task.stand_ins == choose_stand_ins(split, 5, number)
-        labels = store["val"].labels[task.rows]
-        assert [[store.classes[label] for label in row] for row in labels] == [[name] * 3 for name in task.stand_ins]
+        assert task.examples.shape == (len(task.stand_ins), 3, 8)
         assert len(task.queries.novel_targets) == len(task.stand_ins) * (10 - 3)
-        assert len(task.queries.base_targets) == len(task.base) * 10
+        assert len(task.queries.base_targets) == len(task.base.names) * 10
         asked = {tuple(row) for row in task.queries.activations[len(task.queries.base_targets) :].tolist()}
         assert not asked & {tuple(row) for row in task.examples.flatten(0, 1).tolist()}
 
@@ -65,19 +62,60 @@ def test_a_limit_on_the_queries_leaves_out_no_category(tmp_path: Path, monkeypat
     monkeypatch.setattr("predictor.protocol.stand_ins.MOST_QUERIES", 40)
     store = make_store(tmp_path / "x.zarr", 20, 8)
     held = HeldOut(store["val"], 0.5)  # 10 rows of each class
-    (task,) = stand_in_tasks(store["train"], split_of(store, 10), 2, held_out=held, tasks=1)
-    assert (len(task.base), len(task.stand_ins)) == (5, 5)
+    (task,) = StandInSource(store["train"], split_of(store, 10), 2, held_out=held).tasks(1)
+    assert (len(task.base.names), len(task.stand_ins)) == (5, 5)
     for targets in (task.queries.base_targets, task.queries.novel_targets):
         assert len(targets) == 40
         assert len(targets.unique()) == 5
 
 
-def test_held_out_rows_that_are_too_few_are_not_used(tmp_path: Path) -> None:
+def uneven_store(path: Path, few: int) -> actstore.ActivationStore:
+    """Of six classes, 12 training rows and 20 held-out ones each, but c01 has a few of these."""
+    random, splits = np.random.default_rng(1), {}
+    centres = random.random((6, 8))
+    for name, counts in (("train", [12] * 6), ("val", [20, few, 20, 20, 20, 20])):
+        labels = np.repeat(np.arange(6), counts)
+        splits[name] = (np.abs(centres[labels] + 0.25 * random.standard_normal((len(labels), 8))), labels)
+    return actstore.from_arrays(path, splits, classes=[f"c{number:02}" for number in range(6)])
+
+
+def test_a_class_with_few_held_out_rows_costs_the_others_none(tmp_path: Path) -> None:
+    """Its examples are training rows then; nothing is compared with itself."""
+    store = uneven_store(tmp_path / "x.zarr", few=11)
+    split, held = split_of(store, 4), HeldOut(store["val"])  # 4 rows of each class, 2 of c01
+    source = StandInSource(store["train"], split, 3, held_out=held)
+    assert source.short_of_rows == ["c01"]
+    assert "examples of 1 categories" in source.describe(20)
+    assert "c01" in source.describe(20)
+    assert StandInSource(store["train"], split, 1, held_out=held).short_of_rows == []
+    for task in source.tasks(4):
+        method = NearestNeighbour()
+        method.prepare(task.base)
+        count = len(task.queries.base_targets)
+        assert method.base_scores(task.queries.activations[:count]).max() < 1 - 1e-6
+        if "c01" in task.base.names:
+            assert count == 4 * (len(task.base.names) - 1) + 2
+
+
+def test_without_held_out_rows_no_query_is_known(tmp_path: Path) -> None:
+    store = uneven_store(tmp_path / "x.zarr", few=11)
+    for task in StandInSource(store["train"], split_of(store, 4), 2).tasks(3):
+        method = NearestNeighbour()
+        method.prepare(task.base)
+        asked = task.queries.activations[: len(task.queries.base_targets)]
+        assert len(asked) == 2 * len(task.base.names)  # a fifth of 12
+        assert method.base_scores(asked).max() < 1 - 1e-6
+
+
+def test_halves_of_a_task_share_no_row(tmp_path: Path) -> None:
     store = make_store(tmp_path / "x.zarr", 6, 8)
-    split, held = split_of(store, 4), HeldOut(store["val"], 0.2)  # 4 rows of each class
-    assert usable(held, split, 3) is held
-    assert usable(held, split, 4) is None
-    assert usable(None, split, 1) is None
+    source = StandInSource(store["train"], split_of(store, 4), 2, held_out=HeldOut(store["val"], 0.5))
+    rows: tuple[set[bytes], set[bytes]] = (set(), set())
+    for task in source.tasks(1):
+        for even, row in zip(task.is_even.tolist(), task.queries.activations, strict=True):
+            rows[even].add(row.numpy().tobytes())
+    assert not rows[0] & rows[1]
+    assert min(map(len, rows)) > 3
 
 
 @pytest.mark.parametrize("dim", [4, 16, 64])
@@ -86,15 +124,14 @@ def test_a_constant_is_found_whatever_the_dimensions(tmp_path: Path, dim: int) -
     store = make_store(tmp_path / "x.zarr", 60, dim)
     split = split_of(store, 42)
     assert len(choose_stand_ins(split, 0, 0)) == 13
-    (task,) = stand_in_tasks(store["train"], split, 1, tasks=1)
+    source = StandInSource(store["train"], split, 1)
+    (task,) = source.tasks(1)
     centred = task.queries.activations - task.queries.activations.mean(0)
     assert torch.linalg.matrix_rank(centred) >= dim - most_directions(dim)
-    (fit,) = calibrate_baselines(["class-mean"], Setting(store["train"], split), [1], tasks=5)
+    (fit,) = fit_calibrations([ClassMean()], source, [1], tasks=5)
     assert fit.harmonic_mean > 100 / 60
-    method = ClassMean(store["train"], split.base)
     everyday = all_way_task(store["train"], store["val"], split)
-    method.constants = {1: fit.novel_bias}
-    plain, shifted = evaluate(method, everyday, [1], 5)
+    plain, shifted = measure(ClassMean(), everyday, [1], 5, fits=[fit])
     assert shifted.mean["harmonic_mean"] > 0.98 * plain.mean["harmonic_mean"]
 
 
@@ -102,14 +139,16 @@ def test_the_constant_of_a_baseline_is_the_best_of_a_plain_search(tmp_path: Path
     store = make_store(tmp_path / "x.zarr", 10, 8)
     train, split = store["train"], split_of(store, 8)
     held = HeldOut(store["val"], 0.5)
-    (fit,) = calibrate_baselines(["class-mean"], Setting(train, split), [2], tasks=3, held_out=held)
+    source = StandInSource(train, split, 2, held_out=held)
+    (fit,) = fit_calibrations([ClassMean()], source, [2], tasks=3)
     found: dict[float, list[tuple[float, float]]] = {}
-    for task in stand_in_tasks(train, split, 2, held_out=held, tasks=3):
-        means = task.change(torch.from_numpy(train.means()[[train.class_index.position(name) for name in task.base]]))
+    for task in source.tasks(3):
+        known = [train.class_index.position(name) for name in task.base.names]
+        means = task.base.transform(torch.from_numpy(train.means()[known]))
         queries, unit = task.queries.activations, torch.nn.functional.normalize
         base, novel = (unit(queries) @ unit(part).T for part in (means, task.examples.mean(1)))
         count = len(task.queries.base_targets)
-        truth = torch.cat([task.queries.base_targets, task.queries.novel_targets + len(task.base)])
+        truth = torch.cat([task.queries.base_targets, task.queries.novel_targets + len(task.base.names)])
         for bias in (0.0, fit.novel_bias, *np.linspace(-0.2, 0.2, 21).tolist()):
             right = torch.cat([base, novel + bias], 1).argmax(1) == truth
             found.setdefault(bias, []).append(
@@ -124,24 +163,29 @@ def test_the_constant_of_a_baseline_is_the_best_of_a_plain_search(tmp_path: Path
 
 def test_constants_are_kept_and_given_to_their_own_method_alone(tmp_path: Path) -> None:
     store = make_store(tmp_path / "x.zarr", 10, 8)
-    setting = Setting(store["train"], split_of(store, 8))
-    constants = calibrate_baselines(["nn", "class-mean"], setting, [1, 2], tasks=2)
-    save_constants(tmp_path, constants)
-    assert load_constants(tmp_path) == constants
-    method = ClassMean(store["train"], setting.split.base)
-    (one, two) = attach_constants(method, constants, setting)
-    assert method.constants == {1: one.novel_bias, 2: two.novel_bias}
-    other = Setting(store["train"], split_of(store, 7))
-    assert attach_constants(ClassMean(store["train"], other.split.base), constants, other) == []
+    train, split = store["train"], split_of(store, 8)
+    methods = [NearestNeighbour(), NearestNeighbour(0.1), ClassMean()]
+    fits = fit_calibrations(methods, StandInSource(train, split, 2), [1, 2], tasks=2)
+    save_calibrations(tmp_path, fits[:4])
+    save_calibrations(tmp_path, fits[4:])  # in the place of none: those of other methods stay
+    assert load_calibrations(tmp_path) == fits
+    save_calibrations(tmp_path, fits[4:])
+    assert len(load_calibrations(tmp_path)) == 6
+    for place, method in enumerate(methods):
+        ours = [fit for fit in fits if fit.is_of(method, train, split)]
+        assert ours == fits[2 * place : 2 * place + 2]
+        assert not any(fit.is_of(method, train, split_of(store, 7)) for fit in fits)
+        assert not any(fit.is_of(method, store["val"], split) for fit in fits)
 
 
 def test_differences_are_of_the_same_draws(tmp_path: Path) -> None:
     store = make_store(tmp_path / "x.zarr", 10, 8, noise=0.6)
     split = split_of(store, 8)
     task = all_way_task(store["train"], store["val"], split)
-    method, ours = ClassMean(store["train"], split.base), ClassMean(store["train"], split.base)
-    ours.key, method.constants = "phi2", {1: 0.05}
-    rows = [*evaluate(ours, task, [1], 6), *evaluate(method, task, [1], 6)]
+    method, ours = ClassMean(), ClassMean()
+    ours.key = "phi2"
+    fit = Calibration(1, 0.05, 0, 0, "")
+    rows = [*measure(ours, task, [1], 6), *measure(method, task, [1], 6, fits=[fit])]
     reference = reference_of(rows, "1")
     assert reference is rows[0]
     same, shifted = (differences(row, reference) for row in rows[1:])

@@ -24,7 +24,7 @@ from predictor.report.html import table
 from predictor.report.page import make_page, write_report
 from predictor.report.provenance import store_facts
 from predictor.report.run_folder import find_run
-from predictor.training.phi import train_phi
+from predictor.training.phi import run_phi_training
 from predictor.training.phi_config import TrainConfig
 from predictor.training.trained_phi import note_store
 
@@ -46,7 +46,7 @@ def folder(tmp_path: Path, make_rows: Any, categories: CategorySplit) -> Path:
     names = [f"c{number}" for number in range(10)]
     splits = {"train": make_rows(6, 0), "val": make_rows(2, 1)}
     store = actstore.from_arrays(tmp_path / "x.zarr", splits, classes=names)
-    train_phi(
+    run_phi_training(
         store["train"], None, categories, TrainConfig(phi="phi2", epochs=1, batches=2), tmp_path / "runs" / "phi2"
     )
     rows = [record("phi2", "1", 9), record(f"NN {NASTY}", "1", 10), record("Triplet", "1", 8), record("phi2", "2", 30)]

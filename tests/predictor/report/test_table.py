@@ -2,16 +2,19 @@ from __future__ import annotations
 
 import csv
 import io
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 from torch import Tensor
 
+from actstore.errors import InvalidInputError
 from predictor.protocol.evaluation import Row
-from predictor.protocol.method import Method, Support
+from predictor.protocol.method import Method
 from predictor.protocol.outcome import METRICS
 from predictor.protocol.paper import all_way_figures, read_table
-from predictor.report.all_way_table import records, to_csv, to_markdown
+from predictor.report.all_way_table import AllWayResults, all_way_records
 
 
 def row(method: str = "phi2", shots: str = "1", share: str = "100%", width: float = 0.126, **others: Any) -> Row:
@@ -30,15 +33,19 @@ class Named(Method):
         for key, value in others.items():
             setattr(self, key, value)
 
-    def scores(self, queries: Tensor, support: Support) -> Tensor:
+    def novel_scores(self, queries: Tensor, support: Tensor) -> Tensor:
         raise AssertionError("a table asks for no scores")
+
+
+def results(rows: list[Row], *warnings: str) -> AllWayResults:
+    return AllWayResults(all_way_records(rows), warnings)
 
 
 WARNING = "WARNING: the backbone was trained on novel class 'tench'; these are no few-shot results"
 
 
 def test_a_record_has_the_papers_columns_and_figures() -> None:
-    (found,) = records([row()])
+    (found,) = all_way_records([row()])
     columns = [name for name in read_table("tables")[0] if name != "table"]
     assert list(found)[: len(columns)] == columns
     assert (found["method"], found["d_large"], found["shots"], found["finetuned"]) == ("phi2", "100%", "1", "N")
@@ -63,28 +70,28 @@ def test_a_record_has_the_papers_columns_and_figures() -> None:
     ],
 )
 def test_the_paper_beside_it(method: str, share: str, shots: str, top1_few: float | None) -> None:
-    assert records([row(method, shots, share)])[0]["paper_top1_few"] == top1_few
+    assert all_way_records([row(method, shots, share)])[0]["paper_top1_few"] == top1_few
     found = all_way_figures(method, share, shots)
     assert (None if found is None else found["top1_few"]) == top1_few
 
 
 def test_a_method_may_answer_to_a_row_of_another_name() -> None:
-    (found,) = records([row("NN of mine", paper_name="NN+Cosine", finetuned=True)])
+    (found,) = all_way_records([row("NN of mine", paper_name="NN+Cosine", finetuned=True)])
     assert (found["method"], found["paper_top1_few"], found["finetuned"]) == ("NN of mine", 1.72, "Y")
 
 
 def test_markdown() -> None:
-    header, rule, first, second = to_markdown([row(), row("mine", width=float("nan"))]).splitlines()
-    assert header.count("|") == rule.count("|") == first.count("|") == second.count("|") == 13
+    header, rule, first, second = results([row(), row("mine", width=float("nan"))]).to_markdown().splitlines()
+    assert header.count("|") == rule.count("|") == first.count("|") == second.count("|") == 14
     cells = [cell.strip() for cell in first.split("|")[1:-1]]
     assert cells[:5] == ["phi2", "100%", "1", "10.00 ± 0.13 / 11.00", "12.00 ± 0.13 / 13.00"]
-    assert cells[5:] == ["14.0", "15.0", "16.0", "17.0", "18.0", "74.17 / 91.79", "21.58 / 45.82"]
+    assert cells[5:] == ["14.0", "19.0", "15.0", "16.0", "17.0", "18.0", "74.17 / 91.79", "21.58 / 45.82"]
     assert "±" not in second  # a single draw has no interval
     assert second.endswith("|  |  |")
 
 
 def test_csv_reads_back() -> None:
-    text = to_csv([row(), row("mine", width=float("nan"))])
+    text = results([row(), row("mine", width=float("nan"))]).to_csv()
     found = list(csv.DictReader(io.StringIO(text)))
     assert [line["method"] for line in found] == ["phi2", "mine"]
     assert (float(found[0]["top1_few"]), found[0]["paper_top1_few"]) == (12.0, "21.58")
@@ -93,10 +100,28 @@ def test_csv_reads_back() -> None:
 
 
 def test_the_warning_is_in_every_form() -> None:
-    assert [line["warning"] for line in records([row(), row()], WARNING)] == [WARNING] * 2
-    assert [line["warning"] for line in csv.DictReader(io.StringIO(to_csv([row()], WARNING)))] == [WARNING]
-    assert to_markdown([row()], WARNING).splitlines()[-1] == WARNING
-    assert "WARNING" not in to_markdown([row()]) + to_csv([row()])
+    found = results([row(), row()], WARNING, WARNING)
+    assert found.warnings == [WARNING]
+    assert [line["warning"] for line in found.records] == [WARNING] * 2
+    assert [line["warning"] for line in json.loads(found.to_json())] == [WARNING] * 2
+    assert {line["warning"] for line in csv.DictReader(io.StringIO(found.to_csv()))} == {WARNING}
+    assert found.to_markdown().splitlines()[-1] == repr(found).splitlines()[-1] == WARNING
+    assert WARNING.replace("'", "&#x27;") in found._repr_html_()
+    assert found.to_pandas()["warning"].tolist() == [WARNING] * 2
+    sound = results([row()])
+    assert "WARNING" not in sound.to_markdown() + sound.to_csv() + sound.to_text() + sound.to_html()
+
+
+def test_results_are_written_by_their_ending(tmp_path: Path) -> None:
+    found = results([row(), row("mine")])
+    for ending, text in ((".md", found.to_markdown()), (".csv", found.to_csv()), (".json", found.to_json())):
+        found.save(tmp_path / f"t{ending}")
+        assert (tmp_path / f"t{ending}").read_text().strip() == text.strip()
+    with pytest.raises(InvalidInputError, match=r"t\.xlsx"):
+        found.save(tmp_path / "t.xlsx")
+    found.save_plot(tmp_path / "t.png")
+    assert (tmp_path / "t.png").read_bytes().startswith(b"\x89PNG")
+    assert max(map(len, found.to_text().splitlines())) <= 100
 
 
 def test_the_papers_table_is_whole() -> None:
@@ -105,5 +130,5 @@ def test_the_papers_table_is_whole() -> None:
 
 
 def test_rows_tell_their_method_by_a_key() -> None:
-    (found,) = records([row("phi2, calibrated", key="phi2", variant="calibrated")])
+    (found,) = all_way_records([row("phi2, calibrated", key="phi2", variant="calibrated")])
     assert (found["key"], found["variant"]) == ("phi2", "calibrated")

@@ -17,10 +17,10 @@ from actstore.images.decode import decode
 from actstore.images.glyphs import write_glyphs
 from cli.actstore import main
 from predictor.classifier.classifier_file import load_classifier
-from predictor.teach.desk import Desk
 from predictor.teach.learner import Network
 from predictor.teach.limits import Limits, RefusalError
-from predictor.teach.neighbours import find_base_images
+from predictor.teach.overview import find_base_images
+from predictor.teach.service import TeachService
 from predictor.teach.session import Session, create_session
 
 
@@ -52,7 +52,7 @@ def test_one_image_is_decoded_at_a_time(
 ) -> None:
     create_session(tmp_path / "s", load_classifier(start_file), {"asked": {}})
     session = Session(tmp_path / "s")
-    desk = Desk(session, Network(session.start.about["network"], device="cpu"), Limits())
+    desk = TeachService(session, Network(session.start.about["network"], device="cpu"), Limits())
     key = desk.add("one", "a.png", glyphs[0][0].read_bytes())["key"]
     (tmp_path / "s" / "thumbnails" / f"{key}.webp").unlink()
     both, together = threading.Barrier(2, timeout=0.5), []

@@ -18,7 +18,7 @@ from actstore.errors import DivergedError, InvalidInputError
 from actstore.streams.class_batches import ClassBatches
 from predictor.protocol.category_split import CategorySplit
 from predictor.training import RunOptions
-from predictor.training.phi import TrainOptions, few_threads, train_phi
+from predictor.training.phi import TrainOptions, few_threads, run_phi_training
 from predictor.training.phi_config import TrainConfig, choose_config
 from predictor.training.processes import Processes
 from predictor.training.run_files import read_training
@@ -89,7 +89,7 @@ def test_a_small_separable_problem_is_learnt(
 ) -> None:
     config = choose_config("paper", "phi2", epochs=4, batches=25, learning_rate=0.1)
     steps: list[float] = []
-    trained = train_phi(
+    trained = run_phi_training(
         store["train"], store["val"], categories, config, tmp_path / "run",
         report=lambda done, total, figures: steps.append(figures["loss"]),
     )  # fmt: skip
@@ -111,13 +111,13 @@ def test_the_log_measures_with_the_current_weights(
     store: actstore.ActivationStore, categories: CategorySplit, tmp_path: Path
 ) -> None:
     """base_top1 of the last line is that of the weights that are kept."""
-    from predictor.phi.recogniser import PredictedParameters
-    from predictor.protocol.evaluation import all_way_task, class_means, outcomes
+    from predictor.phi.recogniser import PhiMethod
+    from predictor.protocol.evaluation import all_way_task, outcomes
 
     config = choose_config("code", "phi1", epochs=1, batches=30, learning_rate=0.1)
-    trained = train_phi(store["train"], store["val"], categories, config, tmp_path / "run")
+    trained = run_phi_training(store["train"], store["val"], categories, config, tmp_path / "run")
     phi = load_phi(tmp_path / "run").phi
-    method = PredictedParameters(phi, class_means(store["train"], categories.base))
+    method = PhiMethod(phi)
     task = all_way_task(store["train"], store["val"], categories)
     found = [outcome.metrics()["top1_large"] for outcome in outcomes(method, task, 1, range(5), seed=0)]
     assert trained.figures["base_top1"] == pytest.approx(np.mean(found))
@@ -127,7 +127,7 @@ def test_the_model_says_what_it_was_trained_with(
     store: actstore.ActivationStore, categories: CategorySplit, tmp_path: Path
 ) -> None:
     config = choose_config("code", "phi1", epochs=1, batches=3, seed=9)
-    train_phi(store["train"], None, categories, config, tmp_path / "run")
+    run_phi_training(store["train"], None, categories, config, tmp_path / "run")
     text = json.loads((tmp_path / "run" / "model.json").read_text())
     identity = text["identity"]
     assert identity["config"] == json.loads(json.dumps(config.to_json()))
@@ -146,7 +146,7 @@ def test_a_loss_that_is_no_number_stops_and_keeps_the_last_good_checkpoint(
     """At 1e10 the loss becomes NaN first, at 1e30 the weights do while the loss is still a number."""
     config = choose_config("paper", "phi2", epochs=1, batches=50, learning_rate=rate)
     with pytest.raises(DivergedError) as error:
-        train_phi(store["train"], None, categories, config, tmp_path / "run", EVERY_STEP)
+        run_phi_training(store["train"], None, categories, config, tmp_path / "run", EVERY_STEP)
     message = str(error.value)
     assert "\n" not in message
     assert "the last good checkpoint is kept" in message
@@ -163,7 +163,7 @@ def test_weights_that_are_no_numbers_are_never_a_model(
     """The last update is judged by no later loss."""
     config = choose_config("paper", "phi2", epochs=1, batches=2, learning_rate=1e30)
     with pytest.raises(DivergedError, match=r"became (inf|nan) in step 2 in .*no checkpoint yet"):
-        train_phi(store["train"], None, categories, config, tmp_path / "run")
+        run_phi_training(store["train"], None, categories, config, tmp_path / "run")
     assert not (tmp_path / "run" / "model.safetensors").exists()
 
 
@@ -180,28 +180,28 @@ def test_another_training_in_the_same_folder_is_refused(
 
     train, folder = store["train"], tmp_path / "run"
     if finished:
-        train_phi(train, None, categories, SHORT, folder)
+        run_phi_training(train, None, categories, SHORT, folder)
     else:
         with pytest.raises(KeyboardInterrupt):
-            train_phi(train, None, categories, SHORT, folder, EVERY_STEP, stop)
+            run_phi_training(train, None, categories, SHORT, folder, EVERY_STEP, stop)
     other = choose_config("paper", "phi1", epochs=1, batches=2, seed=1)
     with pytest.raises(InvalidInputError, match="belongs to another training: config seed was 0, is 1"):
-        train_phi(train, None, categories, other, folder)
+        run_phi_training(train, None, categories, other, folder)
     fewer = CategorySplit(categories.base[1:], categories.novel)
     with pytest.raises(InvalidInputError, match="base was 7 classes, is 6"):
-        train_phi(train, None, fewer, SHORT, folder)
+        run_phi_training(train, None, fewer, SHORT, folder)
     with pytest.raises(InvalidInputError, match="store content was"):
-        train_phi(store["val"], None, categories, SHORT, folder)
-    restarted = train_phi(train, None, categories, other, folder, TrainOptions(run=RunOptions(restart=True)))
+        run_phi_training(store["val"], None, categories, SHORT, folder)
+    restarted = run_phi_training(train, None, categories, other, folder, TrainOptions(run=RunOptions(restart=True)))
     assert restarted.identity["config"]["seed"] == 1
 
 
 def test_a_finished_training_is_only_read(
     store: actstore.ActivationStore, categories: CategorySplit, tmp_path: Path
 ) -> None:
-    first = train_phi(store["train"], None, categories, SHORT, tmp_path)
+    first = run_phi_training(store["train"], None, categories, SHORT, tmp_path)
     steps: list[int] = []
-    again = train_phi(
+    again = run_phi_training(
         store["train"], None, categories, SHORT, tmp_path, report=lambda done, total, figures: steps.append(done)
     )
     assert steps == []
@@ -212,7 +212,9 @@ def test_resident_rows_give_the_same_weights(
     store: actstore.ActivationStore, categories: CategorySplit, tmp_path: Path
 ) -> None:
     found = [
-        train_phi(store["train"], None, categories, SHORT, tmp_path / str(resident), TrainOptions("cpu", resident))
+        run_phi_training(
+            store["train"], None, categories, SHORT, tmp_path / str(resident), TrainOptions("cpu", resident)
+        )
         for resident in (True, False)
     ]
     assert all(torch.equal(found[0].tensors[name], found[1].tensors[name]) for name in found[0].tensors)
@@ -230,7 +232,7 @@ def test_where_nothing_can_be_held_out_training_goes_on_without(
         {name: (rows[chosen], labels[chosen]) for name, chosen in kept.items()},
         classes=[f"c{number}" for number in range(10)],
     )
-    trained = train_phi(store["train"], store["val"], categories, SHORT, tmp_path / "run")
+    trained = run_phi_training(store["train"], store["val"], categories, SHORT, tmp_path / "run")
     assert list(trained.figures) == ["loss"]
     assert (tmp_path / "run" / "curves.png").exists()
 
@@ -239,14 +241,14 @@ def test_base_classes_must_be_there(
     store: actstore.ActivationStore, make_rows: Any, categories: CategorySplit, tmp_path: Path
 ) -> None:
     with pytest.raises(InvalidInputError, match="base class 'zebra' of the split is not among"):
-        train_phi(store["train"], None, CategorySplit(("c0", "zebra")), SHORT, tmp_path / "a")
+        run_phi_training(store["train"], None, CategorySplit(("c0", "zebra")), SHORT, tmp_path / "a")
     rows, labels = make_rows(3, 0)
     kept = labels != 2
     partial = actstore.from_arrays(
         tmp_path / "y.zarr", {"train": (rows[kept], labels[kept])}, classes=[f"c{number}" for number in range(10)]
     )
     with pytest.raises(InvalidInputError, match="class 'c2' has no rows to sample"):
-        train_phi(partial["train"], None, categories, SHORT, tmp_path / "b")
+        run_phi_training(partial["train"], None, categories, SHORT, tmp_path / "b")
 
 
 def test_there_must_be_a_category_for_every_process(
@@ -255,7 +257,7 @@ def test_there_must_be_a_category_for_every_process(
     device = torch.device("cpu")
     monkeypatch.setattr("predictor.training.phi.joined_processes", lambda _: nullcontext((Processes(0, 8), device)))
     with pytest.raises(InvalidInputError, match="7 base categories cannot be shared by 8 processes; start fewer"):
-        train_phi(store["train"], None, categories, SHORT, tmp_path)
+        run_phi_training(store["train"], None, categories, SHORT, tmp_path)
 
 
 def test_small_products_run_on_one_thread_and_the_number_comes_back() -> None:

@@ -20,7 +20,7 @@ from actstore.streams.class_batches import ClassBatches
 from predictor.phi.network import Phi, PhiSpec
 from predictor.protocol.category_split import CategorySplit
 from predictor.training import Tensors
-from predictor.training.phi import TrainOptions, train_phi
+from predictor.training.phi import TrainOptions, run_phi_training
 from predictor.training.phi_config import choose_config
 from predictor.training.run_files import read_model, read_training
 from tests.predictor.training.precise import PrecisePhiTraining
@@ -46,13 +46,13 @@ from predictor.training import RunOptions
 from actstore.streams.class_batches import ClassBatches
 from predictor.training.phi_config import TrainConfig
 from predictor.phi.network import Phi, PhiSpec
-from predictor.training.phi import TrainOptions, train_phi
+from predictor.training.phi import TrainOptions, run_phi_training
 from tests.predictor.training.precise import PrecisePhiTraining
 
 torch.set_num_threads(1)
 predictor.training.phi.PhiTraining = PrecisePhiTraining
 store, folder = actstore.open(sys.argv[1]), Path(sys.argv[2])
-categories, config = {categories!r}, {config!r}
+categories, config = CategorySplit.from_json({categories!r}), {config!r}
 
 
 def gradients(processes, kind):
@@ -80,7 +80,7 @@ def train(name, stop=0, number=0):
             os.kill(os.getpid(), number)
 
     options = TrainOptions("cpu", run=RunOptions(checkpoint_seconds=1000))
-    return train_phi(store["train"], store["val"], categories, config, folder / name, options, report)
+    return run_phi_training(store["train"], store["val"], categories, config, folder / name, options, report)
 
 
 rank = int(os.environ["RANK"])
@@ -107,7 +107,7 @@ def folder(
 ) -> Path:
     """What a pair of processes left."""
     folder = tmp_path_factory.mktemp("ranks")
-    (folder / "program.py").write_text(PROGRAM.format(categories=categories, config=CONFIG))
+    (folder / "program.py").write_text(PROGRAM.format(categories=categories.to_json(), config=CONFIG))
     store["train"].means()
     launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     environment = {
@@ -133,7 +133,7 @@ def _in_float64() -> Iterator[None]:
 @pytest.fixture(scope="module")
 def alone(store: actstore.ActivationStore, categories: CategorySplit, folder: Path) -> Path:
     """The same training by one process."""
-    train_phi(store["train"], store["val"], categories, CONFIG, folder / "alone", TrainOptions("cpu"))
+    run_phi_training(store["train"], store["val"], categories, CONFIG, folder / "alone", TrainOptions("cpu"))
     return folder / "alone"
 
 
@@ -200,7 +200,7 @@ def test_resumed_it_ends_bit_for_bit_as_if_it_had_not_stopped(folder: Path) -> N
 def test_resumed_by_another_number_of_processes(
     store: actstore.ActivationStore, categories: CategorySplit, folder: Path, alone: Path
 ) -> None:
-    train_phi(store["train"], store["val"], categories, CONFIG, folder / "stopped-9", TrainOptions("cpu"))
+    run_phi_training(store["train"], store["val"], categories, CONFIG, folder / "stopped-9", TrainOptions("cpu"))
     expected, found = (read_model(path / "model.safetensors").tensors for path in (alone, folder / "stopped-9"))
     for name, tensor in expected.items():
         torch.testing.assert_close(found[name], tensor, rtol=1e-9, atol=1e-12, msg=name)

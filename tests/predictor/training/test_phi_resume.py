@@ -16,7 +16,7 @@ import torch
 import actstore
 from predictor.protocol.category_split import CategorySplit
 from predictor.training import Figures, RunOptions, Tensors
-from predictor.training.phi import TrainOptions, train_phi
+from predictor.training.phi import TrainOptions, run_phi_training
 from predictor.training.phi_config import choose_config
 from predictor.training.run_files import read_model, read_training
 
@@ -43,7 +43,7 @@ def run(store: actstore.ActivationStore, categories: CategorySplit, folder: Path
                 raise KilledError
 
         try:
-            train_phi(store["train"], store["val"], categories, CONFIG, folder, EVERY_STEP, report)
+            run_phi_training(store["train"], store["val"], categories, CONFIG, folder, EVERY_STEP, report)
         except KilledError:
             assert stop
         else:
@@ -85,7 +85,9 @@ def test_the_momentum_is_the_same_too(
     for name, stops in (("once", [12]), ("often", [4, 5, 10, 12])):
         for stop in stops:
             with pytest.raises(KilledError):
-                train_phi(store["train"], store["val"], categories, CONFIG, tmp_path / name, EVERY_STEP, killer(stop))
+                run_phi_training(
+                    store["train"], store["val"], categories, CONFIG, tmp_path / name, EVERY_STEP, killer(stop)
+                )
         found[name] = read_training(tmp_path / name / "checkpoint.safetensors")
     (once, text), (often, other) = found["once"], found["often"]
     assert_same(once, often)
@@ -110,7 +112,7 @@ from pathlib import Path
 from predictor.protocol.category_split import CategorySplit
 from predictor.training import RunOptions
 from predictor.training.phi_config import TrainConfig
-from predictor.training.phi import TrainOptions, train_phi
+from predictor.training.phi import TrainOptions, run_phi_training
 
 torch.set_num_threads(1)
 store = actstore.open({str(store.path)!r})
@@ -119,7 +121,8 @@ def report(done, total, figures):
     print(done, flush=True)
     time.sleep(0.05)
 
-train_phi(store["train"], store["val"], {categories!r}, {CONFIG!r}, Path({str(tmp_path)!r}),
+categories = CategorySplit.from_json({categories.to_json()!r})
+run_phi_training(store["train"], store["val"], categories, {CONFIG!r}, Path({str(tmp_path)!r}),
           TrainOptions("cpu", run=RunOptions(checkpoint_seconds=0)), report)
 """
     with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) as child:

@@ -21,7 +21,7 @@ from predictor.teach.actions import ASKABLE, Action, Add, Create, Merge, Move, R
 from predictor.teach.images import ActivationCache, ImageFolder, keep_newest, key_of, parse_key, row_key, thumbnail
 from predictor.teach.learner import Learner, Network, open_image
 from predictor.teach.limits import Limits, RefusalError
-from predictor.teach.neighbours import BaseImages, find_base_images, nearest_examples
+from predictor.teach.overview import BaseImages, find_base_images, nearest_examples
 from predictor.teach.session import RESULT, Session
 from predictor.teach.state import Example, State, parse_name
 
@@ -31,13 +31,11 @@ SEEN = 128  # images that were asked about and are remembered: a camera asks thr
 Json = dict[str, Any]
 
 
-class Desk:
+class TeachService:
     def __init__(self, session: Session, network: Network, limits: Limits) -> None:
         self.session, self.network, self.limits = session, network, limits
         self.activations = ActivationCache(session.images, session.inherited, self._compute)
-        began = session.about["began"]
-        fits = {int(shots): (str(how), float(bias)) for shots, how, bias in began.get("fits", ())}
-        self.learner = Learner(session.start, self.activations.get, fits, bool(began.get("beside_known")))
+        self.learner = Learner(session.start, self.activations.get)
         self.base: BaseImages | None = find_base_images(session.start.about, session.start.base)
         self._seen: dict[str, tuple[Tensor, bytes]] = {}  # key -> activation and thumbnail of what was asked about
         self._decoding = threading.Semaphore(limits.decodes)

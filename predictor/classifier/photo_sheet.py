@@ -7,14 +7,16 @@ from dataclasses import dataclass
 from html import escape
 from importlib.resources import files
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from PIL import Image
 
 from actstore.images.html_page import data_address, html_page, jpeg_bytes
 from actstore.images.image_set import ImageItem
 from actstore.storage.atomic_file import as_utf8, write_atomic
-from predictor.classifier.predictions import Guess
+
+if TYPE_CHECKING:
+    from predictor.classifier.predictions import Guess
 
 SIDE = 320  # pixels of a thumbnail's longer side: sharp at twice the density of a screen
 Standing = Literal["plain", "right", "wrong", "unknown"]
@@ -84,12 +86,6 @@ def confusion_html(names: Sequence[str], columns: Sequence[str], counts: Sequenc
         lines.append(f'<tr><th scope="row">{escape(name)}</th>{cells}</tr>')
     head = f'<tr><th scope="col">is, taken for →</th>{heads}</tr>'
     return f'<div class="scroll"><table><thead>{head}</thead><tbody>{"".join(lines)}</tbody></table></div>'
-
-
-def plain_table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
-    heads = "".join(f'<th scope="col">{escape(name)}</th>' for name in header)
-    lines = ["<tr>" + "".join(f"<td>{escape(str(cell))}</td>" for cell in row) + "</tr>" for row in rows]
-    return f'<div class="scroll"><table><thead><tr>{heads}</tr></thead><tbody>{"".join(lines)}</tbody></table></div>'
 
 
 def _count(count: int, is_right: bool) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from predictor.teach.guard import Guard
+from predictor.teach.security import Security
 from predictor.teach.serving import _hosts
 
 TOKEN = "t" * 32
@@ -25,7 +25,7 @@ def status(hosts: list[str], path: str = "/", query: str = "", **headers: str) -
 
     scope = {"type": "http", "path": path, "query_string": query.encode(),
              "headers": [(name.encode(), value.encode("latin-1")) for name, value in headers.items()]}  # fmt: skip
-    asyncio.run(Guard(app, hosts, TOKEN)(scope, None, send))  # type: ignore[arg-type]
+    asyncio.run(Security(app, hosts, TOKEN)(scope, None, send))  # type: ignore[arg-type]
     return int(sent[0]["status"])
 
 

@@ -1,0 +1,98 @@
+"""Fitting the constant on novel scores, for any methods, and keeping it where evaluations find it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from actstore.errors import InvalidInputError
+from actstore.progress import bar
+from predictor.figures.lines import draw_trade_off
+from predictor.protocol.calibration import (
+    FIGURE,
+    TASKS,
+    Calibration,
+    fit_calibrations,
+    is_calibrated,
+    save_calibrations,
+)
+from predictor.protocol.head import Head, head_for, read_head
+from predictor.protocol.method import MakesMethod, Method
+from predictor.protocol.setting import (
+    Categories,
+    Source,
+    choose_categories,
+    choose_shots,
+    find_test_split,
+    make_methods,
+    open_store,
+    say_means_are_computed,
+)
+from predictor.protocol.stand_ins import HeldOut, StandInSource
+
+
+def calibrate(
+    methods: Sequence[MakesMethod] | MakesMethod,
+    store: Source,
+    split: Categories = None,
+    *,
+    shots: Sequence[int] | int | None = None,
+    head: Head | str | Path | None = None,
+    train: str = "train",
+    test: str | None = None,
+    tasks: int = TASKS,
+    seed: int = 0,
+    save: bool = True,
+    progress: bool | None = None,
+) -> list[Calibration]:
+    """Fit the constant on novel scores, which trades base for novel accuracy, without any novel category.
+
+    Base categories stand in for novel ones (validation categories of the split, where it has some). head: the network's
+    classifier of the base categories, whose knowledge of the stand-ins is taken out; without it linear discriminants
+    are used. test: the split whose base rows the network was not trained on (val or test by default, "none" for none);
+    a fifth of them is fitted on, which `evaluate` then leaves out. save: keep the constants beside the training of each
+    method, where `evaluate` and `Classifier.from_phi` find them.
+
+    A constant that does not hold on rows it was not fitted on has `failed` set, and is not used.
+    """
+    opened = open_store(store)
+    rows = opened[train]
+    categories = choose_categories(split, methods if isinstance(methods, Sequence) else [methods], opened)
+    fitted = [method for method in make_methods(methods, rows, categories, None) if is_calibrated(method)]
+    if not fitted:
+        raise InvalidInputError("none of these methods has base scores that do not depend on the examples")
+    counts = choose_shots(shots, rows, categories.base, spare=1, shown=progress)
+    say_means_are_computed(rows, progress)
+    given = head if head is None or isinstance(head, Head) else read_head(Path(head))
+    weights = None if given is None else head_for(given, categories.base, rows.dim).weight
+    held_out = None if test == "none" else find_test_split(opened, train, test)
+    source = StandInSource(rows, categories, max(counts), weights, None if held_out is None else HeldOut(held_out))
+    with bar("calibrate", tasks, "tasks", progress) as shown:
+        fits = fit_calibrations(fitted, source, counts, tasks, seed, shown.update)
+    if save:
+        _save(fitted, fits)
+    return fits
+
+
+def _save(methods: Sequence[Method], fits: Sequence[Calibration]) -> None:
+    for folder in dict.fromkeys(method.folder for method in methods if method.folder is not None):
+        keys = {method.key for method in methods if method.folder == folder}
+        ours = [fit for fit in fits if fit.key in keys]
+        save_calibrations(folder, ours)
+        if len(keys) == 1 and len({fit.share for fit in ours}) == 1:
+            _draw(folder / FIGURE, ours)
+
+
+def _draw(path: Path, fits: Sequence[Calibration]) -> None:
+    """The trade-off of each number of shots, and where the first stands without a constant and with it."""
+    curves = {f"{_shots(fit)}, {fit.aggregate}": (fit.curve["novel"], fit.curve["base"]) for fit in fits if fit.curve}
+    fit, points = fits[0], []
+    for name, bias in (("no constant", 0.0), ("calibrated", fit.novel_bias)):
+        if fit.curve is not None:
+            place = min(range(len(fit.curve["bias"])), key=lambda i: abs(fit.curve["bias"][i] - bias))  # type: ignore[index]
+            points.append((f"{name}, {_shots(fit)}", fit.curve["novel"][place], fit.curve["base"][place]))
+    draw_trade_off(path, curves, points)
+
+
+def _shots(fit: Calibration) -> str:
+    return "1 shot" if fit.shots == 1 else f"{fit.shots} shots"

@@ -1,0 +1,271 @@
+"""Measurements: all-way accuracy, N-way K-shot tasks, and sessions; each returns results that know their warnings."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Literal
+
+import actstore
+from actstore.errors import InvalidInputError
+from actstore.progress import bar
+from predictor.calibrating import calibrate as fit_constants
+from predictor.protocol.base_categories import BaseCategories
+from predictor.protocol.calibration import Calibration, is_calibrated, load_calibrations, nearest_fit
+from predictor.protocol.category_split import CategorySplit
+from predictor.protocol.episodes import Examples, gather_classes
+from predictor.protocol.episodes import run_episodes as measure_episodes
+from predictor.protocol.evaluation import AllWayTask, CalibratedMethod, all_way_task, measure, plan_draws
+from predictor.protocol.honesty import (
+    are_of_imagenet,
+    contamination,
+    is_as_large_as_the_paper,
+    leaks,
+    refuse_trained_on,
+    trained_on_novel,
+    why_not_comparable_to_paper,
+    without_fitted_rows,
+)
+from predictor.protocol.method import Aggregate, EpisodeMethod, MakesMethod, Method
+from predictor.protocol.sessions import run_sessions as measure_sessions
+from predictor.protocol.setting import (
+    SHOTS,
+    Categories,
+    Source,
+    choose_categories,
+    choose_shots,
+    make_methods,
+    open_store,
+    require_test_split,
+    say_means_are_computed,
+)
+from predictor.protocol.tasks import TaskSize
+from predictor.report.all_way_table import AllWayResults, all_way_records
+from predictor.report.episode_table import EpisodeResults, episode_rows
+from predictor.report.session_table import SessionResults, session_rows
+
+Calibrate = bool | Literal["saved"]
+Run = tuple[Examples, Sequence[EpisodeMethod]]  # methods that read the same examples
+POOLED = ("train", "val", "test")  # of these, all that there are; the backbone saw no novel class in any of them
+
+
+def evaluate(
+    methods: Sequence[MakesMethod] | MakesMethod,
+    store: Source,
+    split: Categories = None,
+    *,
+    shots: Sequence[int] | int | None = None,
+    draws: int = 20,
+    calibrate: Calibrate = "saved",
+    aggregate: Aggregate | None = None,
+    train: str = "train",
+    test: str | None = None,
+    seed: int = 0,
+    progress: bool | None = None,
+) -> AllWayResults:
+    """All-way accuracy on base and novel categories: every method on the same draws of examples.
+
+    methods: trained phis, `baselines.make(...)`, methods of your own. split: base and novel categories (a
+    `CategorySplit` or its file); by default those of the phis, else the first 90% of the class names are the base.
+    shots: examples of each novel category. draws: of the examples; figures are means with 95% intervals. calibrate:
+    "saved" adds a calibrated row to methods whose constants were kept, True fits those that are missing, False adds
+    none. aggregate: how phi combines several examples, "max" or "mean". train, test: where examples and test images
+    come from (val or test by default). progress: None shows a bar on a terminal and in a notebook.
+
+    Rows of the test split that constants were fitted on are left out for all methods. What else a reader must know
+    (a network that saw novel categories, images in both splits, figures that do not compare with the paper's) is in
+    the `warnings` of the result.
+    """
+    opened = open_store(store)
+    rows, tested = opened[train], require_test_split(opened, train, test)
+    categories = choose_categories(split, methods if isinstance(methods, Sequence) else [methods], opened)
+    compared = make_methods(methods, rows, categories, aggregate)
+    counts = choose_shots(shots, rows, categories.novel, shown=progress)
+    fits, said = _calibrations(compared, opened, categories, counts, calibrate, train, test, seed, progress)
+    task, left_out = without_fitted_rows(all_way_task(rows, tested, categories), [fit for of in fits for fit in of])
+    if any(method.key != "nn" for method in compared):  # nearest neighbours alone need no means
+        say_means_are_computed(rows, progress)
+    total = sum(len(numbers) for method in compared for numbers in plan_draws(method, counts, draws).values())
+    measured = []
+    with bar("eval", total, "draws", progress) as shown:
+        for method, of_method in zip(compared, fits, strict=True):
+            shown.set_postfix_str(f"{method.name} {method.share}", refresh=False)
+            own = _own_task(method, task, categories)
+            measured += measure(method, own, counts, draws, seed, of_method, shown.update)
+    order = [*map(str, counts), "all"]
+    measured.sort(key=lambda row: order.index(row.shots))
+    lacking = why_not_comparable_to_paper(rows)
+    if lacking or not is_as_large_as_the_paper(categories):
+        measured = [replace(row, is_beside_paper=False) for row in measured]
+    warnings = (contamination(rows, categories), leaks(opened, task, counts, draws, seed), lacking, left_out, *said)
+    return AllWayResults(all_way_records(measured), [text for text in warnings if text])
+
+
+def run_sessions(
+    methods: Sequence[MakesMethod] | MakesMethod,
+    store: Source,
+    split: Categories = None,
+    *,
+    way: int = 5,
+    shots: int = 5,
+    draws: int = 10,
+    calibrate: Calibrate = "saved",
+    train: str = "train",
+    test: str | None = None,
+    seed: int = 0,
+    progress: bool | None = None,
+) -> SessionResults:
+    """Few-shot class-incremental learning: the novel categories are added `way` at a time, from `shots` examples each.
+
+    After each session all test images of the categories known by then compete among all of them. A backbone that was
+    trained on a category of a session is refused. Other arguments as in `evaluate`.
+    """
+    opened = open_store(store)
+    rows, tested = opened[train], require_test_split(opened, train, test)
+    categories = choose_categories(split, methods if isinstance(methods, Sequence) else [methods], opened)
+    added = replace(categories, validation=())  # sessions add no validation category: those may be known
+    if seen := trained_on_novel(rows, added):
+        raise InvalidInputError(
+            f"the backbone of {opened.path} was trained on {len(seen):,} of the {len(categories.novel):,} categories "
+            f"that sessions add, such as {seen[0]!r}; train one on the base alone with `ppa pretrain --split-file`"
+        )
+    compared = make_methods(methods, rows, categories, "mean")
+    fits, said = _calibrations(compared, opened, categories, [shots], calibrate, train, test, seed, progress)
+    task, left_out = without_fitted_rows(all_way_task(rows, tested, categories), [fit for of in fits for fit in of])
+    say_means_are_computed(rows, progress)
+    ways: list[Method] = []
+    for method, of_method in zip(compared, fits, strict=True):
+        ways += [method, *([CalibratedMethod(method, of_method, shots)] if of_method else [])]
+    results = []
+    with bar("sessions", len(ways) * draws, "draws", progress) as shown:
+        for method in ways:
+            own = _own_task(method, task, categories)
+            results.append(measure_sessions(method, own, way, shots, draws, seed, shown.update))
+    backbone = str(rows.spec.provenance.get("backbone") or "not known")
+    warnings = (contamination(rows, added), left_out, *said)
+    return SessionResults(session_rows(results, way, shots, backbone), [text for text in warnings if text])
+
+
+def run_episodes(
+    methods: Sequence[MakesMethod | EpisodeMethod],
+    store: Source | None = None,
+    split: Categories = None,
+    *,
+    way: int = 5,
+    shots: Sequence[int] | int | None = None,
+    tasks: int = 1000,
+    queries: int | None = None,
+    splits: Sequence[str] | None = None,
+    seed: int = 0,
+    runs: Sequence[Run] = (),
+    progress: bool | None = None,
+) -> EpisodeResults:
+    """N-way K-shot tasks of the novel categories: every method on the same tasks, a function of the seed.
+
+    queries: of each category in a task; None: all of its rows that are not shown. splits: of the store, whose rows are
+    pooled (train, val and test by default). runs: further methods with examples of their own, such as learners that
+    read images. AUROC: images of known against unknown categories, where half of a task's are withheld.
+    """
+    opened = None if store is None else open_store(store)
+    warnings: list[str | None] = []
+    backbone, beside_paper, counts, all_runs = "", True, [] if shots is None else shots, list[Run]()
+    if opened is not None:
+        pooled = [opened[name] for name in _pooled_names(list(opened.splits), splits)]
+        makers = [one for one in methods if not _is_episode_method(one)]
+        categories = choose_categories(split, makers, opened)  # type: ignore[arg-type]
+        if not categories.novel:
+            raise InvalidInputError("the split names no novel category to make tasks of")
+        compared = [_episode_method(one, pooled[0], categories) for one in methods]
+        backbone = str(pooled[0].spec.provenance.get("backbone"))
+        lacking = why_not_comparable_to_paper(pooled[0])
+        beside_paper = lacking is None and are_of_imagenet(categories)
+        warnings = [contamination(pooled[0], categories), lacking]
+        counts = choose_shots(shots, pooled[0], categories.novel, spare=1, shown=progress)
+        if compared:
+            all_runs.append((gather_classes(pooled, categories.novel), compared))
+    all_runs += runs
+    if not all_runs:
+        raise InvalidInputError("nothing to measure: give methods and a store, or learners with their images")
+    sizes = [TaskSize(way, count, queries) for count in ([counts] if isinstance(counts, int) else counts or SHOTS)]
+    with bar("episodes", len(all_runs) * len(sizes) * tasks, "tasks", progress) as shown:
+        results = [
+            result
+            for examples, of_examples in all_runs
+            for size in sizes
+            for result in measure_episodes(of_examples, examples, size, tasks, seed, shown.update)
+        ]
+    rows = episode_rows(results, sizes, backbone, beside_paper)
+    return EpisodeResults(rows, [text for text in warnings if text])
+
+
+def _calibrations(
+    methods: Sequence[Method],
+    store: actstore.ActivationStore,
+    categories: CategorySplit,
+    shots: Sequence[int],
+    calibrate: Calibrate,
+    train: str,
+    test: str | None,
+    seed: int,
+    progress: bool | None,
+) -> tuple[list[list[Calibration]], list[str]]:
+    """For each method those constants that were fitted for it and hold; and of the others what is wrong with them."""
+    rows, fits = store[train], [list[Calibration]() for _ in methods]
+    if calibrate is False:
+        return fits, []
+    wanted = [is_calibrated(method) and not getattr(method, "novel_bias", 0.0) for method in methods]
+    for place, method in enumerate(methods):
+        if wanted[place]:
+            kept = load_calibrations(method.folder) if method.folder is not None else []
+            given = [*method.calibrations, *kept]
+            fits[place] = [fit for fit in given if fit.is_of(method, rows, categories)]
+    missing = [place for place, of in enumerate(fits) if wanted[place] and not set(shots) <= {fit.shots for fit in of}]
+    if calibrate is True and missing:
+        fitted = fit_constants(
+            [methods[place] for place in missing], store, categories, shots=shots, train=train, test=test, seed=seed,
+            progress=progress,
+        )  # fmt: skip
+        for place in missing:
+            fits[place] = [fit for fit in fitted if fit.is_of(methods[place], rows, categories)]
+    asked = [[nearest_fit(of, count) for count in shots] if of else [] for of in fits]
+    said = [
+        f"calibration failed: {method.name}, {method.share}, {fit.shots} shots: {fit.failed}"
+        for method, of in zip(methods, asked, strict=True) for fit in dict.fromkeys(of) if fit.failed
+    ]  # fmt: skip
+    return [[fit for fit in of if not fit.failed] for of in asked], said
+
+
+def _own_task(method: Method, task: AllWayTask, categories: CategorySplit) -> AllWayTask:
+    """The same task on the store whose activations a method reads."""
+    if method.store is None:
+        return task
+    other = actstore.open(method.store)
+    parts = [other[part.name] if part.name in other.splits else part for part in (task.train, task.test)]
+    return replace(all_way_task(parts[0], parts[1], categories), without=task.without)
+
+
+def _pooled_names(have: Sequence[str], named: Sequence[str] | None) -> list[str]:
+    names = list(named) if named else [name for name in POOLED if name in have]
+    if not names:
+        raise InvalidInputError(f"choose splits to pool: {', '.join(have) or 'there are none yet'}")
+    return names
+
+
+def _is_episode_method(one: object) -> bool:
+    return not hasattr(one, "as_method")
+
+
+def _episode_method(
+    one: MakesMethod | EpisodeMethod, split: actstore.Split, categories: CategorySplit
+) -> EpisodeMethod:
+    """Of a task's categories alone, so that nothing but a method's own training can know them."""
+    if not hasattr(one, "as_method"):
+        return one
+    trained = getattr(one, "categories", None)
+    if trained is not None:
+        refuse_trained_on(Path(getattr(one, "path", "phi")).parent, trained.base, categories.novel)
+    method: Method = one.as_method("mean")
+    method.check(split, trained or categories)
+    method.prepare(BaseCategories.of_split(split, categories.base))
+    return method

@@ -1,0 +1,133 @@
+"""What a method may know of the base categories (C_large): their means, and where a store is at hand, their rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from typing import Any, Self, TypeVar
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike
+from torch import Tensor
+
+from actstore.compute.tensors import borrow, one_thread
+from actstore.errors import InvalidInputError
+from actstore.search.by_class import ClassRows, unit
+from actstore.split import Split
+from actstore.streams.sampling import Stream, generator
+from predictor.protocol.rows import Rows, class_means, take_float
+
+Made = TypeVar("Made")
+ActivationTransform = Callable[[Tensor], Tensor]  # (n, dim) -> (n, dim)
+
+
+def identity(rows: Tensor) -> Tensor:
+    return rows
+
+
+class BaseCategories:
+    """names: of the categories, in the order of their scores. means: (n_base, dim).
+
+    Made from tensors, or with `of_split` from the rows of a store, for methods that need more than means. transform:
+    what was done to all activations (calibration takes out what the network knows of some categories); means and rows
+    are given with it. left_out: rows that queries are made of, and that are therefore not known.
+    """
+
+    def __init__(self, names: Sequence[str], means: Tensor | ArrayLike | None = None) -> None:
+        self.names = tuple(names)
+        if means is not None:
+            self.means = torch.as_tensor(means, dtype=torch.float32)
+            if self.means.ndim != 2 or len(self.means) != len(self.names):
+                raise InvalidInputError(
+                    f"{len(self.names)} base categories need means of shape ({len(self.names)}, dim), "
+                    f"got {tuple(self.means.shape)}"
+                )
+        self.split: Split | None = None
+        self.transform: ActivationTransform = identity
+        self._left_out: Rows = np.empty(0, np.int64)
+        self._kept: dict[Any, Any] = {}
+
+    @classmethod
+    def of_split(
+        cls, split: Split, names: Sequence[str], transform: ActivationTransform = identity, left_out: Rows | None = None
+    ) -> Self:
+        base = cls(names)
+        base.split, base.transform = split, transform
+        base._left_out = np.empty(0, np.int64) if left_out is None else np.sort(left_out)
+        return base
+
+    @cached_property
+    def means(self) -> Tensor:
+        """(n_base, dim) float32."""
+        return self.transform(_means_without(self.rows_of_split, self.names, self._left_out))
+
+    @property
+    def dim(self) -> int:
+        return self.means.shape[1] if self.split is None else self.split.dim
+
+    @property
+    def is_as_stored(self) -> bool:
+        """Whether rows are known as they lie in the store, so that an index of them may be searched."""
+        return self.transform is identity and not len(self._left_out)
+
+    @property
+    def rows_of_split(self) -> Split:
+        if self.split is None:
+            raise InvalidInputError("this method needs rows of the base categories; evaluate it on a store")
+        return self.split
+
+    @cached_property
+    def mean_directions(self) -> Tensor:
+        """(n_base, dim): of each category the mean of its activations, each of length 1. Of the means where no rows are
+        at hand."""
+        if self.split is None:
+            return unit(self.means)
+        chosen, directions = self.draw(), torch.empty(len(self.names), self.dim)
+        with one_thread():
+            for place in range(len(self.names)):
+                rows = chosen.rows[chosen.offsets[place] : chosen.offsets[place + 1]]
+                activations = self.transform(borrow(self.split.take(rows)).float())
+                directions[place] = unit(activations).mean(0)
+        return directions
+
+    def once(self, key: Any, make: Callable[[], Made]) -> Made:
+        """What is costly to make of these categories: made when it is first asked for, and shared by methods."""
+        if key not in self._kept:
+            self._kept[key] = make()
+        made: Made = self._kept[key]
+        return made
+
+    def draw(self, share: float = 1.0, seed: int = 0) -> ClassRows:
+        """A share of the rows of each category, ascending, at least one. A smaller share is part of a larger one of the
+        same seed."""
+        if not 0 < share <= 1:
+            raise InvalidInputError(f"share must be above 0 and at most 1, got {share}")
+        index, groups = self.rows_of_split.class_index, []
+        for label in index.positions(self.names).tolist():
+            rows = index.rows(label)
+            rows = rows[~np.isin(rows, self._left_out)] if len(self._left_out) else rows
+            if share < 1:
+                order = generator(seed, label, Stream.NEIGHBOUR_SHARES).permutation(len(rows))
+                rows = rows[np.sort(order[: min(len(rows), max(1, round(share * len(rows))))])]
+            groups.append(rows)
+        return ClassRows.joined(groups, self.names)
+
+    def take(self, rows: Rows) -> Tensor:
+        """(n, dim) float32, transformed."""
+        return self.transform(take_float(self.rows_of_split, rows))
+
+
+def _means_without(split: Split, names: Sequence[str], left_out: Rows) -> Tensor:
+    """(n, dim): means of these classes over all rows but those."""
+    means = class_means(split, names)
+    if not len(left_out):
+        return means
+    index = split.class_index
+    place = {label: place for place, label in enumerate(index.positions(names).tolist())}
+    counts = torch.from_numpy(index.counts[list(place)]).double()
+    sums = means.double() * counts[:, None]
+    places = torch.tensor([place[label] for label in split.labels[left_out].tolist()])
+    sums.index_add_(0, places, -take_float(split, left_out).double())
+    rest = counts - torch.bincount(places, minlength=len(names))
+    return (sums / rest[:, None]).float()

@@ -1,0 +1,149 @@
+"""What measurements give back: records, warnings, and tables made of them as text, Markdown, CSV, JSON and HTML."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from html import escape
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from actstore.errors import InvalidInputError
+from actstore.storage.atomic_file import as_utf8, write_atomic
+
+if TYPE_CHECKING:
+    import pandas
+    from matplotlib.figure import Figure
+
+Record = Mapping[str, Any]
+FORMATS = (".md", ".csv", ".json", ".html", ".txt")
+
+
+@dataclass(frozen=True)
+class Table:
+    """Lines of cells as they are shown. named: how many columns from the left hold words; figures are to the right."""
+
+    header: Sequence[str]
+    lines: Sequence[Sequence[str]]
+    named: int = 1
+    title: str = ""
+
+    def to_text(self) -> str:
+        """For a terminal: columns of equal width."""
+        widths = [max(map(len, column)) for column in zip(self.header, *self.lines, strict=True)]
+        text = [self.title] if self.title else []
+        for line in (self.header, *self.lines):
+            cells = [
+                cell.ljust(width) if place < self.named else cell.rjust(width)
+                for place, (cell, width) in enumerate(zip(line, widths, strict=True))
+            ]
+            text.append("  ".join(cells).rstrip())
+        return "\n".join(text)
+
+    def to_markdown(self) -> str:
+        rule = ["---" if place < self.named else "--:" for place in range(len(self.header))]
+        lines = [f"| {' | '.join(line)} |" for line in (self.header, rule, *self.lines)]
+        return "\n".join([*([self.title, ""] if self.title else []), *lines])
+
+    def to_html(self) -> str:
+        heads = "".join(f"<th>{escape(cell)}</th>" for cell in self.header)
+        lines = ["".join(f"<td>{escape(cell)}</td>" for cell in line) for line in self.lines]
+        title = f"<caption>{escape(self.title)}</caption>" if self.title else ""
+        body = "".join(f"<tr>{line}</tr>" for line in lines)
+        return f"<table>{title}<thead><tr>{heads}</tr></thead><tbody>{body}</tbody></table>"
+
+
+class Results(ABC):
+    """records: an object per row, as JSON has it. warnings: what a reader must know before quoting a figure."""
+
+    def __init__(self, records: Sequence[Record], warnings: Sequence[str] = ()) -> None:
+        self.warnings = list(dict.fromkeys(warnings))
+        self.records = [dict(record) for record in records]
+        for record in self.records if self.warnings else ():
+            record["warning"] = "\n".join(self.warnings)
+
+    @abstractmethod
+    def tables(self, wide: bool = False) -> list[Table]:
+        """The essential figures; wide: all of them."""
+
+    def notes(self, wide: bool = False) -> list[str]:
+        """What the figures are, in sentences below a table."""
+        return []
+
+    def plot(self) -> Figure:
+        """A picture of the figures."""
+        raise InvalidInputError(f"{type(self).__name__} has no picture; use to_pandas() and draw what you need")
+
+    def to_text(self, wide: bool = False) -> str:
+        return self._joined([table.to_text() for table in self.tables(wide)], wide)
+
+    def to_markdown(self, wide: bool = True) -> str:
+        return self._joined([table.to_markdown() for table in self.tables(wide)], wide)
+
+    def _joined(self, tables: Sequence[str], wide: bool) -> str:
+        return "\n\n".join([*tables, *filter(None, ["\n".join([*self.notes(wide), *self.warnings])])])
+
+    def to_csv(self) -> str:
+        """The columns of all records; empty where a record has none."""
+        return to_csv(self.records)
+
+    def to_json(self) -> str:
+        return json.dumps(self.records, indent=1) + "\n"
+
+    def to_html(self, wide: bool = False) -> str:
+        said = [f"<p>{escape(note)}</p>" for note in (*self.notes(wide), *self.warnings)]
+        return "".join([*(table.to_html() for table in self.tables(wide)), *said])
+
+    def to_pandas(self) -> pandas.DataFrame:
+        """A row per record."""
+        import pandas
+
+        return pandas.DataFrame(self.records)
+
+    def save(self, path: str | Path) -> None:
+        """By the ending of the path: .md, .csv, .json, .html or .txt."""
+        makers = (self.to_markdown, self.to_csv, self.to_json, self.to_html, self.to_text)
+        makes = dict(zip(FORMATS, makers, strict=True))
+        ending = Path(path).suffix
+        if ending not in makes:
+            raise InvalidInputError(f"results are written as {', '.join(FORMATS)}, got {path}")
+        write_atomic(Path(path), as_utf8(makes[ending]().rstrip("\n") + "\n"))
+
+    def save_plot(self, path: str | Path) -> None:
+        """By the ending of the path: .png, .svg or .pdf."""
+        from predictor.figures.style import save
+
+        save(self.plot(), Path(path))
+
+    def __len__(self) -> int:
+        return len(self.records)
+
+    def __repr__(self) -> str:
+        return self.to_text()
+
+    def _repr_html_(self) -> str:
+        return self.to_html()
+
+
+def to_csv(records: Sequence[Record]) -> str:
+    text = io.StringIO()
+    writer = csv.DictWriter(text, list(dict.fromkeys(key for row in records for key in row)), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(records)
+    return text.getvalue()
+
+
+def with_interval(record: Record, key: str) -> str:
+    """A figure, with half of its 95% interval where it has one; empty where it is missing."""
+    if record.get(key) is None:
+        return ""
+    width = record.get(f"{key}_ci95")
+    return f"{record[key]:.2f}" + ("" if width is None else f" ± {width:.2f}")
+
+
+def shown(value: float | None, digits: int = 1) -> str:
+    return "" if value is None else f"{value:.{digits}f}"
