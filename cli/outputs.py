@@ -26,25 +26,26 @@ _MARKS = (b"actstore", b"atplotlib", b'"backbone":', b'"classes":', b'"method":'
           b"Predicting the parameters")  # fmt: skip
 
 
-def claim(*outputs: Any, inputs: Iterable[Any] = (), force: bool = False, advice: str = FORCE) -> None:
+def claim(
+    *outputs: Path | None, kept: Iterable[Path] = (), inputs: Iterable[Any] = (), force: bool = False,
+    advice: str = FORCE,
+) -> None:  # fmt: skip
     """Refuse outputs that would destroy something. None stands for what was not asked for, on either side.
 
-    A pair (path, kind) is a file that the command keeps by itself. inputs: what is no path, such as a URL, is passed
-    over. advice: what to do instead of --force.
+    kept: files that the command keeps by itself. inputs: what is no path, such as a URL, is passed over.
     """
     if (context := click.get_current_context(silent=True)) is not None:
         force = force or bool(context.params.get("force") or context.meta.get("actstore.force"))
     read = [Path(path) for path in inputs if hasattr(path, "__fspath__")]
     taken: list[Path] = []
-    pairs = [output if isinstance(output, tuple) else (output, None) for output in outputs]
-    for path, kind in ((path, kind) for path, kind in pairs if path is not None):
+    named = [path for path in outputs if path is not None]
+    for path in (*named, *kept):
         _require_place(path)
         if any(_is_same(path, other) for other in read):
             raise InvalidInputError(f"{path} is read by this command, which cannot write to it; choose another name")
         if any(_is_same(path, other) for other in taken):
             raise InvalidInputError(f"{path} is asked for twice; each output needs a name of its own")
-        is_kept = kind is not None and not getattr(kind, "is_work", False)
-        if path.exists() and not force and not (is_kept and _is_ours(path)):
+        if path.exists() and not force and (path in named or not _is_ours(path)):
             raise InvalidInputError(f"{path} exists; {advice}")
         taken.append(path)
 
@@ -55,11 +56,11 @@ def _is_ours(path: Path) -> bool:
     return head.startswith(b"step,") or any(mark in head for mark in _MARKS)
 
 
-def claim_folder(folder: Path, names: Sequence[tuple[str, Any]], inputs: Iterable[Any] = ()) -> None:
+def claim_folder(folder: Path, names: Sequence[str], inputs: Iterable[Any] = ()) -> None:
     """The same for the files that a command leaves in a folder of its own."""
     if folder.exists() and not folder.is_dir():
         raise InvalidInputError(f"{folder} must be a folder, but it is a file; choose another name")
-    claim(*((folder / name, kind) for name, kind in names), inputs=inputs)
+    claim(kept=[folder / name for name in names], inputs=inputs)
 
 
 def claim_table(path: Path | None, inputs: Iterable[Any]) -> None:
@@ -73,7 +74,7 @@ def claim_kept_table(out: Path | None, name: str) -> Path | None:
     """Where a table is kept for `ppa report`: in results/, or nowhere where --out is such a file already."""
     if out is not None and out.suffix == ".json":
         return None
-    claim((RESULTS / name, "table"))
+    claim(kept=[RESULTS / name])
     return RESULTS / name
 
 

@@ -1,4 +1,4 @@
-"""Files that an earlier commit (d5e7936) wrote open today and give the same rows, neighbours, scores and predictions."""
+"""Files that an earlier commit (d5e7936) wrote open today, with the same rows, neighbours, scores and predictions."""
 
 from __future__ import annotations
 
