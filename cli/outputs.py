@@ -19,6 +19,7 @@ from actstore import InvalidInputError
 from cli.stores import sources_of as sources_of
 from predictor.report.results_folder import RESULTS
 
+Paths = Iterable[Path | None]
 FORCE = "choose another name, or replace it with --force"
 # among the first bytes of what our tools keep: JSON, safetensors, pictures, logs
 _MARKS = (b"actstore", b"atplotlib", b'"backbone":', b'"classes":', b'"method":', b'"identity":', b'"asked":',
@@ -27,9 +28,8 @@ _MARKS = (b"actstore", b"atplotlib", b'"backbone":', b'"classes":', b'"method":'
 
 
 def claim(
-    *outputs: Path | None, kept: Iterable[Path] = (), inputs: Iterable[Any] = (), force: bool = False,
-    advice: str = FORCE,
-) -> None:  # fmt: skip
+    *outputs: Path | None, kept: Paths = (), inputs: Iterable[Any] = (), force: bool = False, advice: str = FORCE
+) -> None:
     """Refuse outputs that would destroy something. None stands for what was not asked for, on either side.
 
     kept: files that the command keeps by itself. inputs: what is no path, such as a URL, is passed over.
@@ -38,14 +38,13 @@ def claim(
         force = force or bool(context.params.get("force") or context.meta.get("actstore.force"))
     read = [Path(path) for path in inputs if hasattr(path, "__fspath__")]
     taken: list[Path] = []
-    named = [path for path in outputs if path is not None]
-    for path in (*named, *kept):
+    for path in filter(None, (*outputs, *kept)):
         _require_place(path)
         if any(_is_same(path, other) for other in read):
             raise InvalidInputError(f"{path} is read by this command, which cannot write to it; choose another name")
         if any(_is_same(path, other) for other in taken):
             raise InvalidInputError(f"{path} is asked for twice; each output needs a name of its own")
-        if path.exists() and not force and (path in named or not _is_ours(path)):
+        if path.exists() and not force and (path in outputs or not _is_ours(path)):
             raise InvalidInputError(f"{path} exists; {advice}")
         taken.append(path)
 
@@ -64,10 +63,9 @@ def claim_folder(folder: Path, names: Sequence[str], inputs: Iterable[Any] = ())
 
 
 def claim_table(path: Path | None, inputs: Iterable[Any]) -> None:
-    if path is not None:
-        if path.suffix not in (".md", ".csv", ".json"):
-            raise click.UsageError(f"--out must end in .md, .csv or .json, got {path}")
-        claim(path, inputs=inputs)
+    if path is not None and path.suffix not in (".md", ".csv", ".json"):
+        raise click.UsageError(f"--out must end in .md, .csv or .json, got {path}")
+    claim(path, inputs=inputs)
 
 
 def claim_kept_table(out: Path | None, name: str) -> Path | None:
