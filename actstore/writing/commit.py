@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from actstore.errors import DamagedError
+from actstore.errors import DamagedError, LockedError
 from actstore.layout.chunk_file import chunk_path
 from actstore.layout.columns import Column, arrays_of, describe_column
 from actstore.layout.ledger import Entry, content_hash, read_ledger
@@ -62,9 +63,10 @@ def commit(
         sources=tuple(sources),
     )
     write_attributes(split, {KEY: after.to_json()}, guard=ledger.require_own)
-    ledger.require_own()  # the next build may have begun
-    pending.remove()
-    ledger.settle()
+    with suppress(LockedError):  # the next build may have begun, and tidies up; these rows are committed
+        ledger.require_own()
+        pending.remove()
+        ledger.settle()
     return after
 
 
