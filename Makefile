@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.installed
 BOTH_CORES := -n 2 --dist loadfile  # files in turn on two processes: fixtures of a module are made once
 
-.PHONY: demo test numeric check bench gpu results clean
+.PHONY: demo test numeric check bench gpu gpu-coverage results clean
 
 demo: $(READY)  ## backbone, store, phi, baselines, tables, figures, report, on the embedded glyphs; repeated, it resumes
 	$(BIN)/ppa demo
@@ -27,15 +27,19 @@ bench: $(READY)  ## the figures of the README; needs about 60 GB of disk and thr
 	for name in before_after take imports means stream kill million build kill_build bucket_appends phi pretrain kill_train soak search meta meta_phi remote cluster phi_ranks memory scale photos photos_start photos_unknown audit teach teach_kills simulation; do $(BIN)/python -m tests.bench.$$name || exit 1; done
 	$(BIN)/actstore bench --rows 200000 --chart bench-out/layouts.png
 
-gpu:  ## tests marked gpu, inference at ImageNet's size on the GPU, gpu-report.md; written without a GPU, never yet run on one
+gpu:  ## every path on the GPU against the CPU, inference at ImageNet's size, gpu-report.md; written without a GPU, never yet run on one
 	@nvidia-smi -L 2>/dev/null | grep -q GPU || { echo "make gpu needs an NVIDIA GPU, but nvidia-smi finds none here; nothing was run" >&2; exit 1; }
 	$(MAKE) $(READY)
 	$(BIN)/python -m tests.bench.gpu gpu-report.md
 
+gpu-coverage: $(READY)  ## lines for accelerators alone that no test executes, on this machine without one
+	$(BIN)/python -m pip install -q coverage
+	$(BIN)/python -m tests.bench.gpu_coverage
+
 results: $(READY)  ## the tables on mini-ImageNet's activations: make results DATA=folder
 	PATH="$(CURDIR)/$(BIN):$$PATH" bash examples/miniimagenet.sh $(DATA) results
 
-$(READY): pyproject.toml setup.py constraints.txt actstore/search/kernels.c
+$(READY): pyproject.toml setup.py constraints.txt actstore/search/kernels.c $(wildcard actstore/search/loops/*)
 	@echo "setting up $(VENV) (a few minutes the first time: torch and faiss are large)"
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install -q --upgrade pip

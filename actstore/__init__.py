@@ -15,6 +15,9 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.2.0"
 
 if TYPE_CHECKING:
+    from actstore.analysis.comparison import compare
+    from actstore.analysis.fingerprints import fingerprint
+    from actstore.analysis.graph import knn
     from actstore.creation import create
     from actstore.split import Split
     from actstore.store import ActivationStore, open
@@ -27,11 +30,25 @@ _HOMES = {
     "ActivationStore": "actstore.store",
     "Split": "actstore.split",
     "ClassBatches": "actstore.streams.class_batches",
+    "compare": "actstore.analysis.comparison",
     "create": "actstore.creation",
+    "knn": "actstore.analysis.graph",
+    "fingerprint": "actstore.analysis.fingerprints",
     "from_arrays": "actstore.tables.arrays",
 }
 
-__all__ = ["ActivationStore", "ClassBatches", "Split", "__version__", "create", "from_arrays", "open"]
+__all__ = [
+    "ActivationStore",
+    "ClassBatches",
+    "Split",
+    "__version__",
+    "compare",
+    "create",
+    "fingerprint",
+    "from_arrays",
+    "knn",
+    "open",
+]
 
 
 def __getattr__(name: str) -> Any:

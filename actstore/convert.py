@@ -1,13 +1,15 @@
-"""A split as the arrays of other libraries."""
+"""A split in another type, and as the arrays of other libraries."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike, DTypeLike, NDArray
 
-from actstore.compute.tensors import borrow
+from actstore.compute.tensors import borrow, convert_into
+from actstore.errors import InvalidInputError
 from actstore.split import parse_rows
 
 if TYPE_CHECKING:
@@ -29,6 +31,67 @@ class _Copied:
         values: NDArray[Any] = np.array(self._split[rows, features])
         self._split.rows.release(*rows.indices(len(self._split))[:2])
         return values
+
+
+def widen(values: NDArray[Any], dtype: DTypeLike) -> NDArray[Any]:
+    """Values in a floating-point type that holds all of them; themselves where they have it already."""
+    try:
+        wanted = np.dtype(dtype).newbyteorder("=")
+    except TypeError as error:
+        raise InvalidInputError(f"dtype must be a floating-point type such as 'f4', got {dtype!r}") from error
+    if wanted == values.dtype:
+        return values
+    if wanted not in (np.float32, np.float64) or not np.can_cast(values.dtype, wanted):
+        raise InvalidInputError(
+            f"dtype must hold what is stored as {values.dtype.name}: itself, 'f4' or 'f8' where that is wider, got "
+            f"{dtype!r}; round with numpy's astype"
+        )
+    out = np.empty(values.shape, wanted)
+    convert_into(out, values)
+    return out
+
+
+class FloatRows:
+    """The rows of a split in float32. numpy takes it for an array: `split.f4 @ weights`, `numpy.cov(split.f4.T)`.
+
+    Sums and products of float16 rows overflow above 65,504; those of these do not.
+    """
+
+    dtype, ndim = np.dtype(np.float32), 2
+
+    def __init__(self, split: Split) -> None:
+        self._split, self.shape = split, split.shape
+
+    def __len__(self) -> int:
+        return len(self._split)
+
+    @property
+    def T(self) -> NDArray[np.float32]:
+        """(dim, rows), in memory."""
+        return self[:].T
+
+    def take(self, rows: ArrayLike) -> NDArray[np.float32]:
+        """As `Split.take`, in float32."""
+        return self._split.take(rows, self.dtype)
+
+    def __getitem__(self, key: Any) -> NDArray[np.float32]:
+        """As `Split[key]`, in float32."""
+        return widen(np.asarray(self._split[key]), self.dtype)
+
+    def of_class(self, name: str | int) -> NDArray[np.float32]:
+        """As `Split.of_class`, in float32."""
+        return self._split.of_class(name, self.dtype)
+
+    def blocks(self, rows_per_block: int | None = None) -> Iterator[NDArray[np.float32]]:
+        """As `Split.blocks`, in float32."""
+        return self._split.blocks(rows_per_block, self.dtype)
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
+        values = self[:]
+        return np.array(values, dtype) if copy else np.asarray(values, dtype)
+
+    def __repr__(self) -> str:
+        return f"<FloatRows of {self._split!r}>"
 
 
 def to_dask(split: Split) -> dask.array.Array:

@@ -11,7 +11,17 @@ from numpy.typing import NDArray
 from actstore.errors import InvalidInputError, NotAStoreError
 from actstore.layout.own_files import remove_own
 from actstore.layout.zarr_arrays import create_group
-from actstore.spec import KEY, Codec, Dtype, Json, StoreSpec, default_chunk_rows, remote_inner_rows
+from actstore.spec import (
+    CONVENTION,
+    CONVENTIONS,
+    KEY,
+    Codec,
+    Dtype,
+    Json,
+    StoreSpec,
+    default_chunk_rows,
+    remote_inner_rows,
+)
 from actstore.storage.atomic_file import storage_errors
 from actstore.storage.place import AnyPlace, Place, parse_place
 from actstore.store import ActivationStore
@@ -61,7 +71,7 @@ def create(
             place.local_path.mkdir(parents=True, exist_ok=True)
     with place.changing():
         require_free(place)  # of two that make a store here at once, one is refused
-        create_group(place, {KEY: spec.to_json()})
+        create_group(place, {KEY: spec.to_json(), CONVENTIONS: [CONVENTION]})
     return ActivationStore(place, spec)
 
 

@@ -15,6 +15,13 @@ from actstore.errors import InvalidInputError, NotAStoreError
 FORMAT_VERSION = 1
 CHUNK_BYTES = 32 << 20  # 8192 x 2048 fp16: large enough to stream, small enough to lose in a crash
 KEY = "actstore"  # the one attribute that holds all of our metadata
+# what new stores declare, as the Zarr conventions have it: whoever knows this uuid knows what KEY holds
+CONVENTIONS = "zarr_conventions"
+CONVENTION = {
+    "uuid": "719e5cba-2555-40b0-8922-f0147ba43f0c",
+    "name": KEY,
+    "description": "Activations of a network: classes, provenance and splits, as docs/format.md of actstore says",
+}
 # what a column cannot be called: arrays and axes of a split, what filters know by themselves, and their words
 RESERVED = frozenset(
     {
@@ -29,7 +36,8 @@ Codec = Literal["raw", "blosc"]
 ColumnKind = Literal["bool", "int", "float", "date", "text"]
 IndexKind = Literal["ivf", "ivf-sq", "hnsw", "pq"]  # of approximate search
 INDEX_KINDS: tuple[IndexKind, ...] = get_args(IndexKind)
-SEARCH_METHODS = ("auto", "exact", "bounded", "faiss", "approximate", *INDEX_KINDS)
+SEARCHES = ("auto", "exact", "bounded", "faiss")  # which all give the same answer
+SEARCH_METHODS = (*SEARCHES, "approximate", *INDEX_KINDS)
 Json = Any  # what json.loads returns
 _LAYOUT = ("dim", "dtype", "chunk_rows", "codec", "shard_inner_rows")
 

@@ -22,10 +22,18 @@ from actstore.spec import SplitSpec, StoreSpec
 from actstore.storage.place import Place
 
 if TYPE_CHECKING:
+    import anndata
     import dask.array
+    import datasets
+    import pandas
+    import polars
+    import pyarrow
+    import rsatoolbox
     import torch
     import xarray
+    from numpy.typing import DTypeLike
 
+    from actstore.convert import FloatRows
     from actstore.statistics.class_statistics import ClassStatistics
     from actstore.streams.row_dataset import RowDataset
 
@@ -108,14 +116,18 @@ class Split:
     def class_index(self) -> ClassIndex:
         return ClassIndex(self.classes, self.labels)
 
-    def take(self, rows: ArrayLike) -> NDArray[Any]:
-        """Rows by number, in any order, duplicates fine -> (n, dim)."""
-        return self.rows.take(parse_rows(rows, len(self)))
+    def take(self, rows: ArrayLike, dtype: DTypeLike | None = None) -> NDArray[Any]:
+        """Rows by number, in any order, duplicates fine -> (n, dim).
+
+        In the type that they are stored in (`split.dtype`: float16 unless the store is of f4), or in float32 with
+        dtype="f4", float64 with "f8". Sums and products of float16 overflow above 65,504 without an error.
+        """
+        return self._typed(self.rows.take(parse_rows(rows, len(self))), dtype)
 
     def __getitem__(self, key: Any) -> NDArray[Any]:
         """`split[7]` (dim,), `split[10:20]` (10, dim), `split[[3, -1]]` (2, dim), `split[...]` all; as numpy does.
 
-        A second index picks features.
+        A second index picks features. Values have the type that they are stored in; `split.f4[…]` gives float32.
         """
         if key is Ellipsis or isinstance(key, tuple):
             rows, features = _two_keys(key)
@@ -139,25 +151,40 @@ class Split:
         values = self.rows.read(0, len(self))
         return np.array(values, dtype) if copy else np.asarray(values, dtype)
 
-    def of_class(self, name: str | int) -> NDArray[Any]:
-        """All rows of a class -> (n, dim)."""
+    @property
+    def f4(self) -> FloatRows:
+        """The same rows in float32, for linear algebra: `split.f4[:100]`, `.take(rows)`, `numpy.asarray(split.f4)`."""
+        from actstore.convert import FloatRows
+
+        return FloatRows(self)
+
+    def of_class(self, name: str | int, dtype: DTypeLike | None = None) -> NDArray[Any]:
+        """All rows of a class -> (n, dim), in the type that they are stored in or in `dtype`, as `take`."""
         label = self.class_index.position(name)
         span = self.class_index.span(label)
         if span is not None:
-            return self.rows.read(span.start, span.stop)
-        return self.take(self.class_index.rows(label))
+            return self._typed(self.rows.read(span.start, span.stop), dtype)
+        return self.take(self.class_index.rows(label), dtype)
 
-    def blocks(self, rows_per_block: int | None = None) -> Iterator[NDArray[Any]]:
+    def _typed(self, values: NDArray[Any], dtype: DTypeLike | None) -> NDArray[Any]:
+        if dtype is None:
+            return values
+        from actstore.convert import widen
+
+        return widen(values, dtype)
+
+    def blocks(self, rows_per_block: int | None = None, dtype: DTypeLike | None = None) -> Iterator[NDArray[Any]]:
         """All rows in order, (rows_per_block, dim) at a time, with bounded memory.
 
-        Blocks default to whole chunks, which is fastest where chunks are compressed.
+        Blocks default to whole chunks, which is fastest where chunks are compressed. Their type is the one that rows
+        are stored in, or `dtype`, as for `take`.
         """
         step = rows_per_block or self.spec.chunk_rows
         if step < 1:
             raise InvalidInputError(f"rows_per_block must be positive, got {rows_per_block}")
         for start in range(0, len(self), step):
             stop = min(start + step, len(self))
-            yield self.rows.read(start, stop)
+            yield self._typed(self.rows.read(start, stop), dtype)
             self.rows.release(start, stop)
 
     def query(
@@ -210,7 +237,7 @@ class Split:
         return class_statistics(self, progress=progress)
 
     def means(self) -> NDArray[np.float32]:
-        """(classes, dim) mean activation of every class; NaN for a class without rows."""
+        """(classes, dim) mean activation of every class in float32, summed in float64; NaN for a class without rows."""
         from actstore.statistics.class_statistics import class_means
 
         return class_means(self)
@@ -232,6 +259,63 @@ class Split:
         from actstore.convert import to_xarray
 
         return to_xarray(self)
+
+    def to_arrow(
+        self, rows: ArrayLike | None = None, features: bool = False, dtype: DTypeLike | None = None
+    ) -> pyarrow.Table:
+        """Ids, classes, labels and columns of rows, and with features their values, as lists; nothing that is stored
+        alike is copied. DuckDB reads it by its Python name (with dtype="f4": it knows no fp16)."""
+        from actstore.analysis.arrow import to_arrow
+
+        return to_arrow(self, rows, features, dtype)
+
+    def to_pandas(
+        self, rows: ArrayLike | None = None, features: bool = False, dtype: DTypeLike | None = None
+    ) -> pandas.DataFrame:
+        """As `to_arrow`; with features, each row's are an array (dim,)."""
+        from actstore.analysis.arrow import to_pandas
+
+        return to_pandas(self, rows, features, dtype)
+
+    def to_polars(
+        self, rows: ArrayLike | None = None, features: bool = False, dtype: DTypeLike | None = None
+    ) -> polars.DataFrame:
+        """As `to_arrow`."""
+        from actstore.analysis.arrow import to_polars
+
+        return to_polars(self, rows, features, dtype)
+
+    def to_huggingface(
+        self, rows: ArrayLike | None = None, features: bool = True, dtype: DTypeLike | None = None
+    ) -> datasets.Dataset:
+        """A Dataset of HuggingFace over the table of `to_arrow`."""
+        from actstore.analysis.arrow import to_huggingface
+
+        return to_huggingface(self, rows, features, dtype)
+
+    def to_rsatoolbox(self, rows: ArrayLike | None = None) -> rsatoolbox.data.Dataset:
+        """rsatoolbox's Dataset, with ids, classes and columns as descriptors."""
+        from actstore.analysis.adapters import to_rsatoolbox
+
+        return to_rsatoolbox(self, rows)
+
+    def to_assembly(self, rows: ArrayLike | None = None) -> xarray.DataArray:
+        """(presentation, neuroid) with the coordinates that Brain-Score names, as plain xarray."""
+        from actstore.analysis.adapters import to_assembly
+
+        return to_assembly(self, rows)
+
+    def to_anndata(self, rows: ArrayLike | None = None) -> anndata.AnnData:
+        """AnnData, as scanpy reads it."""
+        from actstore.analysis.adapters import to_anndata
+
+        return to_anndata(self, rows)
+
+    def to_sae(self, batch_size: int = 4096, seed: int = 0, device: str = "cpu") -> Iterator[torch.Tensor]:
+        """Shuffled batches (batch_size, dim) of float32 without end, as SAELens's trainers take them."""
+        from actstore.analysis.adapters import to_sae
+
+        return to_sae(self, batch_size, seed, device)
 
     def to_dataset(self, batch_size: int, seed: int | None = None, **options: Any) -> RowDataset:
         """A torch IterableDataset of (activations, labels) batches; shuffled when given a seed."""

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from actstore.errors import IncompleteError, LockedError, MissingSplitError, NotAStoreError
 from actstore.layout.ledger import has_writer, open_ledger, read_ledger
 from actstore.layout.metadata import ACTIVATIONS, change_attributes, read_attributes
+from actstore.layout.replacement import require_same_store
 from actstore.spec import KEY, Json, SplitSpec, StoreSpec, parse_split_name
 from actstore.split import Split
 from actstore.storage.chunk_cache import DEFAULT_LIMIT, CacheSpec
@@ -104,12 +105,12 @@ class ActivationStore(Mapping[str, Split]):
     def remove_leftovers(self, split: str) -> None:
         """Finish the cleaning up of a build that was killed just after its commit."""
         array = self.path.uncached() / split / ACTIVATIONS
-        pending, committed = Pending(array), self.splits[split]
-        if not pending.path.has_entries() or (has_writer(array) and not pending.was_of(committed.sources[-1])):
+        pending = Pending(array)
+        if not pending.path.has_entries() or (has_writer(array) and not pending.was_of(self.splits[split].sources[-1])):
             return  # in a bucket: an append may be under way
         # LockedError: it is no leftover, somebody is writing
         with suppress(LockedError), closing(open_ledger(array)) as ledger:
-            if pending.is_left_over(committed, ledger.size()):
+            if pending.is_left_over(self.splits[split], ledger.size()):
                 pending.remove()
 
     def add_classes(self, names: Sequence[str]) -> None:
@@ -130,6 +131,7 @@ class ActivationStore(Mapping[str, Split]):
 
         def changed(attributes: dict[str, Json]) -> dict[str, Json]:
             before = StoreSpec.from_json(attributes[KEY], str(self.path))
+            require_same_store(self.path, self.spec, before)
             self.spec = change(before)
             return attributes if self.spec == before else {**attributes, KEY: self.spec.to_json()}
 

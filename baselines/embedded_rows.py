@@ -9,11 +9,12 @@ from __future__ import annotations
 import hashlib
 import shutil
 from collections.abc import Callable
+from contextlib import suppress
 from functools import cached_property
 
 import actstore
 from actstore.compute.tensors import borrow
-from actstore.errors import StorageError
+from actstore.errors import IncompleteError, MissingSplitError, StorageError
 from actstore.search import BoundedSearch
 from actstore.search.kept_files import folder
 from actstore.search.leading import SearchChoice
@@ -59,7 +60,7 @@ class EmbeddedRows:
         train = self._train
         if (self.path / "zarr.json").exists():
             store = actstore.open(self.path)
-            if train.name in store.splits:
+            with suppress(IncompleteError, MissingSplitError):  # an interrupted run's, which goes on below
                 return store[train.name]
         else:
             for old in self.path.parent.glob("embedded-*.zarr*"):  # of rows that are no longer these

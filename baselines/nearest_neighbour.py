@@ -11,6 +11,7 @@ import hashlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -40,21 +41,26 @@ class ExampleScores:
     def __init__(self, embed: Embed | None = None) -> None:
         self._embed = embed
         self._asked: tuple[Tensor, int, Tensor] | None = None
-        self._scores: dict[bytes, Tensor] = {}  # of the queries asked last, by the examples
+        self._scores: dict[bytes, Tensor] = {}  # of the queries asked last, by an example of each category
 
     def of(self, queries: Tensor, support: Support) -> Tensor:
         """(n, dim) -> (n, n_novel)."""
         units = self._units(queries)
-        key = hashlib.sha256(support.activations.contiguous().numpy().data).digest()
-        if key not in self._scores:
-            way, shots, dim = support.activations.shape
-            examples = unit(self._mapped(support.activations.reshape(way * shots, dim)).double())
-            cosines = (units @ examples.T).view(len(queries), way, shots)
-            scores = cosines.amax(dim=2).float()
-            if (len(self._scores) + 1) * scores.nbytes > _HELD_BYTES:
-                return scores
+        best, *others = (self._of_each(units, examples) for examples in support.activations.unbind(1))
+        for scores in others:
+            best = torch.maximum(best, scores)
+        return best
+
+    def _of_each(self, units: Tensor, examples: Tensor) -> Tensor:
+        """One example of each category (n_novel, dim) -> (n, n_novel). A draw of more examples begins with those of
+        one of fewer, so they are met again."""
+        key = hashlib.sha256(examples.contiguous().numpy().data).digest()
+        if key in self._scores:
+            return self._scores[key]
+        scores = (units @ unit(self._mapped(examples).double()).T).float()
+        if (len(self._scores) + 1) * scores.nbytes <= _HELD_BYTES:
             self._scores[key] = scores
-        return self._scores[key]
+        return scores
 
     def _units(self, queries: Tensor) -> Tensor:
         """Of length 1, embedded; kept for the next draw, which asks about the same queries."""

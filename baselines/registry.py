@@ -53,7 +53,7 @@ class Setting:
     change: Change = as_they_are
     whole: CategorySplit | None = None
     search: SearchChoice = SearchChoice()  # noqa: RUF009 - frozen
-    say: Callable[[str], None] = lambda _: None  # noqa: E731
+    say: Callable[[str], None] = lambda _: None
 
     @cached_property
     def classifier(self) -> Head:

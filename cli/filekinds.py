@@ -40,6 +40,10 @@ def _begins(*beginnings: str, mark: str = "", within: int = 4096) -> Test:
     return test
 
 
+def _mentions(mark: str, within: int = 4096) -> Test:
+    return lambda path: mark.encode() in _head(path, within)
+
+
 def _head(path: Path, count: int) -> bytes:
     with path.open("rb") as file:
         return file.read(count)
@@ -158,11 +162,21 @@ TABLES = {
     ".json": Kind("a table", _list_of("method")),
 }
 PREDICTIONS = Kind("a list of `ppa predict`", _begins("image,"))
+BENCH_TABLES = {
+    ".md": Kind("a table of `ppa bench-inference`", _mentions("|  | batch | ms/image |")),
+    ".csv": Kind("a table of `ppa bench-inference`", _begins("part,batch,ms/image")),
+    ".json": BENCH,
+}
 AUDIT = Kind("an audit", _holds("audit"))
 AUDIT_SHEET = Kind("a page of `actstore audit`", _begins("<!doctype html>", mark='content="actstore audit"'))
 AUDIT_TABLES = {
     ".csv": Kind("the findings of an audit", _begins("kind,leak,split,row,")),
     ".parquet": Kind("the findings of an audit", _parquet("kind", "leak", "split", "row")),
+}
+COMPARISON = Kind("a table of `actstore compare`", _begins("one,other,measure,value,low,high"))
+GRAPHS = {
+    ".npz": Kind("a graph of `actstore knn`", _zip_of("indices.npy", "indptr.npy", "shape.npy", "data.npy")),
+    ".parquet": Kind("a graph of `actstore knn`", _parquet("row", "rank", "neighbour", "score")),
 }
 ROWS = Kind("a list of row numbers", lambda path: re.fullmatch(rb"(\d+\n)*(\d*)", _head(path, 1 << 20)) is not None)
 ROW_ARRAY = Kind("an array of row numbers", array_of("i8", None))

@@ -16,8 +16,8 @@ from actstore.errors import ActstoreError
 from cli.options import remember
 
 _RESUMING = {
-    "build", "import", "append", "select", "rechunk", "audit", "synth", "glyphs", "pretrain", "train", "baseline",
-    "demo",
+    "build", "import", "append", "select", "rechunk", "audit", "knn", "synth", "glyphs", "pretrain", "train",
+    "baseline", "demo",
 }  # fmt: skip
 
 

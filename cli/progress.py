@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from typing import Any, Protocol
 
@@ -108,11 +108,14 @@ class SplitBars:
 
 
 class TrainingBars(ExitStack):
-    """What a training tells: of images that it decodes, then of its steps with their figures."""
+    """What a training tells: of images that it decodes, then of its steps with their figures.
 
-    def __init__(self, name: str) -> None:
+    began: called once, when the first steps are done: what would have been refused is refused by then.
+    """
+
+    def __init__(self, name: str, began: Callable[[], None] | None = None) -> None:
         super().__init__()
-        self._name = name
+        self._name, self._began = name, began
         self._decoding = self.enter_context(SplitBars("decode", "images"))
         self._training = self.enter_context(SplitBars("train", "steps"))
 
@@ -122,4 +125,7 @@ class TrainingBars(ExitStack):
             self._decoding.close()
 
     def report(self, done: int, total: int, figures: Mapping[str, float]) -> None:
+        began, self._began = self._began, None
+        if began is not None:
+            began()
         self._training(self._name, done, total, figures)

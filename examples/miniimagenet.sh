@@ -22,4 +22,4 @@ phis=(--phi "$out/phi1" --phi "$out/phi2" --phi "$out/phi2star")
 ppa eval "${phis[@]}" --methods all --base head --head "$head" --runs "$out/runs" --draws 20 --out "$out/all-way.md"
 ppa analyse --phi "$out/phi1" --head "$head"
 ppa episodes --split-file "$out/split.json" "${phis[@]}" --shots 1,5 --tasks 2000 \
-  --methods nearest-neighbour,class-mean,simple-shot,imprinting,fine-tuned --out "$out/five-way.md"
+  --methods nn,class-mean,simple-shot,imprint,finetune --out "$out/five-way.md"

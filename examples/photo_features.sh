@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # The whole way on features of 1280 dimensions: photos through efficientnet-lite0, phi, table, figures, report.
 # That network was trained on ALL categories of ImageNet: no category is novel to it, and every table says so.
-# Needs the extra [photos]. DATA holds miniimagenet.tar and miniimagenet-split.json. PER_CLASS: training photos of each
+# DATA holds miniimagenet.tar and miniimagenet-split.json. PER_CLASS: training photos of each
 # category (40; 500 are there), and a quarter as many to test on. BACKBONE, WEIGHTS="--weights FILE": of another network.
 set -euo pipefail
 data=${1:?usage: photo_features.sh DATA [OUT]}

@@ -36,6 +36,15 @@ def _nothing_is_fetched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[No
 
 
 @pytest.fixture(autouse=True, scope="session")
+def _accelerators_are_known() -> None:
+    """Autograd counts the devices when it first runs, so simulated ones are registered before any test trains."""
+    from tests import simulated_accelerator
+
+    if simulated_accelerator.CAN_BE_SIMULATED:
+        simulated_accelerator.install()
+
+
+@pytest.fixture(autouse=True, scope="session")
 def _interrupts_are_heard() -> None:
     """A shell starts what runs in the background with SIGINT ignored, and children inherit that."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

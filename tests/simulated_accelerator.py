@@ -162,6 +162,13 @@ class SimulatedTensor(Tensor):
     def __repr__(self, *, tensor_contents: Any = None) -> str:
         return f"{self.held!r} on {self.device}"
 
+    def __deepcopy__(self, memo: dict[int, Any]) -> SimulatedTensor:
+        """On the card: torch would copy the attribute `held`, memory that the card knows nothing of."""
+        copied: SimulatedTensor = self.detach().clone().requires_grad_(self.requires_grad)  # type: ignore[assignment]
+        copied._is_param = getattr(self, "_is_param", False)  # type: ignore[attr-defined]
+        memo[id(self)] = copied
+        return copied
+
     def record_stream(self, stream: Stream) -> None:
         _memory(self.held, stream).owners.add(stream)
 

@@ -29,6 +29,7 @@ RANKS = {
         streams
         statistics
         search
+        analysis
         tables
         images
         backbones
@@ -75,7 +76,7 @@ HOMES = {
         "actstore/images/glyph_drawing.py",
     ),
     "sklearn": ("predictor/figures/tsne.py",),
-    "scipy": ("predictor/protocol/evaluation.py",),
+    "scipy": ("predictor/protocol/evaluation.py", "actstore/analysis/"),
     "starlette": ("predictor/teach/",),
     "uvicorn": ("predictor/teach/",),
     "click": ("cli/",),

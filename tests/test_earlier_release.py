@@ -58,6 +58,8 @@ def require_alike(now: Any, then: Any, where: str) -> None:
     """Everything the release said is still said, numbers to five digits: they are sums in float32."""
     if isinstance(then, dict):
         for key, value in then.items():
+            if key.startswith("paper_"):
+                continue  # since then they stand only beside as many categories as the paper has
             require_alike(now[key], value, f"{where}.{key}")
     elif isinstance(then, list):
         assert len(now) == len(then), where

@@ -18,16 +18,20 @@ from actstore.extraction import cluster_build, forward
 from actstore.extraction.build import BuildOptions, build
 from actstore.extraction.image_batches import decode_batches
 from actstore.images.opening import open_images
+from actstore.search import ExactSearch
 from actstore.search.by_class import ClassRows, best_by_class
 from baselines.inference.adaptation import classifier_step, fine_tuning_step
-from baselines.inference.latency import backbone_part, head_part, timed
+from baselines.inference.latency import timed
+from baselines.inference.parts import backbone_part, gpu_part, head_part
 from cli.actstore import main as store_commands
 from cli.ppa import main as ppa
+from cli.ppa.bench_inference import machine
+from predictor.training.backbones import distributed
 from predictor.training.backbones.batches import IGNORED, Batch, StreamedImages
 from predictor.training.backbones.config import choose_preset
-from predictor.training.backbones.distributed import synchronise_batch_norm
 from predictor.training.backbones.images import LabelledImages, evaluation_plan
-from predictor.training.processes import joined_processes
+from predictor.training.processes import Processes, joined_processes
+from tests import simulated_faiss
 
 GLYPHS = "glyphs:4x5x2"
 
@@ -97,15 +101,37 @@ def test_workers_of_a_cluster_find_their_card(card: Any, monkeypatch: pytest.Mon
     assert forward.count_decoders(None, torch.device("sim")) >= 1
 
 
-def test_several_cards_use_torchs_own_batch_normalisation() -> None:
+@pytest.mark.parametrize(("name", "devices"), [("cuda:1", [1]), ("cpu", None)])
+def test_several_processes_average_on_their_own_device(
+    name: str, devices: list[int] | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without a peer: what torch's wrapper is given. Its batch normalisation has kernels for accelerators alone."""
+
+    class Wrapper:
+        def __init__(self, module: Any, device_ids: Any = None, broadcast_buffers: bool = True) -> None:
+            self.module, self.device_ids, self.broadcast_buffers = module, device_ids, broadcast_buffers
+
+    monkeypatch.setattr(distributed, "DistributedDataParallel", Wrapper)
     network = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 1), torch.nn.BatchNorm2d(4))
-    synchronise_batch_norm(network, torch.device("cuda:1"))
-    assert isinstance(network[1], torch.nn.SyncBatchNorm)
+    wrapped: Any = distributed.wrap(network, Processes(1, 2), torch.device(name))
+    assert (wrapped.device_ids, wrapped.broadcast_buffers) == (devices, False)
+    expected = torch.nn.SyncBatchNorm if devices else distributed.SynchronisedBatchNorm2d
+    assert isinstance(wrapped.module[1], expected)
+
+
+def test_the_benchmark_searches_with_faiss_on_its_own_card(monkeypatch: pytest.MonkeyPatch) -> None:
+    held = simulated_faiss.install(monkeypatch).held
+    rows, queries = torch.rand(50, 16).half(), torch.rand(3, 16)
+    search = gpu_part(rows, torch.device("cuda:1"))
+    assert "faiss on the GPU" in search.name
+    np.testing.assert_array_equal(search.run(queries)[1], ExactSearch(rows).search(queries, 5)[1])
+    assert held == [(1, 50)]
 
 
 @pytest.mark.parametrize("half", [False, True])
 def test_benchmarks_wait_for_the_card(card: Any, backbone: Backbone, half: bool) -> None:
     card.half, device = half, torch.device("sim")
+    assert machine(device) == "simulated card 0"
     queries, images = torch.rand(3, 16), torch.rand(2, 3, 32, 32)
     part = head_part(5, 16, device)
     assert part.run(queries).shape == (3, 5)

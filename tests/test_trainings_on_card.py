@@ -32,7 +32,7 @@ from baselines.triplet_images import train_triplet_images
 from predictor.protocol.category_split import CategorySplit, alphabetical_split
 from predictor.protocol.episodes import run_episodes
 from predictor.protocol.tasks import TaskSize
-from predictor.training import Report, RunOptions
+from predictor.training import Report, RunOptions, loop
 from predictor.training import phi as phi_training
 from predictor.training.backbones import planning, trainee
 from predictor.training.backbones.config import choose_preset
@@ -49,8 +49,8 @@ GLYPHS = open_images("glyphs:10x8x3")
 GLYPH_SPLIT = alphabetical_split(GLYPHS["train"].classes)
 TINY = choose_preset("quick", epochs=1, batch_size=12, learning_rate=0.05, warmup_epochs=0.5)
 LEARNERS: dict[str, dict[str, Any]] = {
-    "maml": {"order": "second"},
-    "meta-lstm": {"tasks": 2},
+    "maml": {"order": "second", "inner_steps": 2},
+    "meta-lstm": {"tasks": 2, "inner_steps": 2},
     "matching": {"full_context": False},
     "prototypical": {},
 }
@@ -174,9 +174,32 @@ def assert_same(one: Path, other: Path) -> None:
     assert log == expected_log
 
 
+@pytest.fixture
+def waits(card: Any, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Of every step of a training, how often it read from the card, for which it would wait."""
+    learn, found = loop._learn, list[int]()
+
+    def reads() -> int:
+        return int(card.counts["read"] + card.counts["from card"])
+
+    def noting(run: Any, *rest: Any) -> None:
+        step = run.trainee.step
+
+        def noted(number: int) -> Any:
+            before, figures = reads(), step(number)
+            found.append(reads() - before)
+            return figures
+
+        run.trainee.step = noted
+        learn(run, *rest)
+
+    monkeypatch.setattr(loop, "_learn", noting)
+    return found
+
+
 @pytest.mark.parametrize("name", TRAININGS)
 def test_a_training_ends_as_on_the_cpu(
-    name: str, card: Any, store: actstore.ActivationStore, weights: Path, tmp_path: Path
+    name: str, card: Any, waits: list[int], store: actstore.ActivationStore, weights: Path, tmp_path: Path
 ) -> None:
     train, steps = TRAININGS[name], list[int]()
     train(Run(store, weights, tmp_path / "cpu", "cpu", report=lambda done, total, figures: steps.append(done)))
@@ -187,6 +210,7 @@ def test_a_training_ends_as_on_the_cpu(
     assert steps == list(range(1, steps[-1] + 1))
     assert card.counts["computed"] > 10 * steps[-1]
     assert len(seen) < len(steps)  # figures stay on the card for some steps
+    assert waits == [0] * 2 * len(steps)
 
     class KilledError(Exception):
         pass

@@ -9,10 +9,10 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from actstore.analysis.neighbours import SPARE, Neighbours, find_neighbours, pieces, remove_blocks
 from actstore.audit.kept import BLOCKS, folder_of, key_of, load_audit, save_audit
 from actstore.audit.labels import LabelScores, judge, mean_margins, robust_deviations, votes
 from actstore.audit.near_copies import LEAST_NEIGHBOURS, LEAST_ROWS, NearCopies, find_near_copies
-from actstore.audit.neighbours import SPARE, Neighbours, find_neighbours, pieces, remove_blocks
 from actstore.audit.outcome import Audit, Finding, Kind
 from actstore.audit.survey import Progress, Survey, copy_groups, survey_split, unit_rows
 from actstore.errors import DamagedError, InvalidInputError

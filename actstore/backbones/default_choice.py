@@ -29,14 +29,14 @@ def default_backbone(offline: bool = False, telling: Telling = Telling()) -> Cho
     """
     if (file := _at_hand(FIRST)) is not None:
         return Choice(FIRST, file, f"its weights are at hand ({file})")
-    why = "with --offline they are not fetched"
+    why = "--offline fetches none"
     if not offline:
         try:
             fetched = fetch_weights(FIRST, telling)
             return Choice(FIRST, fetched, f"its published weights were fetched to {fetched}")
         except UnreachableError as error:
             why = f"they cannot be fetched ({error})"
-    why = f"{torch_cache()} has no weights of {FIRST}, and {why}"
+    why = f"no weights of {FIRST} are in {torch_cache()}, and {why}"
     if (file := _at_hand(INSTALLED)) is not None:
         return Choice(INSTALLED, file, why)
     raise InvalidInputError(

@@ -12,12 +12,13 @@ from http.client import HTTPException
 from pathlib import Path
 from typing import Any
 from urllib.error import HTTPError
+from urllib.parse import urlsplit
 from urllib.request import urlopen
 from uuid import uuid4
 
 from actstore.backbones.construction import PUBLISHED
 from actstore.backbones.packages import torch_cache
-from actstore.errors import DamagedError, StorageError, UnreachableError
+from actstore.errors import DamagedError, StorageError, UnreachableError, reason_of
 
 SITE = "https://download.pytorch.org/models"
 LICENCE = "BSD-3-Clause, of torchvision"  # the licence of the files; ImageNet's photos have terms of their own
@@ -74,7 +75,9 @@ def _connect(address: str) -> Any:
     asking.join(CONNECT_SECONDS)
     answer = answers[0] if answers else TimeoutError("no answer")
     if isinstance(answer, Exception):
-        raise UnreachableError(f"{address}: {getattr(answer, 'reason', None) or answer}") from answer
+        cause = getattr(answer, "reason", None)  # of an URLError, which says less itself
+        said = reason_of(cause if isinstance(cause, Exception) else answer)
+        raise UnreachableError(f"{urlsplit(address).netloc}: {said}") from answer
     return answer
 
 

@@ -49,7 +49,11 @@ def sent_ahead(
     batches: Iterable[Given], send: Callable[[Given], Sent], tensors: Callable[[Sent], Iterable[Tensor]],
     device: torch.device,
 ) -> Iterator[Sent]:  # fmt: skip
-    """Every batch on the device, the next one under way while one is in use. tensors: those of what was sent."""
+    """Every batch on the device; where it has streams, the next one under way while one is in use. tensors: those of
+    what was sent."""
+    if not has_streams(device):
+        yield from map(send, batches)
+        return
     stream = SideStream(device)
     waiting: list[tuple[Sent, Arrival]] = []
     for batch in batches:

@@ -9,8 +9,7 @@ import hashlib
 import json
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import Self
+from typing import NamedTuple, Self
 
 from actstore.errors import DamagedError
 from actstore.spec import ColumnSpec, SplitSpec, StoreSpec
@@ -22,8 +21,7 @@ LEDGER = "ledger.jsonl"
 _PLAIN_LINE = re.compile(rb'"chunk": (\d+), "rows": (\d+), "crc": "([0-9a-f]{8})", "bytes": (\d+)')
 
 
-@dataclass(frozen=True)
-class Entry:
+class Entry(NamedTuple):
     """Chunk number, rows in use, crc32c of its raw values (padding included), size of its file.
 
     file_crc: crc32c of the whole file where the values are encoded in it; a raw file carries its own.
@@ -59,10 +57,9 @@ def read_ledger(array: Place) -> tuple[list[Entry], int]:
     A last line without its line break is a write that was killed: it does not count.
     """
     lines, length = read_lines(array)
-    newest = {entry.chunk: entry for entry in lines}
-    entries = [newest[chunk] for chunk in sorted(newest)]
+    entries = _newest(lines)
     if [entry.chunk for entry in entries] != list(range(len(entries))):
-        raise DamagedError(f"{array / LEDGER} skips a chunk: found {sorted(newest)[:5]}…")
+        raise DamagedError(f"{array / LEDGER} skips a chunk: found {[entry.chunk for entry in entries[:5]]}…")
     return entries, length
 
 
@@ -97,21 +94,29 @@ def committed_entries(array: Place, spec: StoreSpec, split: SplitSpec) -> list[E
         data = (array / LEDGER).read_bytes()[: split.ledger_bytes]
     except FileNotFoundError:
         data = b""
-    found = (tuple(int(number, base) for number, base in zip(line, (10, 10, 16, 10), strict=True))
-             for line in _PLAIN_LINE.findall(data))  # fmt: skip
-    newest = {line[0]: Entry(*line) for line in found}
-    entries = [newest[chunk] for chunk in sorted(newest)]
-    if content_hash(spec.dtype, spec.dim, entries, split.labels_crc, split.ids_crc, split.columns) == split.content:
-        return entries
-    lines, _ = _parse_lines(data, array / LEDGER)
-    newest = {entry.chunk: entry for entry in lines}
-    entries = [newest[chunk] for chunk in sorted(newest)]
-    if content_hash(spec.dtype, spec.dim, entries, split.labels_crc, split.ids_crc, split.columns) != split.content:
-        raise DamagedError(
-            f"{array / LEDGER} is not the one of the rows that {array.parent} says it holds; "
-            f"run `actstore verify {array.parent.parent}`, or copy the store again"
-        )
+    found = (
+        Entry(int(chunk), int(rows), int(crc, 16), int(size)) for chunk, rows, crc, size in _PLAIN_LINE.findall(data)
+    )
+    entries = _newest(found)
+    if not _is_of(entries, spec, split):
+        entries = _newest(_parse_lines(data, array / LEDGER)[0])
+        if not _is_of(entries, spec, split):
+            raise DamagedError(
+                f"{array / LEDGER} is not the one of the rows that {array.parent} says it holds; "
+                f"run `actstore verify {array.parent.parent}`, or copy the store again"
+            )
     return entries
+
+
+def _newest(lines: Iterable[Entry]) -> list[Entry]:
+    """The last entry of every chunk, in the order of chunks."""
+    newest = {entry.chunk: entry for entry in lines}
+    return [newest[chunk] for chunk in sorted(newest)]
+
+
+def _is_of(entries: list[Entry], spec: StoreSpec, split: SplitSpec) -> bool:
+    content = content_hash(spec.dtype, spec.dim, entries, split.labels_crc, split.ids_crc, split.columns)
+    return content == split.content
 
 
 def content_hash(

@@ -13,6 +13,7 @@ from actstore.layout.ledger import LEDGER
 from actstore.layout.metadata import ACTIVATIONS, DIMENSIONS, read_attributes
 from actstore.spec import KEY
 from actstore.storage.folder_path import FolderPath
+from actstore.storage.place import Place
 
 _METADATA = r"zarr\.json(\.part)?"
 _CHUNK = re.compile(r"[0-9]+(\.part)?")
@@ -28,12 +29,32 @@ def strangers(store: Path) -> list[Path]:
 
 def remove_own(store: Path) -> list[Path]:
     """Remove a store's own files and folders, as far as these are empty then; returns what others have put there."""
+    return _remove(_entries_of_store(store))
+
+
+def remove_array(array: Place) -> None:
+    """Remove an array of a split; what others have put into its folder stays."""
+    if array.local_path is None:
+        array.remove_tree()
+    else:
+        _remove(_entries_of_array(array.local_path))
+
+
+def remove_pending(pending: Place) -> None:
+    """Remove what an unfinished build has kept; what others have put into its folder stays."""
+    if pending.local_path is None:
+        pending.remove_tree()
+    else:
+        _remove(_files_named(pending.local_path, _PENDING))
+
+
+def _remove(entries: Iterator[tuple[Path, bool]]) -> list[Path]:
     left = []
-    for path, is_own in [*_entries_of_store(store)]:
+    for path, is_own in [*entries]:
         if not is_own:
             left.append(path)
         elif path.is_dir() and not path.is_symlink():
-            with suppress(OSError):  # something of others is in it
+            with suppress(OSError):  # something of others is in it, or it was never there
                 path.rmdir()
         else:
             path.unlink(missing_ok=True)

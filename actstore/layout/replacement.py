@@ -19,12 +19,19 @@ def explained(split: Place, spec: StoreSpec, opened: SplitSpec) -> Iterator[None
     try:
         yield
     except DamagedError as error:
-        if was_replaced(split, spec, opened):
-            raise ReplacedError(f"{split} was replaced or removed since it was opened; open it again") from error
+        try:
+            require_same_split(split, spec, opened)
+        except ReplacedError as replaced:
+            raise replaced from error
         raise
 
 
-def was_replaced(split: Place, spec: StoreSpec, opened: SplitSpec) -> bool:
+def require_same_split(split: Place, spec: StoreSpec, opened: SplitSpec) -> None:
+    if _was_replaced(split, spec, opened):
+        raise ReplacedError(f"{split} was replaced or removed since it was opened; open it again")
+
+
+def _was_replaced(split: Place, spec: StoreSpec, opened: SplitSpec) -> bool:
     """Whether it has another layout now, or rows that do not begin with those that were opened. Appends change neither,
     and damaged metadata says nothing."""
     try:
@@ -33,11 +40,15 @@ def was_replaced(split: Place, spec: StoreSpec, opened: SplitSpec) -> bool:
         return not (split / "zarr.json").exists()
     except ActstoreError:
         return False
-    return not (has_layout(store.of_split(now), spec) and covers(now, opened))
+    own = store.of_split(now)
+    return not covers(now, opened) or any(getattr(own, key) != getattr(spec, key) for key in _LAYOUT)
 
 
-def has_layout(spec: StoreSpec, other: StoreSpec) -> bool:
-    return all(getattr(spec, key) == getattr(other, key) for key in _LAYOUT)
+def require_same_store(where: Place, held: StoreSpec, now: StoreSpec) -> None:
+    """Whether the store there is the one that a caller has opened: classes may have been added, and chunks may have
+    another size; rows of another kind, or labels that mean something else, make it another."""
+    if (now.dim, now.dtype) != (held.dim, held.dtype) or now.classes[: len(held.classes)] != held.classes:
+        raise ReplacedError(f"{where} was replaced since it was opened; open it again")
 
 
 def covers(now: SplitSpec, earlier: SplitSpec) -> bool:

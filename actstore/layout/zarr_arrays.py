@@ -18,6 +18,7 @@ from actstore.errors import DamagedError, StorageError
 from actstore.layout.columns import flat_arrays
 from actstore.layout.ledger import read_ledger
 from actstore.layout.metadata import ACTIVATIONS, DIMENSIONS, FLAT_ARRAYS, RawLayout, read_document, write_document
+from actstore.layout.own_files import remove_array
 from actstore.spec import KEY, Json, SplitSpec, StoreSpec
 from actstore.storage.place import Place
 
@@ -31,7 +32,7 @@ def create_split(path: Place, spec: StoreSpec, split: SplitSpec) -> None:
     if not (path / ACTIVATIONS / "zarr.json").exists():
         write_document(path / ACTIVATIONS, expected_document(ACTIVATIONS, spec, split))
     for name, layout in FLAT_ARRAYS.items():
-        (path / name).remove_tree()
+        remove_array(path / name)
         create_raw_array(path / name, layout, (0,))
     create_group(path, {KEY: split.to_json()})
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from actstore.errors import DamagedError
 from actstore.layout.chunk_file import chunk_path, decode_chunk
 from actstore.layout.ledger import LEDGER, Entry, committed_entries, read_ledger, read_lines
-from actstore.layout.replacement import explained
+from actstore.layout.replacement import explained, require_same_split
 from actstore.spec import SplitSpec, StoreSpec
 from actstore.storage.atomic_file import crc32c
 from actstore.storage.place import Place, read_file
@@ -31,6 +31,25 @@ class ChunkChecks:
         self._done = np.zeros(-(-rows // spec.chunk_rows), bool)
         self._entries: list[Entry] | None = None
         self._lock = threading.Lock()
+        self._stamp = self._look()
+
+    def require_same_split(self) -> None:
+        """After a read from a file that is opened anew each time: it was still this split's. On a disk, where looking
+        at the split's metadata costs little; it is read only where it was written since."""
+        if self._committed is not None and (stamp := self._look()) != self._stamp:
+            require_same_split(self._array.parent, self._spec, self._committed)
+            self._stamp = stamp
+
+    def _look(self) -> tuple[int, ...]:
+        """Tells one version of the split's metadata from another."""
+        folder = self._array.local_path
+        if folder is None:
+            return ()
+        try:
+            facts = (folder.parent / "zarr.json").stat()
+        except OSError:
+            return ()
+        return facts.st_ino, facts.st_mtime_ns, facts.st_size
 
     def explained(self) -> AbstractContextManager[None]:
         """Around a read: a split that was replaced is not called damaged."""
@@ -58,11 +77,13 @@ class ChunkChecks:
         """Whether an append has extended the chunk: a file of it from before would pass for sound by itself."""
         if self._committed is None:
             return True
-        return any(rows // self.chunk_rows == chunk and rows % self.chunk_rows for rows, _ in self._committed.history)
+        earlier = self._committed.history[:-1]
+        return any(rows // self.chunk_rows == chunk and rows % self.chunk_rows for rows, _ in earlier)
 
     def require_named(self, chunk: int, said: int, values: NDArray[Any]) -> None:
-        """said: the crc32c at the end of a chunk's file; only where the ledger does not name it are values read."""
-        if said != self.entries()[chunk].crc and not any(line.crc == said for line in self._lines(chunk)):
+        """said: the crc32c at the end of a chunk's file, which is not the committed one; values are read only where no
+        line of the ledger names it either."""
+        if not any(line.crc == said for line in self._lines(chunk)):
             self.compare(chunk, crc32c(values), values)
 
     def check_file(self, chunk: int) -> None:
@@ -94,9 +115,14 @@ class ChunkChecks:
         self._done[chunk] = True
 
     def _lines(self, chunk: int) -> list[Entry]:
-        """All of the ledger that tell of a chunk with the rows that are needed of it."""
+        """All of the ledger that tell of a chunk with the rows that are needed of it; none of another split's ledger,
+        which may lie there by now."""
+        lines = read_lines(self._array)[0]
+        named = {(line.chunk, line.rows, line.crc) for line in lines}
+        if any((entry.chunk, entry.rows, entry.crc) not in named for entry in self.entries()):
+            return []
         needed = min(self.chunk_rows, self._rows - chunk * self.chunk_rows)
-        return [line for line in read_lines(self._array)[0] if line.chunk == chunk and line.rows >= needed]
+        return [line for line in lines if line.chunk == chunk and line.rows >= needed]
 
     def _is_of_another_moment(self, chunk: int, crc: int, values: NDArray[Any]) -> bool:
         """An append rewrites the last chunk: what is open may be the chunk before it, or after it with a ledger that

@@ -48,7 +48,7 @@ class Mapping:
         address = self.address or ctypes.addressof(_NO_ROWS)
         self.__array_interface__ = {"data": (address, True), "shape": (total,), "typestr": "|u1", "version": 3}
 
-    def map(self, chunk: int, path: Path) -> int:
+    def map(self, chunk: int, path: str | Path) -> int:
         """Put a chunk file, without the crc at its end, in its place; returns that crc."""
         address, expected = self.address + chunk * self._bytes, self._bytes + CRC_BYTES
         try:

@@ -102,7 +102,9 @@ class RangedRows(FetchedRows):
         with self._checks.explained():
             try:
                 if path.local_path is None or path.size() == self._file_bytes:
-                    return fetch()
+                    fetched = fetch()
+                    self._checks.require_same_split()
+                    return fetched
             except (FileNotFoundError, ValueError) as error:  # ValueError: an empty file cannot be mapped
                 raise DamagedError(f"chunk {path} is {self._what_is_wrong(path)}; run `actstore verify`") from error
             raise DamagedError(f"chunk {path} is {self._what_is_wrong(path)}; run `actstore verify`")

@@ -24,6 +24,8 @@ class ZarrRows(FetchedRows):
         from actstore.layout.zarr_arrays import open_array  # zarr takes a second to import
 
         self._zarr = open_array(array)
+        if self._zarr.shape[0] < rows:  # Zarr would cut a slice short
+            raise DamagedError(f"{array} holds {self._zarr.shape[0]} rows, expected {rows}; run `actstore verify`")
 
     def take(self, rows: NDArray[np.int64]) -> NDArray[Any]:
         """(n,) row ids -> (n, dim); each chunk is decoded once however the rows are ordered."""
@@ -42,7 +44,9 @@ class ZarrRows(FetchedRows):
             require_chunks(self._array, chunks, ndim=2)
             try:
                 with self._array.reading_errors():
-                    return np.asarray(self._zarr.oindex[(rows, slice(None))])
+                    values = np.asarray(self._zarr.oindex[(rows, slice(None))])
+                self._checks.require_same_split()
+                return values
             except StorageError:
                 raise
             except (ValueError, RuntimeError, OSError) as error:

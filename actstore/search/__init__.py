@@ -70,7 +70,7 @@ def open_engine(split: Split | RowTable, method: str = "auto", metric: str = "co
     chosen = parse_metric(metric)
     if chosen != "cosine" and method not in ("auto", "exact"):
         raise InvalidInputError(f"method {method} searches by cosine only; for inner products use method exact")
-    card = _card(device, method, metric)
+    card = _gpu_number(device, method, metric)
     if card is not None:
         from actstore.search.gpu import GpuSearch
 
@@ -96,7 +96,7 @@ def open_engine(split: Split | RowTable, method: str = "auto", metric: str = "co
     return ExactSearch(split, chosen)
 
 
-def _card(device: str, method: str, metric: str) -> int | None:
+def _gpu_number(device: str, method: str, metric: str) -> int | None:
     """The number of the GPU to search on; None: the CPU."""
     if device == "cpu":
         return None

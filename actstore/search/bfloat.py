@@ -31,6 +31,7 @@ class BfloatQueries:
 
     directions: Tensor
     margin: float
+    is_coarse = True
     _buffers: dict[int, Tensor] = field(default_factory=dict)
 
     @classmethod
@@ -67,7 +68,7 @@ class BfloatQueries:
 
 @cache
 def bfloat_pays(dim: int, count: int) -> bool:
-    """Whether torch sums products of bfloat16 in float32 here, and so many queries faster than float32's; tried once."""
+    """Whether torch sums products of bfloat16 in float32 here, and is faster for so many queries; tried once."""
     random = torch.Generator().manual_seed(0)
     rows, directions = torch.rand(_TRIED, dim, generator=random), torch.rand(dim, count, generator=random)
     rows[0], rows[0, 0], directions[:, 0] = 1, 512, 1  # a sum in bfloat16 would lose the ones

@@ -12,15 +12,18 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
 from actstore.compute.threads import worker_threads
 from actstore.search.bounded_pass import Pass
+from actstore.search.compiled import Kernels, kernels
 from actstore.search.exact import ExactSearch
 from actstore.search.level_building import Progress, build_levels, load_levels
 from actstore.search.levels import Levels
 from actstore.search.queries import parse_k, parse_vectors
+from actstore.search.query_codes import QueryCodes
 from actstore.search.ranking import Neighbours, Pairs, join, rank, stack
 from actstore.search.selection import Mask, Rows, are_few, mask_of, parse_rows
 from actstore.search.table import RowTable
@@ -47,6 +50,7 @@ class BoundedSearch:
         self.exact = ExactSearch(self.table)
         self.fell_back = 0  # queries that were searched by all products, since their bounds left too many rows
         self._orders: dict[int, NDArray[np.int64]] = {}
+        self._last: tuple[Kernels | None, Tensor, QueryCodes] | None = None
         self._lock = threading.Lock()
 
     @classmethod
@@ -100,6 +104,14 @@ class BoundedSearch:
         if rows is not None and mask is None:
             mask = mask_of(rows, len(self.table))
         return self.exact.candidates(queries, k, workers, mask, self.covered)
+
+    def query_codes(self, units: Tensor, workers: int) -> QueryCodes:
+        """Of unit queries (n, dim); those of the last ones are kept, since a batch is often searched for in one part of
+        the rows after another, and a rotation costs as much as a search of some thousand rows."""
+        last, loops = self._last, kernels()
+        if last is None or last[0] is not loops or not torch.equal(last[1], units):  # each processor has its own codes
+            self._last = last = loops, units, QueryCodes(units, self.levels, workers)
+        return last[2]
 
     def block_order(self, parts: int) -> NDArray[np.int64]:
         """Blocks in an order that mixes a store that is sorted by class: thresholds rise sooner."""

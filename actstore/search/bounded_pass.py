@@ -17,7 +17,6 @@ from torch import Tensor
 
 from actstore.search.bounds import Ranges, open_bounds
 from actstore.search.queries import unit
-from actstore.search.query_codes import QueryCodes
 from actstore.search.ranking import NO_PAIRS, Pairs, join, kth_best, near_best, rounding, tabled
 from actstore.search.scoring import score_pairs
 from actstore.search.selection import Mask, Rows
@@ -50,7 +49,7 @@ class Pass:
         products = self.total * self.levels.widths[0] * len(queries)
         gathered = rows is not None and len(rows) > _ROWS_TO_SHARE
         self.workers = workers if products > _PRODUCTS_TO_SHARE or gathered else 1
-        self.bounds = open_bounds(self.levels, QueryCodes(self.units, self.levels, self.workers), rows, mask)
+        self.bounds = open_bounds(self.levels, engine.query_codes(self.units, self.workers), rows, mask)
         self.best = torch.full((len(queries), k), -torch.inf)  # scores of rows seen, the k best
         self.most = min(_MOST_PAIRS, _MOST_LEFT * self.total * len(queries) + 64 * k * len(queries))
 

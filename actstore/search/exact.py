@@ -12,7 +12,7 @@ from torch import Tensor
 from actstore.compute.threads import spread, worker_threads
 from actstore.search.bfloat import MOST_LEFT, BfloatQueries
 from actstore.search.compiled import kernels
-from actstore.search.half import MOST_QUERIES, HalfQueries
+from actstore.search.half import MOST_QUERIES, CompiledQueries, HalfQueries, open_half
 from actstore.search.queries import Metric, parse_k, parse_metric, parse_vectors, unit
 from actstore.search.ranking import Neighbours, Pairs, near_best, rank, rounding, stack
 from actstore.search.scoring import score_pairs, thin_out
@@ -26,8 +26,9 @@ if TYPE_CHECKING:
 _QUERIES = 1024  # in one pass over the rows
 _SCORES = 1 << 18  # values of a block of scores, 1 MiB: in the cache when they are looked at
 _BLOCKS_PER_WORKER = 4
-_MOST_COARSE = 1 << 21  # pairs that bfloat16 may leave, beside a share of all
+_MOST_COARSE = 128  # pairs that bfloat16 may leave for a neighbour, beside a share of all; float32 leaves 40 to 70
 _MOST_TIES = 1 << 16  # of some rows, before their thinning out is better
+Coarse = CompiledQueries | HalfQueries | BfloatQueries  # products that need no converted copy of the rows
 
 
 class ExactSearch:
@@ -40,7 +41,7 @@ class ExactSearch:
         self.table = rows if isinstance(rows, RowTable) else RowTable(rows)
         self.metric: Metric = parse_metric(metric)
         self._buffers: dict[int, tuple[Tensor, Tensor]] = {}
-        self._is_close = False  # cosines lie so close together that products in bfloat16 cannot tell them apart
+        self._close_from = np.inf  # neighbours from which on cosines lie too close together for bfloat16
         self._lock = threading.Lock()
 
     def search(self, vectors: Any, k: int = 10, rows: Rows | None = None) -> Neighbours:
@@ -82,22 +83,24 @@ class ExactSearch:
 
         Of the rows from `first` on, and of those alone where mask (rows,) is true."""
         units, most = unit(queries), np.inf
-        coarse: HalfQueries | BfloatQueries | None = None
+        coarse: Coarse | None = None
         if self.metric == "cosine":
-            coarse = HalfQueries.of(self.table, units)
-            if coarse is None and not self._is_close:
+            coarse = open_half(self.table, units)
+            if coarse is None and k < self._close_from:
                 coarse = BfloatQueries.of(self.table, units, k)
-                most = np.inf if coarse is None else _MOST_COARSE + MOST_LEFT * len(self.table) * len(units)
+                most = np.inf if coarse is None else len(units) * (_MOST_COARSE * k + MOST_LEFT * len(self.table))
         found = self._seen(queries, units, coarse, most, k, workers, mask, first)
+        if coarse is not None and not coarse.is_coarse:
+            return found.pairs()
         if coarse is not None and found.added <= most:
             return thin_out(self.table, units, found.pairs(), k, workers)
         if coarse is not None:
-            self._is_close = True
+            self._close_from = min(self._close_from, k)
             found = self._seen(queries, units, None, np.inf, k, workers, mask, first)
         return found.pairs()
 
     def _seen(
-        self, queries: Tensor, units: Tensor, coarse: HalfQueries | BfloatQueries | None, most: float, k: int,
+        self, queries: Tensor, units: Tensor, coarse: Coarse | None, most: float, k: int,
         workers: int, mask: Mask | None, first: int,
     ) -> Candidates:  # fmt: skip
         """By products in float32, or coarse ones, which are given up where they leave more than `most` pairs."""

@@ -139,8 +139,8 @@ def certified(
 ) -> Neighbours:
     """The k nearest of queries (n, dim), from a search whose scores are off by the rounding of float16 at most.
 
-    nearest: unit vectors (n, dim) and a count -> scores (n, count) descending, and rows. rounded: how much row and query
-    lose of a cosine before they are multiplied, in sums of float32.
+    nearest: unit vectors (n, dim) and a count -> scores (n, count) descending, and rows. rounded: how much row and
+    query lose of a cosine before they are multiplied, in sums of float32.
     """
     margin = rounded + 2 * rounding(table.dim)
     scores, rows = np.empty((len(queries), k), np.float32), np.empty((len(queries), k), np.int64)

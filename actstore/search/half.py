@@ -1,7 +1,8 @@
-"""One query against float16 rows without converting them: torch's float16 matrix-vector product, where it is fast.
+"""One query against float16 rows without a converted copy of them, which reads half the bytes.
 
-It reads half the bytes of a float32 copy, sums in float32, and rounds query and result to float16. Such scores only
-narrow the rows down, with a margin; the few that are left are multiplied in float32.
+The compiled loops convert in registers and multiply in float32. Without them it is torch's float16 matrix-vector
+product, where that is fast: it sums in float32, and rounds query and result to float16. Such scores only narrow the
+rows down, with a margin; the few that are left are multiplied in float32.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from actstore.search.compiled import address, kernels
 from actstore.search.integers import least_seconds
 from actstore.search.ranking import rounding
 from actstore.search.table import RowTable
@@ -22,6 +24,29 @@ _ROUNDED = 1.01 * 2.0**-11  # of a number in float16
 _TRIED = 256  # rows
 
 
+def open_half(table: RowTable, units: Tensor) -> HalfQueries | CompiledQueries | None:
+    """For unit queries (n, dim); None where the conversion of rows is the better way."""
+    if len(units) > MOST_QUERIES or table.dtype != torch.float16:
+        return None
+    return HalfQueries.of(table, units) if kernels() is None else CompiledQueries(units, rounding(table.dim))
+
+
+@dataclass(frozen=True)
+class CompiledQueries:
+    """vectors (queries, dim) float32; margin: how far a cosine can be off."""
+
+    vectors: Tensor
+    margin: float
+    is_coarse = False
+
+    def multiply(self, rows: Tensor, values: Tensor, out: Tensor, worker: int) -> None:
+        """out (n, queries) float32 = rows (n, dim) float16 with the unit queries; no other memory is needed."""
+        held = rows.contiguous()
+        kernels().multiply_rows(  # type: ignore[union-attr]
+            address(held), True, held.shape[1], len(held), address(self.vectors), len(self.vectors), address(out)
+        )
+
+
 @dataclass(frozen=True)
 class HalfQueries:
     """vectors (queries, dim) float16: `scale` times the unit queries, so that nothing overflows or vanishes."""
@@ -29,11 +54,11 @@ class HalfQueries:
     vectors: Tensor
     scale: float
     margin: float  # how far a cosine can be off
+    is_coarse = True
 
     @classmethod
     def of(cls, table: RowTable, units: Tensor) -> HalfQueries | None:
-        """None where the conversion of rows is the better way."""
-        if len(units) > MOST_QUERIES or table.dtype != torch.float16 or not half_pays(table.dim):
+        if not half_pays(table.dim):
             return None
         lengths = table.lengths()
         longest = float(lengths.max())

@@ -23,13 +23,14 @@ from actstore.search.gpu import has_gpu
 from actstore.search.ranking import Neighbours, rounding
 from actstore.search.selection import SelectedRows
 from actstore.search.table import RowTable
+from actstore.spec import SEARCHES
 
 if TYPE_CHECKING:
     from actstore.split import Split
 
-SEARCHES = ("auto", "exact", "bounded", "faiss")  # of which every one gives the same scores
 _FIRST, _GROWTH = 8, 4  # rows asked for; a round to the one before
 _MOST = 2048  # with more, one look at all rows is no slower
+_MOST_OF_FAISS = 512  # which finds 2,048 at a time on a GPU, and is asked for more than it must find
 
 
 @dataclass(frozen=True)
@@ -42,6 +43,7 @@ class SearchChoice:
     def __post_init__(self) -> None:
         if self.method not in SEARCHES:
             raise InvalidInputError(f"a search is one of {', '.join(SEARCHES)}, got {self.method!r}")
+        parse_device(self.device)  # one that is absent is refused at once
 
     @property
     def is_auto(self) -> bool:
@@ -49,7 +51,7 @@ class SearchChoice:
 
     @cached_property
     def place(self) -> torch.device:
-        """Where products of all rows are made; a device that is absent is refused."""
+        """Where products of all rows are made."""
         return parse_device(self.device)
 
     @property
@@ -81,7 +83,7 @@ class LeadingClasses:
         has_direction = (queries != 0).any(1).numpy()
         best[~has_direction] = 0  # a zero vector has cosine 0 with everything
         open_, k = np.flatnonzero(has_direction), _FIRST
-        while len(open_) and k <= _MOST:
+        while len(open_) and k <= (_MOST_OF_FAISS if self._is_apart else _MOST):
             k = min(k, len(self._rows))
             scores, places = self._nearest(queries[torch.from_numpy(open_)], k)
             best[open_] = self._by_class(scores, places)
@@ -93,9 +95,14 @@ class LeadingClasses:
             best[open_] = self._by_all_products(queries[torch.from_numpy(open_)], aims[open_], count)
         return torch.from_numpy(best)
 
+    @property
+    def _is_apart(self) -> bool:
+        """Whether the engine is faiss's, which searches all the rows that it has: it gets the chosen ones alone."""
+        return self._method == "faiss" or self._device != "cpu"
+
     def _nearest(self, queries: Tensor, k: int) -> Neighbours:
         """Scores (n, k) and places (n, k) among the rows."""
-        if self._method == "faiss" or self._device != "cpu":  # which search all rows that they hold
+        if self._is_apart:
             if self._own is None:
                 table = SelectedRows(RowTable(self._split), self._rows)
                 self._own = open_engine(table, self._method, device=self._device)
@@ -112,7 +119,7 @@ class LeadingClasses:
         return best
 
     def _by_all_products(self, queries: Tensor, aims: NDArray[Any], count: int) -> NDArray[np.float32]:
-        """Where the nearest rows are of very few classes: every class in float32, and those that lead as searches score."""
+        """Where the nearest rows are of few classes: every class in float32, and those that lead as searches score."""
         table = RowTable(self._split)
         near = best_by_class(self._split, self._chosen, queries).numpy()
         margin = np.float32(2 * rounding(table.dim))

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from actstore.errors import InvalidInputError
 
+_PIECE = 2048  # vectors
 Metric = Literal["cosine", "inner"]
 
 
@@ -57,7 +58,10 @@ def parse_metric(metric: str) -> Metric:
 
 def unit(vectors: Tensor) -> Tensor:
     """(n, dim) -> float32 of length one up to rounding; the length is taken in float64. Zeros stay zeros."""
-    exact = vectors.double().numpy()
-    length = np.sqrt(np.einsum("nd,nd->n", exact, exact))
-    scale = np.divide(1, length, out=np.zeros_like(length), where=length > 0)
-    return torch.from_numpy((exact * scale[:, None]).astype(np.float32))
+    made = torch.empty(vectors.shape, dtype=torch.float32)
+    for start in range(0, len(vectors), _PIECE):  # in float64 all of them at once would take five times their memory
+        exact = vectors[start : start + _PIECE].double().numpy()
+        length = np.sqrt(np.einsum("nd,nd->n", exact, exact))
+        exact *= np.divide(1, length, out=np.zeros_like(length), where=length > 0)[:, None]
+        made[start : start + _PIECE] = torch.from_numpy(exact)
+    return made

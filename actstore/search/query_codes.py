@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from actstore.compute.threads import spread
+from actstore.search.compiled import kernels
 from actstore.search.integers import OFFSET
 from actstore.search.levels import FACTORS, LARGEST, SMALLEST, UP, Levels, bound_margin, rest_norms
 from actstore.search.rotation import rotate
@@ -30,7 +31,13 @@ class EncodedQueries:
 
 def encode_queries(along: NDArray[np.float64]) -> EncodedQueries:
     """(n, p) coordinates."""
-    scale = np.maximum(np.abs(along).max(axis=1, initial=0) / LARGEST, SMALLEST)
+    loops = kernels()
+    if loops is not None and loops.adds_in_16_bits:  # four codes: 126, and half for each that is rounded up
+        fours = np.abs(along).reshape(len(along), -1, 2, 2, 2).sum(axis=(2, 4))  # 0, 1, 4, 5 of eight, and the others
+        largest = fours.reshape(len(along), -1).max(axis=1, initial=0) / (LARGEST - 1)
+    else:
+        largest = np.abs(along).max(axis=1, initial=0) / LARGEST
+    scale = np.maximum(largest, SMALLEST)
     codes = np.clip(np.rint(along / scale[:, None]), -LARGEST, LARGEST)
     error = np.linalg.norm(along - codes * scale[:, None], axis=1)
     norm = np.linalg.norm(along, axis=1)

@@ -29,7 +29,7 @@ def principal(sample: Tensor) -> Tensor:
 def sample_rows(table: RowTable, count: int, seed: int = 0) -> Tensor:
     """(n, dim) unit rows drawn without replacement, in the order of the table; rows of zeros are left out."""
     chosen = generator(seed, 0, Stream.ROTATION).choice(len(table), min(count, len(table)), replace=False)
-    rows = unit(table.take(np.sort(chosen)).float())
+    rows = unit(table.take(np.sort(chosen)))
     return rows[(rows != 0).any(1)]
 
 

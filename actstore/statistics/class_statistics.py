@@ -19,9 +19,11 @@ from numpy.typing import NDArray
 from actstore.compute.tensors import PIECE_ROWS, one_thread
 from actstore.errors import ActstoreError
 from actstore.layout.chunk_file import by_chunk, chunk_path
-from actstore.layout.metadata import DIMENSIONS, RawLayout, read_attributes, require_chunks
+from actstore.layout.metadata import DIMENSIONS, RawLayout, read_attributes, read_split_spec, require_chunks
+from actstore.layout.replacement import covers
 from actstore.layout.zarr_arrays import create_raw_array, open_array
 from actstore.parallel.cluster import Cluster
+from actstore.spec import SplitSpec
 from actstore.statistics.moments import (
     SUMS_BYTES,
     Moments,
@@ -155,9 +157,12 @@ def _blocks(split: Split, start: int, stop: int, progress: Progress | None) -> I
             progress(last - first)
 
 
-def _covered(split: Split) -> int:
-    """How many rows the kept statistics are of; they may lag behind by some appends, and 0 is none."""
-    rows_of = {content: rows for rows, content in split.committed.history}
+def _covered(split: Split, committed: SplitSpec | None = None) -> int:
+    """How many rows the kept statistics are of; they may lag behind by some appends, and 0 is none.
+
+    committed: what is known of the split, where that is not what it was opened with.
+    """
+    rows_of = {content: rows for rows, content in (committed or split.committed).history}
     try:
         contents = {read_attributes(split.path / name).get("content") for name in NAMES}
     except (ActstoreError, ValueError):
@@ -190,7 +195,12 @@ def _read(path: Place) -> NDArray[Any]:
 
 
 def _save(split: Split, statistics: ClassStatistics) -> None:
-    """Each array appears with the hash it belongs to, or not at all; on a read-only disk nothing is cached."""
+    """Each array appears with the hash it belongs to, or not at all; on a read-only disk nothing is cached, and nothing
+    where the split was replaced since it was opened, or statistics of more rows are kept by now."""
+    with suppress(ActstoreError):
+        now = read_split_spec(split.path)
+        if not covers(now, split.committed) or _covered(split, now) > len(split):
+            return
     columns = (statistics.count, statistics.mean, statistics.variance)
     for name, values in zip(NAMES, columns, strict=True):
         try:

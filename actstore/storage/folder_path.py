@@ -58,7 +58,7 @@ class FolderPath(PosixPath):
         except FileNotFoundError:
             return False
         except NotADirectoryError:
-            return True
+            return self.exists()
 
     def size(self) -> int:
         return self.stat().st_size

@@ -45,6 +45,7 @@ class Stream(IntEnum):
     INDEX = 201  # 0: queries to tune on, 1: rotation
     INDEX_PROBES = 202  # 1: rows to choose levels by
     BLOCK_ORDER = 203  # 1
+    COMPARED_ROWS = 300  # 0: rows of which all pairs are compared, then number of the resample
     SUPPORT = 1 << 32  # draw; one stream per class follows
 
 

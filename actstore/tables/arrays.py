@@ -46,7 +46,8 @@ def from_arrays(
     except LockedError:  # somebody else writes there: it is not ours to remove
         raise
     except BaseException:
-        remove_store(place, keep_top=existed)
+        if store.splits.keys() <= tables.keys():  # nobody else has put rows there
+            remove_store(place, keep_top=existed)
         raise
     return store
 

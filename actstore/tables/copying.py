@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from actstore.errors import LockedError
 from actstore.spec import Json, SplitSpec
 from actstore.split import Split
 from actstore.store import ActivationStore
@@ -63,5 +64,8 @@ def copy_rows(
     again. sources: what the finished split says its rows came from, instead of the origin.
     """
     with SplitWriter(target.path, target.spec, name, origin, restart=restart, new=new) as writer:
+        if writer.committed.complete:  # it was not when the caller looked
+            writer.discard()
+            raise LockedError(f"another process has just finished {target.path / name}; run the same command again")
         append_rest(writer, name, table, progress)
         writer.commit(sources=sources)

@@ -9,12 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from actstore.creation import class_names, create, remove_store
-from actstore.errors import ActstoreError, InvalidInputError
-from actstore.layout.ledger import read_ledger
+from actstore.errors import ActstoreError, InvalidInputError, LockedError, NotAStoreError
+from actstore.layout.ledger import open_ledger, read_ledger
 from actstore.layout.metadata import ACTIVATIONS
+from actstore.layout.own_files import strangers
 from actstore.layout.source_history import CONTENT, FileContent, find_source
-from actstore.spec import ColumnKind, Json
-from actstore.storage.place import AnyPlace, parse_place
+from actstore.spec import ColumnKind, Json, SplitSpec
+from actstore.storage.place import AnyPlace, Place, parse_place
 from actstore.store import ActivationStore, open
 from actstore.tables.array_files import open_tables, read_column
 from actstore.tables.column_files import read_columns
@@ -119,15 +120,18 @@ def append_file(
     tables, classes = read_request(request, kinds)
     tables = tables if rounding is None else rounding.watch(tables, target.spec.dtype)
     for split, table in tables.items():
-        before = target[split].committed
         check_table(table, split, target[split].dim)
         source = request.source(split)
-        content = FileContent(source)
-        if not again and find_source(before.sources, source, content) is not None:
-            target.remove_leftovers(split)
-        else:
+        content, before = FileContent(source), target[split].committed
+        while again or find_source(before.sources, source, content) is None:
             _add_classes(target, table, classes)
-            added += fill_split(target, split, table, source, progress, restart, content)
+            gained = fill_split(target, split, table, source, progress, restart, content, before.content)
+            if gained is not None:
+                added += gained
+                break
+            before = target[split].committed  # which may have this source by now
+        else:
+            target.remove_leftovers(split)
     return added
 
 
@@ -141,10 +145,11 @@ def fill_new_split(
     content: FileContent | None = None,
 ) -> None:
     """Fill a split that is new or unfinished; one that this very source has filled is left alone."""
-    done = store.splits.get(split)
-    if done is None or not done.complete:
-        fill_split(store, split, table, source, progress, restart, content)
-    elif find_source(done.sources, source, content) is None:
+    while (done := store.splits.get(split)) is None or not done.complete:
+        before = (done or SplitSpec()).content
+        if fill_split(store, split, table, source, progress, restart, content, before) is not None:
+            return
+    if find_source(done.sources, source, content) is None:
         raise InvalidInputError(
             f"{store.path} has a finished split {split!r} of another origin; add rows with `actstore append`, "
             "or choose another --split or store"
@@ -161,11 +166,19 @@ def fill_split(
     progress: Progress | None = None,
     restart: bool = False,
     content: FileContent | None = None,
-) -> int:
-    """Append every row of a table that is not yet on disk, and commit; returns the rows that the split gains."""
+    before: str | None = None,
+) -> int | None:
+    """Append every row of a table that is not yet on disk, and commit; returns the rows that the split gains.
+
+    before: the content of the split that the caller has looked at. Where others have committed since, nothing is
+    written, and the answer is None: what was decided has to be decided again.
+    """
     done = store.splits.get(split)
     check_table(table, split, store.dim if done is None else store.spec.of_split(done).dim)
     with store.writer(split, source=source, restart=restart) as writer, ExitStack() as stack:
+        if before is not None and writer.committed.content != before:
+            writer.discard()
+            return None
         if content is not None:
             content.begin()
             stack.callback(content.stop)
@@ -216,8 +229,20 @@ def open_or_create(
         raise InvalidInputError(f"all splits of a store have one dim; these have {sorted(dims)}")
     for split, table in tables.items():
         check_table(table, split, *dims)
+    while True:
+        is_there = (path / "zarr.json").exists()
+        try:
+            return _open_or_create(path, tables, classes, *dims, **options)
+        except (NotAStoreError, InvalidInputError, FileNotFoundError):
+            if (path / "zarr.json").exists() == is_there:
+                raise  # else another process has made it, or discarded an empty one, just now
+
+
+def _open_or_create(
+    path: Place, tables: Mapping[str, Table], classes: Sequence[str] | None, dim: int, **options: Any
+) -> ActivationStore:
     if (path / "zarr.json").exists() and _holds_nothing(open(path)):
-        remove_store(path)  # what a refused first block leaves: another dtype or class list may come now
+        _discard_empty(path)  # what a refused first block leaves: another dtype or class list may come now
     if (path / "zarr.json").exists():
         store = open(path)
         for table in tables.values():
@@ -226,7 +251,20 @@ def open_or_create(
     names = class_names([table.labels for table in tables.values()]) if classes is None else classes
     options["dtype"] = options.get("dtype") or natural_dtype(tables)
     longest = max(table.activations.shape[0] for table in tables.values())
-    return create(path, classes=names, dim=dims.pop(), rows=longest, **options)
+    return create(path, classes=names, dim=dim, rows=longest, **options)
+
+
+def _discard_empty(path: Place) -> None:
+    """Remove a store without rows, unless somebody has begun to write to it, or has put something else there. In a
+    bucket nothing can be locked, so there it stays."""
+    if path.local_path is None or strangers(path.local_path):
+        return
+    with suppress(LockedError), ExitStack() as locks:
+        locks.enter_context(path.changing())  # no split is begun meanwhile
+        for name in open(path).splits:
+            locks.callback(open_ledger(path / name / ACTIVATIONS).close)
+        if _holds_nothing(open(path)):
+            remove_store(path)
 
 
 def _holds_nothing(store: ActivationStore) -> bool:

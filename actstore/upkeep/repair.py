@@ -16,6 +16,7 @@ from actstore.extraction.rebuild import reopen_images
 from actstore.layout.columns import flat_arrays
 from actstore.layout.ledger import has_writer, read_ledger
 from actstore.layout.metadata import ACTIVATIONS, read_split_spec, read_store_spec, write_document
+from actstore.layout.own_files import remove_array
 from actstore.layout.texts import encode_ids
 from actstore.layout.zarr_arrays import expected_document
 from actstore.search.kept_files import remove
@@ -71,7 +72,7 @@ def _repair_one(store: ActivationStore, name: str, split: SplitSpec, fault: Faul
         if fault.kind == "non-finite":
             return "left: the rows were written like this; build the split again from a clean source"
         if fault.array in STATISTICS:
-            (path / fault.array).remove_tree()
+            remove_array(path / fault.array)
             return "removed: statistics are computed again when asked for"
         if fault.array.startswith(SEARCH_FILES):
             remove(Split(store.path, name, store.spec, split), fault.array.removeprefix(SEARCH_FILES))

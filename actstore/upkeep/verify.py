@@ -146,7 +146,8 @@ def _lost_splits(store: ActivationStore) -> Iterator[Fault]:
     """Folders with rows but without the metadata that makes them a split."""
     for entry in store.path.children():
         try:
-            is_lost = not (entry / "zarr.json").exists() and (entry / ACTIVATIONS).has_entries()
+            # without a chunk it was never begun: a kill may leave an empty ledger
+            is_lost = not (entry / "zarr.json").exists() and (entry / ACTIVATIONS / "c").has_entries()
         except PermissionError:  # `readable_splits` names it
             continue
         if is_lost:

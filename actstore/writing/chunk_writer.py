@@ -6,7 +6,6 @@ from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import replace
 from functools import reduce
 from typing import Any
 
@@ -95,7 +94,7 @@ class ChunkWriter:
         try:
             with self._stopping_at_first_error():
                 sidecar.finish()
-                self._ledger.append(replace(entry, stored=file.finish()).line())
+                self._ledger.append(entry._replace(stored=file.finish()).line())
                 self._pending.forget_kept(entry.chunk * self._spec.chunk_rows + entry.rows)
         except BaseException:
             sidecar.abandon()

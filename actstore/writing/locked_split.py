@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import replace
 
-from actstore.errors import DamagedError, ReplacedError
+from actstore.errors import DamagedError
 from actstore.layout.columns import read_sound_column
 from actstore.layout.ledger import committed_entries, open_ledger
 from actstore.layout.metadata import (
@@ -16,6 +16,7 @@ from actstore.layout.metadata import (
     read_split_spec,
     read_store_spec,
 )
+from actstore.layout.replacement import require_same_store
 from actstore.layout.zarr_arrays import create_split
 from actstore.spec import SplitSpec, StoreSpec
 from actstore.storage.owned_log import OwnedLog
@@ -42,8 +43,7 @@ def lock_split(store: Place, held: StoreSpec, name: str, new: SplitSpec) -> tupl
         ledger = open_ledger(split / ACTIVATIONS)
         try:
             spec = read_store_spec(store)
-            if (spec.dim, spec.dtype) != (held.dim, held.dtype) or spec.classes[: len(held.classes)] != held.classes:
-                raise ReplacedError(f"{store} was replaced since it was opened; open it again")
+            require_same_store(store, held, spec)
             if not (split / "zarr.json").exists():
                 if new.dim is not None:
                     new = replace(new, chunk_rows=spec.whole_pieces(new.chunk_rows))

@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from actstore.errors import IncompleteError
+from actstore.layout.own_files import remove_pending
 from actstore.spec import Json, SplitSpec
 from actstore.storage.atomic_file import CRC_BYTES, chunk_parts, crc32c
 from actstore.storage.object_path import Guard
@@ -130,7 +131,7 @@ class Pending:
 
     def remove(self) -> None:
         self.remove_kept()  # before what says whose they are
-        self.path.remove_tree()
+        remove_pending(self.path)
 
     def _file(self, chunk: int) -> Place:
         return self.path / f"rows-{chunk}.npz"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from actstore.layout.chunk_file import chunk_path
 from actstore.layout.columns import uncommitted_columns
 from actstore.layout.ledger import read_ledger
 from actstore.layout.metadata import ACTIVATIONS
+from actstore.layout.own_files import remove_array
 from actstore.reading.reader import open_rows
 from actstore.spec import Json, SplitSpec, StoreSpec
 from actstore.storage.atomic_file import crc32c
@@ -73,7 +75,8 @@ def _discard(split: Place, spec: StoreSpec, committed: SplitSpec, ledger: OwnedL
     """Back to what was committed: cut the last chunk, remove later ones, forget pending rows."""
     array, rows = split / ACTIVATIONS, committed.rows
     for chunk in range(-(-rows // spec.chunk_rows), len(read_ledger(array)[0]) + 2):
-        chunk_path(array, chunk).parent.remove_tree()
+        with suppress(FileNotFoundError):
+            chunk_path(array, chunk).unlink()
     if rows % spec.chunk_rows:
         chunk = rows // spec.chunk_rows
         values = np.zeros((spec.chunk_rows, spec.dim), "<" + spec.dtype)
@@ -81,5 +84,5 @@ def _discard(split: Place, spec: StoreSpec, committed: SplitSpec, ledger: OwnedL
         begin_storing(array, spec, chunk, values, crc32c(values), ledger)[0].finish()
     ledger.truncate(committed.ledger_bytes)
     for name in uncommitted_columns(split, committed):
-        (split / name).remove_tree()
+        remove_array(split / name)
     pending.remove()

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import csv
+import io
 from collections.abc import Sequence
 from typing import Any
 
 from actstore.bench.measure import Result
+from baselines.inference.comparison import Comparison
 from baselines.inference.latency import Latency
 from predictor.protocol.paper import read_table
 
@@ -13,12 +16,14 @@ PAPER_BATCH = 32
 
 
 def paper_figures() -> dict[str, float]:
-    """nn and parametric: milliseconds per image. memory: bytes."""
+    """nn and parametric: milliseconds per image. memory: bytes. without_features: hours of an image by nearest
+    neighbours where all images go through the network first."""
     values = {row["what"]: float(row["value"]) for row in read_table("efficiency")}
     return {
         "nn": values["NN and Triplet inference per image"],
         "parametric": values["parametric inference per image (batch 32)"],
         "memory": values["NN memory"] * 1e9,
+        "without_features": values["NN inference per image without precomputed features"],
     }
 
 
@@ -39,7 +44,8 @@ def to_results(latencies: Sequence[Latency]) -> list[dict[str, Any]]:
     paper, results = paper_figures(), []
     for latency in latencies:
         name = f"{latency.part.name}, batch {latency.batch}"
-        extra = {"p95": latency.p95, "bytes": latency.part.bytes, "recall": latency.part.recall, "runs": latency.runs}
+        extra = {"p95": latency.p95, "bytes": latency.part.bytes, "recall": latency.part.recall, "runs": latency.runs,
+                 "ranking": latency.ranking}  # fmt: skip
         results.append(Result(name, latency.median, "ms/image").to_json() | extra | {"kind": latency.part.kind})
     for batch in dict.fromkeys(latency.batch for latency in latencies):
         (head, fast), *searches = totals(latencies, batch)
@@ -55,27 +61,72 @@ def to_results(latencies: Sequence[Latency]) -> list[dict[str, Any]]:
     return results
 
 
-def to_markdown(latencies: Sequence[Latency]) -> str:
-    paper = paper_figures()
-    lines = [
-        "| | batch | ms/image | p95 | memory | recall@1 | with the backbone | x parametric |",
-        "|---|--:|--:|--:|--:|--:|--:|--:|",
-    ]
+COLUMNS = ("part", "batch", "ms/image", "p95", "of which ranking", "memory GB", "recall@1", "x parametric",
+           "with the backbone", "x parametric with it")  # fmt: skip
+
+
+def table_lines(latencies: Sequence[Latency]) -> list[list[str]]:
+    """Of COLUMNS: every part at every batch size, then the paper's."""
+    paper, lines = paper_figures(), []
     for batch in dict.fromkeys(latency.batch for latency in latencies):
         whole = {latency.part.name: total for latency, total in totals(latencies, batch)}
+        mine = [latency for latency in latencies if latency.batch == batch]
+        alone = next(latency.median for latency in mine if latency.part.kind == "head")
         fast = next(iter(whole.values()))
-        for latency in (latency for latency in latencies if latency.batch == batch):
-            recall = "" if latency.part.recall is None else f"{latency.part.recall:.3f}"
-            total = whole.get(latency.part.name)
-            sums = " | " if total is None else f"{total:,.2f} | {total / fast:,.2f}"
-            lines.append(
-                f"| {latency.part.name} | {batch} | {latency.median:,.3f} | {latency.p95:,.3f} "
-                f"| {latency.part.bytes / 1e9:,.2f} GB "
-                f"| {recall} | {sums} |"
-            )
+        for latency in mine:
+            part, total = latency.part, whole.get(latency.part.name)
+            lines.append([
+                part.name, str(batch), f"{latency.median:,.3f}", f"{latency.p95:,.3f}",
+                "" if latency.ranking is None else f"{latency.ranking:,.3f}", f"{part.bytes / 1e9:,.2f}",
+                "" if part.recall is None else f"{part.recall:.3f}",
+                "" if total is None else f"{latency.median / alone:,.1f}",
+                "" if total is None else f"{total:,.2f}", "" if total is None else f"{total / fast:,.2f}",
+            ])  # fmt: skip
     ratio = paper["nn"] / paper["parametric"]
-    lines += [
-        f"| paper, parametric (Tesla K40M) | 32 | | | | | {paper['parametric']:.2f} | 1.00 |",
-        f"| paper, NN (Tesla K40M) | 32 | | | {paper['memory'] / 1e9:.0f} GB | | {paper['nn']:.3f} | {ratio:.2f} |",
+    empty = [str(PAPER_BATCH), "", "", ""]
+    return [
+        *lines,
+        ["paper, parametric (Tesla K40M)", *empty, "", "", "", f"{paper['parametric']:.2f}", "1.00"],
+        ["paper, NN (Tesla K40M)", *empty, f"{paper['memory'] / 1e9:.0f}", "", "", f"{paper['nn']:.3f}",
+         f"{ratio:.2f}"],
+    ]  # fmt: skip
+
+
+def remarks(comparison: Comparison) -> list[str]:
+    """Sentences below a table: what a plain implementation needs here, what was left out, and the memory of the run."""
+    paper, (count, dim) = paper_figures(), comparison.shape
+    lines = [
+        f"Features of {count:,} images in fp32: {4 * count * dim / 1e9:.1f} GB, in fp16 {2 * count * dim / 1e9:.1f} GB "
+        f"(paper: {paper['memory'] / 1e9:.0f} GB)."
     ]
-    return "\n".join(lines)
+    backbones = [latency for latency in comparison.latencies if latency.part.kind == "backbone"]
+    if backbones:
+        fastest = min(backbones, key=lambda latency: latency.median)
+        hours = count * fastest.median / 3.6e6
+        lines.append(
+            f"Without stored features one image waits for all {count:,} to pass the network: {hours:,.1f} hours, "
+            f"an estimate from {fastest.median:,.1f} ms each at batch {fastest.batch} "
+            f"(paper: {paper['without_features']:g} hours)."
+        )
+    lines += [f"Left out: {line}." for line in comparison.left_out]
+    peak = comparison.peak
+    lines.append(
+        f"Peak memory of the run: {peak.total / 1e9:.2f} GB resident, of which {peak.own / 1e9:.2f} GB at most belong "
+        "to no file."
+    )
+    return lines
+
+
+def to_markdown(comparison: Comparison) -> str:
+    lines = [
+        "| " + " | ".join(["", *COLUMNS[1:]]) + " |",
+        "|---|" + "--:|" * (len(COLUMNS) - 1),
+        *("| " + " | ".join(line) + " |" for line in table_lines(comparison.latencies)),
+    ]
+    return "\n".join([*lines, "", *remarks(comparison)])
+
+
+def to_csv(comparison: Comparison) -> str:
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows([COLUMNS, *table_lines(comparison.latencies)])
+    return text.getvalue()

@@ -5,11 +5,13 @@ from __future__ import annotations
 from cli.actstore.audit import audit
 from cli.actstore.bench import bench
 from cli.actstore.build import build
+from cli.actstore.compare import compare
 from cli.actstore.export import export
 from cli.actstore.glyphs import glyphs
 from cli.actstore.imports import append, import_
 from cli.actstore.index import index
 from cli.actstore.info import info
+from cli.actstore.knn import knn
 from cli.actstore.means import means
 from cli.actstore.query import query
 from cli.actstore.rechunk import rechunk
@@ -32,6 +34,6 @@ main = Commands.of(
     ),
     [
         build, glyphs, import_, append, select, rechunk, info, verify, audit, means, query, search, index, export,
-        synth, bench,
+        compare, knn, synth, bench,
     ],
 )  # fmt: skip

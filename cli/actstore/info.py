@@ -34,6 +34,9 @@ def info(store: Place, list_classes: bool, list_skipped: bool) -> None:
 
 
 def describe(store: ActivationStore) -> dict[str, Any]:
+    from actstore.layout.metadata import read_attributes
+    from actstore.spec import CONVENTIONS
+
     spec = store.spec
     layout = {"chunk_rows": spec.chunk_rows, "chunk_bytes": spec.chunk_bytes, "codec": spec.codec}
     if spec.shard_inner_rows:
@@ -46,6 +49,7 @@ def describe(store: ActivationStore) -> dict[str, Any]:
         "layout": layout,
         "splits": [_describe_split(store, name, split) for name, split in store.splits.items()],
         "provenance": dict(spec.provenance),
+        "conventions": read_attributes(store.path).get(CONVENTIONS, []),
     }
 
 
@@ -109,6 +113,9 @@ def _text(facts: dict[str, Any], list_skipped: bool) -> str:
         ),
     ]  # fmt: skip
     lines += [f"{key}: {_brief(value)}" for key, value in facts["provenance"].items() if value is not None]
+    if facts["conventions"]:
+        named = (f"{each.get('name', 'unnamed')} ({each.get('uuid', 'no uuid')})" for each in facts["conventions"])
+        lines.append(f"Zarr conventions: {', '.join(named)}")
     for split in facts["splits"]:
         if split["unfinished_rows"]:
             lines.append(

@@ -41,7 +41,7 @@ from cli.options import (
 @where_option
 @click.option("-k", type=click.IntRange(1), default=10, show_default=True, help="How many neighbours.")
 @click.option("--method", type=click.Choice(SEARCH_METHODS), default="auto", show_default=True,
-              help="auto: exact, by the bounded index where there is one. Others than exact and faiss need `actstore index`."
+              help="auto: exact, by the bounded index where there is one. Others but faiss need `actstore index`."
               )  # fmt: skip
 @click.option("--metric", type=click.Choice(["cosine", "inner"]), default="cosine", show_default=True)
 @weights_option("The backbone's weights, for --image.")

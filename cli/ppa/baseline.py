@@ -73,7 +73,7 @@ training_options = combine(
         "ppa baseline prototypical --images glyphs:1000x40x10 --seconds 120",
     )
 )
-@click.argument("name", type=click.Choice(list(OPTIONS)), metavar="NAME")
+@click.argument("name", metavar="NAME")
 @training_options
 @split_file_option
 @click.option("--out", type=FOLDER, help="[default: runs/NAME]")
@@ -97,6 +97,7 @@ def baseline(ctx: click.Context, /, name: str, out: Path | None, **given: Any) -
     Interrupted, the same command goes on and ends with the same weights, bit for bit. OUT holds model.safetensors,
     model.json and log.csv.
     """
+    require_name(name)
     for parameter in ctx.command.params:
         is_typed = ctx.get_parameter_source(str(parameter.name)) is ParameterSource.COMMANDLINE
         if is_typed and parameter.expose_value and parameter.name not in COMMON | OPTIONS[name]:
@@ -112,3 +113,15 @@ def baseline(ctx: click.Context, /, name: str, out: Path | None, **given: Any) -
     figures = ", ".join(f"{key.replace('_', ' ')} {value:.4g}" for key, value in trained.figures.items())
     text = f"{folder}: {name} after {trained.steps:,} steps in {trained.seconds:.0f} s; {figures}"
     emit(result, text + "".join(f"; {key} {value}" for key, value in store.items()))
+
+
+def require_name(name: str) -> None:
+    """One of those that are trained; the others are told from a slip of the pen."""
+    if name in OPTIONS:
+        return
+    from baselines.registry import BASELINES
+    from cli.ppa.recognition import choose_methods
+
+    if name in BASELINES:
+        raise click.UsageError(f"{name} needs no training: `ppa eval --methods {name}` measures it")
+    choose_methods(name, OPTIONS, ())

@@ -62,7 +62,7 @@ def predicted(
     from actstore.backbones.construction import construct
     from actstore.bench.measure import Result
     from baselines.inference.adaptation import seconds_per_epoch
-    from baselines.inference.latency import backbone_part
+    from baselines.inference.parts import backbone_part
     from predictor.classifier.classifier import Classifier
     from predictor.phi.network import Phi
     from predictor.protocol.paper import read_table

@@ -9,7 +9,15 @@ import click
 
 from cli.group import emit, example, json_option
 from cli.options import FILE, seed_option, store_option
-from cli.ppa.options import PHI_RUN, head_option, runs_option, shots_option, split_file_option, train_split_option
+from cli.ppa.options import (
+    PHI_RUN,
+    head_option,
+    runs_option,
+    search_options,
+    shots_option,
+    split_file_option,
+    train_split_option,
+)
 from cli.ppa.recognition import parse_numbers
 
 
@@ -44,12 +52,13 @@ from cli.ppa.recognition import parse_numbers
     "out by `ppa eval`.  [default: val or test; none: training rows]",
 )  # fmt: skip
 @click.option("--tasks", type=click.IntRange(1), default=20, show_default=True)
+@search_options
 @seed_option
 @click.option("--force", is_flag=True, help="Replace a calibration that is there.")
 @json_option
 def calibrate(
     phi: Path | None, classifier: Path | None, base: str | None, novel_bias: float | None, aggregate: Any,
-    methods: str | None, runs: Path, split_file: Path | None, force: bool, **fitting: Any,
+    methods: str | None, runs: Path, split_file: Path | None, search: str, device: str, force: bool, **fitting: Any,
 ) -> None:  # fmt: skip
     """Fit the constant on the novel scores, which trades base for novel accuracy, without any novel category.
 
@@ -74,10 +83,11 @@ def calibrate(
         raise click.UsageError("--aggregate belongs to --novel-bias; otherwise the better one is found")
     if fitting["shots"] is not None:
         parse_numbers("--shots", fitting["shots"])  # before anything is read
+    from actstore.search.leading import SearchChoice
     from cli.ppa.calibrations import calibrate_methods, calibrate_own_classifier, calibrate_phi
 
     if methods is not None:
-        calibrate_methods(methods, runs, split_file, force, **fitting)
+        calibrate_methods(methods, runs, split_file, force, SearchChoice(search, device), **fitting)
     elif phi is not None:
         calibrate_phi(phi, classifier, force, **fitting)
     else:

@@ -8,13 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
+
+import click
 
 import actstore
 from actstore.errors import InvalidInputError
+from actstore.search.leading import SearchChoice
 from actstore.storage.place import Place
 from baselines.calibration import CALIBRATED, calibrate_baselines
-from baselines.method_names import parse_methods
 from baselines.registry import BASELINES, Setting
 from cli.filekinds import CALIBRATION
 from cli.filekinds import FIGURE as DRAWN
@@ -22,7 +25,14 @@ from cli.group import emit, table
 from cli.options import find_store
 from cli.outputs import claim
 from cli.ppa.own_classifier import fit_own, read_own
-from cli.ppa.recognition import choose_categories, choose_shots, held_out_of, say_means_are_computed, store_of
+from cli.ppa.recognition import (
+    choose_categories,
+    choose_methods,
+    choose_shots,
+    held_out_of,
+    say_means_are_computed,
+    store_of,
+)
 from cli.progress import progress
 from predictor.classifier.classifier import Classifier
 from predictor.classifier.classifier_file import load_classifier, save_classifier
@@ -80,8 +90,8 @@ def calibrate_own_classifier(
 
 
 def calibrate_methods(
-    methods: str, runs: Path, split_file: Path | None, force: bool, store: Place | None, train_split: str,
-    head: Path | None, shots: str | None, held_out: str | None, tasks: int, seed: int,
+    methods: str, runs: Path, split_file: Path | None, force: bool, search: SearchChoice, store: Place | None,
+    train_split: str, head: Path | None, shots: str | None, held_out: str | None, tasks: int, seed: int,
 ) -> None:  # fmt: skip
     """Constants of baselines, kept in the folder of their trainings."""
     store = find_store(store)
@@ -91,9 +101,10 @@ def calibrate_methods(
     categories = choose_categories(split_file, rows.classes)
     say_means_are_computed(rows)
     rows_of_head = None if head is None else head_for(read_head(head), categories.base, rows.dim)
-    names = CALIBRATED if methods == "all" else parse_methods(methods, BASELINES, ("all",))
+    names = CALIBRATED if methods == "all" else choose_methods(methods, BASELINES, ("all",))
     counts = choose_shots(shots, rows, categories.base, spare=1)
-    setting, test = Setting(rows, categories, rows_of_head, runs), held_out_of(opened, train_split, held_out)
+    setting = Setting(rows, categories, rows_of_head, runs, search=search, say=partial(click.echo, err=True))
+    test = held_out_of(opened, train_split, held_out)
     with progress("calibrate", tasks, "tasks") as bar:
         constants = calibrate_baselines(names, setting, counts, tasks, seed, bar.update, test)
     if not constants:

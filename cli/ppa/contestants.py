@@ -5,16 +5,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import click
 
 import actstore
 from actstore import Split
+from actstore.search.leading import SearchChoice
 from baselines.calibration import attach_constants, fits_these
-from baselines.method_names import parse_methods
 from baselines.registry import BASELINES, Setting, make_baselines
-from cli.ppa.recognition import choose_categories
+from cli.ppa.recognition import choose_categories, choose_methods
 from predictor.phi.calibration import Calibration, load_calibrations
 from predictor.phi.recogniser import Aggregate, OwnClassifier, PredictedParameters
 from predictor.protocol.category_split import CategorySplit
@@ -46,7 +47,7 @@ def calibrations_of(
 ) -> list[Constant | Calibration]:
     """All constants that rows of the table may have: those of its methods, fitted on these rows and categories."""
     ours = [fit for phi in phis for fit in load_calibrations(phi.path.parent)]
-    names = parse_methods(methods, BASELINES, ("all", "none"))
+    names = choose_methods(methods, BASELINES, ("all", "none"))
     constants = [fit for fit in load_constants(runs) if fits_these(fit, train, categories)]
     return [*ours, *(fit for fit in constants if "all" in names or any(fit.key.startswith(name) for name in names))]
 
@@ -64,13 +65,21 @@ def without_fitted_rows(task: AllWayTask, fits: Sequence[Constant | Calibration]
 
 
 def baselines(
-    names: str, task: AllWayTask, categories: CategorySplit, head: Path | None, runs: Path, seed: int
+    names: str,
+    task: AllWayTask,
+    categories: CategorySplit,
+    head: Path | None,
+    runs: Path,
+    seed: int,
+    search: SearchChoice,
 ) -> list[Contestant]:
     rows_of_head = None if head is None else head_for(read_head(head), categories.base, task.train.dim)
-    setting = Setting(task.train, categories, rows_of_head, runs, seed)
+    setting = Setting(
+        task.train, categories, rows_of_head, runs, seed, search=search, say=partial(click.echo, err=True)
+    )
     constants = load_constants(runs)
     contestants = []
-    for entry in make_baselines(parse_methods(names, BASELINES, ("all", "none")), setting):
+    for entry in make_baselines(choose_methods(names, BASELINES, ("all", "none")), setting):
         own = task
         if entry.store is not None:
             other = actstore.open(entry.store)

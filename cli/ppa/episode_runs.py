@@ -16,10 +16,9 @@ from baselines.finetune_episode import FinetunedEpisode
 from baselines.image_tasks import decode_classes
 from baselines.imprint import Imprint
 from baselines.meta_training import read_learner
-from baselines.method_names import parse_methods
 from baselines.nearest_neighbour import NearestNeighbour
 from baselines.simple_shot import SimpleShot
-from cli.ppa.recognition import choose_categories, refuse_leak
+from cli.ppa.recognition import choose_categories, choose_methods, refuse_leak
 from predictor.phi.recogniser import PredictedParameters
 from predictor.protocol.category_split import CategorySplit
 from predictor.protocol.episodes import Examples, Independent, gather_classes
@@ -41,7 +40,7 @@ def activation_run(pooled: Sequence[Split], categories: CategorySplit, methods: 
     """On rows of a store. methods: those that need no training of their own, with commas, or none."""
     novel = categories.novel
     known = _untrained(pooled[0], categories.base, novel)
-    names = parse_methods(methods, known)
+    names = choose_methods(methods, known)
     takers = [*(known[name]() for name in names), *(_of_phi(phi, pooled[0], novel) for phi in phis)]
     if not takers:
         raise click.UsageError("nothing to measure: name --methods, --phi or --learner")
@@ -70,7 +69,7 @@ def _of_phi(trained: TrainedPhi, split: Split, novel: Sequence[str]) -> EpisodeM
     import torch
 
     trained.require_store(split)
-    refuse_leak(trained.path, trained.categories.base, novel)
+    refuse_leak(trained.path.parent, trained.categories.base, novel)
     return Independent(PredictedParameters(trained.phi, torch.empty(0, split.dim), aggregate="mean"))
 
 

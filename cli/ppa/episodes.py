@@ -12,7 +12,7 @@ from cli.group import emit, example, json_option
 from cli.options import PATH, Place, device_option, seed_option, store_option
 from cli.outputs import claim_kept_table, claim_table, write_kept, write_table
 from cli.ppa.options import phis_option, shots_option, split_file_option, table_option
-from cli.ppa.recognition import choose_categories, choose_shots, seen_novel, store_of, without_paper
+from cli.ppa.recognition import are_of_imagenet, choose_categories, choose_shots, seen_novel, store_of, without_paper
 from cli.progress import progress
 from predictor.report.results_folder import EPISODES
 
@@ -79,22 +79,24 @@ def episodes(
     from predictor.training.trained_phi import load_phi
 
     runs: list[Run] = []
-    seen, lacking, backbone = None, None, ""
+    seen, lacking, backbone, beside_paper = None, None, "", True
     if store is not None or images is None:
         trained = [load_phi(path) for path in phis]
         opened = actstore.open(store_of(store, trained))
-        categories = choose_categories(split_file, opened.classes)
+        from_phi = bool(trained) and split_file is None
+        categories = trained[0].categories if from_phi else choose_categories(split_file, opened.classes)
         if not categories.novel:
             raise click.UsageError("the split names no novel category to make tasks of")
         pooled = [opened[name] for name in pooled_names(opened.splits, splits)]
         backbone = str(pooled[0].spec.provenance.get("backbone"))
         seen, lacking = seen_novel(pooled[0], categories), without_paper(pooled[0])
+        beside_paper = lacking is None and are_of_imagenet(categories)
         counts = choose_shots(shots, pooled[0], categories.novel, spare=1)
         runs.append(activation_run(pooled, categories, methods, trained))
     if images is not None and learners:
         runs += image_runs(images, learners, split_file, splits, device)
     sizes = [TaskSize(way, count, queries) for count in counts]
-    rows = episode_rows(measure(runs, sizes, tasks, seed), sizes, backbone, lacking is None)
+    rows = episode_rows(measure(runs, sizes, tasks, seed), sizes, backbone, beside_paper)
     if warning := "\n".join(filter(None, (seen, lacking))):
         click.echo(warning, err=True)
         rows = [{**row, "warning": warning} for row in rows]

@@ -17,6 +17,7 @@ from cli.ppa.options import (
     held_out_split_option,
     phis_option,
     runs_option,
+    search_options,
     shots_option,
     split_file_option,
     table_option,
@@ -79,13 +80,14 @@ if TYPE_CHECKING:
 @click.option(
     "--wide", is_flag=True, help="Print all figures: top-5, joint, delta, AUROC, differences on the same draws."
 )
+@search_options
 @seed_option
 @table_option
 @json_option
 def evaluate(
     store: Place | None, phis: tuple[Path, ...], methods: str, base: str | None, head: Path | None, runs: Path,
     split_file: Path | None, train_split: str, test_split: str | None, shots: str | None, draws: int, aggregate: Any,
-    novel_bias: float | None, wide: bool, seed: int, out: Path | None,
+    novel_bias: float | None, wide: bool, search: str, device: str, seed: int, out: Path | None,
 ) -> None:  # fmt: skip
     """All-way accuracy on base and novel categories: every method on the same support draws, beside the paper.
 
@@ -98,6 +100,7 @@ def evaluate(
     kept = claim_kept_table(out, TABLE)
     claim_table(out, [store, head, split_file, *phis])
     import actstore
+    from actstore.search.leading import SearchChoice
     from cli.ppa import contestants as entrants
     from cli.ppa.leaks import named_leaks
     from cli.ppa.own_classifier import fit_own, read_own
@@ -117,7 +120,7 @@ def evaluate(
     if trained or methods != "nn":  # nearest neighbours alone need no means
         say_means_are_computed(train)
     contestants = [
-        *entrants.baselines(methods, task, categories, head, runs, seed),
+        *entrants.baselines(methods, task, categories, head, runs, seed, SearchChoice(search, device)),
         *entrants.predictors(trained, task, aggregate, novel_bias),
         *([] if own is None else entrants.own_classifiers(own, task, own_fits)),
     ]

@@ -54,13 +54,13 @@ def export(
         raise click.UsageError("--with-backbone puts the network into a graph: name that with --onnx FILE")
     if not with_backbone and (check or weights):
         raise click.UsageError("--check and --weights belong to --with-backbone")
-    if onnx_file is not None and onnx_file.suffix != ".onnx":
-        raise click.UsageError(f"--onnx writes a graph: its name must end in .onnx, got {onnx_file}")
-    if torch_file is not None and torch_file.suffix not in (".pt", ".pth"):
-        raise click.UsageError(f"--torch writes a state dict: its name must end in .pt or .pth, got {torch_file}")
     beside = {names_file(path) for path in (torch_file, onnx_file) if path is not None}  # both may share it
     names = [(path, NAMES) for path in sorted(beside)]
     claim((torch_file, TORCH), (onnx_file, ONNX), *names, inputs=[classifier])
+    if onnx_file is not None and onnx_file.suffix != ".onnx":
+        raise click.UsageError(f"--onnx writes a graph: its name must end in .onnx, got {onnx_file}")
+    if torch_file is not None and torch_file.suffix == ".onnx":
+        raise click.UsageError(f"--torch writes a state dict and no graph: name it .pt or .pth, got {torch_file}")
     learner = load_classifier(classifier)
     result: dict[str, Any] = {"rows": len(learner.rows.weight), "categories": len(learner.categories)}
     if onnx_file is not None:

@@ -8,7 +8,8 @@ from typing import Any
 
 import click
 
-from cli.options import FILE, PATH, Command, combine, seed_option
+from actstore.spec import SEARCHES
+from cli.options import FILE, PATH, Command, combine, device_option, seed_option
 from predictor.protocol.method_key import PHI_KINDS
 
 CLASSIFIER_FILE, SPLIT_FILE, RUNS = Path("classifier.safetensors"), Path("split.json"), Path("runs")
@@ -56,6 +57,12 @@ run_options = combine(
     click.option("--checkpoint-seconds", type=click.FloatRange(0), default=15, show_default=True,
                  help="A kill loses at most this much, and a step."),
     click.option("--restart", is_flag=True, help="Discard what is in OUT instead of resuming it."),
+)  # fmt: skip
+# how nearest neighbours, Triplet and the nearest oracle find rows; every way has the same scores
+search_options = combine(
+    click.option("--search", type=click.Choice(SEARCHES), default="auto", show_default=True,
+                 help="Of nearest rows. auto: bounded where `actstore index` made its index, else exact."),
+    device_option("auto", "Of that search: auto, cpu or cuda."),
 )  # fmt: skip
 
 

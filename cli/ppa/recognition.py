@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -84,9 +84,23 @@ def store_of(store: Place | None, phis: Sequence[TrainedPhi]) -> Place:
         if (named := noted_store(phi.path.parent)) is not None:
             place = STORE.convert(named, None, click.get_current_context(silent=True))
             if place.exists():
-                note(f"store: {place}, which {phi.path.parent} was trained on")
+                local = place.local_path
+                inside = local is not None and local.is_relative_to(Path.cwd())
+                shown = local.relative_to(Path.cwd()) if local is not None and inside else place
+                note(f"store: {shown}, which {phi.path.parent} was trained on")
                 return place
     return find_store(store)
+
+
+def choose_methods(text: str, known: Collection[str], groups: Collection[str] = ("none",)) -> list[str]:
+    """What --methods names: see `parse_methods`."""
+    from actstore.errors import InvalidInputError
+    from baselines.method_names import parse_methods
+
+    try:
+        return parse_methods(text, known, groups)
+    except InvalidInputError as error:
+        raise click.UsageError(str(error)) from error
 
 
 def choose_shots(text: str | None, split: Split | None = None, names: Sequence[str] = (), spare: int = 0) -> list[int]:
@@ -147,6 +161,13 @@ def trained_on_novel(split: Split, categories: CategorySplit) -> list[str]:
 def is_as_large_as_the_paper(categories: CategorySplit) -> bool:
     """The paper's all-way figures are of 1,000 categories: among fewer every method looks better than there."""
     return len(categories.base) + len(categories.novel) == PAPER_CATEGORIES
+
+
+def are_of_imagenet(categories: CategorySplit) -> bool:
+    """The paper's figures of 5-way tasks are of mini-ImageNet, whose categories are some of ImageNet's."""
+    from actstore.backbones.imagenet import imagenet_wnids
+
+    return set(categories.novel) <= set(imagenet_wnids())
 
 
 def without_paper(split: Split) -> str | None:

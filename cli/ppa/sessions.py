@@ -18,6 +18,7 @@ from cli.ppa.options import (
     held_out_split_option,
     phis_option,
     runs_option,
+    search_options,
     split_file_option,
     table_option,
     train_split_option,
@@ -53,14 +54,15 @@ if TYPE_CHECKING:
 @click.option("--way", type=click.IntRange(1), default=5, show_default=True, help="New categories of a session.")
 @click.option("--shots", type=click.IntRange(1), default=5, show_default=True, help="Examples of each.")
 @click.option("--draws", type=click.IntRange(1), default=10, show_default=True, help="Of the examples.")
+@search_options
 @seed_option
 @table_option
 @chart_option
 @json_option
 def sessions(
     store: Place | None, phis: tuple[Path, ...], methods: str, head: Path | None, runs: Path, split_file: Path | None,
-    train_split: str, test_split: str | None, way: int, shots: int, draws: int, seed: int, out: Path | None,
-    chart: Path | None,
+    train_split: str, test_split: str | None, way: int, shots: int, draws: int, search: str, device: str,
+    seed: int, out: Path | None, chart: Path | None,
 ) -> None:  # fmt: skip
     """Add the novel categories a few at a time, as few-shot class-incremental learning is measured.
 
@@ -73,6 +75,7 @@ def sessions(
     claim((chart, FIGURE))
     import actstore
     from actstore.errors import InvalidInputError
+    from actstore.search.leading import SearchChoice
     from cli.ppa import contestants as entrants
     from predictor.protocol.evaluation import all_way_task
     from predictor.report.session_table import session_rows, to_csv, to_markdown
@@ -91,7 +94,7 @@ def sessions(
     fits = entrants.calibrations_of(trained, methods, runs, train, categories)
     task, left_out = entrants.without_fitted_rows(all_way_task(train, test, categories), fits)
     say_means_are_computed(train)
-    untrained = entrants.baselines(methods, task, categories, head, runs, seed)
+    untrained = entrants.baselines(methods, task, categories, head, runs, seed, SearchChoice(search, device))
     contestants = [*entrants.shifted_too(untrained, shots), *entrants.predictors(trained, task, "mean", None)]
     if not contestants:
         raise click.UsageError("nothing to measure: name a run with --phi, or baselines with --methods")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -78,7 +79,6 @@ def train(
     from predictor.training.phi import TrainOptions, train_phi
     from predictor.training.phi_config import choose_config
     from predictor.training.processes import failing_once
-    from predictor.training.run_files import CHECKPOINT
     from predictor.training.trained_phi import note_store
 
     reuse_freed_memory()
@@ -92,14 +92,11 @@ def train(
         categories = choose_categories(split_file, opened.classes)
         test = find_test_split(opened, train_split, test_split)
         say_means_are_computed(rows)
-        command = typed_line()
-        if is_first() and (restart or not (folder / CHECKPOINT).exists()):  # else this may not be what began it
-            folder.mkdir(parents=True, exist_ok=True)
-            note_store(folder, store, command)
-        with TrainingBars(phi) as bars:
+        note = partial(note_store, folder, store, typed_line())
+        with TrainingBars(phi, began=note) as bars:
             trained = train_phi(rows, test, categories, config, folder, options, bars.report if is_first() else None)
         if is_first():
-            note_store(folder, store, command)
+            note()
     if is_first():
         warning = seen_novel(rows, categories)
         result = {

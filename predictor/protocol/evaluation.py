@@ -53,10 +53,18 @@ class AllWayTask:
         asked = ~np.isin(rows, self.without)
         return rows[asked], targets[asked]
 
+    @cached_property
+    def _drawn(self) -> dict[tuple[int, int, int], Rows]:
+        """Rows by (shots, seed, draw): every method asks for the same ones."""
+        return {}
+
     def support(self, shots: int, seed: int, draw: int) -> Support:
-        index = self.train.class_index
-        labels = [index.position(name) for name in self.novel]
-        rows = draw_support(index, np.array(labels, np.int64), shots, seed, draw)
+        key = shots, seed, draw
+        if key not in self._drawn:
+            index = self.train.class_index
+            labels = np.array([index.position(name) for name in self.novel], np.int64)
+            self._drawn[key] = draw_support(index, labels, shots, seed, draw)
+        rows = self._drawn[key]
         activations = take_float(self.train, rows.ravel()).reshape(*rows.shape, self.train.dim)
         return Support(activations, rows)
 

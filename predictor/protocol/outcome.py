@@ -14,6 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from actstore.compute.tensors import one_thread
 from actstore.errors import InvalidInputError
 
 TOP = 5
@@ -74,6 +75,7 @@ class Outcome:
     auroc: float = float("nan")
 
     @classmethod
+    @one_thread()  # for so little work threads wait for each other longer than they share
     def of(cls, base: BaseSide, novel_scores: Tensor, queries: Queries) -> Outcome:
         """novel_scores: (n, n_novel) of all queries."""
         _refuse_nan(novel_scores)

@@ -1,26 +1,36 @@
 from __future__ import annotations
 
+import gc
 import time
+import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager
+from mmap import MAP_ANONYMOUS, MAP_PRIVATE, mmap
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
 
+from actstore.errors import InvalidInputError
 from actstore.search import ExactSearch
 from actstore.search.flat import FlatSearch
+from baselines.inference import comparison
 from baselines.inference.adaptation import classifier_step, seconds_per_epoch
-from baselines.inference.latency import (
-    LEAST_RUNS,
+from baselines.inference.comparison import Comparison, Wanted, compare
+from baselines.inference.latency import LEAST_RUNS, Latency, Part, measure
+from baselines.inference.latency_table import paper_figures, to_csv, to_markdown, to_results, totals
+from baselines.inference.memory import Peak, available_memory, own_memory, watch_memory
+from baselines.inference.parts import (
     K,
-    Latency,
-    Part,
     approximate_part,
     bounded_part,
     exact_part,
     flat_parts,
     head_part,
-    measure,
+    product_part,
 )
-from baselines.inference.latency_table import paper_figures, to_markdown, to_results, totals
+from baselines.inference.rows import BenchRows, fitting_size, generated_rows, needed_bytes
 
 pytestmark = pytest.mark.numeric
 
@@ -33,6 +43,7 @@ def test_every_search_finds_the_same_rows() -> None:
     expected = ExactSearch(ROWS).search(QUERIES, K)[1]
     for part in (exact_part(ROWS), bounded_part(ROWS), *flat_parts(ROWS)):
         assert (part.run(QUERIES)[1] == expected).all(), part.name
+    assert (product_part(ROWS, CPU).run(QUERIES).numpy() == expected).all()
     found = approximate_part(ROWS, QUERIES)
     assert found.recall is not None
     assert found.recall >= 0.9
@@ -42,7 +53,9 @@ def test_every_search_finds_the_same_rows() -> None:
 def test_the_peers_read_the_same_memory_and_agree() -> None:
     flat = FlatSearch(ROWS)
     assert flat.nbytes == 3000 * 32 * 4
-    assert (flat.search(QUERIES, 3)[1] == flat.multiply(QUERIES, 3)[1]).all()
+    found = [run(QUERIES, 3)[1] for run in (flat.search, flat.multiply, flat.multiply_whole)]
+    assert (found[0] == found[1]).all()
+    assert (found[0] == found[2]).all()
 
 
 def test_parts_take_turns_and_get_the_batch_they_are_timed_for() -> None:
@@ -77,10 +90,14 @@ def test_totals_add_the_backbone_and_ratios_compare_with_the_parametric_classifi
     assert (whole["value"], whole["peer_value"]) == (38.0, 8.5)
     assert whole["ratio"] == pytest.approx(38 / 8.5)
     assert results["image to category, parametric, batch 32"]["peer_value"] == 6.83
-    assert paper_figures() == {"nn": 37.867, "parametric": 6.83, "memory": 45e9}
-    text = to_markdown(both)
+    assert paper_figures() == {"nn": 37.867, "parametric": 6.83, "memory": 45e9, "without_features": 2.3}
+    compared = Comparison(both, (1_000_000, 500), ["faiss: it takes 9 GB"], Peak(3 * 10**9, 2 * 10**9))
+    text = to_markdown(compared)
     assert "37.867" in text
-    assert "| near | 32 | 30.000 | 30.000 | 1.00 GB |  | 38.00 | 4.47 |" in text
+    assert "| near | 32 | 30.000 | 30.000 |  | 1.00 |  | 60.0 | 38.00 | 4.47 |" in text
+    for said in ("2.0 GB, in fp16 1.0 GB (paper: 45 GB)", "2.2 hours, an estimate", "Left out: faiss", "3.00 GB"):
+        assert said in text
+    assert to_csv(compared).splitlines()[3].startswith("near,1,30.000,30.000,,1.00,,60.0,38.00,4.47")
     assert [one["kind"] for one in results.values()] == ["backbone", "head", "search"] * 2 + ["head", "search"] * 2
 
 
@@ -95,3 +112,71 @@ def test_an_epoch_is_the_median_step_times_the_steps() -> None:
     assert seconds >= 0.5
     assert steps >= 1
     classifier_step(QUERIES, 4, CPU)()
+
+
+def test_what_does_not_fit_is_left_out_and_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The fp32 copy alone is too much: there is room for the reserve and a little."""
+    needed = 4 * ROWS.numel()
+    monkeypatch.setattr(comparison, "available_memory", lambda: comparison.RESERVE + needed - 1)
+    said: list[str] = []
+    data = BenchRows(ROWS, QUERIES, "rows")
+    compared = compare(data, Wanted((2,), 9, "none", "none", budget=0.001), said.append, no_progress)
+    assert len(compared.left_out) == 1
+    assert "fp32 copy" in compared.left_out[0]
+    assert compared.left_out[0] in said
+    names = [latency.part.name for latency in compared.latencies]
+    assert [name.split(",")[0] for name in names] == ["parametric classifier", "exact NN", "exact NN"]
+    assert all(latency.ranking is not None for latency in compared.latencies[1:])
+
+
+def test_groups_are_released_before_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither the figures nor anything else keeps the engines of the first group while the copy is made."""
+    held: list[weakref.ref[Any]] = []
+
+    def exact(rows: Any) -> Part:
+        part = exact_part(rows)
+        held.append(weakref.ref(part))
+        return part
+
+    def flat(rows: Any) -> list[Part]:
+        gc.collect()
+        assert held[0]() is None
+        return flat_parts(rows)
+
+    monkeypatch.setattr(comparison.parts, "exact_part", exact)
+    monkeypatch.setattr(comparison.parts, "flat_parts", flat)
+    data = BenchRows(ROWS, QUERIES, "rows")
+    compared = compare(data, Wanted((2, 3), 9, "none", "none", budget=0.001), str, no_progress)
+    assert [latency.batch for latency in compared.latencies] == [2] * 6 + [3] * 6
+    assert not compared.left_out
+
+
+def test_generated_rows_fit_or_are_refused() -> None:
+    assert fitting_size(10**15) == (1_200_000, 2048)
+    count, dim = fitting_size(8 << 30)
+    assert needed_bytes(count, dim) <= 6 << 30 < needed_bytes(count + 1, dim)
+    with pytest.raises(InvalidInputError, match="fewer rows"):
+        generated_rows(available_memory(), 2048, str, no_progress)
+    data = generated_rows(100, 16, str, no_progress)
+    assert data.shape == (100, 16)
+    assert data.rows.dtype == torch.float16
+
+
+def test_a_peak_counts_what_was_there_for_a_while() -> None:
+    size = 120_000_000
+    with (
+        watch_memory() as peak,
+        mmap(-1, size, MAP_PRIVATE | MAP_ANONYMOUS) as block,
+    ):  # an allocator may have it already
+        before = own_memory()
+        block.write(b"x" * size)
+        after = own_memory()
+        time.sleep(0.5)
+    assert after >= before + size
+    assert peak.own >= after
+    assert peak.total >= peak.own
+
+
+@contextmanager
+def no_progress(_what: str, _total: int) -> Iterator[Any]:
+    yield SimpleNamespace(update=lambda _: None)

@@ -79,6 +79,6 @@ def test_a_training_of_something_else_is_refused(train: actstore.Split, runs: Pa
 
 
 def test_an_unknown_name_lists_the_known(train: actstore.Split) -> None:
-    with pytest.raises(InvalidInputError, match="no baseline 'knn'; known: all, nn, triplet"):
+    with pytest.raises(InvalidInputError, match=r"no method 'knn'; did you mean nn\? known: all, nn, triplet"):
         make_baselines(["nn", "knn"], Setting(train, SPLIT))
     assert set(FROM_IMAGES) < set(BASELINES)

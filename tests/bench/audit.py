@@ -24,8 +24,8 @@ from numpy.typing import NDArray
 from PIL import Image
 
 import actstore as library
+from actstore.analysis.neighbours import find_neighbours
 from actstore.audit import Audit, kept_audit
-from actstore.audit.neighbours import find_neighbours
 from actstore.audit.outcome import Kind
 from actstore.bench.measure import Result
 from actstore.images.image_set import ImageItem, read_bytes

@@ -3,24 +3,38 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from actstore.errors import InvalidInputError
 from baselines.inference.latency_table import PAPER_BATCH, paper_figures
 
+if TYPE_CHECKING:
+    from tests.bench.gpu_checks import Outcome
+
+SAID = {True: "as it must be", False: "**wrong**", None: "not tried"}
 WHOLE, END = "image to category, ", f", batch {PAPER_BATCH}"
 
 
-def to_page(results: Sequence[Mapping[str, Any]], machine: Mapping[str, str], tests: str) -> str:
-    """Markdown. results: JSON of `ppa bench-inference`; machine: what -> which; tests: how `pytest -m gpu` ended."""
+def to_page(
+    results: Sequence[Mapping[str, Any]], machine: Mapping[str, str], tests: str, outcomes: Sequence[Outcome] = ()
+) -> str:
+    """Markdown. results: JSON of `ppa bench-inference`; machine: what -> which; tests: how `pytest -m gpu` ended;
+    outcomes: of the checks of every path."""
     return "\n".join(
         [
             "# Inference on this machine's GPU",
             "",
             "Written by `make gpu`: nearest neighbours over as many rows as ImageNet has against predicted parameters,",
             f"milliseconds from image to category with the backbone, at batch {PAPER_BATCH} as in the paper.",
+            "`make gpu` was written without a card at hand: these are figures of whoever ran it.",
             "",
             *comparison(results),
+            "",
+            "## Every path on the card",
+            "",
+            "| | found | |",
+            "|---|---|---|",
+            *(f"| {one.name} | {one.found.replace('|', '/')} | {SAID[one.passed]} |" for one in outcomes),
             "",
             "## All figures",
             "",

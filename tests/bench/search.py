@@ -1,7 +1,7 @@
 """Searches beside their peers: exact, bounded and approximate, on real and on generated rows; all take turns.
 
-python -m tests.bench.search [--rows 1200000] [--only synthetic,faiss,filters,append,real,isotropic,approximate]
-    [--rounds N] [--threads N]
+python -m tests.bench.search [--rows 1200000] [--rounds N] [--threads N]
+    [--only synthetic,faiss,filters,append,real,isotropic,approximate,processors]
 
 At 1.2 million rows without `approximate`: below 20 minutes on two cores, 10 GB of disk in bench-out, 13 GB of memory.
 """
@@ -16,8 +16,9 @@ import torch
 from tests.bench.search_approximate import approximate
 from tests.bench.search_exact import against_faiss, isotropic, real, synthetic
 from tests.bench.search_living import appending, filters
+from tests.bench.search_processors import processors
 
-PARTS = ("synthetic", "faiss", "filters", "append", "real", "isotropic", "approximate")
+PARTS = ("synthetic", "faiss", "filters", "append", "real", "isotropic", "approximate", "processors")
 
 
 def main() -> None:
@@ -38,6 +39,7 @@ def main() -> None:
         "real": lambda: real(4 * rounds),
         "isotropic": lambda: isotropic(few, rounds),
         "approximate": lambda: approximate(rows, rounds),
+        "processors": lambda: processors(rows, rounds),
     }
     for name in options.only.split(","):
         if name not in parts:

@@ -28,22 +28,25 @@ from tests.bench.search_common import (
 
 
 def filters(rows: int, rounds: int) -> None:
-    """1% of the rows, drawn at random, and as one class of the store."""
+    """1% and 10% of the rows, drawn at random."""
     split, queries = synthetic_store(rows)["train"], torch.from_numpy(held_out(rows))
     engine, results, verdicts = bounded_of(split), [], []
-    drawn = np.sort(np.random.default_rng(0).choice(rows, rows // 100, replace=False))
+    random = np.random.default_rng(0)
+    drawn = {f"{share}% of the rows": np.sort(random.choice(rows, rows * share // 100, replace=False))
+             for share in (1, 10)}  # fmt: skip
     for name, search in (("exact", engine.exact.search), ("bounded", engine.search)):
         for batch in (BATCH, 1):
             actions: dict[str, Action] = {
-                "1% of the rows": quiet(search, queries[:batch], K, drawn),
                 "all rows": quiet(search, queries[:batch], K),
+                **{some: quiet(search, queries[:batch], K, chosen) for some, chosen in drawn.items()},
             }
             times = in_turns(actions, rounds)
-            share = times["1% of the rows"] / times["all rows"]
-            results.append(per_query(f"{name}, 1% of {rows:,} rows, batch {batch}: {share:.1%} of all", times,
-                                     "1% of the rows", "all rows", batch))  # fmt: skip
-        verdicts.append(same(search(queries, K, drawn), engine.exact.search(queries, K, drawn)))
-    report("search-filters", results, [f"at most 3% of a whole search; {' and '.join(verdicts)} to exact"])
+            for some in drawn:
+                what = f"{name}, {some}, batch {batch}: {times[some] / times['all rows']:.1%} of all"
+                results.append(per_query(what, times, some, "all rows", batch))
+        verdicts += [same(search(queries, K, some), engine.exact.search(queries, K, some)) for some in drawn.values()]
+    bar = "1% of the rows at most 5% of a whole search, 10% at most 20%"
+    report("search-filters", results, [f"{bar}; {', '.join(verdicts)} to exact"])
 
 
 def appending(rows: int) -> None:

@@ -8,13 +8,17 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
 
 from actstore.errors import InvalidInputError
 from cli.ppa import main
+from tests.bench import gpu, gpu_checks
 from tests.bench.gpu_page import to_page
+
+two = gpu_checks.Bench.two_processes
 
 ROOT = Path(__file__).parents[2]
 QUICK = ("--seconds", "0.01", "--backbone", "none", "--threads", "1", "--approximate", "none", "--no-fp32")
@@ -33,7 +37,7 @@ def test_the_page_sets_this_machine_beside_the_paper(tmp_path: Path) -> None:
     page = to_page(results, {"GPU, driver, memory": "none, none, none", "torch": "2"}, "3 passed in 1.00s")
     lines = page.splitlines()
     assert "| paper, Tesla K40M | 37.867 | 6.83 | 5.54 | 45 GB |" in lines
-    assert sum(line.startswith("| here, exact NN, torch, fp16 rows |") for line in lines) == 1
+    assert sum(line.startswith("| here, exact NN, ours, fp16 rows |") for line in lines) == 1
     assert all(str(one["name"]) in page for one in results)
     assert "- GPU, driver, memory: none, none, none" in lines
     assert "- tests marked `gpu`: 3 passed in 1.00s" in lines
@@ -42,6 +46,30 @@ def test_the_page_sets_this_machine_beside_the_paper(tmp_path: Path) -> None:
 def test_figures_at_another_batch_are_refused(tmp_path: Path) -> None:
     with pytest.raises(InvalidInputError, match=r"at batch 32, got 0 and 0; run ppa bench-inference with --batch 32"):
         to_page(figures(tmp_path / "bench.json", 2), {}, "")
+
+
+def test_all_of_it_runs_on_a_simulated_card(
+    card: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """But for two processes, which start without it."""
+    monkeypatch.setattr(gpu_checks.Bench, "two_processes", lambda self: ("left out", None))
+    page = tmp_path / "report.md"
+    assert gpu.main([str(page), "--device", "sim", "--quick"]) == 0, capsys.readouterr().out
+    text = page.read_text()
+    assert text.count("| as it must be |") == 8
+    for path in ("streamed against resident", "epoch of pretrain", "Triplet", "build", "faiss on the card", "eval"):
+        assert path in text
+
+
+def test_two_processes_on_the_cpu(tmp_path: Path) -> None:
+    found, passed = gpu_checks.Bench(tmp_path, "cpu", gpu_checks.QUICK).two_processes()
+    assert passed, found
+
+
+def test_a_path_that_fails_is_said_and_the_others_are_tried(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = gpu_checks.Bench(tmp_path, "cpu", gpu_checks.QUICK)
+    monkeypatch.setattr(bench, "checks", lambda: {"a": lambda: [][1], "b": lambda: ("fine", True)})
+    assert [(one.name, one.passed) for one in bench.run()] == [("a", False), ("b", True)]
 
 
 @pytest.mark.skipif(shutil.which("nvidia-smi") is not None, reason="there is a GPU")

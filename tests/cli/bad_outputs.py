@@ -61,7 +61,7 @@ RESULTS: list[Case] = [
     ("ppa figures --run-folder . --out notes.txt", "is a file"),
     ("ppa bench-inference --store x.zarr --chart photos/cat/0.png", OURS),
     ("ppa bench-inference --store x.zarr --out split.json", OURS),
-    ("ppa bench-inference --store x.zarr --out new.png --chart new.png", "asked for twice"),
+    ("ppa bench-inference --store x.zarr --out new.png --chart new.png", "--out must end in"),
     ("ppa train --store x.zarr --out mine", "mine/model.json exists and is not a training's description"),
     ("ppa train --store x.zarr --out mine --restart", OURS),
     ("ppa baseline oracle --store x.zarr --out mine --restart", OURS),

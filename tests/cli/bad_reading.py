@@ -77,6 +77,13 @@ QUERIES: list[Case] = [
     ("actstore export half.zarr new.npz", "is not complete; repeat the command that builds it"),
 ]
 SEARCHES: list[Case] = [
+    ("actstore compare x.zarr", "give two stores"),
+    ("actstore compare x.zarr none.zarr", "none.zarr"),
+    ("actstore compare x.zarr parts.zarr/three", "three"),
+    ("actstore compare x.zarr alone.zarr --measure cosine", "cosine"),
+    ("actstore knn none.zarr new.npz", "none.zarr"),
+    ("actstore knn x.zarr new.txt", "new.txt"),
+    ("actstore knn x.zarr new.npz -k 0", "is not in the range"),
     ("actstore search x.zarr", "give one of --image, --row and --vector"),
     ("actstore search x.zarr --row 1 --vector vector.npy", "give one of --image, --row and --vector"),
     ("actstore search x.zarr --row 999", "row 999 is out of range"),

@@ -143,27 +143,54 @@ def test_errors_are_one_clear_line(store: Path, case: str) -> None:
     assert result.stdout == ""
 
 
+def test_means_of_a_store_that_cannot_be_written_to_are_not_called_kept(
+    store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from actstore.statistics import class_statistics
+
+    def refuse(*_: Any, **__: Any) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(class_statistics, "create_raw_array", refuse)
+        assert "not kept" in run("means", store).stdout
+        assert run_json("means", store)["kept"] is False
+    assert "not kept" not in run("means", store).stdout
+
+
 def test_the_store_is_found_by_itself(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert run_json("info")["dim"] == 16
     run("synth", "second.zarr", "--rows", 50, "--dim", 8, "--classes", 2)
-    assert "2 are here" in run("info", code=2).stderr
+    said = run("info", "--json", code=2).stderr
+    assert "second.zarr, " in said
+    assert " info second.zarr --json`" in said
     monkeypatch.setenv("ACTSTORE", "second.zarr")
     assert run_json("info")["dim"] == 8
 
 
-def test_an_interrupted_import_is_shown_and_resumed(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_refused_import_leaves_no_split(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("actstore.tables.row_source.BLOCK_BYTES", 2048)  # 32 rows at a time
     bad = VALUES.copy()
     bad[300, 2] = np.nan
     np.save("bad.npy", bad)
-    error = run("import", "bad.npy", "b.zarr", "--chunk-rows", 128, code=1).stderr
-    assert "row 300" in error
+    assert "row 300" in run("import", "bad.npy", "b.zarr", "--chunk-rows", 128, code=1).stderr
+    assert run_json("info", "b.zarr")["splits"] == []
+    np.save("bad.npy", VALUES)
+    run("import", "bad.npy", "b.zarr")
+    assert run_json("info", "b.zarr")["splits"][0]["rows"] == 400
+
+
+def test_an_interrupted_build_is_shown_and_restarted(store: Path) -> None:
+    begun = actstore.create("b.zarr", classes=["a"], dim=VALUES.shape[1], chunk_rows=128)
+    writer = begun.writer("train", source={"kind": "test"})
+    writer.append(VALUES[:300])
+    writer.close()
     assert run_json("info", "b.zarr")["splits"][0]["complete"] is False
     assert "not complete" in run("means", "b.zarr", code=1).stderr
     assert "incomplete: train" in run("verify", "b.zarr").stdout
-    np.save("bad.npy", VALUES)
-    assert "--restart" in run("import", "bad.npy", "b.zarr", code=1).stderr
-    run("import", "bad.npy", "b.zarr", "--restart")
+    np.save("good.npy", VALUES)
+    assert "--restart" in run("import", "good.npy", "b.zarr", code=1).stderr
+    run("import", "good.npy", "b.zarr", "--restart")
     assert run_json("info", "b.zarr")["splits"][0]["rows"] == 400
 
 

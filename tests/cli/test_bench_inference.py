@@ -22,10 +22,32 @@ def test_generated_rows(tmp_path: Path) -> None:
     chart, out = tmp_path / "bars.png", tmp_path / "bench.json"
     done = run("bench-inference", "--synthetic", "2000x64", *QUICK, "--chart", chart, "--out", out)
     assert done.exit_code == 0, done.output
-    for name in ("parametric classifier", "fp16 rows", "bounded", "approximate", "IndexFlatIP", "37.867", "45 GB"):
+    for name in ("parametric classifier", "as the paper has it", "fp16 rows", "bounded", "approximate", "IndexFlatIP",
+                 "37.867", "45 GB", "Peak memory"):  # fmt: skip
         assert name in done.output
     assert chart.exists()
     assert {"name", "value", "unit", "peer", "peer_value", "ratio"} <= set(json.loads(out.read_text())[0])
+
+
+@pytest.mark.parametrize("ending", [".md", ".csv"])
+def test_a_table_is_written_by_its_ending_and_may_be_replaced(tmp_path: Path, ending: str) -> None:
+    out = tmp_path / f"table{ending}"
+    for _ in range(2):
+        done = run("bench-inference", "--synthetic", "2000x64", *QUICK, "--approximate", "none", "--out", out)
+        assert done.exit_code == 0, done.output
+    assert "as the paper has it" in out.read_text()
+    assert "ms/image" in out.read_text()
+
+
+def test_without_a_store_rows_are_generated_at_a_size_that_fits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("ACTSTORE", raising=False)
+    monkeypatch.setattr("baselines.inference.rows.PAPER_SIZE", (1500, 32))
+    done = run("bench-inference", *QUICK, "--approximate", "none")
+    assert done.exit_code == 0, done.output
+    assert "1,500 x 32 generated rows" in done.output
 
 
 def test_the_store_at_hand(make_store: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -34,7 +56,7 @@ def test_the_store_at_hand(make_store: Callable[..., Any], monkeypatch: pytest.M
     done = run("bench-inference", *QUICK, "--approximate", "none", "--no-fp32", "--json")
     assert done.exit_code == 0, done.output
     names = [one["name"] for one in json.loads(done.stdout)]
-    assert "exact NN, torch, fp16 rows, batch 2" in names
+    assert "exact NN, ours, fp16 rows, batch 2" in names
     assert not any("faiss" in name for name in names)
 
 
@@ -43,6 +65,8 @@ def test_the_store_at_hand(make_store: Callable[..., Any], monkeypatch: pytest.M
     [
         (("--synthetic", "12"), "must be ROWSxDIM"),
         (("--synthetic", "10x10", "--store", "x.zarr"), "exclude each other"),
+        (("--synthetic", "999999999x2048"), "fewer rows"),
+        (("--synthetic", "2000x16", "--out", "table.txt"), "must end in .md, .csv or .json"),
         (("--synthetic", "2000x16", "--device", "cuda"), "no CUDA device"),
     ],
 )

@@ -74,7 +74,7 @@ ERRORS: dict[str, tuple[list[str], int, str]] = {
     "missing weights": (["build", "photos", "--weights", "none.pth"], 1, "none.pth"),
     "unknown backbone": (["build", "photos", "--backbone", "alexnet"], 1, "alexnet"),
     "unknown layer": (["build", "photos", *SMALL, "--layer", "layer9"], 1, "no layer 'layer9'"),
-    "device": (["build", "photos", *SMALL, "--device", "tpu"], 1, "device must be one of"),
+    "device": (["build", "photos", *SMALL, "--device", "tpu"], 1, "device must be auto"),
     "fail": (["build", "photos", "f.zarr", *SMALL, "--on-error", "fail"], 1, "dog/3.jpg"),
     "both weights": (["build", "photos", *SMALL, "--weights", "x.pth"], 1, "exclude each other"),
 }

@@ -83,7 +83,7 @@ def test_errors_are_one_clear_line(photos: Path, address: str, monkeypatch: pyte
         (("--scheduler", "node7"), 1, "must be like tcp://10.0.0.1:8786, got 'node7'"),
         (("--scheduler", address, "--local-cluster", 2), 2, "exclude each other"),
         (("--scheduler", address, "--on-error", "fail"), 1, "dog/6.jpg: the file is empty (--on-error skip"),
-        (("--scheduler", address, "--device", "tpu"), 1, "device must be one of"),
+        (("--scheduler", address, "--device", "tpu"), 1, "device must be auto"),
     ):
         result = run("build", photos, "x.zarr", *SMALL, *arguments, code=code)
         assert message in result.stderr.splitlines()[-1]

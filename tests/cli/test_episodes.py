@@ -43,7 +43,9 @@ def run(*arguments: Any, code: int = 0) -> click.testing.Result:
     return result
 
 
-def test_a_table_beside_the_papers(store: Path) -> None:
+def test_a_table_beside_the_papers(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "paper_one_shot" not in run("episodes", "--tasks", 3, "--json").stdout  # of mini-ImageNet, which this is not
+    monkeypatch.setattr("actstore.backbones.imagenet.imagenet_wnids", lambda: tuple(CLASSES))
     rows = json.loads(run("episodes", "--tasks", 30, "--json").stdout)
     by_method = {row["method"]: row for row in rows}
     nearest = by_method["Nearest Neighbor"]
@@ -58,7 +60,7 @@ def test_a_table_beside_the_papers(store: Path) -> None:
 
 
 def test_it_is_written_as_markdown_csv_and_json(store: Path) -> None:
-    methods = ("--methods", "class-mean,fine-tuned,simple-shot")
+    methods = ("--methods", "class-mean,finetune,simple-shot")
     given = ("episodes", "--tasks", 5, "--shots", "3", *methods, "--queries", 2)
     for name in ("t.md", "t.csv", "t.json"):
         run(*given, "--out", name)
@@ -109,7 +111,9 @@ def test_a_phi_that_was_trained_on_a_novel_category_is_refused(store: Path) -> N
     ("arguments", "code", "expected"),
     [
         (["--shots", "one"], 2, "--shots must be whole numbers"),
-        (["--methods", "svm"], 2, "no method 'svm'; known: nearest-neighbour"),
+        (["--methods", "svm"], 2, "no method 'svm'; known: none, nn"),
+        (["--methods", "nn,imprinting"], 2, "did you mean imprint?"),
+        (["--methods", "none,nn"], 2, "none stands for no method"),
         (["--methods", "none"], 2, "nothing to measure"),
         (["--way", 7], 1, "7-way tasks need as many categories, got 6"),
         (["--split", "test"], 1, "has no split 'test'"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from pathlib import Path
 from typing import Any
@@ -84,3 +85,60 @@ def test_bad_input_is_answered_before_anything_is_fetched(folder: Path, monkeypa
     assert "did you mean resnet50" in store("build", "photos", "--backbone", "resnet5", code=1).stderr
     assert "--backbone" in store("build", "photos", "--pretrained", code=2).stderr
     assert "--offline" in store("build", "photos", "--backbone", "resnet50", "--pretrained", "--offline", code=2).stderr
+
+
+def test_what_follows_a_training_needs_no_more_than_its_name(folder: Path) -> None:
+    """The README's own sequence: eval finds the store and keeps its table, report shows it."""
+    store("build", "photos/", "--backbone", "small", "--random-weights", "--workers", 0)
+    ppa("train", "--phi", "phi1", "--epochs", 1, "--batches", 3)
+    store("build", "photos/", "other.zarr", "--backbone", "simple", "--random-weights", "--workers", 0)
+    evaluated = ppa("eval", "--phi", "phi1", "--draws", 2)
+    assert "photos.zarr" in evaluated.stderr  # of the two the one that phi was trained on
+    assert "shots: 1,2,3, as category" in evaluated.stderr  # there are three examples of each
+    table = [line for line in evaluated.stdout.splitlines() if line.startswith(("method", "NN+Cosine", "phi1"))]
+    assert len(table) == 1 + 3 * 4
+    assert max(map(len, table)) <= 100
+    assert "paper" not in table[0]  # its figures are of 1,000 categories
+    kept = json.loads(Path("results/table.json").read_text())
+    assert [row["shots"] for row in kept if row["method"] == "phi1"] == ["1", "2", "3"]
+    ppa("calibrate", "--phi", "phi1", "--tasks", 2)
+    ppa("sessions", "--phi", "phi1", "--draws", 2, "--shots", 1)
+    ppa("analyse", "--phi", "phi1")
+    reported = ppa("report")
+    assert "phi1" in Path("report.html").read_text()
+    assert "the table" not in reported.stderr
+    assert "N-way tasks (`ppa episodes --phi runs/phi1` makes it)" in reported.stderr
+    assert "figures (`ppa figures`" in reported.stderr
+
+
+def test_several_stores_are_named_with_the_line_to_type(folder: Path) -> None:
+    for number, name in enumerate(("old.zarr", "new.zarr")):
+        store("synth", name, "--rows", 60, "--dim", 8, "--classes", 10)
+        os.utime(Path(name) / "zarr.json", (2e9 + number, 2e9 + number))
+    said = ppa("train", "--phi", "phi1", "--epochs", "2", code=2).stderr
+    assert "new.zarr, old.zarr" in said
+    line = said.split("`")[1]
+    assert line == "ppa train --phi phi1 --epochs 2 --store new.zarr"
+    ppa(*line.split()[1:], "--batches", 2)
+
+
+def test_advice_for_an_interrupted_training_works_when_typed(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from predictor.training import phi as training
+
+    store("synth", "x.zarr", "--rows", 60, "--dim", 8, "--classes", 10)
+    assert "`ppa train --phi phi1`" in ppa("eval", "--phi", "phi1", code=1).stderr
+    assert "`ppa train --phi phi1 --out runs/phi1-long`" in ppa("eval", "--phi", "runs/phi1-long", code=1).stderr
+    step = training.PhiTraining.step
+
+    def interrupted(self: Any, number: int) -> Any:
+        if number == 3:
+            raise KeyboardInterrupt
+        return step(self, number)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(training.PhiTraining, "step", interrupted)
+        ppa("train", "--phi", "phi1", "--lr", 0.02, "--epochs", 1, "--batches", 5, "--checkpoint-seconds", 0, code=1)
+    assert "belongs to another training" in ppa("train", "--phi", "phi1", "--epochs", 1, code=1).stderr
+    line = ppa("eval", "--phi", "phi1", code=1).stderr.split("`")[1]
+    ppa(*line.split()[1:])
+    assert Path("runs/phi1/model.safetensors").is_file()

@@ -94,10 +94,10 @@ def test_norms_are_not_kept_on_a_full_disk(tmp_path: Path, monkeypatch: pytest.M
 
     from actstore.search import kept_files as beside
 
-    def save_file(*_: Any) -> None:
+    def save(*_: Any) -> None:
         raise SafetensorError("Error while serializing: I/O error: No space left on device (os error 28)")
 
-    monkeypatch.setattr(beside, "save_file", save_file)
+    monkeypatch.setattr(beside, "save", save)
     rows = np.random.default_rng(0).random((20, 8), dtype=np.float32)
     actstore.from_arrays(tmp_path / "x.zarr", {"train": (rows, np.zeros(20, int))}, classes=["a"])
     assert "rank" in run("search", tmp_path / "x.zarr", "--row", 1, "-k", 2).stdout
@@ -117,8 +117,30 @@ def test_a_log_gets_whole_lines_now_and_then(
     lines = capsys.readouterr().err
     assert "\r" not in lines
     assert lines.startswith("train: 1,200 of 5,000 steps, ")
-    assert lines.splitlines()[0].endswith("/s, loss 0.1")
+    assert lines.splitlines()[0].endswith("/s, 0 s left, loss 0.1")
     assert len(lines.splitlines()) == 2
+
+
+def test_the_time_left_counts_what_this_run_has_done(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A training that goes on at step 900 of 1,000 does not seem 900 steps faster."""
+    now = 0.0
+    monkeypatch.setattr(progress.time, "monotonic", lambda: now)
+    with progress.SplitBars("train", "steps") as bars:
+        bars("phi1", 900, 1000)
+        for done in (910, 920):
+            now += 20
+            bars("phi1", done, 1000)
+    assert capsys.readouterr().err.splitlines() == [
+        "train phi1: 910 of 1,000 steps, 0.5/s, 3 min left",
+        "train phi1: 920 of 1,000 steps, 0.5/s, 3 min left",
+    ]
+
+
+@pytest.mark.parametrize(("seconds", "shown"), [(0, "0 s"), (99, "99 s"), (720, "12 min"), (11_100, "3 h 05 min")])
+def test_a_span_of_time(seconds: float, shown: str) -> None:
+    assert progress.time_span(seconds) == shown
 
 
 def test_a_run_of_the_codes_preset_repeated_with_the_papers(here: Path, ppa: Run) -> None:

@@ -92,11 +92,25 @@ def test_baselines_are_calibrated_by_the_same_procedure(here: Path, ppa: Run, ma
     gap = by_name["Nearest class mean", "100%"]["ausuc_difference"]
     means = [by_name[name, "100%"]["ausuc"] for name in ("Nearest class mean", "phi2, calibrated")]
     assert gap == pytest.approx(means[0] - means[1], abs=0.02)
-    text = ppa(*arguments, "--draws", 3).stdout
+    text = ppa(*arguments, "--draws", 3, "--wide").stdout
     assert "Less phi2, calibrated, on the same draws" in text
     assert "constant a: fitted on 3 tasks of base categories as stand-ins" in text
     ran = json.loads(ppa("sessions", *given, "--way", 2, "--shots", 2, "--draws", 2, "--json").stdout)
     assert [row["method"] for row in ran] == ["Nearest class mean", "Nearest class mean, calibrated"]
+
+
+def test_constants_of_another_split_are_neither_used_nor_counted(here: Path, ppa: Run, make_activations: Any) -> None:
+    splits = {"train": make_activations(12, 0), "val": make_activations(20, 1)}
+    actstore.from_arrays(Path("y.zarr"), splits, classes=[f"c{number}" for number in range(10)])
+    ppa("calibrate", "--methods", "nn", "--store", "y.zarr", "--split-file", "split.json", *FAST)
+    ppa("split", "--store", "y.zarr", "--seed", 1, "--novel-share", 0.3, "--out", "other.json")
+    given = ("eval", "--store", "y.zarr", "--draws", 2, "--shots", 1, "--json")
+    for file, methods, is_used in (
+        ("split.json", "nn", True), ("other.json", "nn", False), ("split.json", "class-mean", False)
+    ):  # fmt: skip
+        rows = json.loads(ppa(*given, "--split-file", file, "--methods", methods).stdout)
+        assert any(row["variant"] == "calibrated" for row in rows) == is_used
+        assert ("constants were fitted" in rows[0]["warning"]) == is_used
 
 
 def test_rows_that_were_fitted_on_are_known_after_an_append(here: Path, make_activations: Any) -> None:

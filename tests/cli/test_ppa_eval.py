@@ -28,6 +28,13 @@ class Malicious:
         return Path.touch, (self.path,)
 
 
+@pytest.fixture
+def as_large_as_the_paper(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The store's ten categories, as if the paper's figures were of as many."""
+    monkeypatch.setattr("cli.ppa.recognition.PAPER_CATEGORIES", 10)
+
+
+@pytest.mark.usefixtures("as_large_as_the_paper")
 def test_a_table_in_three_forms(here: Path, ppa: Run) -> None:
     arguments = ("eval", "--phi", "runs/phi1", "--phi", "runs/phi2", *FAST)
     found = json.loads(ppa(*arguments, "--json", "--out", "out/t.json").stdout)
@@ -47,7 +54,7 @@ def test_a_table_in_three_forms(here: Path, ppa: Run) -> None:
     assert [line["method"] for line in lines] == [row["method"] for row in found]
     assert [float(line["top1_few"]) for line in lines] == [row["top1_few"] for row in found]
 
-    shown = ppa(*arguments, "--out", "t.md").stdout
+    shown = ppa(*arguments, "--out", "t.md", "--wide").stdout
     assert Path("t.md").read_text() == shown
     assert len(shown.splitlines()) == 2 + 12 + 5 + 10  # then the differences to phi2, of all others
     assert f"| phi2 | 100% | 1 | {found[5]['top1_large']:.2f} ± " in shown
@@ -57,6 +64,20 @@ def test_a_method_alone_has_the_figures_it_has_in_company(here: Path, ppa: Run) 
     together = json.loads(ppa("eval", "--phi", "runs/phi1", "--phi", "runs/phi2", *FAST, "--json").stdout)
     alone = json.loads(ppa("eval", "--phi", "runs/phi2", "--methods", "none", *FAST, "--json").stdout)
     assert alone == [row for row in together if row["method"] == "phi2"]
+
+
+def test_every_search_has_the_same_table(here: Path, ppa: Run) -> None:
+    """Triplet's rows are embedded once, which is said; a bounded search without an index names the command."""
+    ppa("baseline", "triplet", "--steps", 3, "--out", "runs/triplet")
+    arguments = ("eval", "--methods", "nn,triplet", *FAST, "--json")
+    first = ppa(*arguments, "--search", "exact")
+    assert "once" in first.stderr
+    for search in ("auto", "faiss"):
+        again = ppa(*arguments, "--search", search, "--device", "cpu")
+        assert json.loads(again.stdout) == json.loads(first.stdout)
+        assert "embedding" not in again.stderr
+    refused = ppa(*arguments, "--search", "bounded", code=1)
+    assert "actstore index" in refused.stderr
 
 
 def test_calibrated_rows_beside_the_others(here: Path, ppa: Run) -> None:
@@ -128,6 +149,7 @@ def test_a_network_of_unknown_training_may_have_seen_the_novel_classes(
     assert all("may have seen" in row["warning"] for row in json.loads(ppa(*arguments, "--json").stdout))
 
 
+@pytest.mark.usefixtures("as_large_as_the_paper")
 def test_ten_views_stand_beside_no_figure_of_one(here: Path, ppa: Run, make_activations: Any) -> None:
     for views in (1, 10):
         path = seen_store(Path(f"{views}.zarr"), make_activations, ["c0"])
@@ -137,6 +159,7 @@ def test_ten_views_stand_beside_no_figure_of_one(here: Path, ppa: Run, make_acti
         assert ("10 views of each image" in row.get("warning", "")) == (views == 10)
 
 
+@pytest.mark.usefixtures("as_large_as_the_paper")
 def test_child_says_which_share_of_d_large_it_read(
     here: Path, ppa: Run, make_activations: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -168,7 +191,8 @@ def test_a_store_without_means_says_that_it_computes_them(here: Path, ppa: Run, 
         (["--shots", "13"], 1, "has 12 rows, too few for 13 shots"),
         (["--draws", "0"], 2, "is not in the range"),
         (["--methods", "none"], 2, "nothing to measure"),
-        (["--methods", "svm"], 1, "no baseline 'svm'; known: all, nn"),
+        (["--methods", "svm"], 2, "no method 'svm'; known: all, none, nn"),
+        (["--methods", "fine-tuned"], 2, "did you mean finetune?"),
         (["--out", "t.html"], 2, "--out must end in .md, .csv or .json"),
         (["--test-split", "train"], 1, "support and test images both come from split 'train'"),
         (["--test-split", "absent"], 1, "absent"),

@@ -62,7 +62,13 @@ def test_a_table_and_a_csv(learnt: Path, ppa: Run) -> None:
         assert line.startswith(f"{one['image']}  {first['display']}")
         assert line.endswith(", ".join(f"{each['display']} {each['probability']:.1%}" for each in (second, third)))
     assert len(ppa("predict", "new", "--top", 1).stdout.splitlines()[1].split()) == 3
-    rows = list(csv.DictReader(io.StringIO(ppa("predict", "new", "--csv", "--top", 2).stdout)))
+    printed = ppa("predict", "new", "--csv", "-", "--top", 2).stdout
+    for _ in range(2):  # it may replace its own
+        assert ppa("predict", "new", "--csv", "found.csv", "--top", 2).stdout.startswith("image")
+    assert Path("found.csv").read_text() == printed
+    Path("mine.csv").write_text("name,price\n")
+    assert "mine.csv" in ppa("predict", "new", "--csv", "mine.csv", code=1).stderr
+    rows = list(csv.DictReader(io.StringIO(printed)))
     assert [row["image"] for row in rows] == [one["image"] for one in found]
     for row, one in zip(rows, found, strict=True):
         assert (row["category_1"], row["name_2"]) == (one["top"][0]["category"], one["top"][1]["display"])

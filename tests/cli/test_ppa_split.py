@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from itertools import chain
 from pathlib import Path
@@ -87,10 +88,14 @@ def test_bad_input(here: Path, ppa: Run, arguments: list[Any], code: int, messag
 def test_no_store_or_two(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ppa: Run) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("ACTSTORE", raising=False)
-    assert "expected one *.zarr in this folder, none is here" in ppa("split", code=2).stderr
-    for name in ("a.zarr", "b.zarr"):
+    assert "`actstore build IMAGES/`" in ppa("split", code=2).stderr
+    for age, name in enumerate(("b.zarr", "c d.zarr", "a.zarr")):
         Path(name).mkdir()
-    assert "2 are here" in ppa("split", code=2).stderr
+        os.utime(name, (1000 - age, 1000 - age))
+    Path("c d.zarr/zarr.json").touch()  # written to last
+    said = ppa("split", "--seed", 4, code=2).stderr
+    assert "c d.zarr, b.zarr, a.zarr" in said
+    assert "`ppa split --seed 4 --store 'c d.zarr'`" in said
 
 
 def test_a_backbone_that_saw_a_novel_class(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ppa: Run) -> None:

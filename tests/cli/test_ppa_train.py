@@ -129,7 +129,7 @@ def test_a_malicious_pickle_is_not_run(here: Path, ppa: Run, name: str) -> None:
         (["--test-split", "tests"], 1, "tests"),
         (["--split-file", "absent.json"], 1, "no split file at absent.json"),
         (["--split-file", "other.json"], 1, "base class 'zebra' of the split is not among"),
-        (["--device", "tpu"], 1, "device must be one of"),
+        (["--device", "tpu"], 1, "device must be auto"),
     ],
 )
 def test_bad_input(here: Path, ppa: Run, arguments: list[Any], code: int, message: str) -> None:

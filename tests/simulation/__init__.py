@@ -5,7 +5,7 @@ stops        where threads stop: every operation on files or objects of the simu
 machine      what is replaced while a simulation runs: pools, process numbers, waiting, sizes of small chunks
 rows         what was put into a store, and whether what is read back is that
 states       stores as the commands find them: healthy, damaged, indexed, with files of a user
-commands     library calls as the command line makes them
+commands     library calls as the command line makes them; learning: those of `ppa`
 scenarios    which commands meet on which store
 oracle       what must hold afterwards
 exploration  which orders are tried, by processes whose death is a finding, too

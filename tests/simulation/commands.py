@@ -34,7 +34,8 @@ Kind = Literal["", "read", "search", "statistics", "faults", "selected", "whole"
 @dataclass(frozen=True)
 class Command:
     """adds: rows by split that are there once it has ended. gives: what its result, or the store at `out`, is.
-    replaces: it puts another store there. is_foreign: it is none of this library, and not killed."""
+    replaces: it puts another store there. is_foreign: it is none of this library, and not killed. check: what is wrong
+    with what it leaves."""
 
     name: str
     run: Callable[[World], Any]
@@ -45,6 +46,7 @@ class Command:
     out: str = ""
     replaces: bool = False
     is_foreign: bool = False
+    check: Callable[[World], str | None] | None = None
 
     @property
     def only_reads(self) -> bool:
@@ -143,8 +145,8 @@ def index_approximate() -> Command:
     return Command("index-ivf", run)
 
 
-def rechunk() -> Command:
-    return Command("rechunk", lambda world: rechunk_store(world.store, chunk_rows=2 * CHUNK))
+def rechunk(rows: int = 2 * CHUNK) -> Command:
+    return Command(f"rechunk{rows}", lambda world: rechunk_store(world.store, chunk_rows=rows))
 
 
 def rechunk_out(out: str = "out.zarr") -> Command:
@@ -169,11 +171,12 @@ def copy(by_name: bool = True) -> Command:
 
     def run(world: World) -> None:
         found = sorted(str(Path(folder, name)) for folder, _, names in os.walk(world.store) for name in names)
-        for name in found if by_name else sorted(found, key=lambda name: crc32(name.encode())):
-            target = world.copied(os.path.relpath(name, world.folder))
+        names = [os.path.relpath(name, world.folder) for name in found]
+        for name in names if by_name else sorted(names, key=lambda name: crc32(name.encode())):
+            target = world.copied(name)
             target.parent.mkdir(parents=True, exist_ok=True)
             try:
-                target.write_bytes(Path(name).read_bytes())
+                target.write_bytes((world.folder / name).read_bytes())
             except FileNotFoundError:
                 continue
 

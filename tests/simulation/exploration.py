@@ -8,18 +8,28 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import shutil
 import signal
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from math import gcd
 from multiprocessing.connection import Connection, wait
+from pathlib import Path
 from typing import Any
 
 from tests.simulation.conflicts import Places
 from tests.simulation.scheduler import Schedule
 
 HANG = "hang"
+ROOM = Path("/dev/shm") if Path("/dev/shm").is_dir() else Path(tempfile.gettempdir())  # in memory, where there is some
+
+
+def folder_prefix(process: int) -> str:
+    """What the folder of a process begins with."""
+    return f"simulation-{process}-"
+
 
 _SLICE = 4.0  # seconds that a scenario is tried before the next one's turn
 _SPREAD = 0.6180339887  # of numbers that follow each other: far apart, so that few orders see all parts of a command
@@ -130,6 +140,7 @@ class _Task:
     first: int  # number of the order to begin with
     seconds: float
     most: int
+    places: Places | None  # where known
 
 
 def _work(connection: Connection, current: Any) -> None:
@@ -139,10 +150,10 @@ def _work(connection: Connection, current: Any) -> None:
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     with laboratory() as bench:
-        known: dict[str, Places] = {}
+        connection.send("ready")
         while (task := connection.recv()) is not None:
             scenario = SCENARIOS[task.name]
-            places = known.get(task.name) or known.setdefault(task.name, bench.places(scenario))
+            places = task.places or bench.places(scenario)
             end = time.monotonic() + task.seconds
             for number, schedule in enumerate(planned(places)):
                 if number < task.first:
@@ -171,8 +182,16 @@ class _Worker:
         theirs.close()
         self.task: _Task | None = None
         self.work = work
+        self._is_ready = False
+
+    def await_ready(self) -> None:
+        """Libraries are loaded."""
+        if not self._is_ready:
+            self.connection.recv()
+            self._is_ready = True
 
     def begin(self, task: _Task) -> None:
+        self.await_ready()
         self.task = task
         self._current.value = -1
         self.connection.send(task)
@@ -206,8 +225,10 @@ def explore(
     """
     tallies = {name: Tally(name) for name in names}
     running = [_Worker(work) for _ in range(min(workers, len(names)))]
+    for worker in running:
+        worker.await_ready()
     end = time.monotonic() + seconds
-    share = min(_SLICE, max(0.5, seconds * len(running) / len(names) / 2))
+    share = min(_SLICE, max(0.2, seconds * len(running) / len(names) / 4))
     try:
         _explore(tallies, running, end, share, most, until_found, said)
     finally:
@@ -230,7 +251,7 @@ def _explore(
         if not waiting or left <= 0:
             return None
         tally = min(waiting, key=lambda one: one.seconds)
-        return _Task(tally.name, tally.orders, min(share, left), (most or 1 << 60) - tally.orders)
+        return _Task(tally.name, tally.orders, min(share, left), (most or 1 << 60) - tally.orders, tally.places)
 
     def note(tally: Tally, token: str, found: list[tuple[str, str]]) -> None:
         for kind, detail in found:
@@ -270,6 +291,8 @@ def _explore(
 
 def _note_death(worker: _Worker, tally: Tally, note: Callable[[Tally, str, list[tuple[str, str]]], None]) -> None:
     """Which order it was on follows from its number."""
+    for folder in ROOM.glob(f"{folder_prefix(worker.process.pid or 0)}*"):
+        shutil.rmtree(folder, ignore_errors=True)
     if tally.orders == worker.current + 1:
         return  # it has told what it found, and could not go on
     code = worker.process.exitcode or 0

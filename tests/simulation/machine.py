@@ -10,16 +10,20 @@ from __future__ import annotations
 import gc
 import os
 import threading
+import uuid
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import replace
 from functools import cached_property
+from itertools import count
+from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
 from actstore.layout import columns, metadata
 from actstore.search import level_building, plan
+from actstore.storage import own_names, owned_log
 from actstore.storage.owned_log import TokenedObject
 from actstore.writing.row_keeper import Keeper
 from tests.simulation.scheduler import Simulation
@@ -72,8 +76,13 @@ def one_thread_each(simulation: Simulation) -> Iterator[None]:
         actor = simulation.actor_here()
         return process if actor is None else _FIRST_PROCESS + actor.number
 
+    numbers = count(1)
     with ExitStack() as stack:
         stack.enter_context(patch.object(os, "getpid", own_process))
+        # unlike any other, and the same in every run; a name shows the first digits
+        numbered = SimpleNamespace(uuid4=lambda: uuid.UUID(int=next(numbers) << 96))
+        for module in (own_names, owned_log):
+            stack.enter_context(patch.object(module, "uuid", numbered))
         stack.enter_context(patch.object(ThreadPoolExecutor, "submit", _at_once(simulation, ThreadPoolExecutor.submit)))
         yield
 

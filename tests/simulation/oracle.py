@@ -11,7 +11,7 @@ import numpy as np
 import actstore
 from actstore.errors import ActstoreError, DamagedError, IncompleteError
 from actstore.upkeep.verify import verify_store
-from tests.simulation.commands import Command, write
+from tests.simulation.commands import Command, repair, write
 from tests.simulation.rows import CLASSES, K, Possible, Rows, queries, read_rows, wrong_neighbours
 from tests.simulation.scenarios import Scenario
 from tests.simulation.scheduler import Actor, Simulation
@@ -38,6 +38,7 @@ class Oracle:
         self.scenario, self.state, self.world, self.simulation = scenario, state, world, simulation
         self.pairs = list(zip(scenario.commands, simulation.actors, strict=True))
         self.has_crash = any(actor.killed for actor in simulation.actors)
+        self._is_mended = False
 
     def judge(self) -> Iterator[Finding]:
         if self.simulation.hung:
@@ -56,6 +57,8 @@ class Oracle:
         if self.has_crash:
             yield from self._repeated()
             yield from self._healthy("after the repetition")
+        if self.state.is_damaged:
+            yield from self._mended()
         yield from self._further()
 
     def _outcome(self, command: Command, actor: Actor) -> Iterator[Finding]:
@@ -139,7 +142,7 @@ class Oracle:
             try:
                 rows = read_rows(self._open()[split])
             except ActstoreError as error:
-                if not (self.state.is_damaged and isinstance(error, DamagedError)):
+                if self._is_mended or not (self.state.is_damaged and isinstance(error, DamagedError)):
                     yield Finding(f"committed rows cannot be read{when}", f"{type(error).__name__}: {error}")
                 continue
             except Exception as error:  # noqa: BLE001 - reported as what it is
@@ -196,6 +199,15 @@ class Oracle:
                 yield Finding(f"{command.name} cannot be repeated", f"{type(error).__name__}: {error}")
         yield from self._store(" after the repetition")
 
+    def _mended(self) -> Iterator[Finding]:
+        """All that was damaged can be read again from its source: two more repairs leave every row as it was."""
+        for _ in range(2):
+            error = _error_of(lambda: repair().run(self.world))
+            if error is not None:
+                yield from self._refusal("another repair", error)
+        self._is_mended = not self.has_crash
+        yield from self._store(" after another repair")
+
     def _is_taken(self, error: BaseException) -> bool:
         """Another command's unfinished rows are in the way, or the split is there by now: the user has to choose."""
         return sum(bool(command.adds) for command in self.scenario.commands) > 1 and isinstance(error, ActstoreError)
@@ -209,13 +221,24 @@ class Oracle:
     def _outputs(self) -> Iterator[Finding]:
         """Stores that commands have made of this one."""
         for command, actor in self.pairs:
-            if actor.succeeded and command.gives == "copied":
+            if actor.succeeded and command.check is not None:
+                yield from self._checked(command)
+            elif actor.succeeded and command.gives == "copied":
                 yield from self._copied()
             elif actor.succeeded and command.gives == "selected":
                 yield from self._made(command, "train", _dogs)
             elif actor.succeeded and command.gives == "whole":
                 for split in self.state.splits:
                     yield from self._made(command, split, lambda rows: rows)
+
+    def _checked(self, command: Command) -> Iterator[Finding]:
+        assert command.check is not None
+        try:
+            said = command.check(self.world)
+        except Exception as error:  # noqa: BLE001 - what cannot be read is as bad
+            said = f"{type(error).__name__}: {error}"
+        if said is not None:
+            yield Finding(f"{command.name} left something else", said)
 
     def _made(self, command: Command, split: str, choose: Callable[[Rows], Rows]) -> Iterator[Finding]:
         states = tuple(choose(state) for _, state in self.possible(split).each())
@@ -241,7 +264,9 @@ class Oracle:
 
     def _healthy(self, when: str) -> Iterator[Finding]:
         """A store that nobody damaged has no faults; means and searches are those of its rows."""
-        if not self.state.splits and not any(actor.succeeded for actor in self.simulation.actors):
+        if "train" not in self.state.splits and not any(
+            "train" in command.adds and actor.succeeded for command, actor in self.pairs
+        ):
             return
         try:
             store = self._open()

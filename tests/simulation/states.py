@@ -6,7 +6,6 @@ import os
 import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -95,9 +94,9 @@ def write_source(folder: Path, split: str, rows: Rows) -> ImportRequest:
     return ImportRequest(path, split=split, column=("area", "note"))
 
 
-def _import(place: str, sources: Path, splits: Mapping[str, Rows]) -> None:
+def _import(place: str, sources: Path, splits: Mapping[str, Rows], chunk_rows: int = CHUNK) -> None:
     for name, rows in splits.items():
-        import_file(write_source(sources, name, rows), place, chunk_rows=CHUNK)
+        import_file(write_source(sources, name, rows), place, chunk_rows=chunk_rows)
 
 
 SMALL = {"train": make_rows("t", 80), "val": make_rows("v", 40)}
@@ -132,10 +131,6 @@ class States:
         paths = sorted(path for path in world.folder.rglob("*") if path.is_file())
         return {str(path.relative_to(world.folder)): path.read_bytes() for path in paths}
 
-    @cached_property
-    def names(self) -> tuple[str, ...]:
-        return tuple(MAKERS)
-
 
 def _nothing(world: World) -> State:
     return State()
@@ -144,6 +139,13 @@ def _nothing(world: World) -> State:
 def _healthy(world: World) -> State:
     _import(world.store, world.sources, SMALL)
     return State(dict(SMALL))
+
+
+def _whole_chunks(world: World) -> State:
+    """Two chunks of 64 rows, both full: whoever appends need not read any of them."""
+    splits = {"train": make_rows("t", 4 * CHUNK)}
+    _import(world.store, world.sources, splits, 2 * CHUNK)
+    return State(dict(splits))
 
 
 def _with_files_of_a_user(world: World) -> State:
@@ -220,6 +222,7 @@ def _with_another(world: World) -> State:
 MAKERS: dict[str, Callable[[World], State]] = {
     "nothing": _nothing,
     "healthy": _healthy,
+    "whole-chunks": _whole_chunks,
     "own-files": _with_files_of_a_user,
     "damaged-labels": _damaged_labels,
     "damaged-ids": _damaged_ids,

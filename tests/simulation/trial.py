@@ -18,6 +18,7 @@ import obstore  # noqa: F401 - its functions are stops
 import torch
 
 from tests.simulation.conflicts import Places, find_places
+from tests.simulation.exploration import ROOM, folder_prefix
 from tests.simulation.machine import one_thread_each, small_and_timeless, unshared_locks
 from tests.simulation.oracle import Finding, Oracle
 from tests.simulation.scenarios import SCENARIOS, Scenario
@@ -71,6 +72,7 @@ class Laboratory:
         actors = range(len(scenario.commands))
         # a turn of a command that has ended is passed over
         orders = [Schedule(tuple((actor, None) for actor in (first, *actors))) for first in actors]
+        self.try_order(scenario, orders[0])  # libraries set themselves up when they are first used
         steps = [self.try_order(scenario, order).steps for order in orders]
         return find_places(steps, [not command.is_foreign for command in scenario.commands])
 
@@ -80,8 +82,7 @@ def laboratory() -> Iterator[Laboratory]:
     """With settings under which small work is quick and the same every time."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
-    memory = Path("/dev/shm")
-    folder = Path(tempfile.mkdtemp(prefix="simulation-", dir=memory if memory.is_dir() else None))
+    folder = Path(tempfile.mkdtemp(prefix=folder_prefix(os.getpid()), dir=ROOM))
     with unshared_locks():
         gc.collect()
         gc.freeze()  # what is imported need not be looked at after every kill

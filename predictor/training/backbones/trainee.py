@@ -207,7 +207,7 @@ class BackboneTrainee(Trainee):
 
     def _sent(self, batches: Iterator[Batch]) -> Iterator[tuple[Tensor, Tensor]]:
         """Images and targets on the device, those of the next step under way while a step computes."""
-        send = partial(to_network, transform=self._transform, device=self._device)
+        send = lambda batch: to_network(batch, self._transform, self._device)  # noqa: E731
         return sent_ahead(batches, send, tuple, self._device)
 
     def _noting(self, batches: Iterator[Batch]) -> Iterator[Batch]:

@@ -11,10 +11,11 @@ import torch
 from numpy.typing import NDArray
 
 import actstore
-from actstore.audit import Audit, Finding, audit_store, kept_audit, neighbours, shared_rows
+from actstore.analysis import neighbours
+from actstore.audit import Audit, Finding, audit_store, kept_audit, shared_rows
 from actstore.audit.kept import BLOCKS, FILE
 from actstore.audit.labels import UNJUDGED
-from actstore.errors import DamagedError, IncompleteError, InvalidInputError, MissingSplitError
+from actstore.errors import DamagedError, IncompleteError, InvalidInputError, LockedError, MissingSplitError
 from actstore.storage.tensor_file import write_tensors
 from actstore.upkeep.repair import repair
 from actstore.upkeep.select import Choice, select
@@ -285,3 +286,20 @@ def test_stores_that_cannot_be_audited(tmp_path: Path) -> None:
     writer.close()
     with pytest.raises(IncompleteError, match="is not complete"):
         audit_store(store)
+
+
+def test_a_second_audit_at_once_is_refused_and_blocks_of_others_stay(
+    store: actstore.ActivationStore, tmp_path: Path
+) -> None:
+    folder, refused = tmp_path / "audit", []
+    (folder / BLOCKS).mkdir(parents=True)
+    (folder / BLOCKS / "mine.txt").write_text("mine")
+
+    def second(_: int) -> None:
+        with pytest.raises(LockedError, match="auditing"):
+            audit_store(actstore.open(store.path), folder=folder, restart=True)
+        refused.append(True)
+
+    audit_store(store, folder=folder, progress=second)
+    assert refused
+    assert [path.name for path in (folder / BLOCKS).iterdir()] == ["mine.txt"]

@@ -123,6 +123,18 @@ def test_what_is_wrong_is_named_with_its_place(where: str, said: str) -> None:
     assert repr(where) in str(caught.value)
 
 
+def test_a_class_that_is_not_there_is_a_mistake_and_no_empty_answer(make_store: Any) -> None:
+    split = make_store(rows=60, classes=3)["train"]
+    name = split.classes[1]
+    assert split.query(where=f"class = {name}").tolist() == np.flatnonzero(split.labels == 1).tolist()
+    assert len(split.query(where="class = none")) == 0
+    for where in ("class = Bobolink", "class != Bobolink", f"row < 9 and class not in ({name}, Bobolink)"):
+        with pytest.raises(InvalidInputError, match="'Bobolink'"):
+            split.query(where=where)
+    with pytest.raises(InvalidInputError, match="clas"):
+        split.query(where=f"clas = {name}")
+
+
 def test_a_date_of_less_than_a_moment_is_all_of_it() -> None:
     times = ["2023-12-31T23:59:59.9", "2024-05-01", "2024-05-31T23:00", "2024-06-01", "NaT"]
     column = parse_column("date", np.array(times, "M8[us]"))

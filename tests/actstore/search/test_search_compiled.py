@@ -6,20 +6,26 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from actstore.search import RowTable, compiled, ranking, scoring
-from actstore.search.compiled import SWITCH, address, kernels
+from actstore.errors import InvalidInputError
+from actstore.search import RowTable, compiled, query_codes, ranking, scoring
+from actstore.search.compiled import PROCESSORS, SWITCH, address, kernels
 from actstore.search.queries import unit
+from actstore.search.query_codes import encode_queries
 from actstore.search.ranking import Pairs, canonical_scores, rounding
 from actstore.search.scoring import score_pairs, thin_out
 
 pytestmark = pytest.mark.numeric
 needs_kernels = pytest.mark.skipif(kernels() is None, reason="no compiled loops for this processor")
+HERE = [*compiled.able_processors(), "auto"]
 SEARCH = """
 import json, numpy as np
 from actstore.search import BoundedSearch, compiled, level_building
@@ -29,7 +35,7 @@ rows = random.standard_normal((5000, 12)) @ random.standard_normal((12, 96)) + 0
 engine = BoundedSearch(rows.astype(np.float16))
 found = [engine.search(rows[:count], 4, some)[1].tolist()
          for count in (1, 3, 33) for some in (None, np.arange(0, 5000, 4), np.arange(0, 5000, 2))]
-print(json.dumps([compiled.kernels() is not None, engine.fell_back, found]))
+print(json.dumps([compiled.kernels() and compiled.kernels().processor, engine.fell_back, found]))
 """
 
 
@@ -106,14 +112,62 @@ def test_rows_of_a_store_are_multiplied_where_they_lie(tmp_path: Path, monkeypat
         np.testing.assert_array_equal(one, other)
 
 
-def test_without_them_the_answers_are_the_same() -> None:
+def test_the_answers_are_the_same_with_all_loops_and_without() -> None:
     said = {}
-    for switch in ("0", "1"):
+    for switch in ("0", "1", *HERE):
         run = subprocess.run([sys.executable, "-c", SEARCH], env={**os.environ, SWITCH: switch}, capture_output=True,
                              text=True, check=True)  # fmt: skip
         said[switch] = json.loads(run.stdout)
-    assert not said["0"][0]
-    assert said["0"][1:] == said["1"][1:]
+        assert said[switch][1:] == said["0"][1:]
+    assert said["0"][0] is None
+    assert [said[name][0] for name in HERE[:-1]] == HERE[:-1]
+    assert said["1"] == said["auto"] == said[HERE[0] if HERE[1:] else "0"]
+
+
+@pytest.fixture
+def switch(monkeypatch: pytest.MonkeyPatch) -> Iterator[pytest.MonkeyPatch]:
+    """For tests that set the switch: what was chosen before is forgotten, and what they choose after them."""
+    _forget()
+    yield monkeypatch
+    monkeypatch.undo()
+    _forget()
+
+
+def _forget() -> None:
+    compiled.kernels.cache_clear()
+    compiled._library.cache_clear()
+
+
+@pytest.mark.parametrize("asked", ["avx", "AVX2", "yes", "2"])
+def test_loops_that_nobody_knows_are_refused(asked: str, switch: pytest.MonkeyPatch) -> None:
+    switch.setenv(SWITCH, asked)
+    with pytest.raises(InvalidInputError, match=f"{SWITCH} .*{asked}"):
+        compiled.kernels()
+
+
+def test_loops_for_another_processor_are_refused(switch: pytest.MonkeyPatch) -> None:
+    other = next(name for name in PROCESSORS if name not in HERE)  # none is both x86 and ARM
+    switch.setenv(SWITCH, other)
+    with pytest.raises(InvalidInputError, match=f"{SWITCH} .*{other}"):
+        compiled.kernels()
+
+
+@needs_kernels
+@pytest.mark.parametrize("processor", HERE[:-1])
+@settings(max_examples=30, deadline=None)
+@given(seed=st.integers(0, 2**32 - 1), width=st.sampled_from([16, 96, 640]), spread=st.floats(0, 8))
+def test_codes_of_queries_cannot_overflow(processor: str, seed: int, width: int, spread: float) -> None:
+    along = np.random.default_rng(seed).standard_normal((3, width)) ** 3 * 10.0**-spread
+    along[1, 6:8], along[2] = 5.0, along[2, 0]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(query_codes, "kernels", lambda: compiled.Kernels(compiled._library(), processor))
+        made = encode_queries(along)
+    codes = made.codes.numpy().astype(np.int64).T
+    assert np.abs(codes).max() <= 127
+    if processor == "avx2":  # which adds products with these four of eight codes, and with the others, in 16 bits
+        fours = np.abs(codes).reshape(3, -1, 8)[:, :, [0, 1, 4, 5, 2, 3, 6, 7]].reshape(3, -1, 4)
+        assert fours.sum(2).max() * 255 < 2**15
+    assert (np.linalg.norm(along - codes * made.scale[:, None], axis=1) <= made.error).all()
 
 
 def test_only_contiguous_values_have_an_address() -> None:
@@ -126,22 +180,17 @@ def test_only_contiguous_values_have_an_address() -> None:
         address(torch.from_numpy(values)[:, ::2])
 
 
-def test_what_cannot_be_used_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_cannot_be_used_is_passed_over(switch: pytest.MonkeyPatch) -> None:
     class Library:
         def __init__(self, version: int) -> None:
-            self.kernels_version = lambda: version
+            self.kernels_version, self.kernels_run = lambda: version, lambda _: 0
 
     def broken(_: str) -> None:
         raise OSError("invalid ELF header")
 
-    monkeypatch.delenv(SWITCH, raising=False)
-    # no such processor, another version, functions missing, no library
-    loaders = [lambda _, version=version: Library(version) for version in (0, 1000, 1)]
-    try:
-        for load in (*loaders, broken):
-            monkeypatch.setattr(compiled.ctypes, "CDLL", load)
-            compiled.kernels.cache_clear()
-            assert compiled.kernels() is None
-    finally:
-        monkeypatch.undo()
-        compiled.kernels.cache_clear()
+    switch.delenv(SWITCH, raising=False)
+    # no such processor, another version, nothing that can be loaded
+    for load in (lambda _: Library(compiled._VERSION), lambda _: Library(1), broken):
+        switch.setattr(compiled.ctypes, "CDLL", load)
+        _forget()
+        assert compiled.kernels() is None

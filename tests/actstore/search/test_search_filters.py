@@ -87,6 +87,20 @@ def test_some_rows_are_searched_as_by_brute_force(
         np.testing.assert_allclose(inner[0], -np.sort(-products, axis=1)[:, :k], rtol=1e-5, atol=1e-5)
 
 
+def test_a_batch_is_rotated_once_for_several_filters(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(level_building, "choose_widths", lambda *_: (16, 16))
+    monkeypatch.setattr(bounded, "_FEWEST", 10)
+    values, asked = some_rows(7), some_rows(8, 40).astype(np.float32)
+    engine, made = BoundedSearch.build(values), []
+    kind = bounded.QueryCodes
+    monkeypatch.setattr(bounded, "QueryCodes", lambda *given: made.append(kind(*given)) or made[-1])
+    for queries, expected in ((asked[:33], 1), (asked[:32], 2), (asked[1:33], 3)):
+        for rows in (np.arange(0, ROWS, 2), np.arange(700), None):
+            searched = np.arange(ROWS) if rows is None else rows
+            assert_right(engine.search(queries, 3, rows), values, queries, searched)
+        assert len(made) == expected
+
+
 @pytest.mark.parametrize("kind", INDEX_KINDS)
 def test_approximate_indexes_find_only_rows_asked_for(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     values = some_rows(4, 3000)

@@ -156,7 +156,7 @@ def test_a_card_by_name_reaches_faiss(stand_in: simulated_faiss.Card, make_store
         ({"device": "cuda:2"}, "only 2 on this machine, not cuda:2"),
         ({"device": "cuda:x"}, "got 'cuda:x'"),
         ({"device": "mps"}, "got 'mps'"),
-        ({"device": "cuda", "metric": "inner"}, "on a GPU only method exact by cosine"),
+        ({"device": "cuda", "metric": "inner"}, "on a GPU only methods exact and faiss"),
     ):
         with pytest.raises(InvalidInputError, match=message):
             train.search(asked, 3, **options)

@@ -12,6 +12,7 @@ import actstore
 from actstore.statistics import class_statistics as statistics
 from actstore.statistics import moments as summation
 from actstore.statistics.moments import Moments, merge_moments, plan_spans, sum_rows, to_moments
+from actstore.upkeep.rechunk import rechunk
 
 pytestmark = pytest.mark.numeric
 
@@ -165,3 +166,18 @@ def test_a_lost_chunk_of_the_cache_is_computed_anew(make_store: Any) -> None:
     right = store["train"].means()
     shutil.rmtree(store.path / "train/class_mean/c")
     np.testing.assert_array_equal(store["train"].means(), right)
+
+
+def test_statistics_of_fewer_rows_never_take_the_place_of_those_of_more(make_store: Any) -> None:
+    """A reader that opened the split before an append, or before it was replaced, keeps nothing."""
+    store = make_store()
+    old = store["train"]
+    with store.writer("train") as writer:
+        writer.append(store.values[:50], store.labels[:50], [f"new{row}" for row in range(50)])
+    new = actstore.open(store.path)["train"]
+    new.statistics()
+    old.statistics()
+    assert statistics.has_statistics(new)
+    rechunk(store.path, None, 512)
+    new.statistics()
+    assert not (store.path / "train/class_mean").exists()

@@ -74,3 +74,43 @@ def test_what_cannot_be_opened_is_said_in_a_sentence(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"")
     with pytest.raises(StorageError, match="cannot write"):
         FileLock(tmp_path / "file" / "lock", "taken")
+
+
+@pytest.mark.parametrize("kind", ["file", "folder"])
+def test_what_was_renamed_while_it_was_waited_for_is_not_the_one_that_is_locked(tmp_path: Path, kind: str) -> None:
+    """As a store that another process replaces: the lock must be of what has the name now."""
+    path, other = tmp_path / "x", tmp_path / "y"
+    make = (lambda where: where.mkdir()) if kind == "folder" else (lambda where: where.write_bytes(b""))
+    make(path)
+    make(other)
+    first, locks = FileLock(path), []
+    thread = threading.Thread(target=lambda: locks.append(FileLock(path)))
+    thread.start()
+    thread.join(0.1)  # it waits for the first, or will
+    path.rename(tmp_path / "old")
+    other.rename(path)
+    first.close()
+    thread.join()
+    with pytest.raises(LockedError):
+        FileLock(path, "taken")
+    FileLock(tmp_path / "old", "free").close()
+    locks[0].close()
+
+
+def test_a_folder_that_is_gone_when_its_turn_comes_is_refused(tmp_path: Path) -> None:
+    path, errors = tmp_path / "x", []
+    path.mkdir()
+    first = FileLock(path)
+
+    def wait() -> None:
+        with pytest.raises(StorageError) as refused:
+            FileLock(path, must_exist=True)
+        errors.append(refused)
+
+    thread = threading.Thread(target=wait)
+    thread.start()
+    thread.join(0.1)
+    path.rmdir()
+    first.close()
+    thread.join()
+    assert errors

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 from itertools import count
 from pathlib import Path
@@ -10,10 +11,14 @@ import numpy as np
 import pytest
 
 from actstore.errors import InvalidInputError, LockedError
+from actstore.storage import folder_path
 from actstore.storage.chunk_cache import CacheSpec
+from actstore.storage.exchange import exchange
 from actstore.storage.folder_path import FolderPath
 from actstore.storage.object_path import CachedObjectPath, ObjectPath
+from actstore.storage.own_names import own_name
 from actstore.storage.place import Place, parse_place, read_file, read_files, write_chunk, write_file
+from tests.store_files import files
 
 _numbers = count()
 
@@ -109,10 +114,11 @@ class PlaceSuite:
         assert (top / "x").read_bytes() == b"two"
 
     def test_a_folder_is_replaced_whole(self, top: Place) -> None:
-        write_file(top / "mean" / "old", b"old")
+        write_file(top / "mean" / "values", b"old")
         with (top / "mean").replacing() as fresh:
-            write_file(fresh / "new", b"new")
-        assert [entry.name for entry in (top / "mean").iterdir()] == ["new"]
+            write_file(fresh / "values", b"new")
+        assert [entry.name for entry in (top / "mean").iterdir()] == ["values"]
+        assert (top / "mean" / "values").read_bytes() == b"new"
         assert [child.name for child in top.children()] == ["mean"]
 
     def test_a_failed_replacement_leaves_nothing_half_done(self, top: Place) -> None:
@@ -239,3 +245,31 @@ def new_bucket(request: pytest.FixtureRequest) -> str:
 def test_what_is_no_place_is_named(url: str) -> None:
     with pytest.raises(InvalidInputError, match="'"):
         parse_place(url)
+
+
+@pytest.mark.parametrize("can_exchange", [True, False])
+def test_a_folder_that_is_replaced_keeps_what_others_put_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, can_exchange: bool
+) -> None:
+    if not can_exchange:
+        monkeypatch.setattr(folder_path, "exchange", lambda *_: False)
+    top = FolderPath(tmp_path / "mean")
+    write_file(top / "values", b"old")
+    write_file(top / "README", b"mine")
+    dead = own_name(top)
+    dead = dead.with_name(dead.name.replace(f".{os.getpid()}.", ".4194304."))
+    write_file(dead / "values", b"half")
+    with top.replacing() as first, top.replacing() as second:  # two threads, say: each has a folder of its own
+        write_file(first / "values", b"first")
+        write_file(second / "values", b"second")
+    assert files(tmp_path) == {"mean/values": b"first", "mean/README": b"mine"}
+
+
+def test_two_folders_change_places(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "name").write_text(name)
+    if exchange(tmp_path / "a", tmp_path / "b"):
+        assert [(tmp_path / name / "name").read_text() for name in ("a", "b")] == ["b", "a"]
+        with pytest.raises(FileNotFoundError):
+            exchange(tmp_path / "a", tmp_path / "none")

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import actstore
+from actstore import creation
 from actstore.errors import InvalidInputError, LockedError, NotAStoreError
 from tests.store_files import files
 
@@ -183,3 +184,18 @@ def test_classes_added_through_two_handles_are_all_kept(tmp_path: Path) -> None:
     other.add_classes(["y"])
     one.add_provenance(backbone="resnet50")
     assert actstore.open(tmp_path / "x.zarr").classes == ("a", "b", "c", "x", "y")
+
+
+def test_of_two_that_make_a_store_at_once_one_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real, made = creation.require_free, []
+
+    def late(path: Any) -> None:
+        real(path)
+        if not made:
+            made.append(True)
+            actstore.create(tmp_path / "x.zarr", classes=["first"], dim=3)
+
+    monkeypatch.setattr(creation, "require_free", late)
+    with pytest.raises(NotAStoreError):
+        actstore.create(tmp_path / "x.zarr", classes=["second"], dim=4)
+    assert actstore.open(tmp_path / "x.zarr").classes == ("first",)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -111,6 +112,18 @@ def test_sheet(tmp_path: Path) -> None:
     assert {"✓ B  U+0042   70%", "7   10%"} <= texts(figure)
     assert "Novel categories learnt from one example: phi2. Evenly spaced, not selected" in texts(figure)
     inside(figure, tmp_path)
+
+
+@pytest.mark.parametrize("name", ["W" * 40, "013.Bobolink of the northern meadows", "i" * 90])
+def test_captions_of_a_sheet_do_not_run_into_each_other(name: str) -> None:
+    picture = np.full((32, 32, 3), 200, np.uint8)
+    figure = draw_sheet([SheetRow(name, picture, [(picture, name, 0.51)] * 3, picture, [(name, 1.0)])], "phi2", "x")
+    figure.draw_without_rendering()
+    captions = [axes.xaxis.label for axes in figure.axes if axes.get_xlabel()]
+    assert len(captions) == 5
+    assert all(caption.get_text().endswith("0.51") for caption in captions[1:4])
+    spans = [caption.get_window_extent() for caption in captions]
+    assert all(one.x1 < other.x0 for one, other in pairwise(spans))
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -15,6 +16,7 @@ import pytest
 from PIL import Image
 
 import actstore
+from actstore.storage.place import parse_place
 from actstore.upkeep.select import Choice, select
 from predictor.figures.class_map import make_class_map
 from predictor.protocol.category_split import CategorySplit
@@ -24,6 +26,7 @@ from predictor.report.provenance import store_facts
 from predictor.report.run_folder import find_run
 from predictor.training.phi import train_phi
 from predictor.training.phi_config import TrainConfig
+from predictor.training.trained_phi import note_store
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 FLAGS = ("--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking",
@@ -115,6 +118,27 @@ def test_commands_are_those_that_were_run(folder: Path) -> None:
     page = make_page(find_run(folder), "x")
     assert "<pre><code>ppa train --phi phi2</code></pre>" in page
     assert "2.0 s" in page
+
+
+def test_tables_that_commands_kept_are_found_and_the_newer_wins(folder: Path) -> None:
+    (folder / "results").mkdir()
+    for name in ("table.json", "episodes.json"):
+        (folder / name).replace(folder / "results" / name)
+    found = find_run(folder)
+    assert (found.table, found.episodes) == (folder / "results" / "table.json", folder / "results" / "episodes.json")
+    for age, place in enumerate((folder / "table.json", folder / "results" / "table.json")):
+        place.write_text("[]")
+        os.utime(place, (1000 - age, 1000 - age))
+    assert find_run(folder).table == folder / "table.json"
+
+
+def test_of_several_stores_the_one_of_phi_is_shown(folder: Path) -> None:
+    (folder / "y.zarr").mkdir()
+    assert find_run(folder).store is None
+    note_store(folder / "runs" / "phi2", parse_place(folder / "x.zarr"), "ppa train")
+    store = find_run(folder).store
+    assert store is not None
+    assert store.name == "x.zarr"
 
 
 def test_warnings_are_on_top_once(folder: Path) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +12,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from actstore.audit.survey import Progress
 from actstore.compute.tensors import borrow
 from actstore.errors import DamagedError, InvalidInputError
 from actstore.search import BoundedSearch, Engine, open_engine
@@ -23,6 +22,8 @@ BLOCK_ROWS = 4096  # queries between two writes: at most some seconds are lost b
 SPARE = 2  # more neighbours than asked for: the row itself and a copy of it are taken out again
 _LEAST_INDEXED, _MOST_INDEXED = 20_000, 1 << 30  # rows; bytes of them
 _KIND = "audit block"
+
+Progress = Callable[[int], None]  # rows done since the last call
 
 
 @dataclass(frozen=True)
@@ -59,24 +60,48 @@ def find_neighbours(
     again. An interrupted search goes on after its last block.
     """
     starts = np.cumsum([0, *(len(split) for split in splits)])
-    engines = [_engine(split) for split in splits]
+    engines: list[Engine] = []
     parts = [_nothing(0, k)]
     for split, start in zip(splits, starts.tolist(), strict=False):
         for rows in pieces(len(split)):
-            file = folder / f"{split.name}-{rows.start}.safetensors"
-            block = _read(file, key)
-            if block is None:
-                block = _nothing(rows.stop - rows.start, k)
-                # rows of zeros are not searched for: they have no neighbours
-                searched = np.flatnonzero(~is_zero[start + rows.start : start + rows.stop])
-                queries = split.take(rows.start + searched)
-                near = _search(engines, splits, queries, start + rows.start + searched, is_zero, k)
-                width = near.places.shape[1]  # fewer than k where there are fewer rows
-                block.scores[searched, :width], block.places[searched, :width] = near.scores, near.places
-                _write(file, key, block)
-            parts.append(block)
+
+            def search(split: Split = split, start: int = start, rows: slice = rows) -> Neighbours:
+                engines.extend(_engine(each) for each in splits[len(engines) :])  # not before something is to be done
+                own = slice(start + rows.start, start + rows.stop)
+                return search_block(engines, splits, split[rows], np.arange(own.start, own.stop), is_zero, k)
+
+            parts.append(kept_block(folder / f"{split.name}-{rows.start}.safetensors", key, search))
             if progress is not None:
                 progress(rows.stop - rows.start)
+    return joined(parts)
+
+
+def find_across(
+    split: Split,
+    queries: NDArray[np.floating] | Split,
+    is_zero: NDArray[np.bool_],
+    k: int,
+    folder: Path,
+    key: str,
+    progress: Progress | None = None,
+) -> Neighbours:
+    """Of each of the queries (n, dim) the nearest rows of a split; otherwise as `find_neighbours`."""
+    engines: list[Engine] = []
+    parts = [_nothing(0, k)]
+    for rows in pieces(len(queries)):
+
+        def search(rows: slice = rows) -> Neighbours:
+            engines.extend([_engine(split)] if not engines else [])
+            nobody = np.full(rows.stop - rows.start, -1)
+            return search_block(engines, [split], queries[rows], nobody, is_zero, k)
+
+        parts.append(kept_block(folder / f"queries-{rows.start}.safetensors", key, search))
+        if progress is not None:
+            progress(rows.stop - rows.start)
+    return joined(parts)
+
+
+def joined(parts: Sequence[Neighbours]) -> Neighbours:
     return Neighbours(np.concatenate([part.scores for part in parts]), np.concatenate([part.places for part in parts]))
 
 
@@ -87,6 +112,37 @@ def remove_blocks(folder: Path) -> None:
             file.unlink(missing_ok=True)
     with suppress(OSError):  # it was never made, or holds something else
         folder.rmdir()
+
+
+def kept_block(file: Path, key: str, search: Callable[[], Neighbours]) -> Neighbours:
+    """What the file holds, if it is of this key; else what the search finds, which the file holds from then on."""
+    block = _read(file, key)
+    if block is None:
+        block = search()
+        _write(file, key, block)
+    return block
+
+
+def is_block(file: Path) -> bool:
+    """Of any search; what is damaged is none."""
+    try:
+        read_tensors(file, _KIND)
+    except (DamagedError, InvalidInputError):
+        return False
+    return True
+
+
+def search_block(
+    engines: Sequence[Engine], splits: Sequence[Split], queries: NDArray[np.floating], own: NDArray[np.int64],
+    is_zero: NDArray[np.bool_], k: int,
+) -> Neighbours:  # fmt: skip
+    """Of each query (n, dim) k neighbours; those of zeros are not searched for, as they have none."""
+    block = _nothing(len(queries), k)
+    searched = np.flatnonzero(np.any(queries != 0, axis=1))
+    near = _search(engines, splits, queries[searched], own[searched], is_zero, k)
+    width = near.places.shape[1]  # fewer than k where there are fewer rows
+    block.scores[searched, :width], block.places[searched, :width] = near.scores, near.places
+    return block
 
 
 def _nothing(count: int, k: int) -> Neighbours:
@@ -113,15 +169,18 @@ def _search(
     """own (n,): the places of the queries, which are no neighbours of themselves."""
     scores, places, start = [np.empty((len(own), 0), np.float32)], [np.empty((len(own), 0), np.int64)], 0
     for engine, split in zip(engines, splits, strict=True):
-        if len(own) and len(split):
-            similar, rows = engine.search(vectors, min(k + 1, len(split)))
+        zeros = is_zero[start : start + len(split)]
+        among = np.flatnonzero(~zeros) if zeros.any() else None  # a row of zeros would rank before negative cosines
+        count = len(split) if among is None else len(among)
+        if len(own) and count:
+            similar, rows = engine.search(vectors, min(k + 1, count), among)
             scores.append(similar)
             places.append(rows + start)
         start += len(split)
     near = Neighbours(np.concatenate(scores, axis=1), np.concatenate(places, axis=1))
     order = np.lexsort((near.places, -near.scores), axis=1)
     near = Neighbours(np.take_along_axis(near.scores, order, 1), np.take_along_axis(near.places, order, 1))
-    return near.pick((near.places != own[:, None]) & ~is_zero[near.places], k)
+    return near.pick(near.places != own[:, None], k)
 
 
 def _write(file: Path, key: str, near: Neighbours) -> None:

@@ -1,0 +1,209 @@
+"""How alike several representations of the same images are: stores, splits or layers, compared pair by pair.
+
+CKA and Procrustes are of all rows that are aligned. RSA and mutual nearest neighbours look at all pairs of rows, so
+they are of a sample of rows, drawn by a seed. All of it takes one pass over the rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from itertools import combinations
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from actstore.analysis.alignment import Alignment, align, aligned_blocks
+from actstore.analysis.covariances import Covariances
+from actstore.analysis.measuring import LEAST_ROWS, MEASURES, Measurer, Settings, Usable
+from actstore.analysis.opening import open_representation
+from actstore.analysis.similarity import Floats
+from actstore.compute.tensors import borrow
+from actstore.errors import InvalidInputError
+from actstore.reading.mapping import memory
+from actstore.split import Split
+from actstore.storage.place import AnyPlace
+from actstore.streams.sampling import Stream, generator
+
+if TYPE_CHECKING:
+    import pandas
+
+_BLOCK_ROWS = 4096
+
+Progress = Callable[[int], Any]
+
+
+@dataclass(frozen=True)
+class Similarity:
+    """Of two representations by one measure, with the ends of its 95% interval; NaN where it is not defined."""
+
+    one: str
+    other: str
+    measure: str
+    value: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What `compare` found; shows itself as a table.
+
+    rows: compared. sampled: of them for RSA and k-NN. notes: whole sentences on what was left out.
+    """
+
+    names: tuple[str, ...]
+    rows: int
+    sampled: int
+    similarities: tuple[Similarity, ...]
+    notes: tuple[str, ...] = ()
+    settings: Settings = field(default_factory=Settings)
+
+    def matrix(self, measure: str) -> Floats:
+        """(representations, representations) similarity by a measure; 1 of each with itself."""
+        if measure not in self.settings.measures:
+            raise InvalidInputError(f"measure must be one of {', '.join(self.settings.measures)}, got {measure!r}")
+        values = np.eye(len(self.names))
+        for found in self.similarities:
+            if found.measure == measure:
+                i, j = self.names.index(found.one), self.names.index(found.other)
+                values[i, j] = values[j, i] = found.value
+        return values
+
+    def records(self) -> list[dict[str, Any]]:
+        """A row for each pair and measure; None where a measure is not defined."""
+        return [
+            {key: None if isinstance(value, float) and np.isnan(value) else value for key, value in vars(found).items()}
+            for found in self.similarities
+        ]
+
+    def to_pandas(self) -> pandas.DataFrame:
+        import pandas
+
+        return pandas.DataFrame(self.records(), columns=["one", "other", "measure", "value", "low", "high"])
+
+    def __str__(self) -> str:
+        width = max(map(len, self.names))
+        lines = [
+            f"{self.rows:,} rows; RSA and k-NN of {self.sampled:,} of them" if self.sampled else f"{self.rows:,} rows"
+        ]
+        for found in self.similarities:
+            interval = "" if np.isnan(found.low) else f"  [{found.low:.4f}, {found.high:.4f}]"
+            pair = f"{found.one:{width}}  {found.other:{width}}"
+            lines.append(f"{pair}  {found.measure:12}  {found.value:7.4f}{interval}")
+        return "\n".join([*lines, *(f"note: {note}" for note in self.notes)])
+
+    __repr__ = __str__
+
+
+def compare(
+    *representations: Split | AnyPlace,
+    names: Sequence[str] | None = None,
+    progress: Progress | None = None,
+    **settings: Any,
+) -> Comparison:
+    """Similarity of every pair of representations of the same images, rows aligned by id.
+
+    representations: splits, or paths such as "a.zarr/train" (of a store alone: its only split, or train).
+    progress: gets rows as they are read. settings: see `Settings`.
+
+    Intervals are of a bootstrap over rows. For RSA, sampled rows are drawn again, 1,000 at most, and the spread is
+    scaled to the number of sampled rows; for k-NN the rows' overlaps are drawn again; for CKA and Procrustes, the
+    first-order influences of the sampled rows, scaled to all rows.
+    """
+    chosen = Settings(**{**settings, "measures": tuple(settings.get("measures", MEASURES))})
+    splits = [open_representation(each) for each in representations]
+    called = tuple(names) if names is not None else tuple(f"{split.store_path.name}/{split.name}" for split in splits)
+    _require_comparable(splits, called)
+    alignment = align(splits, called)
+    if len(alignment) < LEAST_ROWS:
+        raise InvalidInputError(f"{len(alignment)} rows have an id in common; at least {LEAST_ROWS} are compared")
+    _require_memory(splits, chosen)
+    sample = _draw_sample(len(alignment), chosen)
+    covariances, rows = _read_once(splits, alignment, sample, chosen, progress)
+    usable = Usable.of(rows)
+    measured = Measurer(covariances, rows, usable.rows, len(alignment), chosen)
+    similarities = [
+        Similarity(called[i], called[j], measure, *measured.measure(measure, i, j))
+        for i, j in combinations(range(len(splits)), 2)
+        for measure in chosen.measures
+    ]
+    pairwise = any(not measure.startswith(("cka", "procrustes")) for measure in chosen.measures)
+    notes = (*alignment.notes, *_notes(splits, called, similarities, len(alignment), usable.left_out * pairwise))
+    return Comparison(called, len(alignment), len(sample) * pairwise, tuple(similarities), notes, chosen)
+
+
+def _require_comparable(splits: Sequence[Split], names: Sequence[str]) -> None:
+    if len(splits) < 2:
+        raise InvalidInputError(f"compare needs two representations or more, got {len(splits)}")
+    if len(names) != len(splits) or len(set(names)) != len(names):
+        raise InvalidInputError(
+            f"every representation needs a name of its own, got {', '.join(names)}; give others with names=(…)"
+        )
+
+
+def _require_memory(splits: Sequence[Split], settings: Settings) -> None:
+    features = sum(split.dim for split in splits)
+    needed = 8 * features * features
+    if settings.needs_covariances and needed > memory() // 2:
+        raise InvalidInputError(
+            f"the covariances of {features:,} features need {needed >> 30:,} GB of memory; compare fewer at a time, or "
+            "by the measures rsa-spearman, rsa-pearson and knn alone"
+        )
+
+
+def _draw_sample(count: int, settings: Settings) -> NDArray[np.int64]:
+    """Which of the aligned rows, ascending."""
+    if count <= settings.sample:
+        return np.arange(count)
+    random = generator(settings.seed, 0, Stream.COMPARED_ROWS)
+    return np.sort(random.choice(count, settings.sample, replace=False))
+
+
+def _read_once(
+    splits: Sequence[Split],
+    alignment: Alignment,
+    sample: NDArray[np.int64],
+    settings: Settings,
+    progress: Progress | None,
+) -> tuple[Covariances | None, list[torch.Tensor]]:
+    """The covariances of all rows, and the sampled rows (n, dim) of each split in float32."""
+    covariances: Covariances | None = None
+    sampled = [torch.empty((len(sample), split.dim)) for split in splits]
+    start = 0
+    for blocks in aligned_blocks(splits, alignment, _BLOCK_ROWS):
+        tensors = [borrow(block).float() for block in blocks]
+        count = len(tensors[0])
+        if settings.needs_covariances:
+            covariances = covariances or Covariances(tensors)
+            covariances.add(tensors)
+        first, last = np.searchsorted(sample, [start, start + count]).tolist()
+        for kept, block in zip(sampled, tensors, strict=True):
+            kept[first:last] = block[torch.from_numpy(sample[first:last] - start)]
+        start += count
+        if progress is not None:
+            progress(count)
+    return covariances, sampled
+
+
+def _notes(
+    splits: Sequence[Split], names: Sequence[str], similarities: Sequence[Similarity], rows: int, left_out: int
+) -> list[str]:
+    notes = []
+    widest = max(range(len(splits)), key=lambda number: splits[number].dim)
+    linear = any(found.measure in ("cka", "procrustes") for found in similarities)
+    if linear and rows < splits[widest].dim:
+        notes.append(
+            f"{rows:,} rows are fewer than the {splits[widest].dim:,} features of {names[widest]}: CKA and Procrustes "
+            "are larger than they would be with more rows"
+        )
+    if left_out:
+        notes.append(f"{left_out:,} sampled rows have one value in all features and are left out of RSA and k-NN")
+    undefined = sorted({found.measure for found in similarities if np.isnan(found.value)})
+    if undefined:
+        notes.append(
+            f"{', '.join(undefined)} is not defined where all rows, or all distances, of a representation are equal"
+        )
+    return notes

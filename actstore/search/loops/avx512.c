@@ -1,0 +1,74 @@
+/* AVX-512 VNNI: 32 registers of 16 lanes, and products of unsigned with signed bytes that are added up in 32 bits. */
+
+#include "processors.h"
+
+#if HAS_X86
+#include <immintrin.h>
+
+#define PROCESSOR avx512
+#define TARGET __attribute__((target("avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,fma,f16c")))
+#define LANES 16
+#define REGISTERS 2
+#define TILE 8
+#define CODES 4
+
+typedef __m512i Integers;
+typedef __m512i Codes;
+typedef __m512i Queries;
+typedef __m512 Floats;
+
+TARGET INLINE Integers start_sums(const int32_t *excess)
+{
+    return _mm512_sub_epi32(_mm512_setzero_si512(), _mm512_loadu_si512(excess));
+}
+
+TARGET INLINE Queries load_queries(const int8_t *codes)
+{
+    return _mm512_loadu_si512(codes);
+}
+
+TARGET INLINE Codes repeat_codes(const uint8_t *codes)
+{
+    int32_t four;
+    memcpy(&four, codes, 4);
+    return _mm512_set1_epi32(four);
+}
+
+TARGET INLINE Integers add_products(Integers sums, Codes row, Queries queries)
+{
+    return _mm512_dpbusd_epi32(sums, row, queries);
+}
+
+TARGET INLINE int32_t dot_codes(const uint8_t *row, const int8_t *query, int64_t width, int32_t excess)
+{
+    __m512i even = _mm512_setzero_si512(), odd = even;
+    int64_t place = 0;
+    for (; place + 128 <= width; place += 128) {
+        even = _mm512_dpbusd_epi32(even, _mm512_loadu_si512(row + place), _mm512_loadu_si512(query + place));
+        odd = _mm512_dpbusd_epi32(odd, _mm512_loadu_si512(row + place + 64), _mm512_loadu_si512(query + place + 64));
+    }
+    for (; place < width; place += 64) {
+        __mmask64 inside = width - place >= 64 ? ~0ULL : (1ULL << (width - place)) - 1;
+        even = _mm512_dpbusd_epi32(even, _mm512_maskz_loadu_epi8(inside, row + place),
+                                   _mm512_maskz_loadu_epi8(inside, query + place));
+    }
+    return _mm512_reduce_add_epi32(_mm512_add_epi32(even, odd)) - excess;
+}
+
+TARGET INLINE Floats zeros(void) { return _mm512_setzero_ps(); }
+TARGET INLINE Floats repeat_float(float value) { return _mm512_set1_ps(value); }
+TARGET INLINE Floats load_floats(const float *values) { return _mm512_loadu_ps(values); }
+TARGET INLINE Floats load_halves(const void *values) { return _mm512_cvtph_ps(_mm256_loadu_si256(values)); }
+TARGET INLINE void store_floats(float *values, Floats held) { _mm512_storeu_ps(values, held); }
+TARGET INLINE Floats to_floats(Integers sums) { return _mm512_cvtepi32_ps(sums); }
+TARGET INLINE Floats add_floats(Floats one, Floats other) { return _mm512_add_ps(one, other); }
+TARGET INLINE Floats add_product(Floats sum, Floats one, Floats other) { return _mm512_fmadd_ps(one, other, sum); }
+TARGET INLINE float sum_floats(Floats held) { return _mm512_reduce_add_ps(held); }
+
+TARGET INLINE uint32_t reaching(Floats values, Floats limits)
+{
+    return _mm512_cmp_ps_mask(values, limits, _CMP_GE_OQ);
+}
+
+#include "loops.h"
+#endif

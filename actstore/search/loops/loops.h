@@ -1,0 +1,356 @@
+/* The inner loops of a bounded search: products of 8-bit codes are compared with a threshold while they are in
+ * registers, and only what reaches it is written down.
+ *
+ * Each processor's file (avx2.c, ...) says how its registers load, multiply and compare, and then includes this one,
+ * which exports bound_rows_PROCESSOR and so on. Called through ctypes (compiled.py) without Python's lock, so several
+ * threads may be in here at once; nothing is kept between calls. What the arrays hold is told in levels.py and
+ * query_codes.py. A processor's file defines, beside the functions used below:
+ *
+ * PROCESSOR  the name that the exported functions end in
+ * TARGET     the attribute that lets a function use the processor's instructions
+ * LANES      32-bit numbers of a register, 4 to 16; Integers and Floats are such registers
+ * CODES      of a row and of each query that are multiplied at a time, 4 or 8; Codes and Queries hold them
+ * REGISTERS  of queries that are multiplied at a time, with
+ * TILE       rows: as many sums as the processor's registers hold */
+
+#define LEVEL_FACTORS 6 /* levels.py, FACTORS */
+#define TAIL_FLOATS 8   /* levels.py, TAIL */
+#define PANEL 16        /* queries whose codes lie together, four codes of each; bounds.py, _LANES */
+#define ROWS_IN_CACHE (128 / TILE * TILE) /* rows that all queries pass over before the next ones are read */
+#define AHEAD 6         /* pairs whose rows are fetched before they are needed */
+
+#define JOINED(name, processor) name##_##processor
+#define EXPANDED(name, processor) JOINED(name, processor)
+#define EXPORTED(name) EXPANDED(name, PROCESSOR)
+
+typedef struct {
+    int64_t *rows, *queries; /* of pairs whose bound reaches the limit; NULL: only the highest estimates are wanted */
+    float *bounds;
+    float *limits; /* of queries: on bounds, or on estimates, where only these are wanted: they rise with what is noted */
+    int64_t count;
+    const float *scales; /* of queries: what bounds are multiplied by */
+    int64_t size; /* of each query the rows with the highest estimates are noted beside them, as a heap: the lowest first */
+    float *top_estimates;
+    int64_t *top_rows;
+} Found;
+
+static void note(Found *found, int64_t row, int64_t query, float bound, float estimate)
+{
+    if (found->rows) {
+        found->rows[found->count] = row;
+        found->queries[found->count] = query;
+        found->bounds[found->count++] = bound * found->scales[query];
+    }
+    float *estimates = found->top_estimates + query * found->size;
+    int64_t *rows = found->top_rows + query * found->size, place = 0, below;
+    if (estimate <= estimates[0])
+        return;
+    while ((below = 2 * place + 1) < found->size) { /* the lowest falls out, others move up */
+        if (below + 1 < found->size && estimates[below + 1] < estimates[below])
+            below++;
+        if (estimate <= estimates[below])
+            break;
+        estimates[place] = estimates[below];
+        rows[place] = rows[below];
+        place = below;
+    }
+    estimates[place] = estimate;
+    rows[place] = row;
+    if (!found->rows)
+        found->limits[query] = estimates[0];
+}
+
+INLINE void fetch(const void *bytes, int64_t count)
+{
+    for (int64_t place = 0; place < count; place += 64)
+        __builtin_prefetch((const char *)bytes + place);
+}
+
+/* Pairs whose bound reaches the query's limit, of places start to stop: rows of those numbers, or rows chosen[place].
+ *
+ * codes (rows, width) and factors (rows, 6): the first level. allowed: a byte per row, or NULL for all. queries:
+ * (count, width) codes. excess (count,): what the rows' offset adds to a product. coefficients (6, count), of which the
+ * first is not used. found: has room for count pairs of every place. */
+TARGET static void bound_few(const uint8_t *codes, const float *factors, int64_t width, const int64_t *chosen,
+                             int64_t start, int64_t stop, const uint8_t *allowed, const int8_t *queries,
+                             const int32_t *excess, const float *coefficients, int64_t count, Found *found)
+{
+    for (int64_t place = start; place < stop; place++) {
+        int64_t row = chosen ? chosen[place] : place;
+        if (chosen && place + AHEAD < stop) {
+            fetch(codes + chosen[place + AHEAD] * width, width);
+            fetch(factors + chosen[place + AHEAD] * LEVEL_FACTORS, 4 * LEVEL_FACTORS);
+        }
+        if (allowed && !allowed[row])
+            continue;
+        const float *factor = factors + row * LEVEL_FACTORS;
+        for (int64_t query = 0; query < count; query++) {
+            float sum = (float)dot_codes(codes + row * width, queries + query * width, width, excess[query]);
+            float estimate = sum * factor[0] + factor[2] * coefficients[2 * count + query];
+            float bound = estimate + coefficients[count + query];
+            for (int64_t term = 3; term < LEVEL_FACTORS; term++)
+                bound += factor[term] * coefficients[term * count + query];
+            if ((found->rows ? bound : estimate) >= found->limits[query])
+                note(found, row, query, bound, estimate);
+        }
+    }
+}
+
+typedef struct {
+    const uint8_t *codes[TILE], *next[TILE]; /* next: to be fetched meanwhile */
+    int64_t rows[TILE];
+    int64_t count; /* of them; what is beyond repeats the last */
+} Tile;
+
+/* Products of a tile's codes with the queries from a lane on, less what the rows' offset adds. In a panel, four codes
+ * of each lane follow each other; the width is a multiple of CODES. */
+TARGET INLINE void multiply_tile(const Tile *tile, int64_t width, const int8_t *queries, const int32_t *excess,
+                                 Integers sums[REGISTERS][TILE])
+{
+    Integers kept[REGISTERS][TILE];
+#pragma GCC unroll 8
+    for (int part = 0; part < REGISTERS; part++)
+#pragma GCC unroll 8
+        for (int row = 0; row < TILE; row++)
+            kept[part][row] = start_sums(excess + part * LANES);
+    for (int64_t place = 0; place < width; place += CODES) {
+        Queries asked[REGISTERS];
+#pragma GCC unroll 8
+        for (int part = 0; part < REGISTERS; part++) {
+            int panel = part * LANES / PANEL, inside = part * LANES % PANEL;
+            asked[part] = load_queries(queries + (panel * width + place) * PANEL + 4 * inside);
+        }
+        if (place % 64 == 0)
+#pragma GCC unroll 8
+            for (int row = 0; row < TILE; row++)
+                __builtin_prefetch(tile->next[row] + place);
+#pragma GCC unroll 8
+        for (int row = 0; row < TILE; row++) {
+            Codes repeated = repeat_codes(tile->codes[row] + place);
+#pragma GCC unroll 8
+            for (int part = 0; part < REGISTERS; part++)
+                kept[part][row] = add_products(kept[part][row], repeated, asked[part]);
+        }
+    }
+#pragma GCC unroll 8
+    for (int part = 0; part < REGISTERS; part++)
+#pragma GCC unroll 8
+        for (int row = 0; row < TILE; row++)
+            sums[part][row] = kept[part][row];
+}
+
+/* The pairs of a tile and a register of queries whose bounds reach their limits. coefficients: from that lane on. */
+TARGET INLINE void note_tile(const Tile *tile, const Integers sums[TILE], const float *factors, const uint8_t *allowed,
+                             const float *coefficients, int64_t lanes, int64_t lane, Found *found)
+{
+    Floats weights[LEVEL_FACTORS];
+#pragma GCC unroll 8
+    for (int term = 1; term < LEVEL_FACTORS; term++)
+        weights[term] = load_floats(coefficients + term * lanes);
+    for (int64_t row = 0; row < tile->count; row++) {
+        const float *factor = factors + tile->rows[row] * LEVEL_FACTORS;
+        Floats estimates = add_product(zeros(), to_floats(sums[row]), repeat_float(factor[0]));
+        estimates = add_product(estimates, repeat_float(factor[2]), weights[2]);
+        Floats bounds = add_floats(estimates, weights[1]);
+#pragma GCC unroll 8
+        for (int term = 3; term < LEVEL_FACTORS; term++)
+            bounds = add_product(bounds, repeat_float(factor[term]), weights[term]);
+        uint32_t reached = reaching(found->rows ? bounds : estimates, load_floats(found->limits + lane));
+        if (!reached || (allowed && !allowed[tile->rows[row]]))
+            continue;
+        float values[LANES], guesses[LANES];
+        store_floats(values, bounds);
+        store_floats(guesses, estimates);
+        for (; reached; reached &= reached - 1) {
+            int which = __builtin_ctz(reached);
+            note(found, tile->rows[row], lane + which, values[which], guesses[which]);
+        }
+    }
+}
+
+/* As bound_few for many queries: (panels, width / 4, PANEL, 4) codes; excess, coefficients and limits have PANEL of
+ * them a panel, limits of what fills the last one up are infinite. panels is even. */
+TARGET static void bound_many(const uint8_t *codes, const float *factors, int64_t width, const int64_t *chosen,
+                              int64_t start, int64_t stop, const uint8_t *allowed, const int8_t *queries,
+                              const int32_t *excess, const float *coefficients, int64_t panels, Found *found)
+{
+    int64_t lanes = panels * PANEL;
+    Integers sums[REGISTERS][TILE];
+    Tile tile;
+    for (int64_t first = start; first < stop; first += ROWS_IN_CACHE) {
+        int64_t last = first + ROWS_IN_CACHE < stop ? first + ROWS_IN_CACHE : stop;
+        for (int64_t lane = 0; lane < lanes; lane += REGISTERS * LANES) {
+            for (int64_t place = first; place < last; place += TILE) {
+                tile.count = last - place < TILE ? last - place : TILE;
+                for (int64_t row = 0; row < TILE; row++) {
+                    int64_t inside = place + (row < tile.count ? row : tile.count - 1);
+                    int64_t following = inside + TILE < stop ? inside + TILE : stop - 1;
+                    tile.rows[row] = chosen ? chosen[inside] : inside;
+                    tile.codes[row] = codes + tile.rows[row] * width;
+                    tile.next[row] = codes + (chosen ? chosen[following] : following) * width;
+                }
+                multiply_tile(&tile, width, queries + lane * width, excess + lane, sums);
+                for (int64_t part = 0; part < REGISTERS; part++) {
+                    int64_t from = lane + part * LANES;
+                    note_tile(&tile, sums[part], factors, allowed, coefficients + from, lanes, from, found);
+                }
+            }
+        }
+    }
+}
+
+/* ranges (parts, 2): places from and to. */
+int64_t EXPORTED(bound_rows)(const uint8_t *codes, const float *factors, int64_t width, const int64_t *chosen,
+                             const int64_t *ranges, int64_t parts, const uint8_t *allowed, const int8_t *queries,
+                             const int32_t *excess, const float *coefficients, float *limits, const float *scales,
+                             int64_t count, int64_t panels, int64_t *out_rows, int64_t *out_queries, float *out_bounds,
+                             int64_t top, float *top_estimates, int64_t *top_rows)
+{
+    Found found = {out_rows, out_queries, out_bounds, limits, 0, scales, top, top_estimates, top_rows};
+    for (int64_t part = 0; part < parts; part++) {
+        int64_t start = ranges[2 * part], stop = ranges[2 * part + 1];
+        if (panels)
+            bound_many(codes, factors, width, chosen, start, stop, allowed, queries, excess, coefficients, panels,
+                       &found);
+        else
+            bound_few(codes, factors, width, chosen, start, stop, allowed, queries, excess, coefficients, count,
+                      &found);
+    }
+    return found.count;
+}
+
+/* Pairs that still reach their query's limit once they are bounded by both levels, moved to the front; how many.
+ * second (rows, width + 32) holds codes and eight floats, queries (n, width) codes, norms (n, 8) what the floats are
+ * multiplied by, the first of them with the product of codes. second may be NULL: bounds stay as they are. */
+TARGET int64_t EXPORTED(bound_pairs)(const uint8_t *second, int64_t width, int64_t *rows, int64_t *owners,
+                                     float *bounds, int64_t count, const int8_t *queries, const int32_t *excess,
+                                     const float *norms, const float *limits)
+{
+    int64_t stride = width + 4 * TAIL_FLOATS, kept = 0, left = 0;
+    for (int64_t pair = 0; pair < count; pair++) { /* first without a look at memory far away */
+        if (bounds[pair] < limits[owners[pair]])
+            continue;
+        rows[left] = rows[pair];
+        owners[left] = owners[pair];
+        bounds[left++] = bounds[pair];
+    }
+    if (!second)
+        return left;
+    for (int64_t pair = 0; pair < left; pair++) {
+        if (pair + AHEAD < left)
+            fetch(second + rows[pair + AHEAD] * stride, stride);
+        const uint8_t *row = second + rows[pair] * stride;
+        int64_t query = owners[pair];
+        float tail[TAIL_FLOATS];
+        memcpy(tail, row + width, sizeof tail);
+        const float *norm = norms + query * TAIL_FLOATS;
+        float bound = tail[0] * norm[0] * (float)dot_codes(row, queries + query * width, width, excess[query]);
+        for (int64_t term = 1; term < TAIL_FLOATS; term++)
+            bound += tail[term] * norm[term];
+        bound += bounds[pair];
+        if (bound < limits[query])
+            continue;
+        rows[kept] = rows[pair];
+        owners[kept] = query;
+        bounds[kept++] = bound;
+    }
+    return kept;
+}
+
+/* LANES values of a row, float16 or float32; zeros from dim on. */
+TARGET INLINE Floats load_values(const uint8_t *row, int64_t is_half, int64_t place, int64_t dim)
+{
+    int64_t size = is_half ? 2 : 4;
+    const uint8_t *from = row + place * size;
+    uint8_t some[4 * LANES];
+    if (place + LANES > dim) {
+        memset(some, 0, sizeof some);
+        from = memcpy(some, from, (dim - place) * size);
+    }
+    return is_half ? load_halves(from) : load_floats((const float *)from);
+}
+
+/* A row's product with a float32 vector (dim,); next is fetched meanwhile. */
+TARGET INLINE float multiply_row(const uint8_t *row, const uint8_t *next, int64_t is_half, int64_t dim,
+                                 const float *vector)
+{
+    int64_t place = 0, size = is_half ? 2 : 4;
+    Floats sums[4] = {zeros(), zeros(), zeros(), zeros()};
+    for (; place + 4 * LANES <= dim; place += 4 * LANES) {
+        fetch(next + place * size, 4 * LANES * size);
+#pragma GCC unroll 4
+        for (int turn = 0; turn < 4; turn++) {
+            int64_t from = place + turn * LANES;
+            Floats part = is_half ? load_halves(row + 2 * from) : load_floats((const float *)(row + 4 * from));
+            sums[turn] = add_product(sums[turn], part, load_floats(vector + from));
+        }
+    }
+    for (; place < dim; place += LANES) {
+        Floats asked = load_values((const uint8_t *)vector, 0, place, dim);
+        sums[0] = add_product(sums[0], load_values(row, is_half, place, dim), asked);
+    }
+    return sum_floats(add_floats(add_floats(sums[0], sums[1]), add_floats(sums[2], sums[3])));
+}
+
+/* Products of whole rows, float16 or float32, with float32 vectors (n, dim), times the row's scale. */
+TARGET int64_t EXPORTED(score_pairs)(const uint8_t *values, int64_t is_half, int64_t dim, const int64_t *rows,
+                                     const int64_t *owners, int64_t count, const float *vectors, const float *scales,
+                                     float *scores)
+{
+    int64_t bytes = dim * (is_half ? 2 : 4);
+    for (int64_t pair = 0; pair < count; pair++) {
+        const uint8_t *row = values + rows[pair] * bytes;
+        const uint8_t *next = values + rows[pair + 1 < count ? pair + 1 : pair] * bytes;
+        scores[pair] = multiply_row(row, next, is_half, dim, vectors + owners[pair] * dim) * scales[rows[pair]];
+    }
+    return count;
+}
+
+/* out (rows, count): products of rows that follow each other, float16 or float32, with float32 vectors (count, dim). */
+TARGET int64_t EXPORTED(multiply_rows)(const uint8_t *values, int64_t is_half, int64_t dim, int64_t rows,
+                                       const float *vectors, int64_t count, float *out)
+{
+    int64_t bytes = dim * (is_half ? 2 : 4);
+    for (int64_t row = 0; row < rows; row++) {
+        const uint8_t *held = values + row * bytes, *next = row + 1 < rows ? held + bytes : held;
+        for (int64_t query = 0; query < count; query++)
+            out[row * count + query] = multiply_row(held, next, is_half, dim, vectors + query * dim);
+    }
+    return rows;
+}
+
+TARGET static double fold(double *values, int64_t width)
+{
+    while (width > 1) {
+        int64_t half = width / 2;
+        for (int64_t place = 0; place < half; place++)
+            values[place] += values[width - half + place];
+        width -= half;
+    }
+    return values[0];
+}
+
+/* The sums of ranking.py, in its order: of a row with a query (n, dim), and of the row with itself. Products are exact
+ * in double, so only the order of the additions could make a difference. room: 2 * dim. */
+TARGET int64_t EXPORTED(fold_pairs)(const uint8_t *values, int64_t is_half, int64_t dim, const int64_t *rows,
+                                    const int64_t *owners, int64_t count, const float *vectors, double *room,
+                                    double *dots, double *squares)
+{
+    double *with_query = room, *with_itself = room + dim;
+    for (int64_t pair = 0; pair < count; pair++) {
+        const uint8_t *row = values + rows[pair] * dim * (is_half ? 2 : 4);
+        const float *vector = vectors + owners[pair] * dim;
+        for (int64_t place = 0; place < dim; place += LANES) {
+            int64_t inside = dim - place < LANES ? dim - place : LANES;
+            float part[LANES];
+            store_floats(part, load_values(row, is_half, place, dim));
+            for (int64_t lane = 0; lane < inside; lane++) {
+                with_query[place + lane] = (double)part[lane] * (double)vector[place + lane];
+                with_itself[place + lane] = (double)part[lane] * (double)part[lane];
+            }
+        }
+        dots[pair] = fold(with_query, dim);
+        squares[pair] = fold(with_itself, dim);
+    }
+    return count;
+}

@@ -1,0 +1,118 @@
+"""What is timed: a backbone, a classifier of predicted parameters, and searches of every kind over the same rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from actstore.compute.device import has_half
+from actstore.search import BoundedSearch, ExactSearch, RowTable
+from actstore.search.flat import FlatSearch
+from actstore.search.indexing import build_index
+from actstore.search.queries import unit
+from actstore.search.ranking import Pairs, rank
+from baselines.inference.latency import Part
+
+K = 5  # neighbours: enough for a top-5
+_BLOCK = 8192  # rows sent to a device at a time
+
+
+def backbone_part(module: nn.Module, name: str, device: torch.device) -> Part:
+    """The forward pass of images that are decoded already."""
+    module = module.eval().to(device).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+
+    def run(images: Tensor) -> Tensor:
+        with torch.inference_mode(), torch.autocast(device.type, torch.float16, enabled=has_half(device)):
+            output: Tensor = module(images.to(device).contiguous(memory_format=torch.channels_last))
+            return output
+
+    size = sum(tensor.nbytes for tensor in module.state_dict().values())
+    return Part(f"backbone {name}", "backbone", run, size)
+
+
+def head_part(categories: int, dim: int, device: torch.device) -> Part:
+    """The classifier whose rows phi predicted: one product and a top-5. What the rows hold does not matter here."""
+    weight, bias = torch.rand(categories, dim, device=device), torch.zeros(categories, device=device)
+
+    def run(queries: Tensor) -> Tensor:
+        return torch.addmm(bias, queries.to(device), weight.T).topk(min(K, categories), dim=1).indices
+
+    return Part(f"parametric classifier, {categories:,} categories", "head", run, weight.nbytes + bias.nbytes)
+
+
+def exact_part(rows: Any) -> Part:
+    """All products over the rows as they are stored, fp16 by default; no copy."""
+    engine = ExactSearch(rows)
+    table = engine.table
+    kind = "fp16" if table.dtype == torch.float16 else "fp32"
+    size = len(table) * (table.dim * (2 if kind == "fp16" else 4) + 4)
+    return _search_part(f"exact NN, ours, {kind} rows", engine, size)
+
+
+def bounded_part(rows: Any, progress: Callable[[int], None] | None = None) -> Part:
+    engine = BoundedSearch.build(rows, progress)
+    note = "" if engine.prunes else " (bound does not prune: all products)"
+    return _search_part(f"exact NN, ours, bounded{note}", engine, engine.nbytes + _row_bytes(engine.table))
+
+
+def approximate_part(
+    rows: Any, queries: Tensor | None, kind: str = "pq", progress: Callable[[int], None] | None = None
+) -> Part:
+    """queries: held-out vectors to measure the recall on; without them rows are left out of the index for that."""
+    engine = build_index(rows, kind, queries=queries, progress=progress)
+    size = engine.nbytes + _row_bytes(engine.table)  # the rows decide in the end
+    return _search_part(f"approximate NN, faiss {kind}", engine, size, engine.settings.recall)
+
+
+def flat_parts(rows: Any) -> list[Part]:
+    """What the paper did, faiss, and a product in blocks, all over one fp32 copy of unit rows."""
+    flat = FlatSearch(rows)
+    runs = {
+        "NN as the paper has it: one product over all fp32 rows": flat.multiply_whole,
+        "exact NN, faiss flat (knn, the search of IndexFlatIP), fp32 rows": flat.search,
+        "exact NN, torch in blocks, fp32 rows": flat.multiply,
+    }
+    return [Part(name, "search", partial(run, k=K), flat.nbytes) for name, run in runs.items()]
+
+
+def gpu_part(rows: Any, device: torch.device) -> Part:
+    from actstore.search.gpu import GpuSearch
+
+    engine = GpuSearch(rows, device=device.index or 0)
+    return _search_part("exact NN, faiss on the GPU, fp16", engine, _row_bytes(engine.table), ranked=2 * K + 32)
+
+
+def product_part(rows: Any, device: torch.device) -> Part:
+    """torch.matmul over unit rows that a device holds, and a top-k: fp16 on a GPU, fp32 elsewhere."""
+    table = RowTable(rows)
+    held = torch.empty(table.shape, dtype=torch.float16 if has_half(device) else torch.float32, device=device)
+    for start in range(0, len(table), _BLOCK):
+        held[start : start + _BLOCK] = unit(table.read(start, min(len(table), start + _BLOCK))).to(device)
+
+    def run(queries: Tensor) -> Tensor:
+        scores = torch.matmul(unit(queries).to(device, held.dtype), held.T)
+        return scores.topk(min(K, len(held)), dim=1).indices.cpu()
+
+    kind = str(held.dtype).removeprefix("torch.")
+    return Part(f"NN as the paper has it: torch.matmul on {device.type}, {kind} rows", "search", run, held.nbytes)
+
+
+def _search_part(name: str, engine: Any, size: int, recall: float | None = None, ranked: int = K) -> Part:
+    """ranked: pairs of each query whose order is decided in float64, which other searches leave out."""
+
+    def order(queries: Tensor) -> None:
+        count = min(ranked, len(engine.table))
+        rows = torch.arange(len(queries) * count).numpy() * 9973 % len(engine.table)  # anywhere in memory
+        owners = torch.arange(len(queries)).repeat_interleave(count).numpy()
+        pairs = Pairs(rows, owners, torch.zeros(len(rows)).numpy())
+        rank(engine.table, queries, pairs, min(K, count), "cosine")
+
+    return Part(name, "search", lambda queries: engine.search(queries, K), size, recall, order)
+
+
+def _row_bytes(table: RowTable) -> int:
+    return len(table) * table.dim * 2

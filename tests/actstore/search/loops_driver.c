@@ -1,0 +1,106 @@
+/* Calls the compiled loops of one processor (-DLOOPS='"avx2.c"') on arrays from a file, and writes what they return to
+ * another: test_search_loops.py makes the one and reads the other. So loops run that Python itself cannot load here. */
+
+#include LOOPS
+#include <stdio.h>
+#include <stdlib.h>
+
+static uint8_t *next_input;
+static FILE *output;
+
+static void *take(int64_t bytes) /* each array begins at a multiple of 64 bytes */
+{
+    void *taken = next_input;
+    next_input += (bytes + 63) / 64 * 64;
+    return taken;
+}
+
+static void give(const void *bytes, int64_t size)
+{
+    fwrite(bytes, 1, size, output);
+}
+
+static void *room(int64_t bytes)
+{
+    return calloc(bytes + 1, 1);
+}
+
+static void run_bound_rows(void)
+{
+    int64_t *sizes = take(9 * 8);
+    int64_t width = sizes[0], rows = sizes[1], places = sizes[2], parts = sizes[3], count = sizes[4];
+    int64_t panels = sizes[5], top = sizes[6], keeps = sizes[7], filtered = sizes[8], lanes = panels ? 16 * panels : count;
+    uint8_t *codes = take(rows * width);
+    float *factors = take(rows * LEVEL_FACTORS * 4);
+    int64_t *chosen = take(places * 8), *ranges = take(parts * 16);
+    uint8_t *allowed = take(rows);
+    int8_t *queries = take(lanes * width);
+    int32_t *excess = take(lanes * 4);
+    float *coefficients = take(LEVEL_FACTORS * lanes * 4), *limits = take(lanes * 4), *scales = take(lanes * 4);
+    float *estimates = take(lanes * top * 4);
+    int64_t *out_rows = room(rows * count * 8), *out_queries = room(rows * count * 8), *likely = room(lanes * top * 8);
+    float *bounds = room(rows * count * 4);
+    int64_t found = EXPORTED(bound_rows)(codes, factors, width, places ? chosen : NULL, ranges, parts,
+                                         filtered ? allowed : NULL, queries, excess, coefficients, limits, scales, count,
+                                         panels, keeps ? out_rows : NULL, out_queries, bounds, top, estimates, likely);
+    give(&found, 8);
+    give(out_rows, found * 8);
+    give(out_queries, found * 8);
+    give(bounds, found * 4);
+    give(estimates, lanes * top * 4);
+    give(likely, lanes * top * 8);
+}
+
+static void run_bound_pairs(void)
+{
+    int64_t *sizes = take(4 * 8), width = sizes[0], rows = sizes[1], count = sizes[2], pairs = sizes[3];
+    uint8_t *second = take(rows * (width + 4 * TAIL_FLOATS));
+    int64_t *of_rows = take(pairs * 8), *owners = take(pairs * 8);
+    float *bounds = take(pairs * 4);
+    int8_t *queries = take(count * width);
+    int32_t *excess = take(count * 4);
+    float *norms = take(count * TAIL_FLOATS * 4), *limits = take(count * 4);
+    int64_t kept = EXPORTED(bound_pairs)(second, width, of_rows, owners, bounds, pairs, queries, excess, norms, limits);
+    give(&kept, 8);
+    give(of_rows, kept * 8);
+    give(owners, kept * 8);
+    give(bounds, kept * 4);
+}
+
+static void run_values(void)
+{
+    int64_t *sizes = take(5 * 8), is_half = sizes[0], dim = sizes[1], rows = sizes[2], count = sizes[3], pairs = sizes[4];
+    uint8_t *values = take(rows * dim * (is_half ? 2 : 4));
+    int64_t *of_rows = take(pairs * 8), *owners = take(pairs * 8);
+    float *vectors = take(count * dim * 4), *scales = take(rows * 4), *scores = room(pairs * 4);
+    float *products = room(rows * count * 4);
+    double *space = room(2 * dim * 8), *dots = room(pairs * 8), *squares = room(pairs * 8);
+    EXPORTED(score_pairs)(values, is_half, dim, of_rows, owners, pairs, vectors, scales, scores);
+    EXPORTED(multiply_rows)(values, is_half, dim, rows, vectors, count, products);
+    EXPORTED(fold_pairs)(values, is_half, dim, of_rows, owners, pairs, vectors, space, dots, squares);
+    give(scores, pairs * 4);
+    give(products, rows * count * 4);
+    give(dots, pairs * 8);
+    give(squares, pairs * 8);
+}
+
+int main(int count, char **arguments) /* WHAT INPUT OUTPUT */
+{
+    FILE *input = count == 4 ? fopen(arguments[2], "rb") : NULL;
+    if (!input)
+        return 2;
+    fseek(input, 0, SEEK_END);
+    long size = ftell(input);
+    rewind(input);
+    next_input = aligned_alloc(64, size);
+    if (!next_input || fread(next_input, 1, size, input) != (size_t)size)
+        return 1;
+    output = fopen(arguments[3], "wb");
+    if (!strcmp(arguments[1], "rows"))
+        run_bound_rows();
+    else if (!strcmp(arguments[1], "pairs"))
+        run_bound_pairs();
+    else
+        run_values();
+    return fclose(output);
+}
