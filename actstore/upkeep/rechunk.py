@@ -18,7 +18,7 @@ from actstore.storage.place import AnyPlace, Place, parse_place
 from actstore.store import ActivationStore, open
 from actstore.tables.copying import copy_rows, split_table
 from actstore.tables.importing import Progress
-from actstore.upkeep.verify import verify_split
+from actstore.upkeep.verify import lasting_faults, verify_split
 from actstore.writing.locked_split import locked
 
 _BLOCK = 4096  # rows
@@ -166,6 +166,7 @@ def _require_same_rows(source: Split, target: Split) -> None:
 
 def _require_sound(source: ActivationStore, name: str, split: SplitSpec) -> None:
     """A copy gives its chunks new checksums: what is damaged must not pass for sound after it."""
-    faults = verify_split(source.path / name, source.spec.of_split(split), split)
+    path = source.path / name  # what was seen while others append may be no fault
+    faults = lasting_faults(path, verify_split(path, source.spec.of_split(split), split))
     if faults:
         raise DamagedError(f"{faults[0]}; mend it with `actstore verify {source.path} --repair` first")
