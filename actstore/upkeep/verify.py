@@ -179,7 +179,7 @@ def verify_split(
             progress(entry.rows)
     unreadable, flat = {fault.array for fault in faults}, flat_arrays(split)
     for name in (*flat, *STATISTICS):
-        if (name in flat and name not in unreadable) or (name in STATISTICS and (path / name).has_entries()):
+        if (name in flat and name not in unreadable) or (name in STATISTICS and _is_kept(path / name)):
             faults += _raw_array_faults(path, name)
     if not any(fault.array in flat for fault in faults):
         faults += _fact_faults(path, split)
@@ -271,6 +271,11 @@ def check_activations(path: Place, spec: StoreSpec, entry: Entry) -> Fault | Non
 def _is_growing(path: Place) -> bool:
     """Whether an append is in flight."""
     return (path / ACTIVATIONS / "pending").has_entries()
+
+
+def _is_kept(array: Place) -> bool:
+    """Of statistics, which in a bucket are none until their metadata is there, after their chunk."""
+    return array.has_entries() if array.local_path is not None else (array / "zarr.json").exists()
 
 
 def _raw_array_faults(path: Place, name: str) -> Iterator[Fault]:
