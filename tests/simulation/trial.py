@@ -20,7 +20,7 @@ import torch
 from tests.simulation.conflicts import Places, find_places
 from tests.simulation.exploration import ROOM, folder_prefix
 from tests.simulation.machine import one_thread_each, small_and_timeless, unshared_locks
-from tests.simulation.oracle import Finding, Oracle
+from tests.simulation.oracle import Finding, Oracle, Verdicts
 from tests.simulation.scenarios import SCENARIOS, Scenario
 from tests.simulation.scheduler import Schedule, Simulation, Step
 from tests.simulation.states import States, World
@@ -46,6 +46,7 @@ class Laboratory:
         sources = folder / "sources"
         sources.mkdir()
         self._states = States(folder, sources)
+        self.verdicts: Verdicts = {}
         self._worlds = {bucket: World(folder / "run", sources, bucket) for bucket in (False, True)}
 
     def try_order(self, scenario: Scenario, schedule: Schedule) -> Trial:
@@ -62,7 +63,7 @@ class Laboratory:
                 if actor.error is not None:
                     actor.error.__traceback__ = None  # whose frames hold files and locks
                     actor.error.__context__ = actor.error.__cause__ = None
-            findings = tuple(Oracle(scenario, state, world, simulation).judge())
+            findings = tuple(Oracle(scenario, state, world, simulation, self.verdicts).judge())
         world.clear()
         token = f"{scenario.name}/{schedule}"
         return Trial(token, findings, stops, tuple(simulation.steps), time.perf_counter() - began)
