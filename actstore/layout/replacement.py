@@ -35,13 +35,21 @@ def _was_replaced(split: Place, spec: StoreSpec, opened: SplitSpec) -> bool:
     """Whether it has another layout now, or rows that do not begin with those that were opened. Appends change neither,
     and damaged metadata says nothing."""
     try:
-        store, now = read_store_spec(split.parent), read_split_spec(split)
+        store, now = _now(split)
     except NotAStoreError:
         return not (split / "zarr.json").exists()
     except ActstoreError:
         return False
     own = store.of_split(now)
     return not covers(now, opened) or any(getattr(own, key) != getattr(spec, key) for key in _LAYOUT)
+
+
+def _now(split: Place) -> tuple[StoreSpec, SplitSpec]:
+    """What is said there; where there is nothing for a moment, another store may be about to take its place."""
+    try:
+        return read_store_spec(split.parent), read_split_spec(split)
+    except NotAStoreError:
+        return read_store_spec(split.parent), read_split_spec(split)
 
 
 def require_same_store(where: Place, held: StoreSpec, now: StoreSpec) -> None:

@@ -126,7 +126,7 @@ def _kind_of(error: ActstoreError, otherwise: Kind) -> Kind:
 def readable_splits(store: ActivationStore) -> tuple[dict[str, SplitSpec], list[Fault]]:
     """The splits whose metadata can be read, and a fault for each of the others."""
     splits, faults = {}, []
-    for entry in store.path.children():
+    for entry in store.entries():
         try:
             if not (entry / "zarr.json").exists():
                 continue
@@ -144,7 +144,7 @@ def readable_splits(store: ActivationStore) -> tuple[dict[str, SplitSpec], list[
 
 def _lost_splits(store: ActivationStore) -> Iterator[Fault]:
     """Folders with rows but without the metadata that makes them a split."""
-    for entry in store.path.children():
+    for entry in store.entries():
         try:
             # without a chunk it was never begun: a kill may leave an empty ledger
             is_lost = not (entry / "zarr.json").exists() and (entry / ACTIVATIONS / "c").has_entries()

@@ -71,12 +71,12 @@ class Oracle:
     def _aftermath(self) -> Iterator[Finding]:
         """What is wrong with what the commands have left, also when it is used, repaired and written to."""
         yield from self._store("")
-        yield from self._own_files()
         yield from self._outputs()
         yield from self._healthy("afterwards")
         if self.has_crash:
             yield from self._repeated()
             yield from self._healthy("after the repetition")
+        yield from self._own_files()
         if self.state.is_damaged:
             yield from self._mended()
         yield from self._further()
@@ -198,6 +198,7 @@ class Oracle:
             yield Finding(f"class names are lost{when}", f"{found}, expected also {sorted(wanted)}")
 
     def _own_files(self) -> Iterator[Finding]:
+        """What a killed command was moving is where it was once it was repeated."""
         for name in self.state.own:
             path = self.world.folder / name
             if not path.exists() or path.read_bytes() != self.state.files[name]:
