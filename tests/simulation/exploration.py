@@ -154,6 +154,7 @@ def _work(connection: Connection, current: Any) -> None:
         while (task := connection.recv()) is not None:
             scenario = SCENARIOS[task.name]
             places = task.places or bench.places(scenario)
+            bench.settle()
             end = time.monotonic() + task.seconds
             for number, schedule in enumerate(planned(places)):
                 if number < task.first:

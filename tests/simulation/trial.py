@@ -37,6 +37,10 @@ class Trial:
     steps: tuple[Step, ...]
     seconds: float
 
+    @property
+    def kinds(self) -> list[str]:
+        return [finding.kind for finding in self.findings]
+
 
 class Laboratory:
     """Where orders are tried, in a folder in memory; one for each process."""
@@ -68,6 +72,11 @@ class Laboratory:
         token = f"{scenario.name}/{schedule}"
         return Trial(token, findings, stops, tuple(simulation.steps), time.perf_counter() - began)
 
+    def settle(self) -> None:
+        """What was imported and made so far need not be looked at after every kill."""
+        gc.collect()
+        gc.freeze()
+
     def places(self, scenario: Scenario) -> Places:
         """Where a switch or a kill can matter, by what the commands do one after the other."""
         actors = range(len(scenario.commands))
@@ -85,8 +94,6 @@ def laboratory() -> Iterator[Laboratory]:
     torch.set_num_threads(1)
     folder = Path(tempfile.mkdtemp(prefix=folder_prefix(os.getpid()), dir=ROOM))
     with unshared_locks():
-        gc.collect()
-        gc.freeze()  # what is imported need not be looked at after every kill
         gc.disable()
         try:
             yield Laboratory(folder)
