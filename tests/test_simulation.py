@@ -217,7 +217,7 @@ def die(connection: Any, current: Any) -> None:
         current.value = number
         if number == 2:
             os.abort()
-        connection.send((f"{task.name}/{number}", number, places, 0.01, []))
+        connection.send((f"{task.name}/{number}", number, places, 0.01, bytes([number]), []))
     connection.send(None)
     connection.recv()
 

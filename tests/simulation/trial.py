@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
+from hashlib import blake2b
 from pathlib import Path
 from unittest.mock import patch
 
@@ -36,6 +37,12 @@ class Trial:
     stops: tuple[int, ...]
     steps: tuple[Step, ...]
     seconds: float
+
+    @property
+    def trace(self) -> bytes:
+        """The same for orders in which the same operations came one after the other."""
+        text = "\n".join([*map(str, self.steps), self.token.partition("!")[2]])
+        return blake2b(text.encode("utf-8", "surrogateescape"), digest_size=8).digest()
 
     @property
     def kinds(self) -> list[str]:
