@@ -86,11 +86,11 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="before-after-") as name, _worktree(options.commit, Path(name)) as earlier:
         trees = {"before": earlier, "after": ROOT}
         stores = {side: Path(name) / f"{side}.zarr" for side in trees}
-        _run(earlier, MAKE, str(stores["before"]), str(options.rows))
+        run_in(earlier, MAKE, str(stores["before"]), str(options.rows))
         shutil.copytree(stores["before"], stores["after"])
         for number in range(options.rounds):
             for side in list(trees)[:: 1 if number % 2 else -1]:  # neither is always the first
-                figures = json.loads(_run(trees[side], MEASURE, str(stores[side]), str(stores["before"])))
+                figures = json.loads(run_in(trees[side], MEASURE, str(stores[side]), str(stores["before"])))
                 figures["open and take in a new process"] = _first_rows(trees[side], stores[side])
                 for what, seconds in figures.items():
                     taken[side].setdefault(what, []).append(seconds)
@@ -127,10 +127,10 @@ def _worktree(commit: str, folder: Path) -> Iterator[Path]:
 def _first_rows(tree: Path, store: Path) -> float:
     """Seconds of a whole process that opens a store and takes two rows, the fastest of three."""
     code = f"import time; begin = time.perf_counter()\n{FIRST_ROWS}\nprint(time.perf_counter() - begin)"
-    return min(float(_run(tree, code, str(store))) for _ in range(3))
+    return min(float(run_in(tree, code, str(store))) for _ in range(3))
 
 
-def _run(tree: Path, code: str, *arguments: str) -> str:
+def run_in(tree: Path, code: str, *arguments: str) -> str:
     """What a child says that imports the packages of this tree."""
     command = [sys.executable, "-c", code, *arguments]
     environment = {**os.environ, "PYTHONPATH": str(tree), "PYTHONDONTWRITEBYTECODE": ""}
