@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from actstore.errors import DamagedError, LockedError, NotAStoreError, StorageError
+from actstore.errors import DamagedError, LockedError, NoMetadataError, NotAStoreError, StorageError
 from actstore.layout.chunk_file import chunk_path, decode_units, require_size
 from actstore.layout.texts import Texts
 from actstore.spec import KEY, Json, SplitSpec, StoreSpec
@@ -132,7 +132,7 @@ def _read_version(path: Place) -> tuple[dict[str, Json], Version | None]:
         data, version = file.read_version()
         document = json.loads(bytes(data))
     except FileNotFoundError:
-        raise NotAStoreError(f"{path} holds no zarr.json") from None
+        raise NoMetadataError(f"{path} holds no zarr.json") from None
     except NotADirectoryError:
         raise NotAStoreError(f"{path} is a file; a store is a folder") from None
     except StorageError:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from actstore.errors import ActstoreError, DamagedError, NotAStoreError, ReplacedError
+from actstore.errors import ActstoreError, DamagedError, NoMetadataError, ReplacedError
 from actstore.layout.metadata import read_split_spec, read_store_spec
 from actstore.spec import SplitSpec, StoreSpec
 from actstore.storage.place import Place
@@ -35,21 +35,13 @@ def _was_replaced(split: Place, spec: StoreSpec, opened: SplitSpec) -> bool:
     """Whether it has another layout now, or rows that do not begin with those that were opened. Appends change neither,
     and damaged metadata says nothing."""
     try:
-        store, now = _now(split)
-    except NotAStoreError:
-        return not (split / "zarr.json").exists()
+        store, now = read_store_spec(split.parent), read_split_spec(split)
+    except NoMetadataError:  # which were there: the store is gone, if only until another takes its place
+        return True
     except ActstoreError:
         return False
     own = store.of_split(now)
     return not covers(now, opened) or any(getattr(own, key) != getattr(spec, key) for key in _LAYOUT)
-
-
-def _now(split: Place) -> tuple[StoreSpec, SplitSpec]:
-    """What is said there; where there is nothing for a moment, another store may be about to take its place."""
-    try:
-        return read_store_spec(split.parent), read_split_spec(split)
-    except NotAStoreError:
-        return read_store_spec(split.parent), read_split_spec(split)
 
 
 def require_same_store(where: Place, held: StoreSpec, now: StoreSpec) -> None:
