@@ -12,7 +12,7 @@ import json
 import os
 import threading
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import replace
@@ -37,7 +37,9 @@ _COSTS = plan.Costs(byte=1e-10, product=1e-9, coordinate=1e-11, exact=1e-7, pair
 
 _checksums: dict[str, str] = {}
 _documents: dict[str, str] = {}
-_make_checksum, _make_document = metadata.document_checksum, zarr_arrays._raw_document
+_seals: dict[str, bytes] = {}
+_make_checksum, _make_seal = metadata.document_checksum, metadata.seal_document
+_make_document = zarr_arrays._raw_document
 
 
 def _checksum(document: Any) -> str:
@@ -46,6 +48,13 @@ def _checksum(document: Any) -> str:
     if text not in _checksums:
         _checksums[text] = _make_checksum(document)
     return _checksums[text]
+
+
+def _sealed(document: Mapping[str, Any]) -> bytes:
+    text = json.dumps(document)
+    if text not in _seals:
+        _seals[text] = _make_seal(document)
+    return _seals[text]
 
 
 def _raw_document(layout: metadata.RawLayout, shape: tuple[int, ...]) -> dict[str, Any]:
@@ -71,6 +80,7 @@ def small_and_timeless() -> Iterator[None]:
         stack.enter_context(patch.object(TokenedObject, "_begin_beating", lambda log: None))
         stack.enter_context(patch.object(level_building, "measure_costs", lambda table: _COSTS))
         stack.enter_context(patch.object(metadata, "document_checksum", _checksum))
+        stack.enter_context(patch.object(metadata, "seal_document", _sealed))
         stack.enter_context(patch.object(zarr_arrays, "_raw_document", _raw_document))
         yield
 
