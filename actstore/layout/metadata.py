@@ -12,7 +12,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from actstore.errors import ActstoreError, DamagedError, LockedError, NotAStoreError, ReplacedError, StorageError
+from actstore.errors import (
+    ActstoreError,
+    DamagedError,
+    LockedError,
+    NoMetadataError,
+    NotAStoreError,
+    ReplacedError,
+    StorageError,
+)
 from actstore.layout.ledger import chunk_path, decode_units, require_size
 from actstore.layout.texts import Texts
 from actstore.spec import KEY, Json, SplitSpec, StoreSpec
@@ -124,7 +132,7 @@ def _read_version(path: Place) -> tuple[dict[str, Json], Version | None]:
         data, version = file.read_version()
         document = json.loads(bytes(data))
     except FileNotFoundError:
-        raise NotAStoreError(f"{path} holds no zarr.json") from None
+        raise NoMetadataError(f"{path} holds no zarr.json") from None
     except NotADirectoryError:
         raise NotAStoreError(f"{path} is a file; a store is a folder") from None
     except StorageError:
@@ -281,8 +289,8 @@ def _was_replaced(split: Place, spec: StoreSpec, opened: SplitSpec) -> bool:
     and damaged metadata says nothing."""
     try:
         store, now = read_store_spec(split.parent), read_split_spec(split)
-    except NotAStoreError:
-        return not (split / "zarr.json").exists()
+    except NoMetadataError:  # which were there: the store is gone, if only until another takes its place
+        return True
     except ActstoreError:
         return False
     own = store.of_split(now)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import io
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, cast
 
@@ -67,11 +68,11 @@ class AtomicFile:
     """A file written under a temporary name; `finish` flushes it to disk and gives it its own name.
 
     The temporary name is a function of the final one: a write that was killed leaves a file that
-    its repetition overwrites, so nothing piles up.
+    its repetition overwrites, so nothing piles up. That nobody else writes this file is the caller's to see to.
     """
 
     def __init__(self, path: Path, *parts: Data) -> None:
-        self._path, self._partial = path, path.with_name(path.name + ".part")
+        self._path, self._partial = path, partial_name(path)
         with self._removed_on_error():
             path.parent.mkdir(parents=True, exist_ok=True)
             self._descriptor = os.open(self._partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666)
@@ -113,8 +114,39 @@ class AtomicFile:
 
 
 def write_atomic(path: Path, *parts: Data) -> int:
-    """Write, flush, rename. Returns the bytes written."""
-    return AtomicFile(path, *parts).finish()
+    """Write, flush, rename; of two who write one file at once the later one waits. Returns the bytes written."""
+    with storage_errors(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with alone(partial_name(path)):
+            return AtomicFile(path, *parts).finish()
+
+
+def partial_name(path: Path) -> Path:
+    return path.with_name(path.name + ".part")
+
+
+@contextmanager
+def alone(path: Path) -> Iterator[None]:
+    """Nobody else is here with a file of this name, which is made for it. A file system that cannot lock goes
+    without."""
+    while True:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT, 0o666)
+        try:
+            with suppress(OSError):
+                fcntl.flock(descriptor, fcntl.LOCK_EX)
+            if is_at(descriptor, path):  # else who had it before has renamed or removed it
+                yield
+                return
+        finally:
+            os.close(descriptor)
+
+
+def is_at(descriptor: int, path: Path) -> bool:
+    """Whether the file or folder that is open is the one of this name."""
+    try:
+        return os.path.samestat(os.fstat(descriptor), path.stat())
+    except FileNotFoundError:
+        return False
 
 
 def npy_bytes(values: NDArray[Any]) -> bytes:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Self
 
 from actstore.errors import LockedError
-from actstore.storage.atomic_file import storage_errors
+from actstore.storage.atomic_file import is_at, storage_errors
 
 
 class FileLock:
@@ -25,7 +25,7 @@ class FileLock:
     def __init__(self, path: Path, refusal: str | None = None, must_exist: bool = False) -> None:
         with storage_errors(path):
             self._take(path, refusal, must_exist)
-            while not self._is_of(path):  # what was locked was renamed or removed meanwhile
+            while not is_at(self.descriptor, path):  # what was locked was renamed or removed meanwhile
                 self.close()
                 self._take(path, refusal, must_exist)
 
@@ -45,13 +45,6 @@ class FileLock:
             if refusal is not None:
                 self.close()
                 raise
-
-    def _is_of(self, path: Path) -> bool:
-        """Whether the file or folder that is locked is the one of this name; others would lock another one."""
-        try:
-            return os.path.samestat(os.fstat(self.descriptor), path.stat())
-        except FileNotFoundError:
-            return False
 
     def close(self) -> None:
         self._close()

@@ -10,7 +10,7 @@ import os
 import re
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from importlib.util import find_spec
@@ -220,13 +220,11 @@ class ObjectPath:
 
     @contextmanager
     def replacing(self) -> Iterator[Self]:
-        """The place itself: objects cannot be renamed. Metadata is to be written last, so what has one is whole."""
-        self.remove_tree()
-        try:
-            yield self
-        except OSError:
-            self.remove_tree()
-            raise
+        """The place itself: objects cannot be renamed. Its metadata goes first and is to be written last: without it
+        there is nothing. What another writes there meanwhile is not taken from it."""
+        with suppress(FileNotFoundError):
+            (self / "zarr.json").unlink()
+        yield self
 
     def changing(self) -> AbstractContextManager[None]:
         return nullcontext()  # no lock: the put that ends the change is conditional

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from actstore.errors import DamagedError
+from actstore.errors import DamagedError, LockedError
 from actstore.layout.columns import Column, arrays_of, describe_column
 from actstore.layout.ledger import Entry, chunk_path, content_hash, read_ledger
 from actstore.layout.metadata import ACTIVATIONS, FLAT_ARRAYS, RawLayout, read_flat_chunk, resize, write_attributes
@@ -61,9 +62,10 @@ def commit(
         sources=tuple(sources),
     )
     write_attributes(split, {KEY: after.to_json()}, guard=ledger.require_own)
-    ledger.require_own()  # the next build may have begun
-    pending.remove()
-    ledger.settle()
+    with suppress(LockedError):  # the next build may have begun, and tidies up; these rows are committed
+        ledger.require_own()
+        pending.remove()
+        ledger.settle()
     return after
 
 

@@ -40,6 +40,7 @@ def lock_split(store: Place, held: StoreSpec, name: str, new: SplitSpec) -> tupl
     """
     split = store / name
     with store.changing():
+        read_store_spec(store)  # nothing is made where there is no store any more
         ledger = open_ledger(split / ACTIVATIONS)
         try:
             spec = read_store_spec(store)
