@@ -26,7 +26,7 @@ from actstore.layout.texts import Texts
 from actstore.spec import KEY, Json, SplitSpec, StoreSpec
 from actstore.storage.atomic_file import CRC_BYTES, as_utf8, crc32c
 from actstore.storage.checksum import FIELD, document_checksum
-from actstore.storage.object_path import Guard, Version
+from actstore.storage.object_path import EnsureOwner, Version
 from actstore.storage.place import Place, read_files
 
 ACTIVATIONS = "activations"
@@ -92,14 +92,14 @@ def read_split_spec(split: Place) -> SplitSpec:
     return SplitSpec.from_json(read_attributes(split).get(KEY, {}), str(split))
 
 
-def write_attributes(path: Place, attributes: Mapping[str, Json], guard: Guard | None = None) -> None:
+def write_attributes(path: Place, attributes: Mapping[str, Json], ensure_owner: EnsureOwner | None = None) -> None:
     """Replace the attributes of a group, durably; a reader sees the old or the new.
 
-    guard: asked whether this is still ours to do; in a bucket, what was written since then is not replaced.
+    ensure_owner: asked whether this is still ours to do; in a bucket, what was written since then is not replaced.
     """
     document, version = _read_version(path)
-    if guard is not None:
-        guard()
+    if ensure_owner is not None:
+        ensure_owner()
     write_document(path, {**document, "attributes": dict(attributes)}, version)
 
 

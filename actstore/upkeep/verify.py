@@ -28,7 +28,7 @@ from actstore.layout.metadata import (
     read_store_spec,
 )
 from actstore.layout.zarr_arrays import expected_document, metadata_difference, open_array
-from actstore.search.kept_files import damaged
+from actstore.search.index_files import damaged
 from actstore.spec import KEY, SplitSpec, StoreSpec
 from actstore.split import Split
 from actstore.statistics.class_statistics import NAMES as STATISTICS

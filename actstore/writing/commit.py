@@ -18,11 +18,11 @@ from actstore.layout.texts import Texts, offsets_of
 from actstore.layout.zarr_arrays import create_raw_array
 from actstore.spec import KEY, ColumnSpec, Json, SplitSpec, StoreSpec
 from actstore.storage.atomic_file import extend_crc32c
-from actstore.storage.object_path import Guard
+from actstore.storage.object_path import EnsureOwner
 from actstore.storage.owned_log import OwnedLog
 from actstore.storage.place import Place, write_chunk
 from actstore.writing.pending_rows import Pending
-from actstore.writing.row_checks import RowFacts
+from actstore.writing.row_checks import RowMetadata
 
 
 def commit(
@@ -61,7 +61,7 @@ def commit(
         history=(*before.history, (rows, content)) if content != before.content else before.history,
         sources=tuple(sources),
     )
-    write_attributes(split, {KEY: after.to_json()}, guard=ledger.require_own)
+    write_attributes(split, {KEY: after.to_json()}, ensure_owner=ledger.require_own)
     with suppress(LockedError):  # the next build may have begun, and tidies up; these rows are committed
         ledger.require_own()
         pending.remove()
@@ -69,18 +69,18 @@ def commit(
     return after
 
 
-def _pending_rows(pending: Pending, entries: list[Entry], committed: int, chunk_rows: int) -> Iterator[RowFacts]:
+def _pending_rows(pending: Pending, entries: list[Entry], committed: int, chunk_rows: int) -> Iterator[RowMetadata]:
     for entry in entries:
         if entry.chunk * chunk_rows + entry.rows > committed:
             yield pending.read(entry.chunk)
 
 
-def write_facts(split: Place, before: SplitSpec, parts: Iterable[RowFacts], guard: Guard) -> SplitSpec:
+def write_facts(split: Place, before: SplitSpec, parts: Iterable[RowMetadata], ensure_owner: EnsureOwner) -> SplitSpec:
     """Append labels, ids and columns after the committed ones; returns the spec with what describes them updated."""
-    labels = FlatAppender(split, "labels", before.rows, guard)
-    offsets = FlatAppender(split, "path_offsets", before.rows + 1 if before.has_ids else 0, guard)
-    data = FlatAppender(split, "path_bytes", before.id_bytes, guard)
-    columns = {column.name: ColumnAppender(split, column, before.rows, guard) for column in before.columns}
+    labels = FlatAppender(split, "labels", before.rows, ensure_owner)
+    offsets = FlatAppender(split, "path_offsets", before.rows + 1 if before.has_ids else 0, ensure_owner)
+    data = FlatAppender(split, "path_bytes", before.id_bytes, ensure_owner)
+    columns = {column.name: ColumnAppender(split, column, before.rows, ensure_owner) for column in before.columns}
     state = before
     for part in parts:
         labels.append(part.labels)
@@ -91,7 +91,9 @@ def write_facts(split: Place, before: SplitSpec, parts: Iterable[RowFacts], guar
         after = describe_facts(state, part)
         for column in after.columns:
             if column.name not in columns:  # rows before those with the first value have none
-                new = columns[column.name] = ColumnAppender(split, replace(column, crc=0, text_bytes=0), 0, guard)
+                new = columns[column.name] = ColumnAppender(
+                    split, replace(column, crc=0, text_bytes=0), 0, ensure_owner
+                )
                 new.append(Column.nothing(column.kind, state.rows))
             columns[column.name].append(part.column(column.name, column.kind))
         state = after
@@ -102,7 +104,7 @@ def write_facts(split: Place, before: SplitSpec, parts: Iterable[RowFacts], guar
     return state
 
 
-def describe_facts(before: SplitSpec, part: RowFacts) -> SplitSpec:
+def describe_facts(before: SplitSpec, part: RowMetadata) -> SplitSpec:
     """The checksums and sizes after one more part; rows that came without a column have no value of it."""
     known = {column.name: column for column in before.columns}
     for name, values in part.columns.items():
@@ -122,15 +124,16 @@ def describe_facts(before: SplitSpec, part: RowFacts) -> SplitSpec:
 class ColumnAppender:
     """Extends the arrays of a column after its first `rows` rows; makes them where there are none."""
 
-    def __init__(self, split: Place, column: ColumnSpec, rows: int, guard: Guard) -> None:
+    def __init__(self, split: Place, column: ColumnSpec, rows: int, ensure_owner: EnsureOwner) -> None:
         arrays = arrays_of(column, rows)
         if not rows:
-            guard()
+            ensure_owner()
             for name, (layout, _) in arrays.items():
                 create_raw_array(split / name, layout, (0,))
         self._bytes = column.text_bytes
         self._arrays = [
-            FlatAppender(split, name, length if rows else 0, guard, layout) for name, (layout, length) in arrays.items()
+            FlatAppender(split, name, length if rows else 0, ensure_owner, layout)
+            for name, (layout, length) in arrays.items()
         ]
         if column.kind == "text" and not rows:
             self._arrays[0].append(np.zeros(1, np.int64))  # where the first text begins
@@ -155,10 +158,12 @@ class FlatAppender:
     Committed values never change their place, so a reader that knows the old length is not disturbed.
     """
 
-    def __init__(self, split: Place, name: str, length: int, guard: Guard, layout: RawLayout | None = None) -> None:
+    def __init__(
+        self, split: Place, name: str, length: int, ensure_owner: EnsureOwner, layout: RawLayout | None = None
+    ) -> None:
         layout = layout or FLAT_ARRAYS[name]
         dtype, (self._chunk,) = layout.dtype, layout.chunks
-        self._path, self._guard = split / name, guard
+        self._path, self._guard = split / name, ensure_owner
         self._buffer = np.zeros(self._chunk, np.dtype("<" + dtype))
         self._filled = length % self._chunk
         self._number = length // self._chunk

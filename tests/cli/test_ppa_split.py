@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from actstore.storage.checksum import unsealed
+from actstore.storage.checksum import check_checksum
 
 Run = Callable[..., Any]
 
 
 def read(path: str = "new.json") -> dict[str, list[str]]:
     """What a split file says, without its checksum, which is compared."""
-    found: dict[str, list[str]] = unsealed(json.loads(Path(path).read_text()))
+    found: dict[str, list[str]] = check_checksum(json.loads(Path(path).read_text()))
     return found
 
 

@@ -65,8 +65,8 @@ class PlaceSuite:
         assert found == [b"c", None, b"a"]
         assert list(read_files([])) == []
 
-    def test_side_by_side_keeps_the_order(self, top: Place) -> None:
-        assert list(top.side_by_side(lambda part: part * part, list(range(20)))) == [part * part for part in range(20)]
+    def test_map_parallel_keeps_the_order(self, top: Place) -> None:
+        assert list(top.map_parallel(lambda part: part * part, list(range(20)))) == [part * part for part in range(20)]
 
     def test_chunks_end_in_their_crc(self, top: Place) -> None:
         values = np.arange(6, dtype="<f4")
@@ -210,7 +210,7 @@ class TestBucket(PlaceSuite):
     def test_the_guard_is_asked_before_an_object_is_replaced(self, top: Place) -> None:
         asked: list[int] = []
         for body in (b"new", b"newer"):
-            write_file(top / "x", body, guard=lambda: asked.append(1))
+            write_file(top / "x", body, ensure_owner=lambda: asked.append(1))
         assert (top / "x").read_bytes() == b"newer"
         assert asked == [1]
 
