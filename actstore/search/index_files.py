@@ -37,8 +37,7 @@ from actstore.layout.metadata import covers, read_split_spec
 from actstore.spec import Json, SplitSpec, is_unicode
 from actstore.storage.atomic_file import storage_errors, write_atomic
 from actstore.storage.checksum import check_checksum, file_checksum, with_checksum
-from actstore.storage.file_lock import FileLock
-from actstore.storage.own_names import abandoned_names, own_name
+from actstore.storage.file_lock import FileLock, abandoned_names, own_name
 
 if TYPE_CHECKING:
     from actstore.split import Split

@@ -1,21 +1,26 @@
-"""Bytes of files: their crc32c, and durable writes, after which a file is whole under its name, or not there."""
+"""Bytes of files: their crc32c, durable writes, after which a file is whole under its name or not there, and headers of
+.npy files, of which small ones are read whole, never a pickle."""
 
 from __future__ import annotations
 
 import errno
 import fcntl
 import io
+import math
 import os
+import zipfile
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, cast
+from typing import IO, Any, cast
 
 import numpy as np
 from awscrt import checksums
+from numpy.lib import format as npy_format
 from numpy.typing import NDArray
 
-from actstore.errors import StorageError
+from actstore.errors import InvalidInputError, StorageError
 
 CRC_BYTES = 4
 Data = bytes | bytearray | memoryview | NDArray[Any]
@@ -170,3 +175,30 @@ def sync_directory(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+ENDS_EARLY = "ends early: it is shorter than its header says; copy it again"
+
+
+def load_npy(path: Path, what: str) -> NDArray[Any]:
+    """The whole of a small .npy file, which is never opened as a pickle. what: the user's word for it."""
+    if not path.is_file():
+        raise InvalidInputError(f"{path} is {'a folder' if path.is_dir() else 'not there'}; expected {what}")
+    with path.open("rb") as stream:
+        shape, _, dtype = read_header(stream, str(path))
+        if path.stat().st_size - stream.tell() < math.prod(shape) * dtype.itemsize:
+            raise InvalidInputError(f"{path} {ENDS_EARLY}")
+        stream.seek(0)
+        return npy_format.read_array(stream, allow_pickle=False)
+
+
+def read_header(stream: IO[bytes], name: str) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
+    try:
+        version = npy_format.read_magic(stream)
+        read = npy_format.read_array_header_1_0 if version == (1, 0) else npy_format.read_array_header_2_0
+        shape, fortran, dtype = read(stream)
+    except (ValueError, EOFError, OSError, zipfile.BadZipFile, zlib.error) as error:
+        raise InvalidInputError(f"{name} is not a numpy array file, or damaged") from error
+    if dtype.hasobject:
+        raise InvalidInputError(f"{name} holds Python objects, which are never unpickled; save plain numbers or text")
+    return shape, fortran, dtype

@@ -19,8 +19,7 @@ from numpy.typing import NDArray
 
 from actstore.errors import StorageError, reason_of
 from actstore.storage.atomic_file import AtomicFile, Data, storage_errors, write_atomic
-from actstore.storage.file_lock import FileLock
-from actstore.storage.own_names import abandoned_names, is_stray, own_name
+from actstore.storage.file_lock import FileLock, abandoned_names, is_stray, own_name
 from actstore.storage.owned_log import LockedFile
 
 if TYPE_CHECKING:

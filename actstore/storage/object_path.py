@@ -24,7 +24,7 @@ from actstore.errors import InvalidInputError, LockedError, StorageError
 from actstore.storage.atomic_file import Data, as_bytes
 from actstore.storage.bucket_client import bucket_of, object_errors, retried
 from actstore.storage.chunk_cache import CacheSpec
-from actstore.storage.own_names import is_stray
+from actstore.storage.file_lock import is_stray
 from actstore.storage.owned_log import TokenedObject
 
 if TYPE_CHECKING:

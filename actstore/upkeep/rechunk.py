@@ -21,7 +21,7 @@ from actstore.store import ActivationStore, create, open
 from actstore.tables.importing import Progress, append_rest
 from actstore.tables.row_source import Table, block_rows
 from actstore.upkeep.verify import lasting_faults, verify_split
-from actstore.writing.locked_split import locked
+from actstore.writing.commit import locked
 from actstore.writing.split_writer import SplitWriter
 
 

@@ -49,8 +49,7 @@ from actstore.upkeep.select import KIND as SELECTED
 from actstore.upkeep.select import reopen_selected
 from actstore.upkeep.verify import AUDIT, SEARCH_FILES, Fault, lasting_faults, readable_splits, verify_store
 from actstore.writing.chunk_writer import begin_storing
-from actstore.writing.commit import describe_facts, write_facts
-from actstore.writing.locked_split import locked
+from actstore.writing.commit import describe_facts, locked, write_facts
 from actstore.writing.pending_rows import describe
 from actstore.writing.row_checks import RowMetadata, parse_columns, parse_labels
 

@@ -1,9 +1,10 @@
-"""The end of a build or append: labels, ids and columns into their arrays, then the metadata in one rename."""
+"""The end of a build or append: labels, ids and columns into their arrays, then the metadata in one rename; and a split
+that only one process changes meanwhile."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
 from typing import Any
 
@@ -11,11 +12,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 from actstore.errors import DamagedError, LockedError
-from actstore.layout.columns import Column, arrays_of, describe_column
-from actstore.layout.ledger import Entry, chunk_path, content_hash, read_ledger
-from actstore.layout.metadata import ACTIVATIONS, FLAT_ARRAYS, RawLayout, read_flat_chunk, resize, write_attributes
+from actstore.layout.columns import Column, arrays_of, describe_column, read_sound_column
+from actstore.layout.ledger import Entry, chunk_path, committed_entries, content_hash, open_ledger, read_ledger
+from actstore.layout.metadata import (
+    ACTIVATIONS,
+    FLAT_ARRAYS,
+    RawLayout,
+    read_flat_chunk,
+    read_labels,
+    read_sound_ids,
+    read_split_spec,
+    read_store_spec,
+    require_same_store,
+    resize,
+    write_attributes,
+)
 from actstore.layout.texts import Texts, offsets_of
-from actstore.layout.zarr_arrays import create_raw_array
+from actstore.layout.zarr_arrays import create_raw_array, create_split
 from actstore.spec import KEY, ColumnSpec, Json, SplitSpec, StoreSpec
 from actstore.storage.atomic_file import extend_crc32c
 from actstore.storage.object_path import EnsureOwner
@@ -23,6 +36,56 @@ from actstore.storage.owned_log import OwnedLog
 from actstore.storage.place import Place, write_chunk
 from actstore.writing.pending_rows import Pending
 from actstore.writing.row_checks import RowMetadata
+
+
+@contextmanager
+def locked(store: Place, name: str) -> Iterator[OwnedLog]:
+    """Keep writers out of a split that is there, and the store from being replaced before its ledger is locked."""
+    with store.changing():
+        ledger = open_ledger(store / name / ACTIVATIONS)
+    with closing(ledger):
+        yield ledger
+
+
+def lock_split(store: Place, held: StoreSpec, name: str, new: SplitSpec) -> tuple[OwnedLog, StoreSpec, SplitSpec]:
+    """The ledger, and store and split as they are under its lock; a split that is not there is made like `new`.
+
+    held: what the caller knows of the store. Classes may have been added since, and rows are written in the layout that
+    the store has now; a store of other rows is refused. The store is locked meanwhile: it cannot be replaced between.
+    """
+    split = store / name
+    with store.changing():
+        read_store_spec(store)  # nothing is made where there is no store any more
+        ledger = open_ledger(split / ACTIVATIONS)
+        try:
+            spec = read_store_spec(store)
+            require_same_store(store, held, spec)
+            if not (split / "zarr.json").exists():
+                if new.dim is not None:
+                    new = replace(new, chunk_rows=spec.whole_pieces(new.chunk_rows))
+                create_split(split, spec.of_split(new), new)
+            return ledger, spec, read_split_spec(split)
+        except BaseException:
+            ledger.close()
+            raise
+
+
+def require_sound(split: Place, spec: StoreSpec, committed: SplitSpec) -> None:
+    """Refuse to extend what is not what was committed: damage must never get a checksum of its own."""
+    if not committed.complete:
+        return
+    try:
+        committed_entries(split / ACTIVATIONS, spec, committed)
+        read_labels(split, committed)
+        if committed.has_ids:
+            read_sound_ids(split, committed)
+        for column in committed.columns:
+            read_sound_column(split, column, committed.rows)
+    except DamagedError as error:
+        raise DamagedError(
+            f"nothing was written, since {split} is damaged: {error}; mend it with "
+            f"`actstore verify {split.parent} --repair` first"
+        ) from error
 
 
 def commit(

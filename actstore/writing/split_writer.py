@@ -26,8 +26,7 @@ from actstore.layout.texts import encode_ids
 from actstore.spec import Json, SplitSpec, StoreSpec
 from actstore.storage.place import Place
 from actstore.writing.chunk_writer import ChunkWriter, drop_uncommitted, find_position, sound_rows
-from actstore.writing.commit import commit
-from actstore.writing.locked_split import lock_split, require_sound
+from actstore.writing.commit import commit, lock_split, require_sound
 from actstore.writing.pending_rows import FlushTimer, OpenRows, Pending
 from actstore.writing.row_checks import RowMetadata, join_facts, parse_columns, parse_labels, refused_row
 

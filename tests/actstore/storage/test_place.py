@@ -13,9 +13,9 @@ import pytest
 from actstore.errors import InvalidInputError, LockedError
 from actstore.storage import folder_path
 from actstore.storage.chunk_cache import CacheSpec
+from actstore.storage.file_lock import own_name
 from actstore.storage.folder_path import FolderPath, exchange
 from actstore.storage.object_path import CachedObjectPath, ObjectPath
-from actstore.storage.own_names import own_name
 from actstore.storage.place import Place, parse_place, read_file, read_files, write_chunk, write_file
 from tests.store_files import files
 
