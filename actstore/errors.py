@@ -11,6 +11,10 @@ class NotAStoreError(ActstoreError):
     """The path holds no activation store, or one that this version cannot read."""
 
 
+class NoMetadataError(NotAStoreError):
+    """There is no zarr.json where one belongs; one that is damaged is something else."""
+
+
 class InvalidInputError(ActstoreError, ValueError):
     """Rows, labels, ids or arguments that the store refuses."""
 

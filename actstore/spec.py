@@ -206,10 +206,13 @@ def parse_class_names(classes: Sequence[str]) -> tuple[str, ...]:
     """Distinct, non-empty, one-line class names."""
     _check(not isinstance(classes, str), f"classes must be a sequence of names, got the string {classes!r}")
     names = tuple(classes)
-    for name in names:
-        _check(isinstance(name, str), f"class names must be strings, got {name!r}; convert with str()")
-        _check(bool(name) and "\n" not in name, f"class name {name!r} is empty or has a line break")
-        _check(is_unicode(name), f"class name {name!r} is not valid Unicode text; rename it")
+    for name in names:  # every open comes by here: what is wrong is put into words only where something is
+        if not isinstance(name, str):
+            raise InvalidInputError(f"class names must be strings, got {name!r}; convert with str()")
+        if not name or "\n" in name:
+            raise InvalidInputError(f"class name {name!r} is empty or has a line break")
+        if not is_unicode(name):
+            raise InvalidInputError(f"class name {name!r} is not valid Unicode text; rename it")
     if len(set(names)) != len(names):
         twice = next(name for name, count in Counter(names).items() if count > 1)
         raise InvalidInputError(f"class name {twice!r} appears twice; class names must be distinct")
@@ -219,10 +222,9 @@ def parse_class_names(classes: Sequence[str]) -> tuple[str, ...]:
 def is_unicode(text: str) -> bool:
     """Whether a text can be written as UTF-8; the name of a file need not be."""
     try:
-        text.encode()
+        return text.isascii() or bool(text.encode())
     except UnicodeEncodeError:
         return False
-    return True
 
 
 def parse_split_name(name: str) -> str:

@@ -9,7 +9,7 @@ from math import lcm
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from actstore.errors import IncompleteError, LockedError, MissingSplitError, NotAStoreError
+from actstore.errors import IncompleteError, LockedError, MissingSplitError, NotAStoreError, ReplacedError
 from actstore.layout.ledger import has_writer, open_ledger, read_ledger
 from actstore.layout.metadata import ACTIVATIONS, change_attributes, create_group, read_attributes, require_same_store
 from actstore.layout.own_files import remove_own
@@ -56,12 +56,19 @@ class ActivationStore(Mapping[str, Split]):
     def splits(self) -> dict[str, SplitSpec]:
         """What is committed of every split, by name."""
         splits = {}
-        for entry in self.path.children():
+        for entry in self.entries():
             if (entry / "zarr.json").exists():
                 attributes = read_attributes(entry)
                 if KEY in attributes:
                     splits[entry.name] = SplitSpec.from_json(attributes[KEY], str(entry))
         return splits
+
+    def entries(self) -> list[Place]:
+        """The folders in it, of splits and of others."""
+        try:
+            return [*self.path.children()]
+        except FileNotFoundError:
+            raise ReplacedError(f"{self.path} was replaced or removed since it was opened; open it again") from None
 
     def __getitem__(self, name: str) -> Split:
         splits = self.splits

@@ -16,7 +16,7 @@ import actstore
 from actstore.compute.tensors import borrow
 from actstore.errors import IncompleteError, MissingSplitError, StorageError
 from actstore.search import BoundedSearch
-from actstore.search.kept_files import folder
+from actstore.search.index_files import folder
 from actstore.search.leading import SearchChoice
 from actstore.split import Split
 from baselines.triplet import Embedding

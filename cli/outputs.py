@@ -19,61 +19,60 @@ from actstore import InvalidInputError
 from cli.stores import sources_of as sources_of
 from predictor.report.results_folder import RESULTS
 
+Paths = Iterable[Path | None]
 FORCE = "choose another name, or replace it with --force"
 # among the first bytes of what our tools keep: JSON, safetensors, pictures, logs
-_MARKS = (
-    b"actstore", b"atplotlib", b'"backbone"', b'"classes"', b'"method"', b'"identity"', b'"asked"', b'"steps"',
-    b'"store"', b'"novel_bias"', b'"names"', b'"unit"', b"step,", b"Predicting the parameters",
-)  # fmt: skip
+_MARKS = (b"actstore", b"atplotlib", b'"backbone":', b'"classes":', b'"method":', b'"identity":', b'"asked":',
+          b'"steps":', b'"store":', b'"novel_bias":', b'"names":', b'"unit":', b"epoch,step,",
+          b"Predicting the parameters")  # fmt: skip
 
 
-def claim(*outputs: Any, inputs: Iterable[Any] = (), force: bool = False, advice: str = FORCE) -> None:
+def claim(
+    *outputs: Path | None, kept: Paths = (), inputs: Iterable[Any] = (), force: bool = False, advice: str = FORCE
+) -> None:
     """Refuse outputs that would destroy something. None stands for what was not asked for, on either side.
 
-    A pair (path, kind) is a file that the command keeps by itself. inputs: what is no path, such as a URL, is passed
-    over. advice: what to do instead of --force.
+    kept: files that the command keeps by itself. inputs: what is no path, such as a URL, is passed over.
     """
-    context = click.get_current_context(silent=True)
-    forced = force or bool(context and (context.params.get("force") or context.meta.get("actstore.force")))
+    if (context := click.get_current_context(silent=True)) is not None:
+        force = force or bool(context.params.get("force") or context.meta.get("actstore.force"))
     read = [Path(path) for path in inputs if hasattr(path, "__fspath__")]
     taken: list[Path] = []
-    pairs = [output if isinstance(output, tuple) else (output, None) for output in outputs]
-    for path, kind in ((path, kind) for path, kind in pairs if path is not None):
+    for path in filter(None, (*outputs, *kept)):
         _require_place(path)
         if any(_is_same(path, other) for other in read):
             raise InvalidInputError(f"{path} is read by this command, which cannot write to it; choose another name")
         if any(_is_same(path, other) for other in taken):
             raise InvalidInputError(f"{path} is asked for twice; each output needs a name of its own")
-        is_kept = kind is not None and not getattr(kind, "is_work", False)
-        if path.exists() and not forced and not (is_kept and _is_ours(path)):
+        if path.exists() and not force and (path in outputs or not _is_ours(path)):
             raise InvalidInputError(f"{path} exists; {advice}")
         taken.append(path)
 
 
 def _is_ours(path: Path) -> bool:
     with path.open("rb") as file:
-        return any(mark in head for head in [file.read(1 << 20)] for mark in _MARKS)
+        head = file.read(1 << 20)
+    return head.startswith(b"step,") or any(mark in head for mark in _MARKS)
 
 
-def claim_folder(folder: Path, names: Sequence[tuple[str, Any]], inputs: Iterable[Any] = ()) -> None:
+def claim_folder(folder: Path, names: Sequence[str], inputs: Iterable[Any] = ()) -> None:
     """The same for the files that a command leaves in a folder of its own."""
     if folder.exists() and not folder.is_dir():
         raise InvalidInputError(f"{folder} must be a folder, but it is a file; choose another name")
-    claim(*((folder / name, kind) for name, kind in names), inputs=inputs)
+    claim(kept=[folder / name for name in names], inputs=inputs)
 
 
 def claim_table(path: Path | None, inputs: Iterable[Any]) -> None:
-    if path is not None:
-        if path.suffix not in (".md", ".csv", ".json"):
-            raise click.UsageError(f"--out must end in .md, .csv or .json, got {path}")
-        claim(path, inputs=inputs)
+    if path is not None and path.suffix not in (".md", ".csv", ".json"):
+        raise click.UsageError(f"--out must end in .md, .csv or .json, got {path}")
+    claim(path, inputs=inputs)
 
 
 def claim_kept_table(out: Path | None, name: str) -> Path | None:
     """Where a table is kept for `ppa report`: in results/, or nowhere where --out is such a file already."""
     if out is not None and out.suffix == ".json":
         return None
-    claim((RESULTS / name, "table"))
+    claim(kept=[RESULTS / name])
     return RESULTS / name
 
 

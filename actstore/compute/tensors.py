@@ -72,15 +72,14 @@ def _halve_doubles(out: NDArray[Any], values: NDArray[Any]) -> None:
     two fp16 values: the 12 lowest of its bits are zero then. Those, one of 4,096 by chance, are left to numpy."""
     step = max(1, _PIECE_VALUES * len(values) // max(1, values.size))
     single = np.empty((min(step, len(values)), *values.shape[1:]), np.float32)
-    low, doubtful = np.empty(single.shape, np.int32), np.empty((2, *single.shape), bool)
+    low, doubtful, is_other = np.empty(single.size, np.int32), np.empty(single.size, bool), np.empty(single.size, bool)
     for start in range(0, len(values), step):
         piece, target = values[start : start + step], out[start : start + step]
-        count = len(piece)
-        torch.from_numpy(target).copy_(torch.from_numpy(single[:count]).copy_(borrow(piece)))
-        bits, few = single[:count].view(np.int32), doubtful[0, :count]
-        np.equal(np.left_shift(bits, 20, out=low[:count]), 0, out=few)
-        np.logical_and(few, np.not_equal(bits, 0, out=doubtful[1, :count]), out=few)  # zeros, which may be many
-        found = np.nonzero(few)
+        torch.from_numpy(target).copy_(torch.from_numpy(single[: len(piece)]).copy_(borrow(piece)))
+        bits = single.reshape(-1)[: piece.size].view(np.int32)
+        few = np.equal(np.left_shift(bits, 20, out=low[: piece.size]), 0, out=doubtful[: piece.size])
+        few &= np.not_equal(bits, 0, out=is_other[: piece.size])  # zeros may be many, and are exact
+        found = np.unravel_index(np.flatnonzero(few), piece.shape)
         target[found] = piece[found].astype(np.float16)
 
 

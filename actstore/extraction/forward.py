@@ -22,8 +22,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from actstore.backbones.loading import Backbone
 from actstore.backbones.network import Transform
-from actstore.compute.device import has_half, has_streams, is_accelerator
-from actstore.compute.transfer import sent_ahead
+from actstore.compute.device import has_half, has_streams, is_accelerator, sent_ahead
 from actstore.errors import UnreadableImageError
 from actstore.images.decode import ImageFacts
 from actstore.images.image_set import Loadable

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from actstore.errors import DamagedError
 from actstore.spec import ColumnSpec, SplitSpec, StoreSpec
 from actstore.storage.atomic_file import CRC_BYTES, Data, chunk_parts, crc32c
-from actstore.storage.checksum import sealed, unsealed
+from actstore.storage.checksum import check_checksum, with_checksum
 from actstore.storage.owned_log import OwnedLog
 from actstore.storage.place import Place
 
@@ -121,11 +121,11 @@ class Entry(NamedTuple):
         }
         if self.file_crc is not None:
             data["file_crc"] = f"{self.file_crc:08x}"
-        return json.dumps(sealed(data)).encode() + b"\n"
+        return json.dumps(with_checksum(data)).encode() + b"\n"
 
     @classmethod
     def parse(cls, line: bytes) -> Self:
-        data = unsealed(json.loads(line))
+        data = check_checksum(json.loads(line))
         file_crc = int(data["file_crc"], 16) if "file_crc" in data else None
         return cls(data["chunk"], data["rows"], int(data["crc"], 16), data["bytes"], file_crc)
 

@@ -12,13 +12,21 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from actstore.errors import ActstoreError, DamagedError, LockedError, NotAStoreError, ReplacedError, StorageError
+from actstore.errors import (
+    ActstoreError,
+    DamagedError,
+    LockedError,
+    NoMetadataError,
+    NotAStoreError,
+    ReplacedError,
+    StorageError,
+)
 from actstore.layout.ledger import chunk_path, decode_units, require_size
 from actstore.layout.texts import Texts
 from actstore.spec import KEY, Json, SplitSpec, StoreSpec
 from actstore.storage.atomic_file import CRC_BYTES, as_utf8, crc32c
 from actstore.storage.checksum import FIELD, document_checksum
-from actstore.storage.object_path import Guard, Version
+from actstore.storage.object_path import EnsureOwner, Version
 from actstore.storage.place import Place, read_files
 
 ACTIVATIONS = "activations"
@@ -84,14 +92,14 @@ def read_split_spec(split: Place) -> SplitSpec:
     return SplitSpec.from_json(read_attributes(split).get(KEY, {}), str(split))
 
 
-def write_attributes(path: Place, attributes: Mapping[str, Json], guard: Guard | None = None) -> None:
+def write_attributes(path: Place, attributes: Mapping[str, Json], ensure_owner: EnsureOwner | None = None) -> None:
     """Replace the attributes of a group, durably; a reader sees the old or the new.
 
-    guard: asked whether this is still ours to do; in a bucket, what was written since then is not replaced.
+    ensure_owner: asked whether this is still ours to do; in a bucket, what was written since then is not replaced.
     """
     document, version = _read_version(path)
-    if guard is not None:
-        guard()
+    if ensure_owner is not None:
+        ensure_owner()
     write_document(path, {**document, "attributes": dict(attributes)}, version)
 
 
@@ -124,7 +132,7 @@ def _read_version(path: Place) -> tuple[dict[str, Json], Version | None]:
         data, version = file.read_version()
         document = json.loads(bytes(data))
     except FileNotFoundError:
-        raise NotAStoreError(f"{path} holds no zarr.json") from None
+        raise NoMetadataError(f"{path} holds no zarr.json") from None
     except NotADirectoryError:
         raise NotAStoreError(f"{path} is a file; a store is a folder") from None
     except StorageError:
@@ -281,8 +289,8 @@ def _was_replaced(split: Place, spec: StoreSpec, opened: SplitSpec) -> bool:
     and damaged metadata says nothing."""
     try:
         store, now = read_store_spec(split.parent), read_split_spec(split)
-    except NotAStoreError:
-        return not (split / "zarr.json").exists()
+    except NoMetadataError:  # which were there: the store is gone, if only until another takes its place
+        return True
     except ActstoreError:
         return False
     own = store.of_split(now)

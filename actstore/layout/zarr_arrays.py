@@ -107,6 +107,8 @@ def metadata_difference(path: Place, expected: Mapping[str, Json], growing: bool
     document = read_document(path)
     if "dimension_names" not in document:  # earlier versions named them of activations alone
         expected = {key: value for key, value in expected.items() if key != "dimension_names"}
+    if {**document, "attributes": {}} == {**expected, "attributes": {}}:
+        return None  # word by word; else they may still mean the same
     try:
         actual, wanted = (ArrayV3Metadata.from_dict(dict(metadata)).to_dict() for metadata in (document, expected))
     except (KeyError, ValueError, TypeError, AttributeError, NotImplementedError) as error:

@@ -20,7 +20,7 @@ from actstore.errors import InvalidInputError, reason_of
 from actstore.layout.columns import NONE, Column
 from actstore.layout.texts import Texts
 from actstore.reading.rows import parse_rows
-from actstore.storage.npy_file import load_npy
+from actstore.storage.atomic_file import load_npy
 
 if TYPE_CHECKING:
     from actstore.split import Split

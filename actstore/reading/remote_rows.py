@@ -47,7 +47,7 @@ class RangedRows(FetchedRows):
             a, b = part
             self._take_from(int(chunks[a]), wanted[a:b] % self._spec.chunk_rows, distinct[a:b])
 
-        list(self._array.side_by_side(fetch, parts))
+        list(self._array.map_parallel(fetch, parts))
         np.take(distinct, back, axis=0, out=out)
         return out
 

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from actstore.search.bounded import BoundedSearch
     from actstore.search.engines import Engine, open_engine, search
     from actstore.search.exact import ExactSearch
+    from actstore.search.index_files import remarks
     from actstore.search.indexing import index_split
-    from actstore.search.kept_files import remarks
     from actstore.search.ranking import Neighbours
     from actstore.search.table import RowTable
 
@@ -38,7 +38,7 @@ __getattr__, __dir__ = lazily(
     engines="Engine open_engine search",
     exact="ExactSearch",
     indexing="index_split",
-    kept_files="remarks",
+    index_files="remarks",
     ranking="Neighbours",
     table="RowTable",
 )

@@ -19,7 +19,7 @@ from torch import Tensor
 from actstore.compute.tensors import worker_threads
 from actstore.errors import DamagedError, InvalidInputError, reason_of
 from actstore.search.exact import ExactSearch
-from actstore.search.kept_files import find_loaded, publish
+from actstore.search.index_files import find_loaded, publish
 from actstore.search.ranking import Neighbours, Pairs, join, rank, thin_out
 from actstore.search.table import Mask, Rows, RowTable, mask_of, parse_k, parse_vectors, unit
 from actstore.spec import INDEX_KINDS, IndexKind

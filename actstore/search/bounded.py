@@ -56,7 +56,7 @@ _PRODUCTS_TO_SHARE = 3e8  # products of codes; below, threads that start and sto
 _ROWS_TO_SHARE = 4096  # unless so many rows, which wait for memory, lie apart
 
 
-class Pass:
+class QueryBatch:
     """queries (n, dim); rows: those searched, all of the index where None; mask: of the rows, instead."""
 
     def __init__(
@@ -189,7 +189,7 @@ class BoundedSearch:
     def _search(self, queries: Tensor, k: int, workers: int, rows: Rows | None, indexed: int) -> Neighbours:
         few = None if rows is None or not are_few(rows, self.table) else rows[:indexed]
         mask = None if rows is None or few is not None else mask_of(rows, len(self.table))
-        found = Pass(self, queries, k, workers, few, mask).run()
+        found = QueryBatch(self, queries, k, workers, few, mask).run()
         if found is None:
             with self._lock:
                 self.fell_back += len(queries)

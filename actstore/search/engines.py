@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from actstore.errors import ActstoreError, InvalidInputError, OtherVersionError
 from actstore.search.bounded import BoundedSearch
 from actstore.search.exact import ExactSearch
-from actstore.search.kept_files import folder
+from actstore.search.index_files import folder
 from actstore.search.ranking import Neighbours
 from actstore.search.table import Rows, RowTable, parse_metric
 from actstore.spec import INDEX_KINDS, SEARCH_METHODS

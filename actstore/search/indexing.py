@@ -18,7 +18,7 @@ from actstore.progress import human_bytes
 from actstore.search.approximate import ApproximateSearch, IndexSettings, parse_kind, structure
 from actstore.search.bounded import BoundedSearch
 from actstore.search.exact import ExactSearch
-from actstore.search.kept_files import building
+from actstore.search.index_files import building
 from actstore.search.levels import fit_directions, rotate, sample_rows
 from actstore.search.table import RowTable, parse_vectors, unit
 from actstore.streams.sampling import Stream, generator

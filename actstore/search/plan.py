@@ -18,7 +18,7 @@ from actstore.errors import DamagedError, InvalidInputError
 from actstore.search.bounds import open_bounds
 from actstore.search.compiled import MOST_CODES, kernels, least_seconds
 from actstore.search.exact import ExactSearch, multiply
-from actstore.search.kept_files import TYPES, Kept, building, create_tensors, find_loaded, load_tensors, publish
+from actstore.search.index_files import TYPES, Kept, building, create_tensors, find_loaded, load_tensors, publish
 from actstore.search.levels import (
     FACTORS,
     SAMPLE,

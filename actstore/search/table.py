@@ -14,7 +14,7 @@ from torch import Tensor
 
 from actstore.compute.tensors import borrow, spread, worker_threads
 from actstore.errors import InvalidInputError
-from actstore.search.kept_files import load_cached, save_cached
+from actstore.search.index_files import load_cached, save_cached
 
 if TYPE_CHECKING:
     from actstore.split import Split

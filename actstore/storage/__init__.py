@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING
 from actstore.lazy import lazily
 
 if TYPE_CHECKING:
-    from actstore.storage.atomic_file import as_utf8, npy_bytes, write_atomic
+    from actstore.storage.atomic_file import as_utf8, load_npy, npy_bytes, write_atomic
     from actstore.storage.chunk_cache import DEFAULT_LIMIT, CacheSpec, parse_size
-    from actstore.storage.npy_file import load_npy
     from actstore.storage.place import Place, parse_place, stores_in
 
 __all__ = [
@@ -30,8 +29,7 @@ __all__ = [
 
 __getattr__, __dir__ = lazily(
     __name__,
-    atomic_file="as_utf8 npy_bytes write_atomic",
+    atomic_file="as_utf8 load_npy npy_bytes write_atomic",
     chunk_cache="CacheSpec DEFAULT_LIMIT parse_size",
     place="Place parse_place stores_in",
-    npy_file="load_npy",
 )

@@ -1,20 +1,26 @@
-"""Bytes of files: their crc32c, and durable writes, after which a file is whole under its name, or not there."""
+"""Bytes of files: their crc32c, durable writes, after which a file is whole under its name or not there, and headers of
+.npy files, of which small ones are read whole, never a pickle."""
 
 from __future__ import annotations
 
 import errno
+import fcntl
 import io
+import math
 import os
+import zipfile
+import zlib
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, cast
+from typing import IO, Any, cast
 
 import numpy as np
 from awscrt import checksums
+from numpy.lib import format as npy_format
 from numpy.typing import NDArray
 
-from actstore.errors import StorageError
+from actstore.errors import InvalidInputError, StorageError
 
 CRC_BYTES = 4
 Data = bytes | bytearray | memoryview | NDArray[Any]
@@ -67,11 +73,11 @@ class AtomicFile:
     """A file written under a temporary name; `finish` flushes it to disk and gives it its own name.
 
     The temporary name is a function of the final one: a write that was killed leaves a file that
-    its repetition overwrites, so nothing piles up.
+    its repetition overwrites, so nothing piles up. That nobody else writes this file is the caller's to see to.
     """
 
     def __init__(self, path: Path, *parts: Data) -> None:
-        self._path, self._partial = path, path.with_name(path.name + ".part")
+        self._path, self._partial = path, partial_name(path)
         with self._removed_on_error():
             path.parent.mkdir(parents=True, exist_ok=True)
             self._descriptor = os.open(self._partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666)
@@ -113,8 +119,39 @@ class AtomicFile:
 
 
 def write_atomic(path: Path, *parts: Data) -> int:
-    """Write, flush, rename. Returns the bytes written."""
-    return AtomicFile(path, *parts).finish()
+    """Write, flush, rename; of two who write one file at once the later one waits. Returns the bytes written."""
+    with storage_errors(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with alone(partial_name(path)):
+            return AtomicFile(path, *parts).finish()
+
+
+def partial_name(path: Path) -> Path:
+    return path.with_name(path.name + ".part")
+
+
+@contextmanager
+def alone(path: Path) -> Iterator[None]:
+    """Nobody else is here with a file of this name, which is made for it. A file system that cannot lock goes
+    without."""
+    while True:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT, 0o666)
+        try:
+            with suppress(OSError):
+                fcntl.flock(descriptor, fcntl.LOCK_EX)
+            if is_at(descriptor, path):  # else who had it before has renamed or removed it
+                yield
+                return
+        finally:
+            os.close(descriptor)
+
+
+def is_at(descriptor: int, path: Path) -> bool:
+    """Whether the file or folder that is open is the one of this name."""
+    try:
+        return os.path.samestat(os.fstat(descriptor), path.stat())
+    except FileNotFoundError:
+        return False
 
 
 def npy_bytes(values: NDArray[Any]) -> bytes:
@@ -138,3 +175,30 @@ def sync_directory(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+ENDS_EARLY = "ends early: it is shorter than its header says; copy it again"
+
+
+def load_npy(path: Path, what: str) -> NDArray[Any]:
+    """The whole of a small .npy file, which is never opened as a pickle. what: the user's word for it."""
+    if not path.is_file():
+        raise InvalidInputError(f"{path} is {'a folder' if path.is_dir() else 'not there'}; expected {what}")
+    with path.open("rb") as stream:
+        shape, _, dtype = read_header(stream, str(path))
+        if path.stat().st_size - stream.tell() < math.prod(shape) * dtype.itemsize:
+            raise InvalidInputError(f"{path} {ENDS_EARLY}")
+        stream.seek(0)
+        return npy_format.read_array(stream, allow_pickle=False)
+
+
+def read_header(stream: IO[bytes], name: str) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
+    try:
+        version = npy_format.read_magic(stream)
+        read = npy_format.read_array_header_1_0 if version == (1, 0) else npy_format.read_array_header_2_0
+        shape, fortran, dtype = read(stream)
+    except (ValueError, EOFError, OSError, zipfile.BadZipFile, zlib.error) as error:
+        raise InvalidInputError(f"{name} is not a numpy array file, or damaged") from error
+    if dtype.hasobject:
+        raise InvalidInputError(f"{name} holds Python objects, which are never unpickled; save plain numbers or text")
+    return shape, fortran, dtype

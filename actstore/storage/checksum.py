@@ -25,13 +25,13 @@ def document_checksum(document: Any) -> str:
     return f"{crc32c(json.dumps(document, indent=2, ensure_ascii=False).encode('utf-8', 'surrogatepass')):08x}"
 
 
-def sealed(document: Mapping[str, Any]) -> dict[str, Any]:
+def with_checksum(document: Mapping[str, Any]) -> dict[str, Any]:
     """The document with its checksum in it."""
     plain = {key: value for key, value in document.items() if key != FIELD}
     return {**plain, FIELD: document_checksum(plain)}
 
 
-def unsealed(document: Mapping[str, Any]) -> dict[str, Any]:
+def check_checksum(document: Mapping[str, Any]) -> dict[str, Any]:
     """The document without its checksum; ValueError where that is another one's."""
     plain = {key: value for key, value in document.items() if key != FIELD}
     if FIELD in document and document[FIELD] != (checksum := document_checksum(plain)):
@@ -42,7 +42,7 @@ def unsealed(document: Mapping[str, Any]) -> dict[str, Any]:
 def require_sound_copy(path: Path) -> None:
     """A JSON file that repeats for people what another file says: damaged, it must not mislead them."""
     try:
-        unsealed(json.loads(path.read_bytes()))
+        check_checksum(json.loads(path.read_bytes()))
     except FileNotFoundError:
         return
     except (ValueError, AttributeError) as error:

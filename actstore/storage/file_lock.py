@@ -1,18 +1,22 @@
-"""The one lock of this library, of a file or a folder, between processes and threads; a killed process lets go. And
-which process wrote something: on its own machine others can tell whether it still runs."""
+"""The one lock of this library, of a file or a folder, between processes and threads; a killed process lets go. Which
+process wrote something, names that no other process gives to its files, and names of what editors leave in folders."""
 
 from __future__ import annotations
 
 import fcntl
 import hashlib
 import os
+import platform
+import re
+import uuid
 import weakref
+from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
-from typing import Self
+from typing import Self, TypeVar
 
 from actstore.errors import LockedError
-from actstore.storage.atomic_file import storage_errors
+from actstore.storage.atomic_file import is_at, storage_errors
 
 
 class FileLock:
@@ -25,7 +29,7 @@ class FileLock:
     def __init__(self, path: Path, refusal: str | None = None, must_exist: bool = False) -> None:
         with storage_errors(path):
             self._take(path, refusal, must_exist)
-            while not self._is_of(path):  # what was locked was renamed or removed meanwhile
+            while not is_at(self.descriptor, path):  # what was locked was renamed or removed meanwhile
                 self.close()
                 self._take(path, refusal, must_exist)
 
@@ -45,13 +49,6 @@ class FileLock:
             if refusal is not None:
                 self.close()
                 raise
-
-    def _is_of(self, path: Path) -> bool:
-        """Whether the file or folder that is locked is the one of this name; others would lock another one."""
-        try:
-            return os.path.samestat(os.fstat(self.descriptor), path.stat())
-        except FileNotFoundError:
-            return False
 
     def close(self) -> None:
         self._close()
@@ -95,3 +92,59 @@ def _began(process: str) -> str:
         return ""
     state, *others = facts.rpartition(")")[2].split()  # a name in parentheses may hold anything
     return "" if state in "ZX" else others[18]  # a zombie runs no more
+
+
+AnyPath = TypeVar("AnyPath", bound=Path)
+_PATTERN = r"\.{name}\.(?P<machine>[^/]*)\.(?P<process>[0-9]+)\.[0-9a-f]{{8}}"
+
+
+def own_name(path: AnyPath) -> AnyPath:
+    """Beside `path`, hidden: a new name with this machine's, this process's and a random part."""
+    return path.with_name(f".{path.name}.{platform.node()}.{os.getpid()}.{uuid.uuid4().hex[:8]}")
+
+
+def abandoned_names(path: AnyPath) -> list[AnyPath]:
+    """What processes of this machine that are gone have left of `own_name(path)`."""
+    pattern = re.compile(_PATTERN.format(name=re.escape(path.name)))
+    found = ((entry, pattern.fullmatch(entry.name)) for entry in path.parent.glob(f".{glob_text(path.name)}.*"))
+    return [
+        entry
+        for entry, match in found
+        if match is not None and match["machine"] == platform.node() and not _is_running(int(match["process"]))
+    ]
+
+
+def glob_text(text: str) -> str:
+    """A text as a pattern that matches nothing else."""
+    return re.sub(r"([*?[])", r"[\1]", text)
+
+
+def _is_running(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+_LEFT_BY_SYSTEMS = frozenset(
+    {"thumbs.db", "desktop.ini", "__macosx", "@eadir", "$recycle.bin", "system volume information", "lost+found"}
+)
+
+
+def is_stray(name: str) -> bool:
+    """Whether a file or folder of this name is to be passed over without a word.
+
+    Hidden names (`.DS_Store`, `._x` of macOS, `.x.swp` of vim, `.git`), `x~`, `#x#` and `~$x` of editors, and what
+    Windows, macOS and network disks put everywhere.
+    """
+    if name.startswith((".", "~$")) or name.lower() in _LEFT_BY_SYSTEMS:
+        return True
+    return len(name) > 1 and (name.endswith("~") or (len(name) > 2 and name.startswith("#") and name.endswith("#")))
+
+
+def has_stray(parts: Iterable[str]) -> bool:
+    """Whether a path leads through something stray, or is stray itself."""
+    return any(is_stray(part) for part in parts)

@@ -19,13 +19,12 @@ from numpy.typing import NDArray
 
 from actstore.errors import StorageError, reason_of
 from actstore.storage.atomic_file import AtomicFile, Data, storage_errors, write_atomic
-from actstore.storage.file_lock import FileLock
-from actstore.storage.own_names import abandoned_names, is_stray, own_name
+from actstore.storage.file_lock import FileLock, abandoned_names, is_stray, own_name
 from actstore.storage.owned_log import LockedFile
 
 if TYPE_CHECKING:
     from actstore.storage.chunk_cache import CacheSpec
-    from actstore.storage.object_path import Guard, Version
+    from actstore.storage.object_path import EnsureOwner, Version
 
 
 _HERE = -100  # AT_FDCWD
@@ -129,13 +128,13 @@ class FolderPath(PosixPath):
         with self.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
             return [mapped[start:stop] for start, stop in zip(starts, stops, strict=True)]
 
-    def side_by_side(self, read: Callable[[T], U], parts: Sequence[T]) -> Iterator[U]:
+    def map_parallel(self, read: Callable[[T], U], parts: Sequence[T]) -> Iterator[U]:
         return map(read, parts)
 
     def reading_errors(self) -> AbstractContextManager[None]:
         return nullcontext()
 
-    def begin_write(self, *parts: Data, guard: Guard | None = None) -> AtomicFile:
+    def begin_write(self, *parts: Data, ensure_owner: EnsureOwner | None = None) -> AtomicFile:
         return AtomicFile(self, *parts)  # the log's lock keeps others out: there is nothing to ask
 
     def put(self, data: Data, version: Version | None = None) -> None:

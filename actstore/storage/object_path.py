@@ -10,7 +10,7 @@ import os
 import re
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from importlib.util import find_spec
@@ -24,7 +24,7 @@ from actstore.errors import InvalidInputError, LockedError, StorageError
 from actstore.storage.atomic_file import Data, as_bytes
 from actstore.storage.bucket_client import bucket_of, object_errors, retried
 from actstore.storage.chunk_cache import CacheSpec
-from actstore.storage.own_names import is_stray
+from actstore.storage.file_lock import is_stray
 from actstore.storage.owned_log import TokenedObject
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ _READS = 8  # of files or of their ranges, side by side; ranges of one file make
 T = TypeVar("T")
 U = TypeVar("U")
 Version = dict[str, str]
-Guard = Callable[[], None]
+EnsureOwner = Callable[[], None]
 
 
 @dataclass(frozen=True)
@@ -161,7 +161,7 @@ class ObjectPath:
         list(threads(_DOWNLOADS, "download").map(fetch, range(start, stop, _PART)))
         return out
 
-    def side_by_side(self, read: Callable[[T], U], parts: Sequence[T]) -> Iterator[U]:
+    def map_parallel(self, read: Callable[[T], U], parts: Sequence[T]) -> Iterator[U]:
         return map(read, parts) if len(parts) < 2 else threads(_READS, "read").map(read, parts)
 
     def reading_errors(self) -> AbstractContextManager[None]:
@@ -171,8 +171,8 @@ class ObjectPath:
     def object_location(self) -> tuple[ObjectStore, str]:
         return bucket_of(self.root), self.key
 
-    def begin_write(self, *parts: Data, guard: Guard | None = None) -> Upload:
-        return Upload(self, *parts, guard=guard)
+    def begin_write(self, *parts: Data, ensure_owner: EnsureOwner | None = None) -> Upload:
+        return Upload(self, *parts, ensure_owner=ensure_owner)
 
     def put(self, data: Data, version: Version | None = None) -> Version:
         body, mode = as_bytes(data).data, "overwrite" if version is None else version or "create"
@@ -220,13 +220,11 @@ class ObjectPath:
 
     @contextmanager
     def replacing(self) -> Iterator[Self]:
-        """The place itself: objects cannot be renamed. Metadata is to be written last, so what has one is whole."""
-        self.remove_tree()
-        try:
-            yield self
-        except OSError:
-            self.remove_tree()
-            raise
+        """The place itself: objects cannot be renamed. Its metadata goes first and is to be written last: without it
+        there is nothing. What another writes there meanwhile is not taken from it."""
+        with suppress(FileNotFoundError):
+            (self / "zarr.json").unlink()
+        yield self
 
     def changing(self) -> AbstractContextManager[None]:
         return nullcontext()  # no lock: the put that ends the change is conditional
@@ -256,10 +254,10 @@ class CachedObjectPath(ObjectPath):
 class Upload:
     """An object on its way; `finish` waits until it is there. Several travel side by side."""
 
-    def __init__(self, path: ObjectPath, *parts: Data, guard: Guard | None = None) -> None:
+    def __init__(self, path: ObjectPath, *parts: Data, ensure_owner: EnsureOwner | None = None) -> None:
         body = b"".join(as_bytes(part).data for part in parts)  # a copy: the caller's buffer is filled again meanwhile
         self.size = len(body)
-        send = path.put if guard is None else partial(_put_guarded, path, guard=guard)
+        send = path.put if ensure_owner is None else partial(_put_guarded, path, ensure_owner=ensure_owner)
         self._sent: Future[Any] = threads(_UPLOADS, "upload").submit(send, body)
 
     def finish(self) -> int:
@@ -273,10 +271,10 @@ class Upload:
             wait([self._sent])
 
 
-def _put_guarded(path: ObjectPath, body: bytes, guard: Guard) -> None:
-    """Write an object that is new, or replace one when `guard` says that this is still ours to do.
+def _put_guarded(path: ObjectPath, body: bytes, ensure_owner: EnsureOwner) -> None:
+    """Write an object that is new, or replace one when `ensure_owner` says that this is still ours to do.
 
-    The guard is asked between reading the old version and replacing that very version, so what a process that has
+    It is asked between reading the old version and replacing that very version, so what a process that has
     taken over writes in its stead is never overwritten.
     """
     condition: Version = {}
@@ -286,7 +284,7 @@ def _put_guarded(path: ObjectPath, body: bytes, guard: Guard) -> None:
             return
         except LockedError:
             condition = path.read_version()[1]
-            guard()
+            ensure_owner()
 
 
 def threads(count: int, name: str) -> ThreadPoolExecutor:

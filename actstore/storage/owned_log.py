@@ -106,9 +106,12 @@ class TokenedObject:
     def settle(self) -> None:
         self._stopped.set()
         with self._changing:
-            if self._open:
-                self._open = False
-                self._replace(self._data)
+            try:
+                if self._open:
+                    self._open = False
+                    self._replace(self._data)
+            finally:
+                _writers.pop(self._name, None)
 
     def size(self) -> int:
         return len(self._data)
@@ -194,7 +197,7 @@ def may_live(token: bytes) -> bool:
 
 
 def _is_ours(token: bytes) -> bool:
-    return any(token.startswith(name) and writer._open for name, writer in list(_writers.items()))
+    return any(token.startswith(name) for name in list(_writers))
 
 
 def _token_of(data: bytes) -> bytes:

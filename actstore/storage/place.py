@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 
 from actstore.storage.atomic_file import Data, chunk_parts, crc32c
 from actstore.storage.chunk_cache import CacheSpec
+from actstore.storage.file_lock import is_stray
 from actstore.storage.folder_path import FolderPath
-from actstore.storage.object_path import Guard, ObjectPath, Version
-from actstore.storage.own_names import is_stray
+from actstore.storage.object_path import EnsureOwner, ObjectPath, Version
 from actstore.storage.owned_log import OwnedLog
 
 T = TypeVar("T")
@@ -79,7 +79,7 @@ class Place(Protocol):
     def read_ranges(self, starts: Sequence[int], stops: Sequence[int]) -> Sequence[Any]:
         """The bytes of each range of a file, as buffers."""
 
-    def side_by_side(self, read: Callable[[T], U], parts: Sequence[T]) -> Iterator[U]:
+    def map_parallel(self, read: Callable[[T], U], parts: Sequence[T]) -> Iterator[U]:
         """`read` of every part in order, several at a time where each waits for a network."""
 
     def reading_errors(self) -> AbstractContextManager[None]:
@@ -89,8 +89,8 @@ class Place(Protocol):
     def object_location(self) -> tuple[Any, str] | None:
         """An obstore client and a key, for a library that reads objects by itself; None for files."""
 
-    def begin_write(self, *parts: Data, guard: Guard | None = None) -> Storing:
-        """Start to write a whole file. guard: asked before an object is replaced that others may have written."""
+    def begin_write(self, *parts: Data, ensure_owner: EnsureOwner | None = None) -> Storing:
+        """Start to write a whole file. ensure_owner: asked before an object of others may be replaced."""
 
     def put(self, data: Data, version: Version | None = None) -> Version | None:
         """Write a file. version: where files have versions the one it must have now, {} for none at all; LockedError
@@ -130,14 +130,14 @@ def parse_place(path: AnyPlace, cache: CacheSpec | None = None) -> Place:
     return place if cache is None else place.with_cache(cache)
 
 
-def write_file(place: Place, *parts: Data, guard: Guard | None = None) -> int:
+def write_file(place: Place, *parts: Data, ensure_owner: EnsureOwner | None = None) -> int:
     """Write a file so that it is there whole, durably, or not at all. Returns the bytes written."""
-    return place.begin_write(*parts, guard=guard).finish()
+    return place.begin_write(*parts, ensure_owner=ensure_owner).finish()
 
 
-def write_chunk(place: Place, values: Data, guard: Guard | None = None) -> int:
+def write_chunk(place: Place, values: Data, ensure_owner: EnsureOwner | None = None) -> int:
     """Write a raw chunk file durably; returns its size."""
-    return write_file(place, *chunk_parts(values, crc32c(values)), guard=guard)
+    return write_file(place, *chunk_parts(values, crc32c(values)), ensure_owner=ensure_owner)
 
 
 def read_file(place: Place) -> NDArray[np.uint8]:
@@ -154,7 +154,7 @@ def read_files(places: Sequence[Place]) -> Iterator[NDArray[np.uint8] | None]:
         except FileNotFoundError:
             return None
 
-    yield from places[0].side_by_side(read, places) if places else ()
+    yield from places[0].map_parallel(read, places) if places else ()
 
 
 def stores_in(folder: Path) -> list[FolderPath]:

@@ -14,9 +14,8 @@ import torch
 from numpy.typing import NDArray
 from torch.utils.data import IterableDataset, get_worker_info
 
-from actstore.compute.device import empty_on_host, is_accelerator
+from actstore.compute.device import Arrival, SideStream, empty_on_host, is_accelerator
 from actstore.compute.tensors import borrow
-from actstore.compute.transfer import Arrival, SideStream
 from actstore.errors import InvalidInputError
 from actstore.streams.sampling import BatchPlan, epoch_order, plan_batch, share
 

@@ -19,8 +19,7 @@ from numpy.typing import NDArray
 from actstore.errors import InvalidInputError, reason_of
 from actstore.layout.columns import Column
 from actstore.spec import ColumnKind, Json
-from actstore.storage.atomic_file import CRC_BYTES, crc32c
-from actstore.storage.npy_file import load_npy
+from actstore.storage.atomic_file import CRC_BYTES, crc32c, load_npy
 from actstore.tables.containers import (
     as_text,
     open_hdf,

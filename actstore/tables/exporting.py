@@ -18,7 +18,7 @@ from actstore.layout.columns import Column
 from actstore.layout.texts import offsets_of
 from actstore.reading.rows import parse_rows
 from actstore.split import Split
-from actstore.storage.atomic_file import as_bytes, npy_bytes, storage_errors, write_atomic
+from actstore.storage.atomic_file import alone, as_bytes, npy_bytes, partial_name, storage_errors, write_atomic
 from actstore.tables.column_files import arrow_file, arrow_type, arrow_values, cells_of, tensors_of
 
 _BLOCK_ROWS = 4096
@@ -83,16 +83,17 @@ def export(split: Split, path: Path, rows: Any = None, progress: Progress | None
     if writer is None:
         raise InvalidInputError(f"cannot export to {path.name!r}; expected an ending of {', '.join(_WRITERS)}")
     selection = Selection(split, rows, progress)
-    partial = path.with_name(path.name + ".part")
+    partial = partial_name(path)
     with storage_errors(path):
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            with partial.open("wb") as stream:
-                writer(selection, stream)
-            beside = _write_beside(selection, path) if path.suffix == ".npy" else []
-            partial.replace(path)
-        finally:
-            partial.unlink(missing_ok=True)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with alone(partial):
+            try:
+                with partial.open("wb") as stream:
+                    writer(selection, stream)
+                beside = _write_beside(selection, path) if path.suffix == ".npy" else []
+                partial.replace(path)
+            finally:
+                partial.unlink(missing_ok=True)
     return [path, *beside]
 
 

@@ -21,7 +21,7 @@ from actstore.store import ActivationStore, create, open
 from actstore.tables.importing import Progress, append_rest
 from actstore.tables.row_source import Table, block_rows
 from actstore.upkeep.verify import lasting_faults, verify_split
-from actstore.writing.locked_split import locked
+from actstore.writing.commit import locked
 from actstore.writing.split_writer import SplitWriter
 
 
@@ -115,12 +115,20 @@ def _finish(folder: FolderPath) -> bool:
     What others have put into the store goes into the new one; the rest of the old one is removed.
     """
     fresh, old = (folder.with_name(folder.name + ending) for ending in (_NEW, _OLD))
-    if (fresh / _MARK).exists():  # the two have changed places
-        fresh.rename(old)
-    if not old.exists():
-        return False
-    if not folder.exists():  # killed between two renames
-        fresh.rename(folder)
+    if not folder.exists():
+        if not old.exists():
+            return False
+        fresh.rename(folder)  # killed between two renames
+    with folder.changing():  # of two at once the later one finds nothing left to do
+        if (fresh / _MARK).exists():  # the two have changed places
+            fresh.rename(old)
+        if not old.exists():
+            return False
+        _hand_over(old, folder)
+    return True
+
+
+def _hand_over(old: FolderPath, folder: FolderPath) -> None:
     for path in strangers(old):
         there = folder / path.relative_to(old)
         with suppress(OSError):  # then it stays
@@ -133,7 +141,6 @@ def _finish(folder: FolderPath) -> bool:
             f"{folder} is replaced, but {', '.join(str(path) for path in left)} could not be moved into it and is left "
             f"where it is; move it elsewhere and remove {old}"
         )
-    return True
 
 
 def _replace(folder: FolderPath, chunk_rows: int | None, progress: Progress | None, restart: bool) -> None:

@@ -34,7 +34,7 @@ from actstore.layout.own_files import remove_array
 from actstore.layout.texts import encode_ids
 from actstore.layout.zarr_arrays import expected_document
 from actstore.progress import bar
-from actstore.search.kept_files import remove
+from actstore.search.index_files import remove
 from actstore.spec import KEY, ColumnKind, ColumnSpec, Json, SplitSpec, StoreSpec
 from actstore.split import Split
 from actstore.statistics.class_statistics import NAMES as STATISTICS
@@ -49,10 +49,9 @@ from actstore.upkeep.select import KIND as SELECTED
 from actstore.upkeep.select import reopen_selected
 from actstore.upkeep.verify import AUDIT, SEARCH_FILES, Fault, lasting_faults, readable_splits, verify_store
 from actstore.writing.chunk_writer import begin_storing
-from actstore.writing.commit import describe_facts, write_facts
-from actstore.writing.locked_split import locked
+from actstore.writing.commit import describe_facts, locked, write_facts
 from actstore.writing.pending_rows import describe
-from actstore.writing.row_checks import RowFacts, parse_columns, parse_labels
+from actstore.writing.row_checks import RowMetadata, parse_columns, parse_labels
 
 if TYPE_CHECKING:
     from actstore.compute.cluster import Cluster
@@ -245,7 +244,7 @@ def _rewrite_facts(store: ActivationStore, path: Place, split: SplitSpec, lock: 
         ids = None if table.ids is None else encode_ids(table.ids[first:last])
         own = {name: column.part(first, last) for name, column in table.columns.items() if name in kinds}
         columns = parse_columns(own, last - first, kinds, str(path))
-        parts.append(RowFacts(parse_labels(labels, last - first, label_of, first), ids, columns))
+        parts.append(RowMetadata(parse_labels(labels, last - first, label_of, first), ids, columns))
     described = reduce(describe_facts, parts, SplitSpec())
     same = (described.labels_crc, described.ids_crc) == (split.labels_crc, split.ids_crc)
     if not same or set(described.columns) != set(split.columns):

@@ -28,7 +28,7 @@ from actstore.layout.metadata import (
     read_store_spec,
 )
 from actstore.layout.zarr_arrays import expected_document, metadata_difference, open_array
-from actstore.search.kept_files import damaged
+from actstore.search.index_files import damaged
 from actstore.spec import KEY, SplitSpec, StoreSpec
 from actstore.split import Split
 from actstore.statistics.class_statistics import NAMES as STATISTICS
@@ -125,7 +125,7 @@ def _kind_of(error: ActstoreError, otherwise: Kind) -> Kind:
 def readable_splits(store: ActivationStore) -> tuple[dict[str, SplitSpec], list[Fault]]:
     """The splits whose metadata can be read, and a fault for each of the others."""
     splits, faults = {}, []
-    for entry in store.path.children():
+    for entry in store.entries():
         try:
             if not (entry / "zarr.json").exists():
                 continue
@@ -143,7 +143,7 @@ def readable_splits(store: ActivationStore) -> tuple[dict[str, SplitSpec], list[
 
 def _lost_splits(store: ActivationStore) -> Iterator[Fault]:
     """Folders with rows but without the metadata that makes them a split."""
-    for entry in store.path.children():
+    for entry in store.entries():
         try:
             # without a chunk it was never begun: a kill may leave an empty ledger
             is_lost = not (entry / "zarr.json").exists() and (entry / ACTIVATIONS / "c").has_entries()
@@ -178,7 +178,7 @@ def verify_split(
             progress(entry.rows)
     unreadable, flat = {fault.array for fault in faults}, flat_arrays(split)
     for name in (*flat, *STATISTICS):
-        if (name in flat and name not in unreadable) or (name in STATISTICS and (path / name).has_entries()):
+        if (name in flat and name not in unreadable) or (name in STATISTICS and _is_kept(path / name)):
             faults += _raw_array_faults(path, name)
     if not any(fault.array in flat for fault in faults):
         faults += _fact_faults(path, split)
@@ -270,6 +270,11 @@ def check_activations(path: Place, spec: StoreSpec, entry: Entry) -> Fault | Non
 def _is_growing(path: Place) -> bool:
     """Whether an append is in flight."""
     return (path / ACTIVATIONS / "pending").has_entries()
+
+
+def _is_kept(array: Place) -> bool:
+    """Of statistics, which in a bucket are none until their metadata is there, after their chunk."""
+    return array.has_entries() if array.local_path is not None else (array / "zarr.json").exists()
 
 
 def _raw_array_faults(path: Place, name: str) -> Iterator[Fault]:

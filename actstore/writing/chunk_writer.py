@@ -24,7 +24,7 @@ from actstore.storage.atomic_file import crc32c, extend_crc32c
 from actstore.storage.owned_log import OwnedLog
 from actstore.storage.place import Place, Storing
 from actstore.writing.pending_rows import OpenRows, Pending
-from actstore.writing.row_checks import RowFacts
+from actstore.writing.row_checks import RowMetadata
 
 _BUFFERS = 3  # one being filled, one being written, one waiting
 
@@ -56,7 +56,7 @@ class ChunkWriter:
             self._settled.popleft().result()
         return self._free.pop()
 
-    def submit(self, chunk: int, values: NDArray[Any], used: int, rows: RowFacts) -> None:
+    def submit(self, chunk: int, values: NDArray[Any], used: int, rows: RowMetadata) -> None:
         """Queue a chunk, of which the first `used` rows count; its buffer comes back by itself."""
         values[used:] = 0  # padding, so that equal rows give equal files
         self._written.append((self._writing.submit(self._write, chunk, values, used, rows), values))
@@ -83,7 +83,7 @@ class ChunkWriter:
         self._settled.append(future.result())
         self._free.append(values)
 
-    def _write(self, chunk: int, values: NDArray[Any], used: int, rows: RowFacts) -> Future[None]:
+    def _write(self, chunk: int, values: NDArray[Any], used: int, rows: RowMetadata) -> Future[None]:
         with self._stopping_at_first_error():
             sidecar = self._pending.begin_chunk(chunk, rows, self._ledger.require_own)
             crc = crc32c(values)
@@ -124,7 +124,7 @@ def begin_storing(
     its values."""
     parts = encode_chunk(spec, values, crc)
     file_crc = None if spec.is_raw else reduce(extend_crc32c, parts, 0)
-    return chunk_path(array, chunk).begin_write(*parts, guard=ledger.require_own), file_crc
+    return chunk_path(array, chunk).begin_write(*parts, ensure_owner=ledger.require_own), file_crc
 
 
 def find_position(

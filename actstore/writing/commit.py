@@ -1,27 +1,91 @@
-"""The end of a build or append: labels, ids and columns into their arrays, then the metadata in one rename."""
+"""The end of a build or append: labels, ids and columns into their arrays, then the metadata in one rename; and a split
+that only one process changes meanwhile."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from actstore.errors import DamagedError
-from actstore.layout.columns import Column, arrays_of, describe_column
-from actstore.layout.ledger import Entry, chunk_path, content_hash, read_ledger
-from actstore.layout.metadata import ACTIVATIONS, FLAT_ARRAYS, RawLayout, read_flat_chunk, resize, write_attributes
+from actstore.errors import DamagedError, LockedError
+from actstore.layout.columns import Column, arrays_of, describe_column, read_sound_column
+from actstore.layout.ledger import Entry, chunk_path, committed_entries, content_hash, open_ledger, read_ledger
+from actstore.layout.metadata import (
+    ACTIVATIONS,
+    FLAT_ARRAYS,
+    RawLayout,
+    read_flat_chunk,
+    read_labels,
+    read_sound_ids,
+    read_split_spec,
+    read_store_spec,
+    require_same_store,
+    resize,
+    write_attributes,
+)
 from actstore.layout.texts import Texts, offsets_of
-from actstore.layout.zarr_arrays import create_raw_array
+from actstore.layout.zarr_arrays import create_raw_array, create_split
 from actstore.spec import KEY, ColumnSpec, Json, SplitSpec, StoreSpec
 from actstore.storage.atomic_file import extend_crc32c
-from actstore.storage.object_path import Guard
+from actstore.storage.object_path import EnsureOwner
 from actstore.storage.owned_log import OwnedLog
 from actstore.storage.place import Place, write_chunk
 from actstore.writing.pending_rows import Pending
-from actstore.writing.row_checks import RowFacts
+from actstore.writing.row_checks import RowMetadata
+
+
+@contextmanager
+def locked(store: Place, name: str) -> Iterator[OwnedLog]:
+    """Keep writers out of a split that is there, and the store from being replaced before its ledger is locked."""
+    with store.changing():
+        ledger = open_ledger(store / name / ACTIVATIONS)
+    with closing(ledger):
+        yield ledger
+
+
+def lock_split(store: Place, held: StoreSpec, name: str, new: SplitSpec) -> tuple[OwnedLog, StoreSpec, SplitSpec]:
+    """The ledger, and store and split as they are under its lock; a split that is not there is made like `new`.
+
+    held: what the caller knows of the store. Classes may have been added since, and rows are written in the layout that
+    the store has now; a store of other rows is refused. The store is locked meanwhile: it cannot be replaced between.
+    """
+    split = store / name
+    with store.changing():
+        read_store_spec(store)  # nothing is made where there is no store any more
+        ledger = open_ledger(split / ACTIVATIONS)
+        try:
+            spec = read_store_spec(store)
+            require_same_store(store, held, spec)
+            if not (split / "zarr.json").exists():
+                if new.dim is not None:
+                    new = replace(new, chunk_rows=spec.whole_pieces(new.chunk_rows))
+                create_split(split, spec.of_split(new), new)
+            return ledger, spec, read_split_spec(split)
+        except BaseException:
+            ledger.close()
+            raise
+
+
+def require_sound(split: Place, spec: StoreSpec, committed: SplitSpec) -> None:
+    """Refuse to extend what is not what was committed: damage must never get a checksum of its own."""
+    if not committed.complete:
+        return
+    try:
+        committed_entries(split / ACTIVATIONS, spec, committed)
+        read_labels(split, committed)
+        if committed.has_ids:
+            read_sound_ids(split, committed)
+        for column in committed.columns:
+            read_sound_column(split, column, committed.rows)
+    except DamagedError as error:
+        raise DamagedError(
+            f"nothing was written, since {split} is damaged: {error}; mend it with "
+            f"`actstore verify {split.parent} --repair` first"
+        ) from error
 
 
 def commit(
@@ -60,25 +124,26 @@ def commit(
         history=(*before.history, (rows, content)) if content != before.content else before.history,
         sources=tuple(sources),
     )
-    write_attributes(split, {KEY: after.to_json()}, guard=ledger.require_own)
-    ledger.require_own()  # the next build may have begun
-    pending.remove()
-    ledger.settle()
+    write_attributes(split, {KEY: after.to_json()}, ensure_owner=ledger.require_own)
+    with suppress(LockedError):  # the next build may have begun, and tidies up; these rows are committed
+        ledger.require_own()
+        pending.remove()
+        ledger.settle()
     return after
 
 
-def _pending_rows(pending: Pending, entries: list[Entry], committed: int, chunk_rows: int) -> Iterator[RowFacts]:
+def _pending_rows(pending: Pending, entries: list[Entry], committed: int, chunk_rows: int) -> Iterator[RowMetadata]:
     for entry in entries:
         if entry.chunk * chunk_rows + entry.rows > committed:
             yield pending.read(entry.chunk)
 
 
-def write_facts(split: Place, before: SplitSpec, parts: Iterable[RowFacts], guard: Guard) -> SplitSpec:
+def write_facts(split: Place, before: SplitSpec, parts: Iterable[RowMetadata], ensure_owner: EnsureOwner) -> SplitSpec:
     """Append labels, ids and columns after the committed ones; returns the spec with what describes them updated."""
-    labels = FlatAppender(split, "labels", before.rows, guard)
-    offsets = FlatAppender(split, "path_offsets", before.rows + 1 if before.has_ids else 0, guard)
-    data = FlatAppender(split, "path_bytes", before.id_bytes, guard)
-    columns = {column.name: ColumnAppender(split, column, before.rows, guard) for column in before.columns}
+    labels = FlatAppender(split, "labels", before.rows, ensure_owner)
+    offsets = FlatAppender(split, "path_offsets", before.rows + 1 if before.has_ids else 0, ensure_owner)
+    data = FlatAppender(split, "path_bytes", before.id_bytes, ensure_owner)
+    columns = {column.name: ColumnAppender(split, column, before.rows, ensure_owner) for column in before.columns}
     state = before
     for part in parts:
         labels.append(part.labels)
@@ -89,7 +154,9 @@ def write_facts(split: Place, before: SplitSpec, parts: Iterable[RowFacts], guar
         after = describe_facts(state, part)
         for column in after.columns:
             if column.name not in columns:  # rows before those with the first value have none
-                new = columns[column.name] = ColumnAppender(split, replace(column, crc=0, text_bytes=0), 0, guard)
+                new = columns[column.name] = ColumnAppender(
+                    split, replace(column, crc=0, text_bytes=0), 0, ensure_owner
+                )
                 new.append(Column.nothing(column.kind, state.rows))
             columns[column.name].append(part.column(column.name, column.kind))
         state = after
@@ -100,7 +167,7 @@ def write_facts(split: Place, before: SplitSpec, parts: Iterable[RowFacts], guar
     return state
 
 
-def describe_facts(before: SplitSpec, part: RowFacts) -> SplitSpec:
+def describe_facts(before: SplitSpec, part: RowMetadata) -> SplitSpec:
     """The checksums and sizes after one more part; rows that came without a column have no value of it."""
     known = {column.name: column for column in before.columns}
     for name, values in part.columns.items():
@@ -120,15 +187,16 @@ def describe_facts(before: SplitSpec, part: RowFacts) -> SplitSpec:
 class ColumnAppender:
     """Extends the arrays of a column after its first `rows` rows; makes them where there are none."""
 
-    def __init__(self, split: Place, column: ColumnSpec, rows: int, guard: Guard) -> None:
+    def __init__(self, split: Place, column: ColumnSpec, rows: int, ensure_owner: EnsureOwner) -> None:
         arrays = arrays_of(column, rows)
         if not rows:
-            guard()
+            ensure_owner()
             for name, (layout, _) in arrays.items():
                 create_raw_array(split / name, layout, (0,))
         self._bytes = column.text_bytes
         self._arrays = [
-            FlatAppender(split, name, length if rows else 0, guard, layout) for name, (layout, length) in arrays.items()
+            FlatAppender(split, name, length if rows else 0, ensure_owner, layout)
+            for name, (layout, length) in arrays.items()
         ]
         if column.kind == "text" and not rows:
             self._arrays[0].append(np.zeros(1, np.int64))  # where the first text begins
@@ -153,10 +221,12 @@ class FlatAppender:
     Committed values never change their place, so a reader that knows the old length is not disturbed.
     """
 
-    def __init__(self, split: Place, name: str, length: int, guard: Guard, layout: RawLayout | None = None) -> None:
+    def __init__(
+        self, split: Place, name: str, length: int, ensure_owner: EnsureOwner, layout: RawLayout | None = None
+    ) -> None:
         layout = layout or FLAT_ARRAYS[name]
         dtype, (self._chunk,) = layout.dtype, layout.chunks
-        self._path, self._guard = split / name, guard
+        self._path, self._guard = split / name, ensure_owner
         self._buffer = np.zeros(self._chunk, np.dtype("<" + dtype))
         self._filled = length % self._chunk
         self._number = length // self._chunk

@@ -28,14 +28,14 @@ from actstore.errors import IncompleteError
 from actstore.layout.own_files import remove_pending
 from actstore.spec import Json, SplitSpec
 from actstore.storage.atomic_file import CRC_BYTES, chunk_parts, crc32c
-from actstore.storage.object_path import Guard
+from actstore.storage.object_path import EnsureOwner
 from actstore.storage.place import Place, Storing, read_file, write_file
-from actstore.writing.row_checks import RowFacts, pack, unpack
+from actstore.writing.row_checks import RowMetadata, pack, unpack
 
 SECONDS = 16.0  # a row waits at most so long; with the time that its write takes, 20 s
 
 
-class Keeper:
+class FlushTimer:
     """Calls `keep` while the oldest row that is not durable has waited for three quarters of SECONDS.
 
     It holds no reference to what `keep` is bound to: a writer that is dropped lets go of its split.
@@ -77,7 +77,7 @@ class Keeper:
         return True
 
 
-def _run(keeper: weakref.ref[Keeper], stopped: threading.Event, seconds: float) -> None:
+def _run(keeper: weakref.ref[FlushTimer], stopped: threading.Event, seconds: float) -> None:
     while not stopped.wait(seconds):
         alive = keeper()
         if alive is None or not alive.keep_if_due():
@@ -91,7 +91,7 @@ class OpenRows:
 
     first: int
     values: NDArray[Any]
-    rows: RowFacts
+    rows: RowMetadata
 
     @property
     def end(self) -> int:
@@ -130,23 +130,23 @@ class Pending:
         """Whether a kill just after the commit left all this: nothing is durable that is not committed."""
         return committed.complete and committed.ledger_bytes == ledger_bytes and not self.has_kept(committed.rows)
 
-    def begin_chunk(self, chunk: int, rows: RowFacts, guard: Guard) -> Storing:
+    def begin_chunk(self, chunk: int, rows: RowMetadata, ensure_owner: EnsureOwner) -> Storing:
         """Labels, ids and columns of a chunk, to be finished before its line in the ledger."""
-        return self._file(chunk).begin_write(pack(rows), guard=guard)
+        return self._file(chunk).begin_write(pack(rows), ensure_owner=ensure_owner)
 
-    def read(self, chunk: int) -> RowFacts:
+    def read(self, chunk: int) -> RowMetadata:
         with np.load(io.BytesIO(read_file(self._file(chunk)).data), allow_pickle=False) as arrays:
             return unpack(arrays)
 
-    def keep(self, piece: OpenRows, guard: Guard) -> None:
+    def keep(self, piece: OpenRows, ensure_owner: EnsureOwner) -> None:
         """Make rows of the open chunk durable. A piece names the crc of the one before it, so that pieces of two
         writers are never taken for one."""
         end, crc = self._last
         before = np.array([crc if end == piece.first else 0], np.uint32)
         body = pack(piece.rows, values=piece.values, before=before)
         crc = crc32c(body)
-        guard()
-        write_file(self._piece(piece.first), *chunk_parts(body, crc), guard=guard)
+        ensure_owner()
+        write_file(self._piece(piece.first), *chunk_parts(body, crc), ensure_owner=ensure_owner)
         self._note(piece, crc)
 
     def kept(self, durable: int, dim: int, dtype: str) -> Iterator[OpenRows]:

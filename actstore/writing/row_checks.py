@@ -203,7 +203,7 @@ _COLUMN = "column/"  # what the names of columns begin with in a file of facts: 
 
 
 @dataclass(frozen=True)
-class RowFacts:
+class RowMetadata:
     """Labels (n,); encoded ids (n,) where the split has them; columns by name, (n,) each."""
 
     labels: NDArray[np.int32]
@@ -213,9 +213,9 @@ class RowFacts:
     def __len__(self) -> int:
         return len(self.labels)
 
-    def part(self, start: int, stop: int) -> RowFacts:
+    def part(self, start: int, stop: int) -> RowMetadata:
         ids = None if self.ids is None else self.ids[start:stop]
-        return RowFacts(
+        return RowMetadata(
             self.labels[start:stop], ids, {name: one.part(start, stop) for name, one in self.columns.items()}
         )
 
@@ -224,16 +224,16 @@ class RowFacts:
         return self.columns[name] if name in self.columns else Column.nothing(kind, len(self))
 
 
-def join_facts(parts: Sequence[RowFacts], kinds: Mapping[str, ColumnKind]) -> RowFacts:
+def join_facts(parts: Sequence[RowMetadata], kinds: Mapping[str, ColumnKind]) -> RowMetadata:
     """Of consecutive rows, with all the columns of `kinds`."""
     labels = np.concatenate([np.empty(0, np.int32), *(part.labels for part in parts)])
     known = [part.ids for part in parts if part.ids is not None]
     ids = [name for some in known for name in some] if known else None
     columns = {name: Column.joined(kind, [part.column(name, kind) for part in parts]) for name, kind in kinds.items()}
-    return RowFacts(labels, ids, columns)
+    return RowMetadata(labels, ids, columns)
 
 
-def pack(facts: RowFacts, **more: NDArray[Any]) -> memoryview:
+def pack(facts: RowMetadata, **more: NDArray[Any]) -> memoryview:
     """The bytes of a file that holds them."""
     arrays: dict[str, NDArray[Any]] = {"labels": facts.labels, **more}
     if facts.ids is not None:
@@ -250,7 +250,7 @@ def pack(facts: RowFacts, **more: NDArray[Any]) -> memoryview:
     return stream.getbuffer()
 
 
-def unpack(arrays: Mapping[str, NDArray[Any]]) -> RowFacts:
+def unpack(arrays: Mapping[str, NDArray[Any]]) -> RowMetadata:
     ids, columns = None, {}
     if "lengths" in arrays:
         ends = np.cumsum(arrays["lengths"])
@@ -262,4 +262,4 @@ def unpack(arrays: Mapping[str, NDArray[Any]]) -> RowFacts:
             _, kind, name = key.split("/")
             stored = arrays[key] if kind != "text" else Texts(arrays[f"{key}/bytes"], arrays[key])
             columns[name] = Column(kind, stored)  # type: ignore[arg-type]
-    return RowFacts(arrays["labels"], ids, columns)
+    return RowMetadata(arrays["labels"], ids, columns)

@@ -26,10 +26,9 @@ from actstore.layout.texts import encode_ids
 from actstore.spec import Json, SplitSpec, StoreSpec
 from actstore.storage.place import Place
 from actstore.writing.chunk_writer import ChunkWriter, drop_uncommitted, find_position, sound_rows
-from actstore.writing.commit import commit
-from actstore.writing.locked_split import lock_split, require_sound
-from actstore.writing.pending_rows import Keeper, OpenRows, Pending
-from actstore.writing.row_checks import RowFacts, join_facts, parse_columns, parse_labels, refused_row
+from actstore.writing.commit import commit, lock_split, require_sound
+from actstore.writing.pending_rows import FlushTimer, OpenRows, Pending
+from actstore.writing.row_checks import RowMetadata, join_facts, parse_columns, parse_labels, refused_row
 
 _CHECK_ROWS = 1024
 
@@ -56,7 +55,7 @@ class SplitWriter:
         self._labels_of = {name: label for label, name in enumerate(spec.classes)}
         self._closed = False
         self._signals = ExitStack()
-        self._keeper = Keeper(self._keep)
+        self._keeper = FlushTimer(self._keep)
         self._changing, self._writing = threading.Lock(), threading.Lock()  # the open chunk; a piece of it
         try:
             self._pending = Pending(self._split / ACTIVATIONS)
@@ -98,7 +97,7 @@ class SplitWriter:
         numbers = parse_labels(labels, len(values), self._labels_of, self.position)
         names = self._parse_ids(ids, len(values))
         parsed = parse_columns(columns, len(values), self._kinds, f"split {self._split.name!r}")
-        facts = RowFacts(numbers, names, parsed)
+        facts = RowMetadata(numbers, names, parsed)
         if len(values) > self._spec.chunk_rows - self._filled:  # smaller ones are checked on their way
             scratch = np.empty((min(_CHECK_ROWS, len(values)), self._spec.dim), self._buffer.dtype)
             for start in range(0, len(values), _CHECK_ROWS):
@@ -239,7 +238,7 @@ class SplitWriter:
         self._chunk, self._filled = divmod(durable, self._spec.chunk_rows)
         self._durable = self._filled  # rows of the open chunk that are in its file already
         self._kept = durable  # rows of the split that are durable, in a file or beside the ledger
-        self._facts: list[RowFacts] = []  # of the open chunk, but for rows that are committed
+        self._facts: list[RowMetadata] = []  # of the open chunk, but for rows that are committed
         self._kinds = {column.name: column.kind for column in self.committed.columns}
         self._has_ids: bool | None = None if durable == 0 else self.committed.has_ids
         if durable > self.committed.rows:
@@ -260,11 +259,11 @@ class SplitWriter:
             self._fill(piece.values, piece.rows, 0)
             self._kept = piece.end
 
-    def _know_kinds(self, facts: RowFacts) -> None:
+    def _know_kinds(self, facts: RowMetadata) -> None:
         """Every chunk on disk names all columns up to it, so the newest one is enough to know them again."""
         self._kinds |= {name: column.kind for name, column in facts.columns.items()}
 
-    def _fill(self, values: NDArray[Any], facts: RowFacts, offset: int) -> int:
+    def _fill(self, values: NDArray[Any], facts: RowMetadata, offset: int) -> int:
         self._convert(self._buffer[self._filled : self._filled + len(values)], values, self.position, offset)
         with self._changing:
             self._has_ids = facts.ids is not None

@@ -83,7 +83,7 @@ def _claim(opened: ActivationStore, output: Path | None, sheet: Path | None, kee
     inputs = [path for name in opened.splits for path in sources_of(opened[name])]
     claim(output, sheet, inputs=inputs)
     if keep is not None:
-        claim_folder(keep, [(FILE, "audit")], inputs)
+        claim_folder(keep, [FILE], inputs)
 
 
 def _text(result: dict[str, Any], most: int) -> str:

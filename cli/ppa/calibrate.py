@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from cli.filekinds import CALIBRATION
-from cli.filekinds import FIGURE as DRAWN
 from cli.group import emit, example, json_option, table
 from cli.options import FILE as EXISTING
 from cli.options import seed_option
@@ -100,7 +98,7 @@ def calibrate(
     trained = [] if phi is None else [predictor.load_phi(phi)]
     folder = trained[0].path.parent if trained else runs
     if base is None or methods is not None:
-        claim((folder / FILE, CALIBRATION), (folder / FIGURE, DRAWN), inputs=[fitting["head"], split_file],
+        claim(folder / FILE, kept=[folder / FIGURE], inputs=[fitting["head"], split_file],
               force=force, advice="replace it with --force")  # fmt: skip
     opened = actstore.open(store_of(fitting.pop("store"), trained))
     train = opened[fitting["train_split"]]

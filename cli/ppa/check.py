@@ -7,7 +7,6 @@ from pathlib import Path
 import click
 
 from actstore.errors import InvalidInputError
-from cli.filekinds import SHEET
 from cli.group import emit, example, json_option
 from cli.networks import DEFAULT_NETWORK, fetching_options, require_fetching_options
 from cli.options import FILE, FOLDER, PATH, device_option, sheet_option, wait_without_spinning
@@ -49,7 +48,7 @@ def check(
             "--backbone, --weights, --pretrained, --offline and --sheet belong to PHOTOS; a classifier keeps no photos"
         )
     require_fetching_options(backbone, pretrained, offline)
-    claim((sheet, SHEET), inputs=[photos])
+    claim(sheet, inputs=[photos])
     wait_without_spinning()
     from predictor import Classifier, load_classifier
 

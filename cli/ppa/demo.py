@@ -13,7 +13,6 @@ from typing import Any
 
 import click
 
-from cli.filekinds import BENCH, STEPS
 from cli.group import emit, example, json_option
 from cli.options import FOLDER, wait_without_spinning
 from cli.outputs import claim
@@ -39,7 +38,7 @@ def demo(quick: bool, out: Path | None) -> None:
 def run_demo(folder: Path, size: Size) -> dict[str, Any]:
     """All steps; their output goes to stderr, as it is the progress of this command."""
     steps, path, began = plan_demo(folder, size), folder / "steps.json", time.monotonic()
-    claim((path, STEPS))
+    claim(kept=[path])
     took = read_seconds(path)
     ran = []
     for number, step in enumerate(steps, 1):
@@ -61,7 +60,7 @@ def perform(step: Step, head: str) -> float | None:
     click.secho(head, err=True, bold=True)
     words = shlex.split(step.command)
     click.echo(f"$ {shlex.join(words)}", err=True)
-    claim((step.printed, BENCH))
+    claim(kept=[step.printed])
     began, shown = time.monotonic(), io.StringIO()
     try:
         with contextlib.redirect_stdout(shown if step.printed else sys.stderr):

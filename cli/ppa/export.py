@@ -7,7 +7,6 @@ from typing import Any
 
 import click
 
-from cli.filekinds import NAMES, ONNX, TORCH
 from cli.group import emit, example, json_option
 from cli.options import FILE, PATH, wait_without_spinning, weights_option
 from cli.outputs import claim
@@ -51,8 +50,7 @@ def export(
     if not with_backbone and (check or weights):
         raise click.UsageError("--check and --weights belong to --with-backbone")
     beside = {names_file(path) for path in (torch_file, onnx_file) if path is not None}  # both may share it
-    names = [(path, NAMES) for path in sorted(beside)]
-    claim((torch_file, TORCH), (onnx_file, ONNX), *names, inputs=[classifier])
+    claim(torch_file, onnx_file, *sorted(beside), inputs=[classifier])
     if onnx_file is not None and onnx_file.suffix != ".onnx":
         raise click.UsageError(f"--onnx writes a graph: its name must end in .onnx, got {onnx_file}")
     if torch_file is not None and torch_file.suffix == ".onnx":

@@ -7,8 +7,6 @@ from pathlib import Path
 
 import click
 
-from cli.filekinds import CLASS_MAP as MAP
-from cli.filekinds import FIGURE
 from cli.group import emit, example, json_option
 from cli.options import FILE, FOLDER
 from cli.outputs import claim_folder
@@ -53,8 +51,8 @@ def figures(
 
     run = find_run(run_folder)
     folder, store = out or run.figures, store or run.store
-    drawings = [(name + ending, FIGURE) for name in FIGURES for ending in (".png", ".svg")]
-    claim_folder(folder, [*drawings, (CLASS_MAP, MAP)], inputs=[table, head, bench])
+    drawings = [name + ending for name in FIGURES for ending in (".png", ".svg")]
+    claim_folder(folder, [*drawings, CLASS_MAP], inputs=[table, head, bench])
     train = test = None
     if store is not None:
         opened = actstore.open(store)

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import click
 
-from cli.filekinds import PREDICTIONS, SHEET
 from cli.group import emit, example, json_option, wants_json
 from cli.options import PATH, device_option, sheet_option, wait_without_spinning, weights_option
 from cli.outputs import claim
@@ -94,4 +93,4 @@ def require_outputs(
         raise click.UsageError("--json and --csv - exclude each other; name a file for one of them")
     if sheet is not None and store is not None:
         raise click.UsageError("a sheet shows images, and rows of a store have none: give images, or no --sheet")
-    claim((sheet, SHEET), (None if csv_file == PRINTED else csv_file, PREDICTIONS), inputs=[classifier, *images])
+    claim(sheet, None if csv_file == PRINTED else csv_file, inputs=[classifier, *images])

@@ -190,18 +190,12 @@ def train_and_join(
 
 def claim_backbone(out: Path, split_file: Path | None) -> None:
     """OUT may hold an earlier training, and nothing of others under the names of its files."""
-    from cli import filekinds as kinds
     from cli.outputs import claim_folder
     from predictor.training.backbones.planning import PLAN
     from predictor.training.backbones.trainee import BEST, LAST
     from predictor.training.run_files import CHECKPOINT, CURVES, LOG
 
-    names = [
-        (BEST, kinds.WEIGHTS), (LAST, kinds.WEIGHTS), (LOG, kinds.LOG), (CURVES, kinds.FIGURE),
-        (CHECKPOINT, kinds.BACKBONE_CHECKPOINT), ("checkpoint.json", kinds.ABOUT_TRAINING),
-        (PLAN, kinds.PLAN),
-    ]  # fmt: skip
-    claim_folder(out, names, [split_file])
+    claim_folder(out, [BEST, LAST, LOG, CURVES, CHECKPOINT, "checkpoint.json", PLAN], [split_file])
 
 
 def summary(result: TrainingResult) -> str:

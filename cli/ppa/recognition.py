@@ -22,19 +22,13 @@ if TYPE_CHECKING:
 
 def claim_run(folder: Path, *inputs: Path | None) -> None:
     """What trainings leave in a folder they may replace there, and nothing of others that has such a name."""
-    from dataclasses import replace
-
-    from cli import filekinds as kinds
     from predictor.protocol.calibration import FIGURE, FILE
     from predictor.training.run_files import CHECKPOINT, CURVES, LOG, MODEL
     from predictor.training.trained_phi import STORE_NOTE
 
     names = [
-        (MODEL, kinds.TRAINING), (CHECKPOINT, kinds.TRAINING), ("model.json", kinds.ABOUT_TRAINING), (LOG, kinds.LOG),
-        ("checkpoint.json", kinds.ABOUT_TRAINING), (CURVES, kinds.FIGURE), ("head.safetensors", kinds.HEAD),
-        ("weights.safetensors", kinds.WEIGHTS),
-        (STORE_NOTE, kinds.STORE_NOTE),
-        (FILE, replace(kinds.CALIBRATION, is_work=False)), (FIGURE, kinds.FIGURE),  # of the weights before
+        MODEL, CHECKPOINT, "model.json", LOG, "checkpoint.json", CURVES, "head.safetensors", "weights.safetensors",
+        STORE_NOTE, FILE, FIGURE,  # a calibration is of the weights before
     ]  # fmt: skip
     if is_main_process():
         claim_folder(folder, names, inputs)

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 import click
 
 from actstore.progress import note
-from cli.filekinds import REPORT
 from cli.group import emit, example, human_bytes, json_option
 from cli.options import FILE, FOLDER
 from cli.outputs import claim
@@ -46,7 +45,7 @@ def report(folder: Path, out: Path | None, title: str) -> None:
             f"{folder} holds neither runs/phi* nor a table of `ppa eval`; there is nothing to report"
         )
     target = out or folder / "report.html"
-    claim((target, REPORT))
+    claim(out, kept=[] if out else [target])
     write_report(run, target, title, warning_of(run.store, run.phis))
     size, missing = target.stat().st_size, missing_parts(run)
     if missing:

@@ -7,7 +7,6 @@ from typing import Any
 
 import click
 
-from cli.filekinds import FIGURE
 from cli.group import emit, example, json_option
 from cli.options import chart_option, seed_option
 from cli.outputs import claim, claim_table
@@ -67,7 +66,7 @@ def sessions(
     that was trained on a category of a session is refused.
     """
     claim_table(out, [store, head, split_file, *phis])
-    claim((chart, FIGURE))
+    claim(chart)
     import actstore
     import predictor
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 
 import click
 
-from cli.filekinds import SPLIT
 from cli.group import emit, example, json_option
 from cli.options import FILE
 from cli.outputs import claim
@@ -55,8 +55,9 @@ def split(
     else:
         categories = predictor.split_categories(opened, novel_share, validation_share, seed)
     categories = categories.hold_out(validate)
-    same = SPLIT.matches(out) and predictor.read_split(out) == categories
-    claim((out, SPLIT), inputs=[source], force=force or same,
+    with suppress(actstore.ActstoreError):
+        force = force or predictor.read_split(out) == categories
+    claim(out, inputs=[source], force=force,
           advice="it is another split; choose another --out, or replace it with --force")  # fmt: skip
     categories.save(out)
     warning = next((contamination(opened[name], categories) for name in opened.splits), None)

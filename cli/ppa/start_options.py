@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 import click
 
-from cli.filekinds import CLASSIFIER
 from cli.networks import DEFAULT_NETWORK, fetching_options, require_fetching_options
 from cli.options import FILE, PATH, combine
 from cli.outputs import claim
@@ -111,7 +110,7 @@ class StartOptions:
         target = out or CLASSIFIER_FILE
         add = "" if read is not None else f"add to it with --classifier {target} in place of {self.way}, "
         advice = f"{add}choose another --out, or replace it with --force"
-        claim((target, CLASSIFIER), inputs=[self.phi, read, self.weights, self.head], force=force, advice=advice)
+        claim(target, inputs=[self.phi, read, self.weights, self.head], force=force, advice=advice)
         return target
 
 

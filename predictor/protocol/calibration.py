@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from actstore.errors import DamagedError, InvalidInputError
 from actstore.split import Split
 from actstore.storage.atomic_file import write_atomic
-from actstore.storage.checksum import sealed, unsealed
+from actstore.storage.checksum import check_checksum, with_checksum
 from predictor.protocol.category_split import CategorySplit
 from predictor.protocol.method import ALL, Aggregate, JointMethod, Method
 from predictor.protocol.outcome import Outcome
@@ -173,7 +173,7 @@ def save_calibrations(folder: Path, fits: Sequence[Calibration]) -> Path:
     """In the place of those of the same methods; those of others stay."""
     replaced = {(fit.key, fit.share) for fit in fits}
     others = [fit for fit in load_calibrations(folder) if (fit.key, fit.share) not in replaced]
-    document = sealed({"calibrations": [asdict(fit) for fit in (*others, *fits)]})
+    document = with_checksum({"calibrations": [asdict(fit) for fit in (*others, *fits)]})
     folder.mkdir(parents=True, exist_ok=True)
     write_atomic(folder / FILE, json.dumps(document, indent=1).encode())
     return folder / FILE
@@ -185,7 +185,7 @@ def load_calibrations(folder: Path) -> list[Calibration]:
     if not path.exists():
         return []
     try:
-        listed = unsealed(json.loads(path.read_text("utf-8")))["calibrations"]
+        listed = check_checksum(json.loads(path.read_text("utf-8")))["calibrations"]
         if not all(math.isfinite(fit["novel_bias"]) for fit in listed):
             raise ValueError("a bias must be finite")
         return [replace(fit, base=tuple(fit.base)) for fit in (Calibration(**fields) for fields in listed)]

@@ -13,7 +13,7 @@ import numpy as np
 
 from actstore.errors import DamagedError, InvalidInputError, reason_of
 from actstore.storage.atomic_file import write_atomic
-from actstore.storage.checksum import FIELD, sealed, unsealed
+from actstore.storage.checksum import FIELD, check_checksum, with_checksum
 
 if TYPE_CHECKING:
     from actstore import ActivationStore
@@ -60,7 +60,7 @@ class CategorySplit:
 
     def save(self, path: str | Path) -> None:
         """A JSON file that `read_split` reads back."""
-        write_atomic(Path(path), json.dumps(sealed(self.to_json()), indent=1, ensure_ascii=False).encode())
+        write_atomic(Path(path), json.dumps(with_checksum(self.to_json()), indent=1, ensure_ascii=False).encode())
 
     def __repr__(self) -> str:
         held = f", {len(self.validation):,} validation" if self.validation else ""
@@ -147,7 +147,7 @@ def read_split(path: Path) -> CategorySplit:
     except (OSError, ValueError, RecursionError) as error:
         raise InvalidInputError(f"{path} must be a JSON file of class names: {reason_of(error)}") from error
     try:
-        data = unsealed(data) if isinstance(data, Mapping) else data
+        data = check_checksum(data) if isinstance(data, Mapping) else data
     except ValueError as error:
         raise DamagedError(
             f"{path} is damaged, or was edited ({error}); make it again with `ppa split`, or take its line "

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from actstore.errors import DamagedError, InvalidInputError
 from actstore.storage.atomic_file import as_utf8, write_atomic
-from actstore.storage.checksum import require_sound_copy, sealed
+from actstore.storage.checksum import require_sound_copy, with_checksum
 from actstore.storage.file_lock import FileLock
 from actstore.storage.tensor_file import read_tensors, write_tensors
 from predictor.training.processes import Processes
@@ -60,7 +60,7 @@ def read_training(path: Path) -> Kept:
 
 def write_training(path: Path, tensors: Mapping[str, Tensor], text: Mapping[str, Any]) -> None:
     """The text lies in the tensors' file, so that both are of the same step; for people also in a .json beside it."""
-    write_atomic(path.with_suffix(".json"), as_utf8(json.dumps(sealed(text), indent=1, ensure_ascii=False)))
+    write_atomic(path.with_suffix(".json"), as_utf8(json.dumps(with_checksum(text), indent=1, ensure_ascii=False)))
     write_tensors(path, KIND, tensors, text)
 
 

@@ -11,7 +11,7 @@ from actstore.errors import ActstoreError, InvalidInputError
 from actstore.progress import SplitBars, is_main_process
 from actstore.split import Split
 from actstore.storage.atomic_file import write_atomic
-from actstore.storage.checksum import sealed, unsealed
+from actstore.storage.checksum import check_checksum, with_checksum
 from actstore.storage.place import Place
 from actstore.storage.tensor_file import below
 from predictor.phi.network import LAYERS, Phi, build_phi
@@ -156,7 +156,7 @@ def _how_to_train(path: Path) -> str:
 def note_store(folder: Path, store: Place, command: str) -> None:
     """Keep beside a training where its activations lie, and what was typed: hints, no part of what the training is."""
     note = {"store": str(store.absolute()), "command": command}
-    write_atomic(folder / STORE_NOTE, json.dumps(sealed(note)).encode())
+    write_atomic(folder / STORE_NOTE, json.dumps(with_checksum(note)).encode())
 
 
 def noted_store(folder: Path) -> str | None:
@@ -166,6 +166,6 @@ def noted_store(folder: Path) -> str | None:
 
 def _noted(folder: Path, key: str) -> str | None:
     try:
-        return str(unsealed(json.loads((folder / STORE_NOTE).read_text("utf-8")))[key])
+        return str(check_checksum(json.loads((folder / STORE_NOTE).read_text("utf-8")))[key])
     except (ActstoreError, OSError, ValueError, KeyError, TypeError, AttributeError):
         return None

@@ -11,7 +11,7 @@ import torch
 
 import actstore
 from actstore.search import BoundedSearch
-from actstore.search.kept_files import folder
+from actstore.search.index_files import folder
 from actstore.search.leading import SearchChoice
 from baselines.embedded_rows import EmbeddedRows
 from baselines.nearest_neighbour import NearestNeighbour

@@ -20,7 +20,7 @@ import numpy as np
 import actstore as library
 from actstore.compute.measure import Result
 from actstore.search.exact import ExactSearch
-from actstore.search.kept_files import folder
+from actstore.search.index_files import folder
 from actstore.split import Split
 from actstore.statistics.class_statistics import NAMES, class_statistics
 from tests.bench.common import OUT, actstore, features, report

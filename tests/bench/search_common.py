@@ -15,7 +15,7 @@ from torch import Tensor
 import actstore as library
 from actstore.compute.measure import Result
 from actstore.search import BoundedSearch
-from actstore.search.kept_files import find
+from actstore.search.index_files import find
 from actstore.search.table import unit
 from actstore.tables.synthetic import TILE, SyntheticSpec
 from tests.bench.common import OUT, actstore

@@ -92,7 +92,7 @@ def test_a_full_disk_is_named(uniform: Path, monkeypatch: pytest.MonkeyPatch, ki
 def test_norms_are_not_kept_on_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from safetensors import SafetensorError
 
-    from actstore.search import kept_files as beside
+    from actstore.search import index_files as beside
 
     def save(*_: Any) -> None:
         raise SafetensorError("Error while serializing: I/O error: No space left on device (os error 28)")

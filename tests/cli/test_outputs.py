@@ -50,10 +50,10 @@ def test_what_a_command_keeps_by_itself_is_replaced_where_our_tools_wrote_it(tmp
     empty.touch()
     ours.write_text(json.dumps([{"method": "nn"}]))
     Figure().savefig(picture)
-    claim((ours, "table"), (picture, "figure"), (tmp_path / "new", "table"))
+    claim(kept=[ours, picture, tmp_path / "new"])
     for path in (foreign, empty):
         with pytest.raises(InvalidInputError, match=f"{path.name} exists"):
-            claim((path, "table"))
+            claim(kept=[path])
 
 
 def test_what_is_read_is_never_written_through_any_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -112,7 +112,7 @@ def test_a_malicious_pickle_is_not_run(here: Path, ppa: Run, name: str) -> None:
     Path("new").mkdir()
     Path("new", name).write_bytes(pickle.dumps(Malicious(here / "it ran")))
     result = ppa("train", *TINY, "--out", "new", code=1)
-    assert f"new/{name} exists and is not a training's weights" in result.stderr
+    assert f"new/{name} exists" in result.stderr
     assert not Path("it ran").exists()
 
 

@@ -11,6 +11,7 @@ import argparse
 import json
 import sys
 from dataclasses import asdict
+from typing import Any
 
 from tests.simulation.exploration import Found, Tally, describe, explore, table
 
@@ -38,8 +39,12 @@ def main() -> int:
         print(describe(tally, found), file=sys.stderr, flush=True)
 
     tallies = explore(names, 60 * options.minutes, options.workers, options.orders, options.until_found, say)
-    print(json.dumps([asdict(tally) for tally in tallies], indent=2) if options.json else table(tallies))
+    print(json.dumps([_facts(tally) for tally in tallies], indent=2) if options.json else table(tallies))
     return 1 if any(tally.found for tally in tallies) else 0
+
+
+def _facts(tally: Tally) -> dict[str, Any]:
+    return {**asdict(tally), "traces": len(tally.traces)}
 
 
 def _repeat(token: str, trace: bool) -> int:

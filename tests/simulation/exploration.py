@@ -32,6 +32,7 @@ def folder_prefix(process: int) -> str:
 
 
 _SLICE = 4.0  # seconds that a scenario is tried before the next one's turn
+_IDLE = 500  # orders without a new one, after which a scenario is left
 _SPREAD = 0.6180339887  # of numbers that follow each other: far apart, so that few orders see all parts of a command
 
 
@@ -119,13 +120,20 @@ class Found:
 
 @dataclass
 class Tally:
-    """What was tried of a scenario."""
+    """What was tried of a scenario. traces: of orders that differ in their operations; `idle` orders have brought no
+    new one since the last."""
 
     name: str
     orders: int = 0
+    traces: set[bytes] = field(default_factory=set, repr=False)
+    idle: int = 0
     seconds: float = 0.0
     places: Places | None = None
     found: dict[str, Found] = field(default_factory=dict)
+
+    def add_trace(self, trace: bytes) -> None:
+        self.idle = self.idle + 1 if trace in self.traces else 0
+        self.traces.add(trace)
 
     def note(self, kind: str, detail: str, token: str) -> None:
         if kind in self.found:
@@ -154,6 +162,7 @@ def _work(connection: Connection, current: Any) -> None:
         while (task := connection.recv()) is not None:
             scenario = SCENARIOS[task.name]
             places = task.places or bench.places(scenario)
+            bench.settle()
             end = time.monotonic() + task.seconds
             for number, schedule in enumerate(planned(places)):
                 if number < task.first:
@@ -163,7 +172,7 @@ def _work(connection: Connection, current: Any) -> None:
                 current.value = number
                 trial = bench.try_order(scenario, schedule)
                 found = [(finding.kind, finding.detail) for finding in trial.findings]
-                connection.send((trial.token, number, places, trial.seconds, found))
+                connection.send((trial.token, number, places, trial.seconds, trial.trace, found))
                 if any(finding.kind == HANG for finding in trial.findings):
                     os._exit(0)  # with threads that still wait
             connection.send(None)
@@ -242,7 +251,8 @@ def _explore(
     said: Callable[[Tally, Found], None] | None,
 ) -> None:  # fmt: skip
     def is_open(tally: Tally) -> bool:
-        return (most is None or tally.orders < most) and not (until_found and tally.found)
+        is_over = tally.idle >= _IDLE or (until_found and bool(tally.found))
+        return not is_over and (most is None or tally.orders < most)
 
     def next_task() -> _Task | None:
         busy = {worker.task.name for worker in running if worker.task is not None}
@@ -284,7 +294,8 @@ def _explore(
             if report is None:
                 worker.task = None
                 continue
-            token, number, tally.places, spent, found = report
+            token, number, tally.places, spent, trace, found = report
+            tally.add_trace(trace)
             tally.orders, tally.seconds = number + 1, tally.seconds + spent
             note(tally, token, found)
 
@@ -306,14 +317,19 @@ def _note_death(worker: _Worker, tally: Tally, note: Callable[[Tally, str, list[
 
 def table(tallies: Sequence[Tally]) -> str:
     """A line for each scenario, then what was found."""
-    lines = [f"{'scenario':52} {'stops':>16} {'orders':>8} {'s':>7} {'orders/s':>8}  findings"]
+    lines = [f"{'scenario':52} {'stops':>16} {'orders':>8} {'differing':>9} {'s':>7} {'orders/s':>8}  findings"]
     for tally in tallies:
         rate = tally.orders / tally.seconds if tally.seconds else 0.0
         stops = "+".join(map(str, tally.places.stops)) if tally.places else ""
         found = sum(one.times for one in tally.found.values())
-        lines.append(f"{tally.name:52} {stops:>16} {tally.orders:8,} {tally.seconds:7.1f} {rate:8.1f}  {found or ''}")
+        lines.append(
+            f"{tally.name:52} {stops:>16} {tally.orders:8,} {len(tally.traces):9,} {tally.seconds:7.1f} {rate:8.1f}"
+            f"  {found or ''}"
+        )
     orders, seconds = sum(tally.orders for tally in tallies), sum(tally.seconds for tally in tallies)
-    lines.append(f"{'all':52} {'':>16} {orders:8,} {seconds:7.1f} {orders / max(seconds, 1e-9):8.1f}")
+    differing = sum(len(tally.traces) for tally in tallies)
+    rate = orders / max(seconds, 1e-9)
+    lines.append(f"{'all':52} {'':>16} {orders:8,} {differing:9,} {seconds:7.1f} {rate:8.1f}")
     lines += [describe(tally, one) for tally in tallies for one in tally.found.values()]
     return "\n".join(lines)
 

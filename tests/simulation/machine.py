@@ -8,10 +8,11 @@ columns let few rows span several of them.
 from __future__ import annotations
 
 import gc
+import json
 import os
 import threading
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import replace
@@ -21,17 +22,47 @@ from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
-from actstore.layout import columns, metadata
+from actstore.layout import columns, metadata, zarr_arrays
 from actstore.search import plan
-from actstore.storage import own_names, owned_log
+from actstore.storage import file_lock, owned_log
 from actstore.storage.owned_log import TokenedObject
-from actstore.writing.pending_rows import Keeper
+from actstore.writing.pending_rows import FlushTimer
 from tests.simulation.scheduler import Simulation
 
 LABELS, ID_BYTES = 48, 512  # of a chunk
 INDEXED = 64  # rows of an index that are filled in at a time
 _FIRST_PROCESS = 1_000_000
 _COSTS = plan.Costs(byte=1e-10, product=1e-9, coordinate=1e-11, exact=1e-7, pair=1e-9, pair_byte=1e-11, pair_full=1e-7)
+
+
+_checksums: dict[str, str] = {}
+_documents: dict[str, str] = {}
+_seals: dict[str, bytes] = {}
+_make_checksum, _make_seal = metadata.document_checksum, metadata.seal_document
+_make_document = zarr_arrays._raw_document
+
+
+def _checksum(document: Any) -> str:
+    """Of texts that come again and again, computed once; it takes a tenth of the time otherwise."""
+    text = json.dumps(document)
+    if text not in _checksums:
+        _checksums[text] = _make_checksum(document)
+    return _checksums[text]
+
+
+def _sealed(document: Mapping[str, Any]) -> bytes:
+    text = json.dumps(document)
+    if text not in _seals:
+        _seals[text] = _make_seal(document)
+    return _seals[text]
+
+
+def _raw_document(layout: metadata.RawLayout, shape: tuple[int, ...]) -> dict[str, Any]:
+    """What zarr makes of the same layout, made once."""
+    asked = repr((layout, shape))
+    if asked not in _documents:
+        _documents[asked] = json.dumps(_make_document(layout, shape))
+    return dict(json.loads(_documents[asked]))
 
 
 @contextmanager
@@ -45,9 +76,12 @@ def small_and_timeless() -> Iterator[None]:
         stack.enter_context(patch.object(columns, "_ROWS", LABELS))
         stack.enter_context(patch.object(columns, "_BYTES", ID_BYTES))
         stack.enter_context(patch.object(plan, "_BLOCK", INDEXED))
-        stack.enter_context(patch.object(Keeper, "rows_came", lambda keeper: None))
+        stack.enter_context(patch.object(FlushTimer, "rows_came", lambda keeper: None))
         stack.enter_context(patch.object(TokenedObject, "_begin_beating", lambda log: None))
         stack.enter_context(patch.object(plan, "measure_costs", lambda table: _COSTS))
+        stack.enter_context(patch.object(metadata, "document_checksum", _checksum))
+        stack.enter_context(patch.object(metadata, "seal_document", _sealed))
+        stack.enter_context(patch.object(zarr_arrays, "_raw_document", _raw_document))
         yield
 
 
@@ -76,12 +110,21 @@ def one_thread_each(simulation: Simulation) -> Iterator[None]:
         actor = simulation.actor_here()
         return process if actor is None else _FIRST_PROCESS + actor.number
 
+    real = file_lock._is_running
+
+    def is_running(number: int) -> bool:
+        if number < _FIRST_PROCESS:
+            return real(number)
+        actor = simulation.actors[number - _FIRST_PROCESS]
+        return not (actor.killed or actor.is_over)
+
     numbers = count(1)
     with ExitStack() as stack:
         stack.enter_context(patch.object(os, "getpid", own_process))
+        stack.enter_context(patch.object(file_lock, "_is_running", is_running))
         # unlike any other, and the same in every run; a name shows the first digits
         numbered = SimpleNamespace(uuid4=lambda: uuid.UUID(int=next(numbers) << 96))
-        for module in (own_names, owned_log):
+        for module in (file_lock, owned_log):
             stack.enter_context(patch.object(module, "uuid", numbered))
         stack.enter_context(patch.object(ThreadPoolExecutor, "submit", _at_once(simulation, ThreadPoolExecutor.submit)))
         yield

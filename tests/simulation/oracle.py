@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,11 +32,19 @@ class Finding:
         return f"{self.kind}: {self.detail[:MOST]}"
 
 
-class Oracle:
-    """Knows what was there, what each command adds, and what has become of it."""
+Verdicts = dict[Hashable, tuple[Finding, ...]]  # of what commands have left
 
-    def __init__(self, scenario: Scenario, state: State, world: World, simulation: Simulation) -> None:
+
+class Oracle:
+    """Knows what was there, what each command adds, and what has become of it.
+
+    Many orders leave the same files: `verdicts` remembers what was found in them, with all that it depends on."""
+
+    def __init__(
+        self, scenario: Scenario, state: State, world: World, simulation: Simulation, verdicts: Verdicts
+    ) -> None:
         self.scenario, self.state, self.world, self.simulation = scenario, state, world, simulation
+        self.verdicts = verdicts
         self.pairs = list(zip(scenario.commands, simulation.actors, strict=True))
         self.has_crash = any(actor.killed for actor in simulation.actors)
         self._is_mended = False
@@ -51,13 +59,25 @@ class Oracle:
         for command, actor in self.pairs:
             yield from self._outcome(command, actor)
         yield from self._some_finished()
+        left = self._left()
+        if left not in self.verdicts:
+            self.verdicts[left] = tuple(self._aftermath())
+        yield from self.verdicts[left]
+
+    def _left(self) -> Hashable:
+        """All that `_aftermath` looks at: every file and object, and how each command has ended."""
+        ends = tuple((actor.killed, actor.error is None, actor.stops > 0) for actor in self.simulation.actors)
+        return self.scenario.name, ends, self._further_split(), self.world.digest()
+
+    def _aftermath(self) -> Iterator[Finding]:
+        """What is wrong with what the commands have left, also when it is used, repaired and written to."""
         yield from self._store("")
-        yield from self._own_files()
         yield from self._outputs()
         yield from self._healthy("afterwards")
         if self.has_crash:
             yield from self._repeated()
             yield from self._healthy("after the repetition")
+        yield from self._own_files()
         if self.state.is_damaged:
             yield from self._mended()
         yield from self._further()
@@ -179,6 +199,7 @@ class Oracle:
             yield Finding(f"class names are lost{when}", f"{found}, expected also {sorted(wanted)}")
 
     def _own_files(self) -> Iterator[Finding]:
+        """What a killed command was moving is where it was once it was repeated."""
         for name in self.state.own:
             path = self.world.folder / name
             if not path.exists() or path.read_bytes() != self.state.files[name]:
@@ -294,22 +315,26 @@ class Oracle:
         """One more append works, where nothing unfinished is in the way."""
         if any(actor.killed for actor in self.simulation.actors):
             return
-        names = list(self.state.splits)
-        for split in names[len(self.simulation.steps) % max(1, len(names)) :][:1]:  # now this one, now that
-            before = _error_of(lambda split=split: read_rows(actstore.open(self.world.store)[split]))  # type: ignore[misc]
+        if (split := self._further_split()) is not None:
+            before = _error_of(lambda: read_rows(actstore.open(self.world.store)[split]))
             more = write("z", 5, split)
-            error = _error_of(lambda more=more: more.run(self.world))  # type: ignore[misc]
+            error = _error_of(lambda: more.run(self.world))
             if isinstance(error, IncompleteError) and any(actor.error for actor in self.simulation.actors):
                 again = write("z", 5, split, restart=True)  # what was refused may have left something unfinished
-                error = _error_of(lambda again=again: again.run(self.world))  # type: ignore[misc]
+                error = _error_of(lambda: again.run(self.world))
             if error is not None:
                 if not isinstance(error, ActstoreError) or not self.state.is_damaged:
                     yield Finding("a further append fails", f"{type(error).__name__}: {error}")
-                continue
+                return
             if before is None:
                 rows = read_rows(actstore.open(self.world.store)[split])
                 if (said := rows.pick(range(len(rows) - 5, len(rows))).difference(more.adds[split])) is not None:
                     yield Finding("a further append is not what was written", said)
+
+    def _further_split(self) -> str | None:
+        """Now this one, now that."""
+        names = list(self.state.splits)
+        return names[len(self.simulation.steps) % len(names)] if names else None
 
 
 def _error_of(call: Callable[[], Any]) -> Exception | None:

@@ -99,13 +99,3 @@ def _in_bucket() -> list[Scenario]:
 _ALL = (*_on_disk(), *_in_bucket())
 SCENARIOS = {scenario.name: scenario for scenario in _ALL}
 assert len(SCENARIOS) == len(_ALL), "two scenarios have one name"
-# What a minute is spent on: each kind of command beside one that changes what it relies on.
-SUITE = (
-    "write-write@healthy.disk", "write-rechunk32@whole-chunks.disk", "write-rechunk128@whole-chunks.disk",
-    "append-verify@healthy.disk", "append-search@healthy.disk", "append-means@healthy.disk", "append-copy@healthy.disk",
-    "add_classes-rechunk64@healthy.disk", "select-select@healthy.disk", "import_train-import_train@nothing.disk",
-    "rechunk64-read@own-files.disk", "replace-read@another.disk", "append-read@damaged-labels.disk",
-    "append-read@damaged-ids.disk", "repair-append@damaged-twice.disk", "index-index@indexed.disk",
-    "write-write@healthy.bucket", "append-read@healthy.bucket", "append-verify@healthy.bucket",
-)  # fmt: skip
-assert set(SUITE) <= set(SCENARIOS), "the suite names a scenario that is not there"

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
+from hashlib import blake2b
 from pathlib import Path
 from unittest.mock import patch
 
@@ -20,7 +21,7 @@ import torch
 from tests.simulation.conflicts import Places, find_places
 from tests.simulation.exploration import ROOM, folder_prefix
 from tests.simulation.machine import one_thread_each, small_and_timeless, unshared_locks
-from tests.simulation.oracle import Finding, Oracle
+from tests.simulation.oracle import Finding, Oracle, Verdicts
 from tests.simulation.scenarios import SCENARIOS, Scenario
 from tests.simulation.scheduler import Schedule, Simulation, Step
 from tests.simulation.states import States, World
@@ -37,6 +38,16 @@ class Trial:
     steps: tuple[Step, ...]
     seconds: float
 
+    @property
+    def trace(self) -> bytes:
+        """The same for orders in which the same operations came one after the other."""
+        text = "\n".join([*map(str, self.steps), self.token.partition("!")[2]])
+        return blake2b(text.encode("utf-8", "surrogateescape"), digest_size=8).digest()
+
+    @property
+    def kinds(self) -> list[str]:
+        return [finding.kind for finding in self.findings]
+
 
 class Laboratory:
     """Where orders are tried, in a folder in memory; one for each process."""
@@ -46,6 +57,7 @@ class Laboratory:
         sources = folder / "sources"
         sources.mkdir()
         self._states = States(folder, sources)
+        self.verdicts: Verdicts = {}
         self._worlds = {bucket: World(folder / "run", sources, bucket) for bucket in (False, True)}
 
     def try_order(self, scenario: Scenario, schedule: Schedule) -> Trial:
@@ -62,10 +74,15 @@ class Laboratory:
                 if actor.error is not None:
                     actor.error.__traceback__ = None  # whose frames hold files and locks
                     actor.error.__context__ = actor.error.__cause__ = None
-            findings = tuple(Oracle(scenario, state, world, simulation).judge())
+            findings = tuple(Oracle(scenario, state, world, simulation, self.verdicts).judge())
         world.clear()
         token = f"{scenario.name}/{schedule}"
         return Trial(token, findings, stops, tuple(simulation.steps), time.perf_counter() - began)
+
+    def settle(self) -> None:
+        """What was imported and made so far need not be looked at after every kill."""
+        gc.collect()
+        gc.freeze()
 
     def places(self, scenario: Scenario) -> Places:
         """Where a switch or a kill can matter, by what the commands do one after the other."""
@@ -84,8 +101,6 @@ def laboratory() -> Iterator[Laboratory]:
     torch.set_num_threads(1)
     folder = Path(tempfile.mkdtemp(prefix=folder_prefix(os.getpid()), dir=ROOM))
     with unshared_locks():
-        gc.collect()
-        gc.freeze()  # what is imported need not be looked at after every kill
         gc.disable()
         try:
             yield Laboratory(folder)

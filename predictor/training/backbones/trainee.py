@@ -13,8 +13,7 @@ from torch.nn import functional
 from actstore.backbones.construction import build_network
 from actstore.backbones.network import Network
 from actstore.backbones.weights import save_weights
-from actstore.compute.device import has_half, has_streams, steps_per_reading
-from actstore.compute.transfer import sent_ahead
+from actstore.compute.device import has_half, has_streams, sent_ahead, steps_per_reading
 from actstore.storage.tensor_file import below
 from predictor.training.backbones.accuracy import count_recognised
 from predictor.training.backbones.batches import IGNORED, Batch, open_feed, to_network

@@ -8,8 +8,7 @@ import pytest
 import torch
 
 from actstore.compute import device as devices
-from actstore.compute.device import parse_device
-from actstore.compute.transfer import SideStream, sent_ahead
+from actstore.compute.device import SideStream, parse_device, sent_ahead
 from actstore.errors import InvalidInputError
 
 CPU = torch.device("cpu")

@@ -12,6 +12,8 @@ import pytest
 
 import actstore
 from actstore.errors import ActstoreError, DamagedError, ReplacedError
+from actstore.storage.folder_path import FolderPath
+from actstore.upkeep.verify import verify_store
 from tests.store_files import files
 
 ROWS, MORE = 100, 80
@@ -166,3 +168,27 @@ def test_a_split_whose_store_was_replaced_says_so(tmp_path: Path) -> None:
     shutil.rmtree(tmp_path / "x.zarr")
     with pytest.raises(ReplacedError):
         actstore.Split(opened.store_path, "train", opened.spec, opened.committed).take([0])
+
+
+def test_a_store_that_is_gone_for_a_moment_is_not_called_damaged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another tool moves it away, and another one to its place just when the reader asks what has become of it."""
+    path, away = tmp_path / "x.zarr", tmp_path / "away.zarr"
+    store = actstore.from_arrays(path, {"train": (VALUES[:ROWS], LABELS[:ROWS])}, classes=["a", "b", "c"])
+    opened = store["train"]
+    path.rename(away)
+    with pytest.raises(ReplacedError, match="open it again"):
+        store["train"]
+    with pytest.raises(ReplacedError, match="open it again"):
+        verify_store(store)
+    exists = FolderPath.exists
+
+    def meanwhile(file: FolderPath) -> bool:
+        if away.exists():
+            away.rename(path)
+        return exists(file)
+
+    monkeypatch.setattr(FolderPath, "exists", meanwhile)
+    with pytest.raises(ReplacedError, match="open it again"):
+        _ = opened.labels

@@ -71,6 +71,25 @@ def test_kept_means_are_checked(place: str, rows: Any) -> None:
     np.testing.assert_array_equal(store["train"].means(), means)
 
 
+def test_means_that_a_kill_has_cut_short_are_none(place: str, rows: Any) -> None:
+    """Their metadata is removed first and written last: a chunk without it is no fault, and is written again."""
+    store = store_at(place, rows)
+    means, array = store["train"].means(), ObjectPath.parse(place) / "train/class_mean"
+    (array / "zarr.json").unlink()
+    assert verify_store(store) == []
+    np.testing.assert_array_equal(actstore.open(place)["train"].means(), means)
+    assert (array / "zarr.json").exists()
+
+
+def test_who_replaces_means_takes_nothing_from_another(place: str, rows: Any) -> None:
+    store_at(place, rows)["train"].means()
+    array = ObjectPath.parse(place) / "train/class_mean"
+    metadata = (array / "zarr.json").read_bytes()
+    with array.replacing():  # is killed here, after another has written the same
+        (array / "zarr.json").put(metadata)
+    assert verify_store(actstore.open(place)) == []
+
+
 @pytest.mark.parametrize("layout", ["single rows", "raw"])
 def test_a_damaged_chunk_is_named(place: str, rows: Any, layout: str, tmp_path: Path) -> None:
     store = store_at(place, rows, **LAYOUTS[layout])

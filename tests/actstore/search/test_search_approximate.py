@@ -17,8 +17,8 @@ from actstore.compute.tensors import one_thread
 from actstore.errors import DamagedError, InvalidInputError
 from actstore.search import ExactSearch
 from actstore.search.approximate import ApproximateSearch, IndexSettings, row_order
+from actstore.search.index_files import find, folder
 from actstore.search.indexing import build_index, measure_recall
-from actstore.search.kept_files import find, folder
 from actstore.spec import INDEX_KINDS
 
 pytestmark = pytest.mark.numeric

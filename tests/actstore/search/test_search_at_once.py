@@ -16,11 +16,11 @@ from numpy.typing import NDArray
 import actstore
 from actstore.compute.tensors import one_thread
 from actstore.errors import DamagedError, LockedError, ReplacedError
-from actstore.search import BoundedSearch, ExactSearch, bounded, kept_files, plan
+from actstore.search import BoundedSearch, ExactSearch, bounded, index_files, plan
 from actstore.search.approximate import ApproximateSearch
+from actstore.search.index_files import find, find_loaded, folder, load_tensors, publish, save_cached
 from actstore.search.indexing import keep_index
-from actstore.search.kept_files import find, find_loaded, folder, load_tensors, publish, save_cached
-from actstore.storage.own_names import own_name
+from actstore.storage.file_lock import own_name
 from actstore.upkeep.rechunk import rechunk
 from actstore.upkeep.verify import verify_store
 
@@ -128,7 +128,7 @@ def test_what_dead_processes_left_is_removed_and_what_others_write_is_not(store:
         path.write_bytes(b"half")
     save_cached(split, "norms", {"norms": torch.ones(ROWS)})
     assert [path.exists() for path in (mine, dead, elsewhere, note.with_name("norms.txt"))] == [True, False, True, True]
-    kept_files.remove(split, "norms")
+    index_files.remove(split, "norms")
     assert [path.name for path in folder(split).glob("norms*")] == ["norms.txt"]
 
 
@@ -150,7 +150,7 @@ def test_one_of_fewer_rows_never_takes_the_place_of_one_of_more(store: Any) -> N
 def test_an_index_replaced_while_it_is_opened_is_opened_anew(store: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     BoundedSearch.build(store["train"])
     split = grow(store)
-    checksum, replaced = kept_files.file_checksum, []
+    checksum, replaced = index_files.file_checksum, []
 
     def replace(*_: Any) -> Any:
         if not replaced:
@@ -158,7 +158,7 @@ def test_an_index_replaced_while_it_is_opened_is_opened_anew(store: Any, monkeyp
             BoundedSearch.build(split)
         return checksum(*_)
 
-    monkeypatch.setattr(kept_files, "file_checksum", replace)  # the data goes between the look at it and its reading
+    monkeypatch.setattr(index_files, "file_checksum", replace)  # the data goes between the look at it and its reading
     found = find(split, "bounded")
     assert found is not None
     assert found.rows == ROWS + MORE
@@ -172,7 +172,7 @@ def test_an_index_replaced_while_it_is_opened_is_opened_anew(store: Any, monkeyp
             BoundedSearch.build(split)
         return load_tensors(path)
 
-    monkeypatch.setattr(kept_files, "file_checksum", checksum)
+    monkeypatch.setattr(index_files, "file_checksum", checksum)
     loaded = find_loaded(split, "bounded", load)
     assert loaded is not None
     assert loaded[0].rows == len(split)

@@ -29,7 +29,7 @@ from actstore.search import (
 )
 from actstore.search.bounds import CompiledBounds, TorchBounds
 from actstore.search.compiled import multiply_codes
-from actstore.search.kept_files import find, folder
+from actstore.search.index_files import find, folder
 from actstore.search.levels import Levels, QueryCodes, fit_directions, principal, rotate, skewness, turned
 from actstore.search.plan import Costs, choose_widths
 from actstore.search.ranking import LEAST

@@ -17,7 +17,7 @@ import actstore
 from actstore.compute.tensors import spread
 from actstore.errors import InvalidInputError
 from actstore.search import ExactSearch, RowTable, exact, ranking
-from actstore.search.kept_files import folder
+from actstore.search.index_files import folder
 
 pytestmark = pytest.mark.numeric
 

@@ -16,10 +16,10 @@ from actstore.compute.tensors import one_thread
 from actstore.errors import InvalidInputError
 from actstore.search import BoundedSearch, ExactSearch, bounded, plan
 from actstore.search.approximate import ApproximateSearch
+from actstore.search.index_files import find, folder, remarks
 from actstore.search.indexing import build_index, extend_index
-from actstore.search.kept_files import find, folder, remarks
 from actstore.spec import INDEX_KINDS
-from actstore.storage.checksum import sealed
+from actstore.storage.checksum import with_checksum
 
 pytestmark = pytest.mark.numeric
 ROWS, MORE, DIM = 2000, 300, 48
@@ -139,7 +139,7 @@ def test_other_rows_and_other_versions_are_named(store: Any, tmp_path: Path) -> 
     note = folder(store["train"]) / "bounded.json"
     document = json.loads(note.read_bytes())
     document = {key: value for key, value in document.items() if key not in ("version", "checksum")}
-    note.write_text(json.dumps(sealed(document)))
+    note.write_text(json.dumps(with_checksum(document)))
     with pytest.raises(
         InvalidInputError, match=r"built by another version of actstore \(its format is 1, this one reads 3"
     ):

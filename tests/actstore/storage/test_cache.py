@@ -93,7 +93,7 @@ def test_after_an_append_only_what_changed_is_fetched(rows: Any, tmp_path: Path)
 
 
 def test_a_search_index_of_a_remote_store_lies_in_its_cache(rows: Any, tmp_path: Path) -> None:
-    from actstore.search.kept_files import folder
+    from actstore.search.index_files import folder
 
     train = actstore.open(make("indexed", rows), cache=tmp_path)["train"]
     assert folder(train).is_relative_to(tmp_path)

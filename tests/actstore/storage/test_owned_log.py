@@ -104,6 +104,20 @@ def test_who_was_taken_over_is_refused(log: ObjectPath) -> None:
     assert log.read_bytes() == b"one\ntwo\n"
 
 
+def test_who_is_about_to_settle_is_not_taken_over(log: ObjectPath, monkeypatch: pytest.MonkeyPatch) -> None:
+    writer, replace = log.open_log(), TokenedObject._replace
+
+    def meanwhile(self: TokenedObject, data: bytes) -> None:
+        monkeypatch.setattr(TokenedObject, "_replace", replace)
+        with pytest.raises(LockedError, match="wait for it to end"):
+            log.open_log()
+        replace(self, data)
+
+    monkeypatch.setattr(TokenedObject, "_replace", meanwhile)
+    writer.settle()
+    log.open_log().close()
+
+
 def test_a_beat_that_arrived_though_it_failed_is_known_again(log: ObjectPath, monkeypatch: pytest.MonkeyPatch) -> None:
     writer, put = log.open_log(), ObjectPath.put
 

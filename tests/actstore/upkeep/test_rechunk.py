@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,14 @@ import pytest
 from click.testing import CliRunner
 
 import actstore
-from actstore.errors import DamagedError, IncompleteError, InvalidInputError, LockedError, ReplacedError
+from actstore.errors import (
+    DamagedError,
+    IncompleteError,
+    InvalidInputError,
+    LockedError,
+    NotAStoreError,
+    ReplacedError,
+)
 from actstore.storage.folder_path import FolderPath
 from actstore.storage.folder_path import exchange as exchange_names
 from actstore.tables.importing import ImportRequest, append_file, import_file
@@ -245,6 +253,34 @@ def test_a_writer_of_a_store_that_was_replaced_by_another_is_refused(tmp_path: P
     with pytest.raises(ReplacedError):
         old.add_classes(["c"])
     assert files(tmp_path / "x.zarr") == before
+
+
+def test_a_writer_of_a_store_that_was_discarded_leaves_nothing(tmp_path: Path) -> None:
+    """Else whoever makes a store there next would find something in its way."""
+    store = actstore.create(tmp_path / "x.zarr", classes=["a"], dim=16)
+    (tmp_path / "x.zarr/zarr.json").unlink()
+    with pytest.raises(NotAStoreError):
+        store.writer("train")
+    assert not list((tmp_path / "x.zarr").iterdir())
+
+
+def test_two_that_finish_at_once(grown: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The later one waits, and finds nothing left to do."""
+    finished, threads, strangers = [], [], rechunk_module.strangers
+
+    def meanwhile(old: Path) -> list[Path]:
+        monkeypatch.setattr(rechunk_module, "strangers", strangers)
+        threads.append(threading.Thread(target=lambda: finished.append(rechunk_module._finish(FolderPath(grown)))))
+        threads[0].start()
+        threads[0].join(0.2)
+        assert not finished
+        return strangers(old)
+
+    monkeypatch.setattr(rechunk_module, "strangers", meanwhile)
+    rechunk(grown, chunk_rows=128)
+    threads[0].join()
+    assert finished == [False]
+    assert verify_store(actstore.open(grown)) == []
 
 
 def test_shards_blosc_and_further_layers(make_store: Any, tmp_path: Path) -> None:

@@ -70,6 +70,26 @@ def test_a_commit_that_was_overtaken_changes_nothing(place: str, rows: Any, monk
     np.testing.assert_array_equal(store["train"][1000:], rows[:50])
 
 
+@pytest.mark.usefixtures("overtaking")
+def test_who_is_overtaken_after_the_commit_has_committed(
+    place: str, rows: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = store_at(place, rows)
+    slow, write = store.writer("train", source={"kind": "slow"}), commit.write_attributes
+    slow.append(rows[:200], LABELS[:200], IDS[:200])
+
+    def overtaken(*arguments: Any, **options: Any) -> None:
+        monkeypatch.setattr(commit, "write_attributes", write)
+        write(*arguments, **options)
+        with store.writer("train", source={"kind": "fast"}) as fast:
+            fast.append(rows[200:250], LABELS[200:250], IDS[200:250])
+
+    monkeypatch.setattr(commit, "write_attributes", overtaken)
+    assert slow.commit().rows == 1200
+    np.testing.assert_array_equal(store["train"][1000:], rows[:250])
+    assert verify_store(store) == []
+
+
 def test_of_two_creations_at_once_one_is_refused(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(creation, "require_free", lambda path: None)  # both have looked, and found nothing
     actstore.create(place, classes=["a"], dim=64)

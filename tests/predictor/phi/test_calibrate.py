@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import actstore
 from actstore.errors import DamagedError, InvalidInputError
-from actstore.storage.checksum import sealed
+from actstore.storage.checksum import with_checksum
 from predictor.phi.network import Phi
 from predictor.phi.recogniser import PhiMethod
 from predictor.protocol.calibration import (
@@ -302,6 +302,6 @@ def test_a_file_of_an_earlier_version_is_read(tmp_path: Path) -> None:
     """It says neither whose it is nor of which rows: it lies in the folder of the only phi that it can be of."""
     fields = {"shots": 1, "aggregate": "max", "novel_bias": 0.5, "harmonic_mean": 30.0, "uncalibrated": 12.0,
               "fitted_on": "x", "curve": {}, "held_out": 0.2, "held_out_of": "abc"}  # fmt: skip
-    (tmp_path / FILE).write_text(json.dumps(sealed({"calibrations": [fields]})))
+    (tmp_path / FILE).write_text(json.dumps(with_checksum({"calibrations": [fields]})))
     (fit,) = load_calibrations(tmp_path)
     assert (fit.novel_bias, fit.aggregate, fit.key, fit.held_out_of) == (0.5, "max", "", "abc")

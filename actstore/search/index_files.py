@@ -36,12 +36,12 @@ from actstore.errors import (
 from actstore.layout.metadata import covers, read_split_spec
 from actstore.spec import Json, SplitSpec, is_unicode
 from actstore.storage.atomic_file import storage_errors, write_atomic
-from actstore.storage.checksum import file_checksum, sealed, unsealed
-from actstore.storage.file_lock import FileLock
-from actstore.storage.own_names import abandoned_names, own_name
+from actstore.storage.checksum import check_checksum, file_checksum, with_checksum
+from actstore.storage.file_lock import FileLock, abandoned_names, own_name
 
 if TYPE_CHECKING:
     from actstore.split import Split
+
 
 TYPES = {"U8": np.uint8, "F32": np.float32}
 _LOCK = ".lock"  # held for a moment by whoever publishes or removes
@@ -86,7 +86,7 @@ def publish(
             with FileLock(folder(split) / _LOCK):
                 _require_newest(split, name)
                 partial.replace(target)
-                write_atomic(partial, json.dumps(sealed({"file": target.name, **facts}), indent=2).encode())
+                write_atomic(partial, json.dumps(with_checksum({"file": target.name, **facts}), indent=2).encode())
                 partial.replace(note)
                 for old in (*_data_files(split, name), *abandoned_names(note)):
                     if old != target:
@@ -185,7 +185,7 @@ def find(split: Split, name: str, checked: bool = True) -> Kept | None:
 
 def _read_note(note: Path) -> dict[str, Any]:
     """ValueError where it is not what was written."""
-    return unsealed(json.loads(note.read_bytes()))
+    return check_checksum(json.loads(note.read_bytes()))
 
 
 def find_loaded(split: Split, name: str, load: Callable[[Path], T]) -> tuple[Kept, T] | None:
