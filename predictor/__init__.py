@@ -13,7 +13,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from predictor.classifier.checking import Check
+    from predictor.classifier.checking import Check, check_folder
     from predictor.classifier.classifier import Classifier
     from predictor.classifier.classifier_file import load_classifier, save_classifier
     from predictor.classifier.export import names_file
@@ -27,6 +27,7 @@ _HOMES = {
     "Check": "predictor.classifier.checking",
     "Classifier": "predictor.classifier.classifier",
     "Predictions": "predictor.classifier.predictions",
+    "check_folder": "predictor.classifier.checking",
     "load_classifier": "predictor.classifier.classifier_file",
     "names_file": "predictor.classifier.export",
     "load_phi": "predictor.training.trained_phi",
@@ -38,6 +39,7 @@ __all__ = [
     "Check",
     "Classifier",
     "Predictions",
+    "check_folder",
     "load_classifier",
     "load_phi",
     "names_file",

@@ -167,9 +167,10 @@ class Classifier(ActivationClassifier):
     ) -> Check:
         """The same of FOLDER/CATEGORY/*.jpg through this classifier's network: a check before anything is learnt.
         Images that cannot be read are left out."""
-        from predictor.classifier.checking import check_folder
+        from predictor.classifier.checking import check_photos
+        from predictor.classifier.photos import list_folder
 
-        return check_folder(self, Path(folder), weights, device, progress)
+        return check_photos(self, list_folder(Path(folder)), weights, device, progress)
 
     def save(self, path: FilePath) -> None:
         """One file, which `predictor.load_classifier` opens."""

@@ -15,8 +15,8 @@ from torch import Tensor
 from actstore.errors import InvalidInputError
 from predictor.classifier.classifier import KEEPS_KNOWN, Classifier
 from predictor.classifier.photos import Photos, list_folder, list_images, read_photos, read_rows
+from predictor.classifier.presentation import html_table, text_table, to_pandas
 from predictor.classifier.scoring import leave_one_out
-from predictor.classifier.tables import html_table, text_table, to_pandas
 from predictor.classifier.unknown import refuse_reserved
 from predictor.phi.recogniser import Aggregate
 from predictor.protocol.constant import nearest_shots

@@ -16,10 +16,9 @@ from actstore.images.image_set import ImageItem
 from actstore.storage.atomic_file import write_atomic
 from predictor.classifier.classifier import Classifier
 from predictor.classifier.display_names import display
-from predictor.classifier.photo_sheet import photo_card, write_sheet
 from predictor.classifier.photos import list_images, read_photos, read_rows
+from predictor.classifier.presentation import html_table, photo_card, text_table, to_pandas, write_sheet
 from predictor.classifier.scoring import ranked
-from predictor.classifier.tables import html_table, text_table, to_pandas
 from predictor.classifier.unknown import UNKNOWN
 
 if TYPE_CHECKING:

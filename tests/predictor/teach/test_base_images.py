@@ -17,9 +17,8 @@ from actstore.images.decode import decode
 from actstore.images.glyphs import write_glyphs
 from cli.actstore import main
 from predictor.classifier.classifier_file import load_classifier
-from predictor.teach.learner import Network
+from predictor.teach.answers import Network, find_base_images
 from predictor.teach.limits import Limits, RefusalError
-from predictor.teach.overview import find_base_images
 from predictor.teach.service import TeachService
 from predictor.teach.session import Session, create_session
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from PIL import Image
 
 from cli.filekinds import SHEET
-from predictor.classifier.photo_sheet import SIDE, Bar, Card, confusion_html, sheet_page, thumbnail, write_sheet
+from predictor.classifier.presentation import SIDE, Bar, Card, confusion_html, sheet_page, thumbnail, write_sheet
 
 HOSTILE = "<script>alert('&')</script>\".jpg"
 
