@@ -55,7 +55,7 @@ def teach(
     asked = {key: value for key, value in start.items() if value}
     if asked:
         StartOptions(**asked, weights=weights, offline=offline)  # refuses what does not go together
-    from predictor.teach import OtherStartError, begin_session, serve, write_opening
+    from predictor.teach import OtherStartError, begin_session
 
     def make(chosen: Mapping[str, Any]) -> Any:
         return StartOptions(**chosen, weights=weights).make_classifier()
@@ -64,6 +64,7 @@ def teach(
         begin_session(session, asked, make, offline)
     except OtherStartError as error:
         raise click.UsageError(str(error)) from None
+    from predictor.teach import serve, write_opening  # once it is known that the server is installed
 
     def opened(address: str, service: Any) -> None:
         result = {"address": address, "session": str(session), "categories": len(service.session.state.categories)}
