@@ -60,7 +60,7 @@ def test_a_method_of_ones_own() -> None:
 
 @pytest.mark.parametrize("name", ["own_method.py", "mission.ipynb"])
 def test_public_names_are_enough(name: str) -> None:
-    text = (ROOT / "examples" / name).read_text()
+    text = (FOLDER / name).read_text()
     assert re.search(r"import [^\n]*predictor", text)
     assert not re.search(r"(from|import) (actstore|predictor|baselines)\.", text)
 
@@ -68,7 +68,7 @@ def test_public_names_are_enough(name: str) -> None:
 def test_the_mission_in_a_notebook(tmp_path: Path) -> None:
     """In a kernel of its own, as a reader runs it."""
     nbformat, nbclient = pytest.importorskip("nbformat"), pytest.importorskip("nbclient")
-    notebook = nbformat.read(ROOT / "examples" / "mission.ipynb", 4)
+    notebook = nbformat.read(FOLDER / "mission.ipynb", 4)
     cells = [cell for cell in notebook.cells if cell.cell_type == "code"]
     assert sum(len(cell.source.splitlines()) for cell in cells) <= 30
     nbclient.NotebookClient(notebook, timeout=600, resources={"metadata": {"path": str(tmp_path)}}).execute()

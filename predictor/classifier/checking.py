@@ -15,11 +15,19 @@ from actstore.errors import InvalidInputError
 from actstore.images.image_set import ImageItem
 from predictor.classifier.classifier import Classifier
 from predictor.classifier.display_names import display
-from predictor.classifier.photo_sheet import Card, Standing, confusion_html, photo_card, write_sheet
-from predictor.classifier.photos import list_folder, read_photos
+from predictor.classifier.photos import Photos, list_folder, read_photos
 from predictor.classifier.predictions import Guess
+from predictor.classifier.presentation import (
+    Card,
+    Standing,
+    confusion_html,
+    html_table,
+    photo_card,
+    text_table,
+    to_pandas,
+    write_sheet,
+)
 from predictor.classifier.scoring import leave_one_out, ranked
-from predictor.classifier.tables import html_table, text_table, to_pandas
 
 if TYPE_CHECKING:
     import pandas
@@ -183,10 +191,23 @@ _HEADER = ["category", "photos", "right", "taken for"]
 
 
 def check_folder(
-    classifier: Classifier, folder: Path, weights: FilePath | None, device: str, progress: bool | None
+    folder: FilePath, backbone: str | None = None, *, weights: FilePath | None = None, pretrained: bool = False,
+    offline: bool = False, device: str = "auto", progress: bool | None = None,
+) -> Check:  # fmt: skip
+    """Each image of FOLDER/CATEGORY/*.jpg classified by the others: which go wrong, and which categories look alike.
+    The network is chosen as in `Classifier.from_backbone`. Images that cannot be read are left out."""
+    photos = list_folder(Path(folder))  # before a network is loaded, or even fetched
+    made = Classifier.from_backbone(
+        backbone, weights=weights, pretrained=pretrained, offline=offline, progress=progress
+    )
+    return check_photos(made, photos, weights, device, progress)
+
+
+def check_photos(
+    classifier: Classifier, photos: Photos, weights: FilePath | None, device: str, progress: bool | None
 ) -> Check:
-    """By a classifier of these folders alone, with the network of the one given."""
-    read = read_photos(classifier, list_folder(folder), "skip", weights, device, progress)
+    """By a classifier of these categories alone, with the network of the one given."""
+    read = read_photos(classifier, photos, "skip", weights, device, progress)
     learner = Classifier.alone(classifier.dim, about={"network": classifier.about.get("network", {})})
     support = read.by_label()
     learner.adapt_all({name: rows for name, (rows, _) in support.items()})

@@ -109,14 +109,20 @@ def load_network(
     name = name or (stated_backbone(weights) if weights is not None else None)
     if name is None and weights is not None:
         raise InvalidInputError(f"{weights} does not say of which network it is; name the backbone")
-    with _fetching(progress) as telling:
-        if name is None:
-            choice = default_backbone(offline, telling)
-            note(f"network: {choice.name}, as {choice.reason}; choose another with --backbone or --weights", progress)
-            name = choice.name
-        elif pretrained and name in FETCHED:
+    if name is None:
+        name = choose_network(offline, progress)
+    elif pretrained and name in FETCHED:
+        with _fetching(progress) as telling:
             fetch_missing(name, telling)
     return load_backbone(name, weights, pretrained=pretrained)
+
+
+def choose_network(offline: bool = False, progress: bool | None = None) -> str:
+    """Where nobody names one; a line says which and why."""
+    with _fetching(progress) as telling:
+        choice = default_backbone(offline, telling)
+    note(f"network: {choice.name}, as {choice.reason}; choose another with --backbone or --weights", progress)
+    return choice.name
 
 
 def open_store(store: Store) -> ActivationStore:

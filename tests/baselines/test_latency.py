@@ -19,7 +19,7 @@ from baselines.inference import comparison
 from baselines.inference.adaptation import classifier_step, seconds_per_epoch
 from baselines.inference.comparison import Comparison, Wanted, compare
 from baselines.inference.latency import LEAST_RUNS, Latency, Part, measure
-from baselines.inference.latency_table import paper_figures, to_csv, to_markdown, to_results, totals
+from baselines.inference.latency_table import InferenceResults, paper_figures, to_results, totals
 from baselines.inference.memory import Peak, available_memory, own_memory, watch_memory
 from baselines.inference.parts import (
     K,
