@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from actstore.errors import InvalidInputError
+from actstore import InvalidInputError
 from cli.group import emit, example, json_option
 from cli.networks import DEFAULT_NETWORK, fetching_options, require_fetching_options
 from cli.options import FILE, FOLDER, PATH, device_option, sheet_option, wait_without_spinning

@@ -84,7 +84,7 @@ def as_text(asked: dict[str, Any]) -> dict[str, str]:
 def require_server() -> None:
     from importlib.util import find_spec
 
-    from actstore.errors import InvalidInputError
+    from actstore import InvalidInputError
 
     missing = [name for name in ("starlette", "uvicorn") if find_spec(name) is None]
     if missing:
@@ -93,7 +93,7 @@ def require_server() -> None:
 
 def find_start(offline: bool = False) -> dict[str, Any]:
     """What this folder offers: a classifier, a phi and its store, else a network."""
-    from actstore.storage.place import stores_in
+    from actstore.storage import stores_in
 
     if CLASSIFIER_FILE.is_file():
         return {"classifier": CLASSIFIER_FILE}
