@@ -1,4 +1,4 @@
-"""What the metadata of a store and of a split says: parse, validate, write back. No I/O."""
+"""What the metadata of a store and of a split says: parse, validate, write back; which names mean nothing. No I/O."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 import mmap
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal, Self, get_args
 
@@ -247,3 +247,24 @@ def parse_column_name(name: str) -> str:
 def _check(condition: bool, message: str) -> None:
     if not condition:
         raise InvalidInputError(message)
+
+
+_LEFT_BY_SYSTEMS = frozenset(
+    {"thumbs.db", "desktop.ini", "__macosx", "@eadir", "$recycle.bin", "system volume information", "lost+found"}
+)
+
+
+def is_stray(name: str) -> bool:
+    """Whether a file or folder of this name is to be passed over without a word.
+
+    Hidden names (`.DS_Store`, `._x` of macOS, `.x.swp` of vim, `.git`), `x~`, `#x#` and `~$x` of editors, and what
+    Windows, macOS and network disks put everywhere.
+    """
+    if name.startswith((".", "~$")) or name.lower() in _LEFT_BY_SYSTEMS:
+        return True
+    return len(name) > 1 and (name.endswith("~") or (len(name) > 2 and name.startswith("#") and name.endswith("#")))
+
+
+def has_stray(parts: Iterable[str]) -> bool:
+    """Whether a path leads through something stray, or is stray itself."""
+    return any(is_stray(part) for part in parts)

@@ -10,13 +10,23 @@ from typing import TYPE_CHECKING
 from actstore.lazy import lazily
 
 if TYPE_CHECKING:
-    from actstore.backbones.loading import Backbone, load_backbone
+    from actstore.backbones.construction import construct, require_trainable
+    from actstore.backbones.loading import Backbone, load_backbone, stated_backbone
     from actstore.backbones.published import Choice, default_backbone
 
-__all__ = ["Backbone", "Choice", "default_backbone", "load_backbone"]
+__all__ = [
+    "Backbone",
+    "Choice",
+    "construct",
+    "default_backbone",
+    "load_backbone",
+    "require_trainable",
+    "stated_backbone",
+]
 
 __getattr__, __dir__ = lazily(
     __name__,
-    loading="Backbone load_backbone",
+    construction="construct require_trainable",
+    loading="Backbone load_backbone stated_backbone",
     published="Choice default_backbone",
 )

@@ -12,7 +12,15 @@ from actstore.lazy import lazily
 if TYPE_CHECKING:
     from actstore.compute.cluster import Cluster, connect
     from actstore.compute.device import parse_device
+    from actstore.compute.measure import Result
+    from actstore.compute.tensors import reuse_freed_memory
 
-__all__ = ["Cluster", "connect", "parse_device"]
+__all__ = ["Cluster", "Result", "connect", "parse_device", "reuse_freed_memory"]
 
-__getattr__, __dir__ = lazily(__name__, cluster="Cluster connect", device="parse_device")
+__getattr__, __dir__ = lazily(
+    __name__,
+    cluster="Cluster connect",
+    device="parse_device",
+    measure="Result",
+    tensors="reuse_freed_memory",
+)

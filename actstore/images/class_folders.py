@@ -20,7 +20,7 @@ from actstore.images.image_set import (
     printable,
 )
 from actstore.images.tars import list_class_tar
-from actstore.storage.file_lock import is_stray
+from actstore.spec import is_stray
 
 USED = tuple(name.lower() for name in (".tar", ANNOTATIONS, KAGGLE, DEVKIT, META, *SYNSET_LISTS, *ENDINGS))
 

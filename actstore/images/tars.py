@@ -24,7 +24,7 @@ from actstore.images.image_set import (
     printable,
     read_bytes,
 )
-from actstore.storage.file_lock import has_stray
+from actstore.spec import has_stray
 
 _SIDE_FILES = (".cls", ".json")  # WebDataset: the label of key.jpg in key.cls, or in key.json
 _JSON_LABELS = ("label", "cls", "class")

@@ -16,7 +16,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from actstore.lazy import lazily
-from actstore.spec import INDEX_KINDS, SEARCH_METHODS
+from actstore.spec import INDEX_KINDS, SEARCH_METHODS, SEARCHES
 
 if TYPE_CHECKING:
     from actstore.search.bounded import BoundedSearch
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from actstore.search.table import RowTable
 
 __all__ = [
-    "INDEX_KINDS", "SEARCH_METHODS", "BoundedSearch", "Engine", "ExactSearch", "Neighbours", "RowTable", "index_split",
-    "open_engine", "remarks", "search",
+    "INDEX_KINDS", "SEARCHES", "SEARCH_METHODS", "BoundedSearch", "Engine", "ExactSearch", "Neighbours", "RowTable",
+    "index_split", "open_engine", "remarks", "search",
 ]  # fmt: skip
 
 __getattr__, __dir__ = lazily(

@@ -1,5 +1,5 @@
 """The one lock of this library, of a file or a folder, between processes and threads; a killed process lets go. Which
-process wrote something, names that no other process gives to its files, and names of what editors leave in folders."""
+process wrote something, and names that no other process gives to its files."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import platform
 import re
 import uuid
 import weakref
-from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 from typing import Self, TypeVar
@@ -127,24 +126,3 @@ def _is_running(process: int) -> bool:
     except PermissionError:
         return True
     return True
-
-
-_LEFT_BY_SYSTEMS = frozenset(
-    {"thumbs.db", "desktop.ini", "__macosx", "@eadir", "$recycle.bin", "system volume information", "lost+found"}
-)
-
-
-def is_stray(name: str) -> bool:
-    """Whether a file or folder of this name is to be passed over without a word.
-
-    Hidden names (`.DS_Store`, `._x` of macOS, `.x.swp` of vim, `.git`), `x~`, `#x#` and `~$x` of editors, and what
-    Windows, macOS and network disks put everywhere.
-    """
-    if name.startswith((".", "~$")) or name.lower() in _LEFT_BY_SYSTEMS:
-        return True
-    return len(name) > 1 and (name.endswith("~") or (len(name) > 2 and name.startswith("#") and name.endswith("#")))
-
-
-def has_stray(parts: Iterable[str]) -> bool:
-    """Whether a path leads through something stray, or is stray itself."""
-    return any(is_stray(part) for part in parts)

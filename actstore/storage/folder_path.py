@@ -18,8 +18,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from actstore.errors import StorageError, reason_of
+from actstore.spec import is_stray
 from actstore.storage.atomic_file import AtomicFile, Data, storage_errors, write_atomic
-from actstore.storage.file_lock import FileLock, abandoned_names, is_stray, own_name
+from actstore.storage.file_lock import FileLock, abandoned_names, own_name
 from actstore.storage.owned_log import LockedFile
 
 if TYPE_CHECKING:

@@ -21,10 +21,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from actstore.errors import InvalidInputError, LockedError, StorageError
+from actstore.spec import is_stray
 from actstore.storage.atomic_file import Data, as_bytes
 from actstore.storage.bucket_client import bucket_of, object_errors, retried
 from actstore.storage.chunk_cache import CacheSpec
-from actstore.storage.file_lock import is_stray
 from actstore.storage.owned_log import TokenedObject
 
 if TYPE_CHECKING:

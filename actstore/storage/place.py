@@ -11,9 +11,9 @@ from typing import Any, Protocol, Self, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from actstore.spec import is_stray
 from actstore.storage.atomic_file import Data, chunk_parts, crc32c
 from actstore.storage.chunk_cache import CacheSpec
-from actstore.storage.file_lock import is_stray
 from actstore.storage.folder_path import FolderPath
 from actstore.storage.object_path import EnsureOwner, ObjectPath, Version
 from actstore.storage.owned_log import OwnedLog

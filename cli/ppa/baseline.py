@@ -121,7 +121,7 @@ def require_name(name: str) -> None:
     if name in OPTIONS:
         return
     import baselines
-    from actstore.errors import InvalidInputError
+    from actstore import InvalidInputError
 
     if name in baselines.NAMES:
         raise click.UsageError(f"{name} needs no training: `ppa eval --methods {name}` measures it")

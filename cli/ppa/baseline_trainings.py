@@ -11,11 +11,11 @@ from typing import Any
 import click
 
 import actstore
-from actstore.backbones.loading import load_backbone, stated_backbone
-from actstore.compute.device import parse_device
+from actstore.backbones import load_backbone, stated_backbone
+from actstore.compute import parse_device
 from actstore.extraction.build import build
 from actstore.extraction.forward import BuildOptions
-from actstore.images.opening import open_images
+from actstore.images import open_images
 from baselines.finetune import Draw, train_finetuned
 from baselines.image_tasks import decode_classes
 from baselines.image_training import STORE, WEIGHTS, ImageConfig, ImageRun

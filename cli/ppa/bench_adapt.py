@@ -41,8 +41,7 @@ def bench_adapt(
     """
     import torch
 
-    from actstore.compute.device import parse_device
-    from actstore.compute.tensors import reuse_freed_memory
+    from actstore.compute import parse_device, reuse_freed_memory
     from baselines.inference.adaptation import epoch_results
 
     place = parse_device(device)
@@ -59,8 +58,8 @@ def predicted(
     """From stored activations, and from images: with the network's pass over the examples, as the paper counts."""
     import torch
 
-    from actstore.backbones.construction import construct
-    from actstore.compute.measure import Result
+    from actstore.backbones import construct
+    from actstore.compute import Result
     from baselines.inference.adaptation import seconds_per_epoch
     from baselines.inference.parts import backbone_part
     from predictor.classifier.classifier import Classifier

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from actstore.spec import INDEX_KINDS
+from actstore.search import INDEX_KINDS
 from cli.group import emit, example, json_option
 from cli.options import chart_option, device_option, threads_option
 from cli.outputs import claim, claim_table

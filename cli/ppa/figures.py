@@ -44,7 +44,7 @@ def figures(
     A figure whose inputs are missing is skipped, and it is said which.
     """
     import actstore
-    from actstore.errors import InvalidInputError
+    from actstore import InvalidInputError
     from predictor.protocol.setting import find_test_split
     from predictor.report.drawing import FIGURES, Inputs, draw_all
     from predictor.report.run_folder import CLASS_MAP, find_run

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from actstore.spec import SEARCHES
+from actstore.search import SEARCHES
 from cli.options import FILE, PATH, Command, combine, device_option, seed_option
 from predictor.protocol.method_key import PHI_KINDS
 

@@ -119,10 +119,9 @@ def pretrain(
     """
     import os
 
-    from actstore.backbones.construction import require_trainable
-    from actstore.compute.device import parse_device
-    from actstore.compute.tensors import reuse_freed_memory
-    from actstore.images.opening import open_images
+    from actstore.backbones import require_trainable
+    from actstore.compute import parse_device, reuse_freed_memory
+    from actstore.images import open_images
     from predictor.training import RunOptions
     from predictor.training.backbones.config import choose_candidates
     from predictor.training.backbones.ensemble import refuse_other_kind

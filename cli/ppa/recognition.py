@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from actstore.errors import InvalidInputError
+from actstore import InvalidInputError
 from actstore.progress import is_main_process, note
 from cli.outputs import claim_folder
 from cli.ppa.options import SPLIT_FILE

@@ -68,7 +68,7 @@ def train(
     """
     import actstore
     import predictor
-    from actstore.compute.tensors import reuse_freed_memory
+    from actstore.compute import reuse_freed_memory
     from predictor.protocol.honesty import contamination
     from predictor.protocol.setting import find_test_split
     from predictor.training.processes import failing_once

@@ -15,7 +15,7 @@ from PIL import Image
 
 import actstore
 from actstore.images.opening import find_images
-from actstore.storage.file_lock import is_stray
+from actstore.spec import is_stray
 from cli.actstore import main
 from predictor.classifier.photos import list_folder, list_images
 
