@@ -55,7 +55,7 @@ def run_demo(folder: Path, size: Size) -> dict[str, Any]:
 
 def perform(step: Step, head: str) -> float | None:
     """Run a step; how many seconds it took, None where an optional one failed, which is said."""
-    from actstore.errors import ActstoreError
+    from actstore import ActstoreError
 
     click.secho(head, err=True, bold=True)
     words = shlex.split(step.command)

@@ -63,7 +63,7 @@ def test_an_image_in_the_wrong_folder_is_named_in_the_sheet(check: tuple[Any, ..
     assert f"{second}/astray.png" in page
     assert page.count("data:image/jpeg") == json.loads(said.stdout)["images"]
     assert '<td class="off">' in page
-    ppa(*check, "--sheet", "check.html")  # made again
+    ppa(*check, "--sheet", "check.html", "--force")  # made again
 
 
 def test_weights_that_are_fetched(studio: Path, ppa: Run, monkeypatch: pytest.MonkeyPatch) -> None:
