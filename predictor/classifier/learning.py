@@ -14,10 +14,11 @@ from torch import Tensor
 from actstore.errors import InvalidInputError
 from predictor.classifier.classifier import KEEPS_KNOWN, Classifier
 from predictor.classifier.photos import Photos, read_photos, read_rows
-from predictor.classifier.presentation import html_table, text_table, to_pandas
+from predictor.classifier.presentation import html_result
 from predictor.classifier.scoring import leave_one_out
 from predictor.protocol.calibration import nearest_shots
 from predictor.protocol.method import Aggregate
+from predictor.protocol.results import Table
 
 if TYPE_CHECKING:
     import pandas
@@ -57,16 +58,18 @@ class Adaptation:
         )
 
     def to_pandas(self) -> pandas.DataFrame:
-        return to_pandas([{"category": name, "examples": count} for name, count in self.learnt.items()])
+        import pandas
+
+        return pandas.DataFrame(list(self.learnt.items()), columns=["category", "examples"])
 
     def __repr__(self) -> str:
-        return "\n".join([self.summary, text_table(*self._table()), *self.warnings])
+        return "\n".join([self.summary, self._table().to_text(), *self.warnings])
 
     def _repr_html_(self) -> str:
-        return html_table(*self._table(), [self.summary], self.warnings)
+        return html_result(self._table(), [self.summary], self.warnings)
 
-    def _table(self) -> tuple[list[str], list[list[Any]]]:
-        return ["category", "examples"], [[name, count] for name, count in self.learnt.items()]
+    def _table(self) -> Table:
+        return Table(["category", "examples"], [[name, f"{count:,}"] for name, count in self.learnt.items()])
 
 
 def adapt_photos(

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,9 +15,10 @@ from actstore.storage.atomic_file import write_atomic
 from predictor.classifier.classifier import Classifier
 from predictor.classifier.display_names import display
 from predictor.classifier.photos import list_images, read_photos, read_rows
-from predictor.classifier.presentation import html_table, photo_card, text_table, to_pandas, write_sheet
+from predictor.classifier.presentation import html_result, photo_card, write_sheet
 from predictor.classifier.scoring import ranked
 from predictor.classifier.unknown import UNKNOWN
+from predictor.protocol.results import Table, to_csv
 
 if TYPE_CHECKING:
     import pandas
@@ -81,23 +80,22 @@ class Predictions:
 
     def to_csv(self) -> str:
         """A line for each image: its answer, then category, name and probability of each guess."""
-        text = io.StringIO()
-        records = [{key: value for key, value in record.items() if key != "unknown"} for record in self._records()]
-        columns = max(records, key=len, default={"image": "", "answer": ""})
-        writer = csv.DictWriter(text, list(columns), lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(
+        records = [
             {key: f"{value:.6f}" if isinstance(value, float) else value for key, value in record.items()}
-            for record in records
-        )
-        return text.getvalue()
+            for record in self._records()
+        ]
+        for record in records:
+            del record["unknown"]  # the answer says so
+        return to_csv(records) if records else "image,answer\n"
 
     def to_pandas(self) -> pandas.DataFrame:
-        """The columns of `to_csv`, and whether an image is unknown."""
-        return to_pandas(list(self._records()))
+        """A row for each image: its answer, then category, name and probability of each guess."""
+        import pandas
+
+        return pandas.DataFrame(list(self._records()))
 
     def to_text(self, top: int = SHOWN) -> str:
-        return text_table(*self._table(top))
+        return self._table(top).to_text()
 
     def write_csv(self, path: FilePath) -> None:
         write_atomic(Path(path), self.to_csv().encode())
@@ -116,7 +114,7 @@ class Predictions:
         return "\n".join([self.to_text(), *self.warnings])
 
     def _repr_html_(self) -> str:
-        return html_table(*self._table(SHOWN), after=self.warnings)
+        return html_result(self._table(SHOWN), after=self.warnings)
 
     def _records(self) -> Iterator[dict[str, Any]]:
         for one in self:
@@ -126,7 +124,7 @@ class Predictions:
                 record[f"probability_{rank}"] = guess.probability
             yield record
 
-    def _table(self, top: int) -> tuple[list[str], list[list[str]]]:
+    def _table(self, top: int) -> Table:
         lines = []
         for one in self:
             first, others = f"{one.top[0].probability:.1%}", one.top[1:top]
@@ -135,7 +133,7 @@ class Predictions:
             more = ", ".join(f"{guess.shown} {guess.probability:.1%}" for guess in others)
             lines.append([one.image, one.answer, first, more])
         count = 4 if any(line[3] for line in lines) else 3
-        return ["image", "category", "", "or"][:count], [line[:count] for line in lines]
+        return Table(["image", "category", "", "or"][:count], [line[:count] for line in lines], count)
 
 
 def predict_images(

@@ -1,63 +1,33 @@
-"""Results as people see them: columns of text, a table in a notebook, a data frame, and a page of photos.
-
-The page has thumbnails and bars, and loads nothing from elsewhere.
-"""
+"""Results as people see them: in a notebook, and on a page of photos with thumbnails and bars, which loads nothing from
+elsewhere."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 from importlib.resources import files
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from PIL import Image
 
-from actstore.errors import InvalidInputError
 from actstore.images.html_page import data_address, html_page, jpeg_bytes
 from actstore.images.image_set import ImageItem
 from actstore.storage.atomic_file import as_utf8, write_atomic
+from predictor.protocol.results import Table
 
 if TYPE_CHECKING:
-    import pandas
-
     from predictor.classifier.predictions import Guess
 
 SIDE = 320  # pixels of a thumbnail's longer side: sharp at twice the density of a screen
 Standing = Literal["plain", "right", "wrong", "unknown"]
 
 
-def text_table(header: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
-    """Columns aligned: numbers right, text left."""
-    columns = [_aligned(name, [row[place] for row in rows]) for place, name in enumerate(header)]
-    return "\n".join("  ".join(cells).rstrip() for cells in zip(*columns, strict=True))
-
-
-def html_table(
-    header: Sequence[str], rows: Sequence[Sequence[Any]], before: Sequence[str] = (), after: Sequence[str] = ()
-) -> str:
-    """before, after: paragraphs."""
-    heads = "".join(f"<th>{escape(name)}</th>" for name in header)
-    lines = ["".join(f"<td>{escape(str(cell))}</td>" for cell in row) for row in rows]
-    body = "".join(f"<tr>{line}</tr>" for line in lines)
+def html_result(table: Table, before: Sequence[str] = (), after: Sequence[str] = ()) -> str:
+    """A table in a notebook, with paragraphs around it."""
     said = ["".join(f"<p>{escape(text)}</p>" for text in texts) for texts in (before, after)]
-    return f"{said[0]}<table><thead><tr>{heads}</tr></thead><tbody>{body}</tbody></table>{said[1]}"
-
-
-def to_pandas(records: Sequence[Mapping[str, Any]]) -> pandas.DataFrame:
-    try:
-        import pandas
-    except ModuleNotFoundError:
-        raise InvalidInputError("a data frame needs pandas: pip install 'actstore[analysis]'") from None
-    return pandas.DataFrame(list(records))
-
-
-def _aligned(name: str, values: Sequence[Any]) -> list[str]:
-    cells = [name, *map(str, values)]
-    width = max(map(len, cells))
-    is_numeric = bool(values) and all(isinstance(value, int | float) for value in values)
-    return [cell.rjust(width) if is_numeric else cell.ljust(width) for cell in cells]
+    return f"{said[0]}{table.to_html()}{said[1]}"
 
 
 @dataclass(frozen=True)

@@ -28,12 +28,12 @@ from typing import Any
 from torch import Tensor
 
 from actstore.errors import DamagedError, InvalidInputError, LockedError
+from actstore.extraction import choose_network
 from actstore.storage.atomic_file import as_utf8, storage_errors, sync_directory, write_atomic
 from actstore.storage.owned_log import LockedFile
 from actstore.storage.place import stores_in
 from predictor.classifier.classifier import Classifier
 from predictor.classifier.classifier_file import load_classifier, save_classifier
-from predictor.classifier.starting import choose_network
 from predictor.teach.actions import Action, History, parse_action
 from predictor.teach.images import ImageFolder
 from predictor.teach.limits import RefusalError
@@ -129,7 +129,7 @@ def find_start(folder: Path, offline: bool = False) -> dict[str, Any]:
     found = [run for run in runs if run.is_dir()]
     if len(stores) == 1 and found:
         return {"phi": found[0], "store": stores[0]}
-    return {"backbone": choose_network(offline)}
+    return {"backbone": choose_network(offline).name}
 
 
 def require_server() -> None:
