@@ -2,38 +2,7 @@
 
 from __future__ import annotations
 
-<<<<<<< HEAD
-from collections.abc import Callable, Hashable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any
-
-import numpy as np
-
-import actstore
-from actstore.errors import ActstoreError, DamagedError, IncompleteError
-from actstore.upkeep.verify import verify_store
-from tests.bench.memory import repair
-from tests.simulation.commands import Command, write
-from tests.simulation.rows import CLASSES, K, Possible, Rows, queries, read_rows, wrong_neighbours
-from tests.simulation.scenarios import Scenario
-from tests.simulation.scheduler import Actor, Simulation
-from tests.simulation.states import State, World
-
-MOST = 300  # characters of what is said
-
-
-@dataclass(frozen=True)
-class Finding:
-    """A rule that was broken: `kind` is the same for equal ones, `detail` says what happened."""
-
-    kind: str
-    detail: str
-
-    def __str__(self) -> str:
-        return f"{self.kind}: {self.detail[:MOST]}"
-=======
 from collections.abc import Hashable, Iterator
->>>>>>> faults
 
 from tests.simulation.aftermath import Aftermath
 from tests.simulation.case import Case, Finding, wrong_statistics

@@ -18,12 +18,11 @@ from unittest.mock import patch
 import obstore  # noqa: F401 - its functions are stops
 import torch
 
-from tests.predictor.protocol.test_evaluate import Oracle
 from tests.simulation.case import Finding
 from tests.simulation.conflicts import Places, find_places
 from tests.simulation.exploration import ROOM, folder_prefix
 from tests.simulation.machine import one_thread_each, small_and_timeless, unshared_locks
-from tests.simulation.oracle import Verdicts
+from tests.simulation.oracle import Oracle, Verdicts
 from tests.simulation.scenarios import SCENARIOS, Scenario
 from tests.simulation.scheduler import Schedule, Simulation, Step
 from tests.simulation.states import States, World
