@@ -19,7 +19,7 @@ from actstore.search.indexing import build_index, extend_index
 from actstore.storage.place import parse_place
 from actstore.tables.importing import append_file, import_file
 from actstore.upkeep.rechunk import rechunk as rechunk_store
-from actstore.upkeep.repair import repair as mend
+from actstore.upkeep.repair import repair_faults as mend
 from actstore.upkeep.repair import restore_groups
 from actstore.upkeep.select import Choice
 from actstore.upkeep.select import select as select_rows
@@ -112,7 +112,7 @@ def verify() -> Command:
     return Command("verify", lambda world: verify_store(actstore.open(world.store)), gives="faults")
 
 
-def repair() -> Command:
+def repair_faults() -> Command:
     def run(world: World) -> Any:
         restore_groups(parse_place(world.store))
         store = actstore.open(world.store)

@@ -10,9 +10,8 @@ import actstore
 from predictor.classifier.classifier import Classifier
 from predictor.classifier.classifier_file import load_classifier, save_classifier
 from predictor.protocol.category_split import CategorySplit
-from predictor.training.phi import TrainConfig, TrainOptions
+from predictor.training.phi import TrainConfig, TrainOptions, run_phi_training
 from predictor.training.run_files import MODEL, Trained, read_model
-from predictor.training.trained_phi import train_phi
 from tests.simulation.commands import Command
 from tests.simulation.rows import DIM, make_rows
 from tests.simulation.states import World
@@ -38,7 +37,7 @@ def adapt(name: str) -> Command:
 def _train(world: World, folder: Path) -> Trained:
     store = actstore.open(world.store)
     categories = CategorySplit(("bee", "cat"), ("dog",))
-    return train_phi(store["train"], None, categories, _CONFIG, folder, TrainOptions("cpu"))
+    return run_phi_training(store["train"], None, categories, _CONFIG, folder, TrainOptions("cpu"))
 
 
 def _other_model(world: World) -> str | None:

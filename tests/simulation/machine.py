@@ -22,12 +22,11 @@ from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
-from actstore.writing.row_keeper import Keeper
-
 from actstore.layout import columns, metadata, zarr_arrays
-from actstore.search import level_building, plan
-from actstore.storage import own_names, owned_log
+from actstore.search import plan
+from actstore.storage import file_lock, owned_log
 from actstore.storage.owned_log import TokenedObject
+from actstore.writing.pending_rows import FlushTimer
 from tests.simulation.scheduler import Simulation
 
 LABELS, ID_BYTES = 48, 512  # of a chunk
@@ -76,10 +75,10 @@ def small_and_timeless() -> Iterator[None]:
         stack.enter_context(patch.dict(flat, small))
         stack.enter_context(patch.object(columns, "_ROWS", LABELS))
         stack.enter_context(patch.object(columns, "_BYTES", ID_BYTES))
-        stack.enter_context(patch.object(level_building, "_BLOCK", INDEXED))
-        stack.enter_context(patch.object(Keeper, "rows_came", lambda keeper: None))
+        stack.enter_context(patch.object(plan, "_BLOCK", INDEXED))
+        stack.enter_context(patch.object(FlushTimer, "rows_came", lambda keeper: None))
         stack.enter_context(patch.object(TokenedObject, "_begin_beating", lambda log: None))
-        stack.enter_context(patch.object(level_building, "measure_costs", lambda table: _COSTS))
+        stack.enter_context(patch.object(plan, "measure_costs", lambda table: _COSTS))
         stack.enter_context(patch.object(metadata, "document_checksum", _checksum))
         stack.enter_context(patch.object(metadata, "seal_document", _sealed))
         stack.enter_context(patch.object(zarr_arrays, "_raw_document", _raw_document))
@@ -111,7 +110,7 @@ def one_thread_each(simulation: Simulation) -> Iterator[None]:
         actor = simulation.actor_here()
         return process if actor is None else _FIRST_PROCESS + actor.number
 
-    real = own_names._is_running
+    real = file_lock._is_running
 
     def is_running(number: int) -> bool:
         if number < _FIRST_PROCESS:
@@ -122,10 +121,10 @@ def one_thread_each(simulation: Simulation) -> Iterator[None]:
     numbers = count(1)
     with ExitStack() as stack:
         stack.enter_context(patch.object(os, "getpid", own_process))
-        stack.enter_context(patch.object(own_names, "_is_running", is_running))
+        stack.enter_context(patch.object(file_lock, "_is_running", is_running))
         # unlike any other, and the same in every run; a name shows the first digits
         numbered = SimpleNamespace(uuid4=lambda: uuid.UUID(int=next(numbers) << 96))
-        for module in (own_names, owned_log):
+        for module in (file_lock, owned_log):
             stack.enter_context(patch.object(module, "uuid", numbered))
         stack.enter_context(patch.object(ThreadPoolExecutor, "submit", _at_once(simulation, ThreadPoolExecutor.submit)))
         yield

@@ -121,7 +121,7 @@ def _wrappers() -> Iterator[tuple[Any, str, Callable[..., Any]]]:
 
 def _of_other_libraries() -> Iterator[tuple[Any, str, Callable[..., Any]]]:
     """Files that compiled libraries write and map."""
-    kept_files = sys.modules.get("actstore.search.kept_files")
+    kept_files = sys.modules.get("actstore.search.index_files")
     if hasattr(kept_files, "save_file"):
         yield kept_files, "save_file", _compiled_write(kept_files.save_file)
     if hasattr(kept_files, "safe_open"):
