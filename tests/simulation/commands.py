@@ -112,7 +112,7 @@ def verify() -> Command:
     return Command("verify", lambda world: verify_store(actstore.open(world.store)), gives="faults")
 
 
-def repair_faults() -> Command:
+def repair() -> Command:
     def run(world: World) -> Any:
         restore_groups(parse_place(world.store))
         store = actstore.open(world.store)
