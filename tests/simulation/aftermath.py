@@ -8,9 +8,8 @@ from typing import Any
 import actstore
 from actstore.errors import ActstoreError, DamagedError, IncompleteError
 from actstore.upkeep.verify import verify_store
-from tests.bench.memory import repair
 from tests.simulation.case import Case, Finding, wrong_statistics
-from tests.simulation.commands import Command, write
+from tests.simulation.commands import Command, repair, write
 from tests.simulation.rows import CLASSES, K, Possible, Rows, queries, read_rows, wrong_neighbours
 from tests.simulation.scheduler import Actor
 
