@@ -99,10 +99,8 @@ class Learner:
             name: torch.stack([self._find(key) for key in keys]) for name, keys in state.categories.items() if keys
         }
         began = time.perf_counter()
-        for name in list(self.classifier.support):
-            self.classifier.remove(name)
-        if examples:
-            self.classifier.restore(examples)
+        self.classifier.support = {}  # what a category is shown as stays
+        self.classifier.restore(examples)
         self.classifier.balance()
         _ = self.classifier.rows, self.classifier.threshold  # here, so that the time says what learning costs
         self.milliseconds = 1e3 * (time.perf_counter() - began)

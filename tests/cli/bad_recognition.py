@@ -227,7 +227,7 @@ USES: list[Case] = [
     ("ppa check photo.jpg", "is a file"),
     ("ppa check hollow", "category 'cat' has no support"),
     ("ppa check photos --classifier classifier.safetensors", "one of the two"),
-    ("ppa check photos --sheet notes.txt", "is not a sheet of photos"),
+    ("ppa check photos --sheet notes.txt", "notes.txt exists"),
     ("ppa check photos --backbone nothing", "no backbone 'nothing'"),
     ("ppa check photos --backbone small", "small needs weights"),
     ("ppa check photos --backbone small --weights notes.txt", "notes.txt"),

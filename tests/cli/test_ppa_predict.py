@@ -63,8 +63,8 @@ def test_a_table_and_a_csv(learnt: Path, ppa: Run) -> None:
         assert line.endswith(", ".join(f"{each['display']} {each['probability']:.1%}" for each in (second, third)))
     assert len(ppa("predict", "new", "--top", 1).stdout.splitlines()[1].split()) == 3
     printed = ppa("predict", "new", "--csv", "-", "--top", 2).stdout
-    for _ in range(2):  # it may replace its own
-        assert ppa("predict", "new", "--csv", "found.csv", "--top", 2).stdout.startswith("image")
+    for force in ((), ("--force",)):
+        assert ppa("predict", "new", "--csv", "found.csv", "--top", 2, *force).stdout.startswith("image")
     assert Path("found.csv").read_text() == printed
     Path("mine.csv").write_text("name,price\n")
     assert "mine.csv" in ppa("predict", "new", "--csv", "mine.csv", code=1).stderr

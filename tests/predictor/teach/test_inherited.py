@@ -58,3 +58,13 @@ def test_categories_of_a_classifier_can_be_changed_whatever_they_are_called(
         assert names(server.act(do="delete", category=given[1])) == {given[0]: 1, "short": 2}
     with TeachServer(tmp_path / "other", "--classifier", start_file) as other:
         assert names(other.bring(taken)["state"]) == {"two spaces": 1, "caf\u00e9": 3, "short": 2}
+
+
+def test_what_a_category_is_shown_as_stays(tmp_path: Path, start_file: Path, glyphs: list[list[Path]]) -> None:
+    taught = load_classifier(start_file)
+    taught.adapt("old", torch.rand(2, taught.dim, generator=torch.Generator().manual_seed(0)))
+    taught.set_display_names({"old": "the old one"})
+    save_classifier(tmp_path / "taught.safetensors", taught)
+    with TeachServer(tmp_path / "s", "--classifier", tmp_path / "taught.safetensors") as server:
+        server.add("new", glyphs[0][0].read_bytes())
+    assert load_classifier(tmp_path / "s" / "classifier.safetensors").display_names()["old"] == "the old one"
