@@ -46,7 +46,7 @@ def make(
     seed: int = 0,
     search: str = "auto",
     device: str = "auto",
-    say: Callable[[str], None] = lambda _: None,
+    say: Callable[[str], None] | None = None,
 ) -> list[Method]:
     """Methods of the paper's table and others, in the order asked for; "all" stands for every one that can be made.
 
@@ -61,7 +61,7 @@ def make(
     ['Nearest class mean', 'SimpleShot (centred class mean)']
     """
     given = head if head is None or isinstance(head, Head) else read_head(Path(head))
-    source = Source(train, split, given, Path(runs), seed, SearchChoice(search, device), say)
+    source = Source(train, split, given, Path(runs), seed, SearchChoice(search, device), say or _say_nothing)
     require_names(names)
     if "all" in names:
         are_there = [name for name in FROM_IMAGES if any(source.runs.glob(f"{name}*/{MODEL}"))]
@@ -72,6 +72,10 @@ def make(
     for method in methods:
         method.folder = source.runs
     return methods
+
+
+def _say_nothing(text: str) -> None:
+    """Where nobody listens."""
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +60,8 @@ def bench_inference(
 
     if store is not None and synthetic is not None:
         raise click.UsageError("--store and --synthetic exclude each other")
+    if synthetic is not None and not re.fullmatch(r"\d+x\d+", synthetic):
+        raise click.UsageError(f"--synthetic must be ROWSxDIM, such as 1200000x2048, got {synthetic!r}")
     results = baselines.time_inference(
         None if synthetic is not None else find_store_or_none(store), synthetic, split=split, batches=batches,
         categories=categories, backbone=backbone, approximate=approximate, fp32=fp32, seconds=seconds, threads=threads,
