@@ -115,7 +115,7 @@ def train_phi(
     options = TrainOptions(device, resident, RunOptions(checkpoint_seconds, restart))
     say_means_are_computed(train, progress)
 
-    tied = []
+    tied: list[bool] = []
 
     def report(done: int, total: int, figures: Figures) -> None:
         if not tied:  # what would have been refused is refused by now
