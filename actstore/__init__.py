@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from actstore.analysis.graph import knn
     from actstore.errors import ActstoreError, DamagedError, InvalidInputError
     from actstore.extraction.from_images import build
+    from actstore.images.glyphs import write_glyphs
     from actstore.split import Split
     from actstore.store import ActivationStore, create, open
     from actstore.streams.class_batches import ClassBatches
@@ -50,6 +51,7 @@ __all__ = [
     "select",
     "synthesize",
     "verify",
+    "write_glyphs",
 ]
 
 # Loaded on first use: `actstore --help` must not wait for zarr.
@@ -60,6 +62,7 @@ __getattr__, __dir__ = lazily(
     analysis__graph="knn",
     errors="ActstoreError DamagedError InvalidInputError",
     extraction__from_images="build",
+    images__glyphs="write_glyphs",
     split="Split",
     store="ActivationStore create open",
     streams__class_batches="ClassBatches",

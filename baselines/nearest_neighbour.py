@@ -35,32 +35,34 @@ class ExampleScores:
     def __init__(self, embed: Embed | None = None) -> None:
         self._embed = embed
         self._asked: tuple[Tensor, int, Tensor] | None = None
-        self._scores: dict[bytes, Tensor] = {}  # of the queries asked last, by an example of each category
+        self._best: dict[bytes, Tensor] = {}  # of the queries asked last, by the examples of each category
 
     def of(self, queries: Tensor, support: Tensor) -> Tensor:
-        """(n, dim) and (ways, shots, dim) -> (n, ways)."""
-        units = self._units(queries)
-        best, *others = (self._of_each(units, examples) for examples in support.unbind(1))
-        for scores in others:
-            best = torch.maximum(best, scores)
+        """(n, dim) and (ways, shots, dim) -> (n, ways). A draw of more examples begins with those of one of fewer, so
+        they are met again."""
+        units, asked, best = self._units(queries), hashlib.sha256(), None
+        for examples in support.unbind(1):
+            asked.update(examples.contiguous().numpy().data)
+            best = self._joined(asked.digest(), units, examples, best)
+        assert best is not None
         return best
 
-    def _of_each(self, units: Tensor, examples: Tensor) -> Tensor:
-        """One example of each category (ways, dim) -> (n, ways). A draw of more examples begins with those of
-        one of fewer, so they are met again."""
-        key = hashlib.sha256(examples.contiguous().numpy().data).digest()
-        if key in self._scores:
-            return self._scores[key]
-        scores = (units @ unit(self._mapped(examples).double()).T).float()
-        if (len(self._scores) + 1) * scores.nbytes <= _HELD_BYTES:
-            self._scores[key] = scores
-        return scores
+    def _joined(self, key: bytes, units: Tensor, examples: Tensor, before: Tensor | None) -> Tensor:
+        """The best of those before and one more example of each category (ways, dim)."""
+        if key in self._best:
+            return self._best[key]
+        best = (units @ unit(self._mapped(examples).double()).T).float()
+        if before is not None:
+            best = torch.maximum(best, before)
+        if (len(self._best) + 1) * best.nbytes <= _HELD_BYTES:
+            self._best[key] = best
+        return best
 
     def _units(self, queries: Tensor) -> Tensor:
         """Of length 1, embedded; kept for the next draw, which asks about the same queries."""
         if self._asked is None or self._asked[0] is not queries or self._asked[1] != queries._version:
             self._asked = (queries, queries._version, unit(self._mapped(queries).double()))
-            self._scores = {}
+            self._best = {}
         return self._asked[2]
 
     def _mapped(self, values: Tensor) -> Tensor:

@@ -17,7 +17,7 @@ from actstore.lazy import lazily
 if TYPE_CHECKING:
     from predictor.calibrating import calibrate
     from predictor.classifier.calibrated import apply_calibrations, open_for_calibration, set_constant
-    from predictor.classifier.checking import Check
+    from predictor.classifier.checking import Check, check_folder
     from predictor.classifier.classifier import Classifier
     from predictor.classifier.classifier_file import load_classifier, save_classifier
     from predictor.classifier.export import names_file
@@ -49,6 +49,7 @@ __all__ = [
     "TrainedPhi",
     "apply_calibrations",
     "calibrate",
+    "check_folder",
     "evaluate",
     "load_classifier",
     "load_phi",
@@ -70,7 +71,7 @@ __getattr__, __dir__ = lazily(
     __name__,
     calibrating="calibrate",
     classifier__calibrated="apply_calibrations open_for_calibration set_constant",
-    classifier__checking="Check",
+    classifier__checking="Check check_folder",
     classifier__classifier="Classifier",
     classifier__classifier_file="load_classifier save_classifier",
     classifier__export="names_file",

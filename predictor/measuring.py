@@ -84,7 +84,7 @@ def evaluate(
     counts = choose_shots(shots, rows, categories.novel, shown=progress)
     fits, said = _calibrations(compared, opened, categories, counts, calibrate, train, test, seed, progress)
     task, left_out = without_fitted_rows(all_way_task(rows, tested, categories), [fit for of in fits for fit in of])
-    if any(method.key != "nn" for method in compared):  # nearest neighbours alone need no means
+    if any(method.key not in ("nn", "triplet") for method in compared):  # nearest neighbours alone need no means
         say_means_are_computed(rows, progress)
     total = sum(len(numbers) for method in compared for numbers in plan_draws(method, counts, draws).values())
     measured = []

@@ -52,6 +52,31 @@ def test_cka(tmp_path: Path) -> None:
     assert abs(float(run("cka", tmp_path / "x.zarr", "a", "c").split()[-1]) - expected) < 1e-4
 
 
+def test_a_method_of_ones_own() -> None:
+    printed = run("own_method")
+    assert "Ridge regression" in printed
+    assert "Nearest class mean" in printed
+
+
+@pytest.mark.parametrize("name", ["own_method.py", "mission.ipynb"])
+def test_public_names_are_enough(name: str) -> None:
+    text = (FOLDER / name).read_text()
+    assert re.search(r"import [^\n]*predictor", text)
+    assert not re.search(r"(from|import) (actstore|predictor|baselines)\.", text)
+
+
+def test_the_mission_in_a_notebook(tmp_path: Path) -> None:
+    """In a kernel of its own, as a reader runs it."""
+    nbformat, nbclient = pytest.importorskip("nbformat"), pytest.importorskip("nbclient")
+    notebook = nbformat.read(FOLDER / "mission.ipynb", 4)
+    cells = [cell for cell in notebook.cells if cell.cell_type == "code"]
+    assert sum(len(cell.source.splitlines()) for cell in cells) <= 30
+    nbclient.NotebookClient(notebook, timeout=600, resources={"metadata": {"path": str(tmp_path)}}).execute()
+    shown = [output.data for cell in cells for output in cell.outputs if "data" in output]
+    assert sum("text/html" in data for data in shown) >= 6  # stores, results, what was learnt and predicted
+    assert any("image/png" in data for data in shown)
+
+
 def test_neighbours() -> None:
     lines = run("neighbours").splitlines()
     found = [re.fullmatch(r"other(\d+) is like first(\d+): 0\.9\d+", line) for line in lines]

@@ -27,9 +27,9 @@ from baselines.inference.adaptation import classifier_step, fine_tuning_step
 from baselines.inference.latency import timed
 from baselines.inference.parts import backbone_part, gpu_part, head_part, product_part
 from baselines.inference.rows import BenchRows
+from baselines.inference.timing import machine
 from cli.actstore import main as store_commands
 from cli.ppa import main as ppa
-from cli.ppa.bench_inference import machine
 from predictor.training.backbones import distributed
 from predictor.training.backbones.batches import IGNORED, Batch, StreamedImages
 from predictor.training.backbones.config import choose_preset

@@ -16,10 +16,11 @@ from hypothesis import strategies as st
 from actstore.storage import atomic_file
 from actstore.storage.file_lock import FileLock
 from tests.simulation.conflicts import Places, find_places
-from tests.simulation.exploration import explore, planned, table
+from tests.simulation.exploration import explore, planned
 from tests.simulation.scenarios import SCENARIOS
 from tests.simulation.scheduler import Schedule, Simulation, Step
 from tests.simulation.stops import stopping
+from tests.simulation.tally import table
 from tests.simulation.trial import Laboratory, laboratory, parse_token
 
 SECONDS = 50.0  # of two processes, and some for their start and end: a minute

@@ -225,14 +225,21 @@ class GlyphSet:
 
 
 def write_glyphs(
-    out: Path, *numbers: int, progress: Callable[[int], object] | None = None, **named_numbers: int
+    out: str | Path,
+    classes: int = 1000,
+    per_class: int = 40,
+    val_per_class: int = 10,
+    seed: int = 0,
+    size: int = 32,
+    progress: Callable[[int], object] | None = None,
 ) -> int:
-    """Write out/train/U+0041/0000.png and out/val/...; files that are there are kept. Returns how many were written.
+    """Draw images of Unicode characters, for trials without any data: out/train/U+0041/0000.png and out/val/….
 
-    numbers: those of a `GlyphSet`. progress: is told how many more images are done, whether written or kept.
+    classes: how many characters; per_class, val_per_class: images of each; size: pixels of a side. Files that are there
+    are kept. Returns how many were written. progress: is told how many more images are done, written or kept.
     """
-    written = 0
-    for split, images in GlyphSet(*numbers, **named_numbers).image_sets().items():
+    written, out = 0, Path(out)
+    for split, images in GlyphSet(classes, per_class, val_per_class, seed, size).image_sets().items():
         for label in images.classes:
             with storage_errors(out / split / label):
                 (out / split / label).mkdir(parents=True, exist_ok=True)

@@ -131,7 +131,7 @@ def _growing(ranges: Ranges) -> Iterator[Ranges]:
         done, count = end, count * _GROWTH
 
 
-_QUERIES = 128  # in one pass
+_QUERIES = 256  # in one pass
 _FEWEST = 1024  # rows that are worth a pass
 
 

@@ -54,8 +54,7 @@ def time_inference(
 
     rows = _rows(store, synthetic, split, say, shown)
     wanted = Wanted(batches, categories, backbone, approximate, fp32, seconds, place)
-    machine = name_device(place) or f"{platform.machine()} CPU, no GPU used"
-    title = f"{rows.what}; {torch.get_num_threads()} threads, {machine}"
+    title = f"{rows.what}; {torch.get_num_threads()} threads, {machine(place)}"
     return InferenceResults(compare(rows, wanted, say, shown), title)
 
 
@@ -72,3 +71,7 @@ def _rows(
     if match is None:
         raise InvalidInputError(f"generated rows are named as ROWSxDIM, such as 1200000x2048, got {synthetic!r}")
     return generated_rows(int(match[1]), int(match[2]), say, shown)
+
+
+def machine(device: torch.device) -> str:
+    return name_device(device) or f"{platform.machine()} CPU, no GPU used"

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
 from cli.group import emit, example, json_option, table
 from cli.options import FILE
 from cli.ppa.options import classifier_option
-
-if TYPE_CHECKING:
-    from predictor.classifier.classifier import Classifier
 
 
 @click.command(
@@ -34,17 +31,23 @@ def categories(action: str, names: tuple[str, ...], classifier: Path, names_file
     """List the categories of a classifier, remove added ones, rename one (OLD NEW), or choose what one is shown as
     (label NAME DISPLAY; an empty DISPLAY takes it away).
     """
-    from predictor.classifier.classifier_file import load_classifier, save_classifier
-    from predictor.classifier.display_names import displays
+    from predictor import load_classifier
 
     require_names(action, names, names_file)
     learner = load_classifier(classifier)
+    if action == "remove":
+        for name in names:
+            learner.remove(name)
+    elif action == "rename":
+        learner.rename(*names)
+    elif action == "label":
+        learner.set_display_names({names[0]: names[1]} if names_file is None else names_file)
     if action != "list":
-        change(learner, action, names, names_file)
-        save_classifier(classifier, learner)
+        learner.save(classifier)
     counts = {name: len(examples) for name, examples in learner.support.items()}
-    result = {"classifier": str(classifier), "base": list(learner.base), "novel": counts, "display": displays(learner)}
-    emit(result, describe(classifier, learner, counts))
+    shown = learner.display_names()
+    result = {"classifier": str(classifier), "base": list(learner.base), "novel": counts, "display": shown}
+    emit(result, describe(classifier, learner.base, shown, counts))
 
 
 def require_names(action: str, names: tuple[str, ...], names_file: Path | None) -> None:
@@ -60,26 +63,8 @@ def require_names(action: str, names: tuple[str, ...], names_file: Path | None) 
         raise click.UsageError(f"label takes a category and its display name, or --names FILE, got {len(names)} names")
 
 
-def change(learner: Classifier, action: str, names: tuple[str, ...], names_file: Path | None) -> None:
-    from predictor.classifier.display_names import forget_display, read_displays, set_displays
-
-    if action == "remove":
-        for name in names:
-            learner.remove(name)
-            forget_display(learner, name)
-    elif action == "rename":
-        learner.rename(*names)
-        forget_display(learner, *names)
-    else:
-        set_displays(learner, {names[0]: names[1]} if names_file is None else read_displays(names_file))
-
-
-def describe(path: Path, learner: Classifier, counts: dict[str, int]) -> str:
-    from predictor.classifier.display_names import display, displays
-
-    shown = displays(learner)
-    base = learner.base
-    ends = "" if not base else f" ({display(learner, base[0])} … {display(learner, base[-1])})"
+def describe(path: Path, base: Sequence[str], shown: Mapping[str, str], counts: Mapping[str, int]) -> str:
+    ends = "" if not base else f" ({shown.get(base[0], base[0])} … {shown.get(base[-1], base[-1])})"
     lines = [f"{path}: {len(base):,} base categories{ends}" if base else f"{path}: no base categories"]
     if counts:
         head = ["added", "examples", *(["shown as"] if any(name in shown for name in counts) else [])]

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import click
 
-from actstore import InvalidInputError
 from cli.group import emit, example, json_option
 from cli.networks import DEFAULT_NETWORK, fetching_options, require_fetching_options
 from cli.options import FILE, FOLDER, PATH, device_option, sheet_option, wait_without_spinning
@@ -50,17 +49,13 @@ def check(
     require_fetching_options(backbone, pretrained, offline)
     claim(sheet, inputs=[photos])
     wait_without_spinning()
-    from predictor import Classifier, load_classifier
+    from predictor import check_folder, load_classifier
 
     if photos is None:
         found = load_classifier(classifier or CLASSIFIER_FILE).check()
     else:
-        if not photos.is_dir():  # before a network is loaded, or even fetched
-            raise InvalidInputError(f"no folder {photos}; expected {photos}/CATEGORY/*.jpg")
-        learner = Classifier.from_backbone(
-            backbone, weights=weights, pretrained=pretrained, offline=offline, progress=True
-        )
-        found = learner.check_folder(photos, device=device, progress=True)
+        found = check_folder(photos, backbone, weights=weights, pretrained=pretrained, offline=offline, device=device,
+                             progress=True)  # fmt: skip
     say_all(found.warnings)
     if sheet is not None:
         found.write_sheet(sheet, f"Check of {photos}")

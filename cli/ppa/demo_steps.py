@@ -99,9 +99,9 @@ def plan_demo(folder: Path, size: Size) -> list[Step]:
         Step("eval", "all-way table of every method",
              f"ppa eval {of_store} {phis} --methods nn,triplet,finetune,child,imprint,class-mean,oracle "
              f"--head {at}/backbone/best.safetensors --runs {at}/runs --shots {size.shots} --draws {size.draws} "
-             f"--out {at}/table.json", (*rows, weights, *models.values(), *fits), (table,)),
+             f"--out {at}/table.json --force", (*rows, weights, *models.values(), *fits), (table,)),
         Step("episodes", f"{size.way}-way tasks of novel categories",
-             f"ppa episodes {of_store} {phis} --way {size.way} --tasks {size.tasks} --out {at}/episodes.json",
+             f"ppa episodes {of_store} {phis} --way {size.way} --tasks {size.tasks} --out {at}/episodes.json --force",
              (*rows, *phi_models), (episodes,)),
     ]  # fmt: skip
     seen: tuple[Path, ...] = (store, weights, table, *phi_models, *fits)
@@ -113,7 +113,7 @@ def plan_demo(folder: Path, size: Size) -> list[Step]:
     return [
         *steps,
         Step("figures", "draw the figures", f"ppa figures --run-folder {at}", seen, (drawn,)),
-        Step("report", "write the report", f"ppa report --folder {at} --out {at}/report.html --title "
+        Step("report", "write the report", f"ppa report --folder {at} --out {at}/report.html --force --title "
              f"'{size.classes:,} glyph categories: new ones from a few examples'",
              (*seen, episodes, drawn), (folder / "report.html",)),
     ]  # fmt: skip

@@ -15,7 +15,6 @@ from cli.ppa.options import SPLIT_FILE
 from cli.stores import STORE, Place, find_store
 
 if TYPE_CHECKING:
-    from predictor.classifier.classifier import Classifier
     from predictor.protocol.category_split import CategorySplit
     from predictor.training.trained_phi import TrainedPhi
 
@@ -84,14 +83,6 @@ def make_baselines(text: str, of_episodes: Sequence[str] = (), **given: Any) -> 
     except InvalidInputError as error:
         raise click.UsageError(str(error)) from error
     return list(baselines.make_for_episodes(*names) if of_episodes else baselines.make(*names, **given, say=note))
-
-
-def set_unknown_at(classifier: Classifier, threshold: float | None) -> None:
-    """None: as it is."""
-    from predictor.classifier.unknown import PHOTOS, Unknown
-
-    if threshold is not None:
-        classifier.set_unknown((classifier.unknown or Unknown(PHOTOS)).set_at(threshold))
 
 
 def parse_shots(text: str | None) -> list[int] | None:

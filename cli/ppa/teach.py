@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import click
 
 from cli.group import emit, example, json_option
-from cli.networks import choose_default, fetching_options
+from cli.networks import fetching_options
 from cli.options import FILE, FOLDER, PATH, device_option
-from cli.ppa.options import CLASSIFIER_FILE, PHI_RUN
+from cli.ppa.options import PHI_RUN
 from cli.ppa.start_options import StartOptions
 from cli.stores import STORE, cache_options
 
@@ -55,17 +56,16 @@ def teach(
     asked = {key: value for key, value in start.items() if value}
     if asked:
         StartOptions(**asked, weights=weights, offline=offline)  # refuses what does not go together
-    require_server()
-    from predictor.teach import OtherStartError, begin_session, serve, write_opening
+    from predictor.teach import OtherStartError, begin_session
 
-    def make() -> tuple[Any, dict[str, str]]:
-        chosen = asked or find_start(offline)
-        return StartOptions(**chosen, weights=weights).make_classifier(), as_text(chosen)
+    def make(chosen: Mapping[str, Any]) -> Any:
+        return StartOptions(**chosen, weights=weights).make_classifier()
 
     try:
-        begin_session(session, as_text(asked), make)
+        begin_session(session, asked, make, offline)
     except OtherStartError as error:
         raise click.UsageError(str(error)) from None
+    from predictor.teach import serve, write_opening  # once it is known that the server is installed
 
     def opened(address: str, service: Any) -> None:
         result = {"address": address, "session": str(session), "categories": len(service.session.state.categories)}
@@ -75,30 +75,3 @@ def teach(
             click.launch(str(write_opening(session, address)))
 
     serve(session, host, port, weights, device, opened)
-
-
-def as_text(asked: dict[str, Any]) -> dict[str, str]:
-    return {key: str(value) for key, value in asked.items()}
-
-
-def require_server() -> None:
-    from importlib.util import find_spec
-
-    from actstore import InvalidInputError
-
-    missing = [name for name in ("starlette", "uvicorn") if find_spec(name) is None]
-    if missing:
-        raise InvalidInputError(f"`ppa teach` needs {' and '.join(missing)}: pip install 'actstore[teach]'")
-
-
-def find_start(offline: bool = False) -> dict[str, Any]:
-    """What this folder offers: a classifier, a phi and its store, else a network."""
-    from actstore.storage import stores_in
-
-    if CLASSIFIER_FILE.is_file():
-        return {"classifier": CLASSIFIER_FILE}
-    stores = stores_in(Path())
-    runs = [run for name in ("phi2", "phi1", "phi2star") if (run := Path("runs") / name).is_dir()]
-    if len(stores) == 1 and runs:
-        return {"phi": runs[0], "store": stores[0]}
-    return {"backbone": choose_default(offline).name}

@@ -15,11 +15,11 @@ from actstore.errors import InvalidInputError
 from actstore.images.image_set import ImageItem
 from predictor.classifier.classifier import Classifier
 from predictor.classifier.display_names import display
-from predictor.classifier.photo_sheet import Card, Standing, confusion_html, photo_card, write_sheet
-from predictor.classifier.photos import list_folder, read_photos
+from predictor.classifier.photos import Photos, list_folder, read_photos
 from predictor.classifier.predictions import Guess
+from predictor.classifier.presentation import Card, Standing, confusion_html, html_result, photo_card, write_sheet
 from predictor.classifier.scoring import leave_one_out, ranked
-from predictor.classifier.tables import html_table, text_table, to_pandas
+from predictor.protocol.results import Table
 
 if TYPE_CHECKING:
     import pandas
@@ -101,11 +101,13 @@ class Check:
 
     def to_pandas(self) -> pandas.DataFrame:
         """A row for each image: what it is, and what the others take it for."""
-        return to_pandas([self._record(example) for example in self.examples])
+        import pandas
+
+        return pandas.DataFrame([self._record(example) for example in self.examples])
 
     def to_text(self) -> str:
         wrong = self.wrong
-        lines = [self.summary, "", text_table(_HEADER, self._category_lines())]
+        lines = [self.summary, "", self._table().to_text()]
         if wrong:
             rows = [
                 [
@@ -116,7 +118,7 @@ class Check:
                 ]
                 for one in wrong[:WRONG]
             ]
-            lines += ["", text_table(["goes wrong", "is", "taken for", ""], rows)]
+            lines += ["", Table(["goes wrong", "is", "taken for", ""], rows, 4).to_text()]
             if len(wrong) > WRONG:
                 lines.append(f"and {len(wrong) - WRONG:,} more: --json has them all")
         lines += ["", *self._alike_lines()]
@@ -142,7 +144,7 @@ class Check:
         return "\n".join([self.to_text(), *self.warnings])
 
     def _repr_html_(self) -> str:
-        return html_table(_HEADER, self._category_lines(), [self.summary], [*self._alike_lines(), *self.warnings])
+        return html_result(self._table(), [self.summary], [*self._alike_lines(), *self.warnings])
 
     def _record(self, example: Checked) -> dict[str, Any]:
         first = example.guesses[0]
@@ -156,12 +158,13 @@ class Check:
         """Of the confusion."""
         return [*map(self._shown, self.names), "another"]
 
-    def _category_lines(self) -> list[list[Any]]:
+    def _table(self) -> Table:
         shown, lines = self._columns(), []
         for place, row in enumerate(self.confusion.tolist()):
             others = sorted((count, shown[other]) for other, count in enumerate(row) if count and other != place)[::-1]
-            lines.append([shown[place], sum(row), row[place], ", ".join(f"{name} {count}" for count, name in others)])
-        return lines
+            taken = ", ".join(f"{name} {count}" for count, name in others)
+            lines.append([shown[place], str(sum(row)), str(row[place]), taken])
+        return Table(["category", "photos", "right", "taken for"], lines, 4)
 
     def _alike_lines(self) -> list[str]:
         return [
@@ -179,14 +182,24 @@ class Check:
         return photo_card(image, note, example.guesses, standing, example.category)
 
 
-_HEADER = ["category", "photos", "right", "taken for"]
-
-
 def check_folder(
-    classifier: Classifier, folder: Path, weights: FilePath | None, device: str, progress: bool | None
+    folder: FilePath, backbone: str | None = None, *, weights: FilePath | None = None, pretrained: bool = False,
+    offline: bool = False, device: str = "auto", progress: bool | None = None,
+) -> Check:  # fmt: skip
+    """Each image of FOLDER/CATEGORY/*.jpg classified by the others: which go wrong, and which categories look alike.
+    The network is chosen as in `Classifier.from_backbone`. Images that cannot be read are left out."""
+    photos = list_folder(Path(folder))  # before a network is loaded, or even fetched
+    made = Classifier.from_backbone(
+        backbone, weights=weights, pretrained=pretrained, offline=offline, progress=progress
+    )
+    return check_photos(made, photos, weights, device, progress)
+
+
+def check_photos(
+    classifier: Classifier, photos: Photos, weights: FilePath | None, device: str, progress: bool | None
 ) -> Check:
-    """By a classifier of these folders alone, with the network of the one given."""
-    read = read_photos(classifier, list_folder(folder), "skip", weights, device, progress)
+    """By a classifier of these categories alone, with the network of the one given."""
+    read = read_photos(classifier, photos, "skip", weights, device, progress)
     learner = Classifier.alone(classifier.dim, about={"network": classifier.about.get("network", {})})
     support = read.by_label()
     learner.adapt_all({name: rows for name, (rows, _) in support.items()})

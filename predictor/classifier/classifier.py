@@ -109,9 +109,11 @@ class Classifier(ActivationClassifier):
         extend: add to categories that are there. on_error: what to do with an image that cannot be read. weights: of
         the network, where they have moved.
         """
-        from predictor.classifier.learning import adapt_folder
+        from predictor.classifier.learning import adapt_photos
+        from predictor.classifier.photos import list_folder
 
-        return adapt_folder(self, Path(folder), extend, aggregate, on_error, weights, device, progress)
+        photos = list_folder(Path(folder))
+        return adapt_photos(self, photos, extend, aggregate, on_error, weights, device, progress)
 
     def adapt_images(
         self, name: str, images: FilePath | Sequence[FilePath], *, extend: bool = False,
@@ -119,9 +121,11 @@ class Classifier(ActivationClassifier):
         device: str = "auto", progress: bool | None = None,
     ) -> Adaptation:  # fmt: skip
         """Learn one category from image files, or from all images of a folder; otherwise as `adapt_folder`."""
-        from predictor.classifier.learning import adapt_images
+        from predictor.classifier.learning import adapt_photos
+        from predictor.classifier.photos import list_category
 
-        return adapt_images(self, name, images, extend, aggregate, on_error, weights, device, progress)
+        photos = list_category(name, images)
+        return adapt_photos(self, photos, extend, aggregate, on_error, weights, device, progress)
 
     def adapt_store(
         self, store: Store, *, split: str | None = None, classes: Sequence[str] | None = None,
@@ -131,6 +135,32 @@ class Classifier(ActivationClassifier):
         from predictor.classifier.learning import adapt_store
 
         return adapt_store(self, store, split, classes, path_glob, rows, extend, aggregate)
+
+    def remove(self, name: str) -> None:
+        """Forget a category that was taught, and what it was shown as."""
+        from predictor.classifier.display_names import forget_display
+
+        super().remove(name)
+        forget_display(self, name)
+
+    def rename(self, name: str, new: str) -> None:
+        """It keeps its examples, and what it is shown as."""
+        from predictor.classifier.display_names import forget_display
+
+        super().rename(name, new)
+        forget_display(self, name, new)
+
+    def display_names(self) -> dict[str, str]:
+        """Of every category that is shown otherwise than it is called, such as n01440764 as tench."""
+        from predictor.classifier.display_names import displays
+
+        return displays(self)
+
+    def set_display_names(self, names: Mapping[str, str] | FilePath) -> None:
+        """Category -> what it is shown as; nothing takes a display name away. A path: a file of such names."""
+        from predictor.classifier.display_names import read_displays, set_displays
+
+        set_displays(self, names if isinstance(names, Mapping) else read_displays(Path(names)))
 
     def predict_images(
         self, images: FilePath | Sequence[FilePath], *, top: int = 5, only_mine: bool = False,
@@ -167,9 +197,10 @@ class Classifier(ActivationClassifier):
     ) -> Check:
         """The same of FOLDER/CATEGORY/*.jpg through this classifier's network: a check before anything is learnt.
         Images that cannot be read are left out."""
-        from predictor.classifier.checking import check_folder
+        from predictor.classifier.checking import check_photos
+        from predictor.classifier.photos import list_folder
 
-        return check_folder(self, Path(folder), weights, device, progress)
+        return check_photos(self, list_folder(Path(folder)), weights, device, progress)
 
     def save(self, path: FilePath) -> None:
         """One file, which `predictor.load_classifier` opens."""

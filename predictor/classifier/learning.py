@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from pathlib import Path
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,12 +13,12 @@ from torch import Tensor
 
 from actstore.errors import InvalidInputError
 from predictor.classifier.classifier import KEEPS_KNOWN, Classifier
-from predictor.classifier.photos import Photos, list_folder, list_images, read_photos, read_rows
+from predictor.classifier.photos import Photos, read_photos, read_rows
+from predictor.classifier.presentation import html_result
 from predictor.classifier.scoring import leave_one_out
-from predictor.classifier.tables import html_table, text_table, to_pandas
-from predictor.classifier.unknown import refuse_reserved
 from predictor.protocol.calibration import nearest_shots
 from predictor.protocol.method import Aggregate
+from predictor.protocol.results import Table
 
 if TYPE_CHECKING:
     import pandas
@@ -59,34 +58,30 @@ class Adaptation:
         )
 
     def to_pandas(self) -> pandas.DataFrame:
-        return to_pandas([{"category": name, "examples": count} for name, count in self.learnt.items()])
+        import pandas
+
+        return pandas.DataFrame(list(self.learnt.items()), columns=["category", "examples"])
 
     def __repr__(self) -> str:
-        return "\n".join([self.summary, text_table(*self._table()), *self.warnings])
+        return "\n".join([self.summary, self._table().to_text(), *self.warnings])
 
     def _repr_html_(self) -> str:
-        return html_table(*self._table(), [self.summary], self.warnings)
+        return html_result(self._table(), [self.summary], self.warnings)
 
-    def _table(self) -> tuple[list[str], list[list[Any]]]:
-        return ["category", "examples"], [[name, count] for name, count in self.learnt.items()]
+    def _table(self) -> Table:
+        return Table(["category", "examples"], [[name, f"{count:,}"] for name, count in self.learnt.items()])
 
 
-def adapt_folder(
-    classifier: Classifier, folder: Path, extend: bool, aggregate: Aggregate | None, on_error: str,
+def adapt_photos(
+    classifier: Classifier, photos: Photos, extend: bool, aggregate: Aggregate | None, on_error: str,
     weights: FilePath | None, device: str, progress: bool | None,
 ) -> Adaptation:  # fmt: skip
-    return _adapt_photos(classifier, list_folder(folder), extend, aggregate, on_error, weights, device, progress)
-
-
-def adapt_images(
-    classifier: Classifier, name: str, images: FilePath | Sequence[FilePath], extend: bool,
-    aggregate: Aggregate | None, on_error: str, weights: FilePath | None, device: str, progress: bool | None,
-) -> Adaptation:  # fmt: skip
-    refuse_reserved(name)
-    photos = list_images(images)
-    photos.items = [replace(item, label=name) for item in photos.items]
-    photos.count_once()
-    return _adapt_photos(classifier, photos, extend, aggregate, on_error, weights, device, progress)
+    began = time.perf_counter()
+    read = read_photos(classifier, photos, on_error, weights, device, progress)
+    support = {name: rows for name, (rows, _) in read.by_label().items()}
+    if lost := [item.label for item in photos.items if item.label not in support]:
+        raise InvalidInputError(f"category {lost[0]!r} has no support left: none of its images could be read")
+    return _learn(classifier, support, extend, aggregate, began, read.unreadable, read.warnings)
 
 
 def adapt_store(
@@ -101,18 +96,6 @@ def adapt_store(
         raise InvalidInputError(f"the support chosen from {opened.path} holds {what}; choose labelled rows")
     examples = {opened.classes[label]: values[labels == label] for label in sorted(set(labels.tolist()))}
     return _learn(classifier, examples, extend, aggregate, began)
-
-
-def _adapt_photos(
-    classifier: Classifier, photos: Photos, extend: bool, aggregate: Aggregate | None, on_error: str,
-    weights: FilePath | None, device: str, progress: bool | None,
-) -> Adaptation:  # fmt: skip
-    began = time.perf_counter()
-    read = read_photos(classifier, photos, on_error, weights, device, progress)
-    support = {name: rows for name, (rows, _) in read.by_label().items()}
-    if lost := [item.label for item in photos.items if item.label not in support]:
-        raise InvalidInputError(f"category {lost[0]!r} has no support left: none of its images could be read")
-    return _learn(classifier, support, extend, aggregate, began, read.unreadable, read.warnings)
 
 
 def _learn(

@@ -90,6 +90,15 @@ def list_folder(root: Path) -> Photos:
     return photos
 
 
+def list_category(name: str, images: FilePath | Sequence[FilePath]) -> Photos:
+    """Images of one category, labelled."""
+    refuse_reserved(name)
+    photos = list_images(images)
+    photos.items = [replace(item, label=name) for item in photos.items]
+    photos.count_once()
+    return photos
+
+
 def list_images(images: FilePath | Sequence[FilePath]) -> Photos:
     """Files as they are, and of a folder the images in it and below."""
     photos = Photos()

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,11 +14,11 @@ from actstore.images.image_set import ImageItem
 from actstore.storage.atomic_file import write_atomic
 from predictor.classifier.classifier import Classifier
 from predictor.classifier.display_names import display
-from predictor.classifier.photo_sheet import photo_card, write_sheet
 from predictor.classifier.photos import list_images, read_photos, read_rows
+from predictor.classifier.presentation import html_result, photo_card, write_sheet
 from predictor.classifier.scoring import ranked
-from predictor.classifier.tables import html_table, text_table, to_pandas
 from predictor.classifier.unknown import UNKNOWN
+from predictor.protocol.results import Table, to_csv
 
 if TYPE_CHECKING:
     import pandas
@@ -82,28 +80,22 @@ class Predictions:
 
     def to_csv(self) -> str:
         """A line for each image: its answer, then category, name and probability of each guess."""
-        text = io.StringIO()
-        writer = csv.writer(text, lineterminator="\n")
-        most = max((len(prediction.top) for prediction in self), default=0)
-        writer.writerow(["image", "answer", *(f"{part}_{rank}" for rank in range(1, most + 1) for part in _PARTS)])
-        for one in self:
-            guesses = [(guess.category, guess.shown, f"{guess.probability:.6f}") for guess in one.top]
-            writer.writerow([one.image, one.answer, *(cell for guess in guesses for cell in guess)])
-        return text.getvalue()
+        records = [
+            {key: f"{value:.6f}" if isinstance(value, float) else value for key, value in record.items()}
+            for record in self._records()
+        ]
+        for record in records:
+            del record["unknown"]  # the answer says so
+        return to_csv(records) if records else "image,answer\n"
 
     def to_pandas(self) -> pandas.DataFrame:
-        """The columns of `to_csv`, and whether an image is unknown."""
-        records = []
-        for one in self:
-            record: dict[str, Any] = {"image": one.image, "answer": one.answer, "unknown": one.is_unknown}
-            for rank, guess in enumerate(one.top, 1):
-                cells = (guess.category, guess.shown, guess.probability)
-                record |= {f"{part}_{rank}": cell for part, cell in zip(_PARTS, cells, strict=True)}
-            records.append(record)
-        return to_pandas(records)
+        """A row for each image: its answer, then category, name and probability of each guess."""
+        import pandas
+
+        return pandas.DataFrame(list(self._records()))
 
     def to_text(self, top: int = SHOWN) -> str:
-        return text_table(*self._table(top))
+        return self._table(top).to_text()
 
     def write_csv(self, path: FilePath) -> None:
         write_atomic(Path(path), self.to_csv().encode())
@@ -122,9 +114,17 @@ class Predictions:
         return "\n".join([self.to_text(), *self.warnings])
 
     def _repr_html_(self) -> str:
-        return html_table(*self._table(SHOWN), after=self.warnings)
+        return html_result(self._table(SHOWN), after=self.warnings)
 
-    def _table(self, top: int) -> tuple[list[str], list[list[str]]]:
+    def _records(self) -> Iterator[dict[str, Any]]:
+        for one in self:
+            record: dict[str, Any] = {"image": one.image, "answer": one.answer, "unknown": one.is_unknown}
+            for rank, guess in enumerate(one.top, 1):
+                record[f"category_{rank}"], record[f"name_{rank}"] = guess.category, guess.shown
+                record[f"probability_{rank}"] = guess.probability
+            yield record
+
+    def _table(self, top: int) -> Table:
         lines = []
         for one in self:
             first, others = f"{one.top[0].probability:.1%}", one.top[1:top]
@@ -133,10 +133,7 @@ class Predictions:
             more = ", ".join(f"{guess.shown} {guess.probability:.1%}" for guess in others)
             lines.append([one.image, one.answer, first, more])
         count = 4 if any(line[3] for line in lines) else 3
-        return ["image", "category", "", "or"][:count], [line[:count] for line in lines]
-
-
-_PARTS = ("category", "name", "probability")  # of a guess, in a table
+        return Table(["image", "category", "", "or"][:count], [line[:count] for line in lines], count)
 
 
 def predict_images(

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import actstore
 from actstore import ActivationStore, Split
-from actstore.backbones.loading import Backbone, fetch_missing, load_backbone, stated_backbone
-from actstore.backbones.published import FETCHED, LICENCE, Telling, default_backbone
 from actstore.errors import InvalidInputError
+from actstore.extraction import load_network
 from actstore.extraction.recorded_network import network_of, record_of
-from actstore.progress import Bar, bar, note
+from actstore.progress import note
 from actstore.statistics.class_statistics import has_statistics
 from actstore.storage.place import parse_place
 from predictor.calibrating import calibrate
@@ -42,7 +40,7 @@ def from_network(
     """Of one's own categories alone, or beside those that the network knows; then its file says so, and with all that
     is learnt later the constant is fitted anew."""
     file = None if weights is None else Path(weights)
-    loaded = load_network(backbone, file, pretrained, offline, progress)
+    loaded = load_network(backbone, file, pretrained=pretrained, offline=offline, progress=progress)
     about: dict[str, Any] = {"network": record_of(loaded, file)}
     if keep_known:
         head = head_of(loaded)
@@ -102,45 +100,8 @@ def from_own_classifier(
     return _with_base_rows(classifier, rows)
 
 
-def load_network(
-    name: str | None, weights: Path | None, pretrained: bool, offline: bool, progress: bool | None
-) -> Backbone:
-    """The one asked for, else the one that a file of weights names, else a default."""
-    name = name or (stated_backbone(weights) if weights is not None else None)
-    if name is None and weights is not None:
-        raise InvalidInputError(f"{weights} does not say of which network it is; name the backbone")
-    with _fetching(progress) as telling:
-        if name is None:
-            choice = default_backbone(offline, telling)
-            note(f"network: {choice.name}, as {choice.reason}; choose another with --backbone or --weights", progress)
-            name = choice.name
-        elif pretrained and name in FETCHED:
-            fetch_missing(name, telling)
-    return load_backbone(name, weights, pretrained=pretrained)
-
-
 def open_store(store: Store) -> ActivationStore:
     return store if isinstance(store, ActivationStore) else actstore.open(store)
-
-
-@contextmanager
-def _fetching(progress: bool | None) -> Iterator[Telling]:
-    """What a download tells, as a line and a bar."""
-    bars: list[Bar] = []
-    done = 0
-    with ExitStack() as stack:
-
-        def begins(name: str, address: str, size: int) -> None:
-            much = f"{size / 1e6:,.1f} MB" if size else "size not said"
-            note(f"fetching {name} ({much}; {LICENCE}) from {address}", progress)
-            bars.append(stack.enter_context(bar("fetch", size, "bytes", progress)))
-
-        def went_on(now: int, size: int) -> None:
-            nonlocal done
-            bars[0].update(now - done)
-            done = now
-
-        yield Telling(begins, went_on)
 
 
 def _with_base_rows(classifier: Classifier, rows: Split) -> Classifier:

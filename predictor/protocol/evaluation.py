@@ -22,6 +22,7 @@ from predictor.protocol.method_key import CALIBRATED
 from predictor.protocol.outcome import BaseSide, Outcome, Queries
 from predictor.protocol.rows import Rows, rows_of, take_float
 
+_HELD_BYTES = 1 << 28  # of examples that are kept for the next method
 Progress = Callable[[int], object]  # draws done since the last call
 
 
@@ -78,9 +79,22 @@ class AllWayTask:
             index = self.train.class_index
             labels = np.array([index.position(name) for name in self.novel], np.int64)
             self._drawn[key] = draw_support(index, labels, shots, seed, draw)
+        return Support(self._activations(key), self._drawn[key])
+
+    @cached_property
+    def _taken(self) -> dict[tuple[int, int, int], tuple[Tensor, int]]:
+        """Activations of draws with their version, which counts the times that a method wrote to them."""
+        return {}
+
+    def _activations(self, key: tuple[int, int, int]) -> Tensor:
+        if key in self._taken and self._taken[key][0]._version == self._taken[key][1]:
+            return self._taken[key][0]
         rows = self._drawn[key]
-        activations = take_float(self.train, rows.ravel()).reshape(*rows.shape, self.train.dim)
-        return Support(activations, rows)
+        taken = take_float(self.train, rows.ravel()).reshape(*rows.shape, self.train.dim)
+        held = sum(kept.nbytes for kept, _ in self._taken.values())
+        if held + taken.nbytes <= _HELD_BYTES and not taken.is_inference():  # those have no version
+            self._taken[key] = taken, taken._version
+        return taken
 
 
 def all_way_task(train: Split, test: Split, split: CategorySplit) -> AllWayTask:

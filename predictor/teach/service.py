@@ -18,10 +18,9 @@ from predictor.classifier.classifier import Classifier
 from predictor.classifier.classifier_file import save_classifier
 from predictor.classifier.display_names import displays
 from predictor.teach.actions import ASKABLE, Action, Add, Create, Merge, Move, Rename, parse_action
+from predictor.teach.answers import BaseImages, Learner, Network, find_base_images, nearest_examples, open_image
 from predictor.teach.images import ActivationCache, ImageFolder, keep_newest, key_of, parse_key, row_key, thumbnail
-from predictor.teach.learner import Learner, Network, open_image
 from predictor.teach.limits import Limits, RefusalError
-from predictor.teach.overview import BaseImages, find_base_images, nearest_examples
 from predictor.teach.session import RESULT, Session
 from predictor.teach.state import Example, State, parse_name
 

@@ -26,11 +26,10 @@ from starlette.responses import FileResponse, Response
 from starlette.routing import Route
 
 from actstore.errors import ActstoreError, InvalidInputError, StorageError
+from predictor.teach.answers import Network, place_points, review
 from predictor.teach.archives import MEDIA_TYPES, ArchiveReader, network_of, write_file
 from predictor.teach.images import ImageFolder
-from predictor.teach.learner import Network
 from predictor.teach.limits import Limits, RefusalError
-from predictor.teach.overview import place_points, review
 from predictor.teach.security import RequestBodies, Security, refusal
 from predictor.teach.service import TeachService
 from predictor.teach.session import Session

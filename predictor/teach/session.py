@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import hashlib
 import html
+import importlib.util
 import json
 import os
 import secrets
@@ -27,8 +28,10 @@ from typing import Any
 from torch import Tensor
 
 from actstore.errors import DamagedError, InvalidInputError, LockedError
+from actstore.extraction import choose_network
 from actstore.storage.atomic_file import as_utf8, storage_errors, sync_directory, write_atomic
 from actstore.storage.owned_log import LockedFile
+from actstore.storage.place import stores_in
 from predictor.classifier.classifier import Classifier
 from predictor.classifier.classifier_file import load_classifier, save_classifier
 from predictor.teach.actions import Action, History, parse_action
@@ -94,28 +97,45 @@ class Session:
 
 
 def begin_session(
-    folder: Path, asked: Mapping[str, str], make: Callable[[], tuple[Classifier, Mapping[str, str]]]
+    folder: Path, asked: Mapping[str, Any], make: Callable[[Mapping[str, Any]], Classifier], offline: bool = False
 ) -> None:
     """Make the session's folder, unless it is there; then what is asked for must be what it began with.
 
-    asked: what the user said, by option; nothing stands for what it began with. make: called for a new session, gives
-    the classifier it begins with, and what was asked for where nothing was said.
+    asked: what the user said, by option; nothing stands for what it began with, or for what is in this folder. make:
+    the classifier that a new session begins with, from what is asked for.
     """
+    require_server()
     if is_session(folder):
         began = read_about(folder)["began"]["asked"]
-        if asked and dict(asked) != began:
+        if asked and {key: str(value) for key, value in asked.items()} != began:
             was = " ".join(f"--{key.replace('_', '-')} {value}" for key, value in began.items())
             raise OtherStartError(f"{folder} began with {was}; say the same or nothing, or choose another --session")
         return
-    classifier, asked = make()
-    fits = {shots: fit for count in SHOTS for shots, fit in _calibrations(classifier, count).items()}
-    create_session(
-        folder, classifier, {"asked": dict(asked), "fits": [(shots, *fit) for shots, fit in sorted(fits.items())]}
-    )
+    asked = asked or find_start(Path(), offline)
+    classifier = make(asked)
+    calibrations = classifier.calibrations or (lambda shots: {})
+    fits = {shots: fit for count in SHOTS for shots, fit in calibrations(count).items()}
+    create_session(folder, classifier, {
+        "asked": {key: str(value) for key, value in asked.items()},
+        "fits": [(shots, *fit) for shots, fit in sorted(fits.items())],
+    })  # fmt: skip
 
 
-def _calibrations(classifier: Classifier, shots: int) -> Mapping[int, tuple[Any, float]]:
-    return {} if classifier.calibrations is None else classifier.calibrations(shots)
+def find_start(folder: Path, offline: bool = False) -> dict[str, Any]:
+    """What a folder offers: a classifier, a phi and its store, else a network."""
+    if (folder / RESULT).is_file():
+        return {"classifier": folder / RESULT}
+    stores, runs = stores_in(folder), [folder / "runs" / name for name in ("phi2", "phi1", "phi2star")]
+    found = [run for run in runs if run.is_dir()]
+    if len(stores) == 1 and found:
+        return {"phi": found[0], "store": stores[0]}
+    return {"backbone": choose_network(offline).name}
+
+
+def require_server() -> None:
+    missing = [name for name in ("starlette", "uvicorn") if importlib.util.find_spec(name) is None]
+    if missing:
+        raise InvalidInputError(f"`ppa teach` needs {' and '.join(missing)}: pip install 'actstore[teach]'")
 
 
 def is_session(folder: Path) -> bool:

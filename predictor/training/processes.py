@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import time
-from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -21,9 +22,6 @@ from actstore.errors import PeerFailedError
 from actstore.streams.sampling import share
 
 _SECONDS_TO_SPEAK = 1.0
-# What was exchanged last. gloo's threads let go of tensors a little after an exchange; were they the last to hold one,
-# they would ask for the interpreter, which aborts a process that is just ending.
-_EXCHANGED: deque[Tensor] = deque(maxlen=16)
 
 
 @dataclass(frozen=True)
@@ -43,7 +41,6 @@ class Processes:
         if self.count > 1:
             with _peers():
                 torch.distributed.all_reduce(values)
-            _EXCHANGED.append(values)
         return values
 
     def any(self, *flags: bool) -> list[bool]:
@@ -74,7 +71,6 @@ class Processes:
             if self.is_first:
                 received.copy_(torch.from_numpy(np.frombuffer(bytearray(content), np.uint8)))
             torch.distributed.broadcast(received, 0)
-        _EXCHANGED.extend([length, received])
         return content if self.is_first else received.cpu().numpy().tobytes()
 
 
@@ -117,12 +113,20 @@ def joined_processes(device: torch.device) -> Iterator[tuple[Processes, torch.de
     device = card_of_process(device, int(os.environ["LOCAL_RANK"]))
     is_joined = torch.distributed.is_initialized()
     if not is_joined:
+        import_module("torch.distributed.nn")  # later, its functions would keep the group for good, as a default
         torch.distributed.init_process_group(torch.distributed.get_default_backend_for_device(device))
     try:
         yield Processes(torch.distributed.get_rank(), count, device), device
     finally:
         if not is_joined:
-            torch.distributed.destroy_process_group()
+            _leave()
+
+
+def _leave() -> None:
+    """Ends gloo's threads with the group, which whoever still holds it prevents. A thread that is left when the
+    interpreter ends, and lets go of the last tensor that it sent, aborts the process."""
+    gc.collect()  # networks that were wrapped hold the group, and are held by themselves
+    torch.distributed.destroy_process_group()
 
 
 def started_processes() -> int:

@@ -19,7 +19,7 @@ from baselines.inference import comparison
 from baselines.inference.adaptation import classifier_step, seconds_per_epoch
 from baselines.inference.comparison import Comparison, Wanted, compare
 from baselines.inference.latency import LEAST_RUNS, Latency, Part, measure
-from baselines.inference.latency_table import paper_figures, to_csv, to_markdown, to_results, totals
+from baselines.inference.latency_table import InferenceResults, paper_figures, to_results, totals
 from baselines.inference.memory import Peak, available_memory, own_memory, watch_memory
 from baselines.inference.parts import (
     K,
@@ -92,12 +92,13 @@ def test_totals_add_the_backbone_and_ratios_compare_with_the_parametric_classifi
     assert results["image to category, parametric, batch 32"]["peer_value"] == 6.83
     assert paper_figures() == {"nn": 37.867, "parametric": 6.83, "memory": 45e9, "without_features": 2.3}
     compared = Comparison(both, (1_000_000, 500), ["faiss: it takes 9 GB"], Peak(3 * 10**9, 2 * 10**9))
-    text = to_markdown(compared)
+    results_ = InferenceResults(compared, "here")
+    text = results_.to_markdown()
     assert "37.867" in text
     assert "| near | 32 | 30.000 | 30.000 |  | 1.00 |  | 60.0 | 38.00 | 4.47 |" in text
     for said in ("2.0 GB, in fp16 1.0 GB (paper: 45 GB)", "2.2 hours, an estimate", "Left out: faiss", "3.00 GB"):
         assert said in text
-    assert to_csv(compared).splitlines()[3].startswith("near,1,30.000,30.000,,1.00,,60.0,38.00,4.47")
+    assert results_.to_csv().splitlines()[3].startswith("near,1,30.000,30.000,,1.00,,60.0,38.00,4.47")
     assert [one["kind"] for one in results.values()] == ["backbone", "head", "search"] * 2 + ["head", "search"] * 2
 
 

@@ -12,8 +12,9 @@ import sys
 
 from actstore.compute.measure import Result
 from tests.bench.common import OUT, report
-from tests.simulation.exploration import Found, Tally, describe, explore, table
+from tests.simulation.exploration import explore
 from tests.simulation.scenarios import SCENARIOS
+from tests.simulation.tally import Found, Tally, describe, table
 
 
 def main() -> int:

@@ -63,19 +63,19 @@ def test_an_image_in_the_wrong_folder_is_named_in_the_sheet(check: tuple[Any, ..
     assert f"{second}/astray.png" in page
     assert page.count("data:image/jpeg") == json.loads(said.stdout)["images"]
     assert '<td class="off">' in page
-    ppa(*check, "--sheet", "check.html")  # made again
+    ppa(*check, "--sheet", "check.html", "--force")  # made again
 
 
 def test_weights_that_are_fetched(studio: Path, ppa: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    from predictor.classifier import starting
+    from actstore.extraction import from_images
 
-    asked, load = [], starting.load_backbone
+    asked, load = [], from_images.load_backbone
 
     def fetched(name: str, weights: Path | None, pretrained: bool) -> Any:
         asked.append((name, pretrained))
         return load(name, random_weights=True)
 
-    monkeypatch.setattr(starting, "load_backbone", fetched)
+    monkeypatch.setattr(from_images, "load_backbone", fetched)
     ppa("check", "new", "--backbone", "small", "--pretrained", "--device", "cpu")
     assert asked == [("small", True)]
 

@@ -179,7 +179,8 @@ def test_child_says_which_share_of_d_large_it_read(
 def test_a_store_without_means_says_that_it_computes_them(here: Path, ppa: Run, make_activations: Any) -> None:
     seen_store(Path("new.zarr"), make_activations, [])
     arguments = ("eval", "--store", "new.zarr", *FAST, "--methods")
-    assert "computing the class means" not in ppa(*arguments, "nn").stderr  # nothing needs them
+    ppa("baseline", "triplet", "--store", "new.zarr", "--steps", 2)
+    assert "computing the class means" not in ppa(*arguments, "nn,triplet").stderr  # nothing needs them
     assert "computing the class means of new.zarr/train (once)" in ppa(*arguments, "class-mean").stderr
     assert "computing the class means" not in ppa(*arguments, "class-mean").stderr
 

@@ -62,7 +62,7 @@ def test_a_layer_and_its_script(learnt: Path, ppa: Run) -> None:
 
 
 def test_both_exports_at_once_are_made_again(learnt: Path, ppa: Run) -> None:
-    command = ("export", "--onnx", "c.onnx", "--with-backbone", "--torch", "c.pt", "--json")
+    command = ("export", "--onnx", "c.onnx", "--with-backbone", "--torch", "c.pt", "--json", "--force")
     first, second = (json.loads(ppa(*command).stdout) for _ in range(2))
     assert first == second
     assert (first["checked_images"], first["same_first"]) == (4, 4)

@@ -85,9 +85,9 @@ def test_only_mine(learnt: Path, ppa: Run) -> None:
     assert "none is left with --only-mine" in ppa("predict", "new", "--only-mine", code=1).stderr
 
 
-def test_a_sheet_is_made_again_but_over_nothing_else(learnt: Path, ppa: Run) -> None:
-    for _ in range(2):
-        said = ppa("predict", "new", "--sheet", "deep/s.html")
+def test_a_sheet_is_made_again_with_force_alone(learnt: Path, ppa: Run) -> None:
+    for force in ((), ("--force",)):
+        said = ppa("predict", "new", "--sheet", "deep/s.html", *force)
         assert "sheet: deep/s.html" in said.stderr
         assert "sheet" not in said.stdout
     page = Path("deep/s.html").read_text()
@@ -95,7 +95,8 @@ def test_a_sheet_is_made_again_but_over_nothing_else(learnt: Path, ppa: Run) -> 
     for photo in Path("new").rglob("*.png"):
         assert photo.as_posix() in page
     Path("mine.html").write_text("my page")
-    assert "not a sheet of photos" in ppa("predict", "new", "--sheet", "mine.html", code=1).stderr
+    assert "mine.html" in ppa("predict", "new", "--sheet", "mine.html", code=1).stderr
+    assert Path("mine.html").read_text() == "my page"
 
 
 def test_display_names_are_shown_everywhere(learnt: Path, ppa: Run) -> None:

@@ -37,11 +37,8 @@ def test_two_processes_speak_write_and_fail_as_one(here: Path, ppa: Run) -> None
     refused, reasons = bad.communicate(timeout=300)
     alone = json.loads(ppa("train", "--phi", "phi2", *TINY, "--out", "one", "--json").stdout)
 
-    for _ in range(5):
-        good = start("--phi", "phi2", *TINY, "--out", "two", "--json")
-        said, errors = good.communicate(timeout=300)
-        if "terminate called without an active exception" not in errors:
-            break  # gloo may abort a process whose work is done, while its interpreter ends: the command goes on
+    good = start("--phi", "phi2", *TINY, "--out", "two", "--json")
+    said, errors = good.communicate(timeout=300)
     assert good.returncode == 0, errors
     result = json.loads(said)
     assert result.keys() == alone.keys()

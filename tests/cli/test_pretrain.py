@@ -153,14 +153,10 @@ def test_two_processes_plan_and_train_together(tmp_path: Path) -> None:
     environment = {
         **os.environ, "PYTHONPATH": str(Path(__file__).parents[2]), "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo",
     }  # fmt: skip
-    for _ in range(3):
-        done = subprocess.run(
-            [*command, "--device", "cpu", "--workers", "0", "--json"], capture_output=True, text=True, env=environment,
-            cwd=tmp_path, timeout=300,
-        )  # fmt: skip
-        # now and then a thread of gloo aborts its process while the interpreter ends; repeated, the command goes on
-        if "terminate called without an active exception" not in done.stderr:
-            break
+    done = subprocess.run(
+        [*command, "--device", "cpu", "--workers", "0", "--json"], capture_output=True, text=True, env=environment,
+        cwd=tmp_path, timeout=300,
+    )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["epochs"] == 1
     speeds = json.loads((tmp_path / "pretrained" / "plan.json").read_text())["images per second"]

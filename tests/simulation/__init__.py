@@ -7,8 +7,10 @@ rows         what was put into a store, and whether what is read back is that
 states       stores as the commands find them: healthy, damaged, indexed, with files of a user
 commands     library calls as the command line makes them; learning: those of `ppa`
 scenarios    which commands meet on which store
-oracle       what must hold afterwards
+case         an order that is judged: what was there, and what has become of it
+oracle       what must hold of what commands return or refuse; aftermath: of what they leave
 exploration  which orders are tried, by processes whose death is a finding, too
+tally        how many they were and what was found, as a table
 
     python -m tests.simulation --minutes 1
     python -m tests.simulation --repeat TOKEN --trace

@@ -13,7 +13,8 @@ import sys
 from dataclasses import asdict
 from typing import Any
 
-from tests.simulation.exploration import Found, Tally, describe, explore, table
+from tests.simulation.exploration import explore
+from tests.simulation.tally import Found, Tally, describe, table
 
 
 def main() -> int:

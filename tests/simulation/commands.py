@@ -21,7 +21,6 @@ from actstore.tables.importing import append_file, import_file
 from actstore.upkeep.rechunk import rechunk as rechunk_store
 from actstore.upkeep.repair import repair_faults as mend
 from actstore.upkeep.repair import restore_groups
-from actstore.upkeep.select import Choice
 from actstore.upkeep.select import select as select_rows
 from actstore.upkeep.verify import verify_store
 from tests.simulation.rows import K, Rows, make_rows, queries, read_rows
@@ -112,7 +111,7 @@ def verify() -> Command:
     return Command("verify", lambda world: verify_store(actstore.open(world.store)), gives="faults")
 
 
-def repair_faults() -> Command:
+def repair() -> Command:
     def run(world: World) -> Any:
         restore_groups(parse_place(world.store))
         store = actstore.open(world.store)
@@ -157,7 +156,7 @@ def rechunk_out(out: str = "out.zarr") -> Command:
 
 def select(out: str = "dogs.zarr") -> Command:
     def run(world: World) -> None:
-        select_rows(world.store, world.place(out), Choice(classes=("dog",)), ("train",), chunk_rows=CHUNK)
+        select_rows(world.store, world.place(out), classes=["dog"], splits=["train"], chunk_rows=CHUNK)
 
     return Command("select", run, gives="selected", out=out)
 

@@ -13,7 +13,7 @@ import signal
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from math import gcd
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
@@ -21,6 +21,7 @@ from typing import Any
 
 from tests.simulation.conflicts import Places
 from tests.simulation.scheduler import Schedule
+from tests.simulation.tally import Found, Tally
 
 HANG = "hang"
 ROOM = Path("/dev/shm") if Path("/dev/shm").is_dir() else Path(tempfile.gettempdir())  # in memory, where there is some
@@ -105,41 +106,6 @@ def _random(places: Places) -> Iterator[Schedule]:
         if killable:
             actor = killable[seed % len(killable)]
             yield Schedule(seed=seed, crash=(actor, places.kills[actor][seed * 7919 % len(places.kills[actor])]))
-
-
-@dataclass
-class Found:
-    """A kind of finding: the first order that showed it, after how many, and how often it came again."""
-
-    kind: str
-    detail: str
-    token: str
-    after: int
-    times: int = 1
-
-
-@dataclass
-class Tally:
-    """What was tried of a scenario. traces: of orders that differ in their operations; `idle` orders have brought no
-    new one since the last."""
-
-    name: str
-    orders: int = 0
-    traces: set[bytes] = field(default_factory=set, repr=False)
-    idle: int = 0
-    seconds: float = 0.0
-    places: Places | None = None
-    found: dict[str, Found] = field(default_factory=dict)
-
-    def add_trace(self, trace: bytes) -> None:
-        self.idle = self.idle + 1 if trace in self.traces else 0
-        self.traces.add(trace)
-
-    def note(self, kind: str, detail: str, token: str) -> None:
-        if kind in self.found:
-            self.found[kind].times += 1
-        else:
-            self.found[kind] = Found(kind, detail, token, self.orders)
 
 
 @dataclass(frozen=True)
@@ -313,29 +279,3 @@ def _note_death(worker: _Worker, tally: Tally, note: Callable[[Tally, str, list[
     schedule = next(schedule for number, schedule in enumerate(planned(tally.places)) if number == worker.current)
     tally.orders = worker.current + 1
     note(tally, f"{tally.name}/{schedule}", [(f"the process died ({how})", "a command took its process with it")])
-
-
-def table(tallies: Sequence[Tally]) -> str:
-    """A line for each scenario, then what was found."""
-    lines = [f"{'scenario':52} {'stops':>16} {'orders':>8} {'differing':>9} {'s':>7} {'orders/s':>8}  findings"]
-    for tally in tallies:
-        rate = tally.orders / tally.seconds if tally.seconds else 0.0
-        stops = "+".join(map(str, tally.places.stops)) if tally.places else ""
-        found = sum(one.times for one in tally.found.values())
-        lines.append(
-            f"{tally.name:52} {stops:>16} {tally.orders:8,} {len(tally.traces):9,} {tally.seconds:7.1f} {rate:8.1f}"
-            f"  {found or ''}"
-        )
-    orders, seconds = sum(tally.orders for tally in tallies), sum(tally.seconds for tally in tallies)
-    differing = sum(len(tally.traces) for tally in tallies)
-    rate = orders / max(seconds, 1e-9)
-    lines.append(f"{'all':52} {'':>16} {orders:8,} {differing:9,} {seconds:7.1f} {rate:8.1f}")
-    lines += [describe(tally, one) for tally in tallies for one in tally.found.values()]
-    return "\n".join(lines)
-
-
-def describe(tally: Tally, one: Found) -> str:
-    return (
-        f"{tally.name}: {one.kind} ({one.times} times; first after {one.after:,} orders): {one.detail}\n"
-        f"    python -m tests.simulation --repeat '{one.token}'"
-    )

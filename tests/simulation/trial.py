@@ -18,10 +18,11 @@ from unittest.mock import patch
 import obstore  # noqa: F401 - its functions are stops
 import torch
 
+from tests.simulation.case import Finding
 from tests.simulation.conflicts import Places, find_places
 from tests.simulation.exploration import ROOM, folder_prefix
 from tests.simulation.machine import one_thread_each, small_and_timeless, unshared_locks
-from tests.simulation.oracle import Finding, Oracle, Verdicts
+from tests.simulation.oracle import Oracle, Verdicts
 from tests.simulation.scenarios import SCENARIOS, Scenario
 from tests.simulation.scheduler import Schedule, Simulation, Step
 from tests.simulation.states import States, World
@@ -74,7 +75,7 @@ class Laboratory:
                 if actor.error is not None:
                     actor.error.__traceback__ = None  # whose frames hold files and locks
                     actor.error.__context__ = actor.error.__cause__ = None
-            findings = tuple(Oracle(scenario, state, world, simulation, self.verdicts).judge())
+            findings = tuple(Oracle(scenario, state, world, simulation).judge(self.verdicts))
         world.clear()
         token = f"{scenario.name}/{schedule}"
         return Trial(token, findings, stops, tuple(simulation.steps), time.perf_counter() - began)

@@ -75,6 +75,17 @@ def test_the_queries_are_the_test_rows_of_both_parts(
             np.testing.assert_array_equal(queries.activations[chosen], val.of_class(name))
 
 
+def test_a_draw_is_taken_once_unless_a_method_wrote_to_it(task: AllWayTask) -> None:
+    first = task.support(2, 0, 1).activations
+    expected = first.clone()
+    assert task.support(2, 0, 1).activations is first
+    first.mul_(2)
+    assert torch.equal(task.support(2, 0, 1).activations, expected)
+    with torch.inference_mode():
+        task.support(1, 0, 1)
+        assert torch.equal(task.support(1, 0, 1).activations, task.support(1, 0, 1).activations)
+
+
 def test_rows_equal_a_plain_loop_over_draws(
     task: AllWayTask, method: Method, store: actstore.ActivationStore, categories: CategorySplit
 ) -> None:

@@ -17,9 +17,8 @@ from actstore.images.decode import decode
 from actstore.images.glyphs import write_glyphs
 from cli.actstore import main
 from predictor.classifier.classifier_file import load_classifier
-from predictor.teach.learner import Network
+from predictor.teach.answers import Network, find_base_images
 from predictor.teach.limits import Limits, RefusalError
-from predictor.teach.overview import find_base_images
 from predictor.teach.service import TeachService
 from predictor.teach.session import Session, create_session
 
@@ -62,7 +61,7 @@ def test_one_image_is_decoded_at_a_time(
             together.append(both.wait())
         return decode(*given)
 
-    for module in ("images", "learner"):
+    for module in ("images", "answers"):
         monkeypatch.setattr(f"predictor.teach.{module}.decode", meeting)
     other = threading.Thread(target=desk.thumbnail, args=[key])
     other.start()

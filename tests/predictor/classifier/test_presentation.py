@@ -10,7 +10,7 @@ from pathlib import Path
 
 from PIL import Image
 
-from predictor.classifier.photo_sheet import SIDE, Bar, Card, confusion_html, sheet_page, thumbnail, write_sheet
+from predictor.classifier.presentation import SIDE, Bar, Card, confusion_html, sheet_page, thumbnail, write_sheet
 
 HOSTILE = "<script>alert('&')</script>\".jpg"
 

@@ -1,4 +1,5 @@
-"""One HTML page of photos with what they are taken for: thumbnails and bars, nothing loaded from elsewhere."""
+"""Results as people see them: in a notebook, and on a page of photos with thumbnails and bars, which loads nothing from
+elsewhere."""
 
 from __future__ import annotations
 
@@ -14,12 +15,19 @@ from PIL import Image
 from actstore.images.html_page import data_address, html_page, jpeg_bytes
 from actstore.images.image_set import ImageItem
 from actstore.storage.atomic_file import as_utf8, write_atomic
+from predictor.protocol.results import Table
 
 if TYPE_CHECKING:
     from predictor.classifier.predictions import Guess
 
 SIDE = 320  # pixels of a thumbnail's longer side: sharp at twice the density of a screen
 Standing = Literal["plain", "right", "wrong", "unknown"]
+
+
+def html_result(table: Table, before: Sequence[str] = (), after: Sequence[str] = ()) -> str:
+    """A table in a notebook, with paragraphs around it."""
+    said = ["".join(f"<p>{escape(text)}</p>" for text in texts) for texts in (before, after)]
+    return f"{said[0]}{table.to_html()}{said[1]}"
 
 
 @dataclass(frozen=True)
