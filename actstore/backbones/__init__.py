@@ -11,12 +11,15 @@ from actstore.lazy import lazily
 
 if TYPE_CHECKING:
     from actstore.backbones.construction import construct, require_trainable
-    from actstore.backbones.loading import Backbone, load_backbone, stated_backbone
+    from actstore.backbones.loading import Backbone, as_backbone, load_backbone, stated_backbone
+    from actstore.backbones.network import Transform
     from actstore.backbones.published import Choice, default_backbone
 
 __all__ = [
     "Backbone",
     "Choice",
+    "Transform",
+    "as_backbone",
     "construct",
     "default_backbone",
     "load_backbone",
@@ -27,6 +30,7 @@ __all__ = [
 __getattr__, __dir__ = lazily(
     __name__,
     construction="construct require_trainable",
-    loading="Backbone load_backbone stated_backbone",
+    loading="Backbone as_backbone load_backbone stated_backbone",
+    network="Transform",
     published="Choice default_backbone",
 )

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from actstore.backbones.efficientnet_lite import EfficientNetLite0, EfficientNetLite1, EfficientNetLite2
-from actstore.backbones.network import Construction, Network, Transform, imagenet_wnids
+from actstore.backbones.network import IMAGENET, Construction, Network, Transform, imagenet_wnids
 from actstore.backbones.resnet import ResNet8, Simple, Small, WideResNet, resnet10_narrow, resnet18, resnet50
 from actstore.errors import InvalidInputError
 
@@ -61,10 +61,10 @@ def from_torchvision(model: str, pretrained: bool) -> Construction:
             module.load_state_dict(entry.get_state_dict(progress=False, check_hash=True))
         except Exception as error:  # noqa: BLE001 - whatever its downloader raises
             _not_fetched(exact, error, entry.url)
-        transform = _preset(entry.transforms()) or Transform(resize=256, crop=224)
+        transform = _preset(entry.transforms()) or IMAGENET
         return Construction(exact, module, transform, head, {}, classes, has_weights=True)
     published = {Path(entry.url).name: _preset(entry.transforms()) for entry in entries}
-    transform = next((preset for preset in published.values() if preset), Transform(resize=256, crop=224))
+    transform = next((preset for preset in published.values() if preset), IMAGENET)
     return Construction(f"torchvision:{model}", module, transform, head, published, classes)
 
 
@@ -247,7 +247,7 @@ def _own_transform(factory: Any, network: nn.Module, name: str) -> Transform:
     if isinstance(stated, Mapping):
         return Transform.from_json(stated)
     if stated is None or isinstance(stated, nn.Module):  # a layer of that name is the network's own business
-        return Transform(resize=256, crop=224)
+        return IMAGENET
     if not isinstance(stated, Transform):
         raise InvalidInputError(f"transform of {name} must be an actstore Transform, got {type(stated).__name__}")
     return stated

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from actstore.backbones.construction import NETWORKS, PUBLISHED, construct, is_ours
-from actstore.backbones.network import Construction, Transform
+from actstore.backbones.network import IMAGENET, Construction, Transform
 from actstore.backbones.published import (
     FETCHED,
     PACKAGES,
@@ -184,6 +184,20 @@ def load_backbone(
         built.head,
         pretrained and built.has_weights,
     )
+
+
+def as_backbone(
+    module: nn.Module, transform: Transform = IMAGENET, layers: Sequence[str] = (), name: str = "module"
+) -> Backbone:
+    """A network of one's own, whose output is the activation, or one of whose layers is.
+
+    transform: what its images need, by default torchvision's for ImageNet. name: by which a store remembers it; as
+    `package.module:factory` it can be loaded again by that name.
+    """
+    names = parse_layers(module, layers)
+    module.eval()
+    measured = measure_layers(module, names, None, transform, name)
+    return Backbone(name, module, measured, transform, weights_sha256(module))
 
 
 def stated_backbone(weights: Path) -> str | None:

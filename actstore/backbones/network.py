@@ -114,6 +114,9 @@ def _check(condition: bool, message: str) -> None:
         raise InvalidInputError(message)
 
 
+IMAGENET = Transform(resize=256, crop=224)  # as torchvision's published networks have it
+
+
 @cache
 def imagenet_names() -> dict[str, str]:
     """WNID -> English name: WordNet's first word for it, made distinct where two share one (crane, maillot)."""

@@ -8,8 +8,10 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from actstore.backbones.loading import Backbone, fetch_missing, load_backbone, stated_backbone
-from actstore.backbones.network import VIEWS
+from torch import nn
+
+from actstore.backbones.loading import Backbone, as_backbone, fetch_missing, load_backbone, stated_backbone
+from actstore.backbones.network import IMAGENET, VIEWS, Transform
 from actstore.backbones.published import FETCHED, LICENCE, Choice, Telling, default_backbone
 from actstore.compute.tensors import reuse_freed_memory
 from actstore.errors import InvalidInputError
@@ -31,7 +33,8 @@ def build(
     images: str | PathLike[str],
     store: AnyPlace | None = None,
     *,
-    backbone: str | Backbone | None = None,
+    backbone: str | Backbone | nn.Module | None = None,
+    transform: Transform | None = None,
     weights: str | PathLike[str] | None = None,
     pretrained: bool = False,
     offline: bool = False,
@@ -56,9 +59,10 @@ def build(
     folders; a .csv or .parquet of path,label; or glyphs:CLASSESxTRAINxVAL. store: by default the name of images with
     .zarr, in this folder. Interrupted, the same call resumes, with the network that the store was begun with.
 
-    backbone: efficientnet-lite0, resnet50, timm:NAME, package.module:factory, … or a loaded one; by default resnet50
-    where its weights are at hand or can be fetched, else efficientnet-lite0, which is installed. offline: fetch
-    nothing. weights: a .pth or .safetensors file. pretrained: fetch the weights of the named backbone.
+    backbone: efficientnet-lite0, resnet50, timm:NAME, package.module:factory, …, a loaded one, or a torch module, whose
+    images need the given transform; by default resnet50 where its weights are at hand or can be fetched, else
+    efficientnet-lite0, which is installed. offline: fetch nothing. weights: a .pth or .safetensors file. pretrained:
+    fetch the weights of the named backbone.
     random_weights: untrained, for trying things out. layers: modules to read instead of the pooled output, a split
     each. views: 2 averages over an image and its mirror image, 10 over centre, corners and theirs.
     on_error: what to do with an image that cannot be read; skipped ones are listed in the store. workers: processes
@@ -78,6 +82,8 @@ def build(
     facts: dict[str, Json] = {}
     if isinstance(backbone, Backbone):
         network = backbone
+    elif isinstance(backbone, nn.Module):
+        network = as_backbone(backbone, transform or IMAGENET, layers)
     else:
         network, facts = _load(target, backbone, file, layers, random_weights, pretrained, offline, progress)
     if trained_on is not None and network.trained_classes is not None:
@@ -93,7 +99,7 @@ def build(
     return made
 
 
-def _require_choice(backbone: str | Backbone | None, pretrained: bool, offline: bool) -> None:
+def _require_choice(backbone: object, pretrained: bool, offline: bool) -> None:
     if pretrained and backbone is None:
         raise InvalidInputError("--pretrained belongs to --backbone: name the network whose weights are to be fetched")
     if pretrained and offline:

@@ -275,7 +275,7 @@ USES: list[Case] = [
     ("ppa figures --run-folder empty --store none.zarr --out new", "none.zarr"),
     ("ppa report --folder none", "no folder none"),
     ("ppa report --folder empty", "there is nothing to report"),
-    ("ppa bench-inference --synthetic many", "--synthetic must be ROWSxDIM"),
+    ("ppa bench-inference --synthetic many", "got 'many'"),
     ("ppa bench-inference --synthetic 2000x16 --store x.zarr", "exclude each other"),
     ("ppa bench-inference --store none.zarr", "none.zarr"),
     ("ppa bench-inference --store x.zarr --backbone none --split none", "no split 'none'"),

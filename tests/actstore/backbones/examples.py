@@ -1,4 +1,4 @@
-"""What the tests of this room share: a transform, images, and torchvision where it is."""
+"""What these tests share: a transform, images, and torchvision where it is."""
 
 from __future__ import annotations
 

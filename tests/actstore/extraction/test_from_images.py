@@ -7,8 +7,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from torch import nn
 
 import actstore
+from actstore.backbones import Transform
 from actstore.backbones.loading import load_backbone
 from actstore.errors import InvalidInputError
 from actstore.extraction import from_images
@@ -42,6 +44,16 @@ def test_views_layers_and_layout_are_taken() -> None:
     store = actstore.build(GLYPHS, "x.zarr", backbone=network, views=2, workers=0, device="cpu", dtype="f4")
     assert set(store) == {"train", "train.layer3", "val", "val.layer3"}
     assert (store.spec.dtype, store.spec.provenance["views"]) == ("f4", 2)
+
+
+def test_a_module_and_a_transform_are_a_network() -> None:
+    module = nn.Sequential(nn.AdaptiveAvgPool2d(2), nn.Flatten())
+    store = actstore.build(GLYPHS, "x.zarr", backbone=module, transform=Transform(16, 16), workers=0, device="cpu")
+    assert (store.dim, store.spec.provenance["transform"]["crop"]) == (12, 16)
+    again = actstore.build(GLYPHS, "x.zarr", backbone=module, transform=Transform(16, 16), workers=0, device="cpu")
+    assert again["val"].content == store["val"].content
+    with pytest.raises(InvalidInputError, match="finished split"):
+        actstore.build(GLYPHS, "x.zarr", backbone=module, transform=Transform(24, 16), workers=0, device="cpu")
 
 
 def test_without_a_name_a_network_is_chosen_and_kept(

@@ -1,4 +1,4 @@
-"""Image files in the layouts that are read, for the tests of this room."""
+"""Image files in the layouts that are read, for the tests here."""
 
 from __future__ import annotations
 
