@@ -11,7 +11,7 @@ from contextlib import ExitStack, contextmanager
 from importlib.util import find_spec
 from typing import Any, Protocol
 
-__all__ = ["Bar", "SplitBars", "bar", "human_bytes", "is_main_process", "note", "time_span"]
+__all__ = ["Bar", "SplitBars", "TrainingBars", "bar", "human_bytes", "is_main_process", "note", "time_span"]
 LINE_SECONDS = 20.0
 
 
@@ -145,6 +145,24 @@ class SplitBars:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+class TrainingBars(ExitStack):
+    """What a training tells: of images that it decodes, then of its steps with their figures."""
+
+    def __init__(self, name: str, shown: bool | None = None) -> None:
+        super().__init__()
+        self._name = name
+        self._decoding = self.enter_context(SplitBars("decode", "images", shown))
+        self._training = self.enter_context(SplitBars("train", "steps", shown))
+
+    def decoded(self, done: int, total: int) -> None:
+        self._decoding("images", done, total)
+        if done == total:
+            self._decoding.close()
+
+    def report(self, done: int, total: int, figures: Mapping[str, float]) -> None:
+        self._training(self._name, done, total, figures)
 
 
 def human_bytes(count: float) -> str:

@@ -16,17 +16,20 @@ if TYPE_CHECKING:
     from baselines.learners import read_learners
     from baselines.method_names import CALIBRATED, EPISODE_NAMES, NAMES, TRAINED, require_names
     from baselines.registry import make, make_for_episodes
+    from baselines.trainings import OPTIONS, train
 
 __all__ = [
     "CALIBRATED",
     "EPISODE_NAMES",
     "NAMES",
+    "OPTIONS",
     "TRAINED",
     "make",
     "make_for_episodes",
     "read_learners",
     "require_names",
     "time_inference",
+    "train",
 ]
 
 # Loaded on first use: most wait for torch.
@@ -36,4 +39,5 @@ __getattr__, __dir__ = lazily(
     learners="read_learners",
     method_names="CALIBRATED EPISODE_NAMES NAMES TRAINED require_names",
     registry="make make_for_episodes",
+    trainings="OPTIONS train",
 )

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from predictor.protocol.head import Head, read_head, read_own_head
     from predictor.protocol.method import JointMethod, Method
     from predictor.protocol.results import Results
+    from predictor.training.backbones.pretraining import pretrain
     from predictor.training.trained_phi import TrainedPhi, load_phi, train_phi
 
 __all__ = [
@@ -55,6 +56,7 @@ __all__ = [
     "load_phi",
     "names_file",
     "open_for_calibration",
+    "pretrain",
     "read_head",
     "read_own_head",
     "read_split",
@@ -85,5 +87,6 @@ __getattr__, __dir__ = lazily(
     protocol__head="Head read_head read_own_head",
     protocol__method="JointMethod Method",
     protocol__results="Results",
+    training__backbones__pretraining="pretrain",
     training__trained_phi="TrainedPhi load_phi train_phi",
 )

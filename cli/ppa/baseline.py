@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,27 +12,10 @@ from click.core import ParameterSource
 from cli.group import emit, example, json_option
 from cli.options import FILE, FOLDER, combine, device_option
 from cli.ppa.options import run_options, split_file_option
-from cli.ppa.recognition import claim_run
-from cli.progress import TrainingBars
-from cli.stores import store_option
+from cli.ppa.recognition import choose_categories, claim_run
+from cli.stores import find_store, store_option
 
 COMMON = {"name", "out", "split_file", "device", "seed", "checkpoint_seconds", "restart"}
-ROWS = {"store", "train_split", "learning_rate"}
-IMAGES = {"images", "backbone", "weights", "workers", "flip", "steps", "batch_size", "learning_rate", "extract"}
-TASKS = {"images", "image_size", "workers", "way", "shots", "queries", "tasks", "steps", "seconds", "learning_rate",
-         "width"}  # fmt: skip
-# name -> which of the options it takes beside the common ones
-OPTIONS = {
-    "triplet": ROWS | {"steps"},
-    "head": ROWS | {"epochs", "batch_size"},
-    "oracle": ROWS | {"epochs", "batch_size"},
-    "triplet-images": IMAGES,
-    "finetune-images": IMAGES | {"shots", "draw"},
-    "matching": TASKS | {"full_context"},
-    "prototypical": TASKS,
-    "maml": TASKS | {"order", "inner_steps", "inner_rate"},
-    "meta-lstm": TASKS | {"inner_steps", "first_rate"},
-}
 # what some baselines take; `--help` says which
 training_options = combine(
     store_option(),
@@ -98,17 +82,21 @@ def baseline(ctx: click.Context, /, name: str, out: Path | None, **given: Any) -
     Interrupted, the same command goes on and ends with the same weights, bit for bit. OUT holds model.safetensors,
     model.json and log.csv.
     """
-    require_name(name)
+    import baselines
+
+    require_name(name, baselines.OPTIONS)
     for parameter in ctx.command.params:
         is_typed = ctx.get_parameter_source(str(parameter.name)) is ParameterSource.COMMANDLINE
-        if is_typed and parameter.expose_value and parameter.name not in COMMON | OPTIONS[name]:
+        if is_typed and parameter.expose_value and parameter.name not in COMMON | baselines.OPTIONS[name]:
             raise click.UsageError(f"{parameter.opts[0]} does not apply to the baseline {name}")
     folder = out or Path("runs") / name
-    claim_run(folder, given["split_file"], given["weights"])
-    from cli.ppa.baseline_trainings import Request, train
-
-    with TrainingBars(name) as bars:
-        trained, store = train(Request(name, folder, given, bars))
+    split_file = given.pop("split_file")
+    claim_run(folder, split_file, given["weights"])
+    if "store" in baselines.OPTIONS[name]:
+        given["store"] = find_store(given["store"])
+    trained, store = baselines.train(
+        name, folder, split=lambda names: choose_categories(split_file, names), progress=True, **given
+    )
     result = {"baseline": name, "folder": str(folder), "steps": trained.steps, "seconds": trained.seconds,
               **trained.figures, **store}  # fmt: skip
     figures = ", ".join(f"{key.replace('_', ' ')} {value:.4g}" for key, value in trained.figures.items())
@@ -116,17 +104,14 @@ def baseline(ctx: click.Context, /, name: str, out: Path | None, **given: Any) -
     emit(result, text + "".join(f"; {key} {value}" for key, value in store.items()))
 
 
-def require_name(name: str) -> None:
+def require_name(name: str, trained: Mapping[str, Any]) -> None:
     """One of those that are trained; the others are told from a slip of the pen."""
-    if name in OPTIONS:
-        return
     import baselines
-    from actstore import InvalidInputError
+    from actstore.errors import InvalidInputError
 
-    if name in baselines.NAMES:
+    if name not in trained and name in baselines.NAMES:
         raise click.UsageError(f"{name} needs no training: `ppa eval --methods {name}` measures it")
     try:
-        baselines.require_names([name], OPTIONS, ())
+        baselines.require_names([name.replace(":", " ")], trained, ())
     except InvalidInputError as error:
         raise click.UsageError(str(error)) from error
-    raise click.UsageError(f"no baseline {name!r} is trained; there are {', '.join(OPTIONS)}")

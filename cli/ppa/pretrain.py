@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import click
 
@@ -14,17 +13,9 @@ from cli.group import emit, example, json_option
 from cli.options import device_option, seed_option
 from cli.ppa.options import split_file_option
 from cli.ppa.recognition import choose_categories
-from cli.progress import TrainingBars
-
-if TYPE_CHECKING:
-    from predictor.protocol.category_split import CategorySplit
-    from predictor.training import RunOptions
-    from predictor.training.backbones.config import TrainingConfig
-    from predictor.training.backbones.training import TrainingResult
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 PRESETS = ("quick", "few-shot", "paper-resnet50", "paper-simple", "paper-wrn")
-FEW_SHOT_HOURS = 2.0
 
 
 def setting_options(command: Command) -> Command:
@@ -117,74 +108,20 @@ def pretrain(
     the best epoch by that tenth of train; with a split val the last one, as its images are tested on later and choose
     nothing. With --ensemble it is the joined network, and OUT/1, … hold the trainings.
     """
-    import os
+    import predictor
 
-    from actstore.backbones import require_trainable
-    from actstore.compute import parse_device, reuse_freed_memory
-    from actstore.images import open_images
-    from predictor.training import RunOptions
-    from predictor.training.backbones.config import choose_candidates
-    from predictor.training.backbones.ensemble import refuse_other_kind
-    from predictor.training.backbones.images import select_images
-    from predictor.training.backbones.planning import plan_for_hours
-    from predictor.training.backbones.training import train_backbone
-    from predictor.training.processes import failing_once, joined_processes
-
-    reuse_freed_memory()
-    speaks = is_main_process()
-    members = [out] if ensemble == 1 else [out / str(number + 1) for number in range(ensemble)]
-    if speaks:
-        for folder in {out, *members}:
+    if is_main_process():
+        for folder in {out, *(out / str(number + 1) for number in range(ensemble if ensemble > 1 else 0))}:
             claim_backbone(folder, split_file)
-        refuse_other_kind(out, ensemble)
     if hours is not None and settings["epochs"] is not None:
         raise click.UsageError("--hours plans the epochs, so --epochs cannot be given with it; give one of them")
-    if preset == "few-shot" and settings["epochs"] is None:
-        hours = hours or FEW_SHOT_HOURS
-    candidates = choose_candidates(preset, seed=seed, **settings)
-    require_trainable(candidates[0][0].backbone)  # before any image is listed
-    sets = open_images(images)
-    names = sorted({name for one in sets.values() for name in one.classes})
-    split = choose_categories(split_file, names, ["base"])  # images of novel classes need not be there yet
-    workers = min(8, os.cpu_count() or 1) if workers is None else workers
-    options = RunOptions(checkpoint_seconds, restart)
-    with failing_once(), joined_processes(parse_device(device)):  # once for all: processes cannot join a second time
-        config = candidates[0][0]
-        if hours is not None:
-            chosen = select_images(sets, split, seed)
-            config = plan_for_hours(candidates, hours / ensemble, chosen, out, device, restart)
-        if ensemble > 1:
-            train_and_join(preset, sets, split, config, ensemble, out, device, workers, options)
-            return
-        with TrainingBars(config.backbone) as bars:
-            tell = (bars.report, bars.decoded) if speaks else (None, None)
-            result = train_backbone(sets, split, config, out, device, workers, options, *tell)
-    if speaks:
-        emit({"preset": preset, **result.to_json()}, summary(result))
-
-
-def train_and_join(
-    preset: str, sets: Any, split: CategorySplit, config: TrainingConfig, count: int, out: Path, device: str,
-    workers: int, options: RunOptions,
-) -> None:  # fmt: skip
-    from predictor.training.backbones.ensemble import Tell, train_ensemble
-
-    with ExitStack() as bars_of_all:
-
-        def tell(number: int) -> Tell:
-            if not is_main_process():
-                return None, None
-            bars = bars_of_all.enter_context(TrainingBars(f"{config.backbone} {number + 1} of {count}"))
-            return bars.report, bars.decoded
-
-        result = train_ensemble(sets, split, config, count, out, device, workers, options, tell)
+    result = predictor.pretrain(
+        images, out, split=lambda names: choose_categories(split_file, names, ["base"]), preset=preset, hours=hours,
+        ensemble=ensemble, device=device, workers=workers, seed=seed, checkpoint_seconds=checkpoint_seconds,
+        restart=restart, progress=True, **settings,
+    )  # fmt: skip
     if result is not None:
-        lines = [summary(member) for member in result.members]
-        joined = (
-            f"{result.weights}: {result.backbone}, with the activations of all; top-1 {result.val_top1:.2%}, "
-            f"top-5 {result.val_top5:.2%} on {result.val_images:,} held-out images ({result.held_out})"
-        )
-        emit({"preset": preset, **result.to_json()}, "\n".join([*lines, joined]))
+        emit({"preset": preset, **result.to_json()}, str(result))
 
 
 def claim_backbone(out: Path, split_file: Path | None) -> None:
@@ -195,13 +132,3 @@ def claim_backbone(out: Path, split_file: Path | None) -> None:
     from predictor.training.run_files import CHECKPOINT, CURVES, LOG
 
     claim_folder(out, [BEST, LAST, LOG, CURVES, CHECKPOINT, "checkpoint.json", PLAN], [split_file])
-
-
-def summary(result: TrainingResult) -> str:
-    skipped = f"; {len(result.unreadable):,} unreadable, such as {result.unreadable[0]}" if result.unreadable else ""
-    return (
-        f"{result.weights}: {result.backbone} on {result.train_images:,} images of {result.classes:,} base classes, "
-        f"{result.epochs} epochs in {result.seconds:.0f} s ({result.images_per_second:,.0f} images/s); "
-        f"top-1 {result.best_val_top1:.2%}, top-5 {result.best_val_top5:.2%} in epoch {result.best_epoch} (kept) on "
-        f"{result.val_images:,} held-out images ({result.held_out}){skipped}"
-    )

@@ -47,6 +47,13 @@ class EnsembleResult:
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
 
+    def __str__(self) -> str:
+        joined = (
+            f"{self.weights}: {self.backbone}, with the activations of all; top-1 {self.val_top1:.2%}, "
+            f"top-5 {self.val_top5:.2%} on {self.val_images:,} held-out images ({self.held_out})"
+        )
+        return "\n".join([*map(str, self.members), joined])
+
 
 def train_ensemble(
     sets: Mapping[str, ImageSet[Loadable]],

@@ -52,6 +52,15 @@ class TrainingResult:
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
 
+    def __str__(self) -> str:
+        skipped = f"; {len(self.unreadable):,} unreadable, such as {self.unreadable[0]}" if self.unreadable else ""
+        return (
+            f"{self.weights}: {self.backbone} on {self.train_images:,} images of {self.classes:,} base classes, "
+            f"{self.epochs} epochs in {self.seconds:.0f} s ({self.images_per_second:,.0f} images/s); "
+            f"top-1 {self.best_val_top1:.2%}, top-5 {self.best_val_top5:.2%} in epoch {self.best_epoch} (kept) on "
+            f"{self.val_images:,} held-out images ({self.held_out}){skipped}"
+        )
+
 
 def train_backbone(
     sets: Mapping[str, ImageSet[Loadable]],

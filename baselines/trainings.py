@@ -1,4 +1,4 @@
-"""Trainings of `ppa baseline` by name, in the words that the library understands."""
+"""Trainings of baselines by name: on rows of a store, on images, or on tasks of images."""
 
 from __future__ import annotations
 
@@ -8,14 +8,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import click
-
 import actstore
+from actstore import ActivationStore
 from actstore.backbones import load_backbone, stated_backbone
 from actstore.compute import parse_device
+from actstore.errors import InvalidInputError
 from actstore.extraction.build import build
 from actstore.extraction.forward import BuildOptions
 from actstore.images import open_images
+from actstore.progress import SplitBars, TrainingBars, note
 from baselines.finetune import Draw, train_finetuned
 from baselines.image_tasks import decode_classes
 from baselines.image_training import STORE, WEIGHTS, ImageConfig, ImageRun
@@ -23,45 +24,88 @@ from baselines.linear import LinearConfig, train_linear
 from baselines.meta_training import choose_meta_config, train_learner
 from baselines.triplet import TripletConfig, train_triplet
 from baselines.triplet_images import train_triplet_images
-from cli.ppa.baseline import OPTIONS
-from cli.ppa.recognition import choose_categories
-from cli.progress import SplitBars, TrainingBars
-from cli.stores import find_store
-from predictor.protocol.category_split import CategorySplit
+from predictor.protocol.category_split import CategorySplit, alphabetical_split
 from predictor.training import RunOptions, Trained
 
 LARGEST = 80  # pixels of a side in a task: the paper's; smaller images stay as small as they are
 Sets = Mapping[str, Any]  # split name -> images
+ROWS = {"store", "train_split", "learning_rate"}
+IMAGES = {"images", "backbone", "weights", "workers", "flip", "steps", "batch_size", "learning_rate", "extract"}
+TASKS = {"images", "image_size", "workers", "way", "shots", "queries", "tasks", "steps", "seconds", "learning_rate",
+         "width"}  # fmt: skip
+# name -> which settings it takes
+OPTIONS = {
+    "triplet": ROWS | {"steps"},
+    "head": ROWS | {"epochs", "batch_size"},
+    "oracle": ROWS | {"epochs", "batch_size"},
+    "triplet-images": IMAGES,
+    "finetune-images": IMAGES | {"shots", "draw"},
+    "matching": TASKS | {"full_context"},
+    "prototypical": TASKS,
+    "maml": TASKS | {"order", "inner_steps", "inner_rate"},
+    "meta-lstm": TASKS | {"inner_steps", "first_rate"},
+}
+
+
+def train(
+    name: str,
+    out: str | Path | None = None,
+    *,
+    split: CategorySplit | Callable[[Sequence[str]], CategorySplit] | None = None,
+    device: str = "auto",
+    seed: int = 0,
+    checkpoint_seconds: float = 15.0,
+    restart: bool = False,
+    progress: bool | None = None,
+    **settings: Any,
+) -> tuple[Trained, dict[str, str]]:
+    """Train a baseline that needs it, in a folder (runs/NAME by default); interrupted, the same call goes on.
+
+    name: triplet, head or oracle, on rows (settings: store, train_split, steps or epochs, …); triplet-images or
+    finetune-images, the whole network (images, backbone, weights, …); matching, prototypical, maml or meta-lstm, on
+    tasks of images (images, way, shots, …). split: base and novel categories, or what chooses them among class names;
+    the first 90% of the names are the base by default. Returns the training, and under `store` the activations that
+    were extracted with what it learned. `baselines.make` then finds it.
+    """
+    if name not in OPTIONS:
+        raise InvalidInputError(f"no baseline {name!r} is trained; there are {', '.join(OPTIONS)}")
+    known = {option for options in OPTIONS.values() for option in options}
+    if unknown := sorted(set(settings) - known):
+        raise InvalidInputError(f"a baseline has no setting {unknown[0]!r}; there are {', '.join(sorted(known))}")
+    given = {**dict.fromkeys(known), **settings, "seed": seed, "device": device, "restart": restart,
+             "checkpoint_seconds": checkpoint_seconds}  # fmt: skip
+    choose = split if callable(split) else lambda names: alphabetical_split(names) if split is None else split
+    with TrainingBars(name, progress) as bars:
+        return _train(Request(name, Path("runs") / name if out is None else Path(out), given, choose, bars, progress))
 
 
 @dataclass(frozen=True)
 class Request:
-    """given: the values of all options, None where one was not given."""
+    """given: the values of all settings, None where one was not given."""
 
     name: str
     folder: Path
     given: Mapping[str, Any]
+    categories: Callable[[Sequence[str]], CategorySplit]
     bars: TrainingBars
+    progress: bool | None
 
     def settings(self, *names: str) -> dict[str, Any]:
-        """Those of these options that were given, for a configuration whose defaults are the others."""
+        """Those of these settings that were given, for a configuration whose defaults are the others."""
         changed = {name: self.given[name] for name in names if self.given[name] is not None}
         return {"seed": self.given["seed"], **changed}
 
     def require(self, name: str) -> Any:
         if self.given[name] is None:
-            raise click.UsageError(f"the baseline {self.name} needs --{name.replace('_', '-')}")
+            raise InvalidInputError(f"the baseline {self.name} needs --{name.replace('_', '-')}")
         return self.given[name]
 
     @property
     def backbone(self) -> str:
         """As asked for, else as the file of weights says."""
         weights = self.given["weights"]
-        stated = None if weights is None else stated_backbone(weights)
+        stated = None if weights is None else stated_backbone(Path(weights))
         return str(self.given["backbone"] or stated or self.require("backbone"))
-
-    def categories(self, names: Sequence[str]) -> CategorySplit:
-        return choose_categories(self.given["split_file"], names)
 
     @property
     def workers(self) -> int:
@@ -74,8 +118,7 @@ class Request:
         return {"device": parse_device(self.given["device"]), "options": options, "report": self.bars.report}
 
 
-def train(request: Request) -> tuple[Trained, dict[str, str]]:
-    """The training, and under `store` the one that was extracted with what it learned."""
+def _train(request: Request) -> tuple[Trained, dict[str, str]]:
     if "images" not in OPTIONS[request.name]:
         return _train_on_rows(request), {}
     sets = open_images(request.require("images"))
@@ -90,7 +133,8 @@ def train(request: Request) -> tuple[Trained, dict[str, str]]:
 
 
 def _train_on_rows(request: Request) -> Trained:
-    store = actstore.open(find_store(request.given["store"]))
+    given = request.require("store")
+    store = given if isinstance(given, ActivationStore) else actstore.open(given)
     rows, categories = store[request.given["train_split"] or "train"], request.categories(store.classes)
     if request.name == "triplet":
         triplet = TripletConfig(**request.settings("steps", "learning_rate"))
@@ -110,7 +154,7 @@ def _train_on_tasks(request: Request, sets: Sets) -> Trained:
 
 
 def _train_on_images(request: Request, sets: Sets, train: Callable[..., Trained], **more: Any) -> Trained:
-    backbone = load_backbone(request.backbone, request.require("weights"))
+    backbone = load_backbone(request.backbone, Path(request.require("weights")))
     categories = request.categories(_classes(sets))
     config = ImageConfig(**request.settings("steps", "batch_size", "learning_rate", "flip"))
     run = ImageRun(workers=request.workers, decoded=request.bars.decoded, **request.run)
@@ -128,13 +172,13 @@ def _extract(request: Request, sets: Sets) -> dict[str, str]:
     if request.given["extract"] is False:
         return {}
     if not sets:
-        click.echo("no split beside train: there are no queries to extract", err=True)
+        note("no split beside train: there are no queries to extract", request.progress)
         return {}
     store, weights = request.folder / STORE, request.folder / WEIGHTS
     if request.given["restart"] and (store / "zarr.json").exists():
         shutil.rmtree(store)
     backbone = load_backbone(request.backbone, weights)
     options = BuildOptions(request.given["device"], workers=request.workers, weights=str(weights.resolve()))
-    with SplitBars("extract", "images") as bars:
+    with SplitBars("extract", "images", request.progress) as bars:
         build(sets, request.given["images"], store, backbone, options, bars)
     return {"store": str(store)}
