@@ -23,7 +23,7 @@ def page(package: str) -> str:
 
 def entry(name: str, value: Any) -> str:
     if not callable(value):
-        return f"## {name}\n\n`{value!r}`"
+        return f"## {name}\n\n`{tuple(value)!r}`"  # of settings by name, the names
     text = f"## {name}\n\n{described(name, value)}"
     if inspect.isclass(value) and not issubclass(value, WITHOUT_MEMBERS):
         for member in members(value):

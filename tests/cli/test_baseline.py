@@ -12,8 +12,9 @@ import numpy as np
 import pytest
 
 import actstore
+from baselines.trainings import OPTIONS
 from cli.group import Commands
-from cli.ppa.baseline import COMMON, OPTIONS, baseline
+from cli.ppa.baseline import COMMON, baseline
 
 
 @click.group(cls=Commands)

@@ -32,8 +32,8 @@ def test_generated_rows(tmp_path: Path) -> None:
 @pytest.mark.parametrize("ending", [".md", ".csv"])
 def test_a_table_is_written_by_its_ending_and_may_be_replaced(tmp_path: Path, ending: str) -> None:
     out = tmp_path / f"table{ending}"
-    for _ in range(2):
-        done = run("bench-inference", "--synthetic", "2000x64", *QUICK, "--approximate", "none", "--out", out)
+    for force in ([], ["--force"]):
+        done = run("bench-inference", "--synthetic", "2000x64", *QUICK, "--approximate", "none", "--out", out, *force)
         assert done.exit_code == 0, done.output
     assert "as the paper has it" in out.read_text()
     assert "ms/image" in out.read_text()

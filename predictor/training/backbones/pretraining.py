@@ -45,7 +45,7 @@ def pretrain(
 
     images: a folder, tar or list of all classes, or glyphs:CLASSESxTRAINxVAL. split: base and novel categories, or what
     chooses them among class names; the first 90% of the names are the base by default. preset: quick, few-shot,
-    paper-resnet50, paper-simple or paper-wrn; settings: in place of what it says, such as epochs=20. hours: measure this
+    paper-resnet50, paper-simple or paper-wrn; settings: in place of its own, such as epochs=20. hours: measure this
     machine, then plan so long a training. ensemble: so many networks, joined into one. Interrupted, the same call goes
     on and ends with the same weights. `out` then holds best.safetensors, for `actstore.build(weights=…)`. None is
     returned in all but the first process of torchrun.
