@@ -18,6 +18,7 @@ def lazily(package: str, **homes: str) -> tuple[Callable[[str], Any], Callable[[
         return getattr(import_module(f"{package}.{modules[name]}"), name)
 
     def names() -> list[str]:
-        return sorted({*vars(import_module(package)), *modules})
+        own = {name for name in vars(import_module(package)) if name not in ("TYPE_CHECKING", "annotations", "lazily")}
+        return sorted({*own, *modules})
 
     return get, names

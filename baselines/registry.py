@@ -48,10 +48,11 @@ def make(
     device: str = "auto",
     say: Callable[[str], None] | None = None,
 ) -> list[Method]:
-    """Methods of the paper's table and others, in the order asked for; "all" stands for every one that can be made.
+    """Methods of the paper's table and others, in the order asked for; "all" stands for every one. nn and triplet are
+    made for 100%, 10% and 1% of D_large.
 
     Those that were trained (triplet, finetune, child, imprint, oracle) need the rows and categories of their training,
-    train and split, and are read from the folder `runs`, where `ppa baseline` left them. head: the network's own
+    train and split, and are read from the folder `runs`, where `baselines.train` left them. head: the network's own
     classifier of the base categories (w_large^pt) in the place of the one in runs/head. search, device: how nearest
     rows are found (auto, exact, bounded or faiss), and where that is done and rows are trained (auto, cpu or cuda).
     say: told what takes its time.

@@ -2,7 +2,6 @@
 
 import sys
 import tempfile
-from pathlib import Path
 
 import numpy as np
 
@@ -11,14 +10,10 @@ import actstore
 
 def generated(folder: str) -> str:
     """Glyphs through an untrained network, two of its layers: splits `train` and `train.layer3`."""
-    from actstore.backbones.loading import load_backbone
-    from actstore.extraction.build import build
-    from actstore.extraction.forward import BuildOptions
-    from actstore.images.opening import open_images
-
-    source, network = "glyphs:20x10x0", load_backbone("small", layers=("layer2", "layer3"), random_weights=True)
-    build(open_images(source), source, Path(folder, "glyphs.zarr"), network, BuildOptions(workers=0))
-    return f"{folder}/glyphs.zarr"
+    path = f"{folder}/glyphs.zarr"
+    layers = ["layer2", "layer3"]
+    actstore.build("glyphs:20x10x0", path, backbone="small", layers=layers, random_weights=True, workers=0)
+    return path
 
 
 def cka(one: actstore.Split, other: actstore.Split) -> float:

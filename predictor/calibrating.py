@@ -51,7 +51,7 @@ def calibrate(
     classifier of the base categories, whose knowledge of the stand-ins is taken out; without it linear discriminants
     are used. test: the split whose base rows the network was not trained on (val or test by default, "none" for none);
     a fifth of them is fitted on, which `evaluate` then leaves out. save: keep the constants beside the training of each
-    method, where `evaluate` and `Classifier.from_phi` find them.
+    method, where `evaluate` and `Classifier.from_phi` find them; a method without a training keeps them itself.
 
     A constant that does not hold on rows it was not fitted on has `failed` set, and is not used.
     """
@@ -69,6 +69,8 @@ def calibrate(
     source = StandInSource(rows, categories, max(counts), weights, None if held_out is None else HeldOut(held_out))
     with bar("calibrate", tasks, "tasks", progress) as shown:
         fits = fit_calibrations(fitted, source, counts, tasks, seed, shown.update)
+    for method in fitted:
+        method.calibrations = [fit for fit in fits if fit.is_of(method, rows, categories)]
     if save:
         _save(fitted, fits)
     return fits

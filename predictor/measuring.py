@@ -83,7 +83,9 @@ def evaluate(
     compared = make_methods(methods, rows, categories, aggregate)
     counts = choose_shots(shots, rows, categories.novel, shown=progress)
     fits, said = _calibrations(compared, opened, categories, counts, calibrate, train, test, seed, progress)
-    task, left_out = without_fitted_rows(all_way_task(rows, tested, categories), [fit for of in fits for fit in of])
+    task, left_out = without_fitted_rows(
+        all_way_task(rows, tested, categories), [fit for of in fits for fit in of if not fit.failed]
+    )
     if any(method.key not in ("nn", "triplet") for method in compared):  # nearest neighbours alone need no means
         say_means_are_computed(rows, progress)
     total = sum(len(numbers) for method in compared for numbers in plan_draws(method, counts, draws).values())
@@ -132,11 +134,14 @@ def run_sessions(
         )
     compared = make_methods(methods, rows, categories, "mean")
     fits, said = _calibrations(compared, opened, categories, [shots], calibrate, train, test, seed, progress)
-    task, left_out = without_fitted_rows(all_way_task(rows, tested, categories), [fit for of in fits for fit in of])
+    task, left_out = without_fitted_rows(
+        all_way_task(rows, tested, categories), [fit for of in fits for fit in of if not fit.failed]
+    )
     say_means_are_computed(rows, progress)
     ways: list[Method] = []
     for method, of_method in zip(compared, fits, strict=True):
-        ways += [method, *([CalibratedMethod(method, of_method, shots)] if of_method else [])]
+        holds = bool(of_method) and not nearest_fit(of_method, shots).failed
+        ways += [method, *([CalibratedMethod(method, of_method, shots)] if holds else [])]
     results = []
     with bar("sessions", len(ways) * draws, "draws", progress) as shown:
         for method in ways:
@@ -210,7 +215,7 @@ def _calibrations(
     seed: int,
     progress: bool | None,
 ) -> tuple[list[list[Calibration]], list[str]]:
-    """For each method those constants that were fitted for it and hold; and of the others what is wrong with them."""
+    """For each method the constants that were fitted for it at these shots, and what is wrong with those that fail."""
     rows, fits = store[train], [list[Calibration]() for _ in methods]
     if calibrate is False:
         return fits, []
@@ -233,7 +238,7 @@ def _calibrations(
         f"calibration failed: {method.name}, {method.share}, {fit.shots} shots: {fit.failed}"
         for method, of in zip(methods, asked, strict=True) for fit in dict.fromkeys(of) if fit.failed
     ]  # fmt: skip
-    return [[fit for fit in of if not fit.failed] for of in asked], said
+    return asked, said
 
 
 def _own_task(method: Method, task: AllWayTask, categories: CategorySplit) -> AllWayTask:

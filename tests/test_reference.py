@@ -13,4 +13,5 @@ MAKE = Path(__file__).parents[1] / "docs" / "reference" / "make.py"
 
 def test_the_reference_is_of_these_docstrings(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "argv", [str(MAKE), "--check"])
-    runpy.run_path(str(MAKE), run_name="__main__")
+    made = runpy.run_path(str(MAKE), run_name="__main__")  # ends with an error where a page is out of date
+    assert set(made["PACKAGES"]) == {"actstore", "predictor", "baselines"}

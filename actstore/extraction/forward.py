@@ -8,10 +8,12 @@ inside of the same batch, and resumed builds must end byte-identical.
 from __future__ import annotations
 
 import os
+import sys
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from threading import Barrier
 from typing import Any, Literal
 
@@ -27,6 +29,7 @@ from actstore.errors import UnreadableImageError
 from actstore.images.decode import ImageFacts
 from actstore.images.image_set import Loadable
 from actstore.layout.columns import Column
+from actstore.progress import note
 from actstore.spec import Json
 from actstore.writing.row_checks import parse_column
 
@@ -218,8 +221,23 @@ def move_to(device: torch.device, backbone: Backbone) -> None:
     backbone.module.to(device).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 
 
+def is_guarded() -> bool:
+    """Whether processes may be started from here: each imports the script that runs, which must not begin its work
+    again. True in a notebook and at a prompt, where there is no script."""
+    script = getattr(sys.modules["__main__"], "__file__", None)
+    try:
+        return script is None or "__main__" in Path(script).read_text("utf-8", "replace")
+    except OSError:
+        return True
+
+
 def count_decoders(workers: int | None, device: torch.device) -> int:
     """How many decode at once: as asked for, else 1 beside a CPU and up to 8 beside a GPU."""
+    if not is_guarded():
+        note(
+            "images are decoded by this process: to use others, put the script's calls under `if __name__ == '__main__':`"
+        )
+        return 0
     if workers is not None:
         return workers
     return 1 if not is_accelerator(device) else min(8, os.cpu_count() or 1)

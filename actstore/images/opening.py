@@ -145,10 +145,10 @@ def open_images(
 ) -> Mapping[str, ImageSet[Loadable]]:
     """Split name -> images of `glyphs`, `glyphs:1000x40x10` (classes, train and val images of each) or a path.
 
-    A folder that is called glyphs is read as `./glyphs`. ground_truth, synsets: see `find_images`.
+    A folder that is called glyphs comes before the embedded ones. ground_truth, synsets: see `find_images`.
     """
     matched = GLYPHS.fullmatch(text)
-    if matched is not None:
+    if matched is not None and not Path(text).exists():
         return GlyphSet(*(int(number) for number in matched.groups() if number is not None)).image_sets()
     if text.startswith("glyphs:"):
         raise InvalidInputError(f"{SOURCES}, got {text!r}")

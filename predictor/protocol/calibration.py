@@ -55,7 +55,7 @@ class Calibration:
     held_out_of: str = ""
     gain: float = 0.0
     failed: str = ""
-    curve: dict[str, list[float]] | None = field(default=None, hash=False)
+    curve: dict[str, list[float]] | None = field(default=None, hash=False, repr=False)
 
     def is_of(self, method: Method, train: Split, categories: CategorySplit) -> bool:
         """Whether it was fitted for this method, on these rows or the first of them, and for these categories: of

@@ -174,6 +174,12 @@ def _outcomes(
             inner, bias = (way.inner, way.bias) if isinstance(way, CalibratedMethod) else (way, 0.0)
             if id(inner) not in scores:
                 scores[id(inner)] = inner.novel_scores(queries.activations, support.activations)
+                expected = len(queries.activations), len(task.novel)
+                if scores[id(inner)].shape != expected:
+                    raise InvalidInputError(
+                        f"novel_scores of {inner.name} gave {tuple(scores[id(inner)].shape)}, expected {expected}: a "
+                        "score of every query (n) for every category (ways)"
+                    )
             novel = scores[id(inner)]
             found.append(Outcome.of(base, novel + bias if bias else novel, queries))
         yield found
@@ -244,7 +250,8 @@ def measure(
     base = base_side(method, task)
     rows = []
     for count, numbers in plan_draws(method, shots, draws).items():
-        ways = [method, CalibratedMethod(method, fits, count)] if fits and base is not None else [method]
+        holds = bool(fits) and base is not None and not nearest_fit(fits, count).failed
+        ways = [method, CalibratedMethod(method, fits, count)] if holds else [method]
         measured: list[list[dict[str, float]]] = []  # per draw, of each way
         for found in _outcomes(ways, task, count, numbers, seed, base):
             measured.append([outcome.metrics() for outcome in found])

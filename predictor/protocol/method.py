@@ -68,8 +68,17 @@ class Method(ABC):
     scores_categories_apart: bool = False
     base: BaseCategories
 
+    def __init_subclass__(cls) -> None:
+        """A method without a name is called as its class."""
+        if not hasattr(cls, "name") and "name" not in getattr(cls, "__annotations__", {}):
+            cls.name = cls.__name__
+
+    def __repr__(self) -> str:
+        return f"<{self.name}, {self.share} of D_large>"
+
     def prepare(self, base: BaseCategories) -> None:
-        """Called before scores are asked for, and again for other base categories."""
+        """Called before scores are asked for, and again for other base categories: the place for what is computed of
+        `base.means` once. Set `self.base = base` where you define it."""
         self.base = base
 
     def base_scores(self, queries: Tensor) -> Tensor:

@@ -99,10 +99,12 @@ class Results(ABC):
         return "".join([*(table.to_html() for table in self.tables(wide)), *said])
 
     def to_pandas(self) -> pandas.DataFrame:
-        """A row per record."""
+        """A row per record; its `attrs` have the warnings."""
         import pandas
 
-        return pandas.DataFrame(self.records)
+        table = pandas.DataFrame(self.records).drop(columns="warning", errors="ignore")
+        table.attrs["warnings"] = self.warnings
+        return table
 
     def save(self, path: str | Path) -> None:
         """By the ending of the path: .md, .csv, .json, .html or .txt."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import actstore
 from actstore import ActivationStore, Split
@@ -35,13 +36,24 @@ def choose_categories(given: Categories, methods: Sequence[MakesMethod], store: 
 def make_methods(
     given: Sequence[MakesMethod] | MakesMethod, train: Split, categories: CategorySplit, aggregate: Aggregate | None
 ) -> list[Method]:
-    listed = list(given) if isinstance(given, Sequence) else [given]
-    methods = [one.as_method(aggregate) for one in listed]
+    listed = list(given) if isinstance(given, list | tuple) else [given]
+    methods = [_as_method(one, aggregate) for one in listed]
     if not methods:
         raise InvalidInputError("nothing to measure: give a trained phi, a baseline or a method of your own")
     for method in methods:
         method.check(train, categories)
     return methods
+
+
+def _as_method(given: Any, aggregate: Aggregate | None) -> Method:
+    """Of a class one is made, as the command line does."""
+    if isinstance(given, str):
+        raise InvalidInputError(f"{given!r} is a name: baselines.make({given!r}) makes the methods of this name")
+    made = given() if isinstance(given, type) and issubclass(given, Method) else given
+    if not hasattr(made, "as_method"):
+        raise InvalidInputError(f"a method derives from predictor.Method, got {type(made).__name__}")
+    method: Method = made.as_method(aggregate)
+    return method
 
 
 def find_test_split(store: ActivationStore, train: str, named: str | None) -> Split | None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from actstore import ActivationStore
 from actstore.errors import ActstoreError, InvalidInputError
 from actstore.progress import SplitBars, is_main_process
 from actstore.split import Split
@@ -83,7 +84,7 @@ class TrainedPhiMethod(PhiMethod):
 
 
 def train_phi(
-    train: Split,
+    train: Split | ActivationStore,
     split: CategorySplit | str | Path | None = None,
     kind: PhiKind = "phi2",
     out: str | Path | None = None,
@@ -100,13 +101,15 @@ def train_phi(
 ) -> TrainedPhi:
     """Train phi, which predicts a category's classifier parameters from its activations, on the base categories.
 
-    train: rows of D_large. split: base and novel categories, or their file; by default the first 90% of the class names
-    are the base. kind: phi1, phi2 or phi2star. out: a folder, runs/KIND by default; interrupted, the same call goes on
-    and ends with the same weights, bit for bit. test: a split whose held-out images the log is about. preset: the
-    paper's settings, or those of its authors' code; settings: of `TrainConfig`, such as epochs=20 or seed=1, in their
-    place. resident: hold the activations in memory. restart: discard what is in the folder. command: what was typed
-    to start it, which is named where an interrupted training is asked for.
+    train: rows of D_large, or a store that has them in its split train. split: base and novel categories, or their
+    file; by default the first 90% of the class names are the base. kind: phi1, phi2 or phi2star. out: a folder,
+    runs/KIND by default; interrupted, the same call goes on and ends with the same weights, bit for bit. test: a split
+    whose held-out images the log is about. preset: the paper's settings, or those of its authors' code; settings in
+    their place: epochs, batches, learning_rate, weight_decay, momentum, p_mean, input_norm, bias, query_norm, seed.
+    resident: hold the activations in memory. restart: discard what is in the folder. command: what was typed to start
+    it, which is named where an interrupted training is asked for.
     """
+    train = train["train"] if isinstance(train, ActivationStore) else train
     config = choose_config(preset, kind, **settings)
     folder = Path(out) if out is not None else Path("runs") / (kind if preset == "paper" else f"{kind}-{preset}")
     categories = split if isinstance(split, CategorySplit) else None

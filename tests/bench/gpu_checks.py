@@ -100,7 +100,7 @@ class Bench:
     def split(self) -> CategorySplit:
         return alphabetical_split(self.store()["train"].classes, 0.9)
 
-    def run_phi_training(self, name: str, device: str, resident: bool = False, report: Any = None) -> Trained:
+    def train_phi(self, name: str, device: str, resident: bool = False, report: Any = None) -> Trained:
         """A line of the log for every step; where someone is told of the steps, a checkpoint as well."""
         config = choose_config("code", "phi2", epochs=STEPS, batches=1, learning_rate=0.05, seed=1)
         options = TrainOptions(device, resident, RunOptions(15 if report is None else 0))

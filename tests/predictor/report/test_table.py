@@ -107,7 +107,7 @@ def test_the_warning_is_in_every_form() -> None:
     assert {line["warning"] for line in csv.DictReader(io.StringIO(found.to_csv()))} == {WARNING}
     assert found.to_markdown().splitlines()[-1] == repr(found).splitlines()[-1] == WARNING
     assert WARNING.replace("'", "&#x27;") in found._repr_html_()
-    assert found.to_pandas()["warning"].tolist() == [WARNING] * 2
+    assert found.to_pandas().attrs["warnings"] == [WARNING]
     sound = results([row()])
     assert "WARNING" not in sound.to_markdown() + sound.to_csv() + sound.to_text() + sound.to_html()
 
