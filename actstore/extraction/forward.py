@@ -234,9 +234,7 @@ def is_guarded() -> bool:
 def count_decoders(workers: int | None, device: torch.device) -> int:
     """How many decode at once: as asked for, else 1 beside a CPU and up to 8 beside a GPU."""
     if not is_guarded():
-        note(
-            "images are decoded by this process: to use others, put the script's calls under `if __name__ == '__main__':`"
-        )
+        note("images are decoded in this process; for more speed put the script under `if __name__ == '__main__':`")
         return 0
     if workers is not None:
         return workers
