@@ -18,6 +18,7 @@ from baselines.inference.rows import BenchRows, Progress, Say
 
 _INDEX_SHARE = 0.5  # of the rows in fp16: an index with what it is fitted on stays below
 _APPROXIMATE_SHARE = 0.3
+FEWEST_INDEXED = 1000  # rows of an approximate index
 
 
 @dataclass(frozen=True)
@@ -56,6 +57,8 @@ def compare(data: BenchRows, wanted: Wanted, say: Say, progress: Progress) -> Co
     images = torch.rand(max(wanted.batches), 3, side, side, generator=torch.Generator().manual_seed(0))
     latencies: list[Latency] = []
     left_out: list[str] = []
+    if wanted.approximate != "none" and data.shape[0] < FEWEST_INDEXED:
+        left_out.append(f"approximate search: an index needs {FEWEST_INDEXED:,} rows, there are {data.shape[0]:,}")
     with watch_memory() as peak:
         first = [] if network is None else [parts.backbone_part(network.module, wanted.backbone, wanted.device)]
         first.append(parts.head_part(wanted.categories, data.shape[1], wanted.device))
@@ -102,7 +105,7 @@ def _groups(data: BenchRows, wanted: Wanted, progress: Progress) -> list[Group]:
         ("exact search over fp16 rows", 4 * count, lambda: [parts.exact_part(rows)]),
         ("bounded search", int(_INDEX_SHARE * half), bounded),
     ]
-    if wanted.approximate != "none":
+    if wanted.approximate != "none" and count >= FEWEST_INDEXED:
         ours.append((f"approximate search by {wanted.approximate}", int(_APPROXIMATE_SHARE * half), approximate))
     plain: Group = [("searches over an fp32 copy", 2 * half, lambda: parts.flat_parts(rows))]
     return [ours, plain] if wanted.fp32 else [ours]
