@@ -11,7 +11,7 @@ from actstore.compute.measure import Result
 from baselines.inference.comparison import Comparison
 from baselines.inference.latency import Latency
 from predictor.protocol.paper import read_table
-from predictor.protocol.results import Results, Table
+from predictor.protocol.results import Results, Table, displayed
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -143,4 +143,4 @@ class InferenceResults(Results):
         """Bars: from image to category by predicted parameters, and by each search."""
         from predictor.figures.bars import draw_inference
 
-        return draw_inference(self.records, self.title)
+        return displayed(draw_inference(self.records, self.title))

@@ -131,6 +131,18 @@ class Results(ABC):
         return self.to_html()
 
 
+def displayed(figure: Figure) -> Figure:
+    """The same figure, which a notebook shows by itself: it was drawn without pyplot, which would have told it how."""
+
+    def png() -> bytes:
+        buffer = io.BytesIO()
+        figure.savefig(buffer, format="png")
+        return buffer.getvalue()
+
+    figure._repr_png_ = png  # type: ignore[attr-defined]
+    return figure
+
+
 def to_csv(records: Sequence[Record]) -> str:
     text = io.StringIO()
     writer = csv.DictWriter(text, list(dict.fromkeys(key for row in records for key in row)), lineterminator="\n")

@@ -10,7 +10,7 @@ import numpy as np
 from predictor.protocol.evaluation import CalibratedMethod, Row, half_width
 from predictor.protocol.method_key import CALIBRATED
 from predictor.protocol.paper import all_way_figures
-from predictor.protocol.results import Record, Results, Table, shown, with_interval
+from predictor.protocol.results import Record, Results, Table, displayed, shown, with_interval
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -118,7 +118,7 @@ class AllWayResults(Results):
         from predictor.figures.accuracies import draw_methods
 
         counts = [int(record["shots"]) for record in self.records if record["shots"] != "all"]
-        return draw_methods(self.records, str(shots if shots is not None else min(counts, default=1)))
+        return displayed(draw_methods(self.records, str(shots if shots is not None else min(counts, default=1))))
 
 
 def _named(record: Record, has_shares: bool) -> str:

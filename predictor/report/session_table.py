@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from predictor.protocol.evaluation import half_width
 from predictor.protocol.method_key import key_of
 from predictor.protocol.paper import read_table
-from predictor.protocol.results import Results, Table, shown, to_csv, with_interval
+from predictor.protocol.results import Results, Table, displayed, shown, to_csv, with_interval
 from predictor.protocol.sessions import ACCURACY, BASE, HARMONIC, MEASURES, NOVEL, SessionResult, mean_over_draws
 
 if TYPE_CHECKING:
@@ -99,7 +99,7 @@ class SessionResults(Results):
         """Accuracy and harmonic mean as categories are added."""
         from predictor.figures.lines import draw_sessions
 
-        return draw_sessions(self.records)
+        return displayed(draw_sessions(self.records))
 
 
 def _named(row: Mapping[str, Any]) -> str:
