@@ -122,7 +122,8 @@ class Split:
         In the type that they are stored in (`split.dtype`: float16 unless the store is of f4), or in float32 with
         dtype="f4", float64 with "f8". Sums and products of float16 overflow above 65,504 without an error.
         """
-        return self._typed(self.rows.take(parse_rows(rows, len(self))), dtype)
+        values = self.rows.take(parse_rows(rows, len(self)))
+        return values if dtype is None else self._typed(values, dtype)
 
     def __getitem__(self, key: Any) -> NDArray[Any]:
         """`split[7]` (dim,), `split[10:20]` (10, dim), `split[[3, -1]]` (2, dim), `split[...]` all; as numpy does.
