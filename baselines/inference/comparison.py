@@ -57,7 +57,7 @@ def compare(data: BenchRows, wanted: Wanted, say: Say, progress: Progress) -> Co
     images = torch.rand(max(wanted.batches), 3, side, side, generator=torch.Generator().manual_seed(0))
     latencies: list[Latency] = []
     left_out: list[str] = []
-    if wanted.approximate != "none" and data.shape[0] < FEWEST_INDEXED:
+    if wanted.device.type == "cpu" and wanted.approximate != "none" and data.shape[0] < FEWEST_INDEXED:
         left_out.append(f"approximate search: an index needs {FEWEST_INDEXED:,} rows, there are {data.shape[0]:,}")
     with watch_memory() as peak:
         first = [] if network is None else [parts.backbone_part(network.module, wanted.backbone, wanted.device)]
