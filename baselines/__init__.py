@@ -14,7 +14,7 @@ from actstore.lazy import lazily
 if TYPE_CHECKING:
     from baselines.inference.timing import time_inference
     from baselines.learners import read_learners
-    from baselines.method_names import CALIBRATED, EPISODE_NAMES, NAMES, TRAINED, require_names
+    from baselines.method_names import CALIBRATED, EPISODE_NAMES, NAMES, require_names
     from baselines.registry import make, make_for_episodes
     from baselines.trainings import OPTIONS, train
 
@@ -23,7 +23,6 @@ __all__ = [
     "EPISODE_NAMES",
     "NAMES",
     "OPTIONS",
-    "TRAINED",
     "make",
     "make_for_episodes",
     "read_learners",
@@ -37,7 +36,7 @@ __getattr__, __dir__ = lazily(
     __name__,
     inference__timing="time_inference",
     learners="read_learners",
-    method_names="CALIBRATED EPISODE_NAMES NAMES TRAINED require_names",
+    method_names="CALIBRATED EPISODE_NAMES NAMES require_names",
     registry="make make_for_episodes",
     trainings="OPTIONS train",
 )

@@ -10,12 +10,11 @@ from actstore.errors import InvalidInputError
 from actstore.images.opening import open_images
 from baselines.image_tasks import decode_classes
 from baselines.meta_training import read_learner
-from predictor.protocol.episodes import Examples
+from predictor.protocol.episodes import POOLED, Examples
 from predictor.protocol.honesty import refuse_trained_on
 from predictor.protocol.method import EpisodeMethod
 
 Run = tuple[Examples, list[EpisodeMethod]]
-POOLED = ("train", "val", "test")
 
 
 def read_learners(

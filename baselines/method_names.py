@@ -29,7 +29,6 @@ OTHER_NAMES = {
 
 
 # of `make`, in the order of tables; a class of your own is named as module:Class
-TRAINED = ("triplet", "head", "oracle", "triplet-images", "finetune-images")
 NAMES = ("nn", "triplet", "finetune", "child", "imprint", "class-mean", "simple-shot", "oracle", "triplet-images",
          "finetune-images")  # fmt: skip
 EPISODE_NAMES = ("nn", "class-mean", "simple-shot", "imprint", "finetune")  # of `make_for_episodes`

@@ -16,7 +16,6 @@ from typing import Any
 import click
 
 from actstore import InvalidInputError
-from cli.stores import sources_of as sources_of
 from predictor.report.results_folder import RESULTS
 
 Paths = Iterable[Path | None]
@@ -86,15 +85,6 @@ def write_kept(path: Path | None, records: Any) -> None:
             write_atomic(path, (json.dumps(records, indent=1) + "\n").encode())
         except OSError as error:
             click.echo(f"not kept for `ppa report`: {path}: {error.strerror or error}", err=True)
-
-
-def write_table(path: Path | None, records: Any, markdown: str, csv: str) -> None:
-    """By the ending of the path; nothing without one."""
-    from actstore.storage import as_utf8, write_atomic
-
-    if path is not None:
-        text = {".md": markdown, ".csv": csv}.get(path.suffix) or json.dumps(records, indent=1)
-        write_atomic(path, as_utf8(text.rstrip("\n") + "\n"))
 
 
 def _require_place(path: Path) -> None:

@@ -6,7 +6,6 @@ from contextlib import AbstractContextManager
 
 from actstore.progress import Bar, bar
 from actstore.progress import SplitBars as LibraryBars
-from actstore.progress import time_span as time_span
 
 
 def progress(what: str, total: int, unit: str = "rows", before: int = 0) -> AbstractContextManager[Bar]:

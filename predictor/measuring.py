@@ -14,7 +14,7 @@ from predictor.calibrating import calibrate as fit_constants
 from predictor.protocol.base_categories import BaseCategories
 from predictor.protocol.calibration import Calibration, is_calibrated, load_calibrations, nearest_fit
 from predictor.protocol.category_split import CategorySplit
-from predictor.protocol.episodes import Examples, gather_classes
+from predictor.protocol.episodes import POOLED, Examples, gather_classes
 from predictor.protocol.episodes import run_episodes as measure_episodes
 from predictor.protocol.evaluation import AllWayTask, CalibratedMethod, all_way_task, measure, plan_draws
 from predictor.protocol.honesty import (
@@ -47,7 +47,6 @@ from predictor.report.session_table import SessionResults, session_rows
 
 Calibrate = bool | Literal["saved"]
 Run = tuple[Examples, Sequence[EpisodeMethod]]  # methods that read the same examples
-POOLED = ("train", "val", "test")  # of these, all that there are; the backbone saw no novel class in any of them
 
 
 def evaluate(
@@ -177,7 +176,7 @@ def run_episodes(
     backbone, beside_paper, counts, all_runs = "", True, [] if shots is None else shots, list[Run]()
     if opened is not None:
         pooled = [opened[name] for name in _pooled_names(list(opened.splits), splits)]
-        makers = [one for one in methods if not _is_episode_method(one)]
+        makers = [one for one in methods if hasattr(one, "as_method")]
         categories = choose_categories(split, makers, opened)  # type: ignore[arg-type]
         if not categories.novel:
             raise InvalidInputError("the split names no novel category to make tasks of")
@@ -255,10 +254,6 @@ def _pooled_names(have: Sequence[str], named: Sequence[str] | None) -> list[str]
     if not names:
         raise InvalidInputError(f"choose splits to pool: {', '.join(have) or 'there are none yet'}")
     return names
-
-
-def _is_episode_method(one: object) -> bool:
-    return not hasattr(one, "as_method")
 
 
 def _episode_method(

@@ -23,8 +23,8 @@ from actstore.images.image_set import ENDINGS, ImageItem, id_fault, printable, s
 from actstore.progress import bar
 from predictor.classifier.base_rows import require_network
 from predictor.classifier.classifier import Classifier
-from predictor.classifier.starting import open_store
 from predictor.classifier.unknown import refuse_reserved
+from predictor.protocol.setting import open_store
 
 if TYPE_CHECKING:
     from predictor.classifier.classifier import FilePath, Store

@@ -7,8 +7,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import actstore
-from actstore import ActivationStore, Split
+from actstore import Split
 from actstore.errors import InvalidInputError
 from actstore.extraction import load_network
 from actstore.extraction.recorded_network import network_of, record_of
@@ -25,6 +24,7 @@ from predictor.protocol.category_split import CategorySplit, alphabetical_split,
 from predictor.protocol.head import head_of, read_own_head
 from predictor.protocol.method import Aggregate
 from predictor.protocol.rows import class_means
+from predictor.protocol.setting import open_store
 from predictor.training.trained_phi import TrainedPhi, load_phi, noted_store
 
 if TYPE_CHECKING:
@@ -98,10 +98,6 @@ def from_own_classifier(
 
     classifier.calibrations = lambda shots: fit(min(shots, MOST_SHOTS))
     return _with_base_rows(classifier, rows)
-
-
-def open_store(store: Store) -> ActivationStore:
-    return store if isinstance(store, ActivationStore) else actstore.open(store)
 
 
 def _with_base_rows(classifier: Classifier, rows: Split) -> Classifier:

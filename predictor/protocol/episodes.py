@@ -29,6 +29,7 @@ from predictor.protocol.tasks import IGNORED, TaskBatch, TaskSize, longest_task,
 # again and again, above it every temporary costs page faults (300 tasks: 2.6 s against 5.0 at 64 MB).
 BATCH_BYTES = 24 << 20
 PLANNED = 64  # tasks at a time
+POOLED = ("train", "val", "test")  # of these, all that there are; the backbone saw no novel class in any of them
 Progress = Callable[[int], Any]  # tasks done since the last call
 
 

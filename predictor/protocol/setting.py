@@ -11,11 +11,12 @@ from actstore import ActivationStore, Split
 from actstore.errors import InvalidInputError
 from actstore.progress import note
 from actstore.statistics.class_statistics import has_statistics
+from actstore.storage.place import Place
 from predictor.protocol.category_split import CategorySplit, alphabetical_split, read_split
 from predictor.protocol.method import Aggregate, MakesMethod, Method
 
 SHOTS = (1, 2, 3, 5)  # 1, 2 and 3 are the paper's, 1 and 5 what most others report
-Source = ActivationStore | str | Path
+Source = ActivationStore | Place | str | Path
 Categories = CategorySplit | str | Path | None
 
 
