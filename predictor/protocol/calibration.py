@@ -20,6 +20,7 @@ from actstore.errors import DamagedError, InvalidInputError
 from actstore.split import Split
 from actstore.storage.atomic_file import write_atomic
 from actstore.storage.checksum import check_checksum, with_checksum
+from actstore.storage.file_lock import FileLock
 from predictor.protocol.category_split import CategorySplit
 from predictor.protocol.method import ALL, Aggregate, JointMethod, Method
 from predictor.protocol.outcome import Outcome
@@ -172,10 +173,11 @@ def nearest_fit(fits: Sequence[Calibration], shots: int) -> Calibration:
 def save_calibrations(folder: Path, fits: Sequence[Calibration]) -> Path:
     """In the place of those of the same methods; those of others stay."""
     replaced = {(fit.key, fit.share) for fit in fits}
-    others = [fit for fit in load_calibrations(folder) if (fit.key, fit.share) not in replaced]
-    document = with_checksum({"calibrations": [asdict(fit) for fit in (*others, *fits)]})
     folder.mkdir(parents=True, exist_ok=True)
-    write_atomic(folder / FILE, json.dumps(document, indent=1).encode())
+    with FileLock(folder, must_exist=True):  # what others keep meanwhile is read under the lock
+        others = [fit for fit in load_calibrations(folder) if (fit.key, fit.share) not in replaced]
+        document = with_checksum({"calibrations": [asdict(fit) for fit in (*others, *fits)]})
+        write_atomic(folder / FILE, json.dumps(document, indent=1).encode())
     return folder / FILE
 
 

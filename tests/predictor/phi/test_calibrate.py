@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -305,3 +306,12 @@ def test_a_file_of_an_earlier_version_is_read(tmp_path: Path) -> None:
     (tmp_path / FILE).write_text(json.dumps(with_checksum({"calibrations": [fields]})))
     (fit,) = load_calibrations(tmp_path)
     assert (fit.novel_bias, fit.aggregate, fit.key, fit.held_out_of) == (0.5, "max", "", "abc")
+
+
+def test_two_who_save_at_once_keep_what_both_found(tmp_path: Path) -> None:
+    def save(number: int) -> None:
+        save_calibrations(tmp_path, [replace(fitted(1), key=f"method {number}")])
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(save, range(24)))
+    assert {fit.key for fit in load_calibrations(tmp_path)} == {f"method {number}" for number in range(24)}
