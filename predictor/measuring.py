@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 import actstore
+from actstore.compute import reuse_freed_memory
 from actstore.errors import InvalidInputError
 from actstore.progress import bar
 from predictor.calibrating import calibrate as fit_constants
@@ -76,6 +77,7 @@ def evaluate(
     (a network that saw novel categories, images in both splits, figures that do not compare with the paper's) is in
     the `warnings` of the result.
     """
+    reuse_freed_memory()
     opened = open_store(store)
     rows, tested = opened[train], require_test_split(opened, train, test)
     categories = choose_categories(split, methods if isinstance(methods, Sequence) else [methods], opened)

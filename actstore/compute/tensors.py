@@ -4,10 +4,12 @@ threads that each use one core, and large buffers whose memory is used again."""
 from __future__ import annotations
 
 import ctypes
+import os
 import sys
-import threading
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -119,6 +121,16 @@ def worker_threads() -> Iterator[int]:
         yield workers
 
 
+@cache
+def _threads() -> ThreadPoolExecutor:
+    """Threads that stay, since a search spreads work ten times: each with its own part of it, and none of torch's."""
+    return ThreadPoolExecutor(os.cpu_count(), "actstore-worker", torch.set_num_threads, (1,))
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_threads.cache_clear)  # a child has none of its parent's threads
+
+
 def spread(work: Callable[[int, int], None], parts: int, workers: int) -> None:
     """work(part, worker) for every part, by at most so many workers; the caller is worker 0.
 
@@ -129,8 +141,6 @@ def spread(work: Callable[[int, int], None], parts: int, workers: int) -> None:
 
     def run(worker: int) -> None:
         try:
-            if worker:
-                torch.set_num_threads(1)
             for part in numbers:
                 if errors:
                     return
@@ -138,12 +148,11 @@ def spread(work: Callable[[int, int], None], parts: int, workers: int) -> None:
         except BaseException as error:  # noqa: BLE001 - raised by the caller
             errors.append(error)
 
-    others = [threading.Thread(target=run, args=(worker,), daemon=True) for worker in range(1, min(workers, parts))]
-    for thread in others:
-        thread.start()
+    others = [_threads().submit(run, worker) for worker in range(1, min(workers, parts))]
     run(0)
-    for thread in others:
-        thread.join()
+    for other in others:
+        if not other.cancel():  # one that has not begun has nothing left to do
+            other.result()
     if errors:
         raise errors[0]
 
