@@ -1,4 +1,4 @@
-"""The compiled loops of the bounded search; all else is in pyproject.toml.
+"""The compiled loops of the bounded search, and of passes over float16 rows; all else is in pyproject.toml.
 
 Optional: without a C compiler the installation goes on, and torch does their work. They know nothing of Python, so that
 one wheel serves every version of it.
@@ -19,4 +19,11 @@ kernels = Extension(
     optional=True,
     py_limited_api=ONE_FOR_ALL,
 )
-setup(ext_modules=[kernels], options={"bdist_wheel": {"py_limited_api": "cp311"}} if ONE_FOR_ALL else {})
+halves = Extension(
+    "actstore.compute._halves",
+    ["actstore/compute/halves.c"],
+    extra_compile_args=["-O3"],
+    optional=True,
+    py_limited_api=ONE_FOR_ALL,
+)
+setup(ext_modules=[kernels, halves], options={"bdist_wheel": {"py_limited_api": "cp311"}} if ONE_FOR_ALL else {})

@@ -1,11 +1,14 @@
 """actstore: millions of image activations in plain Zarr, at the speed of a memory map.
 
-import actstore
-train = actstore.open("imagenet.zarr")["train"]
-train.take([17, 3, 99])        # (3, dim)
-train.of_class("n01440764")    # (n, dim)
-train.means()                  # (classes, dim)
-store = actstore.build("photos/")      # images through a network; chooses one, resumes
+Examples:
+    >>> import actstore
+    >>> train = actstore.open("animals.zarr")["train"]
+    >>> train.take([17, 3, 29]).shape  # rows in any order
+    (3, 8)
+    >>> train.of_class("bee").shape
+    (10, 8)
+    >>> train.means().shape  # the mean of every class, computed once and kept
+    (4, 8)
 """
 
 from __future__ import annotations
@@ -23,10 +26,11 @@ if TYPE_CHECKING:
     from actstore.errors import ActstoreError, DamagedError, InvalidInputError
     from actstore.extraction.from_images import build
     from actstore.images.glyphs import write_glyphs
+    from actstore.maps.making import map
     from actstore.split import Split
     from actstore.store import ActivationStore, create, open
     from actstore.streams.class_batches import ClassBatches
-    from actstore.tables.arrays import from_arrays
+    from actstore.tables.importing import from_arrays
     from actstore.tables.synthetic import synthesize
     from actstore.upkeep.rechunk import rechunk
     from actstore.upkeep.repair import verify
@@ -46,6 +50,7 @@ __all__ = [
     "fingerprint",
     "from_arrays",
     "knn",
+    "map",
     "open",
     "rechunk",
     "select",
@@ -63,10 +68,11 @@ __getattr__, __dir__ = lazily(
     errors="ActstoreError DamagedError InvalidInputError",
     extraction__from_images="build",
     images__glyphs="write_glyphs",
+    maps__making="map",
     split="Split",
     store="ActivationStore create open",
     streams__class_batches="ClassBatches",
-    tables__arrays="from_arrays",
+    tables__importing="from_arrays",
     tables__synthetic="synthesize",
     upkeep__rechunk="rechunk",
     upkeep__repair="verify",

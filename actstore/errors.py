@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 class ActstoreError(Exception):
-    """Base of all errors raised on purpose; the command line prints its text and exits with 1."""
+    """Base of all errors that are raised on purpose; the command line prints its text and exits with 1."""
 
 
 class NotAStoreError(ActstoreError):
@@ -16,7 +16,14 @@ class NoMetadataError(NotAStoreError):
 
 
 class InvalidInputError(ActstoreError, ValueError):
-    """Rows, labels, ids or arguments that the store refuses."""
+    """Rows, labels, ids or arguments are refused; it is a ValueError too.
+
+    Examples:
+        >>> train.of_class("bea")
+        Traceback (most recent call last):
+        ...
+        actstore.errors.InvalidInputError: no class is named 'bea'; did you mean 'bee'?
+    """
 
 
 class OtherVersionError(InvalidInputError):
@@ -39,12 +46,16 @@ class MissingColumnError(InvalidInputError, KeyError):
     __str__ = Exception.__str__
 
 
+class UnknownValueError(InvalidInputError):
+    """A condition asks for a text that no row of the column has."""
+
+
 class IncompleteError(ActstoreError):
     """A split whose build has not finished, or that does not match what a resumed build brings."""
 
 
 class DamagedError(ActstoreError):
-    """A chunk that is missing, truncated or corrupt; such a chunk never reads as zeros."""
+    """A file is missing, truncated or corrupt; a damaged chunk never reads as zeros."""
 
 
 class LockedError(ActstoreError):

@@ -6,13 +6,18 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from importlib.util import find_spec
 from typing import Any, Protocol
 
-__all__ = ["Bar", "SplitBars", "TrainingBars", "bar", "human_bytes", "is_main_process", "note", "time_span"]
+__all__ = [
+    "Bar", "Progress", "SplitBars", "SplitProgress", "TrainingBars", "bar", "human_bytes", "is_main_process", "note",
+    "time_span",
+]  # fmt: skip
 LINE_SECONDS = 20.0
+Progress = Callable[[int], None]  # is told how many more are done
+SplitProgress = Callable[[str, int, int], None]  # is told the split, how many of it are done, and how many it has
 
 
 class Bar(Protocol):

@@ -39,8 +39,27 @@ if TYPE_CHECKING:
 
 
 class Split:
-    """The committed rows of a split. Cheap to make, pickles to its path, safe to share between threads
-    and with forked or spawned workers."""
+    """The committed rows of one split: an array (rows, dim) with labels, ids and columns.
+
+    `store["train"]` makes one. A split costs little to make and to pickle, and can be shared between threads and with
+    forked or spawned workers. Indexing works as in numpy: `split[7]` (dim,), `split[10:20]` (10, dim),
+    `split[[3, -1]]` (2, dim), `split[:, :4]` (rows, 4).
+
+    Attributes:
+        store_path: where the store lies.
+        name: name of the split, such as "train".
+        spec: what the metadata says about the store, with the `dim` and chunks of this split.
+        committed: what the metadata says about the split itself.
+        checked: whether every chunk is compared with its checksum before rows are first taken from it.
+
+    Examples:
+        >>> train.shape, train.dtype
+        ((40, 8), dtype('float16'))
+        >>> train[:3].shape
+        (3, 8)
+        >>> train.ids[0], train.classes[train.labels[0]]
+        ('ant/0.jpg', 'ant')
+    """
 
     def __init__(self, store: Place, name: str, spec: StoreSpec, split: SplitSpec, checked: bool = False) -> None:
         self.store_path = store
@@ -54,22 +73,27 @@ class Split:
 
     @property
     def dim(self) -> int:
+        """The number of values in a row."""
         return self.spec.dim
 
     @property
     def shape(self) -> tuple[int, int]:
+        """(rows, dim), as of a numpy array."""
         return (len(self), self.dim)
 
     @property
     def ndim(self) -> int:
+        """2, as of a numpy array."""
         return 2
 
     @property
     def dtype(self) -> np.dtype[Any]:
+        """The type that rows are stored in: float16, or float32 in a store of type "f4"."""
         return np.dtype(self.spec.dtype)
 
     @property
     def classes(self) -> tuple[str, ...]:
+        """The names of the classes; label i stands for `classes[i]`."""
         return self.spec.classes
 
     @property
@@ -79,17 +103,18 @@ class Split:
 
     @property
     def path(self) -> Place:
+        """Where the split lies."""
         return self.store_path / self.name
 
     @cached_property
     def rows(self) -> Rows:
-        """The reader underneath: mapped chunks, or Zarr."""
+        """The reader that `take` and the like use, over mapped chunks or over Zarr."""
         rows = open_rows(self.path / ACTIVATIONS, self.spec, len(self), self.committed)
         return CheckedRows(rows, self.spec.chunk_rows) if self.checked else rows
 
     @cached_property
     def labels(self) -> NDArray[np.int32]:
-        """(rows,) class of each row, -1 where there is none."""
+        """(rows,) the label of each row, and -1 for a row without one."""
         with self._explained():
             labels = read_labels(self.path, self.committed)
         labels.flags.writeable = False
@@ -97,7 +122,7 @@ class Split:
 
     @cached_property
     def ids(self) -> Sequence[str]:
-        """The id of each row: its image's path, or its number where none was given."""
+        """The id of each row: the path of its image, or the number of the row where no ids were given."""
         if not self.committed.has_ids:
             return RowNumbers(len(self))
         with self._explained():
@@ -105,7 +130,7 @@ class Split:
 
     @cached_property
     def columns(self) -> Columns:
-        """`split.columns["area"]`: (rows,) values of a column; `list(split.columns)` names them."""
+        """The columns by name: `split.columns["width"]` is (rows,), `list(split.columns)` names them."""
         return Columns(self.path, self.committed, self._explained)
 
     def _explained(self) -> AbstractContextManager[None]:
@@ -114,13 +139,31 @@ class Split:
 
     @cached_property
     def class_index(self) -> ClassIndex:
+        """The rows of every class, for whoever plans which rows to read."""
         return ClassIndex(self.classes, self.labels)
 
     def take(self, rows: ArrayLike, dtype: DTypeLike | None = None) -> NDArray[Any]:
-        """Rows by number, in any order, duplicates fine -> (n, dim).
+        """Copy rows by number.
 
-        In the type that they are stored in (`split.dtype`: float16 unless the store is of f4), or in float32 with
-        dtype="f4", float64 with "f8". Sums and products of float16 overflow above 65,504 without an error.
+        Rows come in the type that they are stored in. Sums and products of float16 overflow above 65,504 without an
+        error; ask for "f4" before you calculate.
+
+        Args:
+            rows: row numbers (n,), in any order and repeated at will, or a mask (rows,).
+            dtype: "f4" or "f8" for rows in float32 or float64.
+
+        Returns:
+            (n, dim) rows, in the order asked for.
+
+        Raises:
+            RowRangeError: a number is outside of the split.
+            DamagedError: a chunk is missing or truncated; in a checked store also if it does not have its checksum.
+
+        Examples:
+            >>> train.take([17, 3, 3]).shape
+            (3, 8)
+            >>> train.take([0], dtype="f4").dtype
+            dtype('float32')
         """
         values = self.rows.take(parse_rows(rows, len(self)))
         return values if dtype is None else self._typed(values, dtype)
@@ -136,7 +179,9 @@ class Split:
             if _is_int(rows):
                 return values[features]  # type: ignore[no-any-return]
             both = not any(isinstance(axis, slice) or _is_int(axis) for axis in (rows, features))
-            return values[np.arange(len(values)) if both else slice(None), features]  # two lists go in pairs
+            return values[
+                np.arange(len(values)) if both else slice(None), features
+            ]  # numpy pairs two lists, element by element
         if _is_int(key):
             row: NDArray[Any] = self.take([key])[0]
             return row
@@ -154,13 +199,28 @@ class Split:
 
     @property
     def f4(self) -> FloatRows:
-        """The same rows in float32, for linear algebra: `split.f4[:100]`, `.take(rows)`, `numpy.asarray(split.f4)`."""
+        """The same rows in float32, for linear algebra: `split.f4[:100]`, `split.f4 @ weights`."""
         from actstore.reading.conversion import FloatRows
 
         return FloatRows(self)
 
     def of_class(self, name: str | int, dtype: DTypeLike | None = None) -> NDArray[Any]:
-        """All rows of a class -> (n, dim), in the type that they are stored in or in `dtype`, as `take`."""
+        """Read all rows of a class.
+
+        Args:
+            name: name of the class, or its label.
+            dtype: "f4" or "f8" for rows in float32 or float64, as in `take`.
+
+        Returns:
+            (n, dim) rows.
+
+        Raises:
+            InvalidInputError: there is no such class; the message names the closest one.
+
+        Examples:
+            >>> train.of_class("bee").shape
+            (10, 8)
+        """
         label = self.class_index.position(name)
         span = self.class_index.span(label)
         if span is not None:
@@ -175,10 +235,18 @@ class Split:
         return widen(values, dtype)
 
     def blocks(self, rows_per_block: int | None = None, dtype: DTypeLike | None = None) -> Iterator[NDArray[Any]]:
-        """All rows in order, (rows_per_block, dim) at a time, with bounded memory.
+        """Read all rows in order, one block after the other, in bounded memory.
 
-        Blocks default to whole chunks, which is fastest where chunks are compressed. Their type is the one that rows
-        are stored in, or `dtype`, as for `take`.
+        Args:
+            rows_per_block: by default the rows of a chunk, which is fastest where chunks are compressed.
+            dtype: "f4" or "f8" for rows in float32 or float64, as in `take`.
+
+        Yields:
+            (rows_per_block, dim) rows; the last block may be shorter.
+
+        Examples:
+            >>> [len(block) for block in train.blocks(16)]
+            [16, 16, 8]
         """
         step = rows_per_block or self.spec.chunk_rows
         if step < 1:
@@ -195,9 +263,27 @@ class Split:
         rows: Any = None,
         where: str | Sequence[str] | None = None,
     ) -> NDArray[np.int64]:
-        """Row numbers that satisfy every filter given, ascending; see `reading/query.py`.
+        """Find the rows that satisfy every filter that is given.
 
-        where: conditions on columns such as "area > 0.5 and source in (web, print)", several are and-ed.
+        Args:
+            classes: names or labels.
+            path_glob: a shell pattern for ids, such as "bee/*.jpg".
+            rows: a slice, row numbers, a mask (rows,), a text such as "1000:2000", or the path of a file of row
+                numbers.
+            where: a condition such as "width > 0.5 and class in (ant, bee)", or several that must all hold. It may
+                name columns, and class, label, id and row.
+
+        Returns:
+            (n,) row numbers, ascending.
+
+        Raises:
+            InvalidInputError: a filter cannot be understood, or names a class or a column that there is not.
+
+        Examples:
+            >>> train.query(classes=["bee"], rows=slice(0, 15))
+            array([10, 11, 12, 13, 14])
+            >>> train.query(where="class = dog and width < 3")
+            array([30, 31, 32])
         """
         from actstore.reading.query import find_rows
 
@@ -217,11 +303,32 @@ class Split:
         metric: str = "cosine",
         device: str = "cpu",
     ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
-        """The k nearest rows of each of vectors (n, dim) -> scores (n, k) descending, rows (n, k).
+        """Find the k nearest rows of each vector.
 
-        Equal scores are ordered by row. classes, path_glob, rows and where limit the rows as in `query`.
-        exact=False, or a method such as "ivf", asks the index that `actstore index` built; see search/__init__.py for
-        the methods.
+        Every exact method gives the same rows and scores; equal scores are ordered by row number.
+
+        Args:
+            vectors: (n, dim), or (dim,) for a single one.
+            k: how many rows to find for each vector.
+            classes: limits the search to rows of these classes, as the next three do to theirs; see `query`.
+            path_glob: a shell pattern for ids.
+            rows: row numbers, a slice, a mask or a file.
+            where: conditions on columns.
+            exact: False asks the approximate index that `actstore index` built.
+            method: "auto" chooses by what is built; "exact", "bounded", "faiss" or the kind of an index names one.
+            metric: "cosine", or "inner" for inner products.
+            device: "cpu", "cuda", "cuda:1" or "auto".
+
+        Returns:
+            Scores (n, k), descending, and row numbers (n, k).
+
+        Raises:
+            InvalidInputError: no row satisfies the filters, or the method does not exist or has no index yet.
+
+        Examples:
+            >>> scores, rows = train.search(train[[12]], k=3)
+            >>> rows[0, 0]
+            np.int64(12)
         """
         from actstore.search import search
 
@@ -232,34 +339,83 @@ class Split:
         return search(self, vectors, k, rows=among, method=method, metric=metric, device=device)
 
     def statistics(self, progress: Any = None, cluster: Cluster | None = None) -> ClassStatistics:
-        """Count, mean and variance of every class, cached in the store under the hash of the content.
+        """Count the rows of every class and compute their mean and variance.
 
-        progress: is told how many rows each step has read. cluster: its workers read the chunks.
+        The result is kept in the store, under the hash of its content. After an append only the new rows are read.
+
+        Args:
+            progress: is called with the number of rows that each step has read.
+            cluster: the workers of this cluster read the chunks.
+
+        Returns:
+            `count` (classes,), `mean` and `variance` (classes, dim) in float64; NaN for a class without rows.
+
+        Examples:
+            >>> train.statistics().count
+            array([10, 10, 10, 10])
         """
         from actstore.statistics.class_statistics import class_statistics
 
         return class_statistics(self, progress, cluster)
 
     def means(self) -> NDArray[np.float32]:
-        """(classes, dim) mean activation of every class in float32, summed in float64; NaN for a class without rows."""
+        """Compute the mean activation of every class, or read it where that was done before.
+
+        Returns:
+            (classes, dim) in float32, summed in float64; NaN for a class without rows.
+
+        Examples:
+            >>> train.means().shape
+            (4, 8)
+        """
         from actstore.statistics.class_statistics import class_means
 
         return class_means(self)
 
     def to_dask(self) -> dask.array.Array:
-        """A lazy (rows, dim) dask array, one block per chunk."""
+        """Make a lazy dask array of all rows.
+
+        Returns:
+            (rows, dim), with one block for each chunk.
+
+        Examples:
+            >>> train.to_dask().mean(axis=0).compute().shape
+            (8,)
+        """
         from actstore.reading.conversion import to_dask
 
         return to_dask(self)
 
     def to_torch(self, rows: ArrayLike | None = None, dtype: Any = None, device: str = "cpu") -> torch.Tensor:
-        """Rows (all by default) as a tensor of its own memory, (n, dim)."""
+        """Copy rows into a tensor.
+
+        Args:
+            rows: row numbers (n,), by default all.
+            dtype: a type of torch, by default the one that rows are stored in.
+            device: where the tensor is made.
+
+        Returns:
+            (n, dim), in memory of its own.
+
+        Examples:
+            >>> train.to_torch([3, 5]).shape
+            torch.Size([2, 8])
+        """
         from actstore.reading.conversion import to_torch
 
         return to_torch(self, rows, dtype, device)
 
     def to_xarray(self) -> xarray.Dataset:
-        """A lazy xarray Dataset with columns as variables, class names and ids as coordinates."""
+        """Make a lazy Dataset of xarray.
+
+        Returns:
+            A Dataset with `activations` (row, feature), `label` and the columns as variables, and with ids and class
+            names as coordinates.
+
+        Examples:
+            >>> train.to_xarray().sizes["row"]
+            40
+        """
         from actstore.reading.conversion import to_xarray
 
         return to_xarray(self)
@@ -267,8 +423,22 @@ class Split:
     def to_arrow(
         self, rows: ArrayLike | None = None, features: bool = False, dtype: DTypeLike | None = None
     ) -> pyarrow.Table:
-        """Ids, classes, labels and columns of rows, and with features their values, as lists; nothing that is stored
-        alike is copied. DuckDB reads it by its Python name (with dtype="f4": it knows no fp16)."""
+        """Make an Arrow table of ids, classes, labels and columns, without copying what is stored in the same layout.
+
+        DuckDB reads the table by its Python name; it knows no float16, so give it dtype="f4".
+
+        Args:
+            rows: row numbers (n,), by default all.
+            features: also bring the values, as a column `activations` of lists.
+            dtype: "f4" or "f8" for values in float32 or float64.
+
+        Returns:
+            A table of n rows.
+
+        Examples:
+            >>> train.to_arrow([0, 1]).column_names
+            ['id', 'class', 'label', 'width']
+        """
         from actstore.analysis.adapters import to_arrow
 
         return to_arrow(self, rows, features, dtype)
@@ -276,7 +446,20 @@ class Split:
     def to_pandas(
         self, rows: ArrayLike | None = None, features: bool = False, dtype: DTypeLike | None = None
     ) -> pandas.DataFrame:
-        """As `to_arrow`; with features, each row's are an array (dim,)."""
+        """Make a data frame of ids, classes, labels and columns.
+
+        Args:
+            rows: row numbers (n,), by default all.
+            features: also bring the values, as a column `activations` of arrays (dim,).
+            dtype: "f4" or "f8" for values in float32 or float64.
+
+        Returns:
+            A data frame of n rows.
+
+        Examples:
+            >>> train.to_pandas()["class"].value_counts()["bee"]
+            np.int64(10)
+        """
         from actstore.analysis.adapters import to_pandas
 
         return to_pandas(self, rows, features, dtype)
@@ -284,7 +467,13 @@ class Split:
     def to_polars(
         self, rows: ArrayLike | None = None, features: bool = False, dtype: DTypeLike | None = None
     ) -> polars.DataFrame:
-        """As `to_arrow`."""
+        """Make a data frame of polars from the table of `to_arrow`.
+
+        Args:
+            rows: row numbers (n,), by default all.
+            features: also bring the values, as a column `activations`.
+            dtype: "f4" or "f8" for values in float32 or float64.
+        """
         from actstore.analysis.adapters import to_polars
 
         return to_polars(self, rows, features, dtype)
@@ -292,37 +481,91 @@ class Split:
     def to_huggingface(
         self, rows: ArrayLike | None = None, features: bool = True, dtype: DTypeLike | None = None
     ) -> datasets.Dataset:
-        """A Dataset of HuggingFace over the table of `to_arrow`."""
+        """Make a Dataset of HuggingFace from the table of `to_arrow`, over the same memory.
+
+        Args:
+            rows: row numbers (n,), by default all.
+            features: False leaves the values out.
+            dtype: "f4" or "f8" for values in float32 or float64.
+        """
         from actstore.analysis.adapters import to_huggingface
 
         return to_huggingface(self, rows, features, dtype)
 
     def to_rsatoolbox(self, rows: ArrayLike | None = None) -> rsatoolbox.data.Dataset:
-        """rsatoolbox's Dataset, with ids, classes and columns as descriptors."""
+        """Make a Dataset of rsatoolbox, with ids, classes and columns as descriptors.
+
+        Args:
+            rows: row numbers (n,), by default all.
+
+        Returns:
+            A Dataset whose measurements are (n, dim) in float64.
+        """
         from actstore.analysis.adapters import to_rsatoolbox
 
         return to_rsatoolbox(self, rows)
 
     def to_assembly(self, rows: ArrayLike | None = None) -> xarray.DataArray:
-        """(presentation, neuroid) with the coordinates that Brain-Score names, as plain xarray."""
+        """Make the array that Brain-Score expects, as plain xarray.
+
+        Args:
+            rows: row numbers (n,), by default all.
+
+        Returns:
+            (presentation, neuroid) in float32, with the coordinates that Brain-Score names.
+        """
         from actstore.analysis.adapters import to_assembly
 
         return to_assembly(self, rows)
 
     def to_anndata(self, rows: ArrayLike | None = None) -> anndata.AnnData:
-        """AnnData, as scanpy reads it."""
+        """Make an AnnData object, as scanpy reads it.
+
+        Args:
+            rows: row numbers (n,), by default all.
+
+        Returns:
+            `X` (n, dim) in float32, with classes and columns in `obs`.
+        """
         from actstore.analysis.adapters import to_anndata
 
         return to_anndata(self, rows)
 
     def to_sae(self, batch_size: int = 4096, seed: int = 0, device: str = "cpu") -> Iterator[torch.Tensor]:
-        """Shuffled batches (batch_size, dim) of float32 without end, as SAELens's trainers take them."""
+        """Draw shuffled batches without end, as the trainers of SAELens take them.
+
+        Args:
+            batch_size: rows in a batch.
+            seed: of the order, which is another one in every pass.
+            device: where the batches go.
+
+        Yields:
+            (batch_size, dim) in float32.
+
+        Examples:
+            >>> next(train.to_sae(batch_size=16)).shape
+            torch.Size([16, 8])
+        """
         from actstore.analysis.adapters import to_sae
 
         return to_sae(self, batch_size, seed, device)
 
     def to_dataset(self, batch_size: int, seed: int | None = None, **options: Any) -> RowDataset:
-        """A torch IterableDataset of (activations, labels) batches; shuffled when given a seed."""
+        """Make an IterableDataset of torch; give it to a DataLoader with `batch_size=None`.
+
+        Args:
+            batch_size: rows in a batch.
+            seed: shuffles the rows; without one they come in order.
+            **options: `rank` and `world_size`, where several processes share the rows.
+
+        Returns:
+            A dataset of pairs, activations (batch_size, dim) and labels (batch_size,).
+
+        Examples:
+            >>> activations, labels = next(iter(train.to_dataset(batch_size=16, seed=0)))
+            >>> activations.shape, labels.shape
+            (torch.Size([16, 8]), torch.Size([16]))
+        """
         from actstore.streams.class_batches import RowDataset
 
         return RowDataset(self, batch_size, seed=seed, **options)
@@ -349,7 +592,7 @@ def _two_keys(key: Any) -> tuple[Any, Any]:
         parts[place : place + 1] = [slice(None)] * (3 - len(parts))
     parts += [slice(None)] * (2 - len(parts))
     if len(parts) != 2 or any(part is None or part is Ellipsis for part in parts):
-        raise RowRangeError(f"a split has two axes, rows and features, which {key!r} does not index")
+        raise RowRangeError(f"a split is indexed by rows and features, as in split[rows, features]; got {key!r}")
     return parts[0], parts[1]
 
 

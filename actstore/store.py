@@ -37,7 +37,26 @@ if TYPE_CHECKING:
 
 
 class ActivationStore(Mapping[str, Split]):
-    """`store["train"]` reads a split, `store.writer("train")` adds rows to it; `list(store)` names the splits."""
+    """A store of activations: a mapping from the names of its splits to their rows.
+
+    `store["train"]` opens a split for reading, `store.writer("train")` adds rows to it, and `list(store)` names the
+    splits. `actstore.open` opens a store; `build`, `from_arrays` and `create` make one.
+
+    Attributes:
+        path: where the store lies, in a folder or in a bucket.
+        spec: what the metadata of the store says.
+        checked: whether every chunk is compared with its checksum before rows are first taken from it.
+
+    Raises:
+        MissingSplitError: `store[name]` was asked for a split that the store does not have.
+        IncompleteError: the build of this split has not finished.
+
+    Examples:
+        >>> list(store)
+        ['train', 'val']
+        >>> store["train"].shape
+        (40, 8)
+    """
 
     def __init__(self, path: Place, spec: StoreSpec, checked: bool = False) -> None:
         self.path = path
@@ -46,15 +65,17 @@ class ActivationStore(Mapping[str, Split]):
 
     @property
     def classes(self) -> tuple[str, ...]:
+        """The names of the classes; label i stands for `classes[i]`."""
         return self.spec.classes
 
     @property
     def dim(self) -> int:
+        """The number of values in a row, unless a split has a `dim` of its own."""
         return self.spec.dim
 
     @property
     def splits(self) -> dict[str, SplitSpec]:
-        """What is committed of every split, by name."""
+        """What is committed of every split, by its name; splits that are not complete are in it too."""
         splits = {}
         for entry in self.entries():
             if (entry / "zarr.json").exists():
@@ -64,7 +85,7 @@ class ActivationStore(Mapping[str, Split]):
         return splits
 
     def entries(self) -> list[Place]:
-        """The folders in it, of splits and of others."""
+        """The folders inside of the store, those of splits and any others."""
         try:
             return [*self.path.children()]
         except FileNotFoundError:
@@ -104,12 +125,32 @@ class ActivationStore(Mapping[str, Split]):
         restart: bool = False,
         dim: int | None = None,
     ) -> SplitWriter:
-        """Add rows to a split, a new one, an interrupted one or a finished one.
+        """Open a split for adding rows: a new split, an interrupted one or a finished one.
 
-        source: what identifies the origin of the rows; an interrupted build is resumed by naming the same one.
-        resume: without a source, say that the rows to come follow those at `writer.position`.
-        restart: drop the rows of an interrupted build instead of resuming it.
-        dim: of a new split whose rows are longer or shorter than the store's, such as another layer.
+        Use the writer in a `with` block, which commits at its end. `append` takes activations (n, dim), and with them
+        labels (n,), ids (n,) and columns, a dictionary of arrays (n,).
+
+        Args:
+            split: name of the split.
+            source: what identifies the origin of the rows; an interrupted build resumes when it is given the same
+                source.
+            resume: without a source, say that the rows to come follow those at `writer.position`.
+            restart: drop the rows of an interrupted build instead of resuming it.
+            dim: length of the rows of a new split, where it differs from the store's, such as that of another layer.
+
+        Returns:
+            A writer that holds the lock of the split until it is closed.
+
+        Raises:
+            LockedError: another process is writing to the split.
+            IncompleteError: the split is an interrupted build of another source, and neither resume nor restart was
+                given.
+
+        Examples:
+            >>> with store.writer("test") as writer:
+            ...     writer.append(val[:5], labels=val.labels[:5])
+            >>> len(store["test"])
+            5
         """
         from actstore.writing.split_writer import SplitWriter  # brings torch: a reader must not wait for it
 
@@ -117,15 +158,23 @@ class ActivationStore(Mapping[str, Split]):
         return SplitWriter(self.path, self.spec, parse_split_name(split), source, resume, restart, new)
 
     def unfinished_rows(self, split: str) -> int:
-        """Rows of a build or append that was interrupted, or is under way: durable, but not committed."""
-        array, committed = self.path.uncached() / split / ACTIVATIONS, self.splits[split]
+        """Count the rows of an interrupted or running build that are safe on disk but not committed.
+
+        Args:
+            split: name of the split.
+        """
+        array, committed = self.path.with_cache(None) / split / ACTIVATIONS, self.splits[split]
         spec, durable = self.spec.of_split(committed), sum(entry.rows for entry in read_ledger(array)[0])
         kept = sum(len(piece.values) for piece in Pending(array).kept(durable, spec.dim, spec.dtype))
         return max(0, durable + kept - committed.rows)
 
     def remove_leftovers(self, split: str) -> None:
-        """Finish the cleaning up of a build that was killed just after its commit."""
-        array = self.path.uncached() / split / ACTIVATIONS
+        """Finish cleaning up after a build that was killed just after its commit.
+
+        Args:
+            split: name of the split.
+        """
+        array = self.path.with_cache(None) / split / ACTIVATIONS
         pending = Pending(array)
         if not pending.path.has_entries() or (has_writer(array) and not pending.was_of(self.splits[split].sources[-1])):
             return  # in a bucket: an append may be under way
@@ -135,7 +184,18 @@ class ActivationStore(Mapping[str, Split]):
                 pending.remove()
 
     def add_classes(self, names: Sequence[str]) -> None:
-        """Append class names; labels of existing rows keep their meaning, also beside other processes that add some."""
+        """Append names of classes; those that the store has already are passed over.
+
+        The labels of existing rows keep their meaning, also while other processes add classes.
+
+        Args:
+            names: names to append, in the order of their labels.
+
+        Examples:
+            >>> store.add_classes(["eel"])
+            >>> store.classes
+            ('ant', 'bee', 'cat', 'dog', 'eel')
+        """
 
         def extended(spec: StoreSpec) -> StoreSpec:
             known = set(spec.classes)
@@ -144,7 +204,11 @@ class ActivationStore(Mapping[str, Split]):
         self._change(extended)
 
     def add_provenance(self, **facts: Json) -> None:
-        """Record facts about where the rows come from, such as the backbone and its weights."""
+        """Record facts about where the rows come from, such as the network and its weights.
+
+        Args:
+            **facts: values that JSON can hold; a fact of the same name is replaced.
+        """
         self._change(lambda spec: replace(spec, provenance={**spec.provenance, **facts}))
 
     def _change(self, change: Callable[[StoreSpec], StoreSpec]) -> None:
@@ -160,12 +224,20 @@ class ActivationStore(Mapping[str, Split]):
             change_attributes(self.path, changed)
 
     def unlabelled_rows(self) -> dict[str, int]:
-        """How many rows of every finished split have no label."""
+        """Count the rows without a label in every finished split.
+
+        Returns:
+            The number of such rows by the name of the split.
+        """
         complete = [name for name, split in self.splits.items() if split.complete]
         return {name: len(self[name]) - int(self[name].class_index.counts.sum()) for name in complete}
 
     def classes_train_lacks(self) -> dict[str, list[str]]:
-        """By split the classes of its rows that no row of train has; empty where there is no train."""
+        """Find classes that other splits have rows of, but `train` has none of.
+
+        Returns:
+            The names of these classes by split; empty where there is no `train`.
+        """
         from actstore.images.image_set import classes_train_lacks
 
         complete = [name for name, split in self.splits.items() if split.complete]
@@ -174,7 +246,18 @@ class ActivationStore(Mapping[str, Split]):
                                     for name, count in counts.items()})  # fmt: skip
 
     def describe(self, classes: bool = False) -> dict[str, Any]:
-        """Size, layout, provenance and splits, as `actstore info --json` prints them; classes: with rows of each."""
+        """Collect the size, layout, provenance and splits of the store, as `actstore info --json` prints them.
+
+        Args:
+            classes: also count the rows of every class.
+
+        Returns:
+            A dictionary that JSON can hold.
+
+        Examples:
+            >>> store.describe()["splits"][0]["rows"]
+            40
+        """
         from actstore.description import describe
 
         return describe(self, classes)
@@ -196,11 +279,25 @@ def open(  # noqa: A001
     cache_bytes: int = DEFAULT_LIMIT,
     checked: bool = False,
 ) -> ActivationStore:
-    """Open an existing store: a folder, or s3://BUCKET/NAME and the like.
+    """Open an existing store.
 
-    cache: a folder where chunks of a remote store are kept, at most cache_bytes of them; they are mapped from then on.
-    checked: compare every chunk with its checksum before rows are first taken from it. Passes over all rows (means,
-    export, indexes, the first exact search) always do; of `take` it costs the reading of whole chunks.
+    Args:
+        path: a folder, or an address such as `s3://BUCKET/NAME`.
+        cache: a folder that keeps chunks of a remote store, so that they can be memory-mapped.
+        cache_bytes: the most that the cache holds.
+        checked: compare every chunk with its checksum before rows are first taken from it. Passes over all rows, such
+            as means, exports and the building of indexes, always do so; for `take` it costs reading whole chunks.
+
+    Returns:
+        The store. No row is read yet.
+
+    Raises:
+        NotAStoreError: there is nothing at this path, or it is not an activation store.
+        DamagedError: its metadata cannot be read.
+
+    Examples:
+        >>> actstore.open("animals.zarr").dim
+        8
     """
     place = parse_place(path, None if cache is None else CacheSpec(Path(cache), cache_bytes))
     if place.local_path is not None and not place.exists():
@@ -223,12 +320,30 @@ def create(
     provenance: Mapping[str, Json] | None = None,
     rows: int | None = None,
 ) -> ActivationStore:
-    """An empty store at a path where there is nothing yet.
+    """Create an empty store at a path where nothing lies yet.
 
-    chunk_rows defaults to about 32 MiB of rows, or to fewer where the longest split will have only so few `rows`.
-    codec "raw" can be memory-mapped; "blosc" saves 8-10% on fp16 activations and reads far slower at random.
-    shard_inner_rows makes each chunk file a shard of pieces of so many rows, each with a checksum of its own; in a
-    bucket that is the default, 0 asks for none.
+    Args:
+        path: where the store goes, a folder or an address such as `s3://BUCKET/NAME`.
+        classes: names of the classes; label i stands for `classes[i]`.
+        dim: number of values in a row.
+        dtype: "f2" (float16) or "f4" (float32).
+        chunk_rows: rows in a chunk file, by default about 32 MiB of them.
+        codec: "raw" can be memory-mapped; "blosc" saves 8 to 10% of the space and reads single rows far more slowly.
+        shard_inner_rows: makes each chunk file a shard of pieces of so many rows, each with a checksum of its own.
+            Stores in a bucket do so by default; 0 asks for none.
+        provenance: facts about where the rows come from.
+        rows: how many rows the longest split will have, where that is known; a small store then has small chunks.
+
+    Returns:
+        The store, which has no split yet; `writer` adds them.
+
+    Raises:
+        NotAStoreError: something lies at this path already.
+
+    Examples:
+        >>> new = actstore.create("new.zarr", classes=["ant", "bee"], dim=8)
+        >>> list(new)
+        []
     """
     place = parse_place(path)
     require_free(place)

@@ -1,8 +1,9 @@
-"""One baseline per file, each with its citation on top; `baselines.make` makes them by name.
+"""The baselines of the paper and others, one per file, each with its citation on top.
 
-import baselines
-methods = baselines.make("nn", "class-mean", "simple-shot")     # those that need no training
-methods = baselines.make("all", train=store["train"], split=split, runs="runs")
+Examples:
+    >>> import baselines
+    >>> methods = baselines.make("nn", "class-mean", "simple-shot")  # these need no training
+    >>> results = predictor.evaluate(methods, store, split, shots=1, draws=2)
 """
 
 from __future__ import annotations
@@ -12,8 +13,9 @@ from typing import TYPE_CHECKING
 from actstore.lazy import lazily
 
 if TYPE_CHECKING:
-    from baselines.inference.timing import time_inference
-    from baselines.learners import read_learners
+    from baselines.inference.adaptation import time_adaptation
+    from baselines.inference.comparison import time_inference
+    from baselines.meta_training import read_learners
     from baselines.method_names import CALIBRATED, EPISODE_NAMES, NAMES, require_names
     from baselines.registry import make, make_for_episodes
     from baselines.trainings import OPTIONS, train
@@ -27,6 +29,7 @@ __all__ = [
     "make_for_episodes",
     "read_learners",
     "require_names",
+    "time_adaptation",
     "time_inference",
     "train",
 ]
@@ -34,8 +37,9 @@ __all__ = [
 # Loaded on first use: most wait for torch.
 __getattr__, __dir__ = lazily(
     __name__,
-    inference__timing="time_inference",
-    learners="read_learners",
+    inference__adaptation="time_adaptation",
+    inference__comparison="time_inference",
+    meta_training="read_learners",
     method_names="CALIBRATED EPISODE_NAMES NAMES require_names",
     registry="make make_for_episodes",
     trainings="OPTIONS train",

@@ -9,7 +9,7 @@ from __future__ import annotations
 from torch import Tensor
 
 from actstore.search.by_class import unit
-from predictor.protocol.method import Method
+from predictor.protocol.method import Aggregate, Method
 
 
 class ClassMean(Method):
@@ -17,6 +17,8 @@ class ClassMean(Method):
 
     key = "class-mean"
     name = "Nearest class mean"
+    aggregates: tuple[Aggregate, ...] = ("max", "mean")
+    aggregate: Aggregate | None = "mean"
     scores_categories_apart = True
 
     def novel_scores(self, queries: Tensor, support: Tensor) -> Tensor:

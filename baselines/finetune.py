@@ -7,6 +7,7 @@ It is trained for one draw of the support, and may be asked about no other.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -35,7 +36,7 @@ from baselines.image_training import (
     trainable,
 )
 from predictor.protocol.category_split import CategorySplit
-from predictor.protocol.head import Head, head_for
+from predictor.protocol.head import Head, head_for, head_of
 from predictor.protocol.method import JointMethod
 from predictor.training import Trained
 from predictor.training.backbones.images import LabelledImages, Plan
@@ -57,13 +58,10 @@ class FineTune(ImageTrainee):
 
     def __init__(
         self, backbone: Backbone, images: LabelledImages, few: int, split: CategorySplit, config: ImageConfig,
-        run: ImageRun,
+        run: ImageRun, head: Head | None,
     ) -> None:  # fmt: skip
         network = trainable(backbone)
-        layer = network.fc
-        head = head_for(
-            Head(layer.weight.detach(), layer.bias.detach(), backbone.trained_classes), split.base, network.dim
-        )
+        head = head_for(head_of(backbone) if head is None else head, split.base, network.dim)
         extend_classifier(network, head.weight, head.bias, len(split.novel))
         # Every category counts the same, as in the classifier-only variant (large_sample.py).
         share = len(split.novel) / (len(split.base) + len(split.novel))
@@ -92,15 +90,18 @@ def train_finetuned(
     config: ImageConfig,
     draw: Draw,
     run: ImageRun = ImageRun(),  # noqa: B008 - frozen
+    head: Head | None = None,
 ) -> Trained:
-    """Train all layers on D_large and the few examples of this draw."""
+    """Train all layers on D_large and the few examples of this draw. head: of the base categories, where the network's
+    own classifier is of others, as a published one's is."""
     if not split.novel:
         raise InvalidInputError("the split names no novel class to fine-tune for; it needs at least one")
     rows = support_rows(sets, split, draw)
     images = _both_sets(sets, split, rows)
     more = {"shots": draw.shots, "draw": draw.number, "support_seed": draw.seed, "support_rows": rows.tolist()}
+    more |= {} if head is None else {"head": hashlib.sha256(head.weight.numpy().tobytes()).hexdigest()}
     identity = identify(METHOD, backbone, config, split, images, **more)
-    make = partial(FineTune, backbone, images, rows.size, split, config, run)
+    make = partial(FineTune, backbone, images, rows.size, split, config, run, head)
     return train_images(folder, identity, make, config.steps, run)
 
 

@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -19,23 +20,26 @@ from actstore.compute.device import has_streams, steps_per_reading
 from actstore.errors import InvalidInputError
 from actstore.images.image_set import ImageSet, Loadable
 from actstore.streams.sampling import epoch_order
+from baselines.large_sample import RowTraining
 from predictor.protocol.category_split import CategorySplit
 from predictor.training import Report, RunOptions, Tensors, Trained, Trainee, train
 from predictor.training.backbones.batches import Batch, open_feed, to_network
 from predictor.training.backbones.config import TrainingConfig
-from predictor.training.backbones.images import LabelledImages, Plan, Rows, images_of_classes
-from predictor.training.schedule import cosine
+from predictor.training.backbones.images import EVALUATION, LabelledImages, Plan, Rows, images_of_classes
+from predictor.training.trainee import cosine
 
 WEIGHTS, STORE = "weights.safetensors", "store.zarr"  # in the folder of a training
+MEASURED = 64  # images that tell how long activations are
 
 
 @dataclass(frozen=True)
 class ImageConfig:
-    """batch_size: images of a step. Images are moved by up to a sixteenth of their side, and mirrored where `flip`."""
+    """batch_size: images of a step. Images are moved by up to a sixteenth of their side, and mirrored where `flip`.
+    learning_rate: of the layers below the classifier; the classifier's own is that of `RowTraining`."""
 
     steps: int = 2000
     batch_size: int = 128
-    learning_rate: float = 0.01
+    learning_rate: float = 0.003
     weight_decay: float = 1e-4
     momentum: float = 0.9
     flip: bool = True
@@ -71,13 +75,21 @@ class ImageTrainee(Trainee):
         self._backbone, self._classes, self._config, self._device = backbone, classes, config, run.device
         self.steps_per_reading = steps_per_reading(run.device)
         self.module = self.network = network = trainable(backbone)
-        self.network.to(run.device).to(memory_format=torch.channels_last).train()  # type: ignore[call-overload]
+        self.network.to(run.device).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        rows = list(network.fc.parameters())
+        layers = [parameter for name, parameter in network.named_parameters() if not name.startswith("fc.")]
         self.optimiser = torch.optim.SGD(
-            network.parameters(), config.learning_rate, config.momentum, weight_decay=config.weight_decay
-        )
+            [{"params": layers}, {"params": rows}], config.learning_rate, config.momentum,
+            weight_decay=config.weight_decay,
+        )  # fmt: skip
         decoding = _decoding(backbone, config)
         pin = has_streams(run.device)
         self._feed = open_feed(images, backbone.transform, decoding, True, run.workers, pin, run.decoded)
+        self._rates = config.learning_rate, RowTraining().rate(0, self._mean_square(len(images)), len(rows[0]))
+        self.network.train()
+        for module in self.network.modules():
+            if isinstance(module, nn.BatchNorm2d):
+                module.eval()  # a short training's batches would leave its averages behind the weights
         self._batches: Iterator[Batch] = iter(())
         self._next = -1  # the step whose batch comes next
 
@@ -94,8 +106,19 @@ class ImageTrainee(Trainee):
         self._next = number + 1
         images, targets = to_network(next(self._batches).readable(), self._backbone.transform, self._device)
         loss, figures = self.loss(images, targets)
-        self.descend(loss, self._config.learning_rate * cosine(number, self._config.steps))
+        for group, rate in zip(self.optimiser.param_groups, self._rates, strict=True):
+            group["lr"] = rate * cosine(number, self._config.steps)
+        self.descend(loss)
         return {"loss": loss.detach(), **figures}
+
+    @torch.no_grad()
+    def _mean_square(self, count: int) -> float:
+        """Of the activations' length before the training, on a few images: the logits, and so the steps that the
+        classifier can take, grow with it."""
+        few = np.unique(np.linspace(0, count - 1, MEASURED).astype(np.int64))
+        batch = next(iter(self._feed.batches(iter([(EVALUATION, few)]))))
+        images, _ = to_network(batch.readable(), self._backbone.transform, self._device)
+        return float(self.network.eval().features(images).float().square().sum(1).mean())
 
     def model(self) -> Tensors:
         """The classifier; the whole network is in WEIGHTS."""
@@ -117,6 +140,8 @@ def trainable(backbone: Backbone) -> Network:
             f"only networks with `features` and `fc`, such as resnet50 or small, can be trained here, "
             f"got {backbone.name}"
         )
+    if backbone.transform.channels != 3:
+        raise InvalidInputError(f"one network can be trained here, not several side by side, got {backbone.name}")
     return backbone.module
 
 

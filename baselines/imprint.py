@@ -10,7 +10,7 @@ from torch import Tensor
 
 from actstore.search.by_class import unit
 from predictor.protocol.head import Head, head_for
-from predictor.protocol.method import Method
+from predictor.protocol.method import Aggregate, Method
 
 
 class Imprint(Method):
@@ -18,6 +18,8 @@ class Imprint(Method):
     normalised means of the novel categories' unit activations."""
 
     key, name, episode_name = "imprint", "Imprinting", "Imprinting"
+    aggregates: tuple[Aggregate, ...] = ("max", "mean")
+    aggregate: Aggregate | None = "mean"
     scores_categories_apart = True
 
     def __init__(self, head: Head | None = None) -> None:

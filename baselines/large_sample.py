@@ -13,7 +13,7 @@ from actstore.streams.sampling import Stream, generator
 from predictor.protocol.base_categories import BaseCategories
 from predictor.protocol.head import Head, head_for
 from predictor.protocol.method import ALL, Method
-from predictor.training.schedule import cosine
+from predictor.training.trainee import cosine
 
 MOST_ROWS = 50_000  # 410 MB at 2048 dimensions; all of D_large of mini-ImageNet, 55 rows of each of ImageNet's 900
 

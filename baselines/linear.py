@@ -26,7 +26,7 @@ from actstore.streams.sampling import Stream, epoch_order, generator
 from predictor.protocol.head import Head, write_head
 from predictor.training import Figures, Report, RunOptions, Tensors, Trained, Trainee
 from predictor.training import train as run
-from predictor.training.schedule import cosine
+from predictor.training.trainee import cosine
 
 HEAD = "head.safetensors"  # what `read_head` reads
 _MEASURED_ROWS = 4096  # at a time

@@ -6,7 +6,7 @@ The tasks of a step are a function of (seed, step): a run that was killed ends a
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from functools import partial
 from pathlib import Path
@@ -16,16 +16,18 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from actstore.compute.device import most_precise, steps_per_reading
+from actstore.compute.device import most_precise, parse_device, steps_per_reading
 from actstore.errors import InvalidInputError
+from actstore.images.opening import open_images
 from actstore.storage.tensor_file import below
-from baselines.image_tasks import as_images, draw_tasks
 from baselines.maml import Maml
 from baselines.matching import MatchingNetwork
-from baselines.meta_learner import MetaLearner
+from baselines.meta_learner import MetaLearner, as_images, decode_classes, draw_tasks
 from baselines.meta_lstm import MetaLstm
 from baselines.prototypical import PrototypicalNetwork
-from predictor.protocol.episodes import Examples
+from predictor.protocol.episodes import POOLED, Examples
+from predictor.protocol.honesty import refuse_trained_on
+from predictor.protocol.method import EpisodeMethod
 from predictor.protocol.tasks import TaskSize
 from predictor.training import Report, RunOptions, Tensors, Trained, Trainee, train
 from predictor.training.run_files import MODEL, read_model
@@ -73,33 +75,26 @@ class MetaConfig:
 def choose_meta_config(learner: str, **changes: Any) -> MetaConfig:
     """The learner's usual settings with those changed that are given; unknown names are the learner's options."""
     own = {spec.name for spec in fields(MetaConfig)}
-    usual, options = (LEARNERS[learner].usual, LEARNERS[learner].options) if learner in LEARNERS else ({}, {})
-    options = {**options, **{key: value for key, value in changes.items() if key not in own}}
-    return MetaConfig(learner, **{**usual, **{key: changes[key] for key in changes if key in own}}, options=options)
+    given = {**USUAL.get(learner, {}), **changes}
+    options = {key: value for key, value in given.items() if key not in own}
+    return MetaConfig(learner, **{key: value for key, value in given.items() if key in own}, options=options)
 
 
-@dataclass(frozen=True)
-class Kind:
-    """usual: settings that differ from MetaConfig's own. options: the learner's own settings, where a new training
-    takes others than the learner's defaults, which are those of earlier ones."""
-
-    learner: type[MetaLearner]
-    usual: Mapping[str, Any] = field(default_factory=dict)
-    options: Mapping[str, Any] = field(default_factory=dict)
-
-
-# Both papers of learners that adapt use 32 channels: every weight has a gradient, or a state, of its own.
-LEARNERS: dict[str, Kind] = {
-    "matching": Kind(MatchingNetwork, options={"full_context": True}),  # as the published row
-    "prototypical": Kind(PrototypicalNetwork),
-    "maml": Kind(Maml, {"width": 32}),
-    "meta-lstm": Kind(MetaLstm, {"width": 32, "tasks": 1}),
+LEARNERS: dict[str, type[MetaLearner]] = {
+    "matching": MatchingNetwork, "prototypical": PrototypicalNetwork, "maml": Maml, "meta-lstm": MetaLstm,
+}  # fmt: skip
+# Settings of new trainings that differ from the defaults, of MetaConfig and of the learner (which are those of earlier
+# trainings). Both papers of learners that adapt use 32 channels: every weight has a gradient, or a state, of its own.
+USUAL: dict[str, dict[str, Any]] = {
+    "matching": {"full_context": True},  # as the published row
+    "maml": {"width": 32},
+    "meta-lstm": {"width": 32, "tasks": 1},
 }
 
 
 def make_learner(config: MetaConfig) -> MetaLearner:
     """Untrained."""
-    make: Callable[..., MetaLearner] = LEARNERS[config.learner].learner
+    make: Callable[..., MetaLearner] = LEARNERS[config.learner]
     way = {"way": config.way} if make in (Maml, MetaLstm) else {}
     return make(config.image_size, config.width, config.seed, **way, **config.options)
 
@@ -170,3 +165,48 @@ def read_learner(folder: Path, device: torch.device) -> tuple[MetaLearner, Train
     learner = make_learner(config)
     learner.load_state_dict(below(trained.tensors, LEARNER))
     return learner.to(device).eval(), trained
+
+
+Run = tuple[Examples, list[EpisodeMethod]]
+
+
+def read_learners(
+    folders: Sequence[str | Path],
+    images: str | Path,
+    novel: Sequence[str] | Callable[[Sequence[str]], Sequence[str]],
+    splits: Sequence[str] | None = None,
+    device: str = "auto",
+) -> list[Run]:
+    """Read learners of image tasks that were trained, with the images they are measured on.
+
+    Args:
+        folders: the folders of the trainings.
+        images: a folder, tar or list of images; see `actstore.build`.
+        novel: the categories of tasks, or a function that chooses them among class names.
+        splits: names of splits whose images are pooled, by default train, val and test.
+        device: "cpu", "cuda", "cuda:1" or "auto".
+
+    Returns:
+        A pair of images and learner for each folder, for the argument `runs` of `predictor.run_episodes`.
+
+    Raises:
+        InvalidInputError: a learner was trained on one of these categories, or there are no images.
+    """
+    sets = open_images(str(images))
+    names = list(splits) if splits else [name for name in POOLED if name in sets]
+    if not names:
+        raise InvalidInputError(f"choose splits of {images}: {', '.join(sets) or 'there are none'}")
+    pooled = {name: sets[name] for name in names}
+    if callable(novel):
+        novel = novel(sorted({name for part in pooled.values() for name in part.classes}))
+    decoded: dict[int, Examples] = {}
+    runs: list[Run] = []
+    for folder in map(Path, folders):
+        learner, trained = read_learner(folder, parse_device(device))
+        refuse_trained_on(folder, trained.identity["source"]["classes"], novel)
+        size = learner.transform.crop
+        if size not in decoded:
+            decoded[size] = decode_classes(pooled, novel, size)
+        examples, method = learner.prepared(decoded[size])
+        runs.append((examples, [method]))
+    return runs

@@ -25,18 +25,41 @@ OTHER_NAMES = {
     "prototype": "class-mean",
     "ncm": "class-mean",
     "protonet": "prototypical",
+    "ridge-regression": "ridge",
+    "r2d2": "ridge",
+    "tip": "tip-adapter",
+    "dynamic-few-shot": "attention",
 }
 
 
-# of `make`, in the order of tables; a class of your own is named as module:Class
-NAMES = ("nn", "triplet", "finetune", "child", "imprint", "class-mean", "simple-shot", "oracle", "triplet-images",
-         "finetune-images")  # fmt: skip
-EPISODE_NAMES = ("nn", "class-mean", "simple-shot", "imprint", "finetune")  # of `make_for_episodes`
-CALIBRATED = ("nn", "triplet", "child", "imprint", "class-mean", "simple-shot")  # "all" of `ppa calibrate`
+NAMES = (
+    "nn", "triplet", "finetune", "child", "imprint", "class-mean", "simple-shot", "ridge", "tip-adapter", "attention",
+    "oracle", "triplet-images", "finetune-images",
+)  # fmt: skip
+"""The names that `make` knows, in the order of tables; a class of your own is named as module:Class."""
+EPISODE_NAMES = ("nn", "class-mean", "simple-shot", "ridge", "tip-adapter", "imprint", "finetune")
+"""The names that `make_for_episodes` knows."""
+CALIBRATED = ("nn", "triplet", "child", "imprint", "class-mean", "simple-shot", "ridge", "tip-adapter")
+"""The names that "all" stands for in `ppa calibrate`."""
 
 
 def require_names(names: Collection[str], known: Collection[str] = NAMES, groups: Collection[str] = ("all",)) -> None:
-    """Refuse what is no method, with the name that was probably meant. groups: names of several, such as all."""
+    """Refuse what is not the name of a method, with the name that was probably meant.
+
+    Args:
+        names: the names.
+        known: the names that there are.
+        groups: names that stand for several methods.
+
+    Raises:
+        InvalidInputError: a name is not known.
+
+    Examples:
+        >>> baselines.require_names(["knn"])
+        Traceback (most recent call last):
+        ...
+        actstore.errors.InvalidInputError: no method 'knn'; did you mean nn? ...
+    """
     for name in names:
         if name == "none":
             raise InvalidInputError(f"none stands for no method at all, got {', '.join(names)}; leave it out")

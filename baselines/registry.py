@@ -11,22 +11,24 @@ from typing import Any
 from actstore.errors import InvalidInputError
 from actstore.search.leading import SearchChoice
 from actstore.split import Split
+from baselines.attention_weights import METHOD as ATTENTION
+from baselines.attention_weights import AttentionWeights
 from baselines.child import Child
 from baselines.class_mean import ClassMean
-from baselines.embedded_rows import EmbeddedRows
 from baselines.finetune import METHOD as FINETUNE_IMAGES
 from baselines.finetune import FineTuned
-from baselines.finetune_episode import FinetunedEpisode
-from baselines.finetune_head import FineTunedHead
+from baselines.finetune_head import FinetunedEpisode, FineTunedHead
 from baselines.image_training import STORE
 from baselines.imprint import Imprint
 from baselines.linear import trained_head
 from baselines.method_names import load_class, require_names
 from baselines.nearest_neighbour import SHARES, ExampleScores, NearestNeighbour
 from baselines.oracle import LinearOracle, NearestOracle
+from baselines.ridge import Ridge
 from baselines.simple_shot import SimpleShot
+from baselines.tip_adapter import TipAdapter
 from baselines.triplet import METHOD as TRIPLET
-from baselines.triplet import Triplet, trained_embedding
+from baselines.triplet import EmbeddedRows, Triplet, trained_embedding
 from baselines.triplet_images import METHOD as TRIPLET_IMAGES
 from baselines.triplet_images import TripletOfImages
 from predictor.protocol.category_split import CategorySplit
@@ -48,25 +50,41 @@ def make(
     device: str = "auto",
     say: Callable[[str], None] | None = None,
 ) -> list[Method]:
-    """Methods of the paper's table and others, in the order asked for; "all" stands for every one. nn and triplet are
-    made for 100%, 10% and 1% of D_large.
+    """Make methods by name, in the order asked for.
 
-    Those that were trained (triplet, finetune, child, imprint, oracle) need the rows and categories of their training,
-    train and split, and are read from the folder `runs`, where `baselines.train` left them. head: the network's own
-    classifier of the base categories (w_large^pt) in the place of the one in runs/head. search, device: how nearest
-    rows are found (auto, exact, bounded or faiss), and where that is done and rows are trained (auto, cpu or cuda).
-    say: told what takes its time.
+    Methods that are trained (triplet, finetune, child, imprint, attention, oracle) are read from the folder `runs`,
+    where `baselines.train` left them, and belong to rows and categories. nn and triplet become three methods each, for
+    100%, 10% and 1% of D_large.
 
-    >>> import baselines
-    >>> [method.name for method in baselines.make("class-mean", "simple-shot")]
-    ['Nearest class mean', 'SimpleShot (centred class mean)']
+    Args:
+        *names: some of `baselines.NAMES`, "all", or module:Class for a class of your own. "all" takes those
+            that are trained on images, and attention, only where they are trained.
+        train: the rows of the trainings.
+        split: the base and novel categories of the trainings.
+        head: the network's own classifier of the base categories (w_large^pt), or its file, in place of the one in
+            runs/head.
+        runs: the folder of the trainings.
+        seed: of what is drawn.
+        search: how nearest rows are found: "auto", "exact", "bounded" or "faiss".
+        device: where rows are searched and trained on: "auto", "cpu" or "cuda".
+        say: is called with a sentence about what takes its time.
+
+    Returns:
+        The methods, for `predictor.evaluate` and the like.
+
+    Raises:
+        InvalidInputError: a name is not known, or a training is missing or belongs to other rows or categories.
+
+    Examples:
+        >>> [method.name for method in baselines.make("class-mean", "simple-shot")]
+        ['Nearest class mean', 'SimpleShot (centred class mean)']
     """
     given = head if head is None or isinstance(head, Head) else read_head(Path(head))
     source = Source(train, split, given, Path(runs), seed, SearchChoice(search, device), say or _say_nothing)
     require_names(names)
     if "all" in names:
-        are_there = [name for name in FROM_IMAGES if any(source.runs.glob(f"{name}*/{MODEL}"))]
-        names = (*(name for name in BASELINES if name not in FROM_IMAGES or name in are_there),)
+        are_there = [name for name in WHERE_TRAINED if any(source.runs.glob(f"{name}*/{MODEL}"))]
+        names = (*(name for name in BASELINES if name not in WHERE_TRAINED or name in are_there),)
     methods = [
         made for name in names for made in (BASELINES[name](source) if name in BASELINES else [load_class(name)])
     ]
@@ -185,22 +203,38 @@ BASELINES: dict[str, Callable[[Source], list[Method]]] = {
     "imprint": lambda source: [Imprint(source.classifier), Imprint()],
     "class-mean": lambda source: [ClassMean()],
     "simple-shot": lambda source: [SimpleShot()],
+    "ridge": lambda source: [Ridge(source.seed)],
+    "tip-adapter": lambda source: [TipAdapter(source.seed)],
+    ATTENTION: lambda source: [AttentionWeights(source.trained(ATTENTION))],
     "oracle": _oracle,
     TRIPLET_IMAGES: _triplet_images,
     FINETUNE_IMAGES: _finetune_images,
 }
-FROM_IMAGES = (TRIPLET_IMAGES, FINETUNE_IMAGES)  # `all` takes them where they are trained
+WHERE_TRAINED = (ATTENTION, TRIPLET_IMAGES, FINETUNE_IMAGES)  # `all` takes them where they are trained
 # of 5-way tables, where a task has no base categories and nothing was trained before
 EPISODES: dict[str, Callable[[], EpisodeMethod]] = {
     "nn": NearestNeighbour,
     "class-mean": ClassMean,
     "simple-shot": SimpleShot,
+    "ridge": Ridge,
+    "tip-adapter": TipAdapter,
     "imprint": Imprint,
     "finetune": FinetunedEpisode,
 }
 
 
 def make_for_episodes(*names: str) -> list[EpisodeMethod]:
-    """Methods of N-way K-shot tasks by name: nn, class-mean, simple-shot, imprint, finetune."""
+    """Make methods of N-way K-shot tasks by name.
+
+    Args:
+        *names: some of `baselines.EPISODE_NAMES`, or module:Class for a class of your own.
+
+    Returns:
+        The methods, for `predictor.run_episodes`.
+
+    Examples:
+        >>> len(baselines.make_for_episodes("nn", "class-mean"))
+        2
+    """
     require_names(names, EPISODES, ())
     return [EPISODES[name]() if name in EPISODES else load_class(name) for name in names]

@@ -14,13 +14,15 @@ from torch import Tensor
 
 from actstore.search.by_class import unit
 from predictor.protocol.base_categories import BaseCategories
-from predictor.protocol.method import Method
+from predictor.protocol.method import Aggregate, Method
 
 
 class SimpleShot(Method):
     """A category's score is the cosine of the query with the mean of the category's examples, about the centre."""
 
     key, name = "simple-shot", "SimpleShot (centred class mean)"
+    aggregates: tuple[Aggregate, ...] = ("max", "mean")
+    aggregate: Aggregate | None = "mean"
     scores_categories_apart = True
 
     def prepare(self, base: BaseCategories) -> None:

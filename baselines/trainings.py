@@ -17,14 +17,16 @@ from actstore.extraction.build import build
 from actstore.extraction.forward import BuildOptions
 from actstore.images import open_images
 from actstore.progress import SplitBars, TrainingBars, note
+from baselines.attention_weights import AttentionConfig, train_attention
 from baselines.finetune import Draw, train_finetuned
-from baselines.image_tasks import decode_classes
 from baselines.image_training import STORE, WEIGHTS, ImageConfig, ImageRun
 from baselines.linear import LinearConfig, train_linear
+from baselines.meta_learner import decode_classes
 from baselines.meta_training import choose_meta_config, train_learner
 from baselines.triplet import TripletConfig, train_triplet
 from baselines.triplet_images import train_triplet_images
 from predictor.protocol.category_split import CategorySplit, alphabetical_split
+from predictor.protocol.head import read_head
 from predictor.training import RunOptions, Trained
 
 LARGEST = 80  # pixels of a side in a task: the paper's; smaller images stay as small as they are
@@ -33,18 +35,19 @@ ROWS = {"store", "train_split", "learning_rate"}
 IMAGES = {"images", "backbone", "weights", "workers", "flip", "steps", "batch_size", "learning_rate", "extract"}
 TASKS = {"images", "image_size", "workers", "way", "shots", "queries", "tasks", "steps", "seconds", "learning_rate",
          "width"}  # fmt: skip
-# name -> which settings it takes
 OPTIONS = {
     "triplet": ROWS | {"steps"},
+    "attention": ROWS | {"steps"},
     "head": ROWS | {"epochs", "batch_size"},
     "oracle": ROWS | {"epochs", "batch_size"},
     "triplet-images": IMAGES,
-    "finetune-images": IMAGES | {"shots", "draw"},
+    "finetune-images": IMAGES | {"shots", "draw", "head"},
     "matching": TASKS | {"full_context"},
     "prototypical": TASKS,
     "maml": TASKS | {"order", "inner_steps", "inner_rate"},
     "meta-lstm": TASKS | {"inner_steps", "first_rate"},
 }
+"""For each baseline that `train` knows, the names of its settings."""
 
 
 def train(
@@ -59,13 +62,32 @@ def train(
     progress: bool | None = None,
     **settings: Any,
 ) -> tuple[Trained, dict[str, str]]:
-    """Train a baseline that needs it, in a folder (runs/NAME by default); interrupted, the same call goes on.
+    """Train a baseline that needs it, so that `baselines.make` finds it.
 
-    name: triplet, head or oracle, on rows (settings: store, train_split, steps or epochs, …); triplet-images or
-    finetune-images, the whole network (images, backbone, weights, …); matching, prototypical, maml or meta-lstm, on
-    tasks of images (images, way, shots, …). split: base and novel categories, or what chooses them among class names;
-    the first 90% of the names are the base by default. Returns the training, and under `store` the activations that
-    were extracted with what it learned. `baselines.make` then finds it.
+    An interrupted training goes on with the same call.
+
+    Args:
+        name: "triplet", "attention", "head" or "oracle" train on rows; "triplet-images" and "finetune-images" train a
+            whole network on images; "matching", "prototypical", "maml" and "meta-lstm" train on tasks of images.
+        out: the folder of the training, by default runs/NAME.
+        split: base and novel categories, or a function that chooses them among class names; by default the first 90%
+            of the names are the base.
+        device: "cpu", "cuda", "cuda:1" or "auto".
+        seed: of what is drawn.
+        checkpoint_seconds: how often the state is saved.
+        restart: discard what is in the folder.
+        progress: None shows a bar on a terminal and in a notebook, False none, True also prints lines into a log.
+        **settings: what `baselines.OPTIONS` lists for the name, such as `store` and `steps`, or `images`, `backbone`
+            and `weights`.
+
+    Returns:
+        The training, and a dictionary that names under `store` the activations made with the network that was trained.
+
+    Raises:
+        InvalidInputError: the name or a setting is not known, or a setting is missing.
+
+    Examples:
+        >>> trained, stores = baselines.train("head", store=store, split=split, epochs=1)
     """
     if name not in OPTIONS:
         raise InvalidInputError(f"no baseline {name!r} is trained; there are {', '.join(OPTIONS)}")
@@ -129,7 +151,8 @@ def _train(request: Request) -> tuple[Trained, dict[str, str]]:
     draw = Draw(request.given["shots"] or 1, request.given["draw"] or 0, request.given["seed"])
     # Only queries are ever read with these weights: the few examples are in the classifier already.
     queries = {name: images for name, images in sets.items() if name != "train"}
-    return _train_on_images(request, sets, train_finetuned, draw=draw), _extract(request, queries)
+    head = None if request.given["head"] is None else read_head(Path(request.given["head"]))
+    return _train_on_images(request, sets, train_finetuned, draw=draw, head=head), _extract(request, queries)
 
 
 def _train_on_rows(request: Request) -> Trained:
@@ -139,6 +162,9 @@ def _train_on_rows(request: Request) -> Trained:
     if request.name == "triplet":
         triplet = TripletConfig(**request.settings("steps", "learning_rate"))
         return train_triplet(rows, categories.base, request.folder, triplet, **request.run)
+    if request.name == "attention":
+        attention = AttentionConfig(**request.settings("steps", "learning_rate"))
+        return train_attention(rows, categories.base, request.folder, attention, **request.run)
     names = categories.base if request.name == "head" else (*categories.base, *categories.novel)
     config = LinearConfig(**request.settings("epochs", "batch_size", "learning_rate"))
     return train_linear(rows, names, request.folder, request.name, config, **request.run)
@@ -154,7 +180,8 @@ def _train_on_tasks(request: Request, sets: Sets) -> Trained:
 
 
 def _train_on_images(request: Request, sets: Sets, train: Callable[..., Trained], **more: Any) -> Trained:
-    backbone = load_backbone(request.backbone, Path(request.require("weights")))
+    weights = request.given["weights"]
+    backbone = load_backbone(request.backbone, None if weights is None else Path(weights))
     categories = request.categories(_classes(sets))
     config = ImageConfig(**request.settings("steps", "batch_size", "learning_rate", "flip"))
     run = ImageRun(workers=request.workers, decoded=request.bars.decoded, **request.run)

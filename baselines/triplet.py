@@ -1,28 +1,75 @@
 """Triplet network on stored activations: an embedding is learned in which nearest neighbours are searched.
 
 Lin, Wang, Li, Zhang, Yuille and Lee, Transfer of View-Manifold Learning to Similarity Perception of Novel Objects, ICLR
-2017, as used by Qiao et al., CVPR 2018, who train the whole network (triplet_images.py); the mining is FaceNet's
-(triplet_loss.py). Here one linear layer is learned on top of the activations.
+2017, as used by Qiao et al., CVPR 2018, who train the whole network (triplet_images.py, which shares the loss). Here
+one linear layer is learned on top of the activations. The loss has cosine distance and semi-hard mining within a batch:
+Schroff, Kalenichenko and Philbin, FaceNet: A Unified Embedding for Face Recognition and Clustering, CVPR 2015.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import hashlib
+import shutil
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from pathlib import Path
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
+import actstore
 from actstore.compute.device import steps_per_reading
 from actstore.compute.tensors import borrow
+from actstore.errors import IncompleteError, InvalidInputError, MissingSplitError, StorageError
+from actstore.layout.class_index import ClassIndex
+from actstore.search import BoundedSearch
 from actstore.search.by_class import ClassRows, unit
+from actstore.search.index_files import folder as index_folder
+from actstore.search.leading import SearchChoice
 from actstore.split import Split
+from actstore.streams.sampling import Stream, generator
 from baselines.nearest_neighbour import NearestNeighbour
-from baselines.triplet_loss import plan_triplets, triplet_loss
 from predictor.training import Report, RunOptions, Trained, Trainee
 from predictor.training import train as run
-from predictor.training.schedule import cosine
+from predictor.training.trainee import cosine
+
+
+def triplet_loss(embeddings: Tensor, targets: Tensor, margin: float) -> tuple[Tensor, Tensor]:
+    """(n, dim) and (n,) -> the mean over active triplets, and how many of the pairs have one, 0 to 1.
+
+    For every two rows of a class the negative is semi-hard: the nearest to the anchor that is farther than the
+    positive. A triplet is active where that negative is less than the margin farther.
+    """
+    units = unit(embeddings)
+    distances = 1 - units @ units.T  # (n, n)
+    same = targets[:, None] == targets[None, :]
+    is_pair = same & ~torch.eye(len(targets), dtype=torch.bool, device=targets.device)
+    with torch.no_grad():
+        ordered, places = distances.masked_fill(same, torch.inf).sort(dim=1)
+        following = torch.searchsorted(ordered, distances.contiguous(), right=True).clamp_(max=len(targets) - 1)
+        is_farther = torch.isfinite(ordered.gather(1, following))  # else no negative is farther than the positive
+        negatives = places.gather(1, following)  # (n, n): for anchor i and positive j
+    short_of = distances - distances.gather(1, negatives) + margin
+    active = is_pair & is_farther & (short_of > 0)
+    loss = torch.where(active, short_of, 0).sum() / active.sum().clamp(min=1)
+    return loss, active.sum() / is_pair.sum().clamp(min=1)
+
+
+def plan_triplets(
+    index: ClassIndex, labels: NDArray[np.int64], classes: int, per_class: int, seed: int, step: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Rows of a batch and the places of their classes among the labels: so many rows of so many different classes."""
+    if len(labels) < 2:
+        raise InvalidInputError(f"triplets need at least two classes, got {len(labels)}")
+    random = generator(seed, step, Stream.TRIPLETS)
+    places = random.permutation(len(labels))[: min(classes, len(labels))].repeat(per_class)
+    starts, counts = index.offsets[labels[places]], index.counts[labels[places]]
+    return index.row_at(starts + random.integers(0, counts)), places
+
 
 METHOD = "triplet"
 
@@ -115,3 +162,63 @@ class Triplet(NearestNeighbour):
     """Nearest neighbours in the learned embedding."""
 
     key, name, paper_name = METHOD, "Triplet (activations)", "Triplet"
+
+
+_BLOCK = 8192
+Say = Callable[[str], None]
+
+
+class EmbeddedRows:
+    """The rows of a split after the learned map, kept beside its store: embedded once, then searched like any others.
+
+    A store of its own in STORE.search/SPLIT, in float32 as the map computes them, under a name made of the rows'
+    content and the map's weights. Interrupted, the next call goes on with it. say: told what takes its time. search:
+    whether an index of their own is made with them: where it is asked for, or where the rows that they were made of
+    have one."""
+
+    def __init__(self, train: Split, embedding: Embedding, search: SearchChoice, say: Say) -> None:
+        self._train, self._embedding, self._search, self._say = train, embedding, search, say
+        weights = hashlib.sha256(embedding.change.detach().contiguous().numpy().data)
+        self._content = hashlib.sha256(train.content.encode()).hexdigest()[:12]
+        self.path = index_folder(train) / f"embedded-{self._content}-{weights.hexdigest()[:12]}.zarr"
+
+    def __call__(self) -> Split | None:
+        """None where nothing can be written beside the store."""
+        return self._split
+
+    @cached_property
+    def _split(self) -> Split | None:
+        try:
+            rows = self._open()
+            if self._wants_index and not (index_folder(rows) / "bounded.json").exists():
+                self._say(f"making a bounded index of the embedded rows in {self.path}, once")
+                BoundedSearch.build(rows)
+        except (StorageError, OSError) as error:
+            self._say(f"embedded rows are not kept, so they are embedded and multiplied anew: {error}")
+            return None
+        return rows
+
+    @property
+    def _wants_index(self) -> bool:
+        has_index = (index_folder(self._train) / "bounded.json").exists()
+        return self._search.is_on_cpu and (self._search.method == "bounded" or (self._search.is_auto and has_index))
+
+    def _open(self) -> Split:
+        train = self._train
+        if (self.path / "zarr.json").exists():
+            store = actstore.open(self.path)
+            with suppress(IncompleteError, MissingSplitError):  # an interrupted run's, which goes on below
+                return store[train.name]
+        else:
+            for old in self.path.parent.glob("embedded-*.zarr*"):  # of rows that are no longer these
+                if not old.name.startswith(f"embedded-{self._content}-"):
+                    shutil.rmtree(old, ignore_errors=True)
+            store = actstore.create(self.path, classes=train.classes, dim=train.dim, dtype="f4", rows=len(train))
+        self._say(f"embedding {len(train):,} rows into {self.path}, {4 * len(train) * train.dim / 1e9:.1f} GB, once")
+        with store.writer(train.name, source={"kind": "embedded", "rows": train.content}) as writer:
+            labels = train.labels
+            for start in range(writer.position, len(train), _BLOCK):
+                stop = min(len(train), start + _BLOCK)
+                rows = borrow(train.rows.read(start, stop)).float()
+                writer.append(self._embedding(rows).numpy(), labels[start:stop])
+        return actstore.open(self.path)[train.name]

@@ -2,7 +2,7 @@
 
 Lin, Wang, Li, Zhang, Yuille and Lee, Transfer of View-Manifold Learning to Similarity Perception of Novel Objects, ICLR
 2017, as used by Qiao et al., CVPR 2018: it starts from the pre-trained network, and the distance is the cosine's. The
-mining within a batch is FaceNet's (triplet_loss.py). Nearest neighbours are then searched in a store that is
+mining within a batch is FaceNet's (triplet.py). Nearest neighbours are then searched in a store that is
 extracted anew with these weights.
 """
 
@@ -21,7 +21,7 @@ from actstore.images.image_set import ImageSet, Loadable
 from actstore.layout.class_index import ClassIndex
 from baselines.image_training import ImageConfig, ImageRun, ImageTrainee, identify, images_of, train_images
 from baselines.nearest_neighbour import NearestNeighbour
-from baselines.triplet_loss import plan_triplets, triplet_loss
+from baselines.triplet import plan_triplets, triplet_loss
 from predictor.protocol.category_split import CategorySplit
 from predictor.training import Trained
 from predictor.training.backbones.images import LabelledImages, Plan

@@ -16,7 +16,7 @@ from typing import Any
 import click
 
 from actstore import InvalidInputError
-from predictor.report.results_folder import RESULTS
+from predictor.report import RESULTS
 
 Paths = Iterable[Path | None]
 FORCE = "choose another name, or replace it with --force"

@@ -40,7 +40,7 @@ def _read_trained_on(_ctx: click.Context, _param: click.Parameter, path: Path | 
     if path is None:
         return None
     from actstore.tables import as_text, read_column
-    from predictor.protocol.category_split import read_split
+    from predictor import read_split
 
     return list(read_split(path).base) if path.suffix == ".json" else as_text(read_column(path, "classes"))
 
@@ -64,3 +64,20 @@ def layout_options(default: str | None = "f2") -> Callable[[Command], Command]:
         click.option("--shard-inner-rows", type=click.IntRange(0),
                      help="Make chunk files shards of pieces of so many rows; 0: none.  [default: 0, remote: 1]"),
     )  # fmt: skip
+
+
+DEFAULT_NETWORK = "[default: resnet50 if it is at hand or can be fetched, else efficientnet-lite0]"
+
+fetching_options = combine(
+    click.option("--pretrained", is_flag=True, help="Fetch the weights of --backbone, if it is resnet50, resnet18, "
+                 "timm:NAME or torchvision:NAME."),
+    click.option("--offline", is_flag=True, help="Fetch nothing: a network that is on this machine.  [default: "
+                 "$ACTSTORE_OFFLINE]"),
+)  # fmt: skip
+
+
+def require_fetching_options(backbone: str | None, pretrained: bool, offline: bool) -> None:
+    if pretrained and backbone is None:
+        raise click.UsageError("--pretrained belongs to --backbone")
+    if pretrained and offline:
+        raise click.UsageError("--pretrained fetches weights and --offline forbids it; choose one")

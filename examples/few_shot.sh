@@ -29,8 +29,8 @@ for preset in ${PRESETS-few-shot quick}; do
     runs=$out/runs-$preset-$views
     actstore build "$data/miniimagenet.tar" "$store" --weights "$weights" --views "$views"
     ppa train --phi phi2 --store "$store" --split-file "$split" --epochs "${EPOCHS:-80}" --out "$runs/phi2"
-    test -e "$runs/phi2/calibration.json" || ppa calibrate --phi "$runs/phi2" --store "$store" --head "$weights" --shots 1,3
-    grep -qs simple-shot "$runs/constants.json" || ppa calibrate --methods class-mean,simple-shot --store "$store" --split-file "$split" --shots 1,3 \
+    test -e "$runs/phi2/calibration.json" || ppa calibrate --phi "$runs/phi2" --store "$store" --shots 1,3
+    grep -qs simple-shot "$runs/calibration.json" || ppa calibrate --methods class-mean,simple-shot --store "$store" --split-file "$split" --shots 1,3 \
       --head "$weights" --runs "$runs" --force
     ppa eval --store "$store" --split-file "$split" --phi "$runs/phi2" --methods class-mean,simple-shot --base head --head "$weights" \
       --shots 1,3 --draws "${DRAWS:-20}" --runs "$runs" --out "$out/$preset-$views.md"

@@ -13,7 +13,7 @@ export ACTSTORE=$out/mini.zarr
 ppa split --from "$data/miniimagenet-split.json" --out "$out/split.json"
 for phi in phi1 phi2 phi2star; do
   ppa train --phi "$phi" --split-file "$out/split.json" --epochs "$epochs" --out "$out/$phi"
-  ppa calibrate --phi "$out/$phi" --head "$head" --force
+  ppa calibrate --phi "$out/$phi" --force
 done
 ppa baseline triplet --split-file "$out/split.json" --out "$out/runs/triplet"
 ppa baseline oracle --split-file "$out/split.json" --out "$out/runs/oracle"

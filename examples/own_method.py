@@ -21,7 +21,7 @@ import predictor
 class Ridge(predictor.Method):
     """Scores of a linear map that is fitted in closed form on base means and examples, each category counted once."""
 
-    name, key = "Ridge regression", "ridge"
+    name, key = "Ridge regression on means", "ridge-on-means"
     strength = 0.1
 
     def novel_scores(self, queries: Tensor, support: Tensor) -> Tensor:

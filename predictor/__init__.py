@@ -1,11 +1,14 @@
 """The paper: phi, every measurement of it, and classifiers that learn a category from a few examples.
 
-import predictor
-split = predictor.split_categories(store)
-phi = predictor.train_phi(store["train"], split)
-predictor.evaluate([phi], store, split)
-classifier = predictor.Classifier.from_backbone()
-classifier.adapt_folder("new-animals/")
+Examples:
+    >>> import predictor
+    >>> split = predictor.split_categories(store, novel=0.25)
+    >>> phi = predictor.train_phi(store["train"], split, epochs=1, batches=2)
+    >>> results = predictor.evaluate(phi, store, split, shots=1, draws=2)
+    >>> classifier = predictor.Classifier.from_phi(phi)
+    >>> classifier.adapt("dog", store["train"].of_class("dog"))
+    >>> classifier.categories
+    ('ant', 'bee', 'cat', 'dog')
 """
 
 from __future__ import annotations
@@ -16,10 +19,15 @@ from actstore.lazy import lazily
 
 if TYPE_CHECKING:
     from predictor.calibrating import calibrate
-    from predictor.classifier.calibrated import apply_calibrations, open_for_calibration, set_constant
     from predictor.classifier.checking import Check, check_folder
     from predictor.classifier.classifier import Classifier
-    from predictor.classifier.classifier_file import load_classifier, save_classifier
+    from predictor.classifier.classifier_file import (
+        apply_calibrations,
+        load_classifier,
+        open_for_calibration,
+        save_classifier,
+        set_constant,
+    )
     from predictor.classifier.export import names_file
     from predictor.classifier.learning import Adaptation
     from predictor.classifier.predictions import Predictions
@@ -72,10 +80,9 @@ __all__ = [
 __getattr__, __dir__ = lazily(
     __name__,
     calibrating="calibrate",
-    classifier__calibrated="apply_calibrations open_for_calibration set_constant",
     classifier__checking="Check check_folder",
     classifier__classifier="Classifier",
-    classifier__classifier_file="load_classifier save_classifier",
+    classifier__classifier_file="apply_calibrations load_classifier open_for_calibration save_classifier set_constant",
     classifier__export="names_file",
     classifier__learning="Adaptation",
     classifier__predictions="Predictions",

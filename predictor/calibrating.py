@@ -16,7 +16,6 @@ from predictor.protocol.calibration import (
     is_calibrated,
     save_calibrations,
 )
-from predictor.protocol.head import Head, head_for, read_head
 from predictor.protocol.method import MakesMethod, Method
 from predictor.protocol.setting import (
     Categories,
@@ -37,7 +36,6 @@ def calibrate(
     split: Categories = None,
     *,
     shots: Sequence[int] | int | None = None,
-    head: Head | str | Path | None = None,
     train: str = "train",
     test: str | None = None,
     tasks: int = TASKS,
@@ -45,15 +43,36 @@ def calibrate(
     save: bool = True,
     progress: bool | None = None,
 ) -> list[Calibration]:
-    """Fit the constant on novel scores, which trades base for novel accuracy, without any novel category.
+    """Fit the constant on novel scores, which trades base for novel accuracy, without looking at a novel category.
 
-    Base categories stand in for novel ones (validation categories of the split, where it has some). head: the network's
-    classifier of the base categories, whose knowledge of the stand-ins is taken out; without it linear discriminants
-    are used. test: the split whose base rows the network was not trained on (val or test by default, "none" for none);
-    a fifth of them is fitted on, which `evaluate` then leaves out. save: keep the constants beside the training of each
-    method, where `evaluate` and `Classifier.from_phi` find them; a method without a training keeps them itself.
+    Base categories stand in for novel ones while it is fitted, or validation categories where the split has some. A
+    constant that does not hold on rows it was not fitted on has `failed` set, and is not used.
 
-    A constant that does not hold on rows it was not fitted on has `failed` set, and is not used.
+    Args:
+        methods: one method or several, such as a trained phi, `baselines.make(...)` or methods of your own.
+        store: a store, or its path.
+        split: base and novel categories, or their file; by default those of the phi, else the first 90% of the class
+            names are the base.
+        shots: numbers of examples.
+        train: name of the split that has base rows and examples.
+        test: name of a split whose base rows the network was not trained on, by default val or test; "none" for none.
+            A fifth of these rows is used, and `evaluate` leaves it out.
+        tasks: how many times stand-ins are drawn.
+        seed: of the draws.
+        save: keep the constants beside the training of each method, where `evaluate` and `Classifier.from_phi` find
+            them.
+        progress: None shows a bar on a terminal and in a notebook, False none, True also prints lines into a log.
+
+    Returns:
+        The constant of every method and number of examples.
+
+    Raises:
+        InvalidInputError: base scores of all these methods depend on the examples, so that there is nothing to fit.
+
+    Examples:
+        >>> fits = predictor.calibrate(phi, store, split, shots=1, tasks=2)
+        >>> [(fit.key, fit.shots) for fit in fits]
+        [('phi1', 1)]
     """
     opened = open_store(store)
     rows = opened[train]
@@ -63,10 +82,8 @@ def calibrate(
         raise InvalidInputError("none of these methods has base scores that do not depend on the examples")
     counts = choose_shots(shots, rows, categories.base, spare=1, shown=progress)
     say_means_are_computed(rows, progress)
-    given = head if head is None or isinstance(head, Head) else read_head(Path(head))
-    weights = None if given is None else head_for(given, categories.base, rows.dim).weight
     held_out = None if test == "none" else find_test_split(opened, train, test)
-    source = StandInSource(rows, categories, max(counts), weights, None if held_out is None else HeldOut(held_out))
+    source = StandInSource(rows, categories, max(counts), None if held_out is None else HeldOut(held_out))
     with bar("calibrate", tasks, "tasks", progress) as shown:
         fits = fit_calibrations(fitted, source, counts, tasks, seed, shown.update)
     for method in fitted:

@@ -18,6 +18,7 @@ from predictor.protocol.category_split import CategorySplit
 from predictor.protocol.episodes import POOLED, Examples, gather_classes
 from predictor.protocol.episodes import run_episodes as measure_episodes
 from predictor.protocol.evaluation import AllWayTask, CalibratedMethod, all_way_task, measure, plan_draws
+from predictor.protocol.fixed_examples import read_examples
 from predictor.protocol.honesty import (
     are_of_imagenet,
     contamination,
@@ -64,18 +65,37 @@ def evaluate(
     seed: int = 0,
     progress: bool | None = None,
 ) -> AllWayResults:
-    """All-way accuracy on base and novel categories: every method on the same draws of examples.
+    """Measure all-way accuracy on base and novel categories, of every method on the same draws of examples.
 
-    methods: trained phis, `baselines.make(...)`, methods of your own. split: base and novel categories (a
-    `CategorySplit` or its file); by default those of the phis, else the first 90% of the class names are the base.
-    shots: examples of each novel category. draws: of the examples; figures are means with 95% intervals. calibrate:
-    "saved" adds a calibrated row to methods whose constants were kept, True fits those that are missing, False adds
-    none. aggregate: how phi combines several examples, "max" or "mean". train, test: where examples and test images
-    come from (val or test by default). progress: None shows a bar on a terminal and in a notebook.
+    Test rows that a constant was fitted on are left out for all methods. The `warnings` of the result say what else a
+    reader must know: that the network saw novel categories, that images are in both splits, or that figures do not
+    compare with the paper's.
 
-    Rows of the test split that constants were fitted on are left out for all methods. What else a reader must know
-    (a network that saw novel categories, images in both splits, figures that do not compare with the paper's) is in
-    the `warnings` of the result.
+    Args:
+        methods: one method or several, such as a trained phi, `baselines.make(...)` or methods of your own.
+        store: a store, or its path.
+        split: base and novel categories, or their file; by default those of the phi, else the first 90% of the class
+            names are the base.
+        shots: numbers of examples of each novel category.
+        draws: how often examples are drawn; figures are means over the draws, with 95% intervals.
+        calibrate: "saved" adds a calibrated row to methods whose constants were kept, True also fits those that are
+            missing, False adds none.
+        aggregate: how phi combines several examples, "max" or "mean".
+        train: name of the split that examples come from.
+        test: name of the split that test images come from, by default val or test.
+        seed: of the draws.
+        progress: None shows a bar on a terminal and in a notebook, False none, True also prints lines into a log.
+
+    Returns:
+        A row for every method and number of examples.
+
+    Raises:
+        InvalidInputError: a category has too few rows, or a method belongs to other rows or categories.
+
+    Examples:
+        >>> results = predictor.evaluate([phi, *baselines.make("class-mean")], store, split, shots=1, draws=2)
+        >>> [record["key"] for record in results.records]
+        ['phi1', 'class-mean']
     """
     reuse_freed_memory()
     opened = open_store(store)
@@ -113,16 +133,39 @@ def run_sessions(
     way: int = 5,
     shots: int = 5,
     draws: int = 10,
+    examples: str | Path | None = None,
     calibrate: Calibrate = "saved",
     train: str = "train",
     test: str | None = None,
     seed: int = 0,
     progress: bool | None = None,
 ) -> SessionResults:
-    """Few-shot class-incremental learning: the novel categories are added `way` at a time, from `shots` examples each.
+    """Measure few-shot class-incremental learning: novel categories are added in sessions, a few at a time.
 
-    After each session all test images of the categories known by then compete among all of them. A backbone that was
-    trained on a category of a session is refused. Other arguments as in `evaluate`.
+    After each session all test images of the categories known by then compete among all of them.
+
+    Args:
+        methods: one method or several, as in `evaluate`.
+        store: a store, or its path.
+        split: base and novel categories, as in `evaluate`.
+        way: how many categories a session adds.
+        shots: examples of each of them.
+        draws: how often examples are drawn.
+        examples: a file that lists the images to show, one path a line, in place of drawn examples.
+        calibrate: as in `evaluate`.
+        train: name of the split that examples come from.
+        test: name of the split that test images come from, by default val or test.
+        seed: of the draws.
+        progress: None shows a bar on a terminal and in a notebook, False none, True also prints lines into a log.
+
+    Returns:
+        The accuracy after every session.
+
+    Raises:
+        InvalidInputError: the network was trained on a category that a session adds.
+
+    Examples:
+        >>> results = predictor.run_sessions(phi, store, split, way=1, shots=1, draws=2)
     """
     opened = open_store(store)
     rows, tested = opened[train], require_test_split(opened, train, test)
@@ -139,6 +182,8 @@ def run_sessions(
         all_way_task(rows, tested, categories), [fit for of in fits for fit in of if not fit.failed]
     )
     say_means_are_computed(rows, progress)
+    if examples is not None:
+        task, draws = replace(task, fixed=read_examples(Path(examples), rows, categories.novel, shots)), 1
     ways: list[Method] = []
     for method, of_method in zip(compared, fits, strict=True):
         holds = bool(of_method) and not nearest_fit(of_method, shots).failed
@@ -167,11 +212,34 @@ def run_episodes(
     runs: Sequence[Run] = (),
     progress: bool | None = None,
 ) -> EpisodeResults:
-    """N-way K-shot tasks of the novel categories: every method on the same tasks, a function of the seed.
+    """Measure N-way K-shot tasks of the novel categories, every method on the same tasks.
 
-    queries: of each category in a task; None: all of its rows that are not shown. splits: of the store, whose rows are
-    pooled (train, val and test by default). runs: further methods with examples of their own, such as learners that
-    read images. AUROC: images of known against unknown categories, where half of a task's are withheld.
+    AUROC compares images of known with images of unknown categories, where half of the categories of a task are
+    withheld.
+
+    Args:
+        methods: methods as in `evaluate`, or `baselines.make_for_episodes(...)`.
+        store: a store, or its path.
+        split: base and novel categories, as in `evaluate`.
+        way: categories of a task.
+        shots: numbers of examples of each category.
+        tasks: how many tasks there are.
+        queries: of each category in a task, by default all rows that are not examples.
+        splits: names of splits whose rows are pooled, by default train, val and test.
+        seed: of the tasks.
+        runs: further methods with examples of their own, such as what `baselines.read_learners` returns.
+        progress: None shows a bar on a terminal and in a notebook, False none, True also prints lines into a log.
+
+    Returns:
+        The accuracy of every method and number of examples.
+
+    Raises:
+        InvalidInputError: there are fewer novel categories than a task needs, or nothing to measure.
+
+    Examples:
+        >>> halves = predictor.CategorySplit(("ant", "bee"), ("cat", "dog"))
+        >>> methods = baselines.make_for_episodes("class-mean")
+        >>> results = predictor.run_episodes(methods, store, halves, way=2, shots=1, tasks=5)
     """
     opened = None if store is None else open_store(store)
     warnings: list[str | None] = []
@@ -248,7 +316,7 @@ def _own_task(method: Method, task: AllWayTask, categories: CategorySplit) -> Al
         return task
     other = actstore.open(method.store)
     parts = [other[part.name] if part.name in other.splits else part for part in (task.train, task.test)]
-    return replace(all_way_task(parts[0], parts[1], categories), without=task.without)
+    return replace(all_way_task(parts[0], parts[1], categories), without=task.without, fixed=task.fixed)
 
 
 def _pooled_names(have: Sequence[str], named: Sequence[str] | None) -> list[str]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,7 +12,9 @@ import torch
 from click.testing import CliRunner
 
 import actstore
+import baselines
 from actstore.backbones.loading import Backbone, load_backbone
+from actstore.compute.device import name_device
 from actstore.errors import InvalidInputError
 from actstore.extraction import cluster_build, forward
 from actstore.extraction.build import build
@@ -24,13 +24,11 @@ from actstore.search import ExactSearch
 from actstore.search.by_class import ClassRows, best_by_class
 from baselines.inference import comparison
 from baselines.inference.adaptation import classifier_step, fine_tuning_step
-from baselines.inference.latency import timed
-from baselines.inference.parts import backbone_part, gpu_part, head_part, product_part
+from baselines.inference.parts import backbone_part, gpu_part, head_part, product_part, timed
 from baselines.inference.rows import BenchRows
-from baselines.inference.timing import machine
 from cli.actstore import main as store_commands
 from cli.ppa import main as ppa
-from predictor.training.backbones import distributed
+from predictor.training.backbones import layers
 from predictor.training.backbones.batches import IGNORED, Batch, StreamedImages
 from predictor.training.backbones.config import choose_preset
 from predictor.training.backbones.images import LabelledImages, evaluation_plan
@@ -115,11 +113,11 @@ def test_several_processes_average_on_their_own_device(
         def __init__(self, module: Any, device_ids: Any = None, broadcast_buffers: bool = True) -> None:
             self.module, self.device_ids, self.broadcast_buffers = module, device_ids, broadcast_buffers
 
-    monkeypatch.setattr(distributed, "DistributedDataParallel", Wrapper)
+    monkeypatch.setattr(layers, "DistributedDataParallel", Wrapper)
     network = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 1), torch.nn.BatchNorm2d(4))
-    wrapped: Any = distributed.wrap(network, Processes(1, 2), torch.device(name))
+    wrapped: Any = layers.wrap(network, Processes(1, 2), torch.device(name))
     assert (wrapped.device_ids, wrapped.broadcast_buffers) == (devices, False)
-    expected = torch.nn.SyncBatchNorm if devices else distributed.SynchronisedBatchNorm2d
+    expected = torch.nn.SyncBatchNorm if devices else layers.SynchronisedBatchNorm2d
     assert isinstance(wrapped.module[1], expected)
 
 
@@ -137,10 +135,8 @@ def bench_rows() -> BenchRows:
     return BenchRows(torch.randn(900, 16, generator=random).half(), torch.randn(4, 16, generator=random), "rows")
 
 
-@contextmanager
-def no_progress(what: str, total: int) -> Iterator[Any]:
+def no_bar(what: str, *_: Any) -> Any:
     raise AssertionError(f"{what} is a part for the CPU")
-    yield
 
 
 @pytest.mark.parametrize(("half", "kind"), [(False, "float32"), (True, "float16")])
@@ -155,10 +151,11 @@ def test_all_products_on_the_card_find_the_nearest(card: Any, half: bool, kind: 
     torch.testing.assert_close(found, cosines.topk(5).values, rtol=0, atol=2e-3 if half else 1e-6)
 
 
-def test_the_comparison_on_a_card(card: Any) -> None:
-    data, said = bench_rows(), list[str]()
+def test_the_comparison_on_a_card(card: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(comparison, "bar", no_bar)
+    data = bench_rows()
     wanted = comparison.Wanted((2,), 9, "none", budget=0.001, device=torch.device("sim"))
-    compared = comparison.compare(data, wanted, said.append, no_progress)
+    compared = comparison.compare(data, wanted, False)
     names = [latency.part.name for latency in compared.latencies]
     assert len(names) == 2
     assert "parametric classifier" in names[0]
@@ -166,11 +163,18 @@ def test_the_comparison_on_a_card(card: Any) -> None:
     assert not compared.left_out
 
 
+def test_inference_is_timed_on_a_card(card: Any) -> None:
+    given: dict[str, Any] = {"backbone": "none", "approximate": "none", "fp32": False, "seconds": 0.001}
+    timed = baselines.time_inference(synthetic="300x16", categories=9, device="sim", progress=False, **given)
+    assert "simulated card" in repr(timed) or "simulated card" in timed.to_markdown()
+
+
 def test_the_comparison_on_cuda_has_faiss_beside_all_products(monkeypatch: pytest.MonkeyPatch) -> None:
     """No tensor can be there: the part of faiss alone is made."""
     held, data = simulated_faiss.install(monkeypatch).held, bench_rows()
+    monkeypatch.setattr(comparison, "bar", no_bar)
     wanted = comparison.Wanted(device=torch.device("cuda:1"))
-    ((products, faiss),) = comparison._groups(data, wanted, no_progress)
+    ((products, faiss),) = comparison._groups(data, wanted)
     assert "torch.matmul" in products[0]
     (part,) = faiss[2]()
     np.testing.assert_array_equal(part.run(data.queries)[1], ExactSearch(data.rows).search(data.queries, 5)[1])
@@ -180,7 +184,7 @@ def test_the_comparison_on_cuda_has_faiss_beside_all_products(monkeypatch: pytes
 @pytest.mark.parametrize("half", [False, True])
 def test_benchmarks_wait_for_the_card(card: Any, backbone: Backbone, half: bool) -> None:
     card.half, device = half, torch.device("sim")
-    assert machine(device) == "simulated card 0"
+    assert name_device(device) == "simulated card 0"
     queries, images = torch.rand(3, 16), torch.rand(2, 3, 32, 32)
     part = head_part(5, 16, device)
     assert part.run(queries).shape == (3, 5)

@@ -22,13 +22,14 @@ from actstore.backbones.weights import read_weights, save_weights
 from actstore.compute import device as devices
 from actstore.images.opening import open_images
 from baselines import meta_training
+from baselines.attention_weights import AttentionConfig, train_attention
 from baselines.child import Child
 from baselines.finetune import Draw, train_finetuned
 from baselines.finetune_head import FineTunedHead
-from baselines.image_tasks import decode_classes
 from baselines.image_training import WEIGHTS, ImageConfig, ImageRun
 from baselines.large_sample import ExtendedHead, RowTraining
 from baselines.linear import LinearConfig, train_linear
+from baselines.meta_learner import decode_classes
 from baselines.meta_training import choose_meta_config, read_learner, train_learner
 from baselines.registry import make
 from baselines.triplet import TripletConfig, train_triplet
@@ -41,10 +42,10 @@ from predictor.protocol.head import Head
 from predictor.protocol.tasks import TaskSize
 from predictor.training import Report, RunOptions, loop
 from predictor.training import phi as phi_training
-from predictor.training.backbones import planning, trainee
+from predictor.training.backbones import layers, planning, trainee
 from predictor.training.backbones.config import choose_preset
-from predictor.training.backbones.ensemble import train_ensemble
-from predictor.training.backbones.training import train_backbone
+from predictor.training.backbones.pretraining import train_ensemble
+from predictor.training.backbones.trainee import train_backbone
 from predictor.training.phi import TrainOptions, fits_device, run_phi_training
 from predictor.training.phi_config import choose_config
 from predictor.training.processes import Processes
@@ -126,6 +127,11 @@ def linear(run: Run) -> None:
     train_linear(run.store["train"], (*SPLIT.base, *SPLIT.novel), run.folder, "oracle-linear", config, **run.on())
 
 
+def attention(run: Run) -> None:
+    config = AttentionConfig(steps=10, way=2, queries=8)
+    train_attention(run.store["train"], SPLIT.base, run.folder, config, **run.on())
+
+
 IMAGES = ImageConfig(steps=7, batch_size=8, learning_rate=0.05, flip=False)
 
 
@@ -155,6 +161,7 @@ TRAININGS: dict[str, Callable[[Run], None]] = {
     "phi, resident": lambda run: phi(run, True),
     "triplet": triplet,
     "linear": linear,
+    "attention": attention,
     "fine-tuning on images": finetune,
     "triplet on images": triplet_images,
     **{learner: lambda run, learner=learner: meta(run, learner) for learner in LEARNERS},  # type: ignore[misc]
@@ -186,7 +193,7 @@ def assert_same(one: Path, other: Path) -> None:
 @pytest.fixture
 def waits(card: Any, monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Of every step of a training, how often it read from the card, for which it would wait."""
-    learn, found = loop._learn, list[int]()
+    learn, found = loop._Run.learn, list[int]()
 
     def reads() -> int:
         return int(card.counts["read"] + card.counts["from card"])
@@ -202,7 +209,7 @@ def waits(card: Any, monkeypatch: pytest.MonkeyPatch) -> list[int]:
         run.trainee.step = noted
         learn(run, *rest)
 
-    monkeypatch.setattr(loop, "_learn", noting)
+    monkeypatch.setattr(loop._Run, "learn", noting)
     return found
 
 
@@ -303,7 +310,8 @@ def test_pretraining_in_16_bits(
     pretrain(Run(store, weights, tmp_path / "card", CARD, every))
     assert card.counts["products in torch.float16"] > 10
     assert "scaler.scale" in read_training(tmp_path / "card" / CHECKPOINT)[0]
-    monkeypatch.setattr(trainee, "has_half", lambda device: True)
+    for module in (trainee, layers):
+        monkeypatch.setattr(module, "has_half", lambda device: True)
     pretrain(Run(store, weights, tmp_path / "cpu", "cpu"))
     assert_same(tmp_path / "card", tmp_path / "cpu")
 

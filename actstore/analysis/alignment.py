@@ -75,7 +75,7 @@ def align(splits: Sequence[Split], names: Sequence[str]) -> Alignment:
     if not all(with_ids):
         without = names[with_ids.index(False)]
         raise InvalidInputError(
-            f"rows are aligned by id, but those of {without} have none; write them with the ids of the others"
+            f"rows are aligned by id, but the rows of {without} have no ids; write them with the ids of the others"
         )
     ids: list[Texts] = [split.ids for split in splits]  # type: ignore[misc]  # as they all have some
     if all(_are_equal(ids[0], other) for other in ids[1:]):
@@ -83,8 +83,8 @@ def align(splits: Sequence[Split], names: Sequence[str]) -> Alignment:
         return Alignment((everything,) * len(splits))
     rows = _common_rows(ids, names)
     notes = [
-        f"{name}: {len(split) - len(rows[0]):,} of {len(split):,} rows are left out, as no row of every other has "
-        "their id, or more than one has"
+        f"{name}: {len(split) - len(rows[0]):,} of {len(split):,} rows are left out, because another split has no row "
+        "of their id, or several"
         for name, split in zip(names, splits, strict=True)
         if len(split) > len(rows[0])
     ]
@@ -95,7 +95,7 @@ def _align_by_number(splits: Sequence[Split], names: Sequence[str]) -> Alignment
     counts = {name: len(split) for name, split in zip(names, splits, strict=True)}
     if len(set(counts.values())) > 1:
         listed = ", ".join(f"{name} {count:,}" for name, count in counts.items())
-        raise InvalidInputError(f"rows have no ids to be aligned by, and their numbers differ: {listed}; write ids")
+        raise InvalidInputError(f"without ids, splits must have equally many rows, got {listed}; write them with ids")
     return Alignment(
         (np.arange(len(splits[0])),) * len(splits),
         ("rows have no ids: row i of one is compared with row i of another",),
@@ -123,7 +123,7 @@ def _common_rows(ids: Sequence[Texts], names: Sequence[str]) -> tuple[NDArray[np
             common &= ~pyarrow.compute.is_in(arrays[0], value_set=repeated).to_numpy(zero_copy_only=False)
     if not common.any():
         examples = "; ".join(f"{name} has {texts[0]!r}" for name, texts in zip(names, ids, strict=True) if len(texts))
-        raise InvalidInputError(f"no id is in all of them, so no row can be compared: {examples}")
+        raise InvalidInputError(f"no id occurs in all of the splits, so no row can be compared: {examples}")
     return tuple(found[common] for found in places)
 
 
@@ -147,11 +147,26 @@ _VERSION = 1
 
 
 def fingerprint(model: Any, transform: Any = None, source: Any = None) -> str:
-    """`sha256:…` of a network, of what is done to images before it, and of where they come from.
+    """Name a network, what is done to images before it, and where they come from, by one hash.
 
-    Each may be text, numbers, lists, dicts, dataclasses, arrays, a torch module or tensor (all weights count), a Path
-    (the content of a file, or of all files of a folder) or a split (its content). Anything else counts by its repr,
-    such as a transform of torchvision; a repr that names an address in memory is refused: it is new in every process.
+    Each argument may be text, numbers, lists, dictionaries, dataclasses, arrays, a module or tensor of torch (all
+    weights count), a Path (the content of a file, or of all files of a folder) or a split (its content). Anything else
+    counts by its repr.
+
+    Args:
+        model: the network.
+        transform: what is done to images before they reach it.
+        source: where the images come from.
+
+    Returns:
+        `sha256:…`, the same in every process.
+
+    Raises:
+        InvalidInputError: a repr names an address in memory, which is another one in every process.
+
+    Examples:
+        >>> actstore.fingerprint("resnet50", {"crop": 224}) == actstore.fingerprint("resnet50", {"crop": 192})
+        False
     """
     described = [_VERSION, *(_describe(part, name) for part, name in
                              ((model, "model"), (transform, "transform"), (source, "source")))]  # fmt: skip
@@ -206,7 +221,7 @@ def _stable_repr(value: Any, where: str) -> str:
     text = repr(value)
     if " at 0x" in text:
         raise InvalidInputError(
-            f"{where} is {text}, which says nothing that holds in another process; give its settings, such as a dict"
+            f"{where} is {text}, whose address is another one in every process; give its settings, such as a dict"
         )
     return text
 

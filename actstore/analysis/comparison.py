@@ -47,9 +47,15 @@ class Similarity:
 
 @dataclass(frozen=True)
 class Comparison:
-    """What `compare` found; shows itself as a table.
+    """What `compare` found; it prints as a table.
 
-    rows: compared. sampled: of them for RSA and k-NN. notes: whole sentences on what was left out.
+    Attributes:
+        names: what the representations are called.
+        rows: how many rows were compared.
+        sampled: how many of them RSA and k-NN used.
+        similarities: a value for each pair and measure, with its interval.
+        notes: what was left out, in sentences.
+        settings: how it was measured.
     """
 
     names: tuple[str, ...]
@@ -102,14 +108,30 @@ def compare(
     progress: Progress | None = None,
     **settings: Any,
 ) -> Comparison:
-    """Similarity of every pair of representations of the same images, rows aligned by id.
+    """Measure how alike several representations of the same images are, pair by pair, with rows aligned by id.
 
-    representations: splits, or paths such as "a.zarr/train" (of a store alone: its only split, or train).
-    progress: gets rows as they are read. settings: see `Settings`.
+    Intervals are those of a bootstrap over rows. RSA and mutual nearest neighbours look at pairs of rows, so they are
+    computed on a sample of rows; CKA and Procrustes use all of them.
 
-    Intervals are of a bootstrap over rows. For RSA, sampled rows are drawn again, 1,000 at most, and the spread is
-    scaled to the number of sampled rows; for k-NN the rows' overlaps are drawn again; for CKA and Procrustes, the
-    first-order influences of the sampled rows, scaled to all rows.
+    Args:
+        *representations: splits, or paths such as "a.zarr/train"; a store's path stands for its only split, or for
+            train.
+        names: what the representations are called, by default STORE/SPLIT.
+        progress: is called with the number of rows that were read.
+        **settings: `measures` (some of cka, rsa-spearman, rsa-pearson, knn and procrustes), `sample` (rows for RSA and
+            k-NN), `k`, `distance` (for RSA), `resamples` (0 for no intervals) and `seed`.
+
+    Returns:
+        A value with its 95% interval for every pair and measure; it prints as a table and has `matrix` and
+        `to_pandas`.
+
+    Raises:
+        InvalidInputError: rows cannot be aligned, because ids are missing or none is common to all.
+
+    Examples:
+        >>> found = actstore.compare(train, other["train"], measures=["cka"], resamples=0)
+        >>> found.matrix("cka").shape
+        (2, 2)
     """
     chosen = Settings(**{**settings, "measures": tuple(settings.get("measures", MEASURES))})
     splits = [open_representation(each) for each in representations]
@@ -117,7 +139,9 @@ def compare(
     _require_comparable(splits, called)
     alignment = align(splits, called)
     if len(alignment) < LEAST_ROWS:
-        raise InvalidInputError(f"{len(alignment)} rows have an id in common; at least {LEAST_ROWS} are compared")
+        raise InvalidInputError(
+            f"only {len(alignment)} rows are in all of the splits; a comparison needs at least {LEAST_ROWS}"
+        )
     _require_memory(splits, chosen)
     sample = _draw_sample(len(alignment), chosen)
     covariances, rows = _read_once(splits, alignment, sample, chosen, progress)

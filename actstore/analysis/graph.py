@@ -34,11 +34,14 @@ _VERSION = 1  # of the blocks that are kept of an unfinished graph
 
 @dataclass(frozen=True)
 class Graph:
-    """scores (n, k) cosines descending, rows (n, k): the nearest rows of each query; both -1 where there are fewer than
-    k, and for a row of zeros, which has no direction. Equal scores are ordered by row.
+    """The nearest rows of each query, by cosine; equal scores are ordered by row number.
 
-    ids, query_ids: of the rows that were searched, and of those whose neighbours they are.
-    is_own: whether both are the rows of one split; none is a neighbour of itself.
+    Attributes:
+        scores: (n, k) cosines, descending; -1 where there are fewer than k rows, and for a row of zeros.
+        rows: (n, k) row numbers; -1 where scores are -1 for these reasons.
+        ids: ids of the rows that were searched.
+        query_ids: ids of the queries.
+        is_own: whether the queries are the rows themselves; none is its own neighbour then.
     """
 
     scores: NDArray[np.float32]
@@ -64,7 +67,9 @@ class Graph:
     def with_itself(self) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
         """Neighbours and distances (n, k + 1), every row first among its own: UMAP's `precomputed_knn`."""
         if not self.is_own:
-            raise InvalidInputError("only the graph of one split has rows that are their own neighbours")
+            raise InvalidInputError(
+                "with_itself needs the graph of the rows of one split; this graph was made for other queries"
+            )
         count = len(self.rows)
         rows = np.concatenate([np.arange(count)[:, None], self.rows], axis=1)
         return rows, np.concatenate([np.zeros((count, 1), np.float32), self.distances], axis=1)
@@ -108,11 +113,26 @@ def knn(
     out: str | Path | None = None,
     progress: Progress | None = None,
 ) -> Graph:
-    """The k nearest rows by cosine of every row of a split, without itself, or of queries: another split, or vectors
-    (n, dim). Exact, by the fastest engine there is; the same from each.
+    """Find the k nearest rows by cosine of every row of a split, or of given queries, exactly.
 
-    out: a file to write the graph to, as `Graph.save` does. Finished blocks are kept beside it in OUT.parts until it is
-    written: a search that was interrupted goes on after them; blocks of other rows, queries or k are made again.
+    Args:
+        split: where neighbours are searched, a split or a path such as "a.zarr/train".
+        k: how many neighbours of each.
+        queries: another split, or vectors (n, dim); by default the rows themselves, none of which is its own
+            neighbour.
+        out: a .npz or .parquet file to write the graph to. Finished blocks are kept beside it meanwhile, in OUT.parts,
+            so that an interrupted search goes on with the same call.
+        progress: is called with the number of queries that were answered.
+
+    Returns:
+        A graph with `scores` and `rows` (n, k); `to_scipy` makes a sparse matrix of it, `save` a file.
+
+    Raises:
+        InvalidInputError: k is larger than the number of possible neighbours.
+
+    Examples:
+        >>> actstore.knn(train, k=3).rows.shape
+        (40, 3)
     """
     target = open_representation(split)
     vectors = None if queries is None else _parse_queries(queries, target)

@@ -10,11 +10,32 @@ The nearest rows of every row come from actstore/analysis/neighbours.py. Imports
 
 from __future__ import annotations
 
-from actstore.audit.auditing import audit_store
-from actstore.audit.outcome import ENDINGS, FILE, KIND_LABELS, Audit, Finding, kept_audit, shared_rows, write_findings
-from actstore.audit.sheet import make_sheet
+from typing import TYPE_CHECKING
+
+from actstore.lazy import lazily
+
+if TYPE_CHECKING:
+    from actstore.audit.auditing import audit_store
+    from actstore.audit.outcome import (
+        ENDINGS,
+        FILE,
+        KIND_LABELS,
+        Audit,
+        Finding,
+        kept_audit,
+        shared_rows,
+        write_findings,
+    )
+    from actstore.audit.sheet import make_sheet
 
 __all__ = [
     "ENDINGS", "FILE", "KIND_LABELS", "Audit", "Finding", "audit_store", "kept_audit", "make_sheet", "shared_rows",
     "write_findings",
 ]  # fmt: skip
+
+__getattr__, __dir__ = lazily(
+    __name__,
+    auditing="audit_store",
+    outcome="ENDINGS FILE KIND_LABELS Audit Finding kept_audit shared_rows write_findings",
+    sheet="make_sheet",
+)

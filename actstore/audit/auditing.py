@@ -11,24 +11,11 @@ from numpy.typing import NDArray
 
 from actstore.analysis.neighbours import SPARE, Neighbours, find_neighbours, pieces, remove_blocks
 from actstore.analysis.similarity import unit
-from actstore.audit.detection import (
-    LEAST_NEIGHBOURS,
-    LEAST_ROWS,
-    LabelScores,
-    NearCopies,
-    Progress,
-    Survey,
-    copy_groups,
-    find_near_copies,
-    judge,
-    mean_margins,
-    robust_deviations,
-    survey_split,
-    votes,
-)
+from actstore.audit import detection
 from actstore.audit.outcome import BLOCKS, Audit, Finding, Kind, folder_of, key_of, load_audit, save_audit
 from actstore.errors import DamagedError, InvalidInputError
 from actstore.images.opening import image_sources
+from actstore.progress import Progress
 from actstore.spec import Json
 from actstore.split import Split
 from actstore.storage.file_lock import FileLock
@@ -81,21 +68,17 @@ def audit_store(
 
 
 def _kept_of(place: Path, is_own: bool, contents: dict[str, str], settings: dict[str, Json]) -> Audit | None:
-    """What is kept of these rows and settings."""
-    kept = _kept(place, is_own)
-    return kept if kept is not None and (kept.contents, kept.settings) == (contents, settings) else None
-
-
-def _kept(place: Path, is_own: bool) -> Audit | None:
-    """None also of a damaged one, which is made again. is_own: a folder that holds nothing but audits of the store."""
+    """What is kept of these rows and settings; a damaged one is made again. is_own: a folder that holds nothing but
+    audits of the store."""
     try:
-        return load_audit(place)
+        kept = load_audit(place)
     except DamagedError:
         return None
     except InvalidInputError:  # a file of another kind
         if is_own:
             return None
         raise
+    return kept if kept is not None and (kept.contents, kept.settings) == (contents, settings) else None
 
 
 def _in_order(splits: Sequence[Split]) -> list[Split]:
@@ -117,7 +100,7 @@ class _Group:
     """Splits one after the other: places number the rows of all of them."""
 
     splits: Sequence[Split]
-    surveys: Sequence[Survey]
+    surveys: Sequence[detection.Survey]
 
     @property
     def starts(self) -> NDArray[np.int64]:
@@ -141,13 +124,13 @@ class _Group:
 
 
 def _audit_group(splits: Sequence[Split], k: int, blocks: Path, progress: Progress | None) -> Audit:
-    group = _Group(splits, [survey_split(split, progress) for split in splits])
+    group = _Group(splits, [detection.survey_split(split, progress) for split in splits])
     contents, settings = {split.name: split.content for split in splits}, {"k": k}
-    first, is_zero = copy_groups(group.surveys), group.is_zero
+    first, is_zero = detection.copy_groups(group.surveys), group.is_zero
     nearest = find_neighbours(splits, is_zero, k + SPARE, blocks, key_of(contents, settings), progress)
     # a copy of the row is reported as such, and tells nothing about what else is near
     near = nearest.pick((nearest.places >= 0) & (first[nearest.places] != first[:, None]), k)
-    copies = find_near_copies(near.scores)
+    copies = detection.find_near_copies(near.scores)
     labels = _judge_labels(group, near)
     findings = [
         *_copies(group, first),
@@ -168,7 +151,7 @@ def _audit_group(splits: Sequence[Split], k: int, blocks: Path, progress: Progre
     return Audit(contents, settings, findings, scores, measured, _notes(group, k, copies, labels))
 
 
-def _judge_labels(group: _Group, near: Neighbours) -> LabelScores:
+def _judge_labels(group: _Group, near: Neighbours) -> detection.LabelScores:
     """Block by block: distances to all class means are (rows, classes)."""
     labels, is_zero = group.labels, group.is_zero
     counts = np.sum([survey.class_counts for survey in group.surveys], axis=0)
@@ -184,10 +167,10 @@ def _judge_labels(group: _Group, near: Neighbours) -> LabelScores:
                 continue
             at = whole.start + rows
             units = unit(split.take(rows).astype(np.float64))
-            margins[at], suggested[at] = mean_margins(units, labels[at], sums, counts)
+            margins[at], suggested[at] = detection.mean_margins(units, labels[at], sums, counts)
             places = near.places[at]
-            own[at], other[at] = votes(labels[at], np.where(places >= 0, labels[places], -1))
-    return judge(margins, own, other, suggested, judged)
+            own[at], other[at] = detection.votes(labels[at], np.where(places >= 0, labels[places], -1))
+    return detection.judge(margins, own, other, suggested, judged)
 
 
 def _copies(group: _Group, first: NDArray[np.int64]) -> Iterator[Finding]:
@@ -195,7 +178,7 @@ def _copies(group: _Group, first: NDArray[np.int64]) -> Iterator[Finding]:
         yield Finding("copy", *group.place(place), *group.place(int(first[place])), similarity=1.0)
 
 
-def _near_copies(group: _Group, near: Neighbours, copies: NearCopies) -> Iterator[Finding]:
+def _near_copies(group: _Group, near: Neighbours, copies: detection.NearCopies) -> Iterator[Finding]:
     """Each pair once, the later row first; nearest pairs first."""
     pairs: dict[tuple[int, int], float] = {}
     for place, column in copies.pairs.tolist():
@@ -209,7 +192,7 @@ def _near_copies(group: _Group, near: Neighbours, copies: NearCopies) -> Iterato
         yield Finding(kind, *group.place(place), *group.place(other), similarity=score, score=ratio)
 
 
-def _suspects(group: _Group, near: Neighbours, judged: LabelScores) -> Iterator[Finding]:
+def _suspects(group: _Group, near: Neighbours, judged: detection.LabelScores) -> Iterator[Finding]:
     """The most suspect first, each with a neighbour that has the suggested label, else the nearest one."""
     places, labels = np.flatnonzero(judged.is_suspect), group.labels
     for place in places[np.argsort(judged.score[places], kind="stable")].tolist():
@@ -225,10 +208,10 @@ def _outliers(group: _Group, near: Neighbours) -> Iterator[Finding]:
     """The furthest from their neighbours first."""
     present = near.places >= 0
     counted = np.flatnonzero(present.any(axis=1))
-    if len(counted) < LEAST_ROWS:
+    if len(counted) < detection.LEAST_ROWS:
         return
     mean = (near.distances * present)[counted].sum(axis=1) / np.count_nonzero(present[counted], axis=1)
-    deviations = robust_deviations(np.log(np.maximum(mean, 1e-6)))
+    deviations = detection.robust_deviations(np.log(np.maximum(mean, 1e-6)))
     far = np.flatnonzero(deviations > OUTLIER_ABOVE)
     for at in far[np.argsort(-deviations[far], kind="stable")].tolist():
         place = int(counted[at])
@@ -239,18 +222,20 @@ def _outliers(group: _Group, near: Neighbours) -> Iterator[Finding]:
 def _dead_features(group: _Group) -> Iterator[Finding]:
     """Of each split that is not tiny: features that have one value in all of its rows, mostly zero."""
     for split, survey in zip(group.splits, group.surveys, strict=True):
-        if len(split) >= LEAST_ROWS:
+        if len(split) >= detection.LEAST_ROWS:
             for feature in np.flatnonzero(survey.lowest == survey.highest).tolist():
                 yield Finding("dead-feature", split.name, feature, score=float(survey.lowest[feature]))
 
 
-def _notes(group: _Group, k: int, copies: NearCopies, labels: LabelScores) -> list[str]:
+def _notes(group: _Group, k: int, copies: detection.NearCopies, labels: detection.LabelScores) -> list[str]:
     names = ", ".join(split.name for split in group.splits)
     notes = []
-    if np.count_nonzero(~group.is_zero) < LEAST_ROWS:
-        notes.append(f"{names}: too few rows to tell near copies, outliers and dead features, {LEAST_ROWS} are needed")
-    elif k < LEAST_NEIGHBOURS:
-        notes.append(f"{names}: near copies are told by {LEAST_NEIGHBOURS} neighbours or more, k is {k}")
+    if np.count_nonzero(~group.is_zero) < detection.LEAST_ROWS:
+        notes.append(
+            f"{names}: too few rows to tell near copies, outliers and dead features, {detection.LEAST_ROWS} are needed"
+        )
+    elif k < detection.LEAST_NEIGHBOURS:
+        notes.append(f"{names}: near copies are told by {detection.LEAST_NEIGHBOURS} neighbours or more, k is {k}")
     elif copies.dimension == 0:
         notes.append(f"{names}: too few rows have {k} neighbours that are no copies to tell near copies; lower k")
     if not (group.labels >= 0).any():

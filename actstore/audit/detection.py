@@ -18,17 +18,17 @@ its neighbours that have its label. On mini-ImageNet the class means do most of 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from actstore.analysis.similarity import unit
+from actstore.progress import Progress
 from actstore.split import Split
 
 _BLOCK_ROWS = 4096
-Progress = Callable[[int], None]  # rows done since the last call
 
 
 @dataclass(frozen=True)

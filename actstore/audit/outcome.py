@@ -219,15 +219,14 @@ def save_audit(folder: Path, audit: Audit) -> None:
         **{key: [getattr(finding, key) for finding in findings] for key in (*_NUMBERS, *_FIGURES)},
     }
     tensors = {
-        **{key: torch.tensor(values, dtype=_type_of(key)) for key, values in columns.items()},
+        **{
+            key: torch.tensor(values, dtype=torch.float64 if key in _FIGURES else torch.int64)
+            for key, values in columns.items()
+        },
         **{f"label_score.{name}": torch.from_numpy(scores) for name, scores in audit.label_scores.items()},
     }
     about = {key: getattr(audit, key) for key in ("contents", "settings", "measured", "notes")}
     write_tensors(folder / FILE, _KIND, tensors, {"version": VERSION, **about})
-
-
-def _type_of(column: str) -> torch.dtype:
-    return torch.float64 if column in _FIGURES else torch.int64
 
 
 def load_audit(folder: Path) -> Audit | None:

@@ -8,6 +8,7 @@ import math
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -15,7 +16,15 @@ import torch
 from torch import Tensor, nn
 
 from actstore.backbones.efficientnet_lite import EfficientNetLite0, EfficientNetLite1, EfficientNetLite2
-from actstore.backbones.network import IMAGENET, Construction, Network, Transform, imagenet_wnids
+from actstore.backbones.network import (
+    IMAGENET,
+    Construction,
+    JoinedTransform,
+    Network,
+    Transform,
+    imagenet_wnids,
+    joined_transform,
+)
 from actstore.backbones.resnet import ResNet8, Simple, Small, WideResNet, resnet10_narrow, resnet18, resnet50
 from actstore.errors import InvalidInputError
 
@@ -36,6 +45,37 @@ class SideBySide(Network):
 
     def maps(self, images: Tensor) -> Tensor:
         return torch.cat([network.maps(images) for network in self.networks], 1)  # type: ignore[operator]
+
+
+class Joined(Network):
+    """Different published networks side by side, each reading the image as it does alone. Activations: those of the
+    first, then those of the second, …, at lengths that are equal on average, so that none outweighs the others.
+
+    lengths: of each network's activations, on average. They belong to the networks and are not measured on the images
+    at hand, so that activations of all images can be compared. The logits are the mean of the networks' logits.
+    """
+
+    scales: Tensor
+
+    def __init__(self, networks: Sequence[Network], lengths: Sequence[float]) -> None:
+        super().__init__()
+        self.own_transform: JoinedTransform = joined_transform([network.transform for network in networks])
+        classifiers = [network.fc for network in networks]
+        for network in networks:
+            network.fc = nn.Identity()  # type: ignore[assignment]
+        self.dim = sum(network.dim for network in networks)
+        self.networks = nn.ModuleList(networks)
+        self.register_buffer("scales", torch.tensor([JOINED_LENGTH / length for length in lengths]))
+        self.fc = nn.Linear(self.dim, classifiers[0].out_features)
+        with torch.no_grad():
+            weights = [fc.weight / scale for fc, scale in zip(classifiers, self.scales, strict=True)]
+            self.fc.weight.copy_(torch.cat(weights, 1) / len(weights))  # (n_class, dim)
+            self.fc.bias.copy_(torch.stack([fc.bias for fc in classifiers]).mean(0))
+
+    def features(self, images: Tensor) -> Tensor:
+        """(n, 3 * networks, height, width), as `own_transform` makes them -> (n, dim)"""
+        parts = zip(self.networks, self.own_transform.split(images), self.scales, strict=True)
+        return torch.cat([network.features(own) * scale for network, own, scale in parts], 1)  # type: ignore[operator]
 
 
 BROKEN_IMPORT = (ImportError, RuntimeError, OSError, AttributeError)  # torchvision built for another torch
@@ -156,12 +196,15 @@ PUBLISHED = {
     "efficientnet-lite1": ("efficientnet-lite1-77cc7160.pth",),
     "efficientnet-lite2": ("efficientnet-lite2-9656183e.pth",),
 }
+# Mean length of the activations of 48 photos. Networks that are not here are not joined with others.
+LENGTHS = {"efficientnet-lite0": 11.95, "efficientnet-lite1": 9.77, "efficientnet-lite2": 9.39}
+JOINED_LENGTH = 12.0
 LIBRARIES = {"torchvision": from_torchvision, "timm": from_timm}
 
 
 def construct(name: str, seed: int = 0, pretrained: bool = False) -> Construction:
-    """name: one of NETWORKS or several of one (`resnet8+resnet8`), `torchvision:NAME`, `timm:NAME` or
-    `package.module:factory`.
+    """name: one of NETWORKS, several of one (`resnet8+resnet8`), different ones of LENGTHS
+    (`efficientnet-lite0+efficientnet-lite2`), `torchvision:NAME`, `timm:NAME` or `package.module:factory`.
 
     pretrained: torchvision or timm fetches its weights.
     """
@@ -171,11 +214,16 @@ def construct(name: str, seed: int = 0, pretrained: bool = False) -> Constructio
             network = NETWORKS[name](1000)
             published = dict.fromkeys(PUBLISHED.get(name, ()))
             return Construction(name, network, network.transform, "fc", published, imagenet_wnids())
+        if is_joined(name):
+            drawn = [NETWORKS[part](1000) for part in name.split(JOINED_BY)]
+            return replace(join_networks(name, drawn), has_weights=False)
         if is_ours(name):
             networks = [NETWORKS[part](1) for part in name.split(JOINED_BY)]
             return Construction(name, SideBySide(networks), networks[0].transform)
         if not colon or not kind or not rest:
             close = difflib.get_close_matches(name.lower(), NETWORKS, n=1)
+            if JOINED_BY in name:
+                _not_joined(name)
             advice = f"did you mean {close[0]}?" if close else "or torchvision:NAME, timm:NAME, package.module:factory"
             raise InvalidInputError(f"no backbone {name!r}; known: {', '.join(NETWORKS)}; {advice}")
         if kind in LIBRARIES:
@@ -186,9 +234,29 @@ def construct(name: str, seed: int = 0, pretrained: bool = False) -> Constructio
 
 
 def is_ours(name: str | None) -> bool:
-    """Whether it is one of NETWORKS, or several of one of them side by side: no name of code to run."""
+    """Whether it is one of NETWORKS, or several of them side by side: no name of code to run."""
     parts = (name or "").split(JOINED_BY)
-    return parts[0] in NETWORKS and len(set(parts)) == 1 and len(parts) <= MOST
+    return (parts[0] in NETWORKS and len(set(parts)) == 1 and len(parts) <= MOST) or is_joined(name)
+
+
+def is_joined(name: str | None) -> bool:
+    """Whether it names different published networks side by side."""
+    parts = (name or "").split(JOINED_BY)
+    return len(set(parts)) == len(parts) > 1 and set(parts) <= set(LENGTHS)
+
+
+def join_networks(name: str, networks: Sequence[nn.Module]) -> Construction:
+    """networks: those that the name lists, with their weights; they become parts of the result."""
+    lengths = [LENGTHS[part] for part in name.split(JOINED_BY)]
+    module = Joined(networks, lengths)  # type: ignore[arg-type]
+    return Construction(name, module, module.own_transform, "fc", {}, imagenet_wnids(), has_weights=True)
+
+
+def _not_joined(name: str) -> NoReturn:
+    raise InvalidInputError(
+        f"no backbone {name!r}: side by side stand different ones of {', '.join(LENGTHS)}, or several of one network "
+        "that was trained with `ppa pretrain --ensemble`"
+    )
 
 
 def build_network(name: str, num_classes: int, seed: int = 0) -> Network:

@@ -14,8 +14,16 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from actstore.backbones.construction import NETWORKS, PUBLISHED, construct, is_ours
-from actstore.backbones.network import IMAGENET, Construction, Transform
+from actstore.backbones.construction import (
+    JOINED_BY,
+    NETWORKS,
+    PUBLISHED,
+    construct,
+    is_joined,
+    is_ours,
+    join_networks,
+)
+from actstore.backbones.network import IMAGENET, Construction, OwnTransform, PixelFunction, Transform
 from actstore.backbones.published import (
     FETCHED,
     PACKAGES,
@@ -93,7 +101,7 @@ def measure_layers(
     module: nn.Module, layers: tuple[str, ...], head: str | None, transform: Transform, name: str
 ) -> dict[str, int]:
     """layer -> dim, found by a pass over two black images."""
-    images = torch.zeros(2, 3, transform.crop, transform.crop)
+    images = torch.zeros(2, transform.channels, transform.crop, transform.crop)
     with torch.no_grad(), capture(module, layers, head) as outputs:
         try:
             output = module(images)
@@ -150,8 +158,9 @@ def load_backbone(
     pretrained: bool = False,
     expected_sha256: str | None = None,
 ) -> Backbone:
-    """name: one of NETWORKS (efficientnet-lite0, resnet50, …) or several (resnet8+resnet8), torchvision:NAME, timm:NAME
-    or package.module:factory; without one, what `default_backbone` chooses, which may fetch weights.
+    """name: one of NETWORKS (efficientnet-lite0, resnet50, …), several of one (resnet8+resnet8), different published
+    ones (efficientnet-lite0+efficientnet-lite2), torchvision:NAME, timm:NAME or package.module:factory; without one,
+    what `default_backbone` chooses, which may fetch weights.
 
     weights: a .pth, .pt or .safetensors file; without one, those that an installed package brings or that lie in
     torch's cache. layers: names as in `named_modules()`; without one, the pooled activation.
@@ -163,7 +172,10 @@ def load_backbone(
                "--pretrained": pretrained}  # fmt: skip
     if len(named := [source for source, is_named in sources.items() if is_named]) > 1:
         raise InvalidInputError(f"{named[0]} and {named[1]} exclude each other; choose one")
-    built = construct(name, seed, pretrained)
+    if is_joined(name) and weights is None and not random_weights:
+        built = join_networks(name, [load_backbone(part).module for part in name.split(JOINED_BY)])
+    else:
+        built = construct(name, seed, pretrained)
     names = parse_layers(built.module, layers)
     paths = [weights] if weights is not None else [] if random_weights else find_published(name, built, pretrained)
     file, transform = None, built.transform
@@ -187,13 +199,18 @@ def load_backbone(
 
 
 def as_backbone(
-    module: nn.Module, transform: Transform = IMAGENET, layers: Sequence[str] = (), name: str = "module"
+    module: nn.Module,
+    transform: Transform | PixelFunction = IMAGENET,
+    layers: Sequence[str] = (),
+    name: str = "module",
 ) -> Backbone:
     """A network of one's own, whose output is the activation, or one of whose layers is.
 
-    transform: what its images need, by default torchvision's for ImageNet. name: by which a store remembers it; as
-    `package.module:factory` it can be loaded again by that name.
+    transform: what its images need, by default torchvision's for ImageNet; a function from a PIL image in RGB to a
+    tensor (3, side, side) will do. name: by which a store remembers it; as `package.module:factory` it can be loaded
+    again by that name.
     """
+    transform = transform if isinstance(transform, Transform) else OwnTransform.of(transform)
     names = parse_layers(module, layers)
     module.eval()
     measured = measure_layers(module, names, None, transform, name)

@@ -4,7 +4,7 @@ classes."""
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cache
 from importlib.resources import files
@@ -24,6 +24,7 @@ IMAGENET_STD = (0.229, 0.224, 0.225)
 VIEWS = (1, 2, 10)  # of an image: its centre, with its mirror image, or five crops and theirs
 FILTERS = {"bilinear": Image.Resampling.BILINEAR, "bicubic": Image.Resampling.BICUBIC}
 Rgb = tuple[float, float, float]
+PixelFunction = Callable[[Image.Image], Tensor]  # a user's own transform
 
 
 @dataclass(frozen=True)
@@ -52,7 +53,7 @@ class Transform:
         _check(self.interpolation in FILTERS, f"interpolation must be {known}, got {self.interpolation!r}")
 
     def __call__(self, image: Image.Image) -> torch.Tensor:
-        """A PIL image in RGB -> (3, crop, crop) float32."""
+        """A PIL image in RGB -> (channels, crop, crop) float32."""
         return self.views(image, 1)[0]
 
     def views(self, image: Image.Image, count: int) -> torch.Tensor:
@@ -70,6 +71,11 @@ class Transform:
             corners = [self._cut(scaled, left, top) for left in (0, right) for top in (0, bottom)]
         crops = torch.stack([centre, *corners])
         return torch.cat([crops, crops.flip(3)])
+
+    @property
+    def channels(self) -> int:
+        """Of what it makes of an image."""
+        return 3
 
     def _cut(self, image: Image.Image, left: int, top: int) -> torch.Tensor:
         """The square that begins there, (3, crop, crop), normalised."""
@@ -91,12 +97,84 @@ class Transform:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Self:
+        if "function" in data:
+            raise InvalidInputError(
+                f"these images went through {data['function']}, a transform that no file can keep; "
+                "pass the network and its transform from Python"
+            )
         try:
+            if "parts" in data:
+                return joined_transform([Transform.from_json(part) for part in data["parts"]])  # type: ignore[return-value]
             return cls(**data)
         except (TypeError, ValueError) as error:
             raise InvalidInputError(
                 f"expected a transform with resize, crop, mean and std, got {data!r}: {error}"
             ) from error
+
+
+@dataclass(frozen=True, kw_only=True)
+class OwnTransform(Transform):
+    """A user's own function, such as one of torchvision's: a PIL image in RGB -> (3, side, side) float32."""
+
+    function: PixelFunction
+
+    @classmethod
+    def of(cls, function: PixelFunction) -> Self:
+        """Tried on a black image, which tells the side of its results."""
+        shape = tuple(getattr(function(Image.new("RGB", (64, 48))), "shape", ()))
+        _check(
+            len(shape) == 3 and shape[0] == 3 and shape[1] == shape[2],
+            f"a transform must give a tensor (3, side, side), got {shape or 'no tensor'}",
+        )
+        return cls(resize=shape[1], crop=shape[1], function=function)
+
+    def views(self, image: Image.Image, count: int) -> torch.Tensor:
+        """(count, 3, side, side): the function's result, and for 2 its mirror image."""
+        _check(count < 10, "ten views of an image need an actstore.backbones.Transform, which says what to crop")
+        found = self.function(image)[None]
+        return torch.cat([found, found.flip(3)]) if count == 2 else found
+
+    def to_json(self) -> dict[str, Any]:
+        """What a store remembers of it: its parameters where its text has them, else its name."""
+        text = repr(self.function)
+        name = getattr(self.function, "__qualname__", type(self.function).__qualname__)
+        return {"function": name if " at 0x" in text else text}
+
+
+@dataclass(frozen=True)
+class JoinedTransform(Transform):
+    """What each of several networks expects, one after the other along the channels; smaller squares lie in the upper
+    left corner of the largest."""
+
+    parts: tuple[Transform, ...] = ()
+
+    @property
+    def channels(self) -> int:
+        return 3 * len(self.parts)
+
+    def views(self, image: Image.Image, count: int) -> torch.Tensor:
+        """A PIL image in RGB -> (count, 3 * parts, crop, crop)."""
+        pixels: torch.Tensor | None = None
+        for place, part in enumerate(self.parts):
+            own = part.views(image, count)
+            if pixels is None:
+                pixels = torch.zeros(len(own), self.channels, self.crop, self.crop)
+            pixels[:, 3 * place : 3 * place + 3, : part.crop, : part.crop] = own
+        assert pixels is not None
+        return pixels
+
+    def split(self, images: torch.Tensor) -> list[torch.Tensor]:
+        """(n, 3 * parts, crop, crop) -> of each part (n, 3, its crop, its crop), as it would have come alone."""
+        cut = [images[:, 3 * place : 3 * place + 3, : part.crop, : part.crop] for place, part in enumerate(self.parts)]
+        return [own.contiguous(memory_format=torch.channels_last) for own in cut]
+
+    def to_json(self) -> dict[str, Any]:
+        return {"parts": [part.to_json() for part in self.parts]}
+
+
+def joined_transform(parts: Sequence[Transform]) -> JoinedTransform:
+    largest = max(parts, key=lambda part: part.crop)
+    return JoinedTransform(largest.resize, largest.crop, parts=tuple(parts))
 
 
 def _parse_rgb(name: str, values: Any) -> Rgb:

@@ -1,11 +1,10 @@
-"""Timing that survives a noisy machine: contenders take turns, and ratios come from the same run."""
+"""Timing: how long an action takes, the most memory of this process, and a figure beside its peer's."""
 
 from __future__ import annotations
 
 import resource
-import statistics
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -30,24 +29,6 @@ def seconds(action: Callable[[], Any]) -> float:
     begin = time.perf_counter()
     action()
     return time.perf_counter() - begin
-
-
-def alternate(
-    actions: Mapping[str, Callable[[], Any]], rounds: int, warm_up: int = 1, settle: bool = False
-) -> dict[str, float]:
-    """Median seconds of each action, run one after the other in every round.
-
-    settle: run each once more just before it is timed, so that none pays for what another left in the caches.
-    """
-    times: dict[str, list[float]] = {name: [] for name in actions}
-    for turn in range(warm_up + rounds):
-        for name, action in actions.items():
-            if settle:
-                action()
-            taken = seconds(action)
-            if turn >= warm_up:
-                times[name].append(taken)
-    return {name: statistics.median(taken) for name, taken in times.items()}
 
 
 def peak_memory() -> int:

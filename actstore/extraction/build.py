@@ -8,36 +8,29 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
-from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from actstore.backbones.loading import Backbone
 from actstore.compute.device import parse_device
 from actstore.errors import InvalidInputError, UnreadableImageError
-from actstore.extraction.cluster_build import extract_on_cluster, recipe_of
+from actstore.extraction.cluster_build import extract_on_cluster
 from actstore.extraction.forward import BuildOptions, ExtractedBatch, ImageRange, columns_of, extract_here, move_to
 from actstore.images.image_set import ImageSet, Loadable
+from actstore.progress import SplitProgress
 from actstore.spec import Json
 from actstore.storage.place import AnyPlace, Place, parse_place
 from actstore.store import ActivationStore, create, open
-from actstore.writing.split_writer import SplitWriter
 
 if TYPE_CHECKING:
     from actstore.compute.cluster import Cluster
+    from actstore.writing.split_writer import SplitWriter
 
 
-def open_target(
-    path: Place,
-    sets: Mapping[str, ImageSet[Loadable]],
-    source: str,
-    backbone: Backbone,
-    layout: Mapping[str, Any],
-    views: int = 1,
-    facts: Mapping[str, Json] = MappingProxyType({}),
+def _open_target(
+    path: Place, sets: Mapping[str, ImageSet[Loadable]], source: str, backbone: Backbone, options: BuildOptions
 ) -> ActivationStore:
-    """layout: dtype, chunk_rows, codec, … of a new store. facts: which it keeps beside its network."""
     classes = sorted({name for images in sets.values() for name in images.classes})
     layers = list(backbone.layers)
     if (path / "zarr.json").exists():
@@ -47,9 +40,9 @@ def open_target(
                 f"{path} holds activations of dim {store.dim}, {backbone.name} gives {backbone.layers[layers[0]]}; "
                 "choose another store"
             )
-        if (before := store.spec.provenance.get("views", 1)) != views:
+        if (before := store.spec.provenance.get("views", 1)) != options.views:
             raise InvalidInputError(
-                f"{path} holds activations of {before} view(s) of each image, asked for were {views}; "
+                f"{path} holds activations of {before} view(s) of each image, asked for were {options.views}; "
                 "choose another store"
             )
         store.add_classes(classes)
@@ -63,22 +56,11 @@ def open_target(
         "layers": layers,
         "transform": backbone.transform.to_json(),
         "trained_classes": trained,
-        **_rare_facts(backbone, views),
-        **facts,
+        **_rare_facts(backbone, options.views),
+        **options.facts,
     }
-    return create(path, classes=classes, dim=backbone.layers[layers[0]], provenance=provenance, rows=longest, **layout)
-
-
-def begun_network(path: Place) -> tuple[str, str] | None:
-    """Backbone and sha256 of the weights of a store that is there already, by whatever command it was begun."""
-    if not (path / "zarr.json").exists():
-        return None
-    known = open(path).spec.provenance
-    return (known["backbone"], known["weights_sha256"]) if known.get("backbone") else None
-
-
-def layer_split(split: str, layer: str, layers: Sequence[str]) -> str:
-    return split if layer == layers[0] else f"{split}.{layer}"
+    dim = backbone.layers[layers[0]]
+    return create(path, classes=classes, dim=dim, provenance=provenance, rows=longest, **options.layout)
 
 
 def is_finished(store: ActivationStore, split: str, origin: Mapping[str, Json]) -> bool:
@@ -137,7 +119,6 @@ def _rare_facts(backbone: Backbone, views: int) -> dict[str, Json]:
     return ({"pretrained": True} if backbone.pretrained else {}) | ({} if views == 1 else {"views": views})
 
 
-Progress = Callable[[str, int, int], None]  # split, images done, images in all
 Extraction = Callable[[ImageRange], Iterator[ExtractedBatch]]
 
 
@@ -147,7 +128,7 @@ def build(
     store: AnyPlace,
     backbone: Backbone,
     options: BuildOptions = BuildOptions(),  # noqa: B008 - frozen
-    progress: Progress | None = None,
+    progress: SplitProgress | None = None,
     cluster: Cluster | None = None,
 ) -> ActivationStore:
     """Extract every split; what an interrupted build has on disk is kept, finished splits are left alone.
@@ -156,7 +137,7 @@ def build(
     cluster: its workers decode and run the backbone, this process alone writes; the bytes are the same.
     """
     extract = _extraction(backbone, options, cluster)
-    target = open_target(parse_place(store), sets, source, backbone, options.layout, options.views, options.facts)
+    target = _open_target(parse_place(store), sets, source, backbone, options)
     for split, images in sets.items():
         if images.items:
             _build_split(target, split, images, source, backbone, options, extract, progress)
@@ -165,8 +146,7 @@ def build(
 
 def _extraction(backbone: Backbone, options: BuildOptions, cluster: Cluster | None) -> Extraction:
     if cluster is not None:
-        recipe = recipe_of(backbone, options.weights, options.random_weights)
-        return partial(extract_on_cluster, cluster, recipe, options)
+        return partial(extract_on_cluster, cluster, backbone, options)
     device = parse_device(options.device)
     move_to(device, backbone)
     return partial(extract_here, backbone, device, options)
@@ -180,9 +160,9 @@ def _build_split(
     backbone: Backbone,
     options: BuildOptions,
     extract: Extraction,
-    progress: Progress | None,
+    progress: SplitProgress | None,
 ) -> None:
-    names = {layer: layer_split(split, layer, list(backbone.layers)) for layer in backbone.layers}
+    names = {layer: f"{split}.{layer}" if number else split for number, layer in enumerate(backbone.layers)}
     origin = {layer: origin_of(images, source, split, layer, backbone, options.views) for layer in names}
     unfinished = [layer for layer in names if not is_finished(store, names[layer], origin[layer])]
     if not unfinished:

@@ -54,15 +54,14 @@ class Recipe:
     pretrained: bool
 
 
-def recipe_of(backbone: Backbone, weights: str | None, random_weights: bool) -> Recipe:
-    layers = tuple(backbone.layers)
-    return Recipe(backbone.name, weights, random_weights, layers, backbone.weights_sha256, backbone.pretrained)
-
-
 def extract_on_cluster(
-    cluster: Cluster, recipe: Recipe, options: BuildOptions, wanted: ImageRange
+    cluster: Cluster, backbone: Backbone, options: BuildOptions, wanted: ImageRange
 ) -> Iterator[ExtractedBatch]:
     """Batches of a split from the workers of a cluster, in order."""
+    recipe = Recipe(
+        backbone.name, options.weights, options.random_weights, tuple(backbone.layers), backbone.weights_sha256,
+        backbone.pretrained,
+    )  # fmt: skip
     ranges = task_ranges(wanted.first, len(wanted.items), options.batch_size, wanted.chunk_rows)
     parts = (
         replace(wanted, items=[_with_absolute_path(item) for item in wanted.items[start:stop]], first=start)

@@ -74,8 +74,8 @@ class _Batches(Dataset[ImageBatch]):
                 facts.append(known)
             except UnreadableImageError as error:
                 failures.append((position, str(error)))
-        crop = self._transform.crop
-        stacked = torch.stack(images) if images else torch.empty(0, self._views, 3, crop, crop)
+        channels, crop = self._transform.channels, self._transform.crop
+        stacked = torch.stack(images) if images else torch.empty(0, self._views, channels, crop, crop)
         return ImageBatch(stacked, positions, failures, facts)
 
 

@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING, Any, Literal
 from torch import nn
 
 from actstore.backbones.loading import Backbone, as_backbone, fetch_missing, load_backbone, stated_backbone
-from actstore.backbones.network import IMAGENET, VIEWS, Transform
+from actstore.backbones.network import IMAGENET, VIEWS, PixelFunction, Transform
 from actstore.backbones.published import FETCHED, LICENCE, Choice, Telling, default_backbone
 from actstore.compute.tensors import reuse_freed_memory
 from actstore.errors import InvalidInputError
-from actstore.extraction.build import begun_network
 from actstore.extraction.build import build as build_store
 from actstore.extraction.forward import BuildOptions
 from actstore.images.image_set import classes_train_lacks, lacks_text
@@ -23,7 +22,7 @@ from actstore.images.opening import open_images
 from actstore.progress import Bar, SplitBars, bar, human_bytes, note
 from actstore.spec import Json
 from actstore.storage.place import AnyPlace, Place, parse_place
-from actstore.store import ActivationStore
+from actstore.store import ActivationStore, open
 
 if TYPE_CHECKING:
     from actstore.compute.cluster import Cluster
@@ -34,7 +33,7 @@ def build(
     store: AnyPlace | None = None,
     *,
     backbone: str | Backbone | nn.Module | None = None,
-    transform: Transform | None = None,
+    transform: Transform | PixelFunction | None = None,
     weights: str | PathLike[str] | None = None,
     pretrained: bool = False,
     offline: bool = False,
@@ -53,22 +52,48 @@ def build(
     progress: bool | None = None,
     **layout: Any,
 ) -> ActivationStore:
-    """Run a network over images and write, or go on writing, a store; each image becomes a row.
+    """Run a network over images and write a store in which every image is a row.
 
-    images: class folders, with or without train/ and val/; ILSVRC's or Tiny-ImageNet's own layout; a .tar of class
-    folders; a .csv or .parquet of path,label; or glyphs:CLASSESxTRAINxVAL. store: by default the name of images with
-    .zarr, in this folder. Interrupted, the same call resumes, with the network that the store was begun with.
+    An interrupted build goes on with the same call, and with the network that the store was begun with.
 
-    backbone: efficientnet-lite0, resnet50, timm:NAME, package.module:factory, …, a loaded one, or a torch module, whose
-    images need the given transform; by default resnet50 where its weights are at hand or can be fetched, else
-    efficientnet-lite0, which is installed. offline: fetch nothing. weights: a .pth or .safetensors file. pretrained:
-    fetch the weights of the named backbone.
-    random_weights: untrained, for trying things out. layers: modules to read instead of the pooled output, a split
-    each. views: 2 averages over an image and its mirror image, 10 over centre, corners and theirs.
-    on_error: what to do with an image that cannot be read; skipped ones are listed in the store. workers: processes
-    that decode. ground_truth, synsets: labels of a flat ILSVRC val folder and the WNIDs in their order.
-    trained_on: classes that the network has seen. layout: dtype, chunk_rows, codec, shard_inner_rows of a new store.
-    progress: None shows a bar on a terminal and in a notebook, False none, True also lines in a log.
+    Args:
+        images: folders of classes, with or without train/ and val/; the layouts of ILSVRC and Tiny-ImageNet; a .tar of
+            class folders; a .csv or .parquet with columns path and label; or glyphs:CLASSESxTRAINxVAL, which are
+            drawn.
+        store: where the store goes; by default the name of images with .zarr, in the current folder.
+        backbone: a name such as "resnet50", "efficientnet-lite0", "timm:NAME" or "package.module:factory", or a torch
+            module. By default resnet50 where its weights are at hand or can be fetched, else efficientnet-lite0, which
+            is installed with actstore.
+        transform: for a torch module: a function from a PIL image in RGB to a tensor (3, side, side).
+        weights: a .pth or .safetensors file.
+        pretrained: fetch the published weights of the named backbone.
+        offline: fetch nothing.
+        random_weights: use an untrained network, for trying things out.
+        layers: names of modules to read instead of the pooled output; each becomes a split.
+        device: "cpu", "cuda", "cuda:1" or "auto".
+        batch_size: images that go through the network at once.
+        workers: processes that decode images.
+        views: 1; 2 averages an image and its mirror image; 10 the centre, the four corners and their mirror images.
+        on_error: "skip" leaves images out that cannot be read and lists them in the store; "fail" stops.
+        ground_truth: the labels of a flat val folder of ILSVRC.
+        synsets: the WNIDs in the order of these labels.
+        restart: drop the rows of an interrupted build.
+        trained_on: the classes that the network has seen in its training.
+        cluster: the workers of this cluster run the network.
+        progress: None shows a bar on a terminal and in a notebook, False none, True also prints lines into a log.
+        **layout: `dtype`, `chunk_rows`, `codec` and `shard_inner_rows` of a new store; see `create`.
+
+    Returns:
+        The store.
+
+    Raises:
+        InvalidInputError: there are no images, or the network or its weights are not found.
+        IncompleteError: the store holds an interrupted build of other images or of another network.
+
+    Examples:
+        >>> made = actstore.build("glyphs:2x3x1", backbone="small", random_weights=True, workers=0)
+        >>> {name: len(made[name]) for name in made}
+        {'train': 6, 'val': 2}
     """
     _require_choice(backbone, pretrained, offline)
     if views not in VIEWS:
@@ -143,8 +168,9 @@ def _load(
         name = backbone or (stated_backbone(weights) if weights is not None else None) or "resnet50"
         _fetch_if_asked(name, pretrained, progress)
         return load_backbone(name, weights, layers, random_weights=random_weights, pretrained=pretrained), {}
-    if (begun := begun_network(target)) is not None:
-        name, sha256 = begun
+    known = open(target).spec.provenance if (target / "zarr.json").exists() else {}
+    if known.get("backbone"):
+        name, sha256 = known["backbone"], known["weights_sha256"]
         if ":" in name:  # code of others, which a store alone is no reason to run
             raise InvalidInputError(f"{target} was begun with {name}; name it with --backbone to go on")
         network = load_backbone(name, None, layers, expected_sha256=sha256)

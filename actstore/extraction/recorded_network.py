@@ -13,8 +13,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from actstore.backbones.construction import PUBLISHED
 from actstore.backbones.loading import Backbone, load_backbone
 from actstore.backbones.network import Transform
+from actstore.backbones.published import published_files
 from actstore.compute.device import parse_device
 from actstore.errors import InvalidInputError
 from actstore.extraction.build import listing_hash
@@ -60,13 +62,16 @@ def load_recorded(record: Mapping[str, Any], weights: Path | None = None) -> Bac
     path = weights or (None if record.get("weights") is None else Path(record["weights"]))
     if path is not None and not path.is_file():
         raise InvalidInputError(f"the weights of {record['backbone']} are not at {path}; say where with --weights")
-    layers = () if record["layer"] == "activations" else (record["layer"],)
-    pretrained = path is None and bool(record.get("pretrained"))
-    drawn = path is None and not pretrained
-    backbone = load_backbone(record["backbone"], path, layers, random_weights=drawn, pretrained=pretrained)
-    if drawn and backbone.weights_sha256 != record["weights_sha256"]:
-        # not drawn, so installed or in torch's cache
-        backbone = load_backbone(record["backbone"], None, layers, expected_sha256=record["weights_sha256"])
+    name, layers = record["backbone"], () if record["layer"] == "activations" else (record["layer"],)
+    ways: list[dict[str, Any]] = [{"random_weights": True}, {"expected_sha256": record["weights_sha256"]}]
+    if path is not None or record.get("pretrained"):
+        ways = [{"pretrained": path is None}]
+    elif published_files(name, PUBLISHED.get(name, ())):  # then these are likelier than weights drawn from the seed
+        ways.reverse()
+    for way in ways:
+        backbone = load_backbone(name, path, layers, **way)
+        if backbone.weights_sha256 == record["weights_sha256"]:
+            break
     if backbone.weights_sha256 != record["weights_sha256"]:
         raise InvalidInputError(
             f"the weights of {record['backbone']} in {path or 'the cache of torch'} are not those the activations were "

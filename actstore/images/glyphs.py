@@ -1,9 +1,9 @@
 """The embedded data set: every category is a Unicode character, every image one drawing of it.
 
-An image is a pure function of (seed, character, sample): no order, no files, nothing to download. It is the ink of a
-face, black on white, cached once per process, then one affine resample. The stroke's weight varies because the cached
-ink has soft edges: where the threshold lies on them decides how thick a line gets. The pixels may differ by a grey
-level between versions of Pillow and FreeType.
+An image is a pure function of (seed, character, sample, distortion): no order, no files, nothing to download. It is the
+ink of a face, black on white, cached once per process, then one affine resample. The stroke's weight varies because the
+cached ink has soft edges: where the threshold lies on them decides how thick a line gets. The pixels may differ by a
+grey level between versions of Pillow and FreeType.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from functools import cache, lru_cache
 from importlib.resources import files
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,13 +38,15 @@ FACES = tuple(
     for style in styles
 )
 _FILL = 0.68  # longer side of the ink over the side of the image, before the random scale
+# the affine map of distortion 1; others are that many times as far from none
 _DEGREES, _SHEAR, _SHIFT = 10.0, 0.12, 0.05  # largest rotation, shear, translation (share of the side)
-_SCALE, _ASPECT = (0.82, 1.08), 0.08
+_SHRINK, _GROW, _ASPECT = 0.18, 1.08, 0.08  # the ink is at least 0.82 times its usual size
 _SOFTNESS = 0.03  # blur of the ink, share of its box
 _THRESHOLD = (0.30, 0.56)  # low is bold, high is thin; a thin line's blurred peak stays above
 _EDGE_GAIN = 2.5  # coverage rises from 0 to 1 over 1 / 2.5 of the soft edge: about a pixel
 _INK_BOX = 0.86  # of the cached square; the rest is a margin for the blur
-_PAPER, _INK, _NOISE = (205, 255), (0, 60), (2, 12)  # grey levels
+_PAPER, _INK, _NOISE = (205, 255), (0, 60), (2, 12)  # grey levels; noise of distortion 1
+MOST_DISTORTION = 4.0
 
 
 @cache
@@ -91,11 +94,11 @@ def _soft_ink(character: str, face: str, side: int) -> Image.Image:
     return fit(drawn, side, box).filter(ImageFilter.GaussianBlur(_SOFTNESS * box))
 
 
-def draw(character: str, random: np.random.Generator, size: int) -> NDArray[np.uint8]:
+def draw(character: str, random: np.random.Generator, size: int, distortion: float = 1.0) -> NDArray[np.uint8]:
     """One sample (size, size) in a random face with random affine, stroke, greys and noise."""
     draws = random.random(11).tolist()
     soft = _soft_ink(character, FACES[int(draws[10] * len(FACES))], round(1.25 * size))
-    coefficients = _inverse_affine(draws[:6], soft.width, size)
+    coefficients = _inverse_affine(draws[:6], soft.width, size, distortion)
     turned = soft.transform((size, size), Image.Transform.AFFINE, coefficients, Image.Resampling.BILINEAR)
     paper, black = _between(draws[7], _PAPER), _between(draws[8], _INK)
     # coverage, in place: 0 below the threshold, 1 above it, a ramp between
@@ -107,16 +110,16 @@ def draw(character: str, random: np.random.Generator, size: int) -> NDArray[np.u
     grey *= black - paper
     grey += paper
     noise = random.standard_normal(size * size, np.float32)
-    noise *= _between(draws[9], _NOISE)
+    noise *= distortion * _between(draws[9], _NOISE)
     grey += noise
     return np.clip(grey, 0, 255, out=grey).astype(np.uint8).reshape(size, size)
 
 
-def _inverse_affine(draws: list[float], ink_side: int, side: int) -> tuple[float, ...]:
+def _inverse_affine(draws: list[float], ink_side: int, side: int, distortion: float) -> tuple[float, ...]:
     """Six numbers in [0, 1) -> (a, b, c, d, e, f) that map a point of the image to a point of the ink."""
-    signed = [2 * number - 1 for number in draws]
+    signed = [distortion * (2 * number - 1) for number in draws]
     angle, shear = math.radians(_DEGREES * signed[0]), _SHEAR * signed[1]
-    scale = _FILL * _between(draws[2], _SCALE) * side / (_INK_BOX * ink_side)
+    scale = _FILL * _between(draws[2], (1 - distortion * _SHRINK, _GROW)) * side / (_INK_BOX * ink_side)
     wide, high = scale * (1 + _ASPECT * signed[3]), scale * (1 - _ASPECT * signed[3])
     cosine, sine = math.cos(angle), math.sin(angle)
     # image = rotation @ [[1, shear], [0, 1]] @ diag(wide, high) @ ink, both measured from their centres
@@ -155,11 +158,11 @@ def _characters() -> tuple[str, ...]:
     return tuple(chr(int(line.removeprefix("U+"), 16)) for line in text.split())
 
 
-def glyph_image(category: int, sample: int, seed: int, size: int = 32) -> NDArray[np.uint8]:
+def glyph_image(category: int, sample: int, seed: int, size: int = 32, distortion: float = 1.0) -> NDArray[np.uint8]:
     """One drawing (size, size), grey, of the category at this place in `glyph_categories()`."""
     character = _characters()[category]
     # seeded by code point, not by place: an image stays the same if the list is ever reordered
-    return draw(character, np.random.default_rng([seed, ord(character), sample]), size)
+    return draw(character, np.random.default_rng([seed, ord(character), sample]), size, distortion)
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,10 +175,11 @@ class GlyphItem:
     sample: int
     seed: int
     size: int
+    distortion: float = 1.0
 
     def load(self, at_least: int | None = None) -> Image.Image:
         """Mode RGB, (size, size). `at_least` is there for the sake of files; a drawing has one size."""
-        grey = glyph_image(self.category, self.sample, self.seed, self.size)
+        grey = glyph_image(self.category, self.sample, self.seed, self.size, self.distortion)
         return Image.fromarray(grey).convert("RGB")
 
     def load_with_facts(self) -> tuple[Image.Image, ImageFacts]:
@@ -185,18 +189,25 @@ class GlyphItem:
 
 @dataclass(frozen=True)
 class GlyphSet:
-    """A source of images like a folder: `image_sets()["train"].items[0].load()`."""
+    """A source of images like a folder: `image_sets()["train"].items[0].load()`.
+
+    distortion: how far characters are turned, sheared, shrunk, moved and how noisy they are; with 1 a small network
+    recognises 98% of 900, with 2.5 about three quarters.
+    """
 
     classes: int = 1000
     per_class: int = 40
     val_per_class: int = 10
     seed: int = 0
     size: int = 32
+    distortion: float = 1.0
 
     def __post_init__(self) -> None:
         glyph_categories(self.classes)
         if not SMALLEST <= self.size <= LARGEST:
             raise InvalidInputError(f"glyph size: expected {SMALLEST} to {LARGEST} pixels, got {self.size}")
+        if not 0 <= self.distortion <= MOST_DISTORTION:
+            raise InvalidInputError(f"glyph distortion: expected 0 to {MOST_DISTORTION:g}, got {self.distortion:g}")
         if not 1 <= self.per_class <= FIRST_VALIDATION_SAMPLE or self.val_per_class < 0 or self.seed < 0:
             raise InvalidInputError(
                 f"expected 1 to {FIRST_VALIDATION_SAMPLE:,} images per class, 0 or more for validation and a seed of "
@@ -208,11 +219,12 @@ class GlyphSet:
         characters = glyph_categories(self.classes)
         order = sorted(range(self.classes), key=lambda category: class_name(characters[category]))
         names = [class_name(characters[category]) for category in order]
+        drawn: dict[str, Any] = {"seed": self.seed, "size": self.size, "distortion": self.distortion}
         splits = {"train": (0, self.per_class), "val": (FIRST_VALIDATION_SAMPLE, self.val_per_class)}
         return {
             split: ImageSet(
                 [
-                    GlyphItem(f"{name}/{number:04d}.png", name, category, first + number, self.seed, self.size)
+                    GlyphItem(f"{name}/{number:04d}.png", name, category, first + number, **drawn)
                     for name, category in zip(names, order, strict=True)
                     for number in range(count)
                 ],
@@ -232,14 +244,31 @@ def write_glyphs(
     seed: int = 0,
     size: int = 32,
     progress: Callable[[int], object] | None = None,
+    distortion: float = 1.0,
 ) -> int:
-    """Draw images of Unicode characters, for trials without any data: out/train/U+0041/0000.png and out/val/….
+    """Draw images of Unicode characters into class folders, for trials without any data.
 
-    classes: how many characters; per_class, val_per_class: images of each; size: pixels of a side. Files that are there
-    are kept. Returns how many were written. progress: is told how many more images are done, written or kept.
+    Images go to OUT/train/U+0041/0000.png and the like, and to OUT/val. Files that are there already are kept.
+
+    Args:
+        out: the folder.
+        classes: how many characters.
+        per_class: training images of each character.
+        val_per_class: validation images of each character.
+        seed: of the variations.
+        size: pixels of a side.
+        progress: is called with the number of further images that are done.
+        distortion: how far characters are turned and shifted, and how strong the noise is; 0 leaves them as they are.
+
+    Returns:
+        How many images were written.
+
+    Examples:
+        >>> actstore.write_glyphs("glyphs", classes=3, per_class=2, val_per_class=1)
+        9
     """
     written, out = 0, Path(out)
-    for split, images in GlyphSet(classes, per_class, val_per_class, seed, size).image_sets().items():
+    for split, images in GlyphSet(classes, per_class, val_per_class, seed, size, distortion).image_sets().items():
         for label in images.classes:
             with storage_errors(out / split / label):
                 (out / split / label).mkdir(parents=True, exist_ok=True)
@@ -257,7 +286,7 @@ def _write(item: GlyphItem, folder: Path) -> bool:
     if path.exists():
         return False
     data = io.BytesIO()
-    Image.fromarray(glyph_image(item.category, item.sample, item.seed, item.size)).save(data, "PNG", compress_level=1)
+    item.load().convert("L").save(data, "PNG", compress_level=1)
     partial = path.with_name(f".{path.name}.{os.getpid()}.part")
     with storage_errors(path):
         try:

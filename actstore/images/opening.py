@@ -7,6 +7,7 @@ import csv
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -129,7 +130,7 @@ def _check_columns(path: Path, names: Iterable[str]) -> bool:
     return "split" in columns
 
 
-GLYPHS = re.compile(r"glyphs(?::(\d+)x(\d+)x(\d+))?")
+GLYPHS = re.compile(r"glyphs(?::(\d+)x(\d+)x(\d+)(?:@(\d+(?:\.\d+)?))?)?")
 SOURCES = "expected a folder, a tar, a list (.csv, .parquet), or glyphs:CLASSESxTRAINxVAL such as glyphs:1000x40x10"
 _ILSVRC_TARS = {"ILSVRC2012_img_train": "train", "ILSVRC2012_img_val": "val"}
 _DEVKIT = "ILSVRC2012_devkit"
@@ -143,13 +144,16 @@ LAYOUTS = (
 def open_images(
     text: str, ground_truth: Path | None = None, synsets: Path | None = None
 ) -> Mapping[str, ImageSet[Loadable]]:
-    """Split name -> images of `glyphs`, `glyphs:1000x40x10` (classes, train and val images of each) or a path.
+    """Split name -> images of `glyphs`, `glyphs:1000x40x10` (classes, train and val images of each),
+    `glyphs:1000x40x10@3` (distorted three times as far, see `GlyphSet`) or a path.
 
     A folder that is called glyphs comes before the embedded ones. ground_truth, synsets: see `find_images`.
     """
     matched = GLYPHS.fullmatch(text)
     if matched is not None and not Path(text).exists():
-        return GlyphSet(*(int(number) for number in matched.groups() if number is not None)).image_sets()
+        *counts, distortion = matched.groups()
+        sizes = [int(number) for number in counts if number is not None]
+        return replace(GlyphSet(*sizes), distortion=float(distortion or 1)).image_sets()
     if text.startswith("glyphs:"):
         raise InvalidInputError(f"{SOURCES}, got {text!r}")
     if not text:

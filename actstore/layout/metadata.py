@@ -219,9 +219,9 @@ def read_ids(split: Place, rows: int, id_bytes: int) -> Texts:
     return Texts(read_flat(split / "path_bytes", id_bytes), offsets)
 
 
-def ids_crc(ids: Texts) -> int:
+def extend_ids_crc(crc: int, ids: Texts) -> int:
     """Of the ids as lines: they hold no line break, so this tells them apart."""
-    return ids.extend_crc(0, ord("\n"))
+    return ids.extend_crc(crc, ord("\n"))
 
 
 def require_crc(array: Place, what: str, committed: int, computed: Callable[[], int]) -> None:
@@ -251,7 +251,7 @@ def read_labels(split: Place, committed: SplitSpec) -> NDArray[np.int32]:
 def read_sound_ids(split: Place, committed: SplitSpec) -> Texts:
     """Of a split that has ids; refused where they are not those committed."""
     ids = read_ids(split, committed.rows, committed.id_bytes)
-    require_crc(split / "path_bytes", "the ids", committed.ids_crc, lambda: ids_crc(ids))
+    require_crc(split / "path_bytes", "the ids", committed.ids_crc, lambda: extend_ids_crc(0, ids))
     return ids
 
 

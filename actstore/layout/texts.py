@@ -26,7 +26,9 @@ class Texts(Sequence[str]):
     @classmethod
     def of(cls, texts: Iterable[str], what: str = "text") -> Self:
         encoded = [_encode(text, row, what) for row, text in enumerate(texts)]
-        return cls(np.frombuffer(b"".join(encoded), np.uint8), offsets_of(encoded))
+        offsets = np.zeros(len(encoded) + 1, np.int64)
+        np.cumsum([len(text) for text in encoded], out=offsets[1:])
+        return cls(np.frombuffer(b"".join(encoded), np.uint8), offsets)
 
     @classmethod
     def empty(cls, count: int) -> Self:
@@ -117,25 +119,14 @@ def _encode(text: str, row: int, what: str) -> bytes:
         raise InvalidInputError(f"{what} of row {row} is {text!r}: not valid Unicode text") from None
 
 
-def encode_ids(ids: Iterable[str]) -> list[bytes]:
-    """UTF-8 of each id; refuses what could break a listing or leave a folder when used as a path."""
-    encoded = []
-    for row, name in enumerate(ids):
+def encode_ids(ids: Iterable[str]) -> Texts:
+    """Image ids; refuses what could break a listing or leave a folder when used as a path."""
+    names = list(ids)
+    for row, name in enumerate(names):
         if not isinstance(name, str):
             raise InvalidInputError(f"id {row} must be a string, got {name!r}")
         if not name or any(ord(character) < 32 or ord(character) == 127 for character in name):
             raise InvalidInputError(f"id {row} is {name!r}: empty ids, line breaks and control characters are refused")
         if ".." in name.replace("\\", "/").split("/"):
             raise InvalidInputError(f"id {row} is {name!r}: '..' is refused, it could point outside of a folder")
-        try:
-            encoded.append(name.encode())
-        except UnicodeEncodeError:
-            raise InvalidInputError(f"id {row} is {name!r}: not valid Unicode text") from None
-    return encoded
-
-
-def offsets_of(encoded: Sequence[bytes]) -> NDArray[np.int64]:
-    """(n,) byte strings -> (n + 1,) offsets."""
-    offsets = np.zeros(len(encoded) + 1, np.int64)
-    np.cumsum([len(name) for name in encoded], out=offsets[1:])
-    return offsets
+    return Texts.of(names, "id")

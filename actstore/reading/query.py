@@ -9,6 +9,7 @@ import re
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -16,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
-from actstore.errors import InvalidInputError, reason_of
+from actstore.errors import InvalidInputError, UnknownValueError, reason_of
 from actstore.layout.columns import NONE, Column
 from actstore.layout.texts import Texts
 from actstore.reading.rows import parse_rows
@@ -264,19 +265,32 @@ def find_rows(
     if rows is not None:
         keep &= _mask(parse_row_filter(rows, len(split)), len(split))
     if where is not None and len(where):
-        _require_classes(split, where)
+        _require_known(split, where)
         keep &= matching_rows(where, lambda name: _column(split, name), len(split))
     return np.flatnonzero(keep)
 
 
-def _require_classes(split: Split, where: str | Sequence[str]) -> None:
-    """`class = tenhc` is a mistake, not a question that no row answers."""
+def _require_known(split: Split, where: str | Sequence[str]) -> None:
+    """`class = tenhc` or `source = wbe` is a mistake, not a question that no row answers; a number may be in no row."""
     for text in [where] if isinstance(where, str) else where:
         for condition in parse_where(text):
-            if condition.column == "class" and condition.operator in ("==", "!=", "in"):
+            if condition.operator in ("==", "!=", "in"):
                 for value in condition.values:
                     if value.text and not value.is_none:
-                        split.class_index.position(value.text)
+                        _require_value(split, condition, value, text)
+
+
+def _require_value(split: Split, condition: Condition, value: Literal, text: str) -> None:
+    if condition.column == "class":
+        split.class_index.position(value.text)
+        return
+    stored = _column(split, condition.column).stored
+    excludes = condition.negated or condition.operator == "!="
+    if excludes or not isinstance(stored, Texts) or not len(stored) or stored.equal(value.text).any():
+        return
+    close = get_close_matches(value.text, set(stored), n=1)
+    hint = f"; did you mean {close[0]!r}?" if close else ""
+    raise UnknownValueError(f"where {text!r}: no row has {value.text!r} in the column {condition.column}{hint}")
 
 
 def _column(split: Split, name: str) -> Column:

@@ -27,6 +27,8 @@ from actstore.spec import SplitSpec, StoreSpec
 from actstore.storage.atomic_file import crc32c
 from actstore.storage.place import Place, read_file
 
+Buffer = NDArray[np.float32]
+
 
 class ChunkChecks:
     """Which chunks of a split were found to be those that its ledger names.
@@ -167,9 +169,11 @@ class Rows(Protocol):
     def release(self, start: int, stop: int) -> None:
         """These rows are not needed soon."""
 
-    def scan(self, start: int, stop: int, step: int) -> Iterator[NDArray[Any]]:
+    def scan(self, start: int, stop: int, step: int, into: Buffer | None = None) -> Iterator[NDArray[Any]]:
         """Rows in order, at most `step` at a time, for passes over whole chunks: each is checked on the way, and what
-        is wrong with a chunk may be raised after its first rows were handed out."""
+        is wrong with a chunk may be raised after its first rows were handed out.
+
+        into: (step, dim) float32, where rows are converted to; its part with the rows is handed out each time."""
 
     def check(self, chunks: Iterable[int]) -> None:
         """Refuse damaged chunks; one that was found sound is not looked at again."""
@@ -194,11 +198,11 @@ class FetchedRows(Rows):
     def pieces(self, rows: NDArray[np.int64]) -> Iterator[tuple[slice, NDArray[Any]]]:
         yield slice(0, len(rows)), self.take(rows)
 
-    def scan(self, start: int, stop: int, step: int) -> Iterator[NDArray[Any]]:
+    def scan(self, start: int, stop: int, step: int, into: Buffer | None = None) -> Iterator[NDArray[Any]]:
         for _, first, last in by_chunk(start, stop, self._spec.chunk_rows):
             block = self.read(first, last)
             for row in range(0, len(block), step):
-                yield block[row : row + step]
+                yield as_asked(block[row : row + step], into)
 
     def release(self, start: int, stop: int) -> None:
         """Nothing is held."""
@@ -225,14 +229,24 @@ class CheckedRows:
         self.check(range(start // self._chunk_rows, -(-stop // self._chunk_rows)) if stop > start else ())
         return self._rows.read(start, stop)
 
-    def scan(self, start: int, stop: int, step: int) -> Iterator[NDArray[Any]]:
-        return self._rows.scan(start, stop, step)
+    def scan(self, start: int, stop: int, step: int, into: Buffer | None = None) -> Iterator[NDArray[Any]]:
+        return self._rows.scan(start, stop, step, into)
 
     def check(self, chunks: Iterable[int]) -> None:
         self._rows.check(chunks)
 
     def release(self, start: int, stop: int) -> None:
         self._rows.release(start, stop)
+
+
+def as_asked(rows: NDArray[Any], into: Buffer | None) -> NDArray[Any]:
+    """Rows as they are, or converted in `into`, where that is given."""
+    if into is None:
+        return rows
+    from actstore.compute.tensors import convert_into  # brings torch: who takes rows does not wait for it
+
+    convert_into(into[: len(rows)], rows)
+    return into[: len(rows)]
 
 
 def parse_rows(rows: ArrayLike, count: int) -> NDArray[np.int64]:

@@ -1,10 +1,10 @@
 """Exact nearest neighbours by cosine below the cost of all products, where leading coordinates tell rows apart.
 
 Every row gets an upper bound of its score from 8-bit codes of leading coordinates (levels.py). Of a few rows, those
-that seem nearest are scored in full, which gives each query a threshold. All rows are then passed over in parts that
-grow: what reaches the threshold is kept, and what seems nearest of it raises the threshold again. The second level of
-codes then bounds what was kept once more, and what is still left is scored in full. Margins cover all rounding. Rows
-that were appended since are searched exactly.
+that seem nearest are scored in full, which gives each query a threshold. Then all rows are passed over: what reaches
+the threshold by the first level of codes is bounded again by the second, and what is still left is scored in full and
+raises the threshold at once. Without compiled loops, or where rows are decoded, the pass is made in parts that grow,
+and thresholds rise between them. Margins cover all rounding. Rows that were appended since are searched exactly.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from actstore.compute.tensors import worker_threads
-from actstore.search.bounds import Ranges, open_bounds
+from actstore.search.bounds import CompiledBounds, Ranges, open_bounds
 from actstore.search.compiled import Kernels, kernels
 from actstore.search.exact import ExactSearch
 from actstore.search.levels import Levels, QueryCodes
@@ -47,12 +47,13 @@ if TYPE_CHECKING:
 
 _PAIRS = 1 << 16  # bounds of a range of rows
 _RANGE_ROWS = (1024, 16_384)  # at least and at most
-_SAMPLE = 16_384  # rows that give the first thresholds
+_SAMPLE, _LEAST_SAMPLE = 4096, 1024  # rows that give the first thresholds, and a sixteenth of all where these are few
 _FIRST, _GROWTH = 64, 8  # ranges of the first part; a part to the one before
 _MOST_TIES = 1 << 18  # pairs that rounding leaves, before the exact search with its thinning out is better
 _MOST_LEFT = 0.15  # of the pairs: with more, all products are no slower
-_MOST_PAIRS = 1 << 23
-_PRODUCTS_TO_SHARE = 3e8  # products of codes; below, threads that start and stop cost more than they share,
+_MOST_EXAMINED = 0.4  # likewise, where those are bounded again and scored at once
+_MOST_PAIRS = 1 << 23  # that are kept at a time
+_PRODUCTS_TO_SHARE = 5e7  # products of codes; below, threads that start and stop cost more than they share,
 _ROWS_TO_SHARE = 4096  # unless so many rows, which wait for memory, lie apart
 
 
@@ -71,31 +72,49 @@ class QueryBatch:
         self.workers = workers if products > _PRODUCTS_TO_SHARE or gathered else 1
         self.bounds = open_bounds(self.levels, engine.query_codes(self.units, self.workers), rows, mask)
         self.best = torch.full((len(queries), k), -torch.inf)  # scores of rows seen, the k best
-        self.most = min(_MOST_PAIRS, _MOST_LEFT * self.total * len(queries) + 64 * k * len(queries))
 
     def run(self) -> Pairs | None:
         """Pairs that hold the k nearest; None where the bounds leave too many."""
         ranges, top = self._ranges(), self.k + 3
-        few = max(1, _SAMPLE // int((ranges[:, 1] - ranges[:, 0]).max()))
-        kept, found = NO_PAIRS, self._see(self.bounds.likely(ranges[:few], top, self.workers))
+        found = self._see(self.bounds.likely(self._sample(ranges), top, self.workers))
+        if isinstance(self.bounds, CompiledBounds) and self.table.in_memory() is not None:
+            asked, most = (self.table, self.units, self.threshold(), self.k), self._most(_MOST_EXAMINED)
+            nearest = self.bounds.nearest(ranges, *asked, self.workers, self._margin, most)
+        else:
+            nearest = self._nearest_in_parts(ranges, found, top)
+        if nearest is None:
+            return None
+        nearest = near_best(nearest, kth_best(nearest, len(self.units), self.k), rounding(self.table.dim))
+        return nearest if len(nearest) <= _MOST_TIES else None
+
+    def _most(self, share: float) -> float:
+        """Pairs that may be left, before all products are no slower."""
+        return len(self.units) * (share * self.total + 64 * self.k)
+
+    def _nearest_in_parts(self, ranges: Ranges, found: Pairs, top: int) -> Pairs | None:
+        """What reaches the threshold by the first level is collected, and what seems nearest of it raises that before
+        the next part. found: those that have scores."""
+        kept, most = NO_PAIRS, min(_MOST_PAIRS, self._most(_MOST_LEFT))
         for part in _growing(ranges):
-            reached = self.bounds.reaching(part, self.threshold(), top, self.workers, self.most)
+            reached = self.bounds.reaching(part, self.threshold(), top, self.workers, most)
             if reached is None:
                 return None
             found = join([found, self._see(self._new(reached[1], found))])
             kept = self.bounds.within(join([kept, reached[0]]), self.threshold(), self.workers)
-        if len(kept) > self.most:
+        if len(kept) > most:
             return None
         if len(self.levels.widths) > 1 and len(kept) > 4 * self.levels.widths[1]:  # else the queries' codes cost more
             kept = self.bounds.within(kept, self.threshold(), self.workers, again=True)
-        found = join([found, score_pairs(self.table, self.units, self._new(kept, found), self.workers)])
-        nearest = near_best(found, kth_best(found, len(self.units), self.k), rounding(self.table.dim))
-        return nearest if len(nearest) <= _MOST_TIES else None
+        return join([found, score_pairs(self.table, self.units, self._new(kept, found), self.workers)])
 
     def threshold(self) -> NDArray[np.float32]:
         """(queries,) what a bound must reach: the canonical score of the k-th best seen is not below it."""
-        lower = np.float32(1.01 * rounding(self.table.dim))
-        return np.maximum(self.best[:, -1].numpy() - lower, LEAST)
+        return np.maximum(self.best[:, -1].numpy() - np.float32(self._margin), LEAST)
+
+    @property
+    def _margin(self) -> float:
+        """How far scores are from the canonical ones, and what rounding adds when it is taken off."""
+        return 1.01 * rounding(self.table.dim)
 
     def _ranges(self) -> Ranges:
         """All rows, in an order that mixes a store that is sorted by class: thresholds rise sooner."""
@@ -106,6 +125,13 @@ class QueryBatch:
         if self.mask is not None:
             ranges = ranges[[bool(self.mask[start:stop].any()) for start, stop in ranges]]
         return ranges
+
+    def _sample(self, ranges: Ranges) -> Ranges:
+        """The beginnings of some ranges, more rows than neighbours are asked for."""
+        wanted = int(np.clip(self.total // 16, max(_LEAST_SAMPLE, 4 * self.k), max(_SAMPLE, 4 * self.k)))
+        lengths = ranges[:, 1] - ranges[:, 0]
+        some = ranges[: 1 + int(np.searchsorted(np.cumsum(lengths), wanted))].copy()
+        return np.stack([some[:, 0], np.minimum(some[:, 1], some[:, 0] + -(-wanted // len(some)))], 1)
 
     def _see(self, pairs: Pairs) -> Pairs:
         """Pairs, ordered by query and never seen before, with their scores: the k best of all raise the threshold."""

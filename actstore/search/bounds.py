@@ -6,6 +6,7 @@ with a pass over all of them.
 
 from __future__ import annotations
 
+import ctypes
 from functools import partial
 
 import numpy as np
@@ -14,18 +15,18 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from actstore.compute.tensors import spread
-from actstore.search.compiled import OFFSET, address, integers_pay, kernels, multiply_codes
+from actstore.search.compiled import OFFSET, Closer, address, integers_pay, kernels, multiply_codes
 from actstore.search.levels import FACTORS, TAIL, Levels, QueryCodes
-from actstore.search.ranking import NO_PAIRS, Pairs, highest, join, runs
-from actstore.search.table import Mask, Rows
+from actstore.search.ranking import LEAST, NO_PAIRS, Pairs, highest, join, runs
+from actstore.search.table import Mask, Rows, RowTable
 
 _SINGLE_QUERIES = 4  # queries, each of which is multiplied with a row on its own
-_LANES = 16  # queries of a register, two of which are multiplied at a time
+_LANES = 16  # queries of a panel, two of which are multiplied at a time
 _GATHERED = 1 << 20  # bytes of rows that are gathered at a time
 _PAIRS_TO_SHARE = 4096  # pairs, below which one thread looks at them
 
 Ranges = NDArray[np.int64]  # (n, 2) places of rows, from and to
-_RANGES_AT_ONCE = 16
+_RANGES_AT_ONCE, _ROOM = 16, 1 << 22  # and pairs, for which there is room
 
 
 class Bounds:
@@ -40,7 +41,7 @@ class Bounds:
     ) -> tuple[Pairs, Pairs] | None:
         """Pairs whose bound is not below the threshold (queries,), and of each query the `top` of them that are most
         likely near, in order of queries. None where there are more than `most`."""
-        limits = np.maximum(threshold / self.queries.first.scale, np.finfo(np.float32).min).astype(np.float32)
+        limits = self._scaled(threshold)
         step = max(1, min(_RANGES_AT_ONCE, len(ranges) // (4 * workers) if workers > 1 else len(ranges)))
         parts = [ranges[start : start + step] for start in range(0, len(ranges), step)]
         found: list[tuple[Pairs, Pairs]] = []
@@ -60,7 +61,7 @@ class Bounds:
 
     def likely(self, ranges: Ranges, top: int, workers: int) -> Pairs:
         """Of each query the `top` rows that are most likely near, in order of queries."""
-        everything = np.full(len(self.queries), np.finfo(np.float32).min, np.float32)
+        everything = np.full(len(self.queries), LEAST)
         found: list[Pairs] = []
 
         def look(part: int, worker: int) -> None:
@@ -83,6 +84,10 @@ class Bounds:
         spread(look, len(parts), workers)
         return join(kept)
 
+    def _scaled(self, threshold: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Thresholds on bounds over the queries' scales."""
+        return np.maximum(threshold / self.queries.first.scale, LEAST).astype(np.float32)
+
     def _look(self, ranges: Ranges, limits: NDArray[np.float32], top: int, keep: bool = True) -> tuple[Pairs, Pairs]:
         """limits: on bounds over the queries' scales. keep: the pairs that reach them, beside those that are likely."""
         raise NotImplementedError
@@ -98,7 +103,7 @@ class CompiledBounds(Bounds):
         super().__init__(levels, queries, rows, mask)
         self._mask = None if mask is None else mask.view(np.uint8)
         codes, count = queries.first.codes.numpy(), len(queries)  # (width, count)
-        self._panels = 0 if count <= _SINGLE_QUERIES else 2 * -(-count // (2 * _LANES))
+        self._panels = 0 if count <= _SINGLE_QUERIES else -(-count // _LANES)
         lanes = self._panels * _LANES or count
         filled = np.zeros((len(codes), lanes), np.int8)
         filled[:, :count] = codes
@@ -111,23 +116,70 @@ class CompiledBounds(Bounds):
         self._scales = np.zeros(lanes, np.float32)
         self._scales[:count] = queries.first.scale
 
+    def nearest(
+        self, ranges: Ranges, table: RowTable, units: Tensor, threshold: NDArray[np.float32], k: int, workers: int,
+        margin: float, most: float,
+    ) -> Pairs | None:  # fmt: skip
+        """With their scores, pairs that hold the k nearest of every query: what reaches the threshold (queries,) of
+        scores by all levels is scored at once, and raises it. margin: of scores to the canonical ones. None where more
+        than `most` pairs are left by the first level, or an eighth of them by all."""
+        whole, scales, thresholds = table.in_memory(), table.scales(), threshold.copy()
+        assert whole is not None
+        second = self.queries.second if len(self.levels.widths) > 1 else None
+        closer = Closer(
+            address(self.levels.second) if second else None, self.levels.widths[-1],
+            *(address(part) for part in ((second.codes, second.excess, second.norms) if second else (None,) * 3)),
+            address(whole), whole.dtype == torch.float16, table.dim, address(units), address(scales),
+            address(thresholds), margin,
+        )  # fmt: skip
+        limits = self._filled(self._scaled(threshold))
+        heaps = [self._heap(k) for _ in range(workers)]
+        examined = np.zeros((workers, 8), np.int64)  # each of a thread in a line of the cache
+        rows = int((ranges[:, 1] - ranges[:, 0]).max(initial=1))
+        most_at_once = max(1, min(_RANGES_AT_ONCE, _ROOM // (rows * len(self.queries))))
+        step = max(1, min(most_at_once, len(ranges) // (4 * workers)))
+        parts = [ranges[start : start + step] for start in range(0, len(ranges), step)]
+        found: list[Pairs] = []
+
+        def look(part: int, worker: int) -> None:
+            if examined.sum() <= most:
+                found.append(self._bound_rows(parts[part], limits, heaps[worker], closer, examined[worker]))
+
+        spread(look, len(parts), workers)
+        return None if examined.sum() > most else join(found)
+
     def _look(self, ranges: Ranges, limits: NDArray[np.float32], top: int, keep: bool = True) -> tuple[Pairs, Pairs]:
-        count, lanes = len(self.queries), len(self._excess)
+        estimates, likely = heap = self._heap(top)
+        pairs = self._bound_rows(ranges, self._filled(limits), heap, keep=keep)
+        owner, place = np.nonzero(estimates > -np.inf)
+        return pairs, Pairs(likely[owner, place], owner, estimates[owner, place])
+
+    def _filled(self, limits: NDArray[np.float32]) -> NDArray[np.float32]:
+        """(lanes,) those of the queries (queries,), and then what nothing reaches."""
+        filled = np.full(len(self._excess), np.inf, np.float32)
+        filled[: len(limits)] = limits
+        return filled
+
+    def _heap(self, size: int) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+        """Of each lane (lanes, size): the highest scores so far, and their rows."""
+        lanes = len(self._excess)
+        return np.full((lanes, size), -np.inf, np.float32), np.zeros((lanes, size), np.int64)
+
+    def _bound_rows(
+        self, ranges: Ranges, limits: NDArray[np.float32], heap: tuple[NDArray[np.float32], NDArray[np.int64]],
+        closer: Closer | None = None, examined: NDArray[np.int64] | None = None, keep: bool = True,
+    ) -> Pairs:  # fmt: skip
+        count, first, (highest_scores, highest_rows) = len(self.queries), self.levels.first, heap
         room = count * int((ranges[:, 1] - ranges[:, 0]).sum()) if keep else 0
         rows, owners, bounds = np.empty(room, np.int64), np.empty(room, np.int64), np.empty(room, np.float32)
-        estimates, likely = np.full((lanes, top), -np.inf, np.float32), np.zeros((lanes, top), np.int64)
-        filled_limits = np.full(lanes, np.inf, np.float32)  # which nothing reaches
-        filled_limits[:count] = limits
-        first, factors = self.levels.first, self.levels.factors
         found = kernels().bound_rows(  # type: ignore[union-attr]
-            address(first), address(factors), first.shape[1], address(self.rows), address(ranges), len(ranges),
-            address(self._mask), address(self._codes), address(self._excess), address(self._coefficients),
-            address(filled_limits), address(self._scales), count, self._panels, address(rows) if keep else None,
-            address(owners), address(bounds), top, address(estimates), address(likely),
+            address(first), address(self.levels.factors), first.shape[1], address(self.rows), address(ranges),
+            len(ranges), address(self._mask), address(self._codes), address(self._excess), address(self._coefficients),
+            address(limits), address(self._scales), count, self._panels, address(rows) if keep else None,
+            address(owners), address(bounds), highest_scores.shape[1], address(highest_scores), address(highest_rows),
+            None if closer is None else ctypes.addressof(closer), address(examined),
         )  # fmt: skip
-        owner, place = np.nonzero(estimates > -np.inf)
-        pairs = Pairs(rows[:found].copy(), owners[:found].copy(), bounds[:found].copy())  # of the room for all of them
-        return pairs, Pairs(likely[owner, place], owner, estimates[owner, place])
+        return Pairs(rows[:found].copy(), owners[:found].copy(), bounds[:found].copy())  # of the room for all of them
 
     def _within(self, pairs: Pairs, threshold: NDArray[np.float32], again: bool) -> Pairs:
         kept = Pairs(pairs.rows.copy(), pairs.queries.copy(), pairs.scores.copy())

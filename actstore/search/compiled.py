@@ -28,16 +28,24 @@ from actstore.errors import InvalidInputError
 
 SWITCH = "ACTSTORE_COMPILED"  # 0: torch alone; auto: the best that this processor can run; or one of these by name
 PROCESSORS = ("avx512", "avxvnni", "avx2", "neon")  # the fastest first
-_VERSION = 3  # of kernels.c
+_VERSION = 4  # of kernels.c
 _NUMBER, _ARRAY = c_int64, c_void_p
 _FUNCTIONS = {
     "bound_rows": [_ARRAY, _ARRAY, _NUMBER, _ARRAY, _ARRAY, _NUMBER, *[_ARRAY] * 6, _NUMBER, _NUMBER, *[_ARRAY] * 3,
-                   _NUMBER, _ARRAY, _ARRAY],
+                   _NUMBER, *[_ARRAY] * 4],
     "bound_pairs": [_ARRAY, _NUMBER, *[_ARRAY] * 3, _NUMBER, *[_ARRAY] * 4],
     "score_pairs": [_ARRAY, _NUMBER, _NUMBER, _ARRAY, _ARRAY, _NUMBER, *[_ARRAY] * 3],
     "multiply_rows": [_ARRAY, _NUMBER, _NUMBER, _NUMBER, _ARRAY, _NUMBER, _ARRAY],
     "fold_pairs": [_ARRAY, _NUMBER, _NUMBER, _ARRAY, _ARRAY, _NUMBER, *[_ARRAY] * 4],
 }  # fmt: skip
+
+
+class Closer(ctypes.Structure):
+    """What bound_rows needs to look closer at what its first bound leaves: see loops/loops.h."""
+
+    _fields_ = [("second", _ARRAY), ("width", _NUMBER), ("queries", _ARRAY), ("excess", _ARRAY), ("norms", _ARRAY),
+                ("values", _ARRAY), ("is_half", _NUMBER), ("dim", _NUMBER), ("vectors", _ARRAY), ("scales", _ARRAY),
+                ("thresholds", _ARRAY), ("margin", ctypes.c_double)]  # fmt: skip
 
 
 class Kernels:

@@ -11,17 +11,15 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
-import dask
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from actstore.compute.cluster import Cluster
-from actstore.compute.tensors import PIECE_ROWS, one_thread
+from actstore.compute.tensors import PIECE_ROWS, one_thread, pieces_as_float
 from actstore.errors import ActstoreError
 from actstore.layout.ledger import by_chunk, chunk_path
 from actstore.layout.metadata import DIMENSIONS, RawLayout, covers, read_attributes, read_split_spec, require_chunks
-from actstore.layout.zarr_arrays import create_raw_array, open_array
 from actstore.spec import SplitSpec
 from actstore.statistics.moments import (
     SUMS_BYTES,
@@ -120,6 +118,8 @@ def _sum_here(
     split: Split, spans: Sequence[Span], pivot: NDArray[np.float32], whole: Sums, progress: Progress | None
 ) -> Sums:
     """A chain of dask tasks, so that a part is added and let go of as soon as those before it are there."""
+    import dask
+
     sums, sum_span = (
         dask.delayed(whole, traverse=False),
         dask.delayed(partial(_sum_span, split, pivot, progress=progress)),
@@ -142,15 +142,19 @@ def _present(labels: NDArray[np.int32]) -> NDArray[np.int64]:
 
 
 def _sum_span(split: Split, pivot: NDArray[np.float32], span: Span, progress: Progress | None = None) -> Sums:
-    working = torch.float32 if split.dtype == np.float16 else torch.float64
+    is_half = split.dtype == np.float16
     with one_thread():
-        blocks = _blocks(split, span.start, span.stop, progress)
-        return sum_rows(blocks, split.labels[span.start : span.stop], pivot, working)
+        blocks = _blocks(split, span.start, span.stop, is_half, progress)
+        pieces = map(torch.from_numpy, blocks) if is_half else pieces_as_float(blocks, torch.float64)
+        working = torch.float32 if is_half else torch.float64
+        return sum_rows(pieces, split.labels[span.start : span.stop], pivot, working)
 
 
-def _blocks(split: Split, start: int, stop: int, progress: Progress | None) -> Iterator[NDArray[Any]]:
+def _blocks(split: Split, start: int, stop: int, in_float32: bool, progress: Progress | None) -> Iterator[NDArray[Any]]:
+    """in_float32: converted by the reader, which checks rows in the same pass; into memory used again by the next."""
+    into = np.empty((min(PIECE_ROWS, stop - start), split.dim), np.float32) if in_float32 else None
     for _, first, last in by_chunk(start, stop, split.spec.chunk_rows):
-        yield from split.rows.scan(first, last, PIECE_ROWS)
+        yield from split.rows.scan(first, last, PIECE_ROWS, into)
         split.rows.release(first, last)
         if progress is not None:
             progress(last - first)
@@ -184,6 +188,8 @@ def _moments(known: ClassStatistics) -> Moments:
 
 def _read(path: Place) -> NDArray[Any]:
     """A kept array. In a bucket its chunk and its metadata are written one after the other: the crc joins them."""
+    from actstore.layout.zarr_arrays import open_array  # `ppa predict` looks for statistics, and waits for no zarr
+
     array = open_array(path)
     require_chunks(path, [0] if array.size else [], array.ndim)
     with path.reading_errors():
@@ -209,6 +215,8 @@ def _save(split: Split, statistics: ClassStatistics) -> None:
 
 
 def _replace(place: Place, values: NDArray[Any], content: str) -> None:
+    from actstore.layout.zarr_arrays import create_raw_array
+
     with place.replacing() as fresh:
         # the chunk first: what a reader finds with a zarr.json is whole
         if values.size:

@@ -14,7 +14,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from actstore.compute.tensors import pieces_as_float
 from actstore.layout.ledger import by_chunk
 
 _MOVED = 1024  # classes at a time: copies of all 21,000 of ImageNet-21k would take half a gigabyte
@@ -69,13 +68,14 @@ def plan_spans(labels: NDArray[Any], first: int, chunk_rows: int, dim: int, item
 
 
 def sum_rows(
-    blocks: Iterable[NDArray[Any]],
+    pieces: Iterable[torch.Tensor],
     labels: NDArray[Any],
     pivot: NDArray[np.float32],
     working: torch.dtype = torch.float32,
 ) -> Sums:
-    """One pass over consecutive blocks of rows whose labels are given; unlabelled rows are left out.
+    """One pass over consecutive pieces of rows, whose labels are given; unlabelled rows are left out.
 
+    pieces: (n, dim) of `working` precision, a few hundred rows each; what is in them is overwritten.
     Rows are shifted by `pivot` (dim,), see choose_pivot. Sums run in `working` precision and
     move to float64 in time.
     """
@@ -85,7 +85,7 @@ def sum_rows(
     near = _Accumulator(len(present), len(pivot), working)
     far = _Accumulator(len(present), len(pivot))
     done = flushed = 0
-    for piece in pieces_as_float(blocks, working):
+    for piece in pieces:
         near.add(index[done : done + len(piece)], piece.sub_(shift))
         done += len(piece)
         touched = np.flatnonzero(np.bincount(local[flushed:done]))

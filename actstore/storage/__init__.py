@@ -5,14 +5,9 @@ Imports `actstore.errors` alone. What others may use is in `__all__`.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from actstore.lazy import lazily
-
-if TYPE_CHECKING:
-    from actstore.storage.atomic_file import as_utf8, load_npy, npy_bytes, write_atomic
-    from actstore.storage.chunk_cache import DEFAULT_LIMIT, CacheSpec, parse_size
-    from actstore.storage.place import Place, parse_place, stores_in
+from actstore.storage.atomic_file import as_utf8, load_npy, npy_bytes, write_atomic
+from actstore.storage.chunk_cache import DEFAULT_LIMIT, CacheSpec, parse_size
+from actstore.storage.place import Place, parse_place, stores_in
 
 __all__ = [
     "DEFAULT_LIMIT",
@@ -26,10 +21,3 @@ __all__ = [
     "stores_in",
     "write_atomic",
 ]
-
-__getattr__, __dir__ = lazily(
-    __name__,
-    atomic_file="as_utf8 load_npy npy_bytes write_atomic",
-    chunk_cache="CacheSpec DEFAULT_LIMIT parse_size",
-    place="Place parse_place stores_in",
-)

@@ -80,9 +80,9 @@ class AtomicFile:
         self._path, self._partial = path, partial_name(path)
         with self._removed_on_error():
             path.parent.mkdir(parents=True, exist_ok=True)
-            self._descriptor = os.open(self._partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666)
+            self.descriptor = os.open(self._partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666)
             try:
-                self.size = sum(write_all(self._descriptor, as_bytes(part).data) for part in parts)
+                self.size = sum(write_all(self.descriptor, as_bytes(part).data) for part in parts)
             except BaseException:
                 self._close()
                 raise
@@ -91,7 +91,7 @@ class AtomicFile:
         """Flush the file and give it its name; returns its size."""
         with self._removed_on_error():
             try:
-                os.fsync(self._descriptor)
+                os.fsync(self.descriptor)
             finally:
                 self._close()
             self._partial.replace(self._path)
@@ -104,7 +104,7 @@ class AtomicFile:
         self._partial.unlink(missing_ok=True)
 
     def _close(self) -> None:
-        descriptor, self._descriptor = self._descriptor, -1
+        descriptor, self.descriptor = self.descriptor, -1
         if descriptor >= 0:
             os.close(descriptor)
 
@@ -124,6 +124,22 @@ def write_atomic(path: Path, *parts: Data) -> int:
         path.parent.mkdir(parents=True, exist_ok=True)
         with alone(partial_name(path)):
             return AtomicFile(path, *parts).finish()
+
+
+@contextmanager
+def atomic_stream(path: Path) -> Iterator[IO[bytes]]:
+    """A stream whose content takes the file's name in the end, flushed to disk; nothing is left of it on an error."""
+    with storage_errors(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with alone(partial_name(path)):
+            file = AtomicFile(path)
+            try:
+                with open(file.descriptor, "wb", closefd=False) as stream:
+                    yield stream
+                file.finish()
+            except BaseException:
+                file.abandon()
+                raise
 
 
 def partial_name(path: Path) -> Path:

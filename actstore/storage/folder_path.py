@@ -71,11 +71,8 @@ class FolderPath(PosixPath):
     def local_path(self) -> Self:
         return self
 
-    def with_cache(self, cache: CacheSpec) -> Self:
+    def with_cache(self, cache: CacheSpec | None) -> Self:
         return self  # it is here already
-
-    def uncached(self) -> Self:
-        return self
 
     def side_folder(self, what: str) -> Path:
         return self.with_name(f"{self.name}.{what}")

@@ -44,10 +44,14 @@ EnsureOwner = Callable[[], None]
 
 @dataclass(frozen=True)
 class ObjectPath:
-    """The name of an object, or of all that begin with it: root "s3://bucket", key "imagenet.zarr/train"."""
+    """The name of an object, or of all that begin with it: root "s3://bucket", key "imagenet.zarr/train".
+
+    cache: where chunks of a store that were fetched are kept on this machine (chunk_cache.py).
+    """
 
     root: str
     key: str
+    cache: CacheSpec | None = field(default=None, compare=False)
 
     @classmethod
     def parse(cls, url: str) -> Self:
@@ -87,15 +91,8 @@ class ObjectPath:
     def local_path(self) -> None:
         return None
 
-    @property
-    def cache(self) -> CacheSpec | None:
-        return None
-
-    def with_cache(self, cache: CacheSpec) -> CachedObjectPath:
-        return CachedObjectPath(self.root, self.key, cache)
-
-    def uncached(self) -> ObjectPath:
-        return ObjectPath(self.root, self.key)
+    def with_cache(self, cache: CacheSpec | None) -> Self:
+        return replace(self, cache=cache)
 
     def side_folder(self, what: str) -> Path:
         user = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "actstore"
@@ -238,17 +235,6 @@ class ObjectPath:
         except FileNotFoundError:
             return False
         return bool(data) and not data.endswith(b"\n")
-
-
-@dataclass(frozen=True)
-class CachedObjectPath(ObjectPath):
-    """The same of a store whose chunks are kept on this machine when they were fetched (chunk_cache.py)."""
-
-    kept_at: CacheSpec = field(compare=False)
-
-    @property
-    def cache(self) -> CacheSpec:
-        return self.kept_at
 
 
 class Upload:

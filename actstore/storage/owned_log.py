@@ -7,6 +7,7 @@ import threading
 import time
 import uuid
 import weakref
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
@@ -132,9 +133,7 @@ class TokenedObject:
         return self._open
 
     def _begin_beating(self) -> None:
-        """On a thread that does not keep this writer from being dropped."""
-        arguments = (weakref.ref(self), self._stopped)
-        threading.Thread(target=_beat, args=arguments, name="actstore-beat", daemon=True).start()
+        repeat(BEAT, self.beat, self._stopped, "actstore-beat")
 
     def _acquire(self) -> None:
         """Put our token there. LockedError where somebody lives who has."""
@@ -189,7 +188,7 @@ _writers: weakref.WeakValueDictionary[bytes, TokenedObject] = weakref.WeakValueD
 
 
 def may_live(token: bytes) -> bool:
-    """Whether the writer of a token may still write: `writing NAME BEATS MARK`, of earlier versions `writing NAME`."""
+    """Whether the writer of a token, `writing NAME BEATS MARK`, may still write."""
     if _is_ours(token):
         return True
     mark = token.rpartition(b" ")[2].decode(errors="replace")
@@ -204,9 +203,18 @@ def _token_of(data: bytes) -> bytes:
     return data[data.rfind(b"\n") + 1 :]
 
 
-def _beat(log: weakref.ref[TokenedObject], stopped: threading.Event) -> None:
-    while not stopped.wait(BEAT):
-        alive = log()
-        if alive is None or not alive.beat():
-            return
-        del alive
+def repeat(seconds: float, action: Callable[[], bool], stopped: threading.Event, name: str) -> threading.Thread:
+    """Call a method now and then on a thread, as long as it answers that there may be more to do. The thread does not
+    keep what the method belongs to from being dropped."""
+    method = weakref.WeakMethod(action)
+
+    def run() -> None:
+        while not stopped.wait(seconds):
+            alive = method()
+            if alive is None or not alive():
+                return
+            del alive
+
+    thread = threading.Thread(target=run, name=name, daemon=True)
+    thread.start()
+    return thread

@@ -1,5 +1,5 @@
-"""Where a store lies. `Place` is all that the rest of the library knows of storage; the kinds of it are `FolderPath`,
-`ObjectPath` (a bucket) and `CachedObjectPath` (a bucket whose chunks are kept on this machine's disk)."""
+"""Where a store lies. `Place` is all that the rest of the library knows of storage; the kinds of it are `FolderPath`
+and `ObjectPath` (a bucket, whose chunks may be kept on this machine's disk)."""
 
 from __future__ import annotations
 
@@ -48,9 +48,8 @@ class Place(Protocol):
     def cache(self) -> CacheSpec | None:
         """Where chunks that were fetched are kept on this machine."""
 
-    def with_cache(self, cache: CacheSpec) -> Place: ...
-    def uncached(self) -> Place:
-        """For writers, who need what is there now."""
+    def with_cache(self, cache: CacheSpec | None) -> Self:
+        """None: for writers, who need what is there now."""
 
     def side_folder(self, what: str) -> Path:
         """A folder on this machine for what belongs to a store but must be a file."""

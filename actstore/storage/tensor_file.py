@@ -36,7 +36,8 @@ def read_tensors(path: Path, kind: str, remedy: str = "make it again") -> tuple[
     tensors, metadata = load_tensors(path, f"expected a {kind}; {remedy}")
     about = _parse(metadata.get(_KEY))
     if about.get("kind") != kind:
-        raise InvalidInputError(f"{path} must be a {kind}, got {_article(about.get('kind'))}")
+        other = about.get("kind") or "safetensors file of something else"
+        raise InvalidInputError(f"{path} must be a {kind}, got a {other}")
     return tensors, about
 
 
@@ -87,10 +88,6 @@ def _parse(text: str | None) -> dict[str, Any]:
     except ValueError:
         return {}
     return about if isinstance(about, dict) else {}
-
-
-def _article(kind: Any) -> str:
-    return f"a {kind}" if kind else "a safetensors file of something else"
 
 
 def read_torch_file(path: Path, advice: str, mapped: bool = False) -> Any:

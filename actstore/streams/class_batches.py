@@ -39,12 +39,29 @@ class Batch:
 
 
 class ClassBatches:
-    """Batches for steps start_step, start_step + 1, …; iterate, or call `batch(step)` for a single one.
+    """Training batches of one query and one statistic for each class, gathered ahead of time on a thread.
 
-    classes: names or labels, by default every class with rows. resident: hold the split in memory (on
-    the device); otherwise rows are read from the store and pages are given back, so that memory stays
-    small however large the store is. Of several processes each holds the means, and where resident the rows, of
-    its part of the classes alone.
+    Iterating gives the batches of steps start_step, start_step + 1, …; `batch(step)` gives a single one. Each batch is
+    a function of the seed and the step. Unless the split is resident, memory stays small however large the store is.
+
+    Args:
+        split: where rows come from.
+        classes: names or labels, by default every class that has rows.
+        seed: of the draws.
+        start_step: number of the first step.
+        steps: how many steps there are, by default without end.
+        p_mean: how often the statistic is the mean of the class.
+        examples: at least and at most how many rows any other statistic is the mean of.
+        rank: number of this process, where several share the classes of each batch.
+        world_size: how many processes there are.
+        prefetch: how many batches are gathered ahead.
+        resident: hold the activations in memory, on the device.
+        device: where the batches go.
+
+    Examples:
+        >>> batch = actstore.ClassBatches(train, seed=0).batch(0)
+        >>> batch.statistics.shape, batch.targets
+        (torch.Size([4, 8]), tensor([0, 1, 2, 3]))
     """
 
     def __init__(
@@ -56,6 +73,7 @@ class ClassBatches:
         start_step: int = 0,
         steps: int | None = None,
         p_mean: float = 0.9,
+        examples: tuple[int, int] = (1, 1),
         rank: int = 0,
         world_size: int = 1,
         prefetch: int = 2,
@@ -70,7 +88,7 @@ class ClassBatches:
             if classes is None
             else np.array([index.position(name) for name in classes], np.int64)
         )
-        self._index, self._seed, self._p_mean = index, seed, p_mean
+        self._index, self._seed, self._p_mean, self._examples = index, seed, p_mean, examples
         self._start, self._stop = start_step, None if steps is None else start_step + steps
         self._rank, self._world_size, self._prefetch = rank, world_size, prefetch
         self._device = torch.device(device)
@@ -82,6 +100,15 @@ class ClassBatches:
             self._means = torch.from_numpy(split.means()[own]).to(self._device)  # (own classes, dim)
 
     def batch(self, step: int) -> Batch:
+        """Gather the batch of one step.
+
+        Args:
+            step: its number.
+
+        Returns:
+            `statistics` and `queries` (classes, dim) in float32, and `targets` (classes,): query i belongs to
+            `targets[i]`.
+        """
         batch, arrive = self._send(step)
         arrive()
         return batch
@@ -93,13 +120,16 @@ class ClassBatches:
             return batch, self._stream.arrival(batch.statistics, batch.queries, batch.targets)
 
     def _gather_batch(self, step: int) -> Batch:
-        plan = plan_batch(self._index, self.labels, self._seed, step, self._p_mean)
+        plan = plan_batch(self._index, self.labels, self._seed, step, self._p_mean, self._examples)
         plan = plan.shard(self._rank, self._world_size)
         drawn = np.flatnonzero(~plan.use_mean)
+        shown = np.column_stack([plan.statistic_rows, plan.more_rows])[drawn]  # (drawn, most examples)
+        is_used = np.arange(shown.shape[1]) <= plan.more[drawn, None]
         # one gather for both kinds of rows
-        rows = self._gather(np.concatenate([plan.query_rows, plan.statistic_rows[drawn]]))
+        rows = self._gather(np.concatenate([plan.query_rows, shown[is_used]]))
         statistics = self._means.clone()
-        statistics[torch.from_numpy(drawn).to(self._device)] = rows[len(plan.labels) :]
+        places = torch.from_numpy(drawn).to(self._device)
+        statistics[places] = _means_of(rows[len(plan.labels) :], is_used.sum(1))
         targets = torch.from_numpy(plan.targets).to(self._device)
         return Batch(step, statistics, rows[: len(plan.labels)], targets, plan)
 
@@ -114,6 +144,15 @@ class ClassBatches:
         while self._stop is None or step < self._stop:
             yield self._send(step)
             step += 1
+
+
+def _means_of(rows: torch.Tensor, counts: NDArray[np.int64]) -> torch.Tensor:
+    """(n, dim) rows of groups that follow one another, (groups,) how many are in each -> (groups, dim)."""
+    if len(rows) == len(counts):
+        return rows
+    group = torch.from_numpy(np.repeat(np.arange(len(counts)), counts)).to(rows.device)
+    sums = torch.zeros(len(counts), rows.shape[1], device=rows.device).index_add_(0, group, rows)
+    return sums / torch.from_numpy(counts).to(rows)[:, None]
 
 
 def _streamed(split: Split, device: torch.device) -> Gather:

@@ -37,6 +37,8 @@ class Stream(IntEnum):
     NOVEL_EXAMPLES = 20  # step of a training
     UNTESTED_ROWS = 21  # class
     STAND_IN_EXAMPLES = 22  # number of the task
+    MORE_EXAMPLES = 23  # step of a training: the further rows of a statistic
+    ATTENTION_TASKS = 24  # step of a training
     SYNTHETIC_CLASSES = 100  # class
     SYNTHETIC_FEATURES = 101
     SYNTHETIC_ORDER = 102
@@ -46,6 +48,7 @@ class Stream(IntEnum):
     INDEX_PROBES = 202  # 1: rows to choose levels by
     BLOCK_ORDER = 203  # 1
     COMPARED_ROWS = 300  # 0: rows of which all pairs are compared, then number of the resample
+    MAPPED_ROWS = 301  # 0: rows, 1: their order on the page, 2: rows with thumbnails, 3: start of the layout
     SUPPORT = 1 << 32  # draw; one stream per class follows
 
 
@@ -59,7 +62,8 @@ class BatchPlan:
     """One statistic and one query for each of the classes (n_class,).
 
     labels: their labels in the store. targets: their positions in the whole batch, 0..n_class-1.
-    use_mean: whether the statistic is the class mean; where not, it is the row in statistic_rows.
+    use_mean: whether the statistic is the class mean; where not, it is the row in statistic_rows, or the mean of that
+    row and the first `more` (n_class,) of more_rows (n_class, most).
     """
 
     step: int
@@ -68,13 +72,15 @@ class BatchPlan:
     use_mean: NDArray[np.bool_]
     statistic_rows: NDArray[np.int64]
     query_rows: NDArray[np.int64]
+    more: NDArray[np.int64]
+    more_rows: NDArray[np.int64]
 
     def shard(self, rank: int, world_size: int) -> BatchPlan:
         """The part of one of several processes; all parts in order make up the whole."""
         if not 0 <= rank < world_size:
             raise InvalidInputError(f"rank must be 0 to {world_size - 1}, got {rank}")
         part = share(len(self.labels), rank, world_size)
-        arrays = ("labels", "targets", "use_mean", "statistic_rows", "query_rows")
+        arrays = ("labels", "targets", "use_mean", "statistic_rows", "query_rows", "more", "more_rows")
         return replace(self, **{name: getattr(self, name)[part] for name in arrays})
 
 
@@ -90,10 +96,14 @@ def generator(seed: int, step: int, stream: int = 0) -> np.random.Generator:
     return np.random.Generator(np.random.Philox(key=[seed, stream], counter=[0, 0, 0, step]))
 
 
-def plan_batch(index: ClassIndex, labels: NDArray[Any], seed: int, step: int, p_mean: float) -> BatchPlan:
-    """One statistic (the mean with probability p_mean, else a uniform row) and one query per class.
+def plan_batch(
+    index: ClassIndex, labels: NDArray[Any], seed: int, step: int, p_mean: float, examples: tuple[int, int] = (1, 1)
+) -> BatchPlan:
+    """One statistic and one query per class. The statistic is the class mean with probability p_mean, else the mean of
+    some uniform rows: at least and at most as many as `examples` says.
 
-    Statistic and query are drawn independently: as in the paper, they may be the same row.
+    Rows are drawn independently: as in the paper, statistic and query may be the same row. The first row of a statistic
+    and the query are the same for any `examples`.
     """
     if not 0 <= p_mean <= 1:
         raise InvalidInputError(f"p_mean must be a probability between 0 and 1, got {p_mean}")
@@ -106,7 +116,14 @@ def plan_batch(index: ClassIndex, labels: NDArray[Any], seed: int, step: int, p_
     use_mean = random.random(len(classes)) < p_mean
     statistic = index.row_at(starts + random.integers(0, counts))
     query = index.row_at(starts + random.integers(0, counts))
-    return BatchPlan(step, classes, np.arange(len(classes)), use_mean, statistic, query)
+    more, more_rows = np.zeros(len(classes), np.int64), np.empty((len(classes), 0), np.int64)
+    least, most = examples
+    if most > 1:
+        random = generator(seed, step, Stream.MORE_EXAMPLES)
+        more = random.integers(least - 1, most, len(classes))
+        drawn = random.integers(0, counts[:, None], (len(classes), most - 1))
+        more_rows = index.row_at(starts[:, None] + drawn)
+    return BatchPlan(step, classes, np.arange(len(classes)), use_mean, statistic, query, more, more_rows)
 
 
 def draw_support(index: ClassIndex, labels: NDArray[Any], shots: int, seed: int, draw: int) -> NDArray[np.int64]:

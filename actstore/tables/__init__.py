@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING
 from actstore.lazy import lazily
 
 if TYPE_CHECKING:
-    from actstore.tables.array_files import read_column
     from actstore.tables.containers import as_text
     from actstore.tables.exporting import export, exported_files
-    from actstore.tables.importing import ImportRequest, append_file, import_file
+    from actstore.tables.importing import ImportRequest, append_file, import_file, read_column
     from actstore.tables.row_source import Rounding
 
 __all__ = [
@@ -27,11 +26,11 @@ __all__ = [
     "read_column",
 ]
 
+# Loaded on first use: whoever embeds a photo reads no file of rows, and waits for no zarr.
 __getattr__, __dir__ = lazily(
     __name__,
-    array_files="read_column",
     containers="as_text",
     exporting="export exported_files",
-    importing="ImportRequest append_file import_file",
+    importing="ImportRequest append_file import_file read_column",
     row_source="Rounding",
 )

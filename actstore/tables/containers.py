@@ -6,7 +6,6 @@ import json
 import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
@@ -29,35 +28,22 @@ if TYPE_CHECKING:
     import torch
 
 
-@dataclass(frozen=True)
-class NpyRows:
-    """A C-ordered two-dimensional array behind an .npy header. offset: of its first value, in bytes."""
+@contextmanager
+def _opened_npy(
+    opener: Callable[[], IO[bytes]], name: str, offset: int, dim: int, dtype: np.dtype[Any]
+) -> Iterator[Callable[[slice], NDArray[Any]]]:
+    """Rows of a C-ordered array behind an .npy header. offset: of its first value, in bytes."""
+    buffer = np.empty((block_rows(dim, dtype), dim), dtype)
+    with opener() as stream:
 
-    shape: tuple[int, int]
-    dtype: np.dtype[Any]
-    opener: Callable[[], IO[bytes]]
-    name: str
-    offset: int
+        def read(rows: slice) -> NDArray[Any]:
+            block = buffer[: rows.stop - rows.start]
+            stream.seek(offset + rows.start * dim * dtype.itemsize)
+            if stream.readinto(block.reshape(-1).view(np.uint8).data) != block.nbytes:  # type: ignore[attr-defined]
+                raise InvalidInputError(f"{name} {ENDS_EARLY}")
+            return block
 
-    def blocks(self, start: int, stop: int) -> Iterator[NDArray[Any]]:
-        row_bytes = self.shape[1] * self.dtype.itemsize
-        buffer = np.empty((block_rows(self.shape[1], self.dtype), self.shape[1]), self.dtype)
-        with self.opener() as stream:
-            stream.seek(self.offset + start * row_bytes)
-            while start < stop:
-                block = buffer[: stop - start]
-                if stream.readinto(block.reshape(-1).view(np.uint8).data) != block.nbytes:  # type: ignore[attr-defined]
-                    raise InvalidInputError(f"{self.name} {ENDS_EARLY}")
-                yield block
-                start += len(block)
-
-
-def npy_rows(path: Path) -> RowSource:
-    return _rows(lambda: path.open("rb"), str(path), partial(np.load, path, mmap_mode="r"))
-
-
-def npz_rows(path: Path, member: str) -> RowSource:
-    return _rows(partial(_open_member, path, member), f"{member} of {path}", partial(load_member, path, member))
+        yield read
 
 
 def _rows(opener: Callable[[], IO[bytes]], name: str, load: Callable[[], NDArray[Any]]) -> RowSource:
@@ -68,7 +54,7 @@ def _rows(opener: Callable[[], IO[bytes]], name: str, load: Callable[[], NDArray
     if len(shape) != 2 or not shape[1]:
         raise InvalidInputError(f"{name} must be a two-dimensional array, got shape {shape}")
     if not is_fortran or shape[0] <= 1:
-        return NpyRows((shape[0], shape[1]), dtype, opener, name, offset)
+        return SlicedRows(shape, dtype, partial(_opened_npy, opener, name, offset, shape[1], dtype))
     try:
         return array_rows(load())
     except ValueError as error:
@@ -112,7 +98,7 @@ def as_text(values: NDArray[Any]) -> list[str]:
 
 
 def open_npy(path: Path) -> ArrayFile:
-    rows = npy_rows(path)
+    rows = _rows(lambda: path.open("rb"), str(path), partial(np.load, path, mmap_mode="r"))
     return ArrayFile({"activations": rows.shape}, lambda _: rows, lambda name: load_npy(path, name))
 
 
@@ -122,7 +108,11 @@ def open_npz(path: Path) -> ArrayFile:
     listed = as_text(values("columns")) if len(shapes.get("columns", ())) == 1 else []
     names = [name for name in listed if len(shapes.get(name, ())) == 1]
     columns = {name: partial(lambda name: parse_column(name, values(name)), name) for name in names}
-    return ArrayFile(shapes, partial(npz_rows, path), values, columns)
+
+    def rows(name: str) -> RowSource:
+        return _rows(partial(_open_member, path, name), f"{name} of {path}", partial(values, name))
+
+    return ArrayFile(shapes, rows, values, columns)
 
 
 def open_hdf(path: Path) -> ArrayFile:
@@ -305,3 +295,9 @@ def _as_array(values: torch.Tensor | NDArray[Any]) -> NDArray[Any]:
     if isinstance(values, np.ndarray):
         return values
     return (values.float() if values.dtype == torch.bfloat16 else values).numpy()
+
+
+OPENERS: dict[str, Callable[[Path], ArrayFile]] = {
+    ".npy": open_npy, ".npz": open_npz, ".h5": open_hdf, ".hdf5": open_hdf, ".safetensors": open_safetensors,
+    ".pt": open_torch, ".pth": open_torch,
+}  # fmt: skip

@@ -15,14 +15,14 @@ from numpy.typing import NDArray
 
 from actstore.errors import InvalidInputError
 from actstore.layout.columns import Column
-from actstore.layout.texts import offsets_of
+from actstore.layout.texts import Texts
+from actstore.progress import Progress
 from actstore.reading.rows import parse_rows
 from actstore.split import Split
-from actstore.storage.atomic_file import alone, as_bytes, npy_bytes, partial_name, storage_errors, write_atomic
+from actstore.storage.atomic_file import as_bytes, atomic_stream, npy_bytes, write_atomic
 from actstore.tables.column_files import arrow_file, arrow_type, arrow_values, cells_of, tensors_of
 
 _BLOCK_ROWS = 4096
-Progress = Callable[[int], None]
 
 
 class Selection:
@@ -83,17 +83,9 @@ def export(split: Split, path: Path, rows: Any = None, progress: Progress | None
     if writer is None:
         raise InvalidInputError(f"cannot export to {path.name!r}; expected an ending of {', '.join(_WRITERS)}")
     selection = Selection(split, rows, progress)
-    partial = partial_name(path)
-    with storage_errors(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with alone(partial):
-            try:
-                with partial.open("wb") as stream:
-                    writer(selection, stream)
-                beside = _write_beside(selection, path) if path.suffix == ".npy" else []
-                partial.replace(path)
-            finally:
-                partial.unlink(missing_ok=True)
+    with atomic_stream(path) as stream:
+        writer(selection, stream)
+        beside = _write_beside(selection, path) if path.suffix == ".npy" else []
     return [path, *beside]
 
 
@@ -189,11 +181,11 @@ def _write_safetensors(selection: Selection, stream: IO[bytes]) -> None:
     """The format is a length, a JSON header and the bytes; its library would want everything in memory."""
     split, count = selection.split, len(selection.rows)
     size, labels = count * split.spec.row_bytes, selection.labels.astype("<i4")
-    encoded = [name.encode() for name in selection.ids]
+    ids = Texts.of(selection.ids)
     columns = {
         "labels": ("I32", labels),
-        "path_offsets": ("I64", offsets_of(encoded)),
-        "path_bytes": ("U8", np.frombuffer(b"".join(encoded), np.uint8)),
+        "path_offsets": ("I64", ids.offsets),
+        "path_bytes": ("U8", ids.data),
     }
     metadata = {"classes": json.dumps(split.classes)}
     if stored := selection.columns:

@@ -1,31 +1,45 @@
-"""From a source of rows to a finished split; interrupted at any moment, it goes on where it stopped."""
+"""Rows of files and arrays into a store: which arrays a file holds, which of them are splits, and what belongs to their
+rows in files beside it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack, suppress
+import re
+import zipfile
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from numpy.typing import NDArray
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
-from actstore.errors import ActstoreError, InvalidInputError, LockedError, NotAStoreError
-from actstore.layout.ledger import open_ledger, read_ledger
-from actstore.layout.metadata import ACTIVATIONS
-from actstore.layout.own_files import strangers
-from actstore.spec import ColumnKind, Json, SplitSpec
-from actstore.storage.place import AnyPlace, Place, parse_place
-from actstore.store import ActivationStore, create, open, remove_store
-from actstore.tables.array_files import CONTENT, FileContent, find_source, open_tables, read_column
+from actstore.errors import InvalidInputError, LockedError, reason_of
+from actstore.layout.columns import Column
+from actstore.progress import SplitProgress
+from actstore.spec import ColumnKind, Json, parse_split_name
+from actstore.storage.atomic_file import load_npy
+from actstore.storage.place import AnyPlace, parse_place
+from actstore.store import ActivationStore, open, remove_store, require_free
 from actstore.tables.column_files import read_columns
-from actstore.tables.containers import as_text
-from actstore.tables.row_source import Rounding, Table, natural_dtype
-from actstore.writing.pending_rows import Pending
-from actstore.writing.row_checks import plain_labels
-from actstore.writing.split_writer import SplitWriter
+from actstore.tables.containers import OPENERS, as_text, open_parquet
+from actstore.tables.filling import (
+    FileContent,
+    add_table_classes,
+    check_table,
+    fill_new_split,
+    fill_split,
+    find_source,
+    open_or_create,
+)
+from actstore.tables.row_source import ArrayFile, Rounding, Table, array_rows
+from actstore.tables.wide_tables import wide_csv
+from actstore.writing.row_checks import parse_column, parse_columns
 
-Progress = Callable[[str, int, int], None]  # split, rows done, rows in all
+Arrays = (
+    tuple[ArrayLike, ArrayLike | None]
+    | tuple[ArrayLike, ArrayLike | None, Iterable[str] | None]
+    | tuple[ArrayLike, ArrayLike | None, Iterable[str] | None, Mapping[str, Any]]
+)
 
 
 @dataclass(frozen=True)
@@ -84,7 +98,7 @@ def read_request(
 def import_file(
     request: ImportRequest,
     store: AnyPlace,
-    progress: Progress | None = None,
+    progress: SplitProgress | None = None,
     restart: bool = False,
     rounding: Rounding | None = None,
     **options: Any,
@@ -105,7 +119,7 @@ def import_file(
 def append_file(
     request: ImportRequest,
     store: AnyPlace,
-    progress: Progress | None = None,
+    progress: SplitProgress | None = None,
     restart: bool = False,
     rounding: Rounding | None = None,
     again: bool = False,
@@ -123,7 +137,7 @@ def append_file(
         source = request.source(split)
         content, before = FileContent(source), target[split].committed
         while again or find_source(before.sources, source, content) is None:
-            _add_classes(target, table, classes)
+            add_table_classes(target, table, classes)
             gained = fill_split(target, split, table, source, progress, restart, content, before.content)
             if gained is not None:
                 added += gained
@@ -134,159 +148,6 @@ def append_file(
     return added
 
 
-def fill_new_split(
-    store: ActivationStore,
-    split: str,
-    table: Table,
-    source: Mapping[str, Json],
-    progress: Progress | None = None,
-    restart: bool = False,
-    content: FileContent | None = None,
-) -> None:
-    """Fill a split that is new or unfinished; one that this very source has filled is left alone."""
-    while (done := store.splits.get(split)) is None or not done.complete:
-        before = (done or SplitSpec()).content
-        if fill_split(store, split, table, source, progress, restart, content, before) is not None:
-            return
-    if find_source(done.sources, source, content) is None:
-        raise InvalidInputError(
-            f"{store.path} has a finished split {split!r} of another origin; add rows with `actstore append`, "
-            "or choose another --split or store"
-        )
-    else:
-        store.remove_leftovers(split)
-
-
-def fill_split(
-    store: ActivationStore,
-    split: str,
-    table: Table,
-    source: Mapping[str, Json],
-    progress: Progress | None = None,
-    restart: bool = False,
-    content: FileContent | None = None,
-    before: str | None = None,
-) -> int | None:
-    """Append every row of a table that is not yet on disk, and commit; returns the rows that the split gains.
-
-    before: the content of the split that the caller has looked at. Where others have committed since, nothing is
-    written, and the answer is None: what was decided has to be decided again.
-    """
-    done = store.splits.get(split)
-    check_table(table, split, store.dim if done is None else store.spec.of_split(done).dim)
-    with store.writer(split, source=source, restart=restart) as writer, ExitStack() as stack:
-        if before is not None and writer.committed.content != before:
-            writer.discard()
-            return None
-        if content is not None:
-            content.begin()
-            stack.callback(content.stop)
-        try:
-            append_rest(writer, split, table, progress)
-        except InvalidInputError:  # what was mended is another source, which does not go on from here
-            with suppress(ActstoreError, OSError):  # what refused the rows is raised
-                writer.discard()
-            raise
-        facts: dict[str, Json] = {} if content is None else {CONTENT: content()}
-        return writer.commit(**facts).rows - writer.committed.rows
-
-
-def append_rest(writer: SplitWriter, split: str, table: Table, progress: Progress | None) -> None:
-    """The rows of a table from where the writer stands, block by block."""
-    rows = table.activations
-    position = writer.position - writer.committed.rows
-    for block in rows.blocks(position, rows.shape[0]):
-        part = slice(position, position + len(block))
-        writer.append(
-            block,
-            None if table.labels is None else table.labels[part],
-            None if table.ids is None else table.ids[part],
-            {name: column.part(part.start, part.stop) for name, column in table.columns.items()},
-        )
-        position = part.stop
-        if progress is not None:
-            progress(split, position, rows.shape[0])
-
-
-def check_table(table: Table, split: str, dim: int) -> None:
-    count, width = table.activations.shape
-    if width != dim:
-        raise InvalidInputError(f"split {split!r} has rows of dim {width}, the store has dim {dim}")
-    columns = {f"values of column {name!r}": column for name, column in table.columns.items()}
-    for what, values in {"labels": table.labels, "ids": table.ids, **columns}.items():
-        if values is not None and len(values) != count:
-            raise InvalidInputError(f"split {split!r} has {count} rows but {len(values)} {what}")
-
-
-def open_or_create(
-    place: AnyPlace, tables: Mapping[str, Table], classes: Sequence[str] | None, **options: Any
-) -> ActivationStore:
-    """The store at a path, or a new one shaped by the tables it will hold."""
-    path = parse_place(place)
-    dims = {table.activations.shape[1] for table in tables.values()}
-    if len(dims) != 1:
-        raise InvalidInputError(f"all splits of a store have one dim; these have {sorted(dims)}")
-    for split, table in tables.items():
-        check_table(table, split, *dims)
-    while True:
-        is_there = (path / "zarr.json").exists()
-        try:
-            return _open_or_create(path, tables, classes, *dims, **options)
-        except (NotAStoreError, InvalidInputError, FileNotFoundError):
-            if (path / "zarr.json").exists() == is_there:
-                raise  # else another process has made it, or discarded an empty one, just now
-
-
-def _open_or_create(
-    path: Place, tables: Mapping[str, Table], classes: Sequence[str] | None, dim: int, **options: Any
-) -> ActivationStore:
-    if (path / "zarr.json").exists() and _holds_nothing(open(path)):
-        _discard_empty(path)  # what a refused first block leaves: another dtype or class list may come now
-    if (path / "zarr.json").exists():
-        store = open(path)
-        for table in tables.values():
-            _add_classes(store, table, classes)
-        return store
-    names = class_names([table.labels for table in tables.values()]) if classes is None else classes
-    options["dtype"] = options.get("dtype") or natural_dtype(tables)
-    longest = max(table.activations.shape[0] for table in tables.values())
-    return create(path, classes=names, dim=dim, rows=longest, **options)
-
-
-def _discard_empty(path: Place) -> None:
-    """Remove a store without rows, unless somebody has begun to write to it, or has put something else there. In a
-    bucket nothing can be locked, so there it stays."""
-    if path.local_path is None or strangers(path.local_path):
-        return
-    with suppress(LockedError), ExitStack() as locks:
-        locks.enter_context(path.changing())  # no split is begun meanwhile
-        for name in open(path).splits:
-            locks.callback(open_ledger(path / name / ACTIVATIONS).close)
-        if _holds_nothing(open(path)):
-            remove_store(path)
-
-
-def _holds_nothing(store: ActivationStore) -> bool:
-    arrays = {store.path / name / ACTIVATIONS: split for name, split in store.splits.items()}
-    return not any(
-        split.complete or read_ledger(array)[0] or Pending(array).has_kept(0) for array, split in arrays.items()
-    )
-
-
-def _add_classes(store: ActivationStore, table: Table, classes: Sequence[str] | None) -> None:
-    """Names come in with the table: its class list, or labels that are names themselves."""
-    if classes is not None:
-        known = store.classes[: len(classes)]
-        if table.labels is not None and table.labels.dtype.kind in "iu" and tuple(classes[: len(known)]) != known:
-            raise InvalidInputError(
-                "the class list does not begin with the store's own classes, so its numbers mean other classes; "
-                "give labels as names, or the store's class list with new names at its end"
-            )
-        store.add_classes(classes)
-    elif table.labels is not None and plain_labels(table.labels).dtype.kind in "UO":
-        store.add_classes(class_names([table.labels]))
-
-
 def _fingerprint(path: Path) -> dict[str, Json]:
     if not path.exists():
         raise InvalidInputError(f"no such file: {path}")
@@ -294,16 +155,166 @@ def _fingerprint(path: Path) -> dict[str, Json]:
     return {"path": str(path.resolve()), "size": facts.st_size, "mtime_ns": facts.st_mtime_ns}
 
 
-def class_names(labels: Sequence[NDArray[Any] | None]) -> list[str]:
-    """Names for labels that come without any: distinct strings in order, or "0".."n-1"."""
-    arrays = [plain_labels(array) for array in labels if array is not None and array.size]
-    if not arrays:
-        return []
-    if arrays[0].dtype.kind in "UO":
-        return sorted({str(name) for array in arrays for name in array.tolist()} - {""})
-    if any(array.dtype.kind not in "iu" for array in arrays):
-        raise InvalidInputError(f"labels must be whole numbers or class names, got type {arrays[0].dtype}")
-    count = max(int(array.max()) for array in arrays) + 1
-    if count > max(100_000, 10 * sum(len(array) for array in arrays)):
-        raise InvalidInputError(f"the largest label is {count - 1}, far beyond the number of rows; give class names")
-    return [str(label) for label in range(count)]
+def open_tables(
+    path: Path,
+    array: str | None,
+    split: str | None,
+    columns: Sequence[str] = (),
+    kinds: Mapping[str, ColumnKind] | None = None,
+) -> tuple[dict[str, Table], list[str] | None]:
+    """{split name: table} and class names, where the file has them.
+
+    With `array`, that array alone becomes `split` (default "train"). Otherwise every two-dimensional
+    array K beside a K_labels becomes split K; else the only two-dimensional array, with `labels`. columns: which arrays
+    or columns of the file, K_NAME or NAME, are kept beside the rows; by default those that can be nothing else.
+    """
+    if not path.exists():
+        raise InvalidInputError(f"no such file: {path}")
+    file = _open(path, columns, kinds or {})
+    tables = {}
+    for name, key in _choose_splits(path, file, array, split).items():
+        labels = next((array for array in (f"{key}_labels", "labels", "label") if array in file.shapes), None)
+        ids = next((array for array in (f"{key}_ids", "ids", "id") if array in file.shapes), None)
+        tables[name] = Table(
+            file.rows(key),
+            None if labels is None else file.values(labels),
+            None if ids is None else as_text(file.values(ids)),
+            _columns_of(path, file, key, columns),
+        )
+    classes = as_text(file.values("classes")) if "classes" in file.shapes else None
+    return tables, classes
+
+
+def _columns_of(path: Path, file: ArrayFile, key: str, wanted: Sequence[str]) -> dict[str, Column]:
+    if not wanted:
+        return {name: read() for name, read in file.columns.items()}
+    flat = [name for name, shape in file.shapes.items() if len(shape) == 1]
+    columns = {}
+    for name in wanted:
+        array = next((array for array in (f"{key}_{name}", name) if array in flat), None)
+        if name in file.columns:
+            columns[name] = file.columns[name]()
+        elif array is not None:
+            columns[name] = parse_column(name, file.values(array))
+        else:
+            known = dict.fromkeys([*file.columns, *flat])
+            raise InvalidInputError(f"{path} has no column {name!r}; it has: {', '.join(known) or 'none'}")
+    return columns
+
+
+def read_column(path: Path, what: str) -> NDArray[Any]:
+    """Labels or ids in a file of their own: .npy, or text with one value per line."""
+    if not path.exists():
+        raise InvalidInputError(f"no such {what} file: {path}")
+    if path.suffix == ".npy":
+        return np.atleast_1d(load_npy(path, f"a list of {what}"))
+    try:
+        # not splitlines: an id may hold one of the rarer line separators of Unicode
+        lines = path.read_text(encoding="utf-8-sig").removesuffix("\n").replace("\r\n", "\n").split("\n")
+        numeric = what == "labels" and all(re.fullmatch(r"\s*-?[0-9]+\s*", line) for line in lines)
+        values = np.array([int(line) for line in lines], np.int64) if numeric else np.array(lines, dtype=object)
+    except (ValueError, OverflowError, OSError) as error:
+        raise InvalidInputError(f"{path} is not a list of {what}: {reason_of(error)}") from error
+    blank = next((number for number, line in enumerate(lines, 1) if not line.strip()), None)
+    if blank is not None:
+        none = "; -1 among numbers stands for no label" if what == "labels" else ""
+        raise InvalidInputError(
+            f"line {blank} of {path} is blank; expected {what}, one per line{none}; fill it in or remove it"
+        )
+    return values
+
+
+def _choose_splits(path: Path, file: ArrayFile, array: str | None, split: str | None) -> dict[str, str]:
+    matrices = [name for name, shape in file.shapes.items() if len(shape) == 2]
+    listed = ", ".join(matrices) or "none"
+    if array is not None:
+        if array not in matrices:
+            raise InvalidInputError(f"{path} has no two-dimensional array {array!r}; it has: {listed}")
+        return {split or "train": array}
+    labelled = {name: name for name in matrices if f"{name}_labels" in file.shapes}
+    if split is not None and split in labelled:
+        return {split: split}
+    if labelled and split is None:
+        return labelled
+    if len(matrices) == 1:
+        return {split or "train": matrices[0]}
+    raise InvalidInputError(f"{path} holds {len(matrices)} two-dimensional arrays ({listed}); choose one with --array")
+
+
+def _open(path: Path, columns: Sequence[str], kinds: Mapping[str, ColumnKind]) -> ArrayFile:
+    openers: dict[str, Callable[[Path], ArrayFile]] = {
+        **OPENERS,
+        ".parquet": lambda path: open_parquet(path, columns),
+        ".csv": lambda path: wide_csv(path, columns, kinds),
+    }
+    if path.suffix not in openers:
+        raise InvalidInputError(f"{path} has ending {path.suffix!r}; expected one of {', '.join(openers)}")
+    try:
+        return openers[path.suffix](path)
+    except (OSError, EOFError, TypeError, zipfile.BadZipFile) as error:
+        raise InvalidInputError(f"{path} cannot be read as {path.suffix}: {reason_of(error)}") from error
+
+
+def from_arrays(
+    path: AnyPlace, splits: Mapping[str, Arrays], classes: Sequence[str] | None = None, **options: Any
+) -> ActivationStore:
+    """Write a store from arrays in memory, or from memory maps, which are read block by block.
+
+    A failure leaves nothing behind.
+
+    Args:
+        path: where the store goes; nothing may lie there yet.
+        splits: for each split a tuple of activations (n, dim) and labels (n,) or None, and if there are any ids (n,)
+            and columns, a dictionary of arrays (n,).
+        classes: names of the classes, where labels are numbers. Without them the classes are the distinct strings, or
+            the numbers up to the largest.
+        **options: as for `create`. Rows of float16 are stored as "f2", others as "f4"; dtype="f2" halves the latter.
+
+    Returns:
+        The store.
+
+    Raises:
+        InvalidInputError: shapes do not fit together, a value is not finite, or a label has no class.
+        NotAStoreError: something lies at this path already.
+
+    Examples:
+        >>> import numpy as np
+        >>> activations = np.eye(4, 8, dtype=np.float16)
+        >>> made = actstore.from_arrays("eye.zarr", {"train": (activations, ["ant", "bee", "ant", "bee"])})
+        >>> made.classes
+        ('ant', 'bee')
+    """
+    tables = {parse_split_name(name): _parse(name, parts) for name, parts in splits.items()}
+    if not tables:
+        raise InvalidInputError("from_arrays needs at least one split, such as {'train': (activations, labels)}")
+    place = parse_place(path)
+    require_free(place)
+    existed = place.exists()  # as an empty folder
+    store = open_or_create(place, tables, classes, **options)
+    try:
+        for name, table in tables.items():
+            fill_split(store, name, table, source={"kind": "arrays"})
+    except LockedError:  # somebody else writes there: it is not ours to remove
+        raise
+    except BaseException:
+        if store.splits.keys() <= tables.keys():  # nobody else has put rows there
+            remove_store(place, keep_top=existed)
+        raise
+    return store
+
+
+def _parse(name: str, parts: Arrays) -> Table:
+    if not isinstance(parts, tuple) or len(parts) not in (2, 3, 4):
+        raise InvalidInputError(
+            f"split {name!r} must be (activations, labels), (activations, labels, ids) or (…, columns)"
+        )
+    activations, labels, ids, columns = (*parts, None, None)[:4]
+    values = activations if isinstance(activations, np.ndarray) else np.asarray(activations)  # a memmap stays one
+    if values.ndim != 2:
+        raise InvalidInputError(f"activations of split {name!r} must be two-dimensional, got shape {values.shape}")
+    return Table(
+        array_rows(values),
+        None if labels is None else np.asarray(labels),
+        None if ids is None else list(ids),
+        parse_columns(columns, len(values), {}, f"split {name!r}"),
+    )

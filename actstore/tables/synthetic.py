@@ -16,11 +16,12 @@ import torch
 from numpy.typing import NDArray
 
 from actstore.errors import InvalidInputError
+from actstore.progress import SplitProgress
 from actstore.spec import Json
 from actstore.storage.place import AnyPlace
 from actstore.store import ActivationStore
 from actstore.streams.sampling import Stream, generator
-from actstore.tables.importing import Progress, fill_new_split, open_or_create
+from actstore.tables.filling import fill_new_split, open_or_create
 from actstore.tables.row_source import Table
 
 TILE = 2048  # rows drawn from one random stream; never depends on how rows are asked for
@@ -64,10 +65,33 @@ class SyntheticSpec:
 
 def synthesize(
     store: AnyPlace, rows: int = 100_000, dim: int = 2048, classes: int = 1000, *, seed: int = 0,
-    shuffled: bool = False, split: str = "train", restart: bool = False, progress: Progress | None = None,
+    shuffled: bool = False, split: str = "train", restart: bool = False, progress: SplitProgress | None = None,
     **layout: Any,
 ) -> ActivationStore:  # fmt: skip
-    """A store of generated rows, made block by block; interrupted, the same call resumes."""
+    """Generate a store of rows that resemble the activations of a ResNet-50, block by block.
+
+    An interrupted call goes on when it is repeated.
+
+    Args:
+        store: where the store goes.
+        rows: how many rows.
+        dim: number of values in a row.
+        classes: how many classes.
+        seed: of the random numbers.
+        shuffled: put the labels into random order instead of class after class.
+        split: name of the split.
+        restart: drop the rows of an interrupted call.
+        progress: is called with the split, how many of its rows are done and how many it has.
+        **layout: `dtype`, `chunk_rows` and `codec`; see `create`.
+
+    Returns:
+        The store.
+
+    Examples:
+        >>> made = actstore.synthesize("generated.zarr", rows=100, dim=32, classes=5)
+        >>> made["train"].shape
+        (100, 32)
+    """
     spec = SyntheticSpec(rows, dim, classes, seed, shuffled)
     table, provenance = spec.table(), {"source": f"synthetic, seed {seed}"}
     target = open_or_create(store, {split: table}, spec.class_names(), provenance=provenance, **layout)

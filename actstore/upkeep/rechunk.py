@@ -13,12 +13,13 @@ from numpy.typing import NDArray
 
 from actstore.errors import DamagedError, InvalidInputError, LockedError
 from actstore.layout.own_files import remove_own, strangers
+from actstore.progress import SplitProgress
 from actstore.spec import Json, SplitSpec, default_chunk_rows
 from actstore.split import Split
 from actstore.storage.folder_path import FolderPath, exchange
 from actstore.storage.place import AnyPlace, Place, parse_place
 from actstore.store import ActivationStore, create, open
-from actstore.tables.importing import Progress, append_rest
+from actstore.tables.filling import append_rest
 from actstore.tables.row_source import Table, block_rows
 from actstore.upkeep.verify import lasting_faults, verify_split
 from actstore.writing.commit import locked
@@ -63,7 +64,7 @@ def copy_rows(
     new: SplitSpec,
     origin: Mapping[str, Json],
     sources: Sequence[Mapping[str, Json]] | None = None,
-    progress: Progress | None = None,
+    progress: SplitProgress | None = None,
     restart: bool = False,
 ) -> None:
     """Fill split `name` of the target, a store of the same classes, with the rows of a table.
@@ -89,13 +90,30 @@ def rechunk(
     store: AnyPlace,
     out: AnyPlace | None = None,
     chunk_rows: int | None = None,
-    progress: Progress | None = None,
+    progress: SplitProgress | None = None,
     restart: bool = False,
 ) -> ActivationStore:
-    """The same rows, labels, ids, columns, classes and sources in chunks of chunk_rows, by default about 32 MiB.
+    """Write the same rows, labels, ids, columns and classes in chunks of another size.
 
-    out: a new store; without it the store itself is replaced once the copy is complete. Interrupted, the same call
-    goes on. Every chunk is checked before it is copied. Statistics and indexes are made again when asked for.
+    Every chunk is checked before it is copied. Statistics and indexes are made again when they are asked for. An
+    interrupted call goes on when it is repeated.
+
+    Args:
+        store: the store to copy.
+        out: a new store; without it the store itself is replaced once the copy is complete.
+        chunk_rows: rows in a chunk, by default about 32 MiB of them.
+        progress: is called with the split, how many of its rows are done and how many it has.
+        restart: drop what an interrupted call has copied.
+
+    Returns:
+        The store with the new chunks.
+
+    Raises:
+        InvalidInputError: a store in a bucket needs `out`, as it cannot be replaced in one step.
+
+    Examples:
+        >>> actstore.rechunk("animals.zarr", "small-chunks.zarr", chunk_rows=16)["train"].spec.chunk_rows
+        16
     """
     place = parse_place(store)
     if out is not None:
@@ -143,7 +161,7 @@ def _hand_over(old: FolderPath, folder: FolderPath) -> None:
         )
 
 
-def _replace(folder: FolderPath, chunk_rows: int | None, progress: Progress | None, restart: bool) -> None:
+def _replace(folder: FolderPath, chunk_rows: int | None, progress: SplitProgress | None, restart: bool) -> None:
     """Nothing is replaced before all of the store as it is then has been copied."""
     fresh, old = (folder.with_name(folder.name + ending) for ending in (_NEW, _OLD))
     with ExitStack() as locks:
@@ -180,7 +198,7 @@ def _keep_up(source: ActivationStore, copy: Place) -> None:
 
 
 def _copy(
-    source: ActivationStore, out: Place, chunk_rows: int | None, progress: Progress | None, restart: bool
+    source: ActivationStore, out: Place, chunk_rows: int | None, progress: SplitProgress | None, restart: bool
 ) -> ActivationStore:
     for name in source.splits:
         _ = source[name]  # every one must be complete

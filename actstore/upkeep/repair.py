@@ -20,8 +20,8 @@ from actstore.layout.ledger import content_hash, has_writer, read_ledger
 from actstore.layout.metadata import (
     ACTIVATIONS,
     create_group,
+    extend_ids_crc,
     flat_length,
-    ids_crc,
     read_attributes,
     read_flat,
     read_grid,
@@ -42,7 +42,8 @@ from actstore.storage.atomic_file import crc32c
 from actstore.storage.owned_log import OwnedLog
 from actstore.storage.place import AnyPlace, Place, parse_place
 from actstore.store import ActivationStore, open
-from actstore.tables.importing import ImportRequest, check_table, read_request
+from actstore.tables.filling import check_table
+from actstore.tables.importing import ImportRequest, read_request
 from actstore.tables.row_source import Table
 from actstore.tables.synthetic import SyntheticSpec
 from actstore.upkeep.select import KIND as SELECTED
@@ -116,7 +117,7 @@ def _describe_again(path: Place, store: StoreSpec) -> SplitSpec:
     own = {} if dim == store.dim else {"dim": dim, "chunk_rows": chunk_rows}
     labels_crc = crc32c(read_flat(path / "labels", rows).astype("<i4"))
     id_bytes, has_ids = flat_length(path / "path_bytes"), flat_length(path / "path_offsets") > 0
-    names_crc = ids_crc(read_ids(path, rows, id_bytes)) if has_ids else 0
+    names_crc = extend_ids_crc(0, read_ids(path, rows, id_bytes)) if has_ids else 0
     columns = tuple(_describe_column(path, name, kind, rows) for name, kind in _columns_of(path).items())
     content = content_hash(store.dtype, dim, entries, labels_crc, names_crc, columns)
     return SplitSpec(
@@ -137,8 +138,17 @@ def _describe_column(path: Place, name: str, kind: ColumnKind, rows: int) -> Col
 
 @dataclass(frozen=True)
 class Verification:
-    """faults: found at first. restored: (zarr.json, what was done). repairs: (fault, what was done or why not).
-    remaining: faults that are there still. incomplete: splits whose build was not finished."""
+    """What `verify` found and repaired.
+
+    Attributes:
+        store: where the store lies.
+        rows: how many rows were checked.
+        faults: what was wrong at first.
+        restored: metadata files that were restored, each with what was done.
+        repairs: each fault with what was done, or why nothing was.
+        remaining: faults that are left.
+        incomplete: names of splits whose build has not finished.
+    """
 
     store: str
     rows: int
@@ -152,8 +162,22 @@ class Verification:
 def verify(
     store: AnyPlace, *, repair: bool = False, progress: bool | None = None, cluster: Cluster | None = None
 ) -> Verification:
-    """Check every chunk of a store: missing, truncated, corrupt or non-finite; also its metadata, and the norms and
-    indexes kept beside it. repair: mend what can be: bad chunks are read again from their source."""
+    """Check every chunk of a store, its metadata, and the norms and indexes kept beside it.
+
+    Args:
+        store: the store to check.
+        repair: mend what can be mended; bad chunks are read again from where their rows came from.
+        progress: None shows a bar on a terminal and in a notebook, False none, True also prints lines into a log.
+        cluster: the workers of this cluster check the chunks.
+
+    Returns:
+        What was found: `faults` at first, `repairs` (each fault, and what was done or why not), and the `remaining`
+        faults.
+
+    Examples:
+        >>> actstore.verify("animals.zarr").faults
+        []
+    """
     place = parse_place(store)
     restored = restore_groups(place) if repair else []
     opened = open(place)
@@ -179,14 +203,11 @@ def repair_faults(store: ActivationStore, faults: list[Fault]) -> list[tuple[Fau
             with locked(store.path, name) as lock:
                 split = read_split_spec(where)
                 fresh = ActivationStore(store.path, read_store_spec(store.path))
-                found = [*lasting_faults(where, mine), *(fault for fault in mine if _lies_beside(fault))]
+                # what is derived and lies beside the store is made again when it is missing
+                beside = [fault for fault in mine if fault.array == AUDIT or fault.array.startswith(SEARCH_FILES)]
+                found = [*lasting_faults(where, mine), *beside]
                 outcomes += [(fault, _repair_one(fresh, name, split, fault, lock)) for fault in found]
     return outcomes
-
-
-def _lies_beside(fault: Fault) -> bool:
-    """Whether it is of what is derived, and is made again when it is missing."""
-    return fault.array == AUDIT or fault.array.startswith(SEARCH_FILES)
 
 
 def _repair_one(store: ActivationStore, name: str, split: SplitSpec, fault: Fault, lock: OwnedLog) -> str:

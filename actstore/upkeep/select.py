@@ -3,47 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from actstore.errors import IncompleteError, InvalidInputError
+from actstore.errors import IncompleteError, InvalidInputError, UnknownValueError
+from actstore.progress import SplitProgress
 from actstore.spec import Json, SplitSpec
 from actstore.split import Split
 from actstore.storage.atomic_file import crc32c
 from actstore.storage.place import AnyPlace, Place, parse_place
 from actstore.store import ActivationStore, open
-from actstore.tables.importing import Progress
 from actstore.tables.row_source import Table
 from actstore.upkeep.rechunk import copy_rows, copy_target, split_table
 
 KIND = "select"
 
 
-@dataclass(frozen=True)
-class Choice:
-    """Which rows of each split, as `Split.query` takes them; drop: all but those."""
-
-    classes: tuple[str, ...] = ()
-    path_glob: str | None = None
-    rows: Any = None
-    where: tuple[str, ...] = ()
-    drop: bool = False
-
-    def of(self, split: Split) -> NDArray[np.int64]:
-        rows = split.query(self.classes or None, self.path_glob, self.rows, self.where)
-        if not self.drop:
-            return rows
-        keep = np.ones(len(split), bool)
-        keep[rows] = False
-        return np.flatnonzero(keep)
-
-    def to_json(self) -> dict[str, Json]:
-        rows = {"rows": self.rows} if isinstance(self.rows, str) else {}  # numbers given by a program are not kept
-        named = {"classes": list(self.classes), "glob": self.path_glob, "where": list(self.where), "drop": self.drop}
-        return {key: value for key, value in {**named, **rows}.items() if value}
+def _chosen_rows(
+    split: Split, classes: Sequence[str] = (), glob: str | None = None, rows: Any = None, where: Sequence[str] = (),
+    drop: bool = False,
+) -> NDArray[np.int64]:  # fmt: skip
+    """The rows of a split that `Split.query` finds; drop: all but those."""
+    found = split.query(classes or None, glob, rows, where)
+    return np.setdiff1d(np.arange(len(split)), found, assume_unique=True) if drop else found
 
 
 def select(
@@ -57,21 +41,52 @@ def select(
     drop: bool = False,
     splits: Sequence[str] = (),
     chunk_rows: int | None = None,
-    progress: Progress | None = None,
+    progress: SplitProgress | None = None,
     restart: bool = False,
 ) -> ActivationStore:
-    """Write the chosen rows with labels, ids, columns, class names and provenance to a new store, block by block.
+    """Write chosen rows, or all but them, to a new store, with their labels, ids, columns and provenance.
 
-    classes, path_glob, rows and where choose as in `Split.query`; drop: all but those. splits: all by default; one
-    without any chosen row is left out. Interrupted, the same call goes on. Every chunk is
-    checked before rows are taken from it. Where the rows came from is kept, so that networks are found again.
+    Every chunk is checked before rows are taken from it. The new store keeps where its rows came from. An interrupted
+    call goes on when it is repeated.
+
+    Args:
+        store: the store to choose from.
+        out: the new store.
+        classes: names of classes; this and the next three choose as in `Split.query`.
+        path_glob: a shell pattern for ids.
+        rows: a slice, row numbers, a mask, a text such as "1000:2000", or a file of row numbers.
+        where: conditions on columns, all of which must hold.
+        drop: take all rows but those.
+        splits: names of splits, by default all; a split without any chosen row is left out.
+        chunk_rows: rows in a chunk of the new store.
+        progress: is called with the split, how many of its rows are done and how many it has.
+        restart: drop what an interrupted call has copied.
+
+    Returns:
+        The new store.
+
+    Raises:
+        InvalidInputError: no row is chosen, or `out` is the store itself.
+
+    Examples:
+        >>> chosen = actstore.select("animals.zarr", "insects.zarr", classes=["ant", "bee"])
+        >>> len(chosen["train"])
+        20
     """
-    choice = Choice(tuple(classes), path_glob, rows, tuple(where), drop)
+    choice = {"classes": list(classes), "glob": path_glob, "where": list(where), "drop": drop, "rows": rows}
     place, target_place = parse_place(store), parse_place(out)
     if str(place.absolute()) == str(target_place.absolute()):
         raise InvalidInputError(f"{out} is the store that is read; choose another path for the chosen rows")
     source = open(place, checked=True)
-    chosen = {name: choice.of(source[name]) for name in splits or source.splits}
+    chosen, unknown = {}, []
+    for name in splits or source.splits:
+        try:
+            chosen[name] = _chosen_rows(source[name], **choice)
+        except UnknownValueError as error:  # another split may have such rows
+            unknown.append(error)
+            chosen[name] = np.arange(len(source[name]) if drop else 0)
+    if unknown and len(unknown) == len(chosen):
+        raise unknown[0]
     if not any(len(numbers) for numbers in chosen.values()):
         raise InvalidInputError(f"no row of {', '.join(chosen)} in {place} is chosen, so there is nothing to write")
     longest = max(len(numbers) for numbers in chosen.values())
@@ -83,13 +98,15 @@ def select(
 
 
 def _copy(
-    source: ActivationStore, target: ActivationStore, name: str, rows: NDArray[np.int64], choice: Choice,
-    chunk_rows: int | None, progress: Progress | None, restart: bool,
+    source: ActivationStore, target: ActivationStore, name: str, rows: NDArray[np.int64], choice: Mapping[str, Json],
+    chunk_rows: int | None, progress: SplitProgress | None, restart: bool,
 ) -> None:  # fmt: skip
     split = source[name]
+    # row numbers given by a program are not kept
+    named = {key: value for key, value in choice.items() if (key != "rows" or isinstance(value, str)) and value}
     origin = {
         "kind": KIND, "path": str(source.path.absolute()), "split": name, "content": split.content,
-        "choice": choice.to_json(), "count": len(rows), "crc": f"{crc32c(rows.astype('<i8')):08x}",
+        "choice": named, "count": len(rows), "crc": f"{crc32c(rows.astype('<i8')):08x}",
     }  # fmt: skip
     done = target.splits.get(name)
     if done is not None and done.complete:
@@ -122,15 +139,10 @@ def _sources(split: Split, rows: NDArray[np.int64], origin: Mapping[str, Json]) 
 
 def reopen_selected(source: Mapping[str, Json]) -> Table:
     """The rows once more, from the store that they were chosen from."""
-    store, kept = open(source["path"], checked=True), source["choice"]
-    split = store[source["split"]]
+    split = open(source["path"], checked=True)[source["split"]]
     if split.content != source["content"]:
-        raise InvalidInputError(f"{source['path']} has other rows by now than those that were chosen from")
-    choice = Choice(
-        tuple(kept.get("classes", ())), kept.get("glob"), kept.get("rows"), tuple(kept.get("where", ())),
-        kept.get("drop", False),
-    )  # fmt: skip
-    rows = choice.of(split)
+        raise InvalidInputError(f"{source['path']} no longer holds the rows that were chosen from it")
+    rows = _chosen_rows(split, **source["choice"])
     if f"{crc32c(rows.astype('<i8')):08x}" != source["crc"]:
         raise InvalidInputError(f"which rows of {source['path']} were chosen is no longer known")
     first, last = source["rows"]

@@ -28,6 +28,7 @@ from actstore.layout.metadata import (
     read_store_spec,
 )
 from actstore.layout.zarr_arrays import expected_document, metadata_difference, open_array
+from actstore.progress import Progress
 from actstore.search.index_files import damaged
 from actstore.spec import KEY, SplitSpec, StoreSpec
 from actstore.split import Split
@@ -37,7 +38,6 @@ from actstore.storage.place import Place, read_files
 from actstore.store import ActivationStore
 
 Kind = Literal["missing", "truncated", "corrupt", "non-finite", "metadata", "unreadable"]
-Progress = Callable[[int], None]
 SEARCH_FILES = "search/"  # what a fault's array begins with where it lies beside the store
 AUDIT = "audit"  # a fault's array where the audit kept beside the store is damaged
 GROUP = "zarr.json"  # a fault's array where the metadata of the split itself is wrong

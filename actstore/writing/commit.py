@@ -12,12 +12,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from actstore.errors import DamagedError, LockedError
-from actstore.layout.columns import Column, arrays_of, describe_column, read_sound_column
-from actstore.layout.ledger import Entry, chunk_path, committed_entries, content_hash, open_ledger, read_ledger
+from actstore.layout.columns import Arrays, Column, arrays_of, describe_column, flat_arrays, read_sound_column
+from actstore.layout.ledger import chunk_path, committed_entries, content_hash, open_ledger, read_ledger
 from actstore.layout.metadata import (
     ACTIVATIONS,
-    FLAT_ARRAYS,
     RawLayout,
+    extend_ids_crc,
     read_flat_chunk,
     read_labels,
     read_sound_ids,
@@ -27,7 +27,7 @@ from actstore.layout.metadata import (
     resize,
     write_attributes,
 )
-from actstore.layout.texts import Texts, offsets_of
+from actstore.layout.texts import Texts
 from actstore.layout.zarr_arrays import create_raw_array, create_split
 from actstore.spec import KEY, ColumnSpec, Json, SplitSpec, StoreSpec
 from actstore.storage.atomic_file import extend_crc32c
@@ -107,7 +107,7 @@ def commit(
         pending.remove()
         ledger.settle()
         return before
-    parts = _pending_rows(pending, entries, before.rows, spec.chunk_rows)
+    parts = (pending.read(entry.chunk) for entry in entries if entry.chunk * spec.chunk_rows + entry.rows > before.rows)
     try:
         after = write_facts(split, before, parts, ledger.require_own)
     except FileNotFoundError as error:
@@ -132,38 +132,28 @@ def commit(
     return after
 
 
-def _pending_rows(pending: Pending, entries: list[Entry], committed: int, chunk_rows: int) -> Iterator[RowMetadata]:
-    for entry in entries:
-        if entry.chunk * chunk_rows + entry.rows > committed:
-            yield pending.read(entry.chunk)
-
-
 def write_facts(split: Place, before: SplitSpec, parts: Iterable[RowMetadata], ensure_owner: EnsureOwner) -> SplitSpec:
     """Append labels, ids and columns after the committed ones; returns the spec with what describes them updated."""
-    labels = FlatAppender(split, "labels", before.rows, ensure_owner)
-    offsets = FlatAppender(split, "path_offsets", before.rows + 1 if before.has_ids else 0, ensure_owner)
-    data = FlatAppender(split, "path_bytes", before.id_bytes, ensure_owner)
-    columns = {column.name: ColumnAppender(split, column, before.rows, ensure_owner) for column in before.columns}
+    arrays = flat_arrays(before)
+    labels = ColumnAppender(split, {"labels": arrays["labels"]}, ensure_owner)
+    ids = ColumnAppender(split, {name: arrays[name] for name in ("path_offsets", "path_bytes")}, ensure_owner)
+    columns = {
+        column.name: ColumnAppender(split, arrays_of(column, before.rows), ensure_owner) for column in before.columns
+    }
     state = before
     for part in parts:
         labels.append(part.labels)
         if part.ids:
-            ends = offsets_of(part.ids) + state.id_bytes
-            offsets.append(ends if not state.has_ids else ends[1:])
-            data.append(np.frombuffer(b"".join(part.ids), np.uint8))
+            ids.append(part.ids)
         after = describe_facts(state, part)
         for column in after.columns:
             if column.name not in columns:  # rows before those with the first value have none
-                new = columns[column.name] = ColumnAppender(
-                    split, replace(column, crc=0, text_bytes=0), 0, ensure_owner
-                )
-                new.append(Column.nothing(column.kind, state.rows))
-            columns[column.name].append(part.column(column.name, column.kind))
+                columns[column.name] = _create_column(split, column, ensure_owner)
+                columns[column.name].append(Column.nothing(column.kind, state.rows).stored)
+            columns[column.name].append(part.column(column.name, column.kind).stored)
         state = after
-    for array in (labels, offsets, data):
-        array.close()
-    for column_arrays in columns.values():
-        column_arrays.close()
+    for appender in (labels, ids, *columns.values()):
+        appender.close()
     return state
 
 
@@ -179,36 +169,35 @@ def describe_facts(before: SplitSpec, part: RowMetadata) -> SplitSpec:
     after = replace(before, rows=before.rows + len(part), labels_crc=labels_crc, columns=columns)
     if not part.ids:
         return after
-    lines = b"\n".join(part.ids) + b"\n"  # ids hold no line break, so this tells them apart
-    id_bytes = before.id_bytes + len(lines) - len(part.ids)
-    return replace(after, has_ids=True, id_bytes=id_bytes, ids_crc=extend_crc32c(before.ids_crc, lines))
+    names_crc, id_bytes = extend_ids_crc(before.ids_crc, part.ids), before.id_bytes + len(part.ids.data)
+    return replace(after, has_ids=True, id_bytes=id_bytes, ids_crc=names_crc)
+
+
+def _create_column(split: Place, column: ColumnSpec, ensure_owner: EnsureOwner) -> ColumnAppender:
+    ensure_owner()
+    arrays = {name: (layout, 0) for name, (layout, _) in arrays_of(column, 0).items()}
+    for name, (layout, _) in arrays.items():
+        create_raw_array(split / name, layout, (0,))
+    return ColumnAppender(split, arrays, ensure_owner)
 
 
 class ColumnAppender:
-    """Extends the arrays of a column after its first `rows` rows; makes them where there are none."""
+    """Extends the arrays of labels, ids or a column after their committed values."""
 
-    def __init__(self, split: Place, column: ColumnSpec, rows: int, ensure_owner: EnsureOwner) -> None:
-        arrays = arrays_of(column, rows)
-        if not rows:
-            ensure_owner()
-            for name, (layout, _) in arrays.items():
-                create_raw_array(split / name, layout, (0,))
-        self._bytes = column.text_bytes
+    def __init__(self, split: Place, arrays: Arrays, ensure_owner: EnsureOwner) -> None:
         self._arrays = [
-            FlatAppender(split, name, length if rows else 0, ensure_owner, layout)
-            for name, (layout, length) in arrays.items()
+            FlatAppender(split / name, layout, length, ensure_owner) for name, (layout, length) in arrays.items()
         ]
-        if column.kind == "text" and not rows:
-            self._arrays[0].append(np.zeros(1, np.int64))  # where the first text begins
 
-    def append(self, values: Column) -> None:
-        if isinstance(values.stored, Texts):
+    def append(self, values: NDArray[Any] | Texts) -> None:
+        if isinstance(values, Texts):
             offsets, data = self._arrays
-            offsets.append(values.stored.offsets[1:] + self._bytes)
-            data.append(values.stored.data)
-            self._bytes += len(values.stored.data)
+            if not offsets.length:
+                offsets.append(np.zeros(1, np.int64))  # where the first text begins
+            offsets.append(values.offsets[1:] + data.length)
+            data.append(values.data)
         else:
-            self._arrays[0].append(values.stored)
+            self._arrays[0].append(values)
 
     def close(self) -> None:
         for array in self._arrays:
@@ -221,17 +210,17 @@ class FlatAppender:
     Committed values never change their place, so a reader that knows the old length is not disturbed.
     """
 
-    def __init__(
-        self, split: Place, name: str, length: int, ensure_owner: EnsureOwner, layout: RawLayout | None = None
-    ) -> None:
-        layout = layout or FLAT_ARRAYS[name]
-        dtype, (self._chunk,) = layout.dtype, layout.chunks
-        self._path, self._guard = split / name, ensure_owner
-        self._buffer = np.zeros(self._chunk, np.dtype("<" + dtype))
-        self._filled = length % self._chunk
-        self._number = length // self._chunk
+    def __init__(self, path: Place, layout: RawLayout, length: int, ensure_owner: EnsureOwner) -> None:
+        (self._chunk,) = layout.chunks
+        self._path, self._guard = path, ensure_owner
+        self._buffer = np.zeros(self._chunk, "<" + layout.dtype)
+        self._number, self._filled = divmod(length, self._chunk)
         if self._filled:
-            self._buffer[: self._filled] = read_flat_chunk(self._path, self._number, layout)[: self._filled]
+            self._buffer[: self._filled] = read_flat_chunk(path, self._number, layout)[: self._filled]
+
+    @property
+    def length(self) -> int:
+        return self._number * self._chunk + self._filled
 
     def append(self, values: NDArray[Any]) -> None:
         while len(values):
@@ -247,7 +236,7 @@ class FlatAppender:
         """Write what is left and set the array's length."""
         if self._filled:
             self._flush()
-        resize(self._path, self._number * self._chunk + self._filled)
+        resize(self._path, self.length)
 
     def _flush(self) -> None:
         self._buffer[self._filled :] = 0

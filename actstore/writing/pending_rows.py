@@ -29,6 +29,7 @@ from actstore.layout.own_files import remove_pending
 from actstore.spec import Json, SplitSpec
 from actstore.storage.atomic_file import CRC_BYTES, chunk_parts, crc32c
 from actstore.storage.object_path import EnsureOwner
+from actstore.storage.owned_log import repeat
 from actstore.storage.place import Place, Storing, read_file, write_file
 from actstore.writing.row_checks import RowMetadata, pack, unpack
 
@@ -53,9 +54,7 @@ class FlushTimer:
         if self.since is None:
             self.since = time.monotonic()
         if self._thread is None:
-            arguments = (weakref.ref(self), self._stopped, SECONDS / 4)
-            self._thread = threading.Thread(target=_run, args=arguments, name="actstore-keep", daemon=True)
-            self._thread.start()
+            self._thread = repeat(SECONDS / 4, self.keep_if_due, self._stopped, "actstore-keep")
 
     def stop(self) -> None:
         """Returns when the thread does nothing any more."""
@@ -75,14 +74,6 @@ class FlushTimer:
                 self.failure = error
                 return False
         return True
-
-
-def _run(keeper: weakref.ref[FlushTimer], stopped: threading.Event, seconds: float) -> None:
-    while not stopped.wait(seconds):
-        alive = keeper()
-        if alive is None or not alive.keep_if_due():
-            return
-        del alive
 
 
 @dataclass(frozen=True)

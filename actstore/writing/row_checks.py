@@ -204,17 +204,17 @@ _COLUMN = "column/"  # what the names of columns begin with in a file of facts: 
 
 @dataclass(frozen=True)
 class RowMetadata:
-    """Labels (n,); encoded ids (n,) where the split has them; columns by name, (n,) each."""
+    """Labels (n,); ids (n,) where the split has them; columns by name, (n,) each."""
 
     labels: NDArray[np.int32]
-    ids: list[bytes] | None = None
+    ids: Texts | None = None
     columns: Mapping[str, Column] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.labels)
 
     def part(self, start: int, stop: int) -> RowMetadata:
-        ids = None if self.ids is None else self.ids[start:stop]
+        ids = None if self.ids is None else self.ids.part(start, stop)
         return RowMetadata(
             self.labels[start:stop], ids, {name: one.part(start, stop) for name, one in self.columns.items()}
         )
@@ -228,7 +228,7 @@ def join_facts(parts: Sequence[RowMetadata], kinds: Mapping[str, ColumnKind]) ->
     """Of consecutive rows, with all the columns of `kinds`."""
     labels = np.concatenate([np.empty(0, np.int32), *(part.labels for part in parts)])
     known = [part.ids for part in parts if part.ids is not None]
-    ids = [name for some in known for name in some] if known else None
+    ids = Texts.joined(known) if known else None
     columns = {name: Column.joined(kind, [part.column(name, kind) for part in parts]) for name, kind in kinds.items()}
     return RowMetadata(labels, ids, columns)
 
@@ -237,8 +237,7 @@ def pack(facts: RowMetadata, **more: NDArray[Any]) -> memoryview:
     """The bytes of a file that holds them."""
     arrays: dict[str, NDArray[Any]] = {"labels": facts.labels, **more}
     if facts.ids is not None:
-        arrays["lengths"] = np.array([len(name) for name in facts.ids], np.int32)
-        arrays["bytes"] = np.frombuffer(b"".join(facts.ids), np.uint8)
+        arrays["lengths"], arrays["bytes"] = facts.ids.lengths.astype(np.int32), facts.ids.data
     for name, column in facts.columns.items():
         key = f"{_COLUMN}{column.kind}/{name}"
         if isinstance(column.stored, Texts):
@@ -253,10 +252,7 @@ def pack(facts: RowMetadata, **more: NDArray[Any]) -> memoryview:
 def unpack(arrays: Mapping[str, NDArray[Any]]) -> RowMetadata:
     ids, columns = None, {}
     if "lengths" in arrays:
-        ends = np.cumsum(arrays["lengths"])
-        data = arrays["bytes"].tobytes()
-        starts = ends - arrays["lengths"]
-        ids = [data[a:b] for a, b in zip(starts.tolist(), ends.tolist(), strict=True)]
+        ids = Texts(arrays["bytes"], np.concatenate([[0], np.cumsum(arrays["lengths"], dtype=np.int64)]))
     for key in arrays:
         if key.startswith(_COLUMN) and key.count("/") == 2:
             _, kind, name = key.split("/")

@@ -22,7 +22,7 @@ from actstore.compute.tensors import convert_into, first_non_finite_row
 from actstore.errors import ActstoreError, InvalidInputError
 from actstore.layout.ledger import read_ledger
 from actstore.layout.metadata import ACTIVATIONS, read_ids
-from actstore.layout.texts import encode_ids
+from actstore.layout.texts import Texts, encode_ids
 from actstore.spec import Json, SplitSpec, StoreSpec
 from actstore.storage.place import Place
 from actstore.writing.chunk_writer import ChunkWriter, drop_uncommitted, find_position, sound_rows
@@ -34,10 +34,10 @@ _CHECK_ROWS = 1024
 
 
 class SplitWriter:
-    """Appends rows to one split. As a context manager it commits at the end, and not on an error.
+    """Adds rows to one split. A `with` block commits at its end, unless an error ends it.
 
-    `position` is the row that comes next: after an interrupted build it is where the source has to go on. Rows are
-    durable 20 s after they were appended, and at once by `flush`, `close`, and an interrupt of the `with` block.
+    `position` is the number of the row that comes next; after an interrupted build the source goes on from there. Rows
+    are safe on disk 20 seconds after they were appended, and at once after `flush`, `close` or an interrupt.
     """
 
     def __init__(
@@ -50,8 +50,8 @@ class SplitWriter:
         restart: bool = False,
         new: SplitSpec | None = None,
     ) -> None:
-        self._split, self._source = store.uncached() / name, source
-        self._ledger, spec, self.committed = lock_split(store.uncached(), spec, name, new or SplitSpec())
+        self._split, self._source = store.with_cache(None) / name, source
+        self._ledger, spec, self.committed = lock_split(store.with_cache(None), spec, name, new or SplitSpec())
         self._labels_of = {name: label for label, name in enumerate(spec.classes)}
         self._closed = False
         self._signals = ExitStack()
@@ -83,10 +83,18 @@ class SplitWriter:
         ids: Iterable[str] | None = None,
         columns: Mapping[str, Any] | None = None,
     ) -> None:
-        """Add a block: activations (n, dim), labels (n,) as numbers or class names, ids (n,), columns {name: (n,)}.
+        """Add a block of rows; it is taken as a whole or refused as a whole.
 
-        Labels default to -1, unlabelled. Columns are numbers, truth values, dates or text; rows that come without one
-        have no value of it (NaN, NaT, ""), and so have those before its first. A block is taken whole or refused whole.
+        Args:
+            activations: (n, dim) finite numbers.
+            labels: (n,) numbers or names of classes; -1 or no labels at all leave rows unlabelled.
+            ids: (n,) texts, such as the paths of images.
+            columns: for each column (n,) numbers, truth values, dates or texts. Rows that come without a column have
+                no value of it (NaN, NaT or ""), and so have the rows before its first.
+
+        Raises:
+            InvalidInputError: a shape does not fit, a value is not finite or too large for the type, or a class is not
+                known.
         """
         self._require_open()
         values = np.asarray(activations)
@@ -120,11 +128,11 @@ class SplitWriter:
         """The id of the newest row: where a source that skips items has to go on."""
         self._chunks.drain()
         if ids := self._open_ids():
-            return ids[-1].decode()
+            return str(ids[-1])
         entries, _ = read_ledger(self._split / ACTIVATIONS)
         if self._pending.has(len(entries) - 1):
             kept = self._pending.read(len(entries) - 1).ids
-            return kept[-1].decode() if kept else None
+            return str(kept[-1]) if kept else None
         if self.committed.has_ids and self.committed.rows:
             return self._committed_ids()[-1]
         return None
@@ -136,18 +144,19 @@ class SplitWriter:
             yield from self._committed_ids()
         for chunk in range(self.committed.rows // self._spec.chunk_rows, self._chunk):
             if self._pending.has(chunk):
-                yield from (name.decode() for name in self._pending.read(chunk).ids or ())
-        yield from (name.decode() for name in self._open_ids())
+                yield from self._pending.read(chunk).ids or ()
+        yield from self._open_ids()
 
-    def _open_ids(self) -> list[bytes]:
+    def _open_ids(self) -> Texts:
         """Of the open chunk, but for rows that are committed."""
-        return [name for part in self._facts for name in part.ids or ()]
+        return Texts.joined([part.ids for part in self._facts if part.ids is not None])
 
     def commit(self, sources: Sequence[Mapping[str, Json]] | None = None, **facts: Json) -> SplitSpec:
-        """Finish: write the last chunk, merge labels, ids and columns, say so in the metadata.
+        """Finish the split: write the last chunk, labels, ids and columns, and record them in the metadata.
 
-        facts: what became known about the source only now, such as the files that were skipped.
-        sources: of all rows so far, each with its range; those of a split that was copied are still its own.
+        Args:
+            sources: of all rows so far, each with its range; a split that was copied keeps those of its rows.
+            **facts: what became known about the source only now, such as the files that were skipped.
         """
         self._require_open()
         self._keeper.stop()
@@ -289,7 +298,7 @@ class SplitWriter:
     def _submit(self) -> None:
         self._chunks.submit(self._chunk, self._buffer, self._filled, join_facts(self._facts, self._kinds))
 
-    def _parse_ids(self, ids: Iterable[str] | None, count: int) -> list[bytes] | None:
+    def _parse_ids(self, ids: Iterable[str] | None, count: int) -> Texts | None:
         if count and self._has_ids is not None and (ids is not None) != self._has_ids:
             state = "has" if self._has_ids else "has no"
             raise InvalidInputError(f"split {self._split.name!r} {state} ids so far; give ids for all rows or for none")

@@ -1,4 +1,4 @@
-"""What learning new categories costs by training: one epoch of the baselines that are trained.
+"""What learning new categories costs: by predicted parameters, and by one epoch of the baselines that are trained.
 
 Qiao, Liu, Shen and Yuille, CVPR 2018: 0.683 s for 100 categories by predicted parameters on one GPU (100 passes of the
 network at 6.83 ms), and 1.8 hours per epoch of fine-tuning or of Learning like a Child on four.
@@ -6,18 +6,21 @@ network at 6.83 ms), and 1.8 hours per epoch of fine-tuning or of Learning like 
 
 from __future__ import annotations
 
+import os
 import statistics
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.nn import functional
 
 from actstore.backbones.construction import construct
+from actstore.compute import parse_device, reuse_freed_memory
 from actstore.compute.device import has_half
 from actstore.compute.measure import Result
-from baselines.inference.latency import timed
+from baselines.inference.parts import backbone_part, timed
 from predictor.protocol.paper import read_table
 
 
@@ -58,6 +61,58 @@ def _learning_step(module: nn.Module, inputs: torch.Tensor, mixed: bool) -> Call
         optimiser.step()
 
     return step
+
+
+def time_adaptation(
+    learn: Callable[[Mapping[str, Tensor]], Any],
+    kind: str,
+    *,
+    dim: int = 2048,
+    categories: int = 100,
+    shots: int = 1,
+    base: int = 900,
+    images: int = 1_200_000,
+    backbone: str = "resnet50",
+    seconds: float = 10.0,
+    threads: int | None = None,
+    device: str = "cpu",
+) -> list[dict[str, Any]]:
+    """Time how long it takes to learn categories by predicted parameters, and estimate an epoch of training.
+
+    Args:
+        learn: learns categories from a dictionary of examples (shots, dim).
+        kind: what does it, such as "phi2".
+        dim: number of values in an activation.
+        categories: how many categories are learnt.
+        shots: examples of each.
+        base: how many categories are known already.
+        images: how many images an epoch has.
+        backbone: the network whose pass over the examples is added, as in the paper, or "none".
+        seconds: how long each figure is measured.
+        threads: of the processor, by default all.
+        device: "cpu", "cuda", "cuda:1" or "auto".
+
+    Returns:
+        A record for each figure: from activations, from images, and the epochs.
+    """
+    place = parse_device(device)
+    torch.set_num_threads(threads or os.cpu_count() or 1)
+    reuse_freed_memory()
+    examples = dict(zip((f"novel {n}" for n in range(categories)), torch.rand(categories, shots, dim), strict=True))
+    took, _ = seconds_per_epoch(partial(learn, examples), 1, 1, min(seconds, 3), place)
+    name = f"{kind}, {categories} categories of {shots}, from"
+    results = [Result(f"{name} activations", took, "s")]
+    if backbone != "none":
+        batch = torch.rand(min(32, categories * shots), 3, 224, 224, device=place)
+        batch = batch.contiguous(memory_format=torch.channels_last)
+        part = backbone_part(construct(backbone, 0).module, backbone, place)
+        seen, _ = seconds_per_epoch(partial(part.run, batch), len(batch), categories * shots, min(seconds, 3), place)
+        paper = next(float(row["value"]) for row in read_table("efficiency") if row["what"].startswith("adapting"))
+        took += seen
+        of = "paper (100 of 1, one GPU)"
+        results.append(Result(f"{name} images through {backbone}", took, "s", of, paper, took / paper))
+    listed = [result.to_json() for result in results]
+    return listed + epoch_results(took, dim, base + categories, images, backbone, seconds, place)
 
 
 def epoch_results(

@@ -8,13 +8,14 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from actstore.compute.measure import Result
-from baselines.inference.comparison import Comparison
-from baselines.inference.latency import Latency
+from baselines.inference.parts import Latency
 from predictor.protocol.paper import read_table
 from predictor.protocol.results import Results, Table, displayed
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+    from baselines.inference.comparison import Comparison
 
 PAPER_BATCH = 32
 

@@ -5,18 +5,16 @@ from __future__ import annotations
 from cli.actstore.audit import audit
 from cli.actstore.build import build
 from cli.actstore.compare import compare
-from cli.actstore.export import export
-from cli.actstore.glyphs import glyphs
+from cli.actstore.copies import rechunk, select
+from cli.actstore.generated import glyphs, synth
 from cli.actstore.imports import append, import_
 from cli.actstore.index import index
 from cli.actstore.info import info
 from cli.actstore.knn import knn
+from cli.actstore.map import map_
 from cli.actstore.means import means
-from cli.actstore.query import query
-from cli.actstore.rechunk import rechunk
+from cli.actstore.rows import export, query
 from cli.actstore.search import search
-from cli.actstore.select import select
-from cli.actstore.synth import synth
 from cli.actstore.verify import verify
 from cli.group import Commands, example
 
@@ -33,6 +31,6 @@ main = Commands.of(
     ),
     [
         build, glyphs, import_, append, select, rechunk, info, verify, audit, means, query, search, index, export,
-        compare, knn, synth,
+        compare, knn, map_, synth,
     ],
 )  # fmt: skip

@@ -11,8 +11,8 @@ import click
 from cli.group import emit, example, json_option, table
 from cli.options import FOLDER, PATH
 from cli.outputs import claim, claim_folder
-from cli.progress import progress
 from cli.stores import ActivationStore, Place, sources_of, store_argument
+from cli.work import progress
 
 HEADERS = {
     "copy": ["", "row", "id", "is also", "id", "label"],

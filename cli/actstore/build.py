@@ -7,12 +7,17 @@ from typing import Any
 
 import click
 
-from cli.cluster import chosen_cluster, cluster_options
 from cli.group import describe_rows, emit, example, json_option
-from cli.networks import DEFAULT_NETWORK, fetching_options, require_fetching_options
 from cli.options import PATH, device_option, on_error_option, weights_option
-from cli.row_options import layout_options, trained_on_option
+from cli.row_options import (
+    DEFAULT_NETWORK,
+    fetching_options,
+    layout_options,
+    require_fetching_options,
+    trained_on_option,
+)
 from cli.stores import STORE, Place
+from cli.work import chosen_cluster, cluster_options
 
 
 @click.command(
@@ -31,7 +36,8 @@ from cli.stores import STORE, Place
 @click.argument("store", required=False, type=STORE)
 @click.option("--backbone",
               help="efficientnet-lite0 (or 1, 2), resnet50, resnet18, simple, wrn28-10, resnet10-narrow, resnet8, "
-              "small, resnet8+resnet8, timm:NAME, torchvision:NAME or package.module:factory.  "
+              "small, resnet8+resnet8, efficientnet-lite0+efficientnet-lite2, timm:NAME, torchvision:NAME or "
+              "package.module:factory.  "
               f"{DEFAULT_NETWORK}")  # fmt: skip
 @weights_option("A .pth or .safetensors file.")
 @fetching_options

@@ -11,8 +11,8 @@ import click
 from cli.group import emit, example, json_option, table
 from cli.options import FILE, seed_option
 from cli.outputs import claim
-from cli.progress import progress
 from cli.stores import STORE, Place, cache_options, sources_of
+from cli.work import progress
 
 if TYPE_CHECKING:
     from actstore.analysis import Comparison
@@ -72,8 +72,7 @@ def compare(
 
         write_atomic(output, found.to_pandas().to_csv(index=False).encode())
     if chart is not None:
-        from predictor.figures.similarities import draw_similarities
-        from predictor.figures.style import save
+        from predictor.figures import draw_similarities, save
 
         save(draw_similarities(found.names, {name: found.matrix(name) for name in found.settings.measures}), chart)
     result = {"rows": found.rows, "sampled": found.sampled, "settings": asdict(found.settings),

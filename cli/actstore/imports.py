@@ -10,9 +10,9 @@ import click
 
 from cli.group import describe_rows, emit, example, human_bytes, json_option, warn_of_classes
 from cli.options import PATH
-from cli.progress import SplitBars
 from cli.row_options import file_options, layout_options, trained_on_option
 from cli.stores import STORE, Place
+from cli.work import SplitBars
 
 ARRAY = click.argument("array_file", metavar="ARRAY", type=PATH)
 

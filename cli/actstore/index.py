@@ -10,8 +10,8 @@ import click
 from actstore.search import INDEX_KINDS
 from cli.group import emit, example, json_option
 from cli.options import seed_option, split_option
-from cli.progress import progress
 from cli.stores import Place, open_split, store_argument
+from cli.work import progress
 
 
 @click.command(

@@ -11,8 +11,8 @@ import click
 from cli.group import emit, example, json_option
 from cli.options import FILE, split_option
 from cli.outputs import claim
-from cli.progress import progress
 from cli.stores import STORE, Place, cache_options, sources_of
+from cli.work import progress
 
 ENDINGS = (".npz", ".parquet")
 

@@ -7,12 +7,11 @@ from pathlib import Path
 
 import click
 
-from cli.cluster import chosen_cluster, cluster_options
 from cli.group import emit, example, json_option
 from cli.options import PATH, split_option
 from cli.outputs import claim
-from cli.progress import progress
 from cli.stores import Place, open_split, sources_of, store_argument
+from cli.work import chosen_cluster, cluster_options, progress
 
 
 @click.command(

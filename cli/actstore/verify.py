@@ -6,9 +6,9 @@ from dataclasses import asdict
 
 import click
 
-from cli.cluster import chosen_cluster, cluster_options
 from cli.group import emit, example, json_option
 from cli.stores import Place, store_argument
+from cli.work import chosen_cluster, cluster_options
 
 
 @click.command(epilog=example("actstore verify imagenet.zarr", "actstore verify imagenet.zarr --repair"))

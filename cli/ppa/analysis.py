@@ -21,9 +21,9 @@ from cli.ppa.options import PHI_RUN, head_option
 @json_option
 def analyse(phi: Path, head: Path | None) -> None:
     """What phi makes of the activation's channels: its diagonal, impacts, and top-k similarity with w_large^pt."""
-    from predictor.phi.channel_impacts import analyse as run
-    from predictor.protocol.head import head_for, read_head
-    from predictor.training.trained_phi import load_phi
+    from predictor import load_phi, read_head
+    from predictor.phi import analyse as run
+    from predictor.protocol import head_for
 
     trained = load_phi(phi)
     dim = trained.phi.spec.dim
@@ -33,7 +33,7 @@ def analyse(phi: Path, head: Path | None) -> None:
 
 
 def describe(result: dict[str, Any]) -> str:
-    from predictor.phi.channel_impacts import PAPER
+    from predictor.phi import PAPER
 
     names = {
         "diagonal_min": "smallest on phi's diagonal", "diagonal_max": "largest on phi's diagonal",

@@ -27,7 +27,9 @@ training_options = combine(
     click.option("--images", help="A folder, tar or list of images, or glyphs:CLASSESxTRAINxVAL."),
     click.option("--backbone", help="resnet50, resnet18, simple, wrn28-10, resnet10-narrow, resnet8 or small.  "
         "[default: as --weights says]"),
-    click.option("--weights", type=FILE, help="Of the trained backbone."),
+    click.option("--weights", type=FILE, help="Of the backbone, where it brings none."),
+    click.option("--head", type=FILE, help="finetune-images: classifier of the base categories, such as "
+                 "runs/head/model.safetensors.  [default: the network's own]"),
     click.option("--workers", type=click.IntRange(0), help="Processes that decode."),
     click.option("--flip/--no-flip", default=None, help="Mirror half of the images."),
     click.option("--extract/--no-extract", default=None, help="Then write OUT/store.zarr, which `ppa eval` reads."),
@@ -53,7 +55,7 @@ training_options = combine(
         "ppa baseline triplet --store imagenet.zarr --split-file split.json",
         "ppa baseline oracle --store imagenet.zarr",
         "ppa baseline triplet-images --images imagenet/ --backbone resnet50 --weights r50/best.safetensors",
-        "ppa baseline finetune-images --images photos/ --backbone small --weights out/best.safetensors --shots 1",
+        "ppa baseline finetune-images --images birds/ --backbone efficientnet-lite0 --head runs/head/model.safetensors",
         "ppa baseline maml --images mini.tar --split-file split.json --shots 1 --order first --out runs/maml",
         "ppa baseline prototypical --images glyphs:1000x40x10 --seconds 120",
     )
@@ -72,13 +74,14 @@ def baseline(ctx: click.Context, /, name: str, out: Path | None, **given: Any) -
     \b
     NAME is one of
       triplet          an embedding of stored activations, for nearest neighbours
+      attention        a generator of rows from examples and those of the base categories
       head             the classifier of the base categories, where no trained one is at hand
       oracle           a linear classifier of all categories, from all of their rows
       triplet-images   the backbone itself, by triplets; then a store is extracted with it
       finetune-images  the backbone and its classifier, on D_large and one draw of the few examples
       matching, prototypical, maml, meta-lstm   learners of N-way K-shot tasks, which `ppa episodes` measures
 
-    The first three read --store, the next two --images, --backbone and --weights, the last --images.
+    The first four read --store, the next two --images and --backbone (with --weights if need be), the last --images.
     Interrupted, the same command goes on and ends with the same weights, bit for bit. OUT holds model.safetensors,
     model.json and log.csv.
     """
@@ -91,7 +94,7 @@ def baseline(ctx: click.Context, /, name: str, out: Path | None, **given: Any) -
             raise click.UsageError(f"{parameter.opts[0]} does not apply to the baseline {name}")
     folder = out or Path("runs") / name
     split_file = given.pop("split_file")
-    claim_run(folder, split_file, given["weights"])
+    claim_run(folder, split_file, given["weights"], given["head"])
     if "store" in baselines.OPTIONS[name]:
         given["store"] = find_store(given["store"])
     trained, store = baselines.train(
@@ -99,15 +102,15 @@ def baseline(ctx: click.Context, /, name: str, out: Path | None, **given: Any) -
     )
     result = {"baseline": name, "folder": str(folder), "steps": trained.steps, "seconds": trained.seconds,
               **trained.figures, **store}  # fmt: skip
-    figures = ", ".join(f"{key.replace('_', ' ')} {value:.4g}" for key, value in trained.figures.items())
-    text = f"{folder}: {name} after {trained.steps:,} steps in {trained.seconds:.0f} s; {figures}"
-    emit(result, text + "".join(f"; {key} {value}" for key, value in store.items()))
+    figures = [f"{key.replace('_', ' ')} {value:.4g}" for key, value in trained.figures.items()]
+    told = "; ".join([", ".join(figures), *(f"{key} {value}" for key, value in store.items())])
+    emit(result, f"{folder}: {name} after {trained.steps:,} steps in {trained.seconds:.0f} s; {told}")
 
 
 def require_name(name: str, trained: Mapping[str, Any]) -> None:
     """One of those that are trained; the others are told from a slip of the pen."""
     import baselines
-    from actstore.errors import InvalidInputError
+    from actstore import InvalidInputError
 
     if name not in trained and name in baselines.NAMES:
         raise click.UsageError(f"{name} needs no training: `ppa eval --methods {name}` measures it")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -29,10 +29,7 @@ from cli.ppa.options import PHI_RUN
 @threads_option
 @device_option("cpu", "cpu or cuda, of the trainings and the backbone.")
 @json_option
-def bench_adapt(
-    phi: Path | None, dim: int, categories: int, shots: int, base: int, images: int, backbone: str, seconds: float,
-    threads: int | None, device: str,
-) -> None:  # fmt: skip
+def bench_adapt(phi: Path | None, dim: int, base: int, **measured: Any) -> None:
     """Seconds to learn new categories: by predicted parameters, and by an epoch of training (an estimate).
 
     The paper's 0.683 s against 1.8 h per epoch, on this machine. Its 0.683 s are 100 passes of the network at 6.83 ms,
@@ -41,59 +38,22 @@ def bench_adapt(
     """
     import torch
 
-    from actstore.compute import parse_device, reuse_freed_memory
-    from baselines.inference.adaptation import epoch_results
+    import baselines
+    import predictor
+    from predictor.phi import Phi, PhiSpec
 
-    place = parse_device(device)
-    torch.set_num_threads(threads or os.cpu_count() or 1)
-    reuse_freed_memory()
-    results = predicted(phi, dim, categories, shots, base, backbone, seconds, place)
-    results += epoch_results(results[-1]["value"], dim, base + categories, images, backbone, seconds, place)
-    emit(results, describe(results))
+    untrained = Phi(PhiSpec("phi2", dim, input_norm=True, bias=True)).eval().requires_grad_(False)
+    network = untrained if phi is None else predictor.load_phi(phi).phi
+    dim, known = network.spec.dim, [f"base {number}" for number in range(base)]
+    learner = predictor.Classifier.from_means(network, known, torch.rand(base, dim))  # values do not matter
 
-
-def predicted(
-    phi: Path | None, dim: int, categories: int, shots: int, base: int, backbone: str, budget: float, device: Any
-) -> list[dict[str, Any]]:
-    """From stored activations, and from images: with the network's pass over the examples, as the paper counts."""
-    import torch
-
-    from actstore.backbones import construct
-    from actstore.compute import Result
-    from baselines.inference.adaptation import seconds_per_epoch
-    from baselines.inference.parts import backbone_part
-    from predictor.classifier.classifier import Classifier
-    from predictor.phi.network import Phi
-    from predictor.protocol.paper import read_table
-    from predictor.training.phi_config import TrainConfig
-    from predictor.training.trained_phi import load_phi
-
-    network = Phi(TrainConfig().spec(dim)).eval().requires_grad_(False) if phi is None else load_phi(phi).phi
-    dim = network.spec.dim
-    random = torch.Generator().manual_seed(0)
-    learner = Classifier.from_means(
-        network, [f"base {n}" for n in range(base)], torch.rand(base, dim, generator=random)
-    )
-    examples = torch.rand(categories, shots, dim, generator=random)
-
-    def learn() -> None:
+    def learn(examples: Mapping[str, Any]) -> None:
         learner.support.clear()
-        learner.adapt_all({f"novel {number}": examples[number] for number in range(categories)})
+        learner.adapt_all(examples)
         _ = learner.rows
 
-    took, _ = seconds_per_epoch(learn, 1, 1, min(budget, 3), device)
-    name = f"{network.spec.kind}, {categories} categories of {shots}, from"
-    results = [Result(f"{name} activations", took, "s")]
-    if backbone != "none":
-        batch = torch.rand(min(32, categories * shots), 3, 224, 224, device=device)
-        batch = batch.contiguous(memory_format=torch.channels_last)
-        part = backbone_part(construct(backbone, 0).module, backbone, device)
-        seen, _ = seconds_per_epoch(lambda: part.run(batch), len(batch), categories * shots, min(budget, 3), device)
-        paper = next(float(row["value"]) for row in read_table("efficiency") if row["what"].startswith("adapting"))
-        took += seen
-        of = "paper (100 of 1, one GPU)"
-        results.append(Result(f"{name} images through {backbone}", took, "s", of, paper, took / paper))
-    return [result.to_json() for result in results]
+    results = baselines.time_adaptation(learn, network.spec.kind, dim=dim, base=base, **measured)
+    emit(results, describe(results))
 
 
 def describe(results: list[dict[str, Any]]) -> str:

@@ -44,10 +44,8 @@ from cli.stores import Place, find_store, store_option
 @table_option
 @json_option
 def bench_inference(
-    store: Place | None, split: str, synthetic: str | None, batches: tuple[int, ...], categories: int, backbone: str,
-    approximate: str, fp32: bool, seconds: float, threads: int | None, device: str, chart: Path | None,
-    out: Path | None,
-) -> None:  # fmt: skip
+    store: Place | None, synthetic: str | None, chart: Path | None, out: Path | None, **measured: Any
+) -> None:
     """Milliseconds from image to category: by predicted parameters, and by nearest neighbours of every kind.
 
     The paper's 6.83 ms against 37.867 ms and 45 GB, on this machine. Parts take turns; median and 95th percentile
@@ -62,11 +60,8 @@ def bench_inference(
         raise click.UsageError("--store and --synthetic exclude each other")
     if synthetic is not None and not re.fullmatch(r"\d+x\d+", synthetic):
         raise click.UsageError(f"--synthetic must be ROWSxDIM, such as 1200000x2048, got {synthetic!r}")
-    results = baselines.time_inference(
-        None if synthetic is not None else find_store_or_none(store), synthetic, split=split, batches=batches,
-        categories=categories, backbone=backbone, approximate=approximate, fp32=fp32, seconds=seconds, threads=threads,
-        device=device, progress=True,
-    )  # fmt: skip
+    found = None if synthetic is not None else find_store_or_none(store)
+    results = baselines.time_inference(found, synthetic, progress=True, **measured)
     if chart is not None:
         results.save_plot(chart)
     if out is not None:

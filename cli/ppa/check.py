@@ -7,11 +7,11 @@ from pathlib import Path
 import click
 
 from cli.group import emit, example, json_option
-from cli.networks import DEFAULT_NETWORK, fetching_options, require_fetching_options
 from cli.options import FILE, FOLDER, PATH, device_option, sheet_option, wait_without_spinning
 from cli.outputs import claim
 from cli.ppa.options import CLASSIFIER_FILE
 from cli.ppa.start_options import say_all
+from cli.row_options import DEFAULT_NETWORK, fetching_options, require_fetching_options
 
 
 @click.command(

@@ -11,9 +11,9 @@ from cli.group import emit, example, json_option
 from cli.options import PATH, device_option, seed_option
 from cli.outputs import claim_kept_table, claim_table, write_kept
 from cli.ppa.options import phis_option, shots_option, split_file_option, table_option
-from cli.ppa.recognition import categories_of, choose_categories, make_baselines, parse_shots, store_of
+from cli.ppa.recognition import choose_categories, make_baselines, open_measured, parse_shots
 from cli.stores import Place, store_option
-from predictor.report.results_folder import EPISODES
+from predictor.report import EPISODES
 
 METHODS = "nn,class-mean,imprint,finetune"
 FEW_QUERIES = 15  # of each category: what learners that look at a whole task at once are asked about
@@ -34,7 +34,10 @@ FEW_QUERIES = 15  # of each category: what learners that look at a whole task at
 @click.option("--tasks", type=click.IntRange(1), default=1000, show_default=True)
 @click.option("--queries", type=click.IntRange(1), help="Of each category.  [default: all, or 15 with --learner]")
 @click.option(
-    "--methods", default=METHODS, show_default=True, help="With commas; simple-shot too, none for no such method."
+    "--methods",
+    default=METHODS,
+    show_default=True,
+    help="With commas; simple-shot, ridge and tip-adapter too, none for no such method.",
 )
 @phis_option
 @click.option("--images", help="Where the learners' images are, see `ppa baseline`.")
@@ -65,7 +68,6 @@ def episodes(
     kept = claim_kept_table(out, EPISODES)
     claim_table(out, [store, split_file, *phis, *learners])
     counts = parse_shots(shots)
-    import actstore
     import baselines
     import predictor
 
@@ -73,9 +75,7 @@ def episodes(
     opened, categories = None, None
     pooled = splits.split(",") if splits else None
     if store is not None or images is None:
-        trained = [predictor.load_phi(path) for path in phis]
-        opened = actstore.open(store_of(store, trained))
-        categories = categories_of(trained, split_file, opened.classes)
+        trained, opened, categories = open_measured(store, phis, split_file)
         compared = [*make_baselines(methods, baselines.EPISODE_NAMES), *trained]
         if not compared:
             raise click.UsageError("nothing to measure: name --methods, --phi or --learner")

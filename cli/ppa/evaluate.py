@@ -22,9 +22,9 @@ from cli.ppa.options import (
     table_option,
     train_split_option,
 )
-from cli.ppa.recognition import categories_of, make_baselines, parse_shots, store_of
+from cli.ppa.recognition import make_baselines, open_measured, parse_shots
 from cli.stores import Place, store_option
-from predictor.report.results_folder import TABLE
+from predictor.report import TABLE
 
 
 @click.command(
@@ -40,7 +40,7 @@ from predictor.report.results_folder import TABLE
 @phis_option
 @click.option(
     "--methods", default="nn,class-mean", show_default=True,  # these need neither training nor a classifier file
-    help="Baselines, with commas: nn, class-mean, simple-shot, imprint, triplet, child, oracle, …; all or none; "
+    help="Baselines, with commas: nn, class-mean, simple-shot, ridge, tip-adapter, triplet, attention, …; all or none; "
     "or a class of your own, as my_module:MyMethod.",
 )  # fmt: skip
 @click.option(
@@ -58,8 +58,9 @@ from predictor.report.results_folder import TABLE
 @shots_option
 @click.option("--draws", type=click.IntRange(1), default=20, show_default=True, help="Of the support.")
 @click.option(
-    "--aggregate", type=click.Choice(["max", "mean"]), default="max", show_default=True,
-    help="Of a category's examples by phi: the highest score counts, or phi of their mean.",
+    "--aggregate", type=click.Choice(["max", "mean"]),
+    help="Of a category's examples by phi: the highest score counts, or phi of their mean.  [default: max, as in the "
+    "paper; mean for a phi of `ppa train --examples`]",
 )  # fmt: skip
 @click.option(
     "--novel-bias", type=float, help="Added to phi's novel scores.  "
@@ -86,13 +87,10 @@ def evaluate(
     counts = parse_shots(shots)
     kept = claim_kept_table(out, TABLE)
     claim_table(out, [store, head, split_file, *phis])
-    import actstore
     import predictor
 
-    trained = [predictor.load_phi(path) for path in phis]
-    opened = actstore.open(store_of(store, trained))
+    trained, opened, categories = open_measured(store, phis, split_file, train_split)
     train = opened[train_split]
-    categories = categories_of(trained, split_file, train.classes)
     compared: list[Any] = make_baselines(
         methods, train=train, split=categories, head=head, runs=runs, seed=seed, search=search, device=device
     )

@@ -43,26 +43,14 @@ def figures(
 
     A figure whose inputs are missing is skipped, and it is said which.
     """
-    import actstore
-    from actstore import InvalidInputError
-    from predictor.protocol.setting import find_test_split
-    from predictor.report.drawing import FIGURES, Inputs, draw_all
-    from predictor.report.run_folder import CLASS_MAP, find_run
+    from predictor.report import FIGURE_FILES, draw_run, find_run
 
     run = find_run(run_folder)
-    folder, store = out or run.figures, store or run.store
-    drawings = [name + ending for name in FIGURES for ending in (".png", ".svg")]
-    claim_folder(folder, [*drawings, CLASS_MAP], inputs=[table, head, bench])
-    train = test = None
-    if store is not None:
-        opened = actstore.open(store)
-        train, test = opened[train_split], find_test_split(opened, train_split, test_split)
-    run = replace(run, phis=phis or run.phis, head=head or run.head, table=table or run.table, bench=bench or run.bench)
-    drawn = draw_all(Inputs(run, train, test), folder, lambda name: click.echo(f"drawing {name}", err=True))
-    if all(figure.path is None for figure in drawn):
-        raise InvalidInputError(
-            f"nothing of {run_folder} could be drawn: {'; '.join(f'{figure.name}: {figure.why}' for figure in drawn)}"
-        )
+    folder = out or run.figures
+    claim_folder(folder, FIGURE_FILES, inputs=[table, head, bench])
+    run = replace(run, store=store or run.store, phis=phis or run.phis, head=head or run.head,
+                  table=table or run.table, bench=bench or run.bench)  # fmt: skip
+    drawn = draw_run(run, folder, train_split, test_split, lambda name: click.echo(f"drawing {name}", err=True))
     result = {
         "folder": str(folder),
         "figures": {figure.name: str(figure.path) for figure in drawn if figure.path is not None},

@@ -10,7 +10,7 @@ import click
 
 from actstore.search import SEARCHES
 from cli.options import FILE, PATH, Command, combine, device_option, seed_option
-from predictor.protocol.method_key import PHI_KINDS
+from predictor.protocol import PHI_KINDS
 
 CLASSIFIER_FILE, SPLIT_FILE, RUNS = Path("classifier.safetensors"), Path("split.json"), Path("runs")
 
@@ -63,6 +63,19 @@ search_options = combine(
     click.option("--search", type=click.Choice(SEARCHES), default="auto", show_default=True,
                  help="Of nearest rows. auto: bounded where `actstore index` made its index, else exact."),
     device_option("auto", "Of that search: auto, cpu or cuda."),
+)  # fmt: skip
+
+# what `ppa calibrate` fits or sets
+calibrated_options = combine(
+    click.option("--phi", type=PHI_RUN, help="A run of `ppa train`, such as phi1 or runs/phi1."),
+    click.option("--classifier", type=FILE,
+                 help="A classifier of `ppa adapt` to set: from --novel-bias, or as fitted for its number of "
+                 "examples."),
+    click.option("--base", type=click.Choice(["head"]), help="head: of the network's own classifier with centred "
+                 "examples: of --head, else of the store's network."),
+    click.option("--novel-bias", type=float, help="Set this constant by hand instead of fitting one."),
+    click.option("--aggregate", type=click.Choice(["max", "mean"]),
+                 help="With --novel-bias: how examples are combined."),
 )  # fmt: skip
 
 

@@ -2,56 +2,48 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import click
 
 from actstore.progress import is_main_process
 from cli.group import emit, example, json_option
-from cli.options import device_option, seed_option
-from cli.ppa.options import split_file_option
+from cli.options import FOLDER, combine, device_option
+from cli.outputs import claim_folder
+from cli.ppa.options import run_options, split_file_option
 from cli.ppa.recognition import choose_categories
 
-Command = TypeVar("Command", bound=Callable[..., Any])
 PRESETS = ("quick", "few-shot", "paper-resnet50", "paper-simple", "paper-wrn")
 
-
-def setting_options(command: Command) -> Command:
-    """One option per value of a preset; what is not given is the preset's."""
-    for option in (
-        click.option("--in-memory/--no-in-memory", default=None, help="Decode every image once, if 2 GB are enough."),
-        click.option("--cosine/--no-cosine", default=None, help="A classifier of cosines, with a learnt scale."),
-        click.option("--evaluations", type=click.IntRange(0), help="Looks at held-out images; 0: after every epoch."),
-        click.option("--precision", type=click.Choice(["float32", "bfloat16"]), help="Of convolutions on a CPU."),
-        click.option("--start-share", type=float, help="Share of the epochs that --start-size is for."),
-        click.option("--start-size", type=click.IntRange(0), help="Side of images in the first epochs; 0: the same."),
-        click.option("--lighting", type=click.FloatRange(0), help="Strength of the PCA lighting."),
-        click.option("--jitter", type=click.FloatRange(0), help="Change of brightness, contrast and saturation."),
-        click.option(
-            "--mixup",
-            type=click.FloatRange(0),
-            help="Show blends of two images, shares from Beta(MIXUP, MIXUP); 0: none.",
-        ),
-        click.option("--flip/--no-flip", default=None, help="Mirror half of the images; off in quick, for glyphs."),
-        click.option("--shift", type=click.IntRange(0), help="Move images by up to this many pixels."),
-        click.option("--min-scale", type=float, help="Smallest share of an image that a random crop keeps."),
-        click.option("--augment", type=click.Choice(["crop", "shift", "none"]), help="Random crop, or random shift."),
-        click.option("--label-smoothing", type=float),
-        click.option("--momentum", type=float),
-        click.option("--weight-decay", type=click.FloatRange(0)),
-        click.option("--decay-epochs", type=click.IntRange(1), help="Schedule step: a tenth of lr after so many."),
-        click.option("--warmup-epochs", type=click.FloatRange(0), help="Of lr rising from 0."),
-        click.option("--schedule", type=click.Choice(["constant", "step", "cosine"]), help="How lr falls."),
-        click.option("--lr", "learning_rate", type=click.FloatRange(0), help="Learning rate after the warm-up."),
-        click.option("--batch-size", type=click.IntRange(1), help="Images per step, over all processes."),
-        click.option("--epochs", type=click.IntRange(1)),
-        click.option("--image-size", type=click.IntRange(8), help="Side of what the network sees, in pixels."),
-        click.option("--backbone", help="resnet50, resnet18, simple, wrn28-10, resnet10-narrow, resnet8 or small."),
-    ):
-        command = option(command)
-    return command
+# one for each value of a preset; what is not given is the preset's
+setting_options = combine(
+    click.option("--backbone", help="resnet50, resnet18, simple, wrn28-10, resnet10-narrow, resnet8 or small."),
+    click.option("--image-size", type=click.IntRange(8), help="Side of what the network sees, in pixels."),
+    click.option("--epochs", type=click.IntRange(1)),
+    click.option("--batch-size", type=click.IntRange(1), help="Images per step, over all processes."),
+    click.option("--lr", "learning_rate", type=click.FloatRange(0), help="Learning rate after the warm-up."),
+    click.option("--schedule", type=click.Choice(["constant", "step", "cosine"]), help="How lr falls."),
+    click.option("--warmup-epochs", type=click.FloatRange(0), help="Of lr rising from 0."),
+    click.option("--decay-epochs", type=click.IntRange(1), help="Schedule step: a tenth of lr after so many."),
+    click.option("--weight-decay", type=click.FloatRange(0)),
+    click.option("--momentum", type=float),
+    click.option("--label-smoothing", type=float),
+    click.option("--augment", type=click.Choice(["crop", "shift", "none"]), help="Random crop, or random shift."),
+    click.option("--min-scale", type=float, help="Smallest share of an image that a random crop keeps."),
+    click.option("--shift", type=click.IntRange(0), help="Move images by up to this many pixels."),
+    click.option("--flip/--no-flip", default=None, help="Mirror half of the images; off in quick, for glyphs."),
+    click.option("--mixup", type=click.FloatRange(0),
+                 help="Show blends of two images, shares from Beta(MIXUP, MIXUP); 0: none."),
+    click.option("--jitter", type=click.FloatRange(0), help="Change of brightness, contrast and saturation."),
+    click.option("--lighting", type=click.FloatRange(0), help="Strength of the PCA lighting."),
+    click.option("--start-size", type=click.IntRange(0), help="Side of images in the first epochs; 0: the same."),
+    click.option("--start-share", type=float, help="Share of the epochs that --start-size is for."),
+    click.option("--precision", type=click.Choice(["float32", "bfloat16"]), help="Of convolutions on a CPU."),
+    click.option("--evaluations", type=click.IntRange(0), help="Looks at held-out images; 0: after every epoch."),
+    click.option("--cosine/--no-cosine", default=None, help="A classifier of cosines, with a learnt scale."),
+    click.option("--in-memory/--no-in-memory", default=None, help="Decode every image once, if 2 GB are enough."),
+)  # fmt: skip
 
 
 @click.command(
@@ -66,33 +58,17 @@ def setting_options(command: Command) -> Command:
 )
 @click.argument("images")
 @click.option("--preset", type=click.Choice(PRESETS), default="quick", show_default=True)
-@click.option(
-    "--hours",
-    type=click.FloatRange(0, min_open=True),
-    help="Measure this machine, then plan so long a training; in place of --epochs.  [default: 2 with few-shot]",
-)
+@click.option("--hours", type=click.FloatRange(0, min_open=True), help="Measure this machine, then plan so long a "
+              "training; in place of --epochs.  [default: 2 with few-shot]")  # fmt: skip
 @split_file_option
-@click.option("--out", type=click.Path(path_type=Path, file_okay=False), default=Path("pretrained"), show_default=True)
+@click.option("--out", type=FOLDER, default=Path("pretrained"), show_default=True)
 @setting_options
 @device_option()
 @click.option("--workers", type=click.IntRange(0), help="Processes that decode.  [default: one per core, at most 8]")
-@seed_option
-@click.option(
-    "--ensemble",
-    type=click.IntRange(1, 8),
-    default=1,
-    show_default=True,
-    help="Networks to train one after another, in OUT/1, OUT/2, … with SEED, SEED + 1, …, and to join into one; "
-    "--hours are for all of them.",
-)
-@click.option(
-    "--checkpoint-seconds",
-    type=click.FloatRange(0),
-    default=15,
-    show_default=True,
-    help="A kill loses at most this much, and a step.",
-)
-@click.option("--restart", is_flag=True, help="Discard what is in OUT instead of resuming it.")
+@click.option("--ensemble", type=click.IntRange(1, 8), default=1, show_default=True,
+              help="Networks to train one after another, in OUT/1, OUT/2, … with SEED, SEED + 1, …, and to join into "
+              "one; --hours are for all of them.")  # fmt: skip
+@run_options
 @json_option
 def pretrain(
     images: str, preset: str, hours: float | None, split_file: Path | None, out: Path, device: str,
@@ -109,10 +85,11 @@ def pretrain(
     nothing. With --ensemble it is the joined network, and OUT/1, … hold the trainings.
     """
     import predictor
+    from predictor.training import BACKBONE_FILES
 
     if is_main_process():
         for folder in {out, *(out / str(number + 1) for number in range(ensemble if ensemble > 1 else 0))}:
-            claim_backbone(folder, split_file)
+            claim_folder(folder, BACKBONE_FILES, [split_file])
     if hours is not None and settings["epochs"] is not None:
         raise click.UsageError("--hours plans the epochs, so --epochs cannot be given with it; give one of them")
     result = predictor.pretrain(
@@ -122,13 +99,3 @@ def pretrain(
     )  # fmt: skip
     if result is not None:
         emit({"preset": preset, **result.to_json()}, str(result))
-
-
-def claim_backbone(out: Path, split_file: Path | None) -> None:
-    """OUT may hold an earlier training, and nothing of others under the names of its files."""
-    from cli.outputs import claim_folder
-    from predictor.training.backbones.planning import PLAN
-    from predictor.training.backbones.trainee import BEST, LAST
-    from predictor.training.run_files import CHECKPOINT, CURVES, LOG
-
-    claim_folder(out, [BEST, LAST, LOG, CURVES, CHECKPOINT, "checkpoint.json", PLAN], [split_file])

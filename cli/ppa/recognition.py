@@ -12,30 +12,26 @@ from actstore import InvalidInputError
 from actstore.progress import is_main_process, note
 from cli.outputs import claim_folder
 from cli.ppa.options import SPLIT_FILE
-from cli.stores import STORE, Place, find_store
+from cli.stores import STORE, ActivationStore, Place, find_store
 
 if TYPE_CHECKING:
-    from predictor.protocol.category_split import CategorySplit
-    from predictor.training.trained_phi import TrainedPhi
+    from predictor import CategorySplit, TrainedPhi
+
+PARTS = ("base", "novel", "validation")  # of a split
 
 
 def claim_run(folder: Path, *inputs: Path | None) -> None:
     """What trainings leave in a folder they may replace there, and nothing of others that has such a name."""
-    from predictor.protocol.calibration import FIGURE, FILE
-    from predictor.training.run_files import CHECKPOINT, CURVES, LOG, MODEL
-    from predictor.training.trained_phi import STORE_NOTE
+    from predictor.training import RUN_FILES
 
-    names = [
-        MODEL, CHECKPOINT, "model.json", LOG, "checkpoint.json", CURVES, "head.safetensors", "weights.safetensors",
-        STORE_NOTE, FILE, FIGURE,  # a calibration is of the weights before
-    ]  # fmt: skip
     if is_main_process():
-        claim_folder(folder, names, inputs)
+        claim_folder(folder, RUN_FILES, inputs)
 
 
-def choose_categories(path: Path | None, names: Sequence[str], parts: Sequence[str] | None = None) -> CategorySplit:
-    """parts: those whose every class must be among the names; all of them by default."""
-    from predictor.protocol.category_split import PARTS, alphabetical_split, read_split
+def choose_categories(path: Path | None, names: Sequence[str], parts: Sequence[str] = PARTS) -> CategorySplit:
+    """parts: those whose every class must be among the names."""
+    from predictor import read_split
+    from predictor.protocol import alphabetical_split
 
     if path is None and SPLIT_FILE.is_file():
         path = SPLIT_FILE
@@ -48,13 +44,13 @@ def choose_categories(path: Path | None, names: Sequence[str], parts: Sequence[s
         )
         return split
     split = read_split(path)
-    split.require_known(names, PARTS if parts is None else parts)
+    split.require_known(names, parts)
     return split
 
 
 def store_of(store: Place | None, phis: Sequence[TrainedPhi]) -> Place:
     """The one that was named, else the one that phi was trained on where it still lies there, else as elsewhere."""
-    from predictor.training.trained_phi import noted_store
+    from predictor.training import noted_store
 
     for phi in phis if store is None else ():
         if (named := noted_store(phi.path.parent)) is not None:
@@ -66,6 +62,20 @@ def store_of(store: Place | None, phis: Sequence[TrainedPhi]) -> Place:
                 note(f"store: {shown}, which {phi.path.parent} was trained on")
                 return place
     return find_store(store)
+
+
+def open_measured(
+    store: Place | None, phis: Sequence[Path], split_file: Path | None, train_split: str | None = None
+) -> tuple[list[TrainedPhi], ActivationStore, CategorySplit]:
+    """The phis, the store that they or others are measured on, and its categories. train_split: where it must have
+    rows."""
+    import actstore
+    import predictor
+
+    trained = [predictor.load_phi(path) for path in phis]
+    opened = actstore.open(store_of(store, trained))
+    names = opened.classes if train_split is None else opened[train_split].classes
+    return trained, opened, categories_of(trained, split_file, names)
 
 
 def categories_of(phis: Sequence[TrainedPhi], split_file: Path | None, names: Sequence[str]) -> CategorySplit:

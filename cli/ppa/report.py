@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
@@ -11,11 +10,6 @@ from actstore.progress import note
 from cli.group import emit, example, human_bytes, json_option
 from cli.options import FILE, FOLDER
 from cli.outputs import claim
-from cli.stores import Place
-from predictor.report.results_folder import BENCH
-
-if TYPE_CHECKING:
-    from predictor.report.run_folder import RunFolder
 
 
 @click.command(
@@ -36,8 +30,7 @@ def report(folder: Path, out: Path | None, title: str) -> None:
     Draw the figures first, with `ppa figures --run-folder FOLDER`. What was not found is said, with the command that
     makes it.
     """
-    from predictor.report.page import write_report
-    from predictor.report.run_folder import find_run
+    from predictor.report import find_run, write_report
 
     run = find_run(folder)
     if not run.phis and run.table is None:
@@ -46,37 +39,9 @@ def report(folder: Path, out: Path | None, title: str) -> None:
         )
     target = out or folder / "report.html"
     claim(out, kept=[] if out else [target])
-    write_report(run, target, title, warning_of(run.store, run.phis))
-    size, missing = target.stat().st_size, missing_parts(run)
+    write_report(run, target, title)
+    size, missing = target.stat().st_size, run.missing()
     if missing:
         note(f"not in the report: {'; '.join(f'{what} (`{command}` makes it)' for what, command in missing.items())}")
     result = {"report": str(target), "bytes": size, "missing": list(missing)}
     emit(result, f"{target}: {human_bytes(size)}, open it in a browser")
-
-
-def missing_parts(run: RunFolder) -> dict[str, str]:
-    """What the report says nothing of -> the command that makes it."""
-    phis = " ".join(f"--phi {path}" for path in run.phis)
-    at = "" if run.folder == Path() else f" --run-folder {run.folder}"
-    parts = {
-        "a store": (run.store, "actstore build IMAGES/"),
-        "a phi": (run.phis, "ppa train --phi phi1"),
-        "the table of all methods": (run.table, f"ppa eval {phis}".strip()),
-        "N-way tasks": (run.episodes, f"ppa episodes {phis}".strip()),
-        "inference times": (run.bench, f"ppa bench-inference --json > {BENCH}"),
-        "figures": (run.figures.is_dir(), f"ppa figures{at}"),
-    }
-    return {what: command for what, (found, command) in parts.items() if not found}
-
-
-def warning_of(store: Place | None, phis: tuple[Path, ...]) -> str | None:
-    """Where the backbone has seen a novel class."""
-    import actstore
-    from predictor.protocol.honesty import contamination
-    from predictor.training.trained_phi import load_phi
-
-    if store is None or not phis:
-        return None
-    opened = actstore.open(store)
-    categories = load_phi(phis[0]).categories
-    return next((text for name in opened.splits if (text := contamination(opened[name], categories))), None)

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from cli.group import emit, example, json_option
-from cli.options import chart_option, seed_option
+from cli.options import PATH, chart_option, seed_option
 from cli.outputs import claim, claim_table
 from cli.ppa.options import (
     STORE_OF_PHI,
@@ -21,7 +21,7 @@ from cli.ppa.options import (
     table_option,
     train_split_option,
 )
-from cli.ppa.recognition import categories_of, make_baselines, store_of
+from cli.ppa.recognition import make_baselines, open_measured
 from cli.stores import Place, store_option
 
 
@@ -38,7 +38,7 @@ from cli.stores import Place, store_option
 @phis_option
 @click.option(
     "--methods", default="class-mean", show_default=True,
-    help="Baselines that train nothing when they learn, with commas: nn, class-mean, simple-shot, imprint, … or none.",
+    help="Baselines that train nothing when they learn, with commas: nn, class-mean, simple-shot, ridge, … or none.",
 )  # fmt: skip
 @head_option()
 @runs_option()
@@ -48,6 +48,8 @@ from cli.stores import Place, store_option
 @click.option("--way", type=click.IntRange(1), default=5, show_default=True, help="New categories of a session.")
 @click.option("--shots", type=click.IntRange(1), default=5, show_default=True, help="Examples of each.")
 @click.option("--draws", type=click.IntRange(1), default=10, show_default=True, help="Of the examples.")
+@click.option("--examples", type=PATH, help="A file with the paths of the images to show, one a line, such as the "
+              "published lists of a data set; nothing is drawn then.")  # fmt: skip
 @search_options
 @seed_option
 @table_option
@@ -55,8 +57,8 @@ from cli.stores import Place, store_option
 @json_option
 def sessions(
     store: Place | None, phis: tuple[Path, ...], methods: str, head: Path | None, runs: Path, split_file: Path | None,
-    train_split: str, test_split: str | None, way: int, shots: int, draws: int, search: str, device: str,
-    seed: int, out: Path | None, chart: Path | None,
+    train_split: str, test_split: str | None, way: int, shots: int, draws: int, examples: Path | None, search: str,
+    device: str, seed: int, out: Path | None, chart: Path | None,
 ) -> None:  # fmt: skip
     """Add the novel categories a few at a time, as few-shot class-incremental learning is measured.
 
@@ -67,24 +69,19 @@ def sessions(
     """
     claim_table(out, [store, head, split_file, *phis])
     claim(chart)
-    import actstore
     import predictor
 
-    trained = [predictor.load_phi(path) for path in phis]
-    opened = actstore.open(store_of(store, trained))
-    train = opened[train_split]
-    categories = categories_of(trained, split_file, train.classes)
-    compared: list[Any] = [
-        *make_baselines(
-            methods, train=train, split=categories, head=head, runs=runs, seed=seed, search=search, device=device
-        ),
-        *trained,
-    ]
+    trained, opened, categories = open_measured(store, phis, split_file, train_split)
+    compared: list[Any] = make_baselines(
+        methods, train=opened[train_split], split=categories, head=head, runs=runs, seed=seed, search=search,
+        device=device,
+    )  # fmt: skip
+    compared += trained
     if not compared:
         raise click.UsageError("nothing to measure: name a run with --phi, or baselines with --methods")
     results = predictor.run_sessions(
-        compared, opened, categories, way=way, shots=shots, draws=draws, train=train_split, test=test_split, seed=seed,
-        progress=True,
+        compared, opened, categories, way=way, shots=shots, draws=draws, examples=examples, train=train_split,
+        test=test_split, seed=seed, progress=True,
     )  # fmt: skip
     if out is not None:
         results.save(out)

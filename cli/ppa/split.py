@@ -42,7 +42,7 @@ def split(
     """
     import actstore
     import predictor
-    from predictor.protocol.honesty import UNKNOWN_TRAINING, contamination
+    from predictor.protocol import UNKNOWN_TRAINING, contamination
 
     opened = actstore.open(store)
     if source is not None and seed is not None:

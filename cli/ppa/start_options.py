@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from cli.networks import DEFAULT_NETWORK, fetching_options, require_fetching_options
 from cli.options import FILE, PATH, combine
 from cli.outputs import claim
 from cli.ppa.options import CLASSIFIER_FILE, PHI_RUN, train_split_option
+from cli.row_options import DEFAULT_NETWORK, fetching_options, require_fetching_options
 from cli.stores import STORE, Place, find_store
 
 if TYPE_CHECKING:

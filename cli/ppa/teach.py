@@ -10,10 +10,10 @@ from typing import Any
 import click
 
 from cli.group import emit, example, json_option
-from cli.networks import fetching_options
 from cli.options import FILE, FOLDER, PATH, device_option
 from cli.ppa.options import PHI_RUN
 from cli.ppa.start_options import StartOptions
+from cli.row_options import fetching_options
 from cli.stores import STORE, cache_options
 
 SESSION = Path("teach-session")

@@ -13,30 +13,47 @@ from cli.options import FOLDER, combine, device_option, typed_line
 from cli.ppa.options import held_out_split_option, run_options, split_file_option, train_split_option
 from cli.ppa.recognition import choose_categories, claim_run
 from cli.stores import Place, store_option
-from predictor.protocol.method_key import PHI_KINDS
+from predictor.protocol import PHI_KINDS
 
 if TYPE_CHECKING:
     from predictor.training import Trained
+
+
+class Range(click.ParamType[tuple[int, int]]):
+    """3 or 1-5 -> (3, 3) or (1, 5)"""
+
+    name = "range"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[int, int]:
+        if isinstance(value, tuple):
+            return value
+        first, _, last = str(value).partition("-")
+        if not first.isdigit() or not (last or first).isdigit() or not 1 <= int(first) <= int(last or first):
+            self.fail(f"expected a number such as 5 or a range such as 1-5, got {value!r}", param, ctx)
+        return int(first), int(last or first)
+
 
 # of a preset; what is not given is the preset's
 setting_options = combine(
     click.option("--epochs", type=click.IntRange(1)),
     click.option("--batches", type=click.IntRange(1), help="Per epoch."),
     click.option("--lr", "learning_rate", type=click.FloatRange(0, min_open=True)),
+    click.option("--cosine", is_flag=True, default=None, help="The rate falls to 0 along a half cosine."),
     click.option("--weight-decay", type=click.FloatRange(0)),
     click.option("--momentum", type=click.FloatRange(0, 1)),
     click.option("--p-mean", type=click.FloatRange(0, 1), help="How often a category's statistic is its mean."),
+    click.option("--examples", type=Range(), metavar="N or N-M", help="Of how many rows a statistic is that is not the "
+                 "mean of all; above 1 phi is asked about the mean of several examples."),
     click.option("--input-norm/--no-input-norm", default=None, help="Unit statistics into phi."),
     click.option("--bias/--no-bias", default=None, help="Biases in phi."),
     click.option("--query-norm/--raw-queries", default=None, help="Unit queries with a learnt scale."),
-)
+)  # fmt: skip
 
 
 @click.command(
     epilog=example(
         "ppa train --phi phi1",
         "ppa train --phi phi2 --store imagenet.zarr --split-file split.json --device cuda",
-        "ppa train --phi phi2star --preset paper --epochs 80 --out runs/phi2star-short",
         "torchrun --nproc-per-node 4 --no-python ppa train --phi phi2 --store imagenet21k.zarr",
     )
 )
@@ -51,8 +68,7 @@ setting_options = combine(
 @setting_options
 @device_option()
 @click.option("--resident/--streamed", default=None,
-              help="Hold the activations in memory.  [default: on a GPU, if they fill less than half of it]"
-              )  # fmt: skip
+              help="Hold the activations in memory.  [default: on a GPU, if they fill under half of it]")  # fmt: skip
 @run_options
 @json_option
 def train(
@@ -69,10 +85,8 @@ def train(
     import actstore
     import predictor
     from actstore.compute import reuse_freed_memory
-    from predictor.protocol.honesty import contamination
-    from predictor.protocol.setting import find_test_split
-    from predictor.training.processes import failing_once
-    from predictor.training.run_files import read_model
+    from predictor.protocol import contamination, find_test_split
+    from predictor.training import failing_once, read_model
 
     reuse_freed_memory()
     folder = out or Path("runs") / (phi if preset == "paper" else f"{phi}-{preset}")
@@ -99,10 +113,8 @@ def summary(phi: str, folder: Path, trained: Trained, untested: bool) -> str:
     figures = trained.figures
     text = f"{folder}: {phi} after {trained.steps:,} steps in {trained.seconds:.0f} s, loss {figures['loss']:.4f}"
     if "base_top1" in figures:
-        text += (
-            f"; held out, all-way, 1 shot: base {figures['base_top1']:.2f}%, novel {figures['novel_top1']:.2f}% "
-            "(a sample; `ppa eval` measures)"
-        )
+        text += f"; held out, all-way, 1 shot: base {figures['base_top1']:.2f}%, novel {figures['novel_top1']:.2f}% "
+        text += "(a sample; `ppa eval` measures)"
     elif untested:
         text += "; the store has no split val or test, so nothing was held out"
     return text

@@ -8,13 +8,13 @@ from functools import cached_property
 from statistics import median_high
 from typing import Any, Self
 
-import numpy as np
 import torch
 from numpy.typing import ArrayLike
 from torch import Tensor
 
 from actstore.errors import InvalidInputError
 from actstore.spec import is_unicode
+from predictor.classifier.background import Background, FittedBackground
 from predictor.classifier.scoring import (
     LinearRows,
     first_equal,
@@ -24,7 +24,7 @@ from predictor.classifier.scoring import (
     ranked,
     rows_of_statistics,
 )
-from predictor.classifier.unknown import PHOTOS, Unknown, refuse_reserved
+from predictor.classifier.unknown import PHOTOS, PHOTOS_BEFORE_BACKGROUND, Unknown, refuse_reserved
 from predictor.phi.network import Phi, unit
 from predictor.phi.rule import Centred, OwnCentre, PhiRule, Rule
 from predictor.protocol.head import Head
@@ -34,12 +34,20 @@ MOST_HELD_OUT = 30  # examples of a category that the threshold of unknown is fi
 
 
 class ActivationClassifier:
-    """Base categories with parameters of their own, and novel ones learnt from a few examples each.
+    """A classifier of activations, which knows base categories and learns novel ones from a few examples each.
 
-    rule: how examples become parameters; a phi stands for its rule. base_parameters: (n_base, dim), base_bias:
-    (n_base,), zero where there is none; without a base it knows what it is taught alone. novel_bias: added to every
-    novel score. aggregate: `max` makes a row of every example and the highest counts (the paper's "Inference"); `mean`
-    makes one of their mean. about: where the activations must come from, kept in the file.
+    Args:
+        rule: how examples become parameters, or a phi.
+        base: names of the base categories.
+        base_parameters: (n_base, dim) their parameters.
+        aggregate: "max" makes parameters of every example and takes the highest score, as in the paper; "mean" makes
+            them of the mean of the examples.
+        novel_bias: the constant, which is added to every novel score.
+        about: where activations must come from; it is kept in the file.
+        base_bias: (n_base,) the biases of the base categories, by default 0.
+        unknown: how the threshold below which an image is unknown is fitted.
+        background: what else the network knows, by which photos of anything else are recognised as unknown; without it
+            their cosines alone decide.
     """
 
     def __init__(
@@ -52,6 +60,7 @@ class ActivationClassifier:
         about: Mapping[str, Any] | None = None,
         base_bias: Tensor | None = None,
         unknown: Unknown | None = None,
+        background: Background | None = None,
     ) -> None:
         self.rule: Rule = PhiRule(rule) if isinstance(rule, Phi) else rule
         self.base, dim = tuple(base), self.rule.dim
@@ -61,58 +70,111 @@ class ActivationClassifier:
             if tensor.shape != shape:
                 raise InvalidInputError(f"base {what} must be {shape}, got {tuple(tensor.shape)}")
         self.base_parameters, self.base_bias = weight, bias
-        self.about, self.unknown = dict(about or {}), unknown
+        self.about, self.unknown, self.background = dict(about or {}), unknown, background
         self.support: dict[str, Tensor] = {}  # novel category -> its examples (n, dim)
         self.aggregate: Aggregate = aggregate
         self.set_constant(novel_bias, aggregate)
 
     @classmethod
     def from_means(cls, phi: Phi, base: Sequence[str], means: Tensor, **options: Any) -> Self:
-        """phi of the means (n_base, dim) of every base category."""
+        """Make a classifier that knows base categories by phi of their means.
+
+        Args:
+            phi: the network phi.
+            base: names of the base categories.
+            means: (n_base, dim) the mean activation of each.
+            **options: as for the class.
+        """
         rule = PhiRule(phi)
         return cls(rule, base, rows_of_statistics(rule, means)[0], **options)
 
     @classmethod
     def from_head(cls, head: Head, base: Sequence[str], centre: Tensor | None = None, **options: Any) -> Self:
-        """The network's own classifier as the base, and directions about the centre (dim,) of the base's means beside
-        it; without one, about a centre that the examples give."""
+        """Make a classifier that knows base categories by the network's own classifier.
+
+        Args:
+            head: the network's own classifier.
+            base: names of its rows.
+            centre: (dim,) the centre of the base categories' means, from which directions of examples are measured;
+                without one the examples give a centre.
+            **options: as for the class.
+        """
         rule = OwnCentre(head.dim) if centre is None else Centred(centre)
         options = {"aggregate": "mean", **options}
         return cls(rule, base, head.weight, base_bias=head.bias, **options)
 
     @classmethod
-    def alone(cls, dim: int, **options: Any) -> Self:
-        """Without any base: it will know what it is taught, and nothing else."""
-        return cls(OwnCentre(dim), **{"aggregate": "mean", "unknown": Unknown(PHOTOS), **options})
+    def alone(cls, dim: int, background: Background | None = None, **options: Any) -> Self:
+        """Make a classifier that knows nothing but what it will be taught.
+
+        Args:
+            dim: number of values in an activation.
+            background: what else the network knows, as for the class.
+            **options: as for the class.
+
+        Examples:
+            >>> alone = predictor.Classifier.alone(8)
+            >>> alone.adapt_all({"ant": train.of_class("ant"), "bee": train.of_class("bee")})
+            >>> alone.predict(val[:1], top=1)[0][0][0]
+            'ant'
+        """
+        prior = PHOTOS if background is None else PHOTOS_BEFORE_BACKGROUND
+        defaults = {"aggregate": "mean", "unknown": Unknown(prior), "background": background}
+        return cls(OwnCentre(dim), **{**defaults, **options})
 
     @property
     def phi(self) -> Phi:
+        """The network phi; an error where the classifier was made without one."""
         if not isinstance(self.rule, PhiRule):
             raise InvalidInputError("this classifier was made without a phi; choose one that `ppa adapt --phi` made")
         return self.rule.phi
 
     @property
     def dim(self) -> int:
+        """The number of values in an activation."""
         return self.rule.dim
 
     @property
     def categories(self) -> tuple[str, ...]:
-        """Base, then novel in the order they were learnt; the order of the scores."""
+        """The names of the base categories, then of the taught ones in their order; scores have this order."""
         return (*self.base, *self.support)
 
     def adapt(self, name: str, activations: ArrayLike | Tensor, extend: bool = False) -> None:
-        """Learn a category from its examples (n, dim) or (dim,). extend: add examples to one that is there."""
+        """Learn a category from activations of its examples.
+
+        Args:
+            name: the category.
+            activations: (n, dim), or (dim,) for a single example.
+            extend: add examples to a category that exists.
+
+        Raises:
+            InvalidInputError: the category exists already, or activations have another length.
+
+        Examples:
+            >>> classifier.adapt("dog", train.of_class("dog")[0])
+            >>> classifier.adapt("dog", train.of_class("dog")[1:3], extend=True)
+        """
         self.adapt_all({name: activations}, extend)
 
     def adapt_all(self, examples: Mapping[str, ArrayLike | Tensor], extend: bool = False) -> None:
-        """Learn many categories at once; they may have different numbers of examples. All or none are added."""
+        """Learn several categories at once; either all of them are added or none.
+
+        Args:
+            examples: for each category its activations (n, dim); the numbers of examples may differ.
+            extend: add examples to categories that exist.
+        """
         for name in examples:
             if isinstance(name, str) and name not in self.support:
                 refuse_reserved(name)
         self.restore(examples, extend)
 
     def restore(self, examples: Mapping[str, ArrayLike | Tensor], extend: bool = False) -> None:
-        """The same for what was learnt before, whatever it was called then: files keep opening."""
+        """Learn categories as they are in a file, whose names are not checked again.
+
+        Args:
+            examples: for each category its activations (n, dim).
+            extend: add examples to categories that exist.
+        """
         parsed = {name: parse_examples(name, given, self.dim) for name, given in examples.items()}
         for name in parsed:
             if name in self.base:
@@ -128,11 +190,22 @@ class ActivationClassifier:
         self._forget_rows()
 
     def remove(self, name: str) -> None:
+        """Forget a category that was taught.
+
+        Args:
+            name: the category.
+        """
         self._require_novel(name)
         del self.support[name]
         self._forget_rows()
 
     def rename(self, name: str, new: str) -> None:
+        """Give a taught category another name.
+
+        Args:
+            name: the category.
+            new: its new name.
+        """
         self._require_novel(name)
         if not new or new in self.categories:
             raise InvalidInputError(f"cannot rename {name!r}: {new!r} is taken or empty")
@@ -149,7 +222,7 @@ class ActivationClassifier:
     @cached_property
     @torch.no_grad()
     def rows(self) -> LinearRows:
-        """Predicted anew after every change."""
+        """The parameters of all categories, predicted anew after every change."""
         novel = self.rows_of(list(self.support.values()))
         category = torch.cat([torch.arange(len(self.base)), novel.category + len(self.base)])
         weight = torch.cat([self.base_parameters, novel.weight])
@@ -157,7 +230,14 @@ class ActivationClassifier:
 
     @torch.no_grad()
     def rows_of(self, support: Sequence[Tensor]) -> LinearRows:
-        """Of categories with these examples (n, dim) each, beside the base; their numbers begin at 0."""
+        """Predict parameters of categories that are not taught.
+
+        Args:
+            support: for each category the activations (n, dim) of its examples.
+
+        Returns:
+            Parameters, whose categories are numbered from 0.
+        """
         parts = [self.rule.statistics(examples, self.aggregate) for examples in support]
         counts = torch.tensor([len(part) for part in parts], dtype=torch.int64)
         weight, offsets = rows_of_statistics(self.fitted, torch.cat([*parts, torch.empty(0, self.dim)]))
@@ -165,19 +245,44 @@ class ActivationClassifier:
 
     @torch.no_grad()
     def scores(self, activations: ArrayLike | Tensor) -> Tensor:
-        """(n, dim) -> (n, n_categories) before the softmax."""
+        """Score activations for every category.
+
+        Args:
+            activations: (n, dim).
+
+        Returns:
+            (n, categories) scores, before the softmax.
+
+        Examples:
+            >>> classifier.scores(val[:5]).shape
+            torch.Size([5, 3])
+        """
         queries = self.fitted.read(parse_activations("queries", activations, self.dim))
         return self.rows.highest(self.rows.scores(queries), len(self.categories))
 
     @torch.no_grad()
     def centred_unit_vectors(self, activations: ArrayLike | Tensor) -> Tensor:
-        """(n, dim) -> unit vectors (n, dim) from the centre, as cosines take them."""
+        """Measure activations from the centre, and scale them to length 1.
+
+        Args:
+            activations: (n, dim).
+
+        Returns:
+            (n, dim) unit vectors.
+        """
         point = self.fitted.directions(torch.empty(0, self.dim))[1]
         return unit(self.fitted.read(parse_activations("queries", activations, self.dim)) - point)
 
     @torch.no_grad()
     def cosines(self, activations: ArrayLike | Tensor) -> Tensor:
-        """(n, dim) -> (n, n_categories) with the row of each category, about the centre."""
+        """Compute the cosine of activations with the parameters of every category, about the centre.
+
+        Args:
+            activations: (n, dim).
+
+        Returns:
+            (n, categories).
+        """
         first = len(self.base)
         directions = torch.cat([self._base_directions, self.fitted.directions(self.rows.weight[first:])[0]])
         return self.rows.highest(self.centred_unit_vectors(activations) @ directions.T, len(self.categories))
@@ -188,14 +293,32 @@ class ActivationClassifier:
         return self.rule.base_directions(self.base_parameters)
 
     def familiarity(self, activations: ArrayLike | Tensor, only_mine: bool = False) -> Tensor:
-        """(n, dim) -> (n,): the highest cosine with a known category; what is below `threshold` is unknown. only_mine:
-        with taught categories alone."""
+        """Measure how alike the most alike known category is, from -1 to 1; what is below `threshold` is unknown.
+
+        It is the highest cosine with a category; with a background it also depends on what else the network sees.
+
+        Args:
+            activations: (n, dim).
+            only_mine: with taught categories alone.
+
+        Returns:
+            (n,).
+        """
         self._require_categories()
+        if self.before_background is not None:
+            return self.before_background.alike(parse_activations("queries", activations, self.dim)).amax(1)
         cosines, first = self.cosines(activations), len(self.base)
         if only_mine and self.support:
             return cosines[:, first:].amax(1)
         cosines[:, :first] += self.base_shift
         return cosines.amax(1)
+
+    @cached_property
+    def before_background(self) -> FittedBackground | None:
+        """The taught categories before the network's others; anew after every change."""
+        if self.background is None or self.base or not self.support:
+            return None
+        return self.background.fitted(list(self.support.values()))
 
     @property
     def base_shift(self) -> float:
@@ -204,37 +327,78 @@ class ActivationClassifier:
         return 0.0 if own is None or base is None else own - base
 
     def is_known(self, activations: ArrayLike | Tensor, only_mine: bool = False) -> Tensor:
-        """(n, dim) -> (n,) bool; True for all where no threshold is at hand."""
+        """Say which activations belong to a known category.
+
+        Args:
+            activations: (n, dim).
+            only_mine: to a taught category.
+
+        Returns:
+            (n,) truth values; all are true where there is no threshold.
+        """
         return self.familiarity(activations, only_mine) >= (-torch.inf if self.threshold is None else self.threshold)
 
     @property
     def threshold(self) -> float | None:
-        """Of familiarity: as set by hand, else what 95% of held-out examples reach; None for files of before 0.2.0."""
+        """The familiarity below which an image is unknown; None where nothing is ever unknown."""
         return self._fitted_threshold if self.unknown is None or self.unknown.at is None else self.unknown.at
 
     @cached_property
     def _fitted_threshold(self) -> float | None:
         if self.unknown is None:
             return None
-        held_out, first = leave_one_out(self, MOST_HELD_OUT), len(self.base)
-        familiarity = held_out.cosines[:, first:].amax(1).numpy() if len(held_out.cosines) else np.empty(0)
-        category = held_out.category.numpy() - first
-        return self.unknown.threshold([
-            (len(rows), familiarity[category == place]) for place, rows in enumerate(self.support.values())
-        ])  # fmt: skip
+        familiarity = [own.numpy() for own in self.left_out_familiarity(MOST_HELD_OUT)]
+        counts = map(len, self.support.values())
+        return self.unknown.threshold(list(zip(counts, familiarity, strict=True)))
+
+    def left_out_familiarity(self, most: int | None = None) -> list[Tensor]:
+        """Measure for the examples of each taught category how familiar each is when it is left out.
+
+        Args:
+            most: how many examples of a category are measured, by default all.
+
+        Returns:
+            For each taught category (n,), which is empty where it has a single example.
+        """
+        if self.before_background is not None:
+            return self.before_background.left_out(most)
+        held_out, first = leave_one_out(self, most), len(self.base)
+        return [held_out.cosines[held_out.category == first + place, first:].amax(1)
+                if len(rows) > 1 else torch.empty(0) for place, rows in enumerate(self.support.values())]  # fmt: skip
 
     def set_unknown(self, unknown: Unknown | None) -> None:
-        """What decides between known and unknown; None: everything is known."""
+        """Choose what decides between known and unknown.
+
+        Args:
+            unknown: how the threshold is fitted; None makes everything known.
+        """
         self.unknown = unknown
         self._forget_rows()
 
     def set_unknown_at(self, threshold: float) -> None:
-        """The familiarity, a cosine, below which an image is unknown; -1: none is."""
+        """Set the threshold of `unknown` by hand.
+
+        Args:
+            threshold: a cosine; an image whose familiarity is below it is unknown, and with -1 none is.
+        """
         self.set_unknown((self.unknown or Unknown(PHOTOS)).set_at(threshold))
 
     def predict(self, activations: ArrayLike | Tensor, top: int = 5) -> list[list[tuple[str, float]]]:
-        """The most probable categories of each row of (n, dim), with their probabilities: one of them in any case.
-        Whether a row is of any known category is what `is_known` says; `predict_images` asks both."""
+        """Give the most probable categories of activations.
+
+        It always names a category. `is_known` says whether it fits; `predict_images` does both.
+
+        Args:
+            activations: (n, dim).
+            top: how many categories to name.
+
+        Returns:
+            For each row a list of categories with their probabilities, best first.
+
+        Examples:
+            >>> classifier.predict(val[:1], top=1)[0][0][0]
+            'ant'
+        """
         if top < 1:
             raise InvalidInputError(f"top must be at least 1, got {top}")
         self._require_categories()
@@ -242,11 +406,16 @@ class ActivationClassifier:
         return [[(names[place], share) for place, share in row] for row in ranked(self.scores(activations), top)]
 
     def typical_shots(self) -> int:
-        """The median number of examples of the novel categories; 1 where there is none."""
+        """Give the median number of examples of the taught categories, or 1 where there is none."""
         return median_high(map(len, self.support.values())) if self.support else 1
 
     def set_constant(self, novel_bias: float, aggregate: Aggregate | None = None) -> None:
-        """Of the moment: what is learnt later may change it."""
+        """Set the constant for the moment; what is taught later may change it.
+
+        Args:
+            novel_bias: the constant, which is added to every novel score.
+            aggregate: how examples are combined, "max" or "mean"; by default as before.
+        """
         if not math.isfinite(novel_bias):
             raise InvalidInputError(f"the novel bias must be a finite number, got {novel_bias}")
         if aggregate not in (None, "max", "mean"):
@@ -255,7 +424,7 @@ class ActivationClassifier:
         self._forget_rows()
 
     def _forget_rows(self) -> None:
-        for name in ("fitted", "rows", "_fitted_threshold"):
+        for name in ("fitted", "rows", "before_background", "_fitted_threshold"):
             self.__dict__.pop(name, None)
 
     def _require_categories(self) -> None:

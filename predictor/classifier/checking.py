@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from html import escape
@@ -9,16 +10,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from actstore.errors import InvalidInputError
 from actstore.images.image_set import ImageItem
 from predictor.classifier.classifier import Classifier
 from predictor.classifier.display_names import display
-from predictor.classifier.photos import Photos, list_folder, read_photos
+from predictor.classifier.photos import Photos, list_folder, network_of, read_photos
 from predictor.classifier.predictions import Guess
 from predictor.classifier.presentation import Card, Standing, confusion_html, html_result, photo_card, write_sheet
 from predictor.classifier.scoring import leave_one_out, ranked
+from predictor.classifier.starting import background_of
 from predictor.protocol.results import Table
 
 if TYPE_CHECKING:
@@ -31,11 +34,13 @@ PAIRS, WRONG = 3, 20  # that the text names
 
 @dataclass(frozen=True)
 class Checked:
-    """One example: category is what it is, guesses what the others take it for; example: its place in the category."""
+    """One example: category is what it is, guesses what the others take it for; example: its place in the category.
+    is_unknown: it is so unlike the others that it would be called unknown."""
 
     category: str
     example: int
     guesses: tuple[Guess, ...]
+    is_unknown: bool = False
 
     @property
     def is_right(self) -> bool:
@@ -55,11 +60,19 @@ class Alike:
 
 @dataclass(frozen=True)
 class Check:
-    """names: the taught categories that could be checked. confusion: (names, names + 1) images by what they are and
-    what they were taken for; the last column is every category that is not among the names. single: those with one
-    example, which nothing can be said of. alike: all pairs, the most alike first. shown: category -> what people read.
-    images: of a category's examples in their order; examples of a classifier's file have none. warnings: what was left
-    out."""
+    """How well the examples of each category are recognised when they are classified by the other examples.
+
+    Attributes:
+        names: the categories that could be checked.
+        examples: the result for every example.
+        confusion: (names, names + 1) examples by what they are and what they were taken for; the last column counts
+            every other category.
+        alike: all pairs of categories, the most alike first.
+        single: categories with one example, which cannot be checked.
+        shown: for each category the name that people read.
+        images: the images of each category, in the order of its examples.
+        warnings: what was left out, in sentences.
+    """
 
     names: tuple[str, ...]
     examples: tuple[Checked, ...]
@@ -72,27 +85,37 @@ class Check:
 
     @property
     def accuracy(self) -> float:
+        """The share of examples that are taken for their own category."""
         return sum(example.is_right for example in self.examples) / len(self.examples)
 
     @property
     def wrong(self) -> list[Checked]:
-        """The surest mistakes first."""
+        """The examples that are taken for another category, the surest mistakes first."""
         mistakes = [example for example in self.examples if not example.is_right]
         return sorted(mistakes, key=lambda example: -example.guesses[0].probability)
 
     @property
     def summary(self) -> str:
+        """The accuracy, in a sentence."""
         count = len(self.examples)
         right = count - len(self.wrong)
-        return f"{right:,} of {count:,} photos are taken for their category by the others ({self.accuracy:.1%})"
+        text = f"{right:,} of {count:,} photos are taken for their category by the others ({self.accuracy:.1%})"
+        unknown = sum(example.is_unknown for example in self.examples)
+        return text + (f"; {unknown:,} would be called unknown" if unknown else "")
 
     def image_of(self, example: Checked) -> str:
+        """Name the image of an example.
+
+        Args:
+            example: one of `examples`.
+        """
         images = self.images.get(example.category)
         if images is None:
             return f"{example.category}, example {example.example + 1}"
         return images[example.example].path.as_posix()
 
     def to_json(self) -> dict[str, Any]:
+        """Give everything as a dictionary that JSON can hold."""
         return {
             "accuracy": self.accuracy, "images": len(self.examples), "categories": list(self.names),
             "confusion": self.confusion.tolist(), "wrong": [self._record(example) for example in self.wrong],
@@ -100,12 +123,13 @@ class Check:
         }  # fmt: skip
 
     def to_pandas(self) -> pandas.DataFrame:
-        """A row for each image: what it is, and what the others take it for."""
+        """Make a data frame with a row for each example: what it is, and what it was taken for."""
         import pandas
 
         return pandas.DataFrame([self._record(example) for example in self.examples])
 
     def to_text(self) -> str:
+        """Give the accuracy, the confusion and the mistakes as text."""
         wrong = self.wrong
         lines = [self.summary, "", self._table().to_text()]
         if wrong:
@@ -127,7 +151,12 @@ class Check:
         return "\n".join(lines)
 
     def write_sheet(self, path: FilePath, title: str = "Check") -> None:
-        """A page of thumbnails: mistakes first."""
+        """Write a page of thumbnails, mistakes first.
+
+        Args:
+            path: the HTML file.
+            title: heading of the page.
+        """
         shown, counts = self._columns(), self.confusion.tolist()
         used = len(shown) if any(row[-1] for row in counts) else len(shown) - 1
         confusion = confusion_html(shown[:-1], shown[:used], [row[:used] for row in counts])
@@ -149,7 +178,7 @@ class Check:
     def _record(self, example: Checked) -> dict[str, Any]:
         first = example.guesses[0]
         return {"image": self.image_of(example), "category": example.category, "taken_for": first.category,
-                "probability": first.probability}  # fmt: skip
+                "probability": first.probability, "unknown": example.is_unknown}  # fmt: skip
 
     def _shown(self, category: str) -> str:
         return self.shown.get(category, category)
@@ -177,6 +206,8 @@ class Check:
         note = self._shown(example.category)
         if not example.is_right:
             note += f", taken for {example.guesses[0].shown}"
+        if example.is_unknown:
+            note += ", would be called unknown"
         standing: Standing = "right" if example.is_right else "wrong"
         image = self.images[example.category][example.example]
         return photo_card(image, note, example.guesses, standing, example.category)
@@ -186,8 +217,22 @@ def check_folder(
     folder: FilePath, backbone: str | None = None, *, weights: FilePath | None = None, pretrained: bool = False,
     offline: bool = False, device: str = "auto", progress: bool | None = None,
 ) -> Check:  # fmt: skip
-    """Each image of FOLDER/CATEGORY/*.jpg classified by the others: which go wrong, and which categories look alike.
-    The network is chosen as in `Classifier.from_backbone`. Images that cannot be read are left out."""
+    """Classify each photo of a folder by the other photos, before anything is taught.
+
+    Photos that cannot be read are left out. The network is chosen as in `Classifier.from_backbone`.
+
+    Args:
+        folder: a folder with a folder of images for each category.
+        backbone: name of the network, such as "resnet50".
+        weights: its file.
+        pretrained: fetch the published weights of the named network.
+        offline: fetch nothing.
+        device: "cpu", "cuda", "cuda:1" or "auto".
+        progress: None shows a bar on a terminal and in a notebook, False none, True also prints lines into a log.
+
+    Returns:
+        Which photos are mistaken, and which categories look alike.
+    """
     photos = list_folder(Path(folder))  # before a network is loaded, or even fetched
     made = Classifier.from_backbone(
         backbone, weights=weights, pretrained=pretrained, offline=offline, progress=progress
@@ -200,7 +245,8 @@ def check_photos(
 ) -> Check:
     """By a classifier of these categories alone, with the network of the one given."""
     read = read_photos(classifier, photos, "skip", weights, device, progress)
-    learner = Classifier.alone(classifier.dim, about={"network": classifier.about.get("network", {})})
+    background = background_of(network_of(classifier, weights))
+    learner = Classifier.alone(classifier.dim, background, about={"network": classifier.about.get("network", {})})
     support = read.by_label()
     learner.adapt_all({name: rows for name, (rows, _) in support.items()})
     return check_support(learner, images={name: items for name, (_, items) in support.items()}, warnings=read.warnings)
@@ -220,11 +266,14 @@ def check_support(
     if not len(held.category):
         raise InvalidInputError("every category has one image, so none can be left out; give at least two of one")
     shown = {name: display(classifier, name) for name in categories}
+    lowest = -math.inf if classifier.threshold is None else classifier.threshold
     examples = tuple(
         Checked(categories[own], example,
-                tuple(Guess(categories[place], shown[categories[place]], share) for place, share in row))
-        for own, example, row in zip(
-            held.category.tolist(), held.example.tolist(), ranked(held.scores, top), strict=True
+                tuple(Guess(categories[place], shown[categories[place]], share) for place, share in row),
+                familiarity < lowest)
+        for own, example, row, familiarity in zip(
+            held.category.tolist(), held.example.tolist(), ranked(held.scores, top),
+            torch.cat(classifier.left_out_familiarity()).tolist(), strict=True
         )
     )  # fmt: skip
     names = tuple(name for name, rows in classifier.support.items() if len(rows) > 1)

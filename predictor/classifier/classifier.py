@@ -35,13 +35,22 @@ OnError = Literal["fail", "skip"]
 
 
 class Classifier(ActivationClassifier):
-    """Base categories with parameters of their own, and novel ones learnt from a few examples each.
+    """A classifier that learns new categories from a few examples each, without training.
 
-    Make one with `from_backbone`, `from_phi` or `predictor.load_classifier`, teach it with `adapt_folder`,
-    `adapt_images` or `adapt`, ask it with `predict_images` or `predict`.
+    Make one with `from_backbone`, `from_phi` or `predictor.load_classifier`. Teach it with `adapt_folder`,
+    `adapt_images` or `adapt`, and ask it with `predict_images` or `predict`.
 
-    backbone, base_split, calibrations: what is at hand where it was made, and is not in its file: the network, rows of
-    the base categories, and what calibration found for a number of examples, shots -> (aggregate, novel bias).
+    Attributes:
+        backbone: the network, once it is loaded; it is not part of the file.
+        base_split: rows of the base categories, where they are at hand.
+        calibrations: a function from the number of examples to what calibration found: shots -> (aggregate, constant).
+
+    Examples:
+        >>> classifier.adapt("dog", train.of_class("dog")[:3])
+        >>> classifier.categories
+        ('ant', 'bee', 'cat', 'dog')
+        >>> [answers[0][0] for answers in classifier.predict(val[:2])]
+        ['ant', 'ant']
     """
 
     backbone: Backbone | None = None
@@ -54,15 +63,32 @@ class Classifier(ActivationClassifier):
         store: Store | None = None, categories: CategorySplit | FilePath | None = None, head: FilePath | None = None,
         split: str = "train", pretrained: bool = False, offline: bool = False, progress: bool | None = None,
     ) -> Classifier:  # fmt: skip
-        """From a pretrained network, without phi; it knows nothing yet.
+        """Make a classifier of a pretrained network, without phi.
 
-        backbone: such as "resnet50" or "efficientnet-lite0"; by default resnet50 if it is at hand or can be fetched,
-        else efficientnet-lite0. weights: its file, where it brings none. keep_known: what the network knows is kept
-        beside the new categories. pretrained: fetch its published weights; offline: fetch nothing.
+        With a store it knows the base categories of that store, by the network's own classifier; otherwise it knows
+        nothing until it is taught.
 
-        store: the own classifier of the network that made this store, for its base categories, which are then known;
-        `categories` says which they are (by default the first 90% by name), `head` where the classifier lies, where it
-        is not in the network.
+        Args:
+            backbone: a name such as "resnet50" or "efficientnet-lite0"; by default resnet50 where its weights are at
+                hand or can be fetched, else efficientnet-lite0, which is installed.
+            weights: the file of its weights.
+            keep_known: keep the categories that the network knows, together with those to come.
+            store: a store that the network made.
+            categories: base and novel categories of the store, or their file; by default the first 90% of the names
+                are the base.
+            head: the file of the network's own classifier, where it is not inside of the network.
+            split: the split of the store that has the base rows.
+            pretrained: fetch the published weights of the named network.
+            offline: fetch nothing.
+            progress: None shows a bar on a terminal and in a notebook, False none, True also prints lines into a log.
+
+        Raises:
+            InvalidInputError: weights are not found, or arguments exclude each other.
+
+        Examples:
+            >>> classifier = predictor.Classifier.from_backbone("efficientnet-lite0", offline=True)
+            >>> classifier.dim, classifier.categories
+            (1280, ())
         """
         from predictor.classifier.starting import from_network, from_own_classifier
 
@@ -79,10 +105,19 @@ class Classifier(ActivationClassifier):
         cls, phi: FilePath | TrainedPhi, *, store: Store | None = None, split: str = "train",
         progress: bool | None = None,
     ) -> Classifier:  # fmt: skip
-        """From a phi that was trained, and the base categories of its store, which are known. What calibration found
-        is applied to all that is learnt.
+        """Make a classifier of a trained phi; it knows the base categories that phi was trained with.
 
-        phi: a folder of `train_phi`, or what it returned. store: by default the one that phi was trained on.
+        What calibration found is applied to all that is taught.
+
+        Args:
+            phi: a folder of `train_phi`, or what `train_phi` returned.
+            store: by default the store that phi was trained on.
+            split: the split of the store that has the base rows.
+            progress: None shows a bar on a terminal and in a notebook, False none, True also prints lines into a log.
+
+        Examples:
+            >>> predictor.Classifier.from_phi("phi1").categories
+            ('ant', 'bee', 'cat')
         """
         from predictor.classifier.starting import from_trained_phi
 
@@ -91,10 +126,22 @@ class Classifier(ActivationClassifier):
     def adapt_all(
         self, examples: Mapping[str, ArrayLike | Tensor], extend: bool = False, aggregate: Aggregate | None = None
     ) -> None:
-        """Learn many categories at once; they may have different numbers of examples. All or none are added.
+        """Learn several categories at once; either all of them are added or none.
 
-        The constant between base and taught categories follows, as it was calibrated; see `calibrate`. aggregate: how
-        a category's examples are combined, by default as calibrated.
+        The constant between base and taught categories follows what was calibrated; see `calibrate`.
+
+        Args:
+            examples: for each category its activations (n, dim); the numbers of examples may differ.
+            extend: add examples to categories that exist.
+            aggregate: how examples are combined, "max" or "mean"; by default as calibrated.
+
+        Raises:
+            InvalidInputError: a category exists already, or activations have another length.
+
+        Examples:
+            >>> classifier.adapt_all({"dog": train.of_class("dog"), "eel": val[:1]})
+            >>> classifier.categories
+            ('ant', 'bee', 'cat', 'dog', 'eel')
         """
         super().adapt_all(examples, extend)
         self.balance(aggregate)
@@ -104,10 +151,22 @@ class Classifier(ActivationClassifier):
         on_error: OnError = "fail", weights: FilePath | None = None, device: str = "auto",
         progress: bool | None = None,
     ) -> Adaptation:  # fmt: skip
-        """Learn from FOLDER/CATEGORY/*.jpg, one to many images of each; returns what was learnt and what was left out.
+        """Learn categories from a folder of images.
 
-        extend: add to categories that are there. on_error: what to do with an image that cannot be read. weights: of
-        the network, where they have moved.
+        Args:
+            folder: a folder with a folder of images for each category; one image is enough.
+            extend: add examples to categories that exist.
+            aggregate: how examples are combined, "max" or "mean"; by default as calibrated.
+            on_error: "fail" or "skip" an image that cannot be read.
+            weights: the file of the network's weights, where it has moved.
+            device: "cpu", "cuda", "cuda:1" or "auto".
+            progress: None shows a bar on a terminal and in a notebook, False none, True also prints lines into a log.
+
+        Returns:
+            What was learnt, and what was left out.
+
+        Raises:
+            InvalidInputError: a category exists already, or none of its images can be read.
         """
         from predictor.classifier.learning import adapt_photos
         from predictor.classifier.photos import list_folder
@@ -120,7 +179,21 @@ class Classifier(ActivationClassifier):
         aggregate: Aggregate | None = None, on_error: OnError = "fail", weights: FilePath | None = None,
         device: str = "auto", progress: bool | None = None,
     ) -> Adaptation:  # fmt: skip
-        """Learn one category from image files, or from all images of a folder; otherwise as `adapt_folder`."""
+        """Learn one category from image files, or from all images of a folder; otherwise as `adapt_folder`.
+
+        Args:
+            name: the category.
+            images: image files, or a folder.
+            extend: add examples to a category that exists.
+            aggregate: how examples are combined, "max" or "mean"; by default as calibrated.
+            on_error: "fail" or "skip" an image that cannot be read.
+            weights: the file of the network's weights, where it has moved.
+            device: "cpu", "cuda", "cuda:1" or "auto".
+            progress: None shows a bar on a terminal and in a notebook, False none, True also prints lines into a log.
+
+        Returns:
+            What was learnt, and what was left out.
+        """
         from predictor.classifier.learning import adapt_photos
         from predictor.classifier.photos import list_category
 
@@ -131,33 +204,72 @@ class Classifier(ActivationClassifier):
         self, store: Store, *, split: str | None = None, classes: Sequence[str] | None = None,
         path_glob: str | None = None, rows: Any = None, extend: bool = False, aggregate: Aggregate | None = None,
     ) -> Adaptation:  # fmt: skip
-        """Learn from labelled rows of a store of the same network; see `Split.query` for what chooses rows."""
+        """Learn categories from labelled rows of a store that the same network made.
+
+        Args:
+            store: the store, or its path.
+            split: name of the split, by default its only one.
+            classes: names of classes; this and the next two choose rows as in `Split.query`.
+            path_glob: a shell pattern for ids.
+            rows: row numbers, a slice, a mask or a file.
+            extend: add examples to categories that exist.
+            aggregate: how examples are combined, "max" or "mean"; by default as calibrated.
+
+        Returns:
+            What was learnt.
+
+        Raises:
+            InvalidInputError: no row is chosen, a row has no label, or the rows are of another network.
+
+        Examples:
+            >>> classifier.adapt_store(store, split="train", classes=["dog"]).learnt
+            {'dog': 10}
+        """
         from predictor.classifier.learning import adapt_store
 
         return adapt_store(self, store, split, classes, path_glob, rows, extend, aggregate)
 
     def remove(self, name: str) -> None:
-        """Forget a category that was taught, and what it was shown as."""
+        """Forget a category that was taught.
+
+        Args:
+            name: the category.
+
+        Raises:
+            InvalidInputError: it was not taught.
+        """
         from predictor.classifier.display_names import forget_display
 
         super().remove(name)
         forget_display(self, name)
 
     def rename(self, name: str, new: str) -> None:
-        """It keeps its examples, and what it is shown as."""
+        """Give a taught category another name; it keeps its examples and the name that people are shown.
+
+        Args:
+            name: the category.
+            new: its new name.
+
+        Raises:
+            InvalidInputError: it was not taught, or the new name is taken.
+        """
         from predictor.classifier.display_names import forget_display
 
         super().rename(name, new)
         forget_display(self, name, new)
 
     def display_names(self) -> dict[str, str]:
-        """Of every category that is shown otherwise than it is called, such as n01440764 as tench."""
+        """Give the names that people are shown instead of the category's own, such as tench for n01440764."""
         from predictor.classifier.display_names import displays
 
         return displays(self)
 
     def set_display_names(self, names: Mapping[str, str] | FilePath) -> None:
-        """Category -> what it is shown as; nothing takes a display name away. A path: a file of such names."""
+        """Set the names that people are shown.
+
+        Args:
+            names: for each category its name to show, or a file of such names.
+        """
         from predictor.classifier.display_names import read_displays, set_displays
 
         set_displays(self, names if isinstance(names, Mapping) else read_displays(Path(names)))
@@ -167,10 +279,22 @@ class Classifier(ActivationClassifier):
         on_error: OnError = "skip", weights: FilePath | None = None, device: str = "auto",
         progress: bool | None = None,
     ) -> Predictions:  # fmt: skip
-        """What image files, or all images of folders, are taken for: a category, or unknown, with probabilities.
+        """Name the category of images, or say that it is unknown.
 
-        only_mine: among taught categories alone. on_error: an image that cannot be read is left out and named in the
-        result, or is an error.
+        Args:
+            images: image files, or folders, all of whose images are taken.
+            top: how many categories to name for each image.
+            only_mine: choose among taught categories alone.
+            on_error: "skip" images that cannot be read and name them in the result, or "fail".
+            weights: the file of the network's weights, where it has moved.
+            device: "cpu", "cuda", "cuda:1" or "auto".
+            progress: None shows a bar on a terminal and in a notebook, False none, True also prints lines into a log.
+
+        Returns:
+            A prediction with probabilities for each image.
+
+        Raises:
+            InvalidInputError: no image can be read, or the classifier knows no category yet.
         """
         from predictor.classifier.predictions import predict_images
 
@@ -180,14 +304,39 @@ class Classifier(ActivationClassifier):
         self, store: Store, *, split: str | None = None, classes: Sequence[str] | None = None,
         path_glob: str | None = None, rows: Any = None, top: int = 5, only_mine: bool = False,
     ) -> Predictions:  # fmt: skip
-        """The same of rows of a store of the same network; see `Split.query` for what chooses rows."""
+        """Name the category of rows of a store that the same network made.
+
+        Args:
+            store: the store, or its path.
+            split: name of the split, by default its only one.
+            classes: names of classes; this and the next two choose rows as in `Split.query`.
+            path_glob: a shell pattern for ids.
+            rows: row numbers, a slice, a mask or a file.
+            top: how many categories to name for each row.
+            only_mine: choose among taught categories alone.
+
+        Returns:
+            A prediction with probabilities for each row.
+
+        Examples:
+            >>> len(classifier.predict_store(store, split="val", classes=["ant"]))
+            5
+        """
         from predictor.classifier.predictions import predict_store
 
         return predict_store(self, store, split, classes, path_glob, rows, top, only_mine)
 
     def check(self) -> Check:
-        """Each example of what was taught, classified by the others: what goes wrong, and which categories look
-        alike."""
+        """Classify each example of the taught categories by the other examples.
+
+        Returns:
+            Which examples are mistaken, and which categories look alike.
+
+        Examples:
+            >>> classifier.adapt_all({"dog": train.of_class("dog"), "eel": -train.of_class("ant")})
+            >>> classifier.check().names
+            ('dog', 'eel')
+        """
         from predictor.classifier.checking import check_support
 
         return check_support(self)
@@ -195,21 +344,42 @@ class Classifier(ActivationClassifier):
     def check_folder(
         self, folder: FilePath, *, weights: FilePath | None = None, device: str = "auto", progress: bool | None = None
     ) -> Check:
-        """The same of FOLDER/CATEGORY/*.jpg through this classifier's network: a check before anything is learnt.
-        Images that cannot be read are left out."""
+        """Classify each photo of a folder by the other photos, before anything is taught.
+
+        The photos go through this classifier's network. Photos that cannot be read are left out.
+
+        Args:
+            folder: a folder with a folder of images for each category.
+            weights: the file of the network's weights, where it has moved.
+            device: "cpu", "cuda", "cuda:1" or "auto".
+            progress: None shows a bar on a terminal and in a notebook, False none, True also prints lines into a log.
+
+        Returns:
+            Which photos are mistaken, and which categories look alike.
+        """
         from predictor.classifier.checking import check_photos
         from predictor.classifier.photos import list_folder
 
         return check_photos(self, list_folder(Path(folder)), weights, device, progress)
 
     def save(self, path: FilePath) -> None:
-        """One file, which `predictor.load_classifier` opens."""
+        """Write the classifier with its examples to one file, which `predictor.load_classifier` opens.
+
+        Args:
+            path: the file, such as "classifier.safetensors".
+        """
         from predictor.classifier.classifier_file import save_classifier
 
         save_classifier(path, self)
 
     def export_torch(self, path: FilePath) -> None:
-        """A state dict for `nn.Linear(dim, rows)`, and a .json of the category names beside it."""
+        """Write a state dict for `nn.Linear(dim, rows)`.
+
+        The names of the categories go to a .json file of the same name.
+
+        Args:
+            path: the file, such as "classifier.pt".
+        """
         from predictor.classifier.export import export_torch
 
         export_torch(self, Path(path))
@@ -218,10 +388,16 @@ class Classifier(ActivationClassifier):
         self, path: FilePath, *, with_backbone: bool = False, check: FilePath | Sequence[FilePath] = (),
         weights: FilePath | None = None,
     ) -> float | Agreement:  # fmt: skip
-        """An ONNX graph of activations, checked with onnxruntime; returns the largest difference of a score.
+        """Write an ONNX graph, and run it once to see that it gives the same answers.
 
-        with_backbone: a graph of images instead, which has the network inside; returns how far it agrees with this
-        library on drawn images, or on those of `check`.
+        Args:
+            path: the file.
+            with_backbone: put the network into the graph, so that it takes images instead of activations.
+            check: images to compare answers on; without any, drawn images are used.
+            weights: the file of the network's weights, where it has moved.
+
+        Returns:
+            The largest difference of a score; with the network, how far both agree.
         """
         from predictor.classifier.export import export_onnx
 
@@ -232,14 +408,24 @@ class Classifier(ActivationClassifier):
         return export_onnx(self, Path(path))
 
     def calibrate(self, novel_bias: float, aggregate: Aggregate | None = None) -> None:
-        """Choose the constant on the novel scores by hand, and how several examples of a category are put together:
-        what is learnt later leaves it as it is."""
+        """Choose the constant on the novel scores by hand; what is taught later leaves it as it is.
+
+        Args:
+            novel_bias: the constant.
+            aggregate: how examples are combined, "max" or "mean"; by default as before.
+        """
         self.set_constant(novel_bias, aggregate)
         self.calibrations = None
         self.about.pop(KEEPS_KNOWN, None)
 
     def balance(self, aggregate: Aggregate | None = None) -> None:
-        """The constant as it was calibrated for so many examples, or beside what the network knows; else as it is."""
+        """Set the constant as it was calibrated for the present number of examples, or beside what the network knows.
+
+        Without a calibration the constant stays as it is.
+
+        Args:
+            aggregate: how examples are combined, "max" or "mean"; by default as calibrated.
+        """
         from predictor.classifier.learning import balance
 
         balance(self, aggregate)
@@ -252,9 +438,16 @@ class Classifier(ActivationClassifier):
         return find_base_split(self) is not None
 
     def limit_base_loss(self, percent: float, store: Store | None = None, split: str = "train") -> BaseLoss:
-        """Choose the highest constant with which the base categories lose at most so many points of their top-1.
+        """Choose the highest constant with which the base categories lose no more than a given part of their accuracy.
 
-        store: with rows of the base categories; by default the one that the classifier was made with."""
+        Args:
+            percent: points of top-1 accuracy that may be lost.
+            store: a store with rows of the base categories, by default the one that the classifier was made with.
+            split: the split of the store that has these rows.
+
+        Returns:
+            What the base categories lose, and what the constant is.
+        """
         from predictor.classifier.base_rows import limit_base_loss
 
         return limit_base_loss(self, percent, store, split)

@@ -1,11 +1,12 @@
 """A classifier as one file: its rule (phi, or a centre), the base parameters and every example it learnt from.
 
-Safetensors, no pickle. Version 1, which had a phi and no number, is read too.
+Safetensors, no pickle. A file is set to the constant that calibration found for its phi, or for the network's own
+classifier. Version 1, which had a phi and no number, is read too.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,23 +15,38 @@ from torch import Tensor
 
 from actstore.errors import DamagedError, InvalidInputError
 from actstore.storage.tensor_file import below, read_tensors, write_tensors
+from predictor.classifier.background import Background
 from predictor.classifier.classifier import Classifier
 from predictor.classifier.unknown import Unknown
+from predictor.phi.recogniser import OwnClassifier
 from predictor.phi.rule import PhiRule, Rule, rule_from_file
+from predictor.protocol.calibration import Calibration, nearest_fit
+from predictor.protocol.category_split import CategorySplit
+from predictor.protocol.head import head_for
+from predictor.training.trained_phi import TrainedPhi
 
 KIND = "classifier"
-VERSION = 2
+VERSION = 3  # 2: without a background
 _REMEDY = "make it again with `ppa adapt`"
 
 
 def save_classifier(path: Path | str, classifier: Classifier) -> None:
+    """Write a classifier with its examples to a file.
+
+    Args:
+        path: the file, such as "classifier.safetensors". Where it is a link, what it leads to is replaced.
+        classifier: the classifier.
+    """
     tensors, rule = classifier.rule.to_file()
     tensors = {f"rule.{name}": tensor for name, tensor in tensors.items()}
     tensors["base_parameters"], tensors["base_bias"] = classifier.base_parameters, classifier.base_bias
     examples = list(classifier.support.values())
+    if classifier.background is not None:
+        tensors["background.weight"] = classifier.background.weight.half()
+        tensors["background.bias"] = classifier.background.bias
     tensors["support"] = torch.cat(examples) if examples else torch.empty(0, classifier.dim)
     about = {
-        "version": VERSION,
+        "version": VERSION if classifier.background is not None else 2,
         "rule": {"kind": classifier.rule.kind, "spec": rule},
         "base": list(classifier.base),
         "novel": [[name, len(rows)] for name, rows in classifier.support.items()],
@@ -43,22 +59,40 @@ def save_classifier(path: Path | str, classifier: Classifier) -> None:
 
 
 def load_classifier(path: Path | str) -> Classifier:
+    """Open the file of a classifier.
+
+    Args:
+        path: the file.
+
+    Returns:
+        The classifier, without its network, which is loaded when images are given to it.
+
+    Raises:
+        InvalidInputError: there is no such file, or a later version wrote it.
+        DamagedError: the file is corrupt.
+
+    Examples:
+        >>> predictor.save_classifier("classifier.safetensors", classifier)
+        >>> predictor.load_classifier("classifier.safetensors").categories
+        ('ant', 'bee', 'cat')
+    """
     if not Path(path).is_file():
         raise InvalidInputError(
             f"no classifier at {path}; make one with `ppa adapt --support PHOTOS/ --out {path}`, or say where it is "
             "with --classifier"
         )
     tensors, about = read_tensors(Path(path), KIND, _REMEDY)
-    if about.get("version", 1) not in (1, VERSION):
+    if about.get("version", 1) not in range(1, VERSION + 1):
         raise InvalidInputError(
             f"{path} is of version {about['version']} of classifier files, expected at most {VERSION}; "
             "a later actstore wrote it: install that one"
         )
-    unknown = about.get("unknown")
+    unknown, beside = about.get("unknown"), below(tensors, "background.")
     try:
         classifier = Classifier(
             _rule(tensors, about), about["base"], tensors["base_parameters"], about["aggregate"], about["novel_bias"],
             about["about"], tensors.get("base_bias"), None if unknown is None else Unknown.from_json(unknown),
+            Background(beside["weight"].float(), beside["bias"]) if beside else None,
         )  # fmt: skip
         counts = [count for _, count in about["novel"]]
         examples = torch.split(tensors["support"], counts)
@@ -72,3 +106,67 @@ def _rule(tensors: Mapping[str, Tensor], about: Mapping[str, Any]) -> Rule:
     if "version" not in about:
         return rule_from_file(PhiRule.kind, below(tensors, "phi."), about["phi"])
     return rule_from_file(about["rule"]["kind"], below(tensors, "rule."), about["rule"]["spec"])
+
+
+def open_for_calibration(path: Path, calibrated: TrainedPhi | OwnClassifier, categories: CategorySplit) -> Classifier:
+    """Open the file of a classifier that is to be calibrated.
+
+    Args:
+        path: the file.
+        calibrated: the method whose constant is fitted. The classifier must score as it does, since scores of another
+            one differ in their scale.
+        categories: base and novel categories.
+
+    Raises:
+        InvalidInputError: the classifier was made of another phi or has another base.
+    """
+    classifier = load_classifier(path)
+    if isinstance(calibrated, OwnClassifier):
+        head = head_for(calibrated.given, categories.base, classifier.dim)
+        if classifier.base != categories.base or not classifier.base_parameters.equal(head.weight):
+            raise InvalidInputError(f"{path} has another base than what is calibrated; calibrate that one")
+        return classifier
+    ours, theirs = calibrated.phi.state_dict(), classifier.phi.state_dict()
+    if ours.keys() != theirs.keys() or any(not ours[name].equal(theirs[name]) for name in ours):
+        raise InvalidInputError(f"{path} was made with another phi than {calibrated.path}; calibrate that one")
+    return classifier
+
+
+def apply_calibrations(path: Path, classifier: Classifier, fits: Sequence[Calibration]) -> None:
+    """Set the constant of a classifier by what was fitted for its number of examples, and save it.
+
+    Args:
+        path: the file of the classifier.
+        classifier: the classifier.
+        fits: what `calibrate` returned.
+
+    Raises:
+        InvalidInputError: the calibration failed, so that the file was left as it is.
+    """
+    fit = nearest_fit(fits, classifier.typical_shots())
+    if fit.failed:
+        raise InvalidInputError(f"{path} was left as it is: calibration failed: {fit.failed}")
+    classifier.calibrate(fit.novel_bias, fit.aggregate)
+    save_classifier(path, classifier)
+
+
+def set_constant(path: str | Path, novel_bias: float, aggregate: str | None = None) -> Classifier:
+    """Set the constant of a classifier's file by hand.
+
+    Args:
+        path: the file.
+        novel_bias: the constant, which is added to every novel score.
+        aggregate: how examples are combined, "max" or "mean"; by default as before.
+
+    Returns:
+        The classifier.
+
+    Examples:
+        >>> classifier.save("classifier.safetensors")
+        >>> predictor.set_constant("classifier.safetensors", -0.5).novel_bias
+        -0.5
+    """
+    classifier = load_classifier(Path(path))
+    classifier.calibrate(novel_bias, aggregate)  # type: ignore[arg-type]
+    save_classifier(Path(path), classifier)
+    return classifier

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from actstore.errors import InvalidInputError
 from actstore.storage.atomic_file import as_utf8, write_atomic
+from predictor.classifier.background import PROFILE, TEMPERATURE
 from predictor.classifier.classifier import Classifier
 from predictor.classifier.display_names import KEY, display, displays
 from predictor.classifier.scoring import LinearRows
@@ -79,7 +80,19 @@ def start_session(model: Any) -> tuple[bytes, Any]:
 
 
 def names_file(path: Path) -> Path:
-    """Where the category names of an export go."""
+    """Say where the names of the categories of an export go: a .json file of the same name.
+
+    Args:
+        path: the file of the export.
+
+    Raises:
+        InvalidInputError: the export itself is to end in .json.
+
+    Examples:
+        >>> from pathlib import Path
+        >>> predictor.names_file(Path("classifier.pt")).name
+        'classifier.json'
+    """
     if path.suffix == ".json":
         raise InvalidInputError(f"{path} is where the category names go; give the export another ending")
     return path.with_suffix(".json")
@@ -189,6 +202,23 @@ def add_known(model: Any, classifier: Classifier, activations: str) -> None:
 
     if classifier.threshold is None:
         return
+    named = _cosine_nodes if classifier.before_background is None else _background_nodes
+    nodes, constants = named(classifier, activations)
+    nodes += [
+        make_node("ReduceMax", ["alike", "known_axis"], ["familiarity"], keepdims=0),
+        make_node("GreaterOrEqual", ["familiarity", "known_threshold"], ["known"]),
+    ]
+    constants |= {
+        "known_threshold": np.array([classifier.threshold], np.float32),
+        "known_axis": np.array([1], np.int64), "known_tiny": np.array(1e-12, np.float32),
+    }  # fmt: skip
+    _extend(model, nodes, [("familiarity", TensorProto.FLOAT, [1]), ("known", TensorProto.BOOL, [1])], constants)
+
+
+def _cosine_nodes(classifier: Classifier, activations: str) -> tuple[list[Any], dict[str, Any]]:
+    """The cosines with all categories, `alike` (1, n_categories)."""
+    from onnx.helper import make_node
+
     first, rule, weight = len(classifier.base), classifier.fitted, classifier.rows.weight
     novel, point = rule.directions(weight[first:])  # unit vectors, and the point they are seen from
     shift = torch.zeros(len(weight))
@@ -196,18 +226,47 @@ def add_known(model: Any, classifier: Classifier, activations: str) -> None:
     constants = {
         "known_directions": torch.cat([rule.base_directions(weight[:first]), novel]).numpy(),  # (rows, dim)
         "known_point": point.numpy(), "known_shift": shift.numpy(),
-        "known_threshold": np.array([classifier.threshold], np.float32),
-        "known_axis": np.array([1], np.int64), "known_tiny": np.array(1e-12, np.float32),
     }  # fmt: skip
     # read as unit vectors of some length: a graph of the classifier has them already
     read = activations if rule.query_scale is None else "queries"
-    nodes = [
+    nodes = [*_seen_nodes(read), make_node("Gemm", ["seen", "known_directions", "known_shift"], ["alike"], transB=1)]
+    return nodes, constants
+
+
+def _seen_nodes(read: str) -> list[Any]:
+    """`seen` (1, dim), the unit vector from the point."""
+    from onnx.helper import make_node
+
+    return [
         make_node("Sub", [read, "known_point"], ["from_point"]),
         make_node("ReduceL2", ["from_point", "known_axis"], ["distance"], keepdims=1),
         make_node("Max", ["distance", "known_tiny"], ["safe_distance"]),
         make_node("Div", ["from_point", "safe_distance"], ["seen"]),
-        make_node("Gemm", ["seen", "known_directions", "known_shift"], ["cosines"], transB=1),
-        make_node("ReduceMax", ["cosines", "known_axis"], ["familiarity"], keepdims=0),
-        make_node("GreaterOrEqual", ["familiarity", "known_threshold"], ["known"]),
     ]
-    _extend(model, nodes, [("familiarity", TensorProto.FLOAT, [1]), ("known", TensorProto.BOOL, [1])], constants)
+
+
+def _background_nodes(classifier: Classifier, activations: str) -> tuple[list[Any], dict[str, Any]]:
+    """The same of `FittedBackground.alike`."""
+    from onnx.helper import make_node
+
+    fitted = classifier.before_background
+    assert fitted is not None
+    background, (directions, profiles) = fitted.background, fitted.rows()
+    constants = {
+        "known_directions": ((1 - PROFILE) * directions).numpy(), "known_profiles": (PROFILE * profiles).numpy(),
+        "known_point": fitted.centre.numpy(), "background_bias": (background.bias / TEMPERATURE).numpy(),
+        "background_weight": (background.weight / TEMPERATURE).numpy(),
+    }  # fmt: skip
+    nodes = [
+        make_node("Abs", [activations], ["sizes"]),
+        make_node("Sqrt", ["sizes"], ["size_roots"]),
+        make_node("Sign", [activations], ["signs"]),
+        make_node("Mul", ["signs", "size_roots"], ["roots"]),
+        *_seen_nodes("roots"),
+        make_node("Gemm", [activations, "background_weight", "background_bias"], ["background_scores"], transB=1),
+        make_node("Softmax", ["background_scores"], ["background_shares"], axis=1),
+        make_node("Sqrt", ["background_shares"], ["profile"]),
+        make_node("Gemm", ["profile", "known_profiles"], ["alike_profiles"], transB=1),
+        make_node("Gemm", ["seen", "known_directions", "alike_profiles"], ["alike"], transB=1),
+    ]
+    return nodes, constants

@@ -37,8 +37,15 @@ WINNING = 0.9
 
 @dataclass(frozen=True)
 class Adaptation:
-    """What was learnt. learnt: category -> how many examples it was given. unreadable: path -> why, of images that were
-    left out. read_seconds: reading the examples took; milliseconds: learning them."""
+    """What a classifier has learnt, and what was left out; it prints as a table.
+
+    Attributes:
+        learnt: for each category how many examples it was given.
+        unreadable: for each image that was left out, the reason.
+        warnings: what a reader must know, in sentences.
+        read_seconds: how long reading the examples took.
+        milliseconds: how long learning them took.
+    """
 
     learnt: dict[str, int]
     unreadable: dict[str, str] = field(default_factory=dict)
@@ -48,16 +55,19 @@ class Adaptation:
 
     @property
     def examples(self) -> int:
+        """The number of examples of all categories."""
         return sum(self.learnt.values())
 
     @property
     def summary(self) -> str:
+        """What was learnt and how long it took, in a sentence."""
         return (
             f"learnt {len(self.learnt):,} categories from {self.examples:,} examples in {self.milliseconds:.1f} ms "
             f"(reading them took {self.read_seconds:.2f} s)"
         )
 
     def to_pandas(self) -> pandas.DataFrame:
+        """Make a data frame with a row for each category."""
         import pandas
 
         return pandas.DataFrame(list(self.learnt.items()), columns=["category", "examples"])

@@ -58,8 +58,19 @@ class Prediction:
 
 @dataclass(frozen=True)
 class Predictions:
-    """A prediction for each image, in their order. items: the images; none where rows of a store were asked about.
-    unreadable: path -> why, of images that were left out. warnings: all that was left out, in sentences."""
+    """A prediction for each image, in their order; it prints as a table.
+
+    Attributes:
+        predictions: for each image its most probable categories, and whether it is unknown.
+        items: the images; empty where rows of a store were asked about.
+        unreadable: for each image that was left out, the reason.
+        warnings: what was left out, in sentences.
+
+    Examples:
+        >>> predictions = classifier.predict_store(store, split="val", rows=[0, 7])
+        >>> [one.top[0].category for one in predictions]
+        ['ant', 'bee']
+    """
 
     predictions: tuple[Prediction, ...]
     items: tuple[ImageItem, ...] = ()
@@ -76,10 +87,11 @@ class Predictions:
         return self.predictions[place]
 
     def to_json(self) -> list[dict[str, Any]]:
+        """Give a dictionary for each image."""
         return [prediction.to_json() for prediction in self]
 
     def to_csv(self) -> str:
-        """A line for each image: its answer, then category, name and probability of each guess."""
+        """Give a line for each image: its answer, then category, name and probability of each guess."""
         records = [
             {key: f"{value:.6f}" if isinstance(value, float) else value for key, value in record.items()}
             for record in self._records()
@@ -89,19 +101,34 @@ class Predictions:
         return to_csv(records) if records else "image,answer\n"
 
     def to_pandas(self) -> pandas.DataFrame:
-        """A row for each image: its answer, then category, name and probability of each guess."""
+        """Make a data frame with a row for each image: its answer, and the category and probability of each guess."""
         import pandas
 
         return pandas.DataFrame(list(self._records()))
 
     def to_text(self, top: int = SHOWN) -> str:
+        """Give a table as text.
+
+        Args:
+            top: how many categories to name for each image.
+        """
         return self._table(top).to_text()
 
     def write_csv(self, path: FilePath) -> None:
+        """Write what `to_csv` gives to a file.
+
+        Args:
+            path: the file.
+        """
         write_atomic(Path(path), self.to_csv().encode())
 
     def write_sheet(self, path: FilePath, source: str = "a classifier") -> None:
-        """A page of thumbnails. source: what the photos were classified by."""
+        """Write a page of thumbnails with their answers.
+
+        Args:
+            path: the HTML file.
+            source: what classified the photos, in words.
+        """
         cards = [
             photo_card(item, one.answer, one.top, "unknown" if one.is_unknown else "plain")
             for item, one in zip(self.items, self, strict=True)

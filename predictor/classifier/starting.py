@@ -15,6 +15,7 @@ from actstore.progress import note
 from actstore.statistics.class_statistics import has_statistics
 from actstore.storage.place import parse_place
 from predictor.calibrating import calibrate
+from predictor.classifier.background import FEWEST, Background
 from predictor.classifier.base_rows import fit_unknown, held_out_rows
 from predictor.classifier.classifier import KEEPS_KNOWN, Classifier
 from predictor.classifier.unknown import PHOTOS, PHOTOS_KNOWN, Unknown
@@ -28,6 +29,7 @@ from predictor.protocol.setting import open_store
 from predictor.training.trained_phi import TrainedPhi, load_phi, noted_store
 
 if TYPE_CHECKING:
+    from actstore.backbones.loading import Backbone
     from predictor.classifier.classifier import FilePath, Store
 
 MOST_SHOTS = 5  # that a constant is fitted for; with more examples it hardly changes
@@ -48,9 +50,20 @@ def from_network(
         about[KEEPS_KNOWN] = True
         classifier = Classifier.from_head(head, names, about=about, unknown=Unknown(PHOTOS, PHOTOS_KNOWN))
     else:
-        classifier = Classifier.alone(next(iter(loaded.layers.values())), about=about)
+        classifier = Classifier.alone(next(iter(loaded.layers.values())), background_of(loaded), about=about)
     classifier.backbone = loaded
     return classifier
+
+
+def background_of(network: Backbone) -> Background | None:
+    """What it knows by itself; None where that is too little, or it has no classifier."""
+    try:
+        head = head_of(network)
+    except InvalidInputError:
+        return None
+    if len(head.weight) < FEWEST or head.dim != next(iter(network.layers.values())):
+        return None
+    return Background(head.weight.half().float(), head.bias.float())  # as its file will hold it
 
 
 def from_trained_phi(phi: FilePath | TrainedPhi, store: Store | None, split: str, progress: bool | None) -> Classifier:
@@ -81,9 +94,6 @@ def constants(fits: Sequence[Calibration]) -> dict[int, tuple[Aggregate, float]]
 def from_own_classifier(
     store: Store, categories: CategorySplit | FilePath | None, head: FilePath | None, split: str, progress: bool | None
 ) -> Classifier:
-    """Linear discriminants are taken out in calibration, not the classifier's own rows, which are what is measured: on
-    mini-ImageNet those led to a constant of 2.4 at 1 shot, the discriminants to 2.7, and 3.4 would have been the
-    best."""
     opened = open_store(store)
     rows = opened[split]
     chosen = _categories(categories, rows, progress)

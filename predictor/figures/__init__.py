@@ -2,3 +2,17 @@
 
 Imports `protocol` and `actstore`. matplotlib and scikit-learn live here.
 """
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from actstore.lazy import lazily
+
+if TYPE_CHECKING:
+    from predictor.figures.channels import draw_similarities
+    from predictor.figures.style import save
+
+__all__ = ["draw_similarities", "save"]
+
+__getattr__, __dir__ = lazily(__name__, channels="draw_similarities", style="save")

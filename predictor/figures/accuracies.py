@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import cos, pi, sin
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from predictor.figures.label_placement import Box, place_labels
-from predictor.figures.style import family_style, new_figure, new_panels, short_name, tidy
+from predictor.figures.style import GREY, family_style, new_figure, new_panels, short_name, tidy
 from predictor.protocol.method_key import MethodKey, key_of
 
 if TYPE_CHECKING:
@@ -132,6 +133,38 @@ def _bar_boxes(axes: Any, bars: Sequence[tuple[Point, Point]]) -> list[Box]:
     return boxes
 
 
+def draw_curves(records: Records, shots: str) -> Figure:
+    """Base against novel accuracy of each method as the constant on its novel scores varies: a ring where it stands
+    without a constant, a point where calibration put it. A method that takes no examples is a cross."""
+    rows = [row for row in records if row["shots"] in (shots, "all") and key_of(row).share in ("100%", "1%")]
+    figure = new_figure(10, 6.2)
+    axes = figure.subplots()
+    for row in rows:
+        method = key_of(row)
+        colour, marker = family_style(method.key)
+        is_ours, at = method.key == "phi2", ([row["top1_large"]], [row["top1_few"]])
+        if method.is_calibrated:
+            axes.plot(*at, marker, color=colour, markersize=10, zorder=5)
+        elif row["shots"] == "all":
+            axes.plot(*at, "x", color=colour, markersize=8, mew=2, label=short_name(row))
+        else:
+            line = "--" if method.key in DASHED else ":" if method.share == "1%" else "-"
+            curve = np.array(row["curve"], float).reshape(-1, 2).T
+            axes.plot(*curve, line, color=colour, linewidth=3.2 if is_ours else 1.4, zorder=4 if is_ours else 2,
+                      label=short_name(row))  # fmt: skip
+            axes.plot(*at, marker, color=colour, mfc="white", mew=1.6, markersize=8, zorder=5)
+    axes.plot([], [], "o", color=GREY, mfc="white", mew=1.6, markersize=8, label="as it is")
+    axes.plot([], [], "o", color=GREY, markersize=10, label="calibrated")
+    axes.set_xlabel("images of known categories that are recognised (base top-1, %)")
+    axes.set_ylabel("images of new categories that are recognised (novel top-1, %)")
+    axes.set_xlim(left=0)
+    axes.set_ylim(bottom=0)
+    tidy(axes)
+    axes.set_title(f"New categories from {shots} example{'s' * (shots != '1')} each: one curve per method")
+    figure.legend(loc="outside right upper", frameon=False, fontsize=9)
+    return figure
+
+
 def draw_shots(records: Records) -> Figure:
     """Accuracy against the number of examples. Methods that take no support are level."""
     counts = sorted({int(row["shots"]) for row in records if row["shots"] != "all"})
@@ -199,3 +232,82 @@ def logit(percent: Any) -> Any:
 
 def from_logit(value: Any) -> Any:
     return 100 / (1 + np.exp(-np.asarray(value, float)))
+
+
+ANGLES = 24
+RADII = (0, 6, 14, 26, 42, 62, 86, 114, 146)  # pixels beyond the point's own rim
+RIM = 6.0  # pixels around a point that stay free
+GAP = 2.0  # pixels around a label that stay free
+
+
+@dataclass(frozen=True)
+class Box:
+    """A rectangle in pixels."""
+
+    left: float
+    bottom: float
+    right: float
+    top: float
+
+    def overlap(self, other: Box) -> float:
+        """Area in common."""
+        width = min(self.right, other.right) - max(self.left, other.left)
+        height = min(self.top, other.top) - max(self.bottom, other.bottom)
+        return max(0.0, width) * max(0.0, height)
+
+    def outside(self, frame: Box) -> float:
+        """Area that sticks out of the frame."""
+        return (self.right - self.left) * (self.top - self.bottom) - self.overlap(frame)
+
+
+@dataclass(frozen=True)
+class Placed:
+    """A label's box; is_far: whether a line should lead to its point."""
+
+    box: Box
+    is_far: bool
+
+
+def place_labels(
+    points: Sequence[tuple[float, float]],
+    sizes: Sequence[tuple[float, float]],
+    frame: Box,
+    obstacles: Sequence[Box] = (),
+) -> list[Placed]:
+    """A box of each size beside its point, all in pixels. Crowded points are served first; of the places that cover
+    least, the nearest is taken. obstacles: what else should stay uncovered, such as error bars."""
+    taken = [*(Box(x - RIM, y - RIM, x + RIM, y + RIM) for x, y in points), *obstacles]
+    placed: dict[int, Placed] = {}
+    for number in sorted(range(len(points)), key=lambda one: (-_crowd(points, one), one)):
+        choices = _choices(points[number], sizes[number])
+        best = min(choices, key=lambda choice: _cost(choice[1].box, choice[0], taken, frame))[1]
+        placed[number] = best
+        taken.append(best.box)
+    return [placed[number] for number in range(len(points))]
+
+
+def _crowd(points: Sequence[tuple[float, float]], number: int) -> int:
+    x, y = points[number]
+    return sum(abs(x - other[0]) < 90 and abs(y - other[1]) < 45 for other in points)
+
+
+def _choices(point: tuple[float, float], size: tuple[float, float]) -> list[tuple[float, Placed]]:
+    """(distance, place) around a point, to the right first."""
+    (x, y), (width, height) = point, size
+    choices = []
+    for radius in RADII:
+        for number in range(ANGLES):
+            turn = ((number + 1) // 2) * (1 if number % 2 else -1)
+            dx, dy = cos(2 * pi * turn / ANGLES), sin(2 * pi * turn / ANGLES)
+            reach = radius + RIM + GAP
+            middle_x = x + dx * (reach + width / 2)
+            middle_y = y + dy * (reach + height / 2)
+            box = Box(middle_x - width / 2, middle_y - height / 2, middle_x + width / 2, middle_y + height / 2)
+            choices.append((radius + abs(turn) / ANGLES, Placed(box, radius > RADII[1])))
+    return choices
+
+
+def _cost(box: Box, distance: float, taken: Sequence[Box], frame: Box) -> tuple[float, float]:
+    wide = Box(box.left - GAP, box.bottom - GAP, box.right + GAP, box.top + GAP)
+    covered = sum(wide.overlap(other) for other in taken) + 10 * wide.outside(frame)
+    return covered, distance

@@ -2,3 +2,17 @@
 
 Imports `protocol` and `actstore`.
 """
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from actstore.lazy import lazily
+
+if TYPE_CHECKING:
+    from predictor.phi.channel_impacts import PAPER, analyse
+    from predictor.phi.network import Phi, PhiSpec
+
+__all__ = ["PAPER", "Phi", "PhiSpec", "analyse"]
+
+__getattr__, __dir__ = lazily(__name__, channel_impacts="PAPER analyse", network="Phi PhiSpec")

@@ -14,10 +14,12 @@ from predictor.protocol.method_key import LABELS
 
 
 class ByRule(Method):
-    """A rule makes the parameters of novel categories.
+    """A method that makes parameters of novel categories by a rule, such as phi.
 
-    aggregate: `max` makes a row of each example, and the highest score counts; `mean` one of their mean. novel_bias:
-    added to every novel score.
+    Attributes:
+        rule: how examples become parameters.
+        aggregate: "max" makes parameters of each example and takes the highest score; "mean" makes them of their mean.
+        novel_bias: the constant, which is added to every novel score.
     """
 
     aggregates = ("max", "mean")
@@ -27,18 +29,43 @@ class ByRule(Method):
     novel_bias: float = 0.0
 
     def novel_scores(self, queries: Tensor, support: Tensor) -> Tensor:
+        """Score queries for the novel categories by their parameters.
+
+        Args:
+            queries: (n, dim) in float32.
+            support: (ways, shots, dim) in float32, the examples of each category.
+
+        Returns:
+            (n, ways).
+        """
         parameters = novel_parameters(self.rule, support, self.aggregate)  # (ways, rows, dim)
         ways, rows, dim = parameters.shape
         scores = self.rule.scores(parameters.reshape(-1, dim), queries).reshape(-1, ways, rows)
         return scores.amax(2) + self.novel_bias
 
     def query_lengths(self, queries: Tensor) -> Tensor:
-        """Of what is read, seen from where rows begin."""
+        """Give the length of each query, measured from the point where the rule measures directions.
+
+        Args:
+            queries: (n, dim) in float32.
+
+        Returns:
+            (n,).
+        """
         point = self.rule.directions(queries[:0])[1]
         lengths: Tensor = torch.linalg.vector_norm(self.rule.read(queries) - point, dim=1)
         return lengths.clamp_min(1e-12)
 
     def episode_scores(self, support: Tensor, queries: Tensor) -> Tensor:
+        """Score the queries of many tasks at once.
+
+        Args:
+            support: (tasks, way, shots, dim), the examples.
+            queries: (tasks, n, dim).
+
+        Returns:
+            (tasks, n, way).
+        """
         parameters = novel_parameters(self.rule, support, self.aggregate)  # (tasks, way, rows, dim)
         tasks, way, rows, dim = parameters.shape
         offsets = self.rule.offsets(parameters.reshape(-1, dim)).view(tasks, 1, way, rows)
@@ -68,12 +95,18 @@ class PhiMethod(ByRule):
 
 
 class OwnClassifier(ByRule):
-    """The network's own classifier as the base, with no training at all: its rows for the base categories, and for a
-    novel one (a - c) . unit(s - c), where c is the centre of the base categories' means and s the mean of the examples.
+    """The network's own classifier for the base categories, extended by novel ones without any training.
 
-    Both are linear in the activation a, and on a network trained with a softmax of about the same scale. On
-    mini-ImageNet's activations this ranks better than phi (docs/results.md); to train such a map on base categories
-    that pretend to be novel made it worse.
+    A novel category scores an activation a by (a - c) . unit(s - c): s is the mean of its examples, and c the centre
+    of the base categories' means. Both kinds of scores are linear in a and of about the same scale.
+
+    Args:
+        head: the network's own classifier.
+        aggregate: "mean" takes s as the mean of the examples, "max" the highest score over single examples.
+
+    Examples:
+        >>> head = predictor.Head(torch.from_numpy(train.means()[:3]), torch.zeros(3), split.base)
+        >>> results = predictor.evaluate(predictor.OwnClassifier(head), store, split, shots=1, draws=2)
     """
 
     key, name = "head", "Own classifier, centred examples"
@@ -82,10 +115,23 @@ class OwnClassifier(ByRule):
         self.given, self.aggregate = head, aggregate
 
     def prepare(self, base: BaseCategories) -> None:
+        """Take the rows of the base categories from the classifier, and compute their centre.
+
+        Args:
+            base: names and means of the base categories.
+        """
         self.base, self.head = base, head_for(self.given, base.names, base.dim)
         self.rule = Centred(base.means.mean(0))
 
     def base_scores(self, queries: Tensor) -> Tensor:
+        """Score queries by the network's own classifier.
+
+        Args:
+            queries: (n, dim) in float32.
+
+        Returns:
+            (n, n_base).
+        """
         return self.head.scores(queries)
 
 

@@ -2,3 +2,32 @@
 
 Imports `actstore` alone; knows nothing of phi.
 """
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from actstore.lazy import lazily
+
+if TYPE_CHECKING:
+    from predictor.protocol.calibration import CALIBRATION_FILES
+    from predictor.protocol.category_split import alphabetical_split
+    from predictor.protocol.head import head_for
+    from predictor.protocol.honesty import UNKNOWN_TRAINING, contamination
+    from predictor.protocol.method_key import PHI_KINDS
+    from predictor.protocol.setting import find_test_split
+
+__all__ = [
+    "CALIBRATION_FILES", "PHI_KINDS", "UNKNOWN_TRAINING", "alphabetical_split", "contamination", "find_test_split",
+    "head_for",
+]  # fmt: skip
+
+__getattr__, __dir__ = lazily(
+    __name__,
+    calibration="CALIBRATION_FILES",
+    category_split="alphabetical_split",
+    head="head_for",
+    honesty="UNKNOWN_TRAINING contamination",
+    method_key="PHI_KINDS",
+    setting="find_test_split",
+)

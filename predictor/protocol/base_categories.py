@@ -27,11 +27,20 @@ def identity(rows: Tensor) -> Tensor:
 
 
 class BaseCategories:
-    """names: of the categories, in the order of their scores. means: (n_base, dim).
+    """What a method may know of the base categories: their means, and where a store is at hand, their rows.
 
-    Made from tensors, or with `of_split` from the rows of a store, for methods that need more than means. transform:
-    what was done to all activations (calibration takes out what the network knows of some categories); means and rows
-    are given with it. left_out: rows that queries are made of, and that are therefore not known.
+    It is made of tensors, or of the rows of a store by `of_split`, for methods that need more than means.
+
+    Args:
+        names: names of the categories, in the order of their scores.
+        means: (n_base, dim) the mean activation of each.
+
+    Raises:
+        InvalidInputError: there are not as many means as names.
+
+    Examples:
+        >>> predictor.BaseCategories(["ant", "bee"], np.eye(2, 8)).dim
+        8
     """
 
     def __init__(self, names: Sequence[str], means: Tensor | ArrayLike | None = None) -> None:
@@ -52,6 +61,15 @@ class BaseCategories:
     def of_split(
         cls, split: Split, names: Sequence[str], transform: ActivationTransform = identity, left_out: Rows | None = None
     ) -> Self:
+        """Make them of the rows of a split.
+
+        Args:
+            split: where the rows lie.
+            names: names of the categories, in the order of their scores.
+            transform: a change of all activations (n, dim), such as the one by which calibration takes out what a
+                network knows of some categories. Means and rows are given after it.
+            left_out: row numbers that are not known, because queries are made of them.
+        """
         base = cls(names)
         base.split, base.transform = split, transform
         base._left_out = np.empty(0, np.int64) if left_out is None else np.sort(left_out)
@@ -59,11 +77,12 @@ class BaseCategories:
 
     @cached_property
     def means(self) -> Tensor:
-        """(n_base, dim) float32."""
+        """(n_base, dim) the mean activation of each category, in float32."""
         return self.transform(_means_without(self.rows_of_split, self.names, self._left_out))
 
     @property
     def dim(self) -> int:
+        """The number of values in an activation."""
         return self.means.shape[1] if self.split is None else self.split.dim
 
     @property
@@ -73,14 +92,17 @@ class BaseCategories:
 
     @property
     def rows_of_split(self) -> Split:
+        """The split that rows come from; an error where only means are at hand."""
         if self.split is None:
             raise InvalidInputError("this method needs rows of the base categories; evaluate it on a store")
         return self.split
 
     @cached_property
     def mean_directions(self) -> Tensor:
-        """(n_base, dim): of each category the mean of its activations, each of length 1. Of the means where no rows are
-        at hand."""
+        """(n_base, dim) the mean of each category's activations after each was scaled to length 1.
+
+        Without rows it is the mean activation, scaled.
+        """
         if self.split is None:
             return unit(self.means)
         chosen, directions = self.draw(), torch.empty(len(self.names), self.dim)
@@ -92,15 +114,27 @@ class BaseCategories:
         return directions
 
     def once(self, key: Any, make: Callable[[], Made]) -> Made:
-        """What is costly to make of these categories: made when it is first asked for, and shared by methods."""
+        """Make what is costly once for these categories, and share it between methods.
+
+        Args:
+            key: names what is made.
+            make: makes it when it is asked for the first time.
+        """
         if key not in self._kept:
             self._kept[key] = make()
         made: Made = self._kept[key]
         return made
 
     def draw(self, share: float = 1.0, seed: int = 0) -> ClassRows:
-        """A share of the rows of each category, ascending, at least one. A smaller share is part of a larger one of the
-        same seed."""
+        """Draw a share of the rows of each category, and at least one row.
+
+        Args:
+            share: above 0 and at most 1. Of one seed, a smaller share is part of a larger one.
+            seed: of the draw.
+
+        Returns:
+            Row numbers by category, ascending.
+        """
         if not 0 < share <= 1:
             raise InvalidInputError(f"share must be above 0 and at most 1, got {share}")
         index, groups = self.rows_of_split.class_index, []
@@ -114,7 +148,14 @@ class BaseCategories:
         return ClassRows.joined(groups, self.names)
 
     def take(self, rows: Rows) -> Tensor:
-        """(n, dim) float32, transformed."""
+        """Read rows of the split.
+
+        Args:
+            rows: row numbers (n,).
+
+        Returns:
+            (n, dim) in float32, after the transform.
+        """
         return self.transform(take_float(self.rows_of_split, rows))
 
 

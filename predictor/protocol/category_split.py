@@ -23,10 +23,19 @@ PARTS = ("base", "novel", "validation")
 
 @dataclass(frozen=True, repr=False)
 class CategorySplit:
-    """Three disjoint sets of class names, each in an order of its own.
+    """Which categories are base and which are novel: disjoint sets of names, each in an order of its own.
 
-    base: C_large; this is also the order of the classifier's rows. novel: C_few. validation: novel
-    categories to choose settings on; the backbone sees neither those nor the novel ones.
+    Attributes:
+        base: the base categories (C_large), in the order of the classifier's rows.
+        novel: the novel categories (C_few).
+        validation: novel categories to choose settings on; the network sees neither these nor the novel ones.
+
+    Raises:
+        InvalidInputError: a name is in two parts, or there is no base category.
+
+    Examples:
+        >>> predictor.CategorySplit(base=("ant", "bee", "cat"), novel=("dog",))
+        CategorySplit(3 base (ant … cat), 1 novel categories)
     """
 
     base: tuple[str, ...]
@@ -47,7 +56,15 @@ class CategorySplit:
             raise InvalidInputError("a split needs at least one base class, got none")
 
     def require_known(self, names: Iterable[str], parts: Sequence[str] = PARTS) -> None:
-        """Every class of these parts must be among the names."""
+        """Refuse the split if it names categories that are not at hand.
+
+        Args:
+            names: the categories at hand.
+            parts: which parts must be among them: some of "base", "novel" and "validation".
+
+        Raises:
+            InvalidInputError: a category of these parts is missing.
+        """
         known = set(names)
         for part in parts:
             unknown = [name for name in getattr(self, part) if name not in known]
@@ -59,7 +76,16 @@ class CategorySplit:
                 )
 
     def save(self, path: str | Path) -> None:
-        """A JSON file that `read_split` reads back."""
+        """Write a JSON file that `read_split` reads back.
+
+        Args:
+            path: the file.
+
+        Examples:
+            >>> split.save("split.json")
+            >>> predictor.read_split("split.json") == split
+            True
+        """
         write_atomic(Path(path), json.dumps(with_checksum(self.to_json()), indent=1, ensure_ascii=False).encode())
 
     def __repr__(self) -> str:
@@ -68,7 +94,21 @@ class CategorySplit:
         return f"CategorySplit({len(self.base):,} base ({first}), {len(self.novel):,} novel{held} categories)"
 
     def hold_out(self, names: Iterable[str]) -> Self:
-        """These base classes become validation classes, such as the 16 of mini-ImageNet's usual split."""
+        """Turn base categories into validation categories.
+
+        Args:
+            names: base categories, such as the 16 that the usual split of mini-ImageNet validates on.
+
+        Returns:
+            Another split.
+
+        Raises:
+            InvalidInputError: a name is not a base category.
+
+        Examples:
+            >>> split.hold_out(["bee"]).validation
+            ('bee',)
+        """
         moved = tuple(names)
         if left := [name for name in moved if name not in set(self.base)]:
             raise InvalidInputError(f"only base classes can be held out for validation, {left[0]!r} is none")
@@ -76,14 +116,18 @@ class CategorySplit:
         return type(self)(kept, self.novel, self.validation + moved)
 
     def to_json(self) -> dict[str, list[str]]:
+        """Give the names as lists, by part."""
         return {part: list(getattr(self, part)) for part in PARTS}
 
     @classmethod
     def from_json(cls, data: Any) -> Self:
-        """Keys base, novel and validation; `classes`, all of the names, is checked where it is given.
+        """Make a split of what `to_json` gives.
 
-        Other keys are left alone: the published mini-ImageNet split also names those of its base classes that
-        others validate on (see `hold_out`).
+        Other keys are passed over, such as those of the published mini-ImageNet split.
+
+        Args:
+            data: a dictionary with lists `base`, `novel` and `validation`. `classes`, a list of all names, is checked
+                if it is there.
         """
         if not isinstance(data, Mapping) or "base" not in data:
             found = f"keys {', '.join(map(str, data))}" if isinstance(data, Mapping) else type(data).__name__
@@ -97,13 +141,23 @@ class CategorySplit:
 def split_categories(
     source: ActivationStore | Iterable[str], novel: float = 0.1, validation: float = 0.0, seed: int | None = None
 ) -> CategorySplit:
-    """Choose the base (C_large) and novel (C_few) categories of a store, or of class names.
+    """Choose the base and novel categories of a store.
 
-    In alphabetical order, as in the paper: the first are the base, then come validation and novel ones. seed: draws
-    them instead. novel, validation: shares of the classes; validation categories are for choosing settings.
+    Categories are taken in alphabetical order, as in the paper: the first are the base, then come those for validation
+    and the novel ones.
 
-    >>> split_categories(["ant", "bee", "cat", "dog"], novel=0.25)
-    CategorySplit(3 base (ant … cat), 1 novel categories)
+    Args:
+        source: a store, or names of classes.
+        novel: share of novel categories.
+        validation: share of categories to choose settings on.
+        seed: draws the categories at random instead.
+
+    Raises:
+        InvalidInputError: the shares are above 1 together, or a name occurs twice.
+
+    Examples:
+        >>> predictor.split_categories(["ant", "bee", "cat", "dog"], novel=0.25)
+        CategorySplit(3 base (ant … cat), 1 novel categories)
     """
     names = tuple(getattr(source, "classes", source))
     if not novel + validation <= 1:  # nor NaN
@@ -138,8 +192,17 @@ def seeded_split(
     return CategorySplit(*(tuple(sorted(part)) for part in parts))
 
 
-def read_split(path: Path) -> CategorySplit:
-    """A JSON file as `to_json` gives it, or as mini-ImageNet's split is published."""
+def read_split(path: str | Path) -> CategorySplit:
+    """Read base and novel categories from a JSON file.
+
+    Args:
+        path: a file that `CategorySplit.save` wrote, or the published split of mini-ImageNet.
+
+    Raises:
+        InvalidInputError: there is no such file, or it is not a split.
+        DamagedError: the file does not match its checksum.
+    """
+    path = Path(path)
     try:
         data = json.loads(path.read_text("utf-8-sig"))
     except FileNotFoundError:

@@ -42,7 +42,8 @@ class AllWayTask:
     """Base and novel categories of a store: support comes from `train`, queries from `test`.
 
     most: a limit on the queries of the base and of the novel categories, drawn at random; None: all. without: rows of
-    `test` that are not asked about, such as those that constants were fitted on.
+    `test` that are not asked about, such as those that constants were fitted on. fixed: of each novel category the rows
+    of `train` that are shown, where they are not to be drawn.
     """
 
     train: Split
@@ -51,6 +52,7 @@ class AllWayTask:
     novel: tuple[str, ...]
     most: int | None = None
     without: tuple[int, ...] = ()
+    fixed: tuple[tuple[int, ...], ...] = ()
 
     @cached_property
     def base_categories(self) -> BaseCategories:
@@ -78,7 +80,8 @@ class AllWayTask:
         if key not in self._drawn:
             index = self.train.class_index
             labels = np.array([index.position(name) for name in self.novel], np.int64)
-            self._drawn[key] = draw_support(index, labels, shots, seed, draw)
+            fixed = np.array(self.fixed, np.int64)[:, :shots] if self.fixed else None
+            self._drawn[key] = draw_support(index, labels, shots, seed, draw) if fixed is None else fixed
         return Support(self._activations(key), self._drawn[key])
 
     @cached_property
@@ -126,7 +129,8 @@ class CalibratedMethod(Method):
         self.key, self.share, self.paper_share = method.key or method.name, method.share, method.paper_share
         self.finetuned, self.folder = method.finetuned, method.folder
         name = method.name if not method.variant else method.name.removesuffix(f", {method.variant}")
-        self.name = self.paper_name = f"{name}, {CALIBRATED}"  # which the paper has in no row
+        other_way = f", {self.inner.aggregate}" * (self.inner is not method and shots > 1)
+        self.name = self.paper_name = f"{name}, {CALIBRATED}{other_way}"  # which the paper has in no row
 
     def prepare(self, base: BaseCategories) -> None:
         self.inner.prepare(base)
@@ -141,7 +145,7 @@ class CalibratedMethod(Method):
         return self.inner.query_lengths(queries)
 
     def novel_scores(self, queries: Tensor, support: Tensor) -> Tensor:
-        return self.inner.novel_scores(queries, support) + self.bias
+        return self.inner.combined_scores(queries, support) + self.bias
 
 
 def _with_aggregate(method: Method, aggregate: Aggregate) -> Method:
@@ -173,7 +177,7 @@ def _outcomes(
         for way in ways:
             inner, bias = (way.inner, way.bias) if isinstance(way, CalibratedMethod) else (way, 0.0)
             if id(inner) not in scores:
-                scores[id(inner)] = inner.novel_scores(queries.activations, support.activations)
+                scores[id(inner)] = inner.combined_scores(queries.activations, support.activations)
                 expected = len(queries.activations), len(task.novel)
                 if scores[id(inner)].shape != expected:
                     raise InvalidInputError(
@@ -208,12 +212,16 @@ def base_side(method: Method, task: AllWayTask) -> BaseSide | None:
 @dataclass(frozen=True)
 class Row:
     """A line of the table. values: every metric in every draw, in the order of the draws, which all methods share.
-    is_beside_paper: whether the paper's figures may stand beside it."""
+    is_beside_paper: whether the paper's figures may stand beside it. failed: why there is no calibrated row beside it,
+    where a constant was fitted. curve: base and novel top-1 as the constant varies, mean over the draws (see
+    `Outcome.curve`)."""
 
     method: Method
     shots: str
     values: dict[str, list[float]]
     is_beside_paper: bool = True
+    failed: str = ""
+    curve: tuple[tuple[float, float], ...] = ()
 
     @property
     def key(self) -> str:
@@ -250,16 +258,22 @@ def measure(
     base = base_side(method, task)
     rows = []
     for count, numbers in plan_draws(method, shots, draws).items():
-        holds = bool(fits) and base is not None and not nearest_fit(fits, count).failed
+        failed = nearest_fit(fits, count).failed if fits else ""
+        holds = bool(fits) and base is not None and not failed
         ways = [method, CalibratedMethod(method, fits, count)] if holds else [method]
         measured: list[list[dict[str, float]]] = []  # per draw, of each way
+        curves = []  # the same
         for found in _outcomes(ways, task, count, numbers, seed, base):
             measured.append([outcome.metrics() for outcome in found])
+            curves.append([outcome.curve() for outcome in found])
             if progress is not None:
                 progress(1)
         label = str(count) if method.uses_support else "all"
-        for way, metrics in zip(ways, zip(*measured, strict=True), strict=True):
-            rows.append(Row(way, label, {name: [draw[name] for draw in metrics] for name in metrics[0]}))
+        for way, metrics, drawn in zip(ways, zip(*measured, strict=True), zip(*curves, strict=True), strict=True):
+            values = {name: [draw[name] for draw in metrics] for name in metrics[0]}
+            mean = np.mean(drawn, 0).tolist()
+            curve = tuple(sorted(((known, new) for known, new in mean), key=lambda point: point[1] - point[0]))
+            rows.append(Row(way, label, values, failed=failed, curve=curve))
     return rows
 
 

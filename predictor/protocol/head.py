@@ -25,7 +25,21 @@ NAMES = (("fc.weight", "fc.bias"), ("_fc.weight", "_fc.bias"), ("weight", "bias"
 
 @dataclass(frozen=True)
 class Head:
-    """weight (n_class, dim) and bias (n_class,), float32; classes: the name of each row, None where unknown."""
+    """The last layer of a network, which scores the base categories.
+
+    Attributes:
+        weight: (classes, dim) in float32.
+        bias: (classes,) in float32.
+        classes: the name of each row, or None where they are not known.
+
+    Raises:
+        InvalidInputError: shapes do not fit together, or a value is not finite.
+
+    Examples:
+        >>> head = predictor.Head(torch.eye(3, 8), torch.zeros(3), ("ant", "bee", "cat"))
+        >>> head.scores(torch.ones(5, 8)).shape
+        torch.Size([5, 3])
+    """
 
     weight: Tensor
     bias: Tensor
@@ -45,16 +59,32 @@ class Head:
 
     @property
     def dim(self) -> int:
+        """The number of values in an activation."""
         return self.weight.shape[1]
 
     def scores(self, queries: Tensor) -> Tensor:
-        """(n, dim) -> (n, n_class)."""
+        """Score activations for every class.
+
+        Args:
+            queries: (n, dim).
+
+        Returns:
+            (n, classes).
+        """
         return torch.addmm(self.bias.to(queries), queries, self.weight.to(queries).T)
 
 
-def read_head(path: Path) -> Head:
-    """From weights of a network with its fc inside, from .safetensors with weight and bias, or from an .npz with
-    fc_weight and fc_bias (and `classes`, of which `base` are the rows where there are both)."""
+def read_head(path: str | Path) -> Head:
+    """Read the last layer of a network from a file.
+
+    Args:
+        path: weights of a network, a .safetensors file with `weight` and `bias`, or an .npz with `fc_weight` and
+            `fc_bias` (and `classes`; with `base` too, those are the names of its rows).
+
+    Raises:
+        InvalidInputError: the file holds no such layer.
+    """
+    path = Path(path)
     if path.suffix == ".npz":
         return _read_npz(path)
     weights = read_weights(path)
@@ -78,8 +108,16 @@ def head_of(backbone: Backbone) -> Head:
 
 
 def read_own_head(train: Split, base: Sequence[str], path: str | Path | None = None) -> Head:
-    """The network's own classifier, of the base categories in their order: from a file, else of the network that the
-    store names."""
+    """Read the network's own classifier of the base categories, in their order.
+
+    Args:
+        train: a split that the network made.
+        base: the base categories.
+        path: the file of the classifier; by default it is taken from the network that the store names.
+
+    Raises:
+        InvalidInputError: the store names no network, or the classifier lacks a category.
+    """
     from actstore.extraction.recorded_network import load_recorded, network_of
 
     record = network_of(train)

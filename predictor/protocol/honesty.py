@@ -11,6 +11,7 @@ from actstore.audit import kept_audit, shared_rows
 from actstore.errors import DamagedError, InvalidInputError
 from actstore.streams.sampling import draw_support
 from predictor.protocol.calibration import Calibration
+from predictor.protocol.category_names import compare_names, english_names
 from predictor.protocol.category_split import CategorySplit
 from predictor.protocol.evaluation import AllWayTask
 from predictor.protocol.rows import rows_of
@@ -24,13 +25,34 @@ UNKNOWN_TRAINING = (
 
 
 def contamination(split: Split, categories: CategorySplit) -> str | None:
-    """A warning for every table where the backbone was trained on classes that are called novel, or may have been."""
-    if split.spec.provenance.get("trained_classes") is None:
+    """A warning for every table where the backbone was trained on classes that are called novel, or may have been: told
+    by their names, and what names do not tell is said."""
+    trained = split.spec.provenance.get("trained_classes")
+    if trained is None:
         return UNKNOWN_TRAINING
-    seen = trained_on_novel(split, categories)
-    if not seen:
-        return None
-    return f"WARNING: the backbone was trained on novel class {_first_of(seen)}; these are no few-shot results"
+    names = (*categories.base, *categories.validation, *categories.novel)
+    found, novel = compare_names(names, trained, split.classes), {*categories.novel, *categories.validation}
+    said = []
+    if seen := sorted(novel & found.same.keys()):
+        as_named = "" if found.same[seen[0]] == seen[0] else f" (as {_name(found.same[seen[0]])})"
+        said.append(
+            f"WARNING: the backbone was trained on novel class {_first_of(seen)}{as_named}; these are no few-shot "
+            "results"
+        )
+    if kinds := sorted(novel & found.kinds.keys()):
+        wider = _name(found.kinds[kinds[0]])
+        said.append(f"the backbone was trained on {wider}, which may include novel class {_first_of(kinds)}")
+    if found.unknown:
+        said.append(
+            f"{len(found.unknown):,} of {len(names):,} categories could not be compared by name with those that the "
+            f"backbone was trained on, such as {found.unknown[0]!r}"
+        )
+    return "; ".join(said) or None
+
+
+def _name(trained: str) -> str:
+    english = english_names(trained)[0]
+    return repr(trained) if trained == english else f"{trained!r}, {english}"
 
 
 def trained_on_novel(split: Split, categories: CategorySplit) -> list[str]:

@@ -29,24 +29,34 @@ Aggregate = Literal["max", "mean"]
 
 
 class Method(ABC):
-    """A recogniser of base and novel categories. One abstract method and a name make one:
+    """A recogniser of base and novel categories; a class with `novel_scores` is a method of your own.
 
-    class NearestMean(Method):
-        name = "nearest mean"
+    Attributes:
+        name: what the method is called; by default the name of its class.
+        key: a short word by which tables and pictures know it; by default its name.
+        variant: what was chosen for it, where one method is measured in several ways.
+        share: how much of D_large is in use.
+        paper_share: the share in the paper's row, where it is another one.
+        paper_name: the row of the paper's table that it answers to.
+        episode_name: its row in the table of 5-way tasks.
+        finetuned: whether adapting to the novel categories trains anything.
+        uses_support: False where scores are the same for every draw of examples.
+        only_draw: (shots, number) of the single draw that it was trained for.
+        only_rows: the examples of that draw.
+        store: the store whose activations it reads, where that is not the one it is measured on.
+        folder: where its calibrations are kept.
+        aggregates: other ways of combining several examples, among which calibration may choose.
+        aggregate: how it combines several examples.
+        calibrations: constants that were given by hand.
+        scores_categories_apart: whether the score of a category depends on the examples of that category alone.
 
-        def novel_scores(self, queries, support):
-            return -torch.cdist(queries, support.mean(1))
-
-    key: a short word that tables keep, by which figures know the method; without one they know it by its name.
-    variant: what was chosen for it, where the same method is measured in several ways. paper_name: the row of the
-    paper's table that it answers to, where its own name says more; episode_name: that of the table of 5-way tasks.
-    share: how much of D_large is in use; paper_share: as the paper's row has it, where that is another. finetuned:
-    whether adapting to the novel categories trains anything. uses_support: False where the scores are the same for
-    every draw. only_draw: (shots, number) of the single draw that it was trained for, and only_rows those examples,
-    where it cannot be asked about others. store: whose activations it reads, where that is not the store it is
-    evaluated on; the same images in the same rows. folder: where its calibrations are kept; calibrations: those that
-    were given by hand. aggregate: how several examples are combined, of `aggregates` that it can.
-    scores_categories_apart: whether the score of a category depends on the examples of that category alone.
+    Examples:
+        >>> class NearestMean(predictor.Method):
+        ...     def novel_scores(self, queries, support):
+        ...         return -torch.cdist(queries, support.mean(1))
+        >>> results = predictor.evaluate(NearestMean(), store, split, shots=1, draws=2)
+        >>> results.records[0]["method"]
+        'NearestMean'
     """
 
     name: str
@@ -77,54 +87,164 @@ class Method(ABC):
         return f"<{self.name}, {self.share} of D_large>"
 
     def prepare(self, base: BaseCategories) -> None:
-        """Called before scores are asked for, and again for other base categories: the place for what is computed of
-        `base.means` once. Set `self.base = base` where you define it."""
+        """Tell the method what is known of the base categories; set `self.base = base` where you define it.
+
+        It is called before scores are asked for, and again for other base categories.
+
+        Args:
+            base: names, means, and where there is a store, rows of the base categories.
+        """
         self.base = base
 
     def base_scores(self, queries: Tensor) -> Tensor:
-        """(n, dim) -> (n, n_base). A base category is scored as a novel one of which its mean is the only example."""
+        """Score queries for the base categories; by default like novel ones whose only example is their mean.
+
+        Args:
+            queries: (n, dim) in float32.
+
+        Returns:
+            (n, n_base).
+        """
         return self.novel_scores(queries, self.base.means[:, None].to(queries))
 
     @abstractmethod
     def novel_scores(self, queries: Tensor, support: Tensor) -> Tensor:
-        """(n, dim) and (ways, shots, dim) float32 -> (n, ways)."""
+        """Score queries for the novel categories.
+
+        Args:
+            queries: (n, dim) in float32.
+            support: (ways, shots, dim) in float32, the examples of each category.
+
+        Returns:
+            (n, ways).
+        """
+
+    def combined_scores(self, queries: Tensor, support: Tensor) -> Tensor:
+        """Score queries for the novel categories, with several examples combined as `aggregate` says.
+
+        Args:
+            queries: (n, dim) in float32.
+            support: (ways, shots, dim) in float32, the examples of each category.
+
+        Returns:
+            (n, ways).
+        """
+        ways, shots, _ = support.shape
+        if shots == 1 or self.aggregate == type(self).aggregate:
+            return self.novel_scores(queries, support)
+        if self.aggregate == "mean":
+            return self.novel_scores(queries, support.mean(1, keepdim=True))
+        return self.novel_scores(queries, support.flatten(0, 1)[:, None]).reshape(len(queries), ways, shots).amax(2)
 
     def scores(self, queries: Tensor, support: Tensor) -> Tensor:
-        """(n, dim) and (ways, shots, dim) -> (n, n_base + ways); the highest wins, of equal ones the first."""
+        """Score queries for all categories; the highest score wins, and of equal ones the first.
+
+        Args:
+            queries: (n, dim) in float32.
+            support: (ways, shots, dim) in float32, the examples of each novel category.
+
+        Returns:
+            (n, n_base + ways).
+        """
         return torch.cat([self.base_scores(queries), self.novel_scores(queries, support)], dim=1)
 
     def table_base_scores(self, asked: Queries) -> Tensor:
-        """As `base_scores`, of queries whose categories are known. Minus infinity may stand for what no figure depends
-        on: all categories that come after the first outcome.TOP of a query, or after the true one."""
+        """Score queries whose categories are known for the base categories, as `base_scores` does.
+
+        Minus infinity may stand for a score that no figure depends on, which is any behind the first five of a query
+        and behind its true category.
+
+        Args:
+            asked: activations (n, dim) and their categories.
+
+        Returns:
+            (n, n_base).
+        """
         return self.base_scores(asked.activations)
 
     def query_lengths(self, queries: Tensor) -> Tensor:
-        """(n, dim) -> (n,): what a score grows with, whatever the category; 1 where scores are cosines."""
+        """Give the factor by which all scores of a query grow; 1 where scores are cosines.
+
+        Args:
+            queries: (n, dim) in float32.
+
+        Returns:
+            (n,).
+        """
         return queries.new_ones(len(queries))
 
     def episode_scores(self, support: Tensor, queries: Tensor) -> Tensor:
-        """Many tasks: (tasks, way, shots, dim) and (tasks, n, dim) -> (tasks, n, way)."""
+        """Score the queries of many tasks at once.
+
+        Args:
+            support: (tasks, way, shots, dim), the examples.
+            queries: (tasks, n, dim).
+
+        Returns:
+            (tasks, n, way).
+        """
         return torch.stack([self.novel_scores(*task) for task in zip(queries, support, strict=True)])
 
     def check(self, train: Split, categories: CategorySplit) -> None:  # noqa: B027 - most belong to any
-        """Refuse rows or categories that it does not belong to."""
+        """Refuse rows or categories that the method does not belong to; most methods belong to any.
+
+        Args:
+            train: the split that examples come from.
+            categories: base and novel categories.
+        """
 
     def as_method(self, aggregate: Aggregate | None = None) -> Method:
-        """Itself: `evaluate` also takes what makes a method, such as a trained phi."""
+        """Give the method itself; `evaluate` also takes what makes a method, such as a trained phi.
+
+        Args:
+            aggregate: how several examples are combined.
+        """
         return self
 
 
 class JointMethod(Method):
-    """A method that scores all categories together: its base scores depend on the examples that it is shown."""
+    """A method whose base scores depend on the examples of novel categories, such as one that trains on both.
+
+    It defines `scores` for all categories together.
+    """
 
     @abstractmethod
-    def scores(self, queries: Tensor, support: Tensor) -> Tensor: ...
+    def scores(self, queries: Tensor, support: Tensor) -> Tensor:
+        """Score queries for all categories.
+
+        Args:
+            queries: (n, dim) in float32.
+            support: (ways, shots, dim) in float32, the
+                examples of each novel category.
+
+        Returns:
+            (n, n_base + ways).
+        """
 
     def novel_scores(self, queries: Tensor, support: Tensor) -> Tensor:
+        """Score queries for the novel categories: the last columns of `scores`.
+
+        Args:
+            queries: (n, dim) in float32.
+            support: (ways, shots, dim) in float32, the examples of each novel category.
+
+        Returns:
+            (n, ways).
+        """
         return self.scores(queries, support)[:, len(self.base.names) :]
 
     def table_scores(self, asked: Queries, support: Tensor) -> Tensor:
-        """As `scores`, with minus infinity where `table_base_scores` may have it, of base and novel ones apart."""
+        """Score queries whose categories are known for all categories, as `scores` does.
+
+        Minus infinity may stand where `table_base_scores` allows it.
+
+        Args:
+            asked: activations (n, dim) and their categories.
+            support: (ways, shots, dim), the examples of each novel category.
+
+        Returns:
+            (n, n_base + ways).
+        """
         return self.scores(asked.activations, support)
 
 

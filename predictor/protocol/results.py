@@ -58,7 +58,22 @@ class Table:
 
 
 class Results(ABC):
-    """records: an object per row, as JSON has it. warnings: what a reader must know before quoting a figure."""
+    """What a measurement gives back: figures, and what a reader must know of them; it prints as a table.
+
+    Args:
+        records: a dictionary for each row of the table.
+        warnings: sentences that belong to the figures.
+
+    Attributes:
+        records: the same, each with the warnings.
+        warnings: the same, each once.
+
+    Examples:
+        >>> results = predictor.evaluate(phi, store, split, shots=1, draws=2)
+        >>> results.save("table.csv")
+        >>> len(results.to_pandas()) == len(results)
+        True
+    """
 
     def __init__(self, records: Sequence[Record], warnings: Sequence[str] = ()) -> None:
         self.warnings = list(dict.fromkeys(warnings))
@@ -68,38 +83,69 @@ class Results(ABC):
 
     @abstractmethod
     def tables(self, wide: bool = False) -> list[Table]:
-        """The essential figures; wide: all of them."""
+        """Make the tables that are shown.
+
+        Args:
+            wide: show all figures, not the essential ones alone.
+        """
 
     def notes(self, wide: bool = False) -> list[str]:
-        """What the figures are, in sentences below a table."""
+        """Explain the figures in sentences, which stand below the tables.
+
+        Args:
+            wide: of all figures, not of the essential ones alone.
+        """
         return []
 
     def plot(self) -> Figure:
-        """A picture of the figures."""
+        """Draw the figures.
+
+        Returns:
+            A figure of matplotlib.
+
+        Raises:
+            InvalidInputError: there is no picture of this measurement.
+        """
         raise InvalidInputError(f"{type(self).__name__} has no picture; use to_pandas() and draw what you need")
 
     def to_text(self, wide: bool = False) -> str:
+        """Give the tables, notes and warnings as text.
+
+        Args:
+            wide: show all figures, not the essential ones alone.
+        """
         return self._joined([table.to_text() for table in self.tables(wide)], wide)
 
     def to_markdown(self, wide: bool = True) -> str:
+        """Give the tables, notes and warnings as Markdown.
+
+        Args:
+            wide: show all figures, not the essential ones alone.
+        """
         return self._joined([table.to_markdown() for table in self.tables(wide)], wide)
 
     def _joined(self, tables: Sequence[str], wide: bool) -> str:
         return "\n\n".join([*tables, *filter(None, ["\n".join([*self.notes(wide), *self.warnings])])])
 
     def to_csv(self) -> str:
-        """The columns of all records; empty where a record has none."""
+        """Give the records as CSV; a cell is empty where a record has no such figure."""
         return to_csv(self.records)
 
     def to_json(self) -> str:
+        """Give the records as JSON."""
         return json.dumps(self.records, indent=1) + "\n"
 
     def to_html(self, wide: bool = False) -> str:
+        """Give the tables, notes and warnings as HTML.
+
+        Args:
+            wide: show all figures, not the essential ones alone.
+        """
         said = [f"<p>{escape(note)}</p>" for note in (*self.notes(wide), *self.warnings)]
         return "".join([*(table.to_html() for table in self.tables(wide)), *said])
 
     def to_pandas(self) -> pandas.DataFrame:
-        """A row per record; its `attrs` have the warnings."""
+        """Make a data frame with a row for each record; its `attrs` hold the warnings."""
         import pandas
 
         table = pandas.DataFrame(self.records).drop(columns="warning", errors="ignore")
@@ -107,7 +153,11 @@ class Results(ABC):
         return table
 
     def save(self, path: str | Path) -> None:
-        """By the ending of the path: .md, .csv, .json, .html or .txt."""
+        """Write the results to a file.
+
+        Args:
+            path: a file that ends in .md, .csv, .json, .html or .txt.
+        """
         makers = (self.to_markdown, self.to_csv, self.to_json, self.to_html, self.to_text)
         makes = dict(zip(FORMATS, makers, strict=True))
         ending = Path(path).suffix
@@ -116,7 +166,11 @@ class Results(ABC):
         write_atomic(Path(path), as_utf8(makes[ending]().rstrip("\n") + "\n"))
 
     def save_plot(self, path: str | Path) -> None:
-        """By the ending of the path: .png, .svg or .pdf."""
+        """Draw the figures into a file.
+
+        Args:
+            path: a file that ends in .png, .svg or .pdf.
+        """
         from predictor.figures.style import save
 
         save(self.plot(), Path(path))

@@ -40,8 +40,10 @@ def all_way_records(rows: Sequence[Row]) -> list[dict[str, Any]]:
             "key": row.key,
             "variant": method.variant,
             "fitted_on": method.fitted_on if isinstance(method, CalibratedMethod) else "",
+            "calibration_failed": row.failed,
             **differences(row, references[row.shots]),
             **{f"paper_{name}": paper.get(name) for name in PERCENT},
+            "curve": [[_rounded(base), _rounded(novel)] for base, novel in row.curve],
         }
         listed.append(record)
     return listed
@@ -85,7 +87,7 @@ class AllWayResults(Results):
             pairs = [_pair(record, f"{paper}top1_{part}", f"{paper}top5_{part}")
                      for paper in ("", "paper_")[: 1 + self._has_paper] for part in ("large", "few")]  # fmt: skip
             constant = [letters.get(record["fitted_on"], "")] if letters else []
-            named = [record["method"], record["d_large"], record["shots"]]
+            named = [_named(record, False), record["d_large"], record["shots"]]
             lines.append([*named, *pairs[:2], *(shown(record[name]) for name in FURTHER), *pairs[2:], *constant])
         return Table(header, lines)
 
@@ -122,7 +124,9 @@ class AllWayResults(Results):
 
 
 def _named(record: Record, has_shares: bool) -> str:
-    return f"{record['method']}, {record['d_large']}" if has_shares else str(record["method"])
+    """With what became of its constant: rows of tables that were kept before do not say."""
+    parts = [record["method"], *[record["d_large"]] * has_shares]
+    return ", ".join(parts) + "; calibration failed" * bool(record.get("calibration_failed"))
 
 
 def _short(record: Record, name: str) -> str:

@@ -8,10 +8,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import actstore
 from actstore.errors import InvalidInputError, MissingInputError
 from actstore.images.opening import image_sources
 from actstore.split import Split
-from predictor.figures.accuracies import draw_methods, draw_shots
+from predictor.figures.accuracies import draw_curves, draw_methods, draw_shots
 from predictor.figures.bars import draw_inference
 from predictor.figures.channels import draw_channels
 from predictor.figures.class_map import ClassMap, draw_class_maps, make_class_map
@@ -22,6 +23,7 @@ from predictor.protocol.calibration import load_calibrations
 from predictor.protocol.head import head_for, read_head
 from predictor.protocol.method_key import CALIBRATED, LABELS
 from predictor.protocol.rows import class_means
+from predictor.protocol.setting import find_test_split
 from predictor.report.run_folder import CLASS_MAP, RunFolder, read_records
 from predictor.report.support_sheet import draw_sheet, make_sheet
 from predictor.training.run_files import read_log
@@ -76,6 +78,29 @@ class Drawn:
     name: str
     path: Path | None
     why: str = ""
+
+
+def draw_run(
+    run: RunFolder,
+    out: Path | None = None,
+    train: str = "train",
+    test: str | None = None,
+    progress: Callable[[str], None] | None = None,
+) -> list[Drawn]:
+    """Every figure that a run's folder has the inputs of, as PNG and SVG in `out` (the run's figures/ by default).
+
+    train, test: splits of its store; by default the test images are those of val or test. progress: told the name of
+    each figure before it is drawn.
+    """
+    inputs = Inputs(run)
+    if run.store is not None:
+        store = actstore.open(run.store)
+        inputs = Inputs(run, store[train], find_test_split(store, train, test))
+    drawn = draw_all(inputs, out or run.figures, progress)
+    if all(figure.path is None for figure in drawn):
+        why = "; ".join(f"{figure.name}: {figure.why}" for figure in drawn)
+        raise InvalidInputError(f"nothing of {run.folder} could be drawn: {why}")
+    return drawn
 
 
 def draw_all(inputs: Inputs, out: Path, progress: Callable[[str], None] | None = None) -> list[Drawn]:
@@ -135,6 +160,13 @@ def _methods(inputs: Inputs, out: Path) -> Figure:
     return draw_methods(inputs.records, min(counts, key=int, default="all"))
 
 
+def _curves(inputs: Inputs, out: Path) -> Figure:
+    rows = [row for row in inputs.records if row.get("curve") and row["shots"] != "all"]
+    if not rows:
+        raise MissingInputError("a table of this version of `ppa eval`, which has the curves")
+    return draw_curves(inputs.records, min((row["shots"] for row in rows), key=int))
+
+
 def _shots(inputs: Inputs, out: Path) -> Figure:
     if len({row["shots"] for row in inputs.records} - {"all"}) < 2:
         raise MissingInputError("a table of several numbers of shots (`ppa eval --shots 1,2,3`)")
@@ -176,7 +208,9 @@ def title_subject(train: Split, novel: Sequence[str]) -> str:
 
 
 # name -> title, and how it is drawn
+CURVES = "curves"  # the picture that a report opens with
 FIGURES: Mapping[str, tuple[str, Callable[[Inputs, Path], Figure]]] = {
+    CURVES: ("Base against novel accuracy of each method, as the constant on its novel scores varies", _curves),
     "methods": ("Base against novel accuracy of all methods", _methods),
     "shots": ("Accuracy against the number of examples", _shots),
     "support": ("Examples, what their parameters resemble, and what test images are taken for", _sheet),
@@ -185,3 +219,4 @@ FIGURES: Mapping[str, tuple[str, Callable[[Inputs, Path], Figure]]] = {
     "training": ("Training of phi", _training),
     "inference": ("Inference", _inference),
 }
+FIGURE_FILES = (*(name + ending for name in FIGURES for ending in (".png", ".svg")), CLASS_MAP)

@@ -49,6 +49,32 @@ def _describe(ours: Record, row: Record) -> Finding:
     return Finding(key_of(row), text, standing, as_paper)
 
 
+def describe_phenomenon(records: Sequence[Record]) -> list[str]:
+    """Three sentences: how well the network knows what it was trained on, what becomes of new categories beside it, and
+    what a constant makes of it. None where the table lacks phi2 or nearest neighbours."""
+    counts = [row["shots"] for row in records if row["shots"] != "all"]
+    shots = min(counts, key=int, default="1")
+    rows = [row for row in records if row["shots"] == shots]
+    ours, fitted = _ours(rows, ""), _ours(rows, CALIBRATED)
+    nearest = next((row for row in rows if key_of(row) == MethodKey("nn")), None)
+    if ours is None or nearest is None:
+        return []
+    own = max((row for row in rows if not key_of(row).is_calibrated), key=lambda row: float(row["top1_large"]))
+    examples = "one example" if shots == "1" else f"{shots} examples"
+    sentences = [
+        f"Of the images of known categories up to {own['top1_large']:.0f}% are recognised ({name_of(own)}) while new "
+        f"categories, shown by {examples} each, compete with them.",
+        f"Beside what is known the new ones drown: nearest neighbours recognise {nearest['top1_few']:.0f}% of their "
+        f"images, and phi2, which predicts a classifier from {examples} without training, {ours['top1_few']:.0f}%.",
+    ]
+    if fitted is not None:
+        sentences.append(
+            "One constant on the scores of new categories moves a method along its curve; calibrated without any of "
+            f"them, phi2 recognises {fitted['top1_large']:.0f}% of the known and {fitted['top1_few']:.0f}% of the new."
+        )
+    return sentences
+
+
 def describe_harmonic(records: Sequence[Record], shots: str = "1") -> str | None:
     """Where the calibrated phi2 stands by harmonic mean among methods that were shown these few examples."""
     rows = [row for row in records if row["shots"] == shots]

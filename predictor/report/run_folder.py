@@ -19,7 +19,7 @@ from typing import Any
 from actstore.errors import DamagedError, InvalidInputError, reason_of
 from actstore.storage.place import Place, parse_place, stores_in
 from predictor.protocol.method_key import PHI_KINDS
-from predictor.report.results_folder import BENCH, EPISODES, RESULTS, TABLE
+from predictor.report import BENCH, EPISODES, RESULTS, TABLE
 from predictor.training.run_files import MODEL
 from predictor.training.trained_phi import noted_store
 
@@ -43,6 +43,20 @@ class RunFolder:
     @property
     def figures(self) -> Path:
         return self.folder / FIGURES
+
+    def missing(self) -> dict[str, str]:
+        """What a report would say nothing of -> the command that makes it."""
+        phis = " ".join(f"--phi {path}" for path in self.phis)
+        at = "" if self.folder == Path() else f" --run-folder {self.folder}"
+        parts = {
+            "a store": (self.store, "actstore build IMAGES/"),
+            "a phi": (self.phis, "ppa train --phi phi1"),
+            "the table of all methods": (self.table, f"ppa eval {phis}".strip()),
+            "N-way tasks": (self.episodes, f"ppa episodes {phis}".strip()),
+            "inference times": (self.bench, f"ppa bench-inference --json > {BENCH}"),
+            "figures": (self.figures.is_dir(), f"ppa figures{at}"),
+        }
+        return {what: command for what, (found, command) in parts.items() if not found}
 
 
 def find_run(folder: Path) -> RunFolder:

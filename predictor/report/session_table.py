@@ -15,7 +15,9 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 Row = dict[str, Any]
-USUAL = (60, 5, 5, 9)  # base categories, new ones of a session, examples of each, sessions with the base's
+# base categories, new ones of a session, examples of each, sessions with the base's -> published rows, and the class by
+# which the data set is known where others have as many
+USUAL = {(60, 5, 5, 9): ("sessions", ""), (100, 10, 5, 11): ("sessions-birds", "Laysan_Albatross")}
 
 
 def session_rows(results: Sequence[SessionResult], way: int, shots: int, backbone: str) -> list[Row]:
@@ -35,18 +37,20 @@ def session_rows(results: Sequence[SessionResult], way: int, shots: int, backbon
                 width = half_width(values.tolist())
                 row[f"{what}_{name}_ci95"] = None if width != width else round(width, 2)
         rows.append(row)
-    return rows + (published() if any(_is_usual(result, way, shots) for result in results) else [])
+    usual = dict.fromkeys(name for result in results if (name := _usual(result, way, shots)))
+    return rows + [row for name in usual for row in published(name)]
 
 
-def published() -> list[Row]:
-    """Last-session rows of others, on mini-ImageNet, each with its backbone and where the figures were found."""
+def published(name: str = "sessions") -> list[Row]:
+    """Last-session rows of others, on mini-ImageNet or on birds (sessions-birds), each with its backbone and where the
+    figures were found."""
     numbers = {"first": "first_accuracy", "average": "average_accuracy", "last": "last_accuracy"}
     return [
         {
             "method": row["method"], "backbone": row["backbone"], "published": True,
             **{name: float(row[key]) for key, name in numbers.items() if row[key]}, "source": row["source"],
         }
-        for row in read_table("sessions")
+        for row in read_table(name)
     ]  # fmt: skip
 
 
@@ -107,5 +111,8 @@ def _named(row: Mapping[str, Any]) -> str:
     return f"{row['method']}, {row['d_large']} of D_large" if key_of(row).is_by_share else str(row["method"])
 
 
-def _is_usual(result: SessionResult, way: int, shots: int) -> bool:
-    return (result.categories[0], way, shots, len(result.categories)) == USUAL
+def _usual(result: SessionResult, way: int, shots: int) -> str:
+    """The table of published rows that stand beside this one; empty where there is none."""
+    name, known_by = USUAL.get((result.categories[0], way, shots, len(result.categories)), ("", ""))
+    base = getattr(getattr(result.method, "base", None), "names", ())
+    return name if not known_by or any(one.endswith(known_by) for one in base) else ""

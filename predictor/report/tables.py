@@ -1,21 +1,49 @@
-"""The report's tables, each beside the paper's figures."""
+"""The report's tables, each beside the paper's figures, and the map of its categories: plain data for page.html."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
+from predictor.figures.class_map import ClassMap
+from predictor.figures.style import COLOURS, readable
 from predictor.protocol.method_key import key_of
 from predictor.protocol.paper import read_table
 from predictor.protocol.results import with_interval
-from predictor.report.html import Cell, table
 
+MAP_SIDE, MAP_MARGIN = 1000, 30  # units of the class map
+Cell = Any  # str, number, None, or (what is shown, what is sorted by)
 Record = Mapping[str, Any]
 ALL_WAY = ("method", "D_large", "shots", "base top-1", "base top-5", "novel top-1", "novel top-5", "harmonic mean",
            "joint", "delta", "AUSUC", "AUROC", "paper base", "paper novel")  # fmt: skip
 
 
-def all_way_table(records: Sequence[Record]) -> str:
+@dataclass(frozen=True)
+class ReportTable:
+    """Sortable by its header. marks: for each row attributes such as {"data-shots": "1", "class": "ours"}."""
+
+    name: str
+    header: Sequence[str]
+    rows: Sequence[Sequence[Cell]]
+    marks: Sequence[Mapping[str, str]] = ()
+
+    def lines(self) -> Iterator[tuple[Mapping[str, str], list[tuple[str, float | None]]]]:
+        """Of each row its marks and its cells: (text, the number that it is sorted by, if any)."""
+        for number, row in enumerate(self.rows):
+            yield self.marks[number] if number < len(self.marks) else {}, [_cell(cell) for cell in row]
+
+
+def _cell(cell: Cell) -> tuple[str, float | None]:
+    shown, key = cell if isinstance(cell, tuple) else (cell, cell)
+    is_number = isinstance(key, int | float) and not isinstance(key, bool)
+    text = "" if shown is None else f"{shown:.2f}" if isinstance(shown, float) else str(shown)
+    return text, key if is_number else None
+
+
+def all_way_table(records: Sequence[Record]) -> ReportTable:
     rows: list[list[Cell]] = []
     marks = []
     for row in records:
@@ -26,24 +54,10 @@ def all_way_table(records: Sequence[Record]) -> str:
             row.get("paper_top1_large"), row.get("paper_top1_few"),
         ])  # fmt: skip
         marks.append({"data-shots": row["shots"], "class": "ours" if key_of(row).is_phi else "other"})
-    return table("all-way", ALL_WAY, rows, marks)
+    return ReportTable("all-way", ALL_WAY, rows, marks)
 
 
-def shots_filter(records: Sequence[Record]) -> str:
-    """Buttons that show the rows of one number of shots."""
-    counts = sorted({row["shots"] for row in records if row["shots"] != "all"}, key=int)
-    if len(counts) < 2:
-        return ""
-    buttons = "".join(
-        f'<button type="button" data-show="{count}">{count} shot{"s" * (count != "1")}</button>' for count in counts
-    )
-    return (
-        '<div class="filter" data-table="all-way" role="group" aria-label="number of shots">'
-        f'<button type="button" data-show="" aria-pressed="true">all</button>{buttons}</div>'
-    )
-
-
-def episode_table(rows: Sequence[Record]) -> str:
+def episode_table(rows: Sequence[Record]) -> ReportTable:
     """N-way tasks; the paper's rows that were not run here are left out but for its own method."""
     columns = [key for key in ("one_shot", "five_shot") if any(key in row for row in rows)]
     more = sorted({key for row in rows for key in row if key.endswith("_shot") and not key.startswith("paper_")})
@@ -56,22 +70,22 @@ def episode_table(rows: Sequence[Record]) -> str:
          *(_with_interval(row, f"paper_{key}") for key in columns if key in words)]
         for row in rows
     ]  # fmt: skip
-    return table("episodes", header, cells)
+    return ReportTable("episodes", header, cells)
 
 
-def inference_table(results: Sequence[Record]) -> str:
+def inference_table(results: Sequence[Record]) -> ReportTable:
     header = ["what", "value", "unit", "beside", "its value", "ratio"]
     rows = [
         [row["name"], _short(row.get("value")), row["unit"], row.get("peer"), _short(row.get("peer_value")),
          _short(row.get("ratio"))]
         for row in results
     ]  # fmt: skip
-    return table("inference", header, rows)
+    return ReportTable("inference", header, rows)
 
 
-def paper_efficiency() -> str:
+def paper_efficiency() -> ReportTable:
     rows = [[row["what"], _short(float(row["value"])), row["unit"], row["where"]] for row in read_table("efficiency")]
-    return table("paper-efficiency", ["the paper's figures", "value", "unit", "where"], rows)
+    return ReportTable("paper-efficiency", ["the paper's figures", "value", "unit", "where"], rows)
 
 
 def _percent(text: str) -> Cell:
@@ -88,3 +102,31 @@ def _with_interval(row: Record, key: str) -> Cell:
 
 def _short(value: float | None) -> Cell:
     return None if value is None else (f"{value:,.4g}", float(value))
+
+
+def map_points(shown: ClassMap) -> dict[str, Any]:
+    """The class map, which report.js lets a reader move and enlarge: every category a point at its mean's place; names
+    come up on hover, and beside the points when enlarged. data: for report.js."""
+    places = np.asarray(shown.means)
+    low, high = places.min(0), places.max(0)
+    scale = (MAP_SIDE - 2 * MAP_MARGIN) / max(float((high - low).max()), 1e-9)
+    at = ((places - (low + high) / 2) * scale + MAP_SIDE / 2).tolist()
+    group_of = {member: number for number, group in enumerate(shown.groups) for member in group}
+    points = [
+        {
+            "place": place,
+            "kind": "novel" if place >= shown.n_base else "base",
+            "x": f"{at[place][0]:.1f}",
+            "y": f"{MAP_SIDE - at[place][1]:.1f}",
+            "colour": COLOURS[group_of[place]] if place in group_of else "",
+            "name": readable(shown.names[place]),
+        }
+        for place in sorted(range(len(at)), key=lambda place: (place in group_of, place))  # groups lie on top
+    ]
+    data = {"names": [_full(name) for name in shown.names], "base": shown.n_base, "nearest": shown.nearest}
+    return {"side": MAP_SIDE, "points": points, "data": data}
+
+
+def _full(name: str) -> str:
+    shown = readable(name)
+    return name if shown == name else f"{shown} ({name})"

@@ -8,8 +8,7 @@ from dataclasses import dataclass, field, fields
 from functools import cached_property
 from typing import Any, ClassVar
 
-from predictor.teach.limits import RefusalError
-from predictor.teach.state import Example, State, category_json
+from predictor.teach.state import Example, RefusalError, State, category_json
 
 
 @dataclass(frozen=True)

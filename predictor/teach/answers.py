@@ -31,10 +31,9 @@ from predictor.classifier.checking import check_support
 from predictor.classifier.classifier import Classifier
 from predictor.classifier.predictions import predict_rows
 from predictor.classifier.unknown import UNKNOWN
-from predictor.figures.tsne import tsne
+from predictor.figures.class_map import tsne
 from predictor.teach.images import thumbnail
-from predictor.teach.limits import RefusalError
-from predictor.teach.state import State
+from predictor.teach.state import RefusalError, State
 
 TOP = 5
 SOFTNESS = 0.05  # of familiarity, a cosine: how far from the threshold the bar of unknown is at 73 or 27%

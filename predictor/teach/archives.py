@@ -33,8 +33,7 @@ from predictor.classifier.export import export_onnx
 from predictor.classifier.export_images import export_with_backbone
 from predictor.teach.actions import Add, Merge
 from predictor.teach.images import ImageFolder, key_of, row_key
-from predictor.teach.limits import MB, Limits, RefusalError
-from predictor.teach.state import Example, State, parse_name
+from predictor.teach.state import MB, Example, Limits, RefusalError, State, parse_name
 
 VERSION = 1
 LABELS, CLASSIFIER, IMAGES = "labels.json", "classifier.safetensors", "images"

@@ -16,7 +16,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from predictor.teach.limits import MB, Limits, RefusalError
+from predictor.teach.state import MB, Limits, RefusalError
 
 # no inline code, nothing from another host, not inside of another page; blob: shows an image before it is sent
 POLICY = (

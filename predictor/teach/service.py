@@ -20,9 +20,8 @@ from predictor.classifier.display_names import displays
 from predictor.teach.actions import ASKABLE, Action, Add, Create, Merge, Move, Rename, parse_action
 from predictor.teach.answers import BaseImages, Learner, Network, find_base_images, nearest_examples, open_image
 from predictor.teach.images import ActivationCache, ImageFolder, keep_newest, key_of, parse_key, row_key, thumbnail
-from predictor.teach.limits import Limits, RefusalError
 from predictor.teach.session import RESULT, Session
-from predictor.teach.state import Example, State, parse_name
+from predictor.teach.state import Example, Limits, RefusalError, State, parse_name
 
 DRAWN_SIDE = 64  # networks that read no more pixels than this can be taught with drawings
 QUIET_SECONDS = 0.5  # after a change, before the classifier's file follows: of many in a row only the last is written

@@ -36,8 +36,7 @@ from predictor.classifier.classifier import Classifier
 from predictor.classifier.classifier_file import load_classifier, save_classifier
 from predictor.teach.actions import Action, History, parse_action
 from predictor.teach.images import ImageFolder
-from predictor.teach.limits import RefusalError
-from predictor.teach.state import Example, State
+from predictor.teach.state import Example, RefusalError, State
 
 VERSION = 1
 ABOUT, START, JOURNAL, RESULT = "session.json", "start.safetensors", "journal", "classifier.safetensors"

@@ -4,11 +4,32 @@ A trainee says what a step is; log, checkpoints, exact resumption, several proce
 loop's. Imports `phi`, `figures`, `protocol` and `actstore`; baselines bring trainees of their own.
 """
 
-from actstore.errors import DivergedError
-from predictor.training.loop import Report, RunOptions, train
-from predictor.training.run_files import Trained, read_trained
-from predictor.training.trainee import Figures, Tensors, Trainee
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from actstore.lazy import lazily
+
+if TYPE_CHECKING:
+    from actstore.errors import DivergedError
+    from predictor.training.backbones.pretraining import BACKBONE_FILES
+    from predictor.training.loop import Report, RunOptions, train
+    from predictor.training.processes import failing_once
+    from predictor.training.run_files import RUN_FILES, Trained, read_model, read_trained
+    from predictor.training.trained_phi import noted_store
+    from predictor.training.trainee import Figures, Tensors, Trainee, cosine
 
 __all__ = [
-    "DivergedError", "Figures", "Report", "RunOptions", "Tensors", "Trained", "Trainee", "read_trained", "train",
+    "BACKBONE_FILES", "RUN_FILES", "DivergedError", "Figures", "Report", "RunOptions", "Tensors", "Trained", "Trainee",
+    "cosine", "failing_once", "noted_store", "read_model", "read_trained", "train",
 ]  # fmt: skip
+
+__getattr__, __dir__ = lazily(
+    __name__,
+    backbones__pretraining="BACKBONE_FILES",
+    loop="DivergedError Report RunOptions train",
+    processes="failing_once",
+    run_files="RUN_FILES Trained read_model read_trained",
+    trained_phi="noted_store",
+    trainee="Figures Tensors Trainee cosine",
+)

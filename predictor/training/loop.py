@@ -21,7 +21,7 @@ import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -30,8 +30,6 @@ from torch import Tensor
 
 from actstore.compute.signals import Interruption, noted_signals
 from actstore.errors import DivergedError
-from predictor.training.curves import draw_curves
-from predictor.training.identity import refuse_other_training
 from predictor.training.processes import Processes
 from predictor.training.run_files import (
     CHECKPOINT,
@@ -43,13 +41,14 @@ from predictor.training.run_files import (
     is_finished,
     locked,
     read_training,
+    refuse_other_training,
     remove_training,
     share_kept,
     to_trained,
     write_log,
     write_training,
 )
-from predictor.training.trainee import Figures, Trainee
+from predictor.training.trainee import Figures, Trainee, draw_curves
 
 Report = Callable[[int, int, Figures], None]  # steps done, steps in all, the newest figures
 SECONDS_PER_DRAWING = 30.0  # of curves.png
@@ -61,17 +60,6 @@ class RunOptions:
 
     checkpoint_seconds: float = 15.0
     restart: bool = False
-
-
-@dataclass
-class State:
-    """How far a training is. sums and line_began (in seconds of the training): of the line of the log under way."""
-
-    step: int = 0
-    seconds: float = 0.0
-    line_began: float = 0.0
-    sums: Figures = field(default_factory=dict)
-    history: list[Figures] = field(default_factory=list)
 
 
 def train(
@@ -100,7 +88,7 @@ def train(
             if kept is not None:
                 run.resume(kept)
             with noted_signals() as interruption:
-                _learn(run, options, report or (lambda done, total, figures: None), interruption)
+                run.learn(options, report or (lambda done, total, figures: None), interruption)
                 # still noting signals: all steps are done, and their results are written before it ends
                 kept = share_kept(processes, run.finish() if processes.is_first else None)
         assert kept is not None
@@ -127,35 +115,15 @@ def _kept(folder: Path, identity: Mapping[str, Any]) -> Kept | None:
     return kept
 
 
-def _learn(run: _Run, options: RunOptions, report: Report, interruption: Interruption) -> None:
-    """All steps that are left."""
-    state, trainee, processes = run.state, run.trainee, run.processes
-    began, saved, unread = time.monotonic() - state.seconds, time.monotonic(), list[Mapping[str, float | Tensor]]()
-    is_over = trainee.has_converged
-    while state.step < run.steps and not is_over:
-        unread.append(trainee.step(state.step))
-        state.step += 1
-        ends_line = state.step % run.every == 0 or state.step == run.steps
-        if not ends_line and state.step % trainee.steps_per_reading:
-            continue
-        figures = run.read(unread)
-        state.seconds = time.monotonic() - began
-        if ends_line:
-            figures = run.end_line()
-            state.line_began = state.seconds = time.monotonic() - began  # what was measured counts for no line
-        report(state.step, run.steps, figures)
-        is_over, is_asked = processes.any(trainee.has_converged, interruption.is_asked)
-        if is_asked or time.monotonic() - saved >= options.checkpoint_seconds:
-            run.save()
-            saved = time.monotonic()
-        if is_asked:
-            processes.wait()  # for the checkpoint: torchrun ends all as soon as one has ended
-            raise KeyboardInterrupt
+STATE = ("step", "seconds", "line_began", "sums", "history")  # of a run, in its checkpoint
 
 
 @dataclass
 class _Run:
-    """A training under way; of several processes only the first writes."""
+    """A training under way, and how far it is; of several processes only the first writes.
+
+    sums and line_began (in seconds of the training): of the line of the log under way.
+    """
 
     folder: Path
     identity: Mapping[str, Any]
@@ -163,13 +131,43 @@ class _Run:
     steps: int
     every: int
     processes: Processes
-    state: State = field(default_factory=State)
+    step: int = 0
+    seconds: float = 0.0
+    line_began: float = 0.0
+    sums: Figures = field(default_factory=dict)
+    history: list[Figures] = field(default_factory=list)
     drawn: float = field(default_factory=time.monotonic)
 
     def resume(self, checkpoint: Kept) -> None:
         tensors, written = checkpoint
         self.trainee.restore(tensors)
-        self.state = State(**written["state"])
+        for name in STATE:
+            setattr(self, name, written["state"][name])
+
+    def learn(self, options: RunOptions, report: Report, interruption: Interruption) -> None:
+        """All steps that are left."""
+        trainee, processes = self.trainee, self.processes
+        began, saved, unread = time.monotonic() - self.seconds, time.monotonic(), list[Mapping[str, float | Tensor]]()
+        is_over = trainee.has_converged
+        while self.step < self.steps and not is_over:
+            unread.append(trainee.step(self.step))
+            self.step += 1
+            ends_line = self.step % self.every == 0 or self.step == self.steps
+            if not ends_line and self.step % trainee.steps_per_reading:
+                continue
+            figures = self.read(unread)
+            self.seconds = time.monotonic() - began
+            if ends_line:
+                figures = self.end_line()
+                self.line_began = self.seconds = time.monotonic() - began  # what was measured counts for no line
+            report(self.step, self.steps, figures)
+            is_over, is_asked = processes.any(trainee.has_converged, interruption.is_asked)
+            if is_asked or time.monotonic() - saved >= options.checkpoint_seconds:
+                self.save()
+                saved = time.monotonic()
+            if is_asked:
+                processes.wait()  # for the checkpoint: torchrun ends all as soon as one has ended
+                raise KeyboardInterrupt
 
     def read(self, unread: list[Mapping[str, float | Tensor]]) -> Figures:
         """Into the sums of the line, in order: it does not matter how often they are read. Returns the newest."""
@@ -179,38 +177,40 @@ class _Run:
             figures = {key: values[place] for key, values in columns.items()}
             self._refuse_divergence(figures)  # before a checkpoint could keep it
             for key, value in figures.items():
-                self.state.sums[key] = self.state.sums.get(key, 0.0) + value
+                self.sums[key] = self.sums.get(key, 0.0) + value
         unread.clear()
         return figures
 
     def end_line(self) -> Figures:
-        state = self.state
-        count = (state.step - 1) % self.every + 1  # the last line may be of fewer steps
-        line = self.trainee.line(state.step, state.sums, count, state.seconds - state.line_began)
-        state.sums = {}
+        count = (self.step - 1) % self.every + 1  # the last line may be of fewer steps
+        line = self.trainee.line(self.step, self.sums, count, self.seconds - self.line_began)
+        self.sums = {}
         if self.processes.is_first:
             line |= self.trainee.measure()
             self._refuse_divergence(line)
             self._refuse_divergence(largest(self.trainee.weights()))
-            state.history.append({**line, "seconds": state.seconds})
-            write_log(self.folder, state.history)
-            self.trainee.after_line(self.folder, state.history)
+            self.history.append({**line, "seconds": self.seconds})
+            write_log(self.folder, self.history)
+            self.trainee.after_line(self.folder, self.history)
             if time.monotonic() - self.drawn > SECONDS_PER_DRAWING:
                 self._draw()
         return _without_counts(line)
 
+    def state(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in STATE}
+
     def save(self) -> None:
         """A checkpoint; never one of weights that are lost already."""
         if self.processes.is_first:
-            self._write(CHECKPOINT, self.trainee.state(), {"identity": self.identity, "state": asdict(self.state)})
+            self._write(CHECKPOINT, self.trainee.state(), {"identity": self.identity, "state": self.state()})
 
     def finish(self) -> Kept:
-        state, tensors, name = self.state, self.trainee.model(), MODEL
-        figures = _without_counts(state.history[-1] if state.history else {})
-        text = {"identity": self.identity, "steps": state.step, "seconds": state.seconds, "figures": figures}
+        tensors, name = self.trainee.model(), MODEL
+        figures = _without_counts(self.history[-1] if self.history else {})
+        text = {"identity": self.identity, "steps": self.step, "seconds": self.seconds, "figures": figures}
         if tensors is None:  # the checkpoint stays, and says that the trainee's own files are whole
-            tensors, name, text["state"] = self.trainee.state(), CHECKPOINT, asdict(state)
-        write_log(self.folder, state.history)
+            tensors, name, text["state"] = self.trainee.state(), CHECKPOINT, self.state()
+        write_log(self.folder, self.history)
         self._draw()
         self.trainee.keep(self.folder)
         self._write(name, tensors, text)  # last: it says that all is there
@@ -224,14 +224,14 @@ class _Run:
 
     def _draw(self) -> None:
         if self.trainee.curves is not None:
-            draw_curves(self.folder / CURVES, self.state.history, self.trainee.curves)
+            draw_curves(self.folder / CURVES, self.history, self.trainee.curves)
         self.drawn = time.monotonic()
 
     def _refuse_divergence(self, figures: Figures) -> None:
         if wrong := [key for key, value in figures.items() if not math.isfinite(value)]:
             kept = "the last good checkpoint is kept" if (self.folder / CHECKPOINT).exists() else "no checkpoint yet"
             raise DivergedError(
-                f"{wrong[0]} became {figures[wrong[0]]} in step {self.state.step} in {self.folder} ({kept}); "
+                f"{wrong[0]} became {figures[wrong[0]]} in step {self.step} in {self.folder} ({kept}); "
                 "start again with --restart and a lower learning rate"
             )
 

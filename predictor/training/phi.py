@@ -23,14 +23,13 @@ from predictor.protocol.calibration import forget_calibrations
 from predictor.protocol.category_split import CategorySplit
 from predictor.protocol.evaluation import AllWayTask, outcomes
 from predictor.protocol.rows import is_signed, rows_of
-from predictor.training.curves import Curves, Panel
 from predictor.training.loop import Report, RunOptions
 from predictor.training.loop import train as run
 from predictor.training.phi_config import TrainConfig
 from predictor.training.phi_loss import category_loss
 from predictor.training.processes import Processes, joined_processes
 from predictor.training.run_files import Trained
-from predictor.training.trainee import Figures, Trainee
+from predictor.training.trainee import Curves, Figures, Panel, Trainee
 
 WEIGHTS = "phi."
 MONITOR_DRAWS, MONITOR_QUERIES = 5, 5000  # enough to see a curve; `ppa eval` measures properly
@@ -151,6 +150,7 @@ class PhiTraining(Trainee):
             start_step=first,
             steps=config.steps - first,
             p_mean=config.p_mean,
+            examples=config.examples,
             rank=self._processes.rank,
             world_size=self._processes.count,
             resident=self._resident,

@@ -8,12 +8,14 @@ from typing import Any
 from actstore.errors import InvalidInputError
 from predictor.phi.network import LAYERS, PhiSpec
 from predictor.protocol.method_key import PhiKind
+from predictor.training.trainee import cosine
 
 
 @dataclass(frozen=True)
 class TrainConfig:
-    """p_mean: how often a category's statistic is its mean. decay: (epoch, factor) pairs; from that epoch on the
-    learning rate is multiplied by the factor."""
+    """p_mean: how often a category's statistic is the mean of all its rows; else it is that of some random rows, at
+    least and at most as many as `examples` says. decay: (epoch, factor) pairs; from that epoch on the learning rate is
+    multiplied by the factor. cosine: it falls to 0 along a half cosine instead."""
 
     phi: PhiKind = "phi2"
     epochs: int = 300
@@ -27,6 +29,8 @@ class TrainConfig:
     bias: bool = True
     query_norm: bool = False
     seed: int = 0
+    examples: tuple[int, int] = (1, 1)
+    cosine: bool = False
 
     def __post_init__(self) -> None:
         positive = {"epochs": self.epochs, "batches": self.batches, "learning_rate": self.learning_rate}
@@ -35,6 +39,8 @@ class TrainConfig:
                 raise InvalidInputError(f"{name.replace('_', ' ')} must be positive, got {value}")
         if not 0 <= self.p_mean <= 1:
             raise InvalidInputError(f"p_mean must be a probability between 0 and 1, got {self.p_mean}")
+        if not 1 <= self.examples[0] <= self.examples[1]:
+            raise InvalidInputError(f"examples must be the least and the most, 1 or more, got {self.examples}")
 
     @property
     def steps(self) -> int:
@@ -42,6 +48,8 @@ class TrainConfig:
 
     def rate(self, step: int) -> float:
         """The learning rate of a step."""
+        if self.cosine:
+            return self.learning_rate * cosine(step, self.steps)
         factors = [factor for epoch, factor in self.decay if step // self.batches >= epoch]
         return self.learning_rate * (factors[-1] if factors else 1.0)
 
@@ -50,7 +58,9 @@ class TrainConfig:
         return PhiSpec(self.phi, dim, self.input_norm, self.bias, self.query_norm, signed and LAYERS[self.phi] > 1)
 
     def to_json(self) -> dict[str, Any]:
-        return asdict(self)
+        """What the paper has not only where it is in use: earlier trainings are still recognised as the same."""
+        beyond = {"examples": (1, 1), "cosine": False}
+        return {name: value for name, value in asdict(self).items() if name not in beyond or value != beyond[name]}
 
 
 PRESETS = {

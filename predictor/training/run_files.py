@@ -17,9 +17,14 @@ from actstore.storage.atomic_file import as_utf8, write_atomic
 from actstore.storage.checksum import require_sound_copy, with_checksum
 from actstore.storage.file_lock import FileLock
 from actstore.storage.tensor_file import read_tensors, write_tensors
+from predictor.protocol.calibration import CALIBRATION_FILES
 from predictor.training.processes import Processes
 
 MODEL, CHECKPOINT, LOG, CURVES = "model.safetensors", "checkpoint.safetensors", "log.csv", "curves.png"
+STORE_NOTE = "store.json"  # where the activations lie
+# what trainings may leave in a folder; a calibration is of the weights before
+RUN_FILES = (MODEL, "model.json", CHECKPOINT, "checkpoint.json", LOG, CURVES, "head.safetensors", "weights.safetensors",
+             STORE_NOTE, *CALIBRATION_FILES)  # fmt: skip
 KIND = "training"
 Kept = tuple[dict[str, Tensor], dict[str, Any]]  # tensors of a training, and what is said about them
 
@@ -116,3 +121,39 @@ def read_log(folder: Path) -> list[dict[str, float]]:
 def locked(folder: Path) -> FileLock:
     """One training per folder."""
     return FileLock(folder / "lock", f"another process is training in {folder}; wait for it to end, or stop it")
+
+
+def refuse_other_training(path: Path, before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
+    """Name what differs between the training of a checkpoint and the one that wants to resume it."""
+    now = json.loads(json.dumps(now))  # as it would be read back: tuples become lists
+    differences = [
+        _difference(part, before.get(part), value) for part, value in now.items() if before.get(part) != value
+    ]
+    if differences:
+        raise InvalidInputError(
+            f"{path} belongs to another training: {'; '.join(differences)}; "
+            "repeat the options of that one, choose another --out, or discard it with --restart"
+        )
+
+
+def _difference(part: str, before: Any, now: Any) -> str:
+    if not isinstance(before, Mapping) or not isinstance(now, Mapping):
+        return f"its {part} differs"
+    changed = [key for key in now if before.get(key) != now[key]]
+    return "; ".join(f"{part} {_short(key, before.get(key), now[key])}" for key in changed)
+
+
+def _short(key: str, before: Any, now: Any) -> str:
+    name = key.replace("_", " ")
+    if _are_names(now) and _are_names(before or []):
+        known, fresh = set(before or ()), set(now)
+        if len(known) != len(fresh):
+            return f"{name} was {len(known):,} classes, is {len(fresh):,}"
+        other = min(fresh - known, default=None)
+        return f"{name} is in another order" if other is None else f"{name} has {other!r}, which it did not"
+    return f"{name} was {before}, is {now}"
+
+
+def _are_names(value: Any) -> bool:
+    """Class names; other lists, such as the widths of phi's layers, are told as they are."""
+    return isinstance(value, list) and bool(value) and all(isinstance(one, str) for one in value)

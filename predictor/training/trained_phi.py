@@ -24,15 +24,24 @@ from predictor.protocol.setting import say_means_are_computed
 from predictor.training.loop import RunOptions
 from predictor.training.phi import WEIGHTS, TrainOptions, run_phi_training
 from predictor.training.phi_config import choose_config
-from predictor.training.run_files import CHECKPOINT, MODEL, read_model
+from predictor.training.run_files import CHECKPOINT, MODEL, STORE_NOTE, read_model
 from predictor.training.trainee import Figures
-
-STORE_NOTE = "store.json"
 
 
 @dataclass(frozen=True)
 class TrainedPhi:
-    """phi in evaluation mode, the categories it was trained with, and the identity of its training."""
+    """A phi that was trained, with the categories and the store it belongs to.
+
+    Attributes:
+        path: the file of its weights.
+        phi: the network phi, in evaluation mode.
+        categories: the base and novel categories it was trained with.
+        identity: what names its training: settings, rows and categories.
+
+    Examples:
+        >>> phi.kind, len(phi.categories.base)
+        ('phi1', 3)
+    """
 
     path: Path
     phi: Phi
@@ -41,11 +50,22 @@ class TrainedPhi:
 
     @property
     def kind(self) -> str:
+        """phi1, phi2 or phi2star."""
         return self.phi.spec.kind
 
     def as_method(self, aggregate: Aggregate | None = None, novel_bias: float = 0.0) -> Method:
-        """For `evaluate` and the like. aggregate: "max" by default; novel_bias: set by hand."""
-        return TrainedPhiMethod(self, aggregate or "max", novel_bias)
+        """Make a method of it that `evaluate` and the like can measure.
+
+        Args:
+            aggregate: how several examples are combined, "max" or "mean"; by default `self.aggregate`.
+            novel_bias: a constant that is set by hand.
+        """
+        return TrainedPhiMethod(self, aggregate or self.aggregate, novel_bias)
+
+    @property
+    def aggregate(self) -> Aggregate:
+        """How several examples are combined by default: "max" as in the paper, or "mean" after a training on means."""
+        return "mean" if self.identity["config"].get("examples", (1, 1))[1] > 1 else "max"
 
     def __repr__(self) -> str:
         categories, steps = self.categories, self.identity["config"].get("epochs", 0)
@@ -55,7 +75,14 @@ class TrainedPhi:
         )
 
     def require_store(self, split: Split) -> None:
-        """phi reads the activations of one network: of the same weights, or where those are unknown, the same rows."""
+        """Refuse activations of another network: weights must be the same, or where those are not known, the rows.
+
+        Args:
+            split: the rows that phi is to read.
+
+        Raises:
+            InvalidInputError: the rows come from another network, or have another length.
+        """
         if split.dim != self.phi.spec.dim:
             raise InvalidInputError(
                 f"{self.path} was trained on activations of dim {self.phi.spec.dim}, those of {split.store_path} "
@@ -99,15 +126,36 @@ def train_phi(
     progress: bool | None = None,
     **settings: Any,
 ) -> TrainedPhi:
-    """Train phi, which predicts a category's classifier parameters from its activations, on the base categories.
+    """Train phi, which predicts the parameters of a category from its activations, on the base categories.
 
-    train: rows of D_large, or a store that has them in its split train. split: base and novel categories, or their
-    file; by default the first 90% of the class names are the base. kind: phi1, phi2 or phi2star. out: a folder,
-    runs/KIND by default; interrupted, the same call goes on and ends with the same weights, bit for bit. test: a split
-    whose held-out images the log is about. preset: the paper's settings, or those of its authors' code; settings in
-    their place: epochs, batches, learning_rate, weight_decay, momentum, p_mean, input_norm, bias, query_norm, seed.
-    resident: hold the activations in memory. restart: discard what is in the folder. command: what was typed to start
-    it, which is named where an interrupted training is asked for.
+    An interrupted training goes on with the same call, and ends with the same weights, bit for bit.
+
+    Args:
+        train: the base rows, or a store that has them in its split `train`.
+        split: base and novel categories, or their file; by default the first 90% of the class names are the base.
+        kind: "phi1", "phi2" or "phi2star"; see the glossary.
+        out: the folder of the training, by default runs/KIND.
+        test: a split with other images, which the log gives the accuracy on.
+        preset: "paper", or "code" for the settings of its authors' code.
+        device: "cpu", "cuda", "cuda:1" or "auto".
+        resident: hold the activations in memory; by default where they fit.
+        restart: discard what is in the folder.
+        checkpoint_seconds: how often the state is saved.
+        command: the command that began the training; messages name it where an interrupted training is asked for.
+        progress: None shows a bar on a terminal and in a notebook, False none, True also prints lines into a log.
+        **settings: in place of the preset's: epochs, batches, learning_rate, weight_decay, momentum, p_mean, examples,
+            cosine, input_norm, bias, query_norm and seed.
+
+    Returns:
+        The trained phi.
+
+    Raises:
+        InvalidInputError: a base category has no rows, or a setting is out of range.
+        DivergedError: a figure of the training is no longer a number.
+
+    Examples:
+        >>> predictor.train_phi(train, split, kind="phi2", out="trial", epochs=1, batches=2).kind
+        'phi2'
     """
     train = train["train"] if isinstance(train, ActivationStore) else train
     config = choose_config(preset, kind, **settings)
@@ -134,7 +182,19 @@ def train_phi(
 
 
 def load_phi(path: str | Path) -> TrainedPhi:
-    """path: a folder of `ppa train`, or the model.safetensors in it."""
+    """Read a phi that was trained.
+
+    Args:
+        path: a folder of `train_phi`, or the model.safetensors in it.
+
+    Raises:
+        InvalidInputError: there is no trained phi; the message says how to train or finish one.
+        DamagedError: the file is corrupt.
+
+    Examples:
+        >>> predictor.load_phi("phi1").kind
+        'phi1'
+    """
     path = Path(path)
     file = path / MODEL if path.is_dir() else path
     if not file.exists():

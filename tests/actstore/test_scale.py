@@ -29,7 +29,7 @@ import os, resource, sys
 from pathlib import Path
 import dask, numpy as np, torch, zarr
 import actstore
-from actstore.tables.importing import fill_split, open_or_create
+from actstore.tables.filling import fill_split, open_or_create
 from actstore.streams.sampling import plan_batch
 from actstore.tables.row_source import Table
 from actstore.streams.class_batches import ClassBatches

@@ -10,9 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from actstore.layout.class_index import ClassIndex
-from baselines.image_tasks import as_images
 from baselines.matching import FullContext, MatchingNetwork
-from baselines.meta_learner import EmbeddingLearner
+from baselines.meta_learner import EmbeddingLearner, as_images
 from baselines.prototypical import PrototypicalNetwork
 from predictor.protocol.episodes import Examples, run_episodes
 from predictor.protocol.tasks import TaskSize

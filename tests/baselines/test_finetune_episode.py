@@ -6,7 +6,7 @@ import torch
 from torch.nn import functional
 
 from baselines.class_mean import ClassMean
-from baselines.finetune_episode import FinetunedEpisode
+from baselines.finetune_head import FinetunedEpisode
 from baselines.imprint import Imprint
 from baselines.nearest_neighbour import NearestNeighbour
 

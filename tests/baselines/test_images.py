@@ -17,7 +17,7 @@ from actstore.extraction.forward import BuildOptions
 from actstore.images.opening import open_images
 from actstore.streams.sampling import draw_support
 from baselines.finetune import Draw, FineTuned, support_rows, train_finetuned
-from baselines.image_training import WEIGHTS, ImageConfig, ImageRun
+from baselines.image_training import WEIGHTS, ImageConfig, ImageRun, trainable
 from baselines.triplet_images import train_triplet_images
 from predictor.protocol.category_split import CategorySplit, alphabetical_split
 from predictor.training import RunOptions, Trained
@@ -29,6 +29,11 @@ SETS = open_images(GLYPHS)
 SPLIT = alphabetical_split(SETS["train"].classes, 0.67)  # four base classes, two novel ones
 CONFIG = ImageConfig(steps=4, batch_size=8, learning_rate=0.05, flip=False)
 CPU = BuildOptions("cpu", workers=0, layout={"dtype": "f4"})
+
+
+def test_only_a_single_network_is_trained() -> None:
+    with pytest.raises(InvalidInputError, match="not several side by side"):
+        trainable(load_backbone("efficientnet-lite0+efficientnet-lite1", random_weights=True))
 
 
 class Killed(Exception):

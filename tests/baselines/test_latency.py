@@ -3,10 +3,7 @@ from __future__ import annotations
 import gc
 import time
 import weakref
-from collections.abc import Iterator
-from contextlib import contextmanager
 from mmap import MAP_ANONYMOUS, MAP_PRIVATE, mmap
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,19 +15,30 @@ from actstore.search.flat import FlatSearch
 from baselines.inference import comparison
 from baselines.inference.adaptation import classifier_step, seconds_per_epoch
 from baselines.inference.comparison import Comparison, Wanted, compare
-from baselines.inference.latency import LEAST_RUNS, Latency, Part, measure
 from baselines.inference.latency_table import InferenceResults, paper_figures, to_results, totals
-from baselines.inference.memory import Peak, available_memory, own_memory, watch_memory
 from baselines.inference.parts import (
+    LEAST_RUNS,
     K,
+    Latency,
+    Part,
     approximate_part,
     bounded_part,
     exact_part,
     flat_parts,
     head_part,
+    measure,
     product_part,
 )
-from baselines.inference.rows import BenchRows, fitting_size, generated_rows, needed_bytes
+from baselines.inference.rows import (
+    BenchRows,
+    Peak,
+    available_memory,
+    fitting_size,
+    generated_rows,
+    needed_bytes,
+    own_memory,
+    watch_memory,
+)
 
 pytestmark = pytest.mark.numeric
 
@@ -115,16 +123,17 @@ def test_an_epoch_is_the_median_step_times_the_steps() -> None:
     classifier_step(QUERIES, 4, CPU)()
 
 
-def test_what_does_not_fit_is_left_out_and_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_does_not_fit_is_left_out_and_named(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     """The fp32 copy alone is too much: there is room for the reserve and a little."""
     needed = 4 * ROWS.numel()
     monkeypatch.setattr(comparison, "available_memory", lambda: comparison.RESERVE + needed - 1)
-    said: list[str] = []
     data = BenchRows(ROWS, QUERIES, "rows")
-    compared = compare(data, Wanted((2,), 9, "none", "none", budget=0.001), said.append, no_progress)
+    compared = compare(data, Wanted((2,), 9, "none", "none", budget=0.001))
     assert len(compared.left_out) == 1
     assert "fp32 copy" in compared.left_out[0]
-    assert compared.left_out[0] in said
+    assert compared.left_out[0] in capsys.readouterr().err
     names = [latency.part.name for latency in compared.latencies]
     assert [name.split(",")[0] for name in names] == ["parametric classifier", "exact NN", "exact NN"]
     assert all(latency.ranking is not None for latency in compared.latencies[1:])
@@ -147,7 +156,7 @@ def test_groups_are_released_before_the_next(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(comparison.parts, "exact_part", exact)
     monkeypatch.setattr(comparison.parts, "flat_parts", flat)
     data = BenchRows(ROWS, QUERIES, "rows")
-    compared = compare(data, Wanted((2, 3), 9, "none", "none", budget=0.001), str, no_progress)
+    compared = compare(data, Wanted((2, 3), 9, "none", "none", budget=0.001), False)
     assert [latency.batch for latency in compared.latencies] == [2] * 6 + [3] * 6
     assert not compared.left_out
 
@@ -157,8 +166,8 @@ def test_generated_rows_fit_or_are_refused() -> None:
     count, dim = fitting_size(8 << 30)
     assert needed_bytes(count, dim) <= 6 << 30 < needed_bytes(count + 1, dim)
     with pytest.raises(InvalidInputError, match="fewer rows"):
-        generated_rows(available_memory(), 2048, str, no_progress)
-    data = generated_rows(100, 16, str, no_progress)
+        generated_rows(available_memory(), 2048, False)
+    data = generated_rows(100, 16, False)
     assert data.shape == (100, 16)
     assert data.rows.dtype == torch.float16
 
@@ -176,8 +185,3 @@ def test_a_peak_counts_what_was_there_for_a_while() -> None:
     assert after >= before + size
     assert peak.own >= after
     assert peak.total >= peak.own
-
-
-@contextmanager
-def no_progress(_what: str, _total: int) -> Iterator[Any]:
-    yield SimpleNamespace(update=lambda _: None)

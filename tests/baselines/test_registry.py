@@ -10,9 +10,10 @@ import torch
 
 import actstore
 from actstore.errors import InvalidInputError
+from baselines.attention_weights import AttentionConfig, train_attention
 from baselines.linear import LinearConfig, train_linear
 from baselines.method_names import NAMES
-from baselines.registry import BASELINES, FROM_IMAGES, make
+from baselines.registry import BASELINES, WHERE_TRAINED, make
 from baselines.triplet import TripletConfig, train_triplet
 from predictor.protocol.base_categories import BaseCategories
 from predictor.protocol.category_split import CategorySplit
@@ -26,6 +27,7 @@ LINEAR = LinearConfig(epochs=1, batch_size=16)
 def runs(train: actstore.Split, tmp_path: Path) -> Path:
     runs = tmp_path / "runs"
     train_triplet(train, SPLIT.base, runs / "triplet", TripletConfig(steps=2))
+    train_attention(train, SPLIT.base, runs / "attention", AttentionConfig(steps=2))
     train_linear(train, SPLIT.base, runs / "head", "head", LINEAR)
     train_linear(train, (*SPLIT.base, *SPLIT.novel), runs / "oracle", "oracle", LINEAR)
     return runs
@@ -48,6 +50,8 @@ def test_all_methods_score_all_categories(
         ("Fine-Tuned fc (activations)", "100%", True), ("Learning like a Child", "100%", True),
         ("Imprinting", "100%", False), ("Imprinting (base rows too)", "100%", False),
         ("Nearest class mean", "100%", False), ("SimpleShot (centred class mean)", "100%", False),
+        ("Ridge regression", "100%", False), ("Tip-Adapter (training-free)", "100%", False),
+        ("Attention over base weights", "100%", False),
         ("Oracle NN", "100%", False), ("Oracle linear", "100%", True),
     ]  # fmt: skip
 
@@ -61,7 +65,7 @@ def test_a_given_head_stands_in_for_the_trained_one(
     assert torch.equal(child.scores(queries, draw(1))[:, :4], queries[:, :4])
 
 
-@pytest.mark.parametrize("name", ["triplet", "child", "oracle", *FROM_IMAGES])
+@pytest.mark.parametrize("name", ["triplet", "child", "oracle", *WHERE_TRAINED])
 def test_a_missing_training_names_its_command(train: actstore.Split, tmp_path: Path, name: str) -> None:
     command = {"child": "head"}.get(name, name)
     with pytest.raises(InvalidInputError, match=f"needs training, and .* is not there: run `ppa baseline {command} "):
@@ -85,7 +89,7 @@ def test_a_training_of_something_else_is_refused(train: actstore.Split, runs: Pa
 def test_an_unknown_name_lists_the_known(train: actstore.Split) -> None:
     with pytest.raises(InvalidInputError, match=r"no method 'knn'; did you mean nn\? known: all, nn, triplet"):
         make("nn", "knn")
-    assert set(FROM_IMAGES) < set(BASELINES)
+    assert set(WHERE_TRAINED) < set(BASELINES)
     assert tuple(BASELINES) == NAMES
 
 

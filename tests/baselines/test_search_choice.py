@@ -13,11 +13,10 @@ import actstore
 from actstore.search import BoundedSearch
 from actstore.search.index_files import folder
 from actstore.search.leading import SearchChoice
-from baselines.embedded_rows import EmbeddedRows
 from baselines.nearest_neighbour import NearestNeighbour
 from baselines.oracle import NearestOracle
 from baselines.registry import make
-from baselines.triplet import Embedding, TripletConfig, train_triplet, trained_embedding
+from baselines.triplet import EmbeddedRows, Embedding, TripletConfig, train_triplet, trained_embedding
 from predictor.protocol.base_categories import BaseCategories
 from predictor.protocol.category_split import CategorySplit
 from predictor.protocol.evaluation import AllWayTask, all_way_task, measure
@@ -140,7 +139,7 @@ def test_an_index_of_the_rows_brings_one_of_the_embedded(task: AllWayTask, runs:
 
 def test_an_interrupted_embedding_is_completed(task: AllWayTask, runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     embed = embedding(runs)
-    monkeypatch.setattr("baselines.embedded_rows._BLOCK", 256)
+    monkeypatch.setattr("baselines.triplet._BLOCK", 256)
     calls: list[int] = []
 
     def killed(_self: Any, rows: torch.Tensor) -> torch.Tensor:

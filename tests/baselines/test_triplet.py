@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 import actstore
 from actstore.errors import InvalidInputError
 from baselines.nearest_neighbour import NearestNeighbour
-from baselines.triplet import Triplet, TripletConfig, train_triplet, trained_embedding
-from baselines.triplet_loss import plan_triplets, triplet_loss
+from baselines.triplet import Triplet, TripletConfig, plan_triplets, train_triplet, trained_embedding, triplet_loss
 from predictor.protocol.base_categories import BaseCategories
 from predictor.training import RunOptions
 

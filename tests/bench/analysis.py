@@ -23,8 +23,8 @@ from numpy.typing import NDArray
 
 import actstore as library
 from actstore.analysis.xarray_backend import ActstoreBackend
-from actstore.compute.measure import Result, alternate
-from tests.bench.common import OUT, actstore, rate, report
+from actstore.compute.measure import Result
+from tests.bench.common import OUT, actstore, alternate, rate, report
 
 ROWS, DIM = 100_000, 2048
 TAKEN = 900

@@ -19,14 +19,13 @@ import torch
 import actstore
 from actstore.backbones.loading import Backbone, load_backbone
 from actstore.compute.cluster import Cluster, connect
-from actstore.compute.measure import Result, alternate, seconds
+from actstore.compute.measure import Result, seconds
 from actstore.extraction.build import build
 from actstore.extraction.forward import BuildOptions, ExtractedBatch
 from actstore.images.decode import ImageFacts
 from actstore.images.opening import open_images
 from tests.bench.build import unpack
-from tests.bench.common import OUT, rate, report
-from tests.bench.kill import digest
+from tests.bench.common import OUT, alternate, digest, rate, report
 
 IMAGES, KILLS, ROUNDS = 256, 10, 2
 ROWS, DIM, BATCH, TASK = 65_536, 2048, 32, 1024

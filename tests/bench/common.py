@@ -2,23 +2,44 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import platform
+import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from actstore.compute.measure import Result
+from actstore.compute.measure import Result, seconds
 from actstore.compute.tensors import convert_into
 from actstore.tables.synthetic import SyntheticSpec
 
 ROOT = Path(__file__).parents[2]
 OUT = Path(os.environ.get("ACTSTORE_BENCH", ROOT / "bench-out"))
+
+
+def alternate(
+    actions: Mapping[str, Callable[[], Any]], rounds: int, warm_up: int = 1, settle: bool = False
+) -> dict[str, float]:
+    """Median seconds of each action, run one after the other in every round.
+
+    settle: run each once more just before it is timed, so that none pays for what another left in the caches.
+    """
+    times: dict[str, list[float]] = {name: [] for name in actions}
+    for turn in range(warm_up + rounds):
+        for name, action in actions.items():
+            if settle:
+                action()
+            taken = seconds(action)
+            if turn >= warm_up:
+                times[name].append(taken)
+    return {name: statistics.median(taken) for name, taken in times.items()}
 
 
 def machine() -> str:
@@ -64,6 +85,12 @@ def actstore(*arguments: str | Path) -> tuple[float, int, str]:
     seconds, printed = run(sys.executable, "-c", code, *arguments)
     *lines, peak = printed.splitlines()
     return seconds, int(peak), "\n".join(lines)
+
+
+def digest(store: Path) -> dict[str, str]:
+    """The sha256 of each of its files."""
+    files = (file for file in store.rglob("*") if file.is_file())
+    return {str(file.relative_to(store)): hashlib.sha256(file.read_bytes()).hexdigest() for file in files}
 
 
 def report(name: str, results: Sequence[Result], bars: Sequence[str] = ()) -> None:

@@ -1,13 +1,16 @@
 """`python -m tests.bench.layouts`: take, scan and write of ways to keep (rows, dim) fp16 values, on one disk.
 
-Ours in three layouts, a numpy memmap, and other stores where installed.
+Ours in three layouts, a numpy memmap, and other stores where installed. `--zarr-python PYTHON`: also zarr of another
+environment, with its fused pipeline (zarr 3.4 wants Python 3.12).
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import shutil
+import subprocess
 import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -18,28 +21,32 @@ from typing import Any
 
 import numpy as np
 import torch
+import zarr
 from numpy.typing import NDArray
 
 import actstore
-from actstore.compute.measure import Result, alternate, seconds
+from actstore.compute.measure import Result, seconds
 from actstore.compute.tensors import borrow
-from actstore.tables.arrays import from_arrays
+from actstore.tables.importing import from_arrays
 from actstore.tables.synthetic import SyntheticSpec
-from tests.bench.common import report
+from tests.bench.common import alternate, report
 
 Values = NDArray[Any]
 Rows = NDArray[np.int64]
 SCAN_ROWS = 8192  # of a block
+_QUICK = 0.02  # seconds
 PEER = "numpy memmap"
+SHARDED = {"chunk_rows": 8192, "shard_inner_rows": 64}
 Say = Callable[[str], None]
 
 
 def bench_layouts(
-    folder: Path, rows: int, dim: int, batch: int = 900, rounds: int = 9, peers: bool = True, say: Say = print
-) -> list[Result]:
+    folder: Path, rows: int, dim: int, batch: int = 900, rounds: int = 9, zarr_python: str | None = None,
+    say: Say = print,
+) -> list[Result]:  # fmt: skip
     """Rows/s for `take` of `batch` random rows, GB/s for a scan and for a durable write; all warm."""
     values = _values(rows, dim)
-    ways = contenders(peers)
+    ways = contenders(zarr_python)
     place = Path(tempfile.mkdtemp(prefix="actstore-bench-", dir=folder))
     try:
         written = {}
@@ -87,7 +94,11 @@ def _bench_take(ways: list[Contender], place: Path, rows: int, batch: int, round
         opened = way.open(place / way.name)
         return lambda: way.take(opened, random.integers(0, rows, batch))
 
-    return alternate({way.name: taker(way) for way in ways}, rounds, settle=True)
+    takers = {way.name: taker(way) for way in ways}
+    first = {name: min(seconds(take) for _ in range(3)) for name, take in takers.items()}
+    quick = {name: take for name, take in takers.items() if first[name] < _QUICK}  # more rounds tell these apart
+    slow = {name: take for name, take in takers.items() if name not in quick}
+    return alternate(quick, 40 * rounds, settle=True) | alternate(slow, rounds, settle=True)
 
 
 def _scan(way: Contender, place: Path) -> Callable[[], float]:
@@ -121,21 +132,21 @@ class Contender:
     scan: Callable[[Any], Iterator[Values]] = _slices
 
 
-def contenders(peers: bool = True) -> list[Contender]:
-    """Ours in three layouts and the memmap; with `peers` also every other store that is installed."""
-    ours = [
-        _ours("actstore"),
-        _ours("actstore blosc", codec="blosc"),
-        _ours("actstore sharded", chunk_rows=8192, shard_inner_rows=64),
-    ]
+def contenders(zarr_python: str | None = None) -> list[Contender]:
+    """Ours in three layouts, the memmap, and every other store that is installed."""
+    ours = [_ours("actstore"), _ours("actstore blosc", codec="blosc"), _ours("actstore sharded", **SHARDED)]
     memmap = Contender(
         "numpy memmap",
         lambda folder, values: np.save(folder / "values.npy", values),
         lambda folder: np.load(folder / "values.npy", mmap_mode="r"),
     )
-    others = {"tensorstore": _tensorstore, "lance": _lance, "h5py": _h5py}
-    installed = [contender() for module, contender in others.items() if find_spec(module) is not None]
-    return [*ours, memmap, *([_zarr(), *installed] if peers else [])]
+    others = {"lance": [_lance()], "h5py": [_h5py()]}
+    for name, layout in (("", {}), (" on our shards", SHARDED)):
+        others.setdefault("zarr", []).append(_zarr(f"zarr {zarr.__version__}{name}", layout))
+        others.setdefault("tensorstore", []).append(_tensorstore(f"tensorstore{name}", layout))
+        if zarr_python is not None:
+            others["zarr"].append(_other_zarr(f"zarr elsewhere, fused{name}", layout, zarr_python))
+    return [*ours, memmap, *(each for module, ways in others.items() if find_spec(module) for each in ways)]
 
 
 def _ours(name: str, **layout: Any) -> Contender:
@@ -148,29 +159,60 @@ def _ours(name: str, **layout: Any) -> Contender:
     )
 
 
-def _zarr() -> Contender:
-    """zarr-python on the very files of our store."""
+def _array(folder: Path) -> Path:
+    """Of our store, whose very files zarr and tensorstore read."""
+    return folder / "store.zarr" / "train" / "activations"
+
+
+def _zarr(name: str, layout: dict[str, Any]) -> Contender:
+    def open_store(folder: Path) -> Any:
+        return zarr.open_array(_array(folder), mode="r")
+
+    return Contender(name, _ours("", **layout).write, open_store, lambda array, rows: np.asarray(array.oindex[rows]))
+
+
+ELSEWHERE = """
+import sys, json, zarr
+zarr.config.set({"codec_pipeline.path": "zarr.core.codec_pipeline.FusedCodecPipeline"})
+array = zarr.open_array(sys.argv[1], mode="r")
+print(zarr.__version__, flush=True)
+for line in sys.stdin:
+    asked = json.loads(line)
+    array[slice(*asked["slice"])] if "slice" in asked else array.oindex[asked["rows"]]
+    print("done", flush=True)
+"""
+
+
+def _other_zarr(name: str, layout: dict[str, Any], python: str) -> Contender:
+    """zarr of another environment, in a process of its own: rows are named and read there, and not sent back."""
 
     def open_store(folder: Path) -> Any:
-        from actstore.layout.zarr_arrays import open_array
-        from actstore.storage.place import parse_place
+        command = [python, "-c", ELSEWHERE, str(_array(folder))]
+        child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1)
+        print(f"{name}: zarr {child.stdout.readline().strip()}")
+        return child
 
-        return open_array(parse_place(folder / "store.zarr" / "train" / "activations"))
+    def ask(child: Any, **asked: Any) -> Values:
+        child.stdin.write(json.dumps(asked) + "\n")
+        if child.stdout.readline() != "done\n":
+            raise RuntimeError(f"{name} ended")
+        return np.zeros((1, 1), np.float16)
 
-    return Contender("zarr-python", _ours("").write, open_store, lambda array, rows: np.asarray(array.oindex[rows]))
+    return Contender(
+        name, _ours("", **layout).write, open_store,
+        lambda child, rows: ask(child, rows=rows.tolist()),
+        lambda child: iter([ask(child, slice=[None])]),
+    )  # fmt: skip
 
 
-def _tensorstore() -> Contender:
-    """tensorstore on the very files of our store."""
-
+def _tensorstore(name: str, layout: dict[str, Any]) -> Contender:
     def open_store(folder: Path) -> Any:
         import tensorstore
 
-        place = str(folder / "store.zarr" / "train" / "activations")
-        spec = {"driver": "zarr3", "kvstore": {"driver": "file", "path": place}}
+        spec = {"driver": "zarr3", "kvstore": {"driver": "file", "path": str(_array(folder))}}
         return tensorstore.open(spec, read=True).result()
 
-    return Contender("tensorstore", _ours("").write, open_store)
+    return Contender(name, _ours("", **layout).write, open_store)
 
 
 def _lance() -> Contender:
@@ -222,9 +264,10 @@ def main() -> None:
     parser.add_argument("--dir", type=Path, default=Path(), help="the disk to measure")
     parser.add_argument("--rows", type=int, default=50_000)
     parser.add_argument("--dim", type=int, default=2048)
+    parser.add_argument("--zarr-python", metavar="PYTHON", help="a Python that has zarr 3.4 or later")
     parser.add_argument("--chart", type=Path, help="also draw bars, .png or .svg")
     asked = parser.parse_args()
-    results = bench_layouts(asked.dir, asked.rows, asked.dim)
+    results = bench_layouts(asked.dir, asked.rows, asked.dim, zarr_python=asked.zarr_python)
     report("layouts", results)
     if asked.chart is not None:
         from predictor.figures.bars import draw_contenders

@@ -82,11 +82,11 @@ def _compare(what: str, trees: dict[str, Path], folder: Path, options: argparse.
     results.append(Result(f"{what}, all that is made once included", whole, "s", BEFORE, theirs, theirs / whole))
     report(f"nearest_tables {what}", results, ["5x with a bounded index, 1.5x without; the same table"])
     for kind, table in tables.items():
-        print(f"table {kind}: {'the same' if table == tables[BEFORE] else 'DIFFERENT'}")
-        for one, other in zip(table, tables[BEFORE], strict=True):
-            changed = [f"{key} {other[key]} -> {one[key]}" for key in other if one[key] != other[key]]
-            if changed:
-                print(f"  {other['method']}, {other['shots']} shots: {', '.join(changed)}")
+        changed = []
+        for one, other in zip(table, tables[BEFORE], strict=True):  # keys that only this tree has are no difference
+            figures = [f"{key} {other[key]} -> {one[key]}" for key in other if one[key] != other[key]]
+            changed += [f"  {other['method']}, {other['shots']} shots: {', '.join(figures)}"] if figures else []
+        print(f"table {kind}: {'DIFFERENT' if changed else 'the same'}", *changed, sep="\n")
 
 
 @contextmanager

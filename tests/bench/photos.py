@@ -19,9 +19,9 @@ from actstore.backbones.construction import PUBLISHED
 from actstore.backbones.loading import load_backbone
 from actstore.backbones.network import imagenet_wnids
 from actstore.backbones.published import package_folder
-from actstore.compute.measure import Result, alternate
+from actstore.compute.measure import Result
 from actstore.images.opening import find_images
-from tests.bench.common import ROOT, rate, report
+from tests.bench.common import ROOT, alternate, rate, report
 
 DATA = Path(os.environ.get("ACTSTORE_DATA", ROOT.parent / "shared" / "data"))
 PEER, COMPARED, PER_CLASS = "efficientnet_lite_pytorch", 50, 5

@@ -6,7 +6,7 @@ from itertools import count
 
 import torch
 
-from actstore.compute.measure import Result, alternate
+from actstore.compute.measure import Result
 from actstore.compute.tensors import reuse_freed_memory
 from actstore.images.opening import open_images
 from predictor.protocol.category_split import CategorySplit
@@ -15,7 +15,7 @@ from predictor.training.backbones.images import select_images
 from predictor.training.backbones.planning import bare_step
 from predictor.training.backbones.trainee import BackboneTrainee
 from predictor.training.processes import Processes
-from tests.bench.common import report
+from tests.bench.common import alternate, report
 from tests.conftest import REAL_DATA
 
 CLASSES, TURNS = 10, 20

@@ -21,7 +21,7 @@ from actstore.compute.measure import seconds
 from actstore.layout.class_index import ClassIndex
 from actstore.split import Split
 from actstore.streams.sampling import draw_support, generator, plan_batch
-from actstore.tables.importing import fill_split, open_or_create
+from actstore.tables.filling import fill_split, open_or_create
 from actstore.tables.row_source import Table, block_rows
 from tests.bench.watch import forget
 

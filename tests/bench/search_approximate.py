@@ -8,10 +8,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from actstore.compute.measure import Result, alternate
+from actstore.compute.measure import Result
 from actstore.search import ExactSearch
 from actstore.search.indexing import build_index, measure_recall
-from tests.bench.common import report
+from tests.bench.common import alternate, report
 from tests.bench.search_common import BATCH, DIM, held_out, per_query, synthetic_store
 from tests.conftest import REAL_DATA
 

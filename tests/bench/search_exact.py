@@ -6,12 +6,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from actstore.compute.measure import Result, alternate, peak_memory
+from actstore.analysis.neighbours import BLOCK_ROWS
+from actstore.compute.measure import Result, peak_memory
 from actstore.compute.tensors import borrow
 from actstore.search import BoundedSearch
 from actstore.search.levels import fit_directions
 from actstore.search.table import unit
-from tests.bench.common import report
+from tests.bench.common import alternate, report
 from tests.bench.search_common import (
     BARE_BLOCK,
     BATCH,
@@ -31,10 +32,10 @@ from tests.conftest import REAL_DATA
 
 
 def synthetic(rows: int, rounds: int) -> None:
-    """Batches of 32 and 1: bounded, exact, and bare torch over the same bytes."""
+    """Batches of 32, 8 and 1: bounded, exact, and bare torch over the same bytes."""
     split, queries = synthetic_store(rows)["train"], held_out(rows, 1000)
     engine, results = bounded_of(split), []
-    for batch in (BATCH, 1):
+    for batch in (BATCH, 8, 1):
         asked = torch.from_numpy(queries[:batch])
         actions: dict[str, Action] = {
             "bounded": quiet(engine.search, asked, K),
@@ -49,10 +50,27 @@ def synthetic(rows: int, rounds: int) -> None:
     results.append(Result("bounded index", engine.nbytes / 1e6, "MB"))
     verdict = same(engine.search(queries, K), engine.exact.search(queries, K))
     notes = [
-        "batch 32: 8x our exact search; batch 1: 3x",
+        "batch 32: 8x our exact search; batch 1: 3x; batch 8: at most 2.2x of batch 32 a query",
         f"{len(queries):,} queries {verdict} to exact; widths {engine.levels.widths}; {engine.fell_back} fell back",
     ]
     report("search-synthetic", results, notes)
+
+
+def neighbours(rows: int, rounds: int) -> None:
+    """Rows as queries, as the neighbours of all rows are found: a block of `actstore knn` beside batches of 32."""
+    split = synthetic_store(rows)["train"]
+    engine, asked = bounded_of(split), torch.from_numpy(np.asarray(split[:BLOCK_ROWS]).astype(np.float32))
+
+    def in_batches() -> None:
+        for batch in asked.split(BATCH):
+            engine.search(batch, 11)
+
+    actions: dict[str, Action] = {"a block": quiet(engine.search, asked, 11), f"batches of {BATCH}": in_batches}
+    times = in_turns(actions, rounds)
+    what = f"bounded, the neighbours of {rows:,} x {DIM}, k = 10, blocks of {BLOCK_ROWS:,}"
+    results = [per_query(what, times, "a block", f"batches of {BATCH}", BLOCK_ROWS)]
+    whole = times["a block"] * rows / BLOCK_ROWS
+    report("search-neighbours", results, [f"2x; of all rows in {whole:,.0f} s; widths {engine.levels.widths}"])
 
 
 def against_faiss(rows: int, rounds: int) -> None:

@@ -86,12 +86,12 @@ def _watch_writers(errand: Errand, note: Any) -> None:
 
 
 def _watch_trainings(errand: Errand, note: Any) -> None:
-    from predictor.training import loop
+    from predictor.training.loop import _Run
 
-    learn = loop._learn
+    learn = _Run.learn
 
     def watched(run: Any, options: Any, report: Any, interruption: Any) -> None:
-        note("R", run.state.step)
+        note("R", run.step)
 
         def reported(done: int, *more: Any) -> None:
             note("A", done)
@@ -100,4 +100,4 @@ def _watch_trainings(errand: Errand, note: Any) -> None:
 
         learn(run, options, reported, interruption)
 
-    loop._learn = watched
+    _Run.learn = watched

@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from safetensors.torch import load_file
 
 import actstore
 from actstore.storage.object_path import ObjectPath
 from actstore.storage.place import Place
-from tests.bench.kill import digest
-from tests.bench.kill_train import same
+from tests.bench.common import digest
 
 
 @dataclass(frozen=True)
@@ -105,3 +105,9 @@ def scenarios(data: Path, bucket: str, interval: float) -> dict[str, Scenario]:
         "index": Scenario("actstore", [*index, "bounded"], local, prepare=copy("rows.zarr"), is_same=same_index),
         "index-ivf": Scenario("actstore", [*index, "ivf"], local, prepare=copy("rows.zarr"), is_same=same_index),
     }
+
+
+def same(first: Path, second: Path) -> bool:
+    """Whether two trained models have the same weights, bit by bit."""
+    ours, theirs = (load_file(folder / "model.safetensors") for folder in (first, second))
+    return ours.keys() == theirs.keys() and all(bool((ours[name] == theirs[name]).all()) for name in ours)

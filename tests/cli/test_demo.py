@@ -16,8 +16,8 @@ from cli.ppa.demo_steps import FULL, QUICK, Size, Step, plan_demo
 
 demo = import_module("cli.ppa.demo")  # the package has the command of this name
 
-TINY = Size(20, 6, 2, epochs=1, batch_size=16, phi_epochs=1, triplet_steps=3, calibration_tasks=2, draws=1, tasks=5,
-            way=2, shots="1,2", batches=3, bench_seconds=None, workers=0)  # fmt: skip
+TINY = Size(20, 6, 2, distortion=1.5, epochs=1, batch_size=16, phi_epochs=1, triplet_steps=3, calibration_tasks=2,
+            draws=1, tasks=5, way=2, shots="1,2", batches=3, bench_seconds=None, workers=0)  # fmt: skip
 
 
 def test_a_tiny_demo_from_nothing_and_again(ppa: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -27,7 +27,8 @@ def test_a_tiny_demo_from_nothing_and_again(ppa: Any, tmp_path: Path, monkeypatc
     made = json.loads(first.stdout)
     assert len(made["ran"]) == made["steps"]
     page = Path(made["report"]).read_text()
-    for text in ("ppa pretrain glyphs:20x6x2", "Nearest class mean", "data:image/png", "class-map-data", "Triplet"):
+    for text in ("ppa pretrain glyphs:20x6x2@1.5", "<details>", "Nearest class mean", "data:image/png",
+                 "class-map-data", "Triplet"):  # fmt: skip
         assert text in page, text
     rows = json.loads((tmp_path / "demo-out" / "quick" / "table.json").read_text())
     assert {row["shots"] for row in rows} == {"1", "2", "all"}
@@ -41,7 +42,7 @@ def test_a_tiny_demo_from_nothing_and_again(ppa: Any, tmp_path: Path, monkeypatc
     Path("demo-out/quick/report.html").unlink()
     assert json.loads(ppa("demo", "--quick", "--json").stdout)["ran"] == [*resuming, "report"]
     drawn = {path.stem for path in Path("demo-out/quick/figures").glob("*.png")}
-    assert drawn == {"methods", "shots", "support", "class-maps", "channels", "training"}
+    assert drawn == {"curves", "methods", "shots", "support", "class-maps", "channels", "training"}
     assert {path.stem for path in Path("demo-out/quick/figures").glob("*.svg")} == drawn
 
 

@@ -5,7 +5,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 import actstore
@@ -34,17 +33,7 @@ def test_it_is_kept_beside_phi_with_a_figure(here: Path, ppa: Run) -> None:
     assert "runs/phi2/calibration.json exists; replace it with --force" in again
     shown = ppa("calibrate", "--phi", "runs/phi2/model.safetensors", *FAST, "--force")
     assert "harmonic mean without" in shown.stdout
-    assert "fitted on 3 tasks of base categories as stand-ins, linear discriminants taken out" in shown.stdout
-
-
-def test_with_the_networks_own_classifier(here: Path, ppa: Run) -> None:
-    random = np.random.default_rng(0)
-    np.savez("head.npz", fc_weight=random.random((7, 16)), fc_bias=np.zeros(7))
-    (fit,) = json.loads(
-        ppa("calibrate", "--phi", "runs/phi1", "--head", "head.npz", "--tasks", 2, "--shots", 1, "--json").stdout
-    )
-    taken = "2 tasks of base categories as stand-ins, the classifier's rows taken out"
-    assert fit["fitted_on"].startswith(f"{taken}; 20% of the base rows of val (examples of 7 categories")
+    assert "fitted on 3 tasks of base categories as stand-ins" in shown.stdout
 
 
 def test_baselines_are_calibrated_by_the_same_procedure(here: Path, ppa: Run, make_activations: Any) -> None:
@@ -66,6 +55,8 @@ def test_baselines_are_calibrated_by_the_same_procedure(here: Path, ppa: Run, ma
         "imprint-base-rows",
         "class-mean",
         "simple-shot",
+        "ridge",
+        "tip-adapter",
     }
     assert {(one["key"], one["share"], one["shots"]) for one in found} >= {("nn", "1%", 2), ("triplet", "100%", 1)}
     assert all(one["harmonic_mean"] >= one["uncalibrated"] for one in found)
@@ -100,7 +91,10 @@ def test_baselines_are_calibrated_by_the_same_procedure(here: Path, ppa: Run, ma
     assert "Less phi2, calibrated, on the same draws" in text
     assert "constant a: fitted on 3 tasks of base categories as stand-ins" in text
     ran = json.loads(ppa("sessions", *given, "--way", 2, "--shots", 2, "--draws", 2, "--json").stdout)
-    assert [row["method"] for row in ran] == ["Nearest class mean", "Nearest class mean, calibrated"]
+    assert [row["method"].partition(", max")[0] for row in ran] == [
+        "Nearest class mean",
+        "Nearest class mean, calibrated",
+    ]
 
 
 def test_constants_of_another_split_are_neither_used_nor_counted(here: Path, ppa: Run, make_activations: Any) -> None:
@@ -167,7 +161,6 @@ def test_by_hand(here: Path, ppa: Run, classifier: Path) -> None:
         (["--phi", "runs/absent"], 1, "no trained phi at runs/absent"),
         (["--phi", "runs/phi2", "--store", "other.zarr"], 1, "was trained on another store"),
         (["--phi", "runs/phi2", "--store", "narrow.zarr"], 1, "activations of dim 16, those of narrow.zarr have 8"),
-        (["--phi", "runs/phi2", "--head", "absent.npz"], 1, "no head file at absent.npz"),
         (
             ["--phi", "runs/phi1", "--classifier", "classifier.safetensors"],
             1,

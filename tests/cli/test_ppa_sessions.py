@@ -23,7 +23,7 @@ def test_a_table_of_sessions(here: Path, ppa: Run) -> None:
     arguments = ("sessions", "--phi", "runs/phi2", *FAST)
     rows = json.loads(ppa(*arguments, "--json", "--out", "t.json").stdout)
     assert json.loads(Path("t.json").read_text()) == rows
-    assert [row["method"] for row in rows] == ["Nearest class mean", "phi2, mean", "phi2, calibrated"]
+    assert [row["method"] for row in rows] == ["Nearest class mean", "phi2, mean", "phi2, calibrated, max"]
     assert rows[0]["categories"] == [7, 9, 10]
     for row in rows:
         assert row["harmonic_mean"][0] is None

@@ -72,7 +72,9 @@ def test_it_begins_with_phi_and_its_calibration(here: Path, ppa: Run, served: li
     for name in ("found", "named"):
         session = Session(Path(name))
         assert len(session.start.base) == 7
-        assert [fit[0] for fit in session.about["began"]["fits"]] == [1, 3]
+        fits = [fit[0] for fit in session.about["began"]["fits"]]
+        assert set(fits) <= {1, 3}  # so few rows may tell that a constant does not hold
+        assert 3 in fits
         session.close()
 
 

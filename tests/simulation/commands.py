@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Literal
 from zlib import crc32
 
+import dask.delayed  # noqa: F401  # whoever is killed while it is imported leaves half of it behind
 import numpy as np
 
 import actstore

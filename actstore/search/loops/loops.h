@@ -18,10 +18,25 @@
 #define PANEL 16        /* queries whose codes lie together, four codes of each; bounds.py, _LANES */
 #define ROWS_IN_CACHE (128 / TILE * TILE) /* rows that all queries pass over before the next ones are read */
 #define AHEAD 6         /* pairs whose rows are fetched before they are needed */
+#define LOOKED_AT 512   /* pairs that are looked closer at together: their rows lie far apart */
 
 #define JOINED(name, processor) name##_##processor
 #define EXPANDED(name, processor) JOINED(name, processor)
 #define EXPORTED(name) EXPANDED(name, PROCESSOR)
+
+typedef struct { /* what pairs are looked at with whose first bound reaches the limit: compiled.py, Closer */
+    const uint8_t *second; /* (rows, width + 32): codes and eight floats; NULL: there is no second level */
+    int64_t width;
+    const int8_t *queries; /* (n, width) codes of the second level */
+    const int32_t *excess;
+    const float *norms;    /* (n, 8) what the eight floats are multiplied by, the first of them with the product */
+    const uint8_t *values; /* the rows, float16 or float32 */
+    int64_t is_half, dim;
+    const float *vectors;  /* (n, dim) unit queries */
+    const float *scales;   /* of the rows: one over their lengths */
+    float *thresholds;     /* of queries: what a score must reach. Threads share them: each only writes what holds */
+    double margin;         /* how far scores are from the canonical ones */
+} Closer;
 
 typedef struct {
     int64_t *rows, *queries; /* of pairs whose bound reaches the limit; NULL: only the highest estimates are wanted */
@@ -32,15 +47,15 @@ typedef struct {
     int64_t size; /* of each query the rows with the highest estimates are noted beside them, as a heap: the lowest first */
     float *top_estimates;
     int64_t *top_rows;
+    const Closer *closer; /* NULL: bounds of the first level are all that is asked for. Else scores take their place, and
+                             the heap holds the highest ones */
+    int64_t looked_at;    /* pairs, the first ones, that had their closer look */
+    int64_t examined;     /* pairs that reached their limit, and eight for each that was scored */
 } Found;
 
-static void note(Found *found, int64_t row, int64_t query, float bound, float estimate)
+/* Into the heap of a query. */
+static void raise_highest(Found *found, int64_t row, int64_t query, float estimate)
 {
-    if (found->rows) {
-        found->rows[found->count] = row;
-        found->queries[found->count] = query;
-        found->bounds[found->count++] = bound * found->scales[query];
-    }
     float *estimates = found->top_estimates + query * found->size;
     int64_t *rows = found->top_rows + query * found->size, place = 0, below;
     if (estimate <= estimates[0])
@@ -56,205 +71,26 @@ static void note(Found *found, int64_t row, int64_t query, float bound, float es
     }
     estimates[place] = estimate;
     rows[place] = row;
+}
+
+INLINE void note(Found *found, int64_t row, int64_t query, float bound, float estimate)
+{
+    if (found->rows) {
+        found->rows[found->count] = row;
+        found->queries[found->count] = query;
+        found->bounds[found->count++] = bound * found->scales[query];
+    }
+    if (found->closer)
+        return;
+    raise_highest(found, row, query, estimate);
     if (!found->rows)
-        found->limits[query] = estimates[0];
+        found->limits[query] = found->top_estimates[query * found->size];
 }
 
 INLINE void fetch(const void *bytes, int64_t count)
 {
     for (int64_t place = 0; place < count; place += 64)
         __builtin_prefetch((const char *)bytes + place);
-}
-
-/* Pairs whose bound reaches the query's limit, of places start to stop: rows of those numbers, or rows chosen[place].
- *
- * codes (rows, width) and factors (rows, 6): the first level. allowed: a byte per row, or NULL for all. queries:
- * (count, width) codes. excess (count,): what the rows' offset adds to a product. coefficients (6, count), of which the
- * first is not used. found: has room for count pairs of every place. */
-TARGET static void bound_few(const uint8_t *codes, const float *factors, int64_t width, const int64_t *chosen,
-                             int64_t start, int64_t stop, const uint8_t *allowed, const int8_t *queries,
-                             const int32_t *excess, const float *coefficients, int64_t count, Found *found)
-{
-    for (int64_t place = start; place < stop; place++) {
-        int64_t row = chosen ? chosen[place] : place;
-        if (chosen && place + AHEAD < stop) {
-            fetch(codes + chosen[place + AHEAD] * width, width);
-            fetch(factors + chosen[place + AHEAD] * LEVEL_FACTORS, 4 * LEVEL_FACTORS);
-        }
-        if (allowed && !allowed[row])
-            continue;
-        const float *factor = factors + row * LEVEL_FACTORS;
-        for (int64_t query = 0; query < count; query++) {
-            float sum = (float)dot_codes(codes + row * width, queries + query * width, width, excess[query]);
-            float estimate = sum * factor[0] + factor[2] * coefficients[2 * count + query];
-            float bound = estimate + coefficients[count + query];
-            for (int64_t term = 3; term < LEVEL_FACTORS; term++)
-                bound += factor[term] * coefficients[term * count + query];
-            if ((found->rows ? bound : estimate) >= found->limits[query])
-                note(found, row, query, bound, estimate);
-        }
-    }
-}
-
-typedef struct {
-    const uint8_t *codes[TILE], *next[TILE]; /* next: to be fetched meanwhile */
-    int64_t rows[TILE];
-    int64_t count; /* of them; what is beyond repeats the last */
-} Tile;
-
-/* Products of a tile's codes with the queries from a lane on, less what the rows' offset adds. In a panel, four codes
- * of each lane follow each other; the width is a multiple of CODES. */
-TARGET INLINE void multiply_tile(const Tile *tile, int64_t width, const int8_t *queries, const int32_t *excess,
-                                 Integers sums[REGISTERS][TILE])
-{
-    Integers kept[REGISTERS][TILE];
-#pragma GCC unroll 8
-    for (int part = 0; part < REGISTERS; part++)
-#pragma GCC unroll 8
-        for (int row = 0; row < TILE; row++)
-            kept[part][row] = start_sums(excess + part * LANES);
-    for (int64_t place = 0; place < width; place += CODES) {
-        Queries asked[REGISTERS];
-#pragma GCC unroll 8
-        for (int part = 0; part < REGISTERS; part++) {
-            int panel = part * LANES / PANEL, inside = part * LANES % PANEL;
-            asked[part] = load_queries(queries + (panel * width + place) * PANEL + 4 * inside);
-        }
-        if (place % 64 == 0)
-#pragma GCC unroll 8
-            for (int row = 0; row < TILE; row++)
-                __builtin_prefetch(tile->next[row] + place);
-#pragma GCC unroll 8
-        for (int row = 0; row < TILE; row++) {
-            Codes repeated = repeat_codes(tile->codes[row] + place);
-#pragma GCC unroll 8
-            for (int part = 0; part < REGISTERS; part++)
-                kept[part][row] = add_products(kept[part][row], repeated, asked[part]);
-        }
-    }
-#pragma GCC unroll 8
-    for (int part = 0; part < REGISTERS; part++)
-#pragma GCC unroll 8
-        for (int row = 0; row < TILE; row++)
-            sums[part][row] = kept[part][row];
-}
-
-/* The pairs of a tile and a register of queries whose bounds reach their limits. coefficients: from that lane on. */
-TARGET INLINE void note_tile(const Tile *tile, const Integers sums[TILE], const float *factors, const uint8_t *allowed,
-                             const float *coefficients, int64_t lanes, int64_t lane, Found *found)
-{
-    Floats weights[LEVEL_FACTORS];
-#pragma GCC unroll 8
-    for (int term = 1; term < LEVEL_FACTORS; term++)
-        weights[term] = load_floats(coefficients + term * lanes);
-    for (int64_t row = 0; row < tile->count; row++) {
-        const float *factor = factors + tile->rows[row] * LEVEL_FACTORS;
-        Floats estimates = add_product(zeros(), to_floats(sums[row]), repeat_float(factor[0]));
-        estimates = add_product(estimates, repeat_float(factor[2]), weights[2]);
-        Floats bounds = add_floats(estimates, weights[1]);
-#pragma GCC unroll 8
-        for (int term = 3; term < LEVEL_FACTORS; term++)
-            bounds = add_product(bounds, repeat_float(factor[term]), weights[term]);
-        uint32_t reached = reaching(found->rows ? bounds : estimates, load_floats(found->limits + lane));
-        if (!reached || (allowed && !allowed[tile->rows[row]]))
-            continue;
-        float values[LANES], guesses[LANES];
-        store_floats(values, bounds);
-        store_floats(guesses, estimates);
-        for (; reached; reached &= reached - 1) {
-            int which = __builtin_ctz(reached);
-            note(found, tile->rows[row], lane + which, values[which], guesses[which]);
-        }
-    }
-}
-
-/* As bound_few for many queries: (panels, width / 4, PANEL, 4) codes; excess, coefficients and limits have PANEL of
- * them a panel, limits of what fills the last one up are infinite. panels is even. */
-TARGET static void bound_many(const uint8_t *codes, const float *factors, int64_t width, const int64_t *chosen,
-                              int64_t start, int64_t stop, const uint8_t *allowed, const int8_t *queries,
-                              const int32_t *excess, const float *coefficients, int64_t panels, Found *found)
-{
-    int64_t lanes = panels * PANEL;
-    Integers sums[REGISTERS][TILE];
-    Tile tile;
-    for (int64_t first = start; first < stop; first += ROWS_IN_CACHE) {
-        int64_t last = first + ROWS_IN_CACHE < stop ? first + ROWS_IN_CACHE : stop;
-        for (int64_t lane = 0; lane < lanes; lane += REGISTERS * LANES) {
-            for (int64_t place = first; place < last; place += TILE) {
-                tile.count = last - place < TILE ? last - place : TILE;
-                for (int64_t row = 0; row < TILE; row++) {
-                    int64_t inside = place + (row < tile.count ? row : tile.count - 1);
-                    int64_t following = inside + TILE < stop ? inside + TILE : stop - 1;
-                    tile.rows[row] = chosen ? chosen[inside] : inside;
-                    tile.codes[row] = codes + tile.rows[row] * width;
-                    tile.next[row] = codes + (chosen ? chosen[following] : following) * width;
-                }
-                multiply_tile(&tile, width, queries + lane * width, excess + lane, sums);
-                for (int64_t part = 0; part < REGISTERS; part++) {
-                    int64_t from = lane + part * LANES;
-                    note_tile(&tile, sums[part], factors, allowed, coefficients + from, lanes, from, found);
-                }
-            }
-        }
-    }
-}
-
-/* ranges (parts, 2): places from and to. */
-int64_t EXPORTED(bound_rows)(const uint8_t *codes, const float *factors, int64_t width, const int64_t *chosen,
-                             const int64_t *ranges, int64_t parts, const uint8_t *allowed, const int8_t *queries,
-                             const int32_t *excess, const float *coefficients, float *limits, const float *scales,
-                             int64_t count, int64_t panels, int64_t *out_rows, int64_t *out_queries, float *out_bounds,
-                             int64_t top, float *top_estimates, int64_t *top_rows)
-{
-    Found found = {out_rows, out_queries, out_bounds, limits, 0, scales, top, top_estimates, top_rows};
-    for (int64_t part = 0; part < parts; part++) {
-        int64_t start = ranges[2 * part], stop = ranges[2 * part + 1];
-        if (panels)
-            bound_many(codes, factors, width, chosen, start, stop, allowed, queries, excess, coefficients, panels,
-                       &found);
-        else
-            bound_few(codes, factors, width, chosen, start, stop, allowed, queries, excess, coefficients, count,
-                      &found);
-    }
-    return found.count;
-}
-
-/* Pairs that still reach their query's limit once they are bounded by both levels, moved to the front; how many.
- * second (rows, width + 32) holds codes and eight floats, queries (n, width) codes, norms (n, 8) what the floats are
- * multiplied by, the first of them with the product of codes. second may be NULL: bounds stay as they are. */
-TARGET int64_t EXPORTED(bound_pairs)(const uint8_t *second, int64_t width, int64_t *rows, int64_t *owners,
-                                     float *bounds, int64_t count, const int8_t *queries, const int32_t *excess,
-                                     const float *norms, const float *limits)
-{
-    int64_t stride = width + 4 * TAIL_FLOATS, kept = 0, left = 0;
-    for (int64_t pair = 0; pair < count; pair++) { /* first without a look at memory far away */
-        if (bounds[pair] < limits[owners[pair]])
-            continue;
-        rows[left] = rows[pair];
-        owners[left] = owners[pair];
-        bounds[left++] = bounds[pair];
-    }
-    if (!second)
-        return left;
-    for (int64_t pair = 0; pair < left; pair++) {
-        if (pair + AHEAD < left)
-            fetch(second + rows[pair + AHEAD] * stride, stride);
-        const uint8_t *row = second + rows[pair] * stride;
-        int64_t query = owners[pair];
-        float tail[TAIL_FLOATS];
-        memcpy(tail, row + width, sizeof tail);
-        const float *norm = norms + query * TAIL_FLOATS;
-        float bound = tail[0] * norm[0] * (float)dot_codes(row, queries + query * width, width, excess[query]);
-        for (int64_t term = 1; term < TAIL_FLOATS; term++)
-            bound += tail[term] * norm[term];
-        bound += bounds[pair];
-        if (bound < limits[query])
-            continue;
-        rows[kept] = rows[pair];
-        owners[kept] = query;
-        bounds[kept++] = bound;
-    }
-    return kept;
 }
 
 /* LANES values of a row, float16 or float32; zeros from dim on. */
@@ -290,6 +126,250 @@ TARGET INLINE float multiply_row(const uint8_t *row, const uint8_t *next, int64_
         sums[0] = add_product(sums[0], load_values(row, is_half, place, dim), asked);
     }
     return sum_floats(add_floats(add_floats(sums[0], sums[1]), add_floats(sums[2], sums[3])));
+}
+
+/* Pairs that still reach their query's limit by both levels, moved to the front; how many. */
+TARGET INLINE int64_t bound_again(const Closer *closer, int64_t *rows, int64_t *owners, float *bounds, int64_t count,
+                                  const float *limits)
+{
+    int64_t width = closer->width, stride = width + 4 * TAIL_FLOATS, kept = 0;
+    for (int64_t pair = 0; pair < count; pair++) {
+        if (pair + AHEAD < count)
+            fetch(closer->second + rows[pair + AHEAD] * stride, stride);
+        const uint8_t *row = closer->second + rows[pair] * stride;
+        int64_t query = owners[pair];
+        float tail[TAIL_FLOATS];
+        memcpy(tail, row + width, sizeof tail);
+        const float *norm = closer->norms + query * TAIL_FLOATS;
+        int32_t product = dot_codes(row, closer->queries + query * width, width, closer->excess[query]);
+        float bound = tail[0] * norm[0] * (float)product;
+        for (int64_t term = 1; term < TAIL_FLOATS; term++)
+            bound += tail[term] * norm[term];
+        bound += bounds[pair];
+        rows[kept] = rows[pair];
+        owners[kept] = query;
+        bounds[kept] = bound;
+        kept += bound >= limits[query];
+    }
+    return kept;
+}
+
+/* Of the pairs noted since the last look, those that can be among the highest by their scores, which raise the limits. */
+TARGET static void look_closer(Found *found)
+{
+    const Closer *closer = found->closer;
+    int64_t first = found->looked_at;
+    int64_t *rows = found->rows + first, *owners = found->queries + first, count = found->count - first, kept = 0;
+    int64_t bytes = closer->dim * (closer->is_half ? 2 : 4);
+    float *bounds = found->bounds + first;
+    found->examined += count;
+    if (closer->second)
+        count = bound_again(closer, rows, owners, bounds, count, closer->thresholds);
+    for (int64_t pair = 0; pair < count; pair++) {
+        int64_t row = rows[pair], query = owners[pair], next = rows[pair + 1 < count ? pair + 1 : pair];
+        if (bounds[pair] < closer->thresholds[query])
+            continue; /* which rose meanwhile */
+        float score = multiply_row(closer->values + row * bytes, closer->values + next * bytes, closer->is_half,
+                                   closer->dim, closer->vectors + query * closer->dim) * closer->scales[row];
+        found->examined += 8;
+        if (score + closer->margin < closer->thresholds[query])
+            continue;
+        rows[kept] = row;
+        owners[kept] = query;
+        bounds[kept++] = score;
+        raise_highest(found, row, query, score);
+        double reached = found->top_estimates[query * found->size] - closer->margin;
+        if (reached > closer->thresholds[query]) {
+            closer->thresholds[query] = (float)reached;
+            found->limits[query] = (float)(reached / found->scales[query]);
+        }
+    }
+    found->count = found->looked_at = first + kept;
+}
+
+/* Pairs whose bound reaches the query's limit, of places start to stop: rows of those numbers, or rows chosen[place].
+ *
+ * codes (rows, width) and factors (rows, 6): the first level. allowed: a byte per row, or NULL for all. queries:
+ * (count, width) codes. excess (count,): what the rows' offset adds to a product. coefficients (6, count), of which the
+ * first is not used. found: has room for count pairs of every place. */
+TARGET static void bound_few(const uint8_t *codes, const float *factors, int64_t width, const int64_t *chosen,
+                             int64_t start, int64_t stop, const uint8_t *allowed, const int8_t *queries,
+                             const int32_t *excess, const float *coefficients, int64_t count, Found *found)
+{
+    for (int64_t place = start; place < stop; place++) {
+        int64_t row = chosen ? chosen[place] : place;
+        if (found->closer && found->count - found->looked_at >= LOOKED_AT)
+            look_closer(found);
+        if (chosen && place + AHEAD < stop) {
+            fetch(codes + chosen[place + AHEAD] * width, width);
+            fetch(factors + chosen[place + AHEAD] * LEVEL_FACTORS, 4 * LEVEL_FACTORS);
+        }
+        if (allowed && !allowed[row])
+            continue;
+        const float *factor = factors + row * LEVEL_FACTORS;
+        for (int64_t query = 0; query < count; query++) {
+            float sum = (float)dot_codes(codes + row * width, queries + query * width, width, excess[query]);
+            float estimate = sum * factor[0] + factor[2] * coefficients[2 * count + query];
+            float bound = estimate + coefficients[count + query];
+            for (int64_t term = 3; term < LEVEL_FACTORS; term++)
+                bound += factor[term] * coefficients[term * count + query];
+            if ((found->rows ? bound : estimate) >= found->limits[query])
+                note(found, row, query, bound, estimate);
+        }
+    }
+}
+
+typedef struct {
+    const uint8_t *codes[TILE], *next[TILE]; /* next: to be fetched meanwhile */
+    int64_t rows[TILE];
+    int64_t count; /* of them; what is beyond repeats the last */
+} Tile;
+
+/* Products of a tile's codes with the queries from a lane on, less what the rows' offset adds. In a panel, four codes
+ * of each lane follow each other; the width is a multiple of CODES. */
+TARGET INLINE void multiply_tile(const Tile *tile, int64_t width, const int8_t *queries, const int32_t *excess,
+                                 Integers sums[REGISTERS][TILE], const int registers)
+{
+    Integers kept[REGISTERS][TILE];
+#pragma GCC unroll 8
+    for (int part = 0; part < registers; part++)
+#pragma GCC unroll 8
+        for (int row = 0; row < TILE; row++)
+            kept[part][row] = start_sums(excess + part * LANES);
+    for (int64_t place = 0; place < width; place += CODES) {
+        Queries asked[REGISTERS];
+#pragma GCC unroll 8
+        for (int part = 0; part < registers; part++) {
+            int panel = part * LANES / PANEL, inside = part * LANES % PANEL;
+            asked[part] = load_queries(queries + (panel * width + place) * PANEL + 4 * inside);
+        }
+        if (place % 64 == 0)
+#pragma GCC unroll 8
+            for (int row = 0; row < TILE; row++)
+                __builtin_prefetch(tile->next[row] + place);
+#pragma GCC unroll 8
+        for (int row = 0; row < TILE; row++) {
+            Codes repeated = repeat_codes(tile->codes[row] + place);
+#pragma GCC unroll 8
+            for (int part = 0; part < registers; part++)
+                kept[part][row] = add_products(kept[part][row], repeated, asked[part]);
+        }
+    }
+#pragma GCC unroll 8
+    for (int part = 0; part < registers; part++)
+#pragma GCC unroll 8
+        for (int row = 0; row < TILE; row++)
+            sums[part][row] = kept[part][row];
+}
+
+/* The pairs of a tile and a register of queries whose bounds reach their limits. coefficients: from that lane on. */
+TARGET INLINE void note_tile(const Tile *tile, const Integers sums[TILE], const float *factors, const uint8_t *allowed,
+                             const float *coefficients, int64_t lanes, int64_t lane, Found *found)
+{
+    Floats weights[LEVEL_FACTORS];
+#pragma GCC unroll 8
+    for (int term = 1; term < LEVEL_FACTORS; term++)
+        weights[term] = load_floats(coefficients + term * lanes);
+    for (int64_t row = 0; row < tile->count; row++) {
+        const float *factor = factors + tile->rows[row] * LEVEL_FACTORS;
+        Floats estimates = add_product(zeros(), to_floats(sums[row]), repeat_float(factor[0]));
+        estimates = add_product(estimates, repeat_float(factor[2]), weights[2]);
+        Floats bounds = add_floats(estimates, weights[1]);
+#pragma GCC unroll 8
+        for (int term = 3; term < LEVEL_FACTORS; term++)
+            bounds = add_product(bounds, repeat_float(factor[term]), weights[term]);
+        uint32_t reached = reaching(found->rows ? bounds : estimates, load_floats(found->limits + lane));
+        if (!reached || (allowed && !allowed[tile->rows[row]]))
+            continue;
+        float values[LANES], guesses[LANES];
+        store_floats(values, bounds);
+        store_floats(guesses, estimates);
+        for (; reached; reached &= reached - 1) {
+            int which = __builtin_ctz(reached);
+            note(found, tile->rows[row], lane + which, values[which], guesses[which]);
+        }
+    }
+}
+
+/* As bound_few for many queries: (panels, width / 4, PANEL, 4) codes; excess, coefficients and limits have PANEL of
+ * them a panel, limits of what fills the last one up are infinite. */
+TARGET static void bound_many(const uint8_t *codes, const float *factors, int64_t width, const int64_t *chosen,
+                              int64_t start, int64_t stop, const uint8_t *allowed, const int8_t *queries,
+                              const int32_t *excess, const float *coefficients, int64_t panels, Found *found)
+{
+    int64_t lanes = panels * PANEL;
+    Integers sums[REGISTERS][TILE];
+    Tile tile;
+    for (int64_t first = start; first < stop; first += ROWS_IN_CACHE) {
+        int64_t last = first + ROWS_IN_CACHE < stop ? first + ROWS_IN_CACHE : stop;
+        for (int64_t lane = 0; lane < lanes; lane += REGISTERS * LANES) {
+            int64_t registers = lanes - lane < REGISTERS * LANES ? (lanes - lane) / LANES : REGISTERS;
+            for (int64_t place = first; place < last; place += TILE) {
+                tile.count = last - place < TILE ? last - place : TILE;
+                for (int64_t row = 0; row < TILE; row++) {
+                    int64_t inside = place + (row < tile.count ? row : tile.count - 1);
+                    int64_t following = inside + TILE < stop ? inside + TILE : stop - 1;
+                    tile.rows[row] = chosen ? chosen[inside] : inside;
+                    tile.codes[row] = codes + tile.rows[row] * width;
+                    tile.next[row] = codes + (chosen ? chosen[following] : following) * width;
+                }
+                if (registers == REGISTERS)
+                    multiply_tile(&tile, width, queries + lane * width, excess + lane, sums, REGISTERS);
+                else /* the last panel alone */
+                    multiply_tile(&tile, width, queries + lane * width, excess + lane, sums, PANEL / LANES);
+                for (int64_t part = 0; part < registers; part++) {
+                    int64_t from = lane + part * LANES;
+                    note_tile(&tile, sums[part], factors, allowed, coefficients + from, lanes, from, found);
+                }
+            }
+        }
+        if (found->closer && found->count - found->looked_at >= LOOKED_AT)
+            look_closer(found);
+    }
+}
+
+/* ranges (parts, 2): places from and to. How many pairs there are. examined: what the closer look took is added. */
+int64_t EXPORTED(bound_rows)(const uint8_t *codes, const float *factors, int64_t width, const int64_t *chosen,
+                             const int64_t *ranges, int64_t parts, const uint8_t *allowed, const int8_t *queries,
+                             const int32_t *excess, const float *coefficients, float *limits, const float *scales,
+                             int64_t count, int64_t panels, int64_t *out_rows, int64_t *out_queries, float *out_bounds,
+                             int64_t top, float *top_estimates, int64_t *top_rows, const Closer *closer,
+                             int64_t *examined)
+{
+    Found found = {out_rows, out_queries, out_bounds, limits, 0, scales, top, top_estimates, top_rows, closer, 0, 0};
+    for (int64_t part = 0; part < parts; part++) {
+        int64_t start = ranges[2 * part], stop = ranges[2 * part + 1];
+        if (panels)
+            bound_many(codes, factors, width, chosen, start, stop, allowed, queries, excess, coefficients, panels,
+                       &found);
+        else
+            bound_few(codes, factors, width, chosen, start, stop, allowed, queries, excess, coefficients, count,
+                      &found);
+    }
+    if (closer) {
+        look_closer(&found);
+        *examined += found.examined;
+    }
+    return found.count;
+}
+
+/* Pairs that still reach their query's limit once they are bounded by both levels, moved to the front; how many.
+ * second (rows, width + 32) holds codes and eight floats, queries (n, width) codes, norms (n, 8) what the floats are
+ * multiplied by, the first of them with the product of codes. second may be NULL: bounds stay as they are. */
+TARGET int64_t EXPORTED(bound_pairs)(const uint8_t *second, int64_t width, int64_t *rows, int64_t *owners,
+                                     float *bounds, int64_t count, const int8_t *queries, const int32_t *excess,
+                                     const float *norms, const float *limits)
+{
+    Closer closer = {.second = second, .width = width, .queries = queries, .excess = excess, .norms = norms};
+    int64_t left = 0;
+    for (int64_t pair = 0; pair < count; pair++) { /* first without a look at memory far away */
+        if (bounds[pair] < limits[owners[pair]])
+            continue;
+        rows[left] = rows[pair];
+        owners[left] = owners[pair];
+        bounds[left++] = bounds[pair];
+    }
+    return second ? bound_again(&closer, rows, owners, bounds, left, limits) : left;
 }
 
 /* Products of whole rows, float16 or float32, with float32 vectors (n, dim), times the row's scale. */

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -11,6 +12,7 @@ from PIL import Image
 from torch import Tensor
 from torch.nn import functional
 
+from actstore.streams.sampling import Stream, generator
 from predictor.training.backbones.config import TrainingConfig
 
 # Principal components of the colours of ImageNet's pixels (Krizhevsky et al., NIPS 2012), as in torch's old examples.
@@ -121,3 +123,31 @@ def shrink(pixels: Tensor, size: int) -> Tensor:
         for part in torch.split(pixels, 512)
     ]
     return torch.cat([part.round_().to(torch.uint8).permute(0, 2, 3, 1).contiguous() for part in parts])
+
+
+@dataclass(frozen=True)
+class Mixture:
+    """What a network is shown: blends of two images, of whose classes it is asked for both in proportion. Image i of a
+    batch counts for `share`, half or more, image partners[i] for the rest.
+
+    Zhang, Cisse, Dauphin and Lopez-Paz, mixup: Beyond Empirical Risk Minimization, ICLR 2018. It helps in trainings so
+    long that the images themselves are known by heart (docs/results.md).
+    """
+
+    share: float
+    partners: Tensor
+
+    def blend(self, images: Tensor) -> Tensor:
+        """(n, 3, h, w), each with its partner."""
+        return torch.lerp(images[self.partners], images, self.share)
+
+
+def draw_mixture(count: int, strength: float, seed: int, step: int) -> Mixture:
+    """Of a batch of so many images, a pure function of (seed, step); the share is drawn from Beta(strength, strength).
+
+    Neighbours are partners: a batch is in random order anyway, and they stay together where several processes share it
+    in even parts. The last of an odd number is shown as it is.
+    """
+    share = float(generator(seed, step, Stream.MIXUP).beta(strength, strength))
+    # both of a pair are shown: which of them counts for more changes nothing but the accuracy on training images
+    return Mixture(max(share, 1 - share), (torch.arange(count) ^ 1).clamp_(max=count - 1))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
@@ -216,3 +216,25 @@ def to_network(batch: Batch, transform: Transform, device: torch.device) -> tupl
     mean, std = (torch.tensor(values, **options).view(3, 1, 1) for values in (transform.mean, transform.std))
     values = pixels.float().div_(255).sub_(mean).div_(std).contiguous(memory_format=torch.channels_last)
     return values, batch.targets.to(device, non_blocking=True)
+
+
+def count_recognised(
+    logits_of: Callable[[Tensor], Tensor],
+    batches: Iterable[Batch],
+    transform: Transform,
+    size: int,
+    device: torch.device,
+) -> Tensor:
+    """(3,) images that were recognised at top-1 and at top-5, and all that could be read. size: side of the images."""
+    counts = torch.zeros(3, device=device)  # whole numbers, exact up to 16 million
+    with torch.inference_mode():
+        for batch in batches:
+            if not len(batch.targets):
+                continue
+            if size != transform.crop:
+                batch = replace(batch, pixels=shrink(batch.pixels, size))
+            images, targets = to_network(batch, transform, device)
+            logits = logits_of(images)  # (n, n_class)
+            hits = logits.topk(min(5, logits.shape[1])).indices == targets[:, None]  # (n, 5)
+            counts += torch.stack([hits[:, 0].sum(), hits.sum(), (targets != IGNORED).sum()])
+    return counts

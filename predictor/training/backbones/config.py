@@ -7,7 +7,7 @@ from typing import Any
 
 from actstore.backbones.network import Transform
 from actstore.errors import InvalidInputError
-from predictor.training.schedule import cosine
+from predictor.training.trainee import cosine
 
 SCHEDULES = ("constant", "step", "cosine")
 PRECISIONS = ("float32", "bfloat16")
@@ -54,36 +54,32 @@ class TrainingConfig:
     mixup: float = 0.0
 
     def __post_init__(self) -> None:
-        for name, low in (
-            ("image_size", 8),
-            ("epochs", 1),
-            ("batch_size", 1),
-            ("decay_epochs", 1),
-            ("seed", 0),
-            ("evaluations", 0),
-        ):
-            _check(getattr(self, name) >= low, name, f"{low} or more", getattr(self, name))
+        for name, least in {"image_size": 8, "epochs": 1, "batch_size": 1, "decay_epochs": 1, "seed": 0,
+                            "evaluations": 0}.items():  # fmt: skip
+            self._require(getattr(self, name) >= least, name, f"{least} or more")
         for name in ("learning_rate", "warmup_epochs", "weight_decay", "jitter", "lighting", "shift", "mixup"):
-            value = getattr(self, name)
-            _check(0 <= value < float("inf"), name, "0 or more", value)
-        _check(self.shift < self.image_size, "shift", f"less than the image size {self.image_size}", self.shift)
+            self._require(0 <= getattr(self, name) < float("inf"), name, "0 or more")
         for name in ("momentum", "label_smoothing"):
-            _check(0 <= getattr(self, name) < 1, name, "from 0 to below 1", getattr(self, name))
-        _check(0 < self.min_scale <= 1, "min_scale", "above 0 and at most 1", self.min_scale)
-        _check(self.jitter < 1, "jitter", "below 1", self.jitter)
-        _check(self.schedule in SCHEDULES, "schedule", f"one of {', '.join(SCHEDULES)}", self.schedule)
-        _check(self.augment in AUGMENTATIONS, "augment", f"one of {', '.join(AUGMENTATIONS)}", self.augment)
-        _check(self.precision in PRECISIONS, "precision", f"one of {', '.join(PRECISIONS)}", self.precision)
-        _check(0 < self.start_share < 1, "start_share", "above 0 and below 1", self.start_share)
+            self._require(0 <= getattr(self, name) < 1, name, "from 0 to below 1")
+        for name, known in {"schedule": SCHEDULES, "augment": AUGMENTATIONS, "precision": PRECISIONS}.items():
+            self._require(getattr(self, name) in known, name, f"one of {', '.join(known)}")
+        self._require(self.shift < self.image_size, "shift", f"less than the image size {self.image_size}")
+        self._require(0 < self.min_scale <= 1, "min_scale", "above 0 and at most 1")
+        self._require(self.jitter < 1, "jitter", "below 1")
+        self._require(0 < self.start_share < 1, "start_share", "above 0 and below 1")
         if self.start_size:
             span = f"0, or 8 to the image size {self.image_size}"
-            _check(8 <= self.start_size <= self.image_size, "start_size", span, self.start_size)
-            _check(self.augment == "crop", "augment", "crop where a start size is given", self.augment)
+            self._require(8 <= self.start_size <= self.image_size, "start_size", span)
+            self._require(self.augment == "crop", "augment", "crop where a start size is given")
         if self.in_memory and (self.jitter or self.lighting):
             raise InvalidInputError(
                 "colours of images kept in memory cannot be changed, got jitter or lighting; "
                 "use --jitter 0 --lighting 0, or --no-in-memory"
             )
+
+    def _require(self, condition: bool, name: str, expected: str) -> None:
+        if not condition:
+            raise InvalidInputError(f"{name.replace('_', ' ')} must be {expected}, got {getattr(self, name)}")
 
     def transform(self, usual: Transform) -> Transform:
         """For evaluation and extraction: the network's usual one, scaled to the image size."""
@@ -126,11 +122,6 @@ class TrainingConfig:
             for name in ("start_size", "start_share", "precision", "evaluations", "cosine", "mixup")
         }
         return {name: value for name, value in asdict(self).items() if later.get(name) != value}
-
-
-def _check(condition: bool, name: str, expected: str, value: Any) -> None:
-    if not condition:
-        raise InvalidInputError(f"{name.replace('_', ' ')} must be {expected}, got {value}")
 
 
 # The authors' code trains both networks for mini-ImageNet alike: lr 0.1 that never decays.

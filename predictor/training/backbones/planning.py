@@ -23,9 +23,9 @@ from actstore.errors import DamagedError
 from actstore.storage.atomic_file import write_atomic
 from predictor.training.backbones.config import TrainingConfig
 from predictor.training.backbones.images import TrainingImages
-from predictor.training.backbones.trainee import in_precision
-from predictor.training.identity import refuse_other_training
+from predictor.training.backbones.layers import in_precision
 from predictor.training.processes import Processes, joined_processes
+from predictor.training.run_files import refuse_other_training
 
 PLAN = "plan.json"
 SECONDS_PER_SPEED = 4.0  # of measuring one, after a step that warms up

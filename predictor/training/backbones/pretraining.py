@@ -2,27 +2,64 @@
 
 from __future__ import annotations
 
+import gc
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import torch
+from torch import Tensor
+
 from actstore.backbones import require_trainable
-from actstore.compute import parse_device, reuse_freed_memory
+from actstore.backbones.construction import JOINED_BY, MOST, construct
+from actstore.backbones.loading import load_backbone
+from actstore.backbones.weights import Weights, fit_weights, read_weights, save_weights
+from actstore.compute import reuse_freed_memory
+from actstore.compute.device import has_streams, parse_device
 from actstore.errors import InvalidInputError
 from actstore.images import open_images
+from actstore.images.image_set import ImageSet, Loadable
 from actstore.progress import TrainingBars, is_main_process
 from predictor.protocol.category_split import CategorySplit, alphabetical_split
-from predictor.training.backbones.config import choose_candidates
-from predictor.training.backbones.ensemble import EnsembleResult, Tell, refuse_other_kind, train_ensemble
-from predictor.training.backbones.images import select_images
-from predictor.training.backbones.planning import plan_for_hours
-from predictor.training.backbones.training import TrainingResult, train_backbone
-from predictor.training.loop import RunOptions
+from predictor.training.backbones.batches import count_recognised, open_feed
+from predictor.training.backbones.config import TrainingConfig, choose_candidates
+from predictor.training.backbones.images import TrainingImages, evaluation_plan, select_images
+from predictor.training.backbones.planning import PLAN, plan_for_hours
+from predictor.training.backbones.trainee import BEST, LAST, TrainingResult, train_backbone
+from predictor.training.loop import Report, RunOptions, discard
 from predictor.training.processes import failing_once, joined_processes
+from predictor.training.run_files import CHECKPOINT, CURVES, LOG
 
+Tell = tuple[Report | None, Callable[[int, int], None] | None]  # of steps, and of images decoded
 FEW_SHOT_HOURS = 2.0
+BACKBONE_FILES = (BEST, LAST, LOG, CURVES, CHECKPOINT, "checkpoint.json", PLAN)  # that may be in a folder
+
+
+@dataclass(frozen=True)
+class EnsembleResult:
+    """Accuracies of the joined network, 0 to 1, on images that none of its members was trained on."""
+
+    weights: str
+    backbone: str
+    classes: int
+    val_images: int
+    held_out: str
+    val_top1: float
+    val_top5: float
+    members: list[TrainingResult]
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    def __str__(self) -> str:
+        joined = (
+            f"{self.weights}: {self.backbone}, with the activations of all; top-1 {self.val_top1:.2%}, "
+            f"top-5 {self.val_top5:.2%} on {self.val_images:,} held-out images ({self.held_out})"
+        )
+        return "\n".join([*map(str, self.members), joined])
 
 
 def pretrain(
@@ -41,14 +78,33 @@ def pretrain(
     progress: bool | None = None,
     **settings: Any,
 ) -> TrainingResult | EnsembleResult | None:
-    """Train a network and its classifier on the base categories of images, and on no other.
+    """Train a network and its own classifier on the base categories of images, and on no other category.
 
-    images: a folder, tar or list of all classes, or glyphs:CLASSESxTRAINxVAL. split: base and novel categories, or what
-    chooses them among class names; the first 90% of the names are the base by default. preset: quick, few-shot,
-    paper-resnet50, paper-simple or paper-wrn; settings: in place of its own, such as epochs=20. hours: measure this
-    machine, then plan so long a training. ensemble: so many networks, joined into one. Interrupted, the same call goes
-    on and ends with the same weights. `out` then holds best.safetensors, for `actstore.build(weights=…)`. None is
-    returned in all but the first process of torchrun.
+    An interrupted training goes on with the same call, and ends with the same weights. `out` then holds
+    best.safetensors, for `actstore.build(weights=…)`.
+
+    Args:
+        images: a folder, tar or list of images, or glyphs:CLASSESxTRAINxVAL; see `actstore.build`.
+        out: the folder of the training.
+        split: base and novel categories, or a function that chooses them among class names; by default the first 90%
+            of the names are the base.
+        preset: "quick", "few-shot", "paper-resnet50", "paper-simple" or "paper-wrn".
+        hours: measure this machine, then plan a training that takes so long.
+        ensemble: train so many networks and join them into one.
+        device: "cpu", "cuda", "cuda:1" or "auto".
+        workers: processes that decode images.
+        seed: of the first weights and of the order of images.
+        checkpoint_seconds: how often the state is saved.
+        restart: discard what is in the folder.
+        progress: None shows a bar on a terminal and in a notebook, False none, True also prints lines into a log.
+        **settings: in place of the preset's, such as epochs=20.
+
+    Returns:
+        The result of the training; None in all but the first process of torchrun.
+
+    Raises:
+        InvalidInputError: images or categories are missing, or arguments exclude each other.
+        DivergedError: a figure of the training is no longer a number.
     """
     reuse_freed_memory()
     out, members = Path(out), ensemble
@@ -85,3 +141,103 @@ def pretrain(
             return train_ensemble(sets, categories, config, members, out, device, workers, options, tell)
         result = train_backbone(sets, categories, config, out, device, workers, options, *tell(0))
     return result if is_main_process() else None
+
+
+def train_ensemble(
+    sets: Mapping[str, ImageSet[Loadable]],
+    split: CategorySplit,
+    config: TrainingConfig,
+    count: int,
+    out: Path,
+    device: str,
+    workers: int,
+    options: RunOptions,
+    tell: Callable[[int], Tell],
+) -> EnsembleResult | None:
+    """Train the members in out/1, out/2, … with config.seed, config.seed + 1, …, one after another, and join them.
+
+    Under torchrun every process calls this, and the first has the result. tell: who is told of member 0, 1, …
+    """
+    members = [out / str(number + 1) for number in range(count)]
+    with joined_processes(parse_device(device)) as (processes, _):
+        if processes.is_first and options.restart:
+            for folder in (out / str(number + 1) for number in range(MOST)):
+                discard(folder, (BEST, LAST))
+            (out / BEST).unlink(missing_ok=True)
+        processes.wait()
+        going_on = replace(options, restart=False)  # a repeated restart would lose what was trained since
+        results = []
+        for number, folder in enumerate(members):
+            own = replace(config, seed=config.seed + number)
+            rest = (device, workers, going_on, *tell(number), config.seed)
+            results.append(train_backbone(sets, split, own, folder, *rest))
+            gc.collect()  # a training holds its images and workers in a circle of references
+        if not processes.is_first:
+            return None
+    name = join_members([folder / BEST for folder in members], out / BEST)
+    images = select_images(sets, split, config.seed)
+    return measure_joined(name, out / BEST, images, config, results, device, workers)
+
+
+def refuse_other_kind(out: Path, count: int) -> None:
+    """Both kinds of training write OUT/best.safetensors: one must not replace the other's."""
+    if count > 1 and (out / CHECKPOINT).exists():
+        raise InvalidInputError(f"{out} holds the training of one network; choose another --out for an ensemble")
+    if count == 1 and (out / "1" / CHECKPOINT).exists():
+        raise InvalidInputError(f"{out} holds an ensemble; choose another --out for one network, or give --ensemble")
+
+
+def join_members(members: Sequence[Path], out: Path) -> str:
+    """members: files of weights of one network, trained on the same classes. The logits of what is written to `out`
+    are the mean of theirs; its name is returned."""
+    files = [read_weights(path) for path in members]
+    first = files[0]
+    for other in files[1:]:
+        if (other.backbone, other.classes, other.transform) != (first.backbone, first.classes, first.transform):
+            raise InvalidInputError(
+                f"{other.path} must be of the same network, classes and image size as {first.path}; train both alike"
+            )
+    name = JOINED_BY.join(str(file.backbone) for file in files)
+    network = construct(name).module
+    joined = Weights(out, _joined_tensors([file.tensors for file in files]), name, first.classes, first.transform)
+    fit_weights(network, joined, name, "fc")
+    save_weights(out, network, name, first.classes, first.transform)
+    return name
+
+
+def _joined_tensors(members: Sequence[dict[str, Tensor]]) -> dict[str, Tensor]:
+    layers = {
+        f"networks.{place}.{name}": tensor
+        for place, tensors in enumerate(members)
+        for name, tensor in tensors.items()
+        if not name.startswith("fc.")
+    }
+    weight = torch.cat([tensors["fc.weight"] for tensors in members], 1) / len(members)  # (n_class, members * dim)
+    bias = torch.stack([tensors["fc.bias"] for tensors in members]).mean(0)
+    return layers | {"fc.weight": weight, "fc.bias": bias}
+
+
+def measure_joined(
+    name: str,
+    weights: Path,
+    images: TrainingImages,
+    config: TrainingConfig,
+    members: list[TrainingResult],
+    device: str,
+    workers: int,
+) -> EnsembleResult:
+    backbone, place = load_backbone(name, weights), parse_device(device)
+    network, transform = backbone.module.to(place), backbone.transform
+    feed = open_feed(images.validation, transform, config.without_changes(), False, workers, has_streams(place))
+    batches = feed.batches(evaluation_plan(len(images.validation), config.batch_size))
+    top1, top5, seen = count_recognised(network, batches, transform, transform.crop, place).tolist()
+    return EnsembleResult(
+        weights=str(weights),
+        backbone=name,
+        classes=len(images.classes),
+        val_images=len(images.validation),
+        held_out=images.held_out,
+        val_top1=top1 / max(1, seen),
+        val_top5=top5 / max(1, seen),
+        members=members,
+    )

@@ -1,40 +1,47 @@
-"""A backbone and its classifier as a trainee: a step, a pass over the held-out images, and the weights it leaves."""
+"""Supervised training of a backbone and its classifier on the base classes: the paper's R_large^pt and w_large^pt.
+
+OUT holds best.safetensors and last.safetensors (weights for `actstore build --weights`), log.csv, curves.png,
+and checkpoint.safetensors, from which the same command goes on where it was interrupted.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
 from actstore.backbones.construction import build_network
-from actstore.backbones.network import Network
 from actstore.backbones.weights import save_weights
-from actstore.compute.device import has_half, has_streams, sent_ahead, steps_per_reading
+from actstore.compute.device import has_half, has_streams, parse_device, sent_ahead, steps_per_reading
+from actstore.errors import InvalidInputError
+from actstore.images.image_set import ImageSet, Loadable
 from actstore.storage.tensor_file import below
-from predictor.training.backbones.accuracy import count_recognised
-from predictor.training.backbones.batches import IGNORED, Batch, open_feed, to_network
+from predictor.protocol.category_split import CategorySplit
+from predictor.training.backbones.augmentation import draw_mixture
+from predictor.training.backbones.batches import IGNORED, Batch, count_recognised, open_feed, to_network
 from predictor.training.backbones.config import TrainingConfig
-from predictor.training.backbones.cosine import CosineClassifier
-from predictor.training.backbones.distributed import wrap
 from predictor.training.backbones.images import (
     Plan,
     TrainingImages,
     evaluation_plan,
+    select_images,
     share_of,
     steps_per_epoch,
     training_plan,
 )
-from predictor.training.backbones.mixup import draw_mixture
-from predictor.training.curves import Curves, Panel
-from predictor.training.processes import Processes
-from predictor.training.trainee import Figures, Tensors, Trainee, set_rate
+from predictor.training.backbones.layers import CosineClassifier, in_precision, wrap
+from predictor.training.loop import Report, RunOptions, train
+from predictor.training.processes import Processes, joined_processes
+from predictor.training.run_files import Trained
+from predictor.training.trainee import Curves, Figures, Panel, Tensors, Trainee, set_rate
 
 BEST, LAST = "best.safetensors", "last.safetensors"
-PRECISION = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 PANELS = (
     Panel("training loss per image", {"train_loss": "loss"}),
     Panel("learning rate", {"lr": "learning rate"}),
@@ -48,27 +55,6 @@ PANELS = (
         100.0,
     ),
 )
-
-
-class SixteenBits(nn.Module):
-    """A network whose convolutions compute in 16 bits; weights, their updates and the classifier stay in 32."""
-
-    def __init__(self, network: Network, precision: torch.dtype) -> None:
-        super().__init__()
-        self.network, self._precision = network, precision
-
-    def forward(self, images: Tensor) -> Tensor:
-        """(n, 3, height, width) -> (n, n_class)"""
-        with torch.autocast(images.device.type, self._precision):
-            activations = self.network.features(images)
-        logits: Tensor = self.network.fc(activations.float())
-        return logits
-
-
-def in_precision(network: Network, config: TrainingConfig, device: torch.device) -> nn.Module:
-    """What is trained: the network itself, or its convolutions in 16 bits, as the settings and the device ask."""
-    precision = torch.float16 if has_half(device) else PRECISION[config.precision]
-    return network if precision == torch.float32 else SixteenBits(network, precision)
 
 
 class BackboneTrainee(Trainee):
@@ -222,3 +208,109 @@ def kept_line(history: Sequence[Figures], may_choose: bool, config: TrainingConf
         return history[-1]
     whole = [line for line in history if config.size_of(int(line["epoch"]) - 1) == config.image_size]
     return max(whole or history, key=lambda line: line["val_top1"])
+
+
+@dataclass(frozen=True)
+class TrainingResult:
+    """Accuracies are 0 to 1, on `val_images` held-out images of the same classes; unreadable: which, and why.
+
+    best_epoch: the one whose weights are kept; the last where only images of val are held out, as these choose nothing.
+    """
+
+    weights: str
+    backbone: str
+    classes: int
+    train_images: int
+    val_images: int
+    held_out: str
+    epochs: int
+    steps: int
+    seconds: float
+    images_per_second: float
+    train_loss: float
+    val_top1: float
+    val_top5: float
+    best_epoch: int
+    best_val_top1: float
+    best_val_top5: float
+    unreadable: list[str]
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    def __str__(self) -> str:
+        skipped = f"; {len(self.unreadable):,} unreadable, such as {self.unreadable[0]}" if self.unreadable else ""
+        return (
+            f"{self.weights}: {self.backbone} on {self.train_images:,} images of {self.classes:,} base classes, "
+            f"{self.epochs} epochs in {self.seconds:.0f} s ({self.images_per_second:,.0f} images/s); "
+            f"top-1 {self.best_val_top1:.2%}, top-5 {self.best_val_top5:.2%} in epoch {self.best_epoch} (kept) on "
+            f"{self.val_images:,} held-out images ({self.held_out}){skipped}"
+        )
+
+
+def train_backbone(
+    sets: Mapping[str, ImageSet[Loadable]],
+    split: CategorySplit,
+    config: TrainingConfig,
+    out: Path,
+    device: str = "auto",
+    workers: int = 0,
+    options: RunOptions = RunOptions(),  # noqa: B008 - frozen
+    report: Report | None = None,
+    decoded: Callable[[int, int], None] | None = None,
+    held_out_seed: int | None = None,
+) -> TrainingResult:
+    """Train on the base classes of the split, and only on those; resume what is in `out` of the same training.
+
+    Under torchrun every process calls this. decoded: told of (images done, images in all). held_out_seed: draws the
+    held-out tenth where there is no split val, in place of the seed of the training.
+    """
+    images = select_images(sets, split, config.seed if held_out_seed is None else held_out_seed)
+    identity = {
+        "config": config.to_json(),
+        "split": split.to_json(),
+        "source": {"images": len(images.train), "listing": images.fingerprint()},
+    }
+    unreadable: dict[str, None] = {}
+    with joined_processes(parse_device(device)) as (processes, place):
+        if (batch := min(config.batch_size, len(images.train))) < processes.count:
+            raise InvalidInputError(
+                f"a batch of {batch} images cannot be shared by {processes.count} processes; use a larger "
+                "--batch-size or fewer processes"
+            )
+        every = steps_per_epoch(len(images.train), config.batch_size)
+        trained = train(
+            out,
+            identity,
+            lambda: BackboneTrainee(images, config, place, processes, unreadable, workers, decoded),
+            config.epochs * every,
+            config.epochs_per_line * every,
+            options,
+            report,
+            processes,
+            products=(BEST, LAST),
+        )
+    return _result(trained, images, config, list(unreadable))
+
+
+def _result(trained: Trained, images: TrainingImages, config: TrainingConfig, unreadable: list[str]) -> TrainingResult:
+    history, best = trained.history, kept_line(trained.history, images.may_choose, config)
+    return TrainingResult(
+        weights=str(trained.folder / BEST),
+        backbone=config.backbone,
+        classes=len(images.classes),
+        train_images=len(images.train),
+        val_images=len(images.validation),
+        held_out=images.held_out,
+        epochs=int(history[-1]["epoch"]),
+        steps=trained.steps,
+        seconds=trained.seconds,
+        images_per_second=sum(line["images_per_second"] for line in history) / len(history),
+        train_loss=history[-1]["train_loss"],
+        val_top1=history[-1]["val_top1"],
+        val_top5=history[-1]["val_top5"],
+        best_epoch=int(best["epoch"]),
+        best_val_top1=best["val_top1"],
+        best_val_top5=best["val_top5"],
+        unreadable=unreadable,
+    )

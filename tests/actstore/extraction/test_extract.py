@@ -166,7 +166,7 @@ build(sets, sys.argv[1], Path(sys.argv[2]), backbone, BuildOptions("cpu", 7, 0, 
 
 @pytest.mark.slow
 def test_killed_builds_resume_to_the_same_bytes(folder: Path) -> None:
-    """A smaller sister of tests/bench/kill_build.py; one image is unreadable, so rows and images differ in number."""
+    """A smaller sister of tests/bench/soak.py; one image is unreadable, so rows and images differ in number."""
     (folder / "train/bee/4.png").write_bytes(b"broken")
 
     def start(store: Path) -> Any:

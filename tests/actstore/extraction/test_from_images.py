@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
+from PIL import Image
 from torch import nn
 
 import actstore
@@ -108,3 +110,26 @@ def test_a_file_that_names_no_network_is_refused() -> None:
     save_file(load_backbone("small", random_weights=True).module.state_dict(), "w.safetensors")
     with pytest.raises(InvalidInputError, match=r"w\.safetensors"):
         load_network(weights="w.safetensors")
+
+
+def pixels(image: Image.Image) -> torch.Tensor:
+    return torch.from_numpy(np.array(image.resize((8, 8)), np.float32)).permute(2, 0, 1)  # (3, 8, 8)
+
+
+@pytest.mark.parametrize("views", [1, 2])
+def test_a_plain_function_is_a_transform(views: int) -> None:
+    store = actstore.build(
+        GLYPHS, "x.zarr", backbone=nn.Flatten(), transform=pixels, views=views, workers=0, device="cpu", dtype="f4"
+    )
+    halves = store["train"][:].reshape(-1, 3, 8, 8)
+    assert halves.max() > 1  # pixels of 0 to 255, as the function leaves them
+    if views == 2:
+        np.testing.assert_array_equal(halves, halves[..., ::-1])  # with its mirror image
+    assert store.spec.provenance["transform"] == {"function": "pixels"}
+
+
+@pytest.mark.parametrize("function", [lambda image: None, lambda image: torch.zeros(3, 8, 9), lambda image: 7])
+def test_a_transform_that_gives_no_square_image_is_refused(function: Any) -> None:
+    with pytest.raises(InvalidInputError, match="transform"):
+        actstore.build(GLYPHS, "x.zarr", backbone=nn.Flatten(), transform=function)
+    assert not Path("x.zarr").exists()

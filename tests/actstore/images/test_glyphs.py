@@ -27,7 +27,7 @@ from actstore.images.glyphs import (
     ink,
     write_glyphs,
 )
-from actstore.images.opening import find_images
+from actstore.images.opening import find_images, open_images
 
 
 def test_twelve_faces_ship_with_matplotlib() -> None:
@@ -140,7 +140,7 @@ def test_a_full_disk_leaves_no_half_file(tmp_path: Path, monkeypatch: pytest.Mon
 @pytest.mark.parametrize(
     "wrong",
     [{"classes": 0}, {"classes": 10**6}, {"per_class": 0}, {"val_per_class": -1}, {"seed": -1}, {"size": 4},
-     {"size": 5000}, {"per_class": 2_000_000}],
+     {"size": 5000}, {"per_class": 2_000_000}, {"distortion": 5.0}],
 )  # fmt: skip
 def test_wrong_numbers_are_refused(wrong: dict[str, int]) -> None:
     with pytest.raises(InvalidInputError, match="expected"):
@@ -148,7 +148,7 @@ def test_wrong_numbers_are_refused(wrong: dict[str, int]) -> None:
 
 
 def test_command(tmp_path: Path) -> None:
-    from cli.actstore.glyphs import glyphs
+    from cli.actstore.generated import glyphs
 
     options = ["--classes", "3", "--per-class", "2", "--val-per-class", "1", "--size", "28"]
     result = CliRunner().invoke(glyphs, [str(tmp_path / "out"), *options, "--json"])
@@ -159,3 +159,21 @@ def test_command(tmp_path: Path) -> None:
     again = CliRunner().invoke(glyphs, [str(tmp_path / "out"), *options])
     assert "6 train and 3 val images of 3 classes, 28 x 28, 0 written" in again.stdout
     assert CliRunner().invoke(glyphs, [str(tmp_path / "out"), "--classes", "0"]).exit_code == 2
+
+
+def test_distortion_moves_and_blurs_as_far_as_it_says() -> None:
+    usual, none, far = (
+        np.stack([glyph_image(3, sample, 0, distortion=distortion).astype(float) for sample in range(40)])
+        for distortion in (1.0, 0.0, 3.0)
+    )
+    np.testing.assert_array_equal(usual[0], glyph_image(3, 0, 0))
+    assert 0 < np.abs(usual - none).mean() < np.abs(far - none).mean()
+    item = open_images("glyphs:3x2x1@3")["train"].items[0]
+    expected = glyph_image(item.category, 0, 0, distortion=3.0)
+    np.testing.assert_array_equal(np.asarray(item.load().convert("L")), expected)
+
+
+@pytest.mark.parametrize("text", ["glyphs:3x2x1@9", "glyphs:3x2x1@", "glyphs:3x2x1@-1"])
+def test_a_wrong_distortion_is_refused(text: str) -> None:
+    with pytest.raises(InvalidInputError, match="glyph"):
+        open_images(text)

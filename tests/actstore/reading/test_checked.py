@@ -100,6 +100,19 @@ def test_a_scan_gives_the_rows_and_checks_their_chunks(make_store: Any, span: tu
     np.testing.assert_array_equal(np.concatenate(pieces), store.values[slice(*span)])
     touched = range(span[0] // 96, -(-span[1] // 96))
     assert [split.rows.checks.is_done(chunk) for chunk in range(11)] == [chunk in touched for chunk in range(11)]
+    for again in (store["train"], split):  # not checked yet, and checked
+        into = np.empty((step, store.values.shape[1]), np.float32)
+        converted = [piece.copy() for piece in again.rows.scan(*span, step, into)]
+        np.testing.assert_array_equal(np.concatenate(converted), store.values[slice(*span)].astype(np.float32))
+        assert [again.rows.checks.is_done(chunk) for chunk in range(11)] == [chunk in touched for chunk in range(11)]
+
+
+def test_a_scan_that_converts_finds_damage(make_store: Any) -> None:
+    store = make_store()
+    flip(chunk_file(store))
+    into = np.empty((64, store.values.shape[1]), np.float32)
+    with pytest.raises(DamagedError):
+        list(store["train"].rows.scan(0, 1000, 64, into))
 
 
 def test_an_append_meanwhile_is_no_damage(make_store: Any) -> None:

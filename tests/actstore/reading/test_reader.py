@@ -15,8 +15,7 @@ from torch.utils.data import DataLoader
 import actstore
 from actstore.errors import DamagedError, InvalidInputError, NotAStoreError, RowRangeError
 from actstore.reading.mapped_rows import MappedRows
-from actstore.reading.reader import ZarrRows
-from actstore.reading.remote_rows import RangedRows
+from actstore.reading.reader import RangedRows, ZarrRows
 
 LAYOUTS: dict[str, dict[str, Any]] = {
     "mapped": {},

@@ -10,7 +10,7 @@ import pytest
 
 import actstore
 from actstore.errors import DamagedError, InvalidInputError, NotAStoreError, StorageError
-from actstore.reading.remote_rows import CachedRows, RangedRows
+from actstore.reading.reader import CachedRows, RangedRows
 from actstore.storage.atomic_file import crc32c
 from actstore.storage.object_path import ObjectPath
 from actstore.streams.class_batches import ClassBatches

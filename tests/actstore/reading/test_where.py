@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import operator
 import re
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from actstore.errors import InvalidInputError, MissingColumnError
+import actstore
+from actstore.errors import InvalidInputError, MissingColumnError, UnknownValueError
 from actstore.layout.columns import Column
 from actstore.reading.query import matching_rows, parse_where
 from actstore.writing.row_checks import parse_column
@@ -132,6 +134,23 @@ def test_a_class_that_is_not_there_is_a_mistake_and_no_empty_answer(make_store: 
             split.query(where=where)
     with pytest.raises(InvalidInputError, match="clas"):
         split.query(where=f"clas = {name}")
+
+
+def test_a_text_that_no_row_has_is_a_mistake(make_store: Any, tmp_path: Path) -> None:
+    split = make_store(rows=60, classes=3)["train"]
+    rows, labels = split[:], split.labels
+    columns = {"source": ["web", "print"] * 30, "area": list(range(60))}
+    first, second = (rows, labels, None, columns), (rows, labels, None, columns | {"source": ["web"] * 60})
+    store = actstore.from_arrays(tmp_path / "texts.zarr", {"a": first, "b": second})
+    for where in ("source = wbe", "area > 5 and source in (web, scan)"):
+        with pytest.raises(UnknownValueError, match=r"wbe|scan"):
+            store["a"].query(where=where)
+    assert len(store["a"].query(where="source != scan")) == 60
+    assert len(store["a"].query(where="area = 99")) == 0
+    printed = actstore.select(store.path, tmp_path / "y.zarr", where=["source = print"])
+    assert {name: len(split) for name, split in printed.items()} == {"a": 30}  # though b has no such row
+    with pytest.raises(UnknownValueError):
+        actstore.select(store.path, tmp_path / "z.zarr", where=["source = scan"])
 
 
 def test_a_date_of_less_than_a_moment_is_all_of_it() -> None:

@@ -42,13 +42,47 @@ static void run_bound_rows(void)
     float *bounds = room(rows * count * 4);
     int64_t found = EXPORTED(bound_rows)(codes, factors, width, places ? chosen : NULL, ranges, parts,
                                          filtered ? allowed : NULL, queries, excess, coefficients, limits, scales, count,
-                                         panels, keeps ? out_rows : NULL, out_queries, bounds, top, estimates, likely);
+                                         panels, keeps ? out_rows : NULL, out_queries, bounds, top, estimates, likely, NULL,
+                                         NULL);
     give(&found, 8);
     give(out_rows, found * 8);
     give(out_queries, found * 8);
     give(bounds, found * 4);
     give(estimates, lanes * top * 4);
     give(likely, lanes * top * 8);
+}
+
+static void run_closer_look(void)
+{
+    int64_t *sizes = take(9 * 8);
+    int64_t width = sizes[0], second = sizes[1], rows = sizes[2], count = sizes[3], panels = sizes[4], top = sizes[5];
+    int64_t dim = sizes[6], is_half = sizes[7], has_second = sizes[8], lanes = panels ? 16 * panels : count;
+    int64_t ranges[2] = {0, rows}, examined = 0;
+    uint8_t *codes = take(rows * width);
+    float *factors = take(rows * LEVEL_FACTORS * 4);
+    int8_t *queries = take(lanes * width);
+    int32_t *excess = take(lanes * 4);
+    float *coefficients = take(LEVEL_FACTORS * lanes * 4), *limits = take(lanes * 4), *scales = take(lanes * 4);
+    uint8_t *again = take(rows * (second + 4 * TAIL_FLOATS));
+    int8_t *queries_again = take(count * second);
+    int32_t *excess_again = take(count * 4);
+    float *norms = take(count * TAIL_FLOATS * 4);
+    uint8_t *values = take(rows * dim * (is_half ? 2 : 4));
+    float *vectors = take(count * dim * 4), *row_scales = take(rows * 4), *thresholds = take(count * 4);
+    float *highest = take(lanes * top * 4);
+    int64_t *out_rows = room(rows * count * 8), *out_queries = room(rows * count * 8), *likely = room(lanes * top * 8);
+    float *scores = room(rows * count * 4);
+    Closer closer = {has_second ? again : NULL, second, queries_again, excess_again, norms, values, is_half, dim,
+                     vectors, row_scales, thresholds, 0.25};
+    int64_t found = EXPORTED(bound_rows)(codes, factors, width, NULL, ranges, 1, NULL, queries, excess, coefficients,
+                                         limits, scales, count, panels, out_rows, out_queries, scores, top, highest,
+                                         likely, &closer, &examined);
+    give(&found, 8);
+    give(&examined, 8);
+    give(out_rows, found * 8);
+    give(out_queries, found * 8);
+    give(scores, found * 4);
+    give(thresholds, count * 4);
 }
 
 static void run_bound_pairs(void)
@@ -98,6 +132,8 @@ int main(int count, char **arguments) /* WHAT INPUT OUTPUT */
     output = fopen(arguments[3], "wb");
     if (!strcmp(arguments[1], "rows"))
         run_bound_rows();
+    else if (!strcmp(arguments[1], "closer"))
+        run_closer_look();
     else if (!strcmp(arguments[1], "pairs"))
         run_bound_pairs();
     else

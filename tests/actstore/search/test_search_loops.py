@@ -101,7 +101,7 @@ def test_rows_are_bounded(driver: Driver, width: int, count: int, chosen: str, k
     looked_at = looked_at[allowed[looked_at]] if chosen == "allowed" else looked_at
     limits = np.quantile(bounds[looked_at], 0.8, axis=0).astype(np.float32) if keeps else np.full(count, -1e30, "f4")
 
-    panels = 0 if count <= 4 else 2 * -(-count // (2 * PANEL))
+    panels = 0 if count <= 4 else -(-count // PANEL)
     lanes = panels * PANEL or count
     filled = np.zeros((lanes, width), np.int8)
     filled[:count] = queries
@@ -128,6 +128,47 @@ def test_rows_are_bounded(driver: Driver, width: int, count: int, chosen: str, k
         np.testing.assert_array_equal(np.sort(guesses[one][there])[::-1], best)
         np.testing.assert_array_equal(estimates[likely[one][there], one], guesses[one][there])
     assert (guesses[count:] == -np.inf).all()
+
+
+@pytest.mark.parametrize("kind", [np.float16, np.float32])
+@pytest.mark.parametrize("has_second", [True, False])
+@pytest.mark.parametrize("count", [1, 4, 16, 40])
+def test_the_nearest_are_scored_on_the_way(driver: Driver, count: int, has_second: bool, kind: type) -> None:
+    random, rows, top, width, second, dim = np.random.default_rng(count), 700, 5, 24, 40, 33
+    stored, queries = some_codes(driver, random, rows, count, width)
+    again, queries_again = some_codes(driver, random, rows, count, second)
+    reaches, reaches_again = random.random(rows) < 0.9, random.random(rows) < 0.9  # by far, or not at all
+    factors, tails = np.zeros((rows, 6), np.float32), np.zeros((rows, 8), np.float32)
+    factors[:, 3], tails[:, 1] = np.where(reaches, 1e6, -1e6), np.where(reaches_again, 1e6, -4e6)
+    factors[:, 0] = tails[:, 0] = 1
+    panels = 0 if count <= 4 else -(-count // PANEL)
+    lanes = panels * PANEL or count
+    filled, terms = np.zeros((lanes, width), np.int8), np.zeros((6, lanes), np.float32)
+    filled[:count], terms[3] = queries, 1
+    ordered = filled.T.reshape(-1, 4, panels, PANEL).transpose(2, 0, 3, 1) if panels else filled
+    norms, limits = np.tile(np.float32([1, 1, 0, 0, 0, 0, 0, 0]), (count, 1)), np.full(lanes, np.inf, np.float32)
+    limits[:count] = -1000
+    values, vectors = small(random, rows, dim).astype(kind), small(random, count, dim)
+    scales = random.choice([0.5, 1, 2], rows).astype(np.float32)
+    scores = (values.astype(np.float64) @ vectors.T * scales[:, None]).astype(np.float32)  # (rows, count)
+    found = driver.run(
+        "closer", np.array([width, second, rows, count, panels, top, dim, kind == np.float16, has_second]), stored,
+        factors, ordered, 128 * filled.sum(1, dtype=np.int32), terms, limits, np.ones(lanes, np.float32),
+        np.concatenate([again, tails.view(np.uint8)], 1), queries_again, 128 * queries_again.sum(1, dtype=np.int32),
+        norms, values, vectors, scales, np.full(count, -1000, np.float32), np.full((lanes, top), -np.inf, np.float32),
+    )  # fmt: skip
+
+    number, examined = found.read(np.int64, 2)
+    of_rows, owners, given = (found.read(kind, number) for kind in (np.int64, np.int64, np.float32))
+    np.testing.assert_array_equal(given, scores[of_rows, owners])
+    possible = np.flatnonzero(reaches & reaches_again) if has_second else np.flatnonzero(reaches)
+    assert set(of_rows) <= set(possible)
+    assert len(given) < examined
+    kth = np.sort(scores[possible], axis=0)[-top]  # (count,)
+    np.testing.assert_array_equal(found.read(np.float32, count), np.maximum(kth - np.float32(0.25), -1000))
+    for query in range(count):
+        nearest = possible[scores[possible, query] >= kth[query]]
+        assert set(nearest) <= set(of_rows[owners == query])
 
 
 @pytest.mark.parametrize("width", [16, 24, 64, 100, 384])

@@ -104,7 +104,9 @@ def test_moments_merge_as_if_they_were_one_set(cut: int, seed: int) -> None:
     pivot = values[:10].mean(0)
 
     def moments(part: slice) -> Moments:
-        return to_moments(sum_rows([values[part]], labels[part], pivot, torch.float64), pivot)
+        return to_moments(
+            sum_rows([torch.tensor(values[part], dtype=torch.float64)], labels[part], pivot, torch.float64), pivot
+        )
 
     merged = merge_moments(moments(slice(0, cut)), moments(slice(cut, None)))
     whole = moments(slice(None))
@@ -145,7 +147,7 @@ def test_a_read_only_store_still_gives_means(make_store: Any, monkeypatch: pytes
     def refuse(*_: Any, **__: Any) -> None:
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr(statistics, "create_raw_array", refuse)
+    monkeypatch.setattr("actstore.layout.zarr_arrays.create_raw_array", refuse)
     assert_right(store["train"])
     assert not (store.path / "train" / "class_mean").exists()
 

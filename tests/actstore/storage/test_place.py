@@ -15,7 +15,7 @@ from actstore.storage import folder_path
 from actstore.storage.chunk_cache import CacheSpec
 from actstore.storage.file_lock import own_name
 from actstore.storage.folder_path import FolderPath, exchange
-from actstore.storage.object_path import CachedObjectPath, ObjectPath
+from actstore.storage.object_path import ObjectPath
 from actstore.storage.place import Place, parse_place, read_file, read_files, write_chunk, write_file
 from tests.store_files import files
 
@@ -171,8 +171,8 @@ class PlaceSuite:
         spec = CacheSpec(tmp_path / "cache")
         cached = parse_place(top, spec)
         assert cached.cache == (None if top.local_path else spec)
-        assert cached.uncached().cache is None
-        assert str(cached.uncached()) == str(top)
+        assert cached.with_cache(None).cache is None
+        assert str(cached.with_cache(None)) == str(top)
 
 
 class TestFolder(PlaceSuite):
@@ -222,8 +222,6 @@ class TestBucket(PlaceSuite):
 
 
 class TestCachedBucket(TestBucket):
-    kind = CachedObjectPath
-
     @pytest.fixture(params=["memory", "s3"])
     def top(self, request: pytest.FixtureRequest, tmp_path: Path) -> Place:
         return parse_place(f"{new_bucket(request)}/x.zarr", CacheSpec(tmp_path / "cache"))

@@ -91,6 +91,35 @@ def test_batches_hold_means_and_rows_as_planned(make_store: Any) -> None:
     assert batch.targets.tolist() == list(range(7))
 
 
+def test_statistics_of_several_rows_leave_the_other_draws_as_they_are() -> None:
+    plans = [plan_batch(INDEX, np.arange(5), 2, step, 0.5, examples=(1, 4)) for step in range(2000)]
+    alone = plan_batch(INDEX, np.arange(5), 2, 7, 0.5)
+    for name in ("query_rows", "statistic_rows", "use_mean"):
+        np.testing.assert_array_equal(getattr(plans[7], name), getattr(alone, name))
+    counts = np.bincount(np.concatenate([plan.more for plan in plans]), minlength=4)
+    assert len(counts) == 4
+    assert (abs(counts / counts.sum() - 0.25) < 0.02).all()
+    for plan in plans[:20]:
+        np.testing.assert_array_equal(LABELS[plan.more_rows], np.repeat(np.arange(5)[:, None], 3, 1))
+
+
+@pytest.mark.numeric
+@pytest.mark.parametrize("resident", [False, True])
+def test_a_statistic_is_the_mean_of_the_rows_drawn_for_it(make_store: Any, resident: bool) -> None:
+    store = make_store()
+    train = store["train"]
+    seen = set()
+    for batch in ClassBatches(train, seed=1, p_mean=0.3, examples=(1, 3), steps=12, resident=resident):
+        plan = batch.plan
+        for place, label in enumerate(plan.labels):
+            rows = [plan.statistic_rows[place], *plan.more_rows[place, : plan.more[place]]]
+            mean = store.values[rows].astype(np.float64).mean(0)
+            expected = train.means()[label] if plan.use_mean[place] else mean
+            np.testing.assert_allclose(batch.statistics[place], expected, rtol=1e-5, atol=1e-6)
+            seen.add(len(rows))
+    assert seen == {1, 2, 3}
+
+
 @pytest.mark.numeric
 @pytest.mark.parametrize("options", [{}, {"prefetch": 0}, {"resident": True}, {"prefetch": 5}])
 def test_resumed_streamed_and_resident_batches_are_the_same(make_store: Any, options: dict[str, Any]) -> None:

@@ -30,7 +30,7 @@ def test_every_format_imports(tmp_path: Path, labels: Path, ending: str) -> None
 
 @pytest.mark.parametrize("ending", [*ENDINGS, ".h5"])
 def test_an_import_resumes_from_any_row(tmp_path: Path, ending: str) -> None:
-    from actstore.tables.array_files import open_tables
+    from actstore.tables.importing import open_tables
 
     tables, _ = open_tables(save(tmp_path / f"x{ending}"), None, None)
     rows = tables["train"].activations

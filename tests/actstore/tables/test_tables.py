@@ -18,9 +18,8 @@ from hypothesis import strategies as st
 
 import actstore
 from actstore.errors import InvalidInputError
-from actstore.tables.array_files import open_tables, read_column
 from actstore.tables.exporting import export
-from actstore.tables.importing import ImportRequest, import_file
+from actstore.tables.importing import ImportRequest, import_file, open_tables, read_column
 from actstore.tables.row_source import Rounding
 from cli.actstore import main
 

@@ -10,7 +10,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import actstore
-from actstore.tables.importing import ImportRequest, append_file, fill_new_split, import_file, open_or_create
+from actstore.tables.filling import fill_new_split, open_or_create
+from actstore.tables.importing import ImportRequest, append_file, import_file
 from actstore.tables.synthetic import SyntheticSpec
 from actstore.upkeep.repair import repair_faults
 from actstore.upkeep.verify import Fault, verify_store

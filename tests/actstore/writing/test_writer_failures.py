@@ -94,7 +94,7 @@ with store.writer("train", source={"path": "x"}) as writer:
 
 @pytest.mark.slow
 def test_killed_at_random_moments_the_resumed_store_is_byte_identical(tmp_path: Path) -> None:
-    """A smaller sister of tests/bench/kill.py, which kills an import 50 times."""
+    """A smaller sister of tests/bench/soak.py, which kills imports a thousand times."""
     new_store(tmp_path / "whole.zarr")
     subprocess.run([sys.executable, "-c", WRITE, tmp_path / "whole.zarr"], check=True, stdout=subprocess.DEVNULL)
     new_store(tmp_path / "killed.zarr")

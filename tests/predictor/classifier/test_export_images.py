@@ -157,3 +157,11 @@ def test_known_and_unknown(backbone: Backbone, tmp_path: Path, kind: str) -> Non
     expected = learner.is_known(queries).tolist()
     assert [bool(one[0][0]) for one in found] == expected
     assert sorted(expected) == [False, False, True, True]
+
+
+def test_networks_side_by_side_are_refused(tmp_path: Path) -> None:
+    name = "efficientnet-lite0+efficientnet-lite1"
+    joined = load_backbone(name, random_weights=True)
+    with pytest.raises(InvalidInputError, match=name.replace("+", r"\+")):
+        export_with_backbone(Classifier.alone(joined.layers["activations"]), joined, tmp_path / "m.onnx")
+    assert not (tmp_path / "m.onnx").exists()

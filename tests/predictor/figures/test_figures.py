@@ -16,11 +16,19 @@ from PIL import Image
 import actstore
 from actstore.backbones.network import imagenet_names
 from actstore.compute.measure import Result
-from predictor.figures.accuracies import ENDS, draw_methods, draw_shots, from_logit, logit, set_accuracy_axis
+from predictor.figures.accuracies import (
+    ENDS,
+    Box,
+    draw_methods,
+    draw_shots,
+    from_logit,
+    logit,
+    place_labels,
+    set_accuracy_axis,
+)
 from predictor.figures.bars import draw_contenders, draw_inference
 from predictor.figures.channels import draw_channels
 from predictor.figures.class_map import ClassMap, draw_class_maps
-from predictor.figures.label_placement import Box, place_labels
 from predictor.figures.lines import draw_runs
 from predictor.figures.style import known_display, readable, save_both
 from predictor.report.drawing import title_subject

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from predictor.figures.similarities import draw_similarities
+from predictor.figures.channels import draw_similarities
 
 
 def test_a_panel_for_each_measure_with_a_number_in_each_cell() -> None:

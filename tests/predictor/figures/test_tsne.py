@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from actstore.errors import InvalidInputError
-from predictor.figures.class_map import nearest_rows
-from predictor.figures.tsne import tsne
+from predictor.figures.class_map import nearest_rows, tsne
 
 pytestmark = pytest.mark.numeric
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -51,13 +53,14 @@ def test_calibrated_it_has_a_row_of_its_own_and_the_same_area(
     train = store["train"]
     task = all_way_task(train, store["val"], categories)
     fits = fit_calibrations([OwnClassifier(head)], StandInSource(train, categories, 3), [1, 3], tasks=5)
-    one, other = measure(OwnClassifier(head), task, [1], draws=4, fits=fits)
+    held = [replace(fit, failed="") for fit in fits]  # two stand-ins of seven categories tell little
+    one, other = measure(OwnClassifier(head), task, [1], draws=4, fits=held)
     plain, calibrated = one.method, other.method
     assert (plain.key, plain.variant, calibrated.key, calibrated.variant) == ("head", "", "head", "calibrated")
     assert calibrated.name == f"{plain.name}, calibrated"
     assert other.mean["ausuc"] == pytest.approx(one.mean["ausuc"])
     assert other.mean["harmonic_mean"] > one.mean["harmonic_mean"]
-    assert fits[0].fitted_on.startswith("5 tasks of base categories as stand-ins, linear discriminants taken out")
+    assert fits[0].fitted_on.startswith("5 tasks of base categories as stand-ins; training rows")
 
 
 def test_familiarity_is_by_the_cosine_about_the_centre(

@@ -87,18 +87,8 @@ def test_training_starts_from_the_prototypes_and_keeps_them(
     assert trained >= prototype - 3
 
 
-def test_calibration_does_not_cut_negative_values(signed: actstore.ActivationStore) -> None:
+def test_it_is_calibrated(signed: actstore.ActivationStore) -> None:
     train = signed["train"]
-    directions = torch.randn(7, 16, generator=torch.Generator().manual_seed(0))
-    change = stand_ins.remove_class_directions(train, SPLIT, BASE[:2], directions)
-    rows = torch.from_numpy(train[:50].astype(np.float32))
-    changed = change(rows)
-    assert (changed < 0).any()
-    basis = torch.linalg.qr(directions[:2].T).Q  # nothing is left along the stand-ins, and the rest is untouched
-    centre = class_means(train, BASE).mean(0)
-    torch.testing.assert_close((changed - centre) @ basis, torch.zeros(50, 2), atol=1e-4, rtol=0)
-    away = torch.eye(16) - basis @ basis.T
-    torch.testing.assert_close(changed @ away, rows @ away, atol=1e-4, rtol=1e-4)
     phi = Phi(PhiSpec("phi2", 16, signed=True)).eval().requires_grad_(False)
     (fit,) = fit_calibrations([PhiMethod(phi)], stand_ins.StandInSource(train, SPLIT, 1), [1], tasks=3)
     assert fit.harmonic_mean >= fit.uncalibrated

@@ -88,7 +88,7 @@ def test_a_calibrated_phi_takes_the_setting_of_its_shots(make_phi: Callable[...,
         shown = support(3, shots)
         assert torch.equal(method.novel_scores(queries, shown), plain.novel_scores(queries, shown))
         assert torch.equal(method.base_scores(queries), prepared(phi, means).base_scores(queries))
-    assert method.name == "phi2, calibrated"
+    assert method.name == "phi2, calibrated, mean"
 
 
 def test_the_nearest_number_of_shots_and_of_two_the_lower() -> None:

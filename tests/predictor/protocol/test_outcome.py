@@ -166,3 +166,16 @@ def test_scores_that_are_no_numbers_are_not_right_answers(column: int) -> None:
     scores[1, column] = np.nan
     with pytest.raises(InvalidInputError, match="a score is NaN"):
         measured(scores, np.array([0, 2]), 2, 1)
+
+
+def test_a_curve_runs_from_the_base_alone_to_the_novel_alone() -> None:
+    random = np.random.default_rng(3)
+    base_limit = np.where(random.random(50) < 0.7, random.normal(1, 1, 50), -np.inf)
+    novel_limit = np.where(random.random(30) < 0.6, random.normal(0, 1, 30), np.inf)
+    outcome = Outcome(np.zeros(50, np.int64), np.zeros(30, np.int64), base_limit, novel_limit)
+    curve = outcome.curve()
+    alone = 100 * np.isfinite(base_limit).mean(), 100 * np.isfinite(novel_limit).mean()
+    np.testing.assert_allclose(curve[:2], [[alone[0], 0], [0, alone[1]]])
+    order = np.lexsort((curve[:, 1], -curve[:, 0]))
+    assert (np.diff(curve[order, 1]) >= 0).all()  # what the base loses, the novel categories gain
+    assert (curve.max(0) <= np.array(alone) + 1e-9).all()

@@ -20,10 +20,9 @@ from actstore.storage.place import parse_place
 from actstore.upkeep.select import select
 from predictor.figures.class_map import make_class_map
 from predictor.protocol.category_split import CategorySplit
-from predictor.report.html import table
-from predictor.report.page import make_page, write_report
-from predictor.report.provenance import store_facts
+from predictor.report.page import make_page, store_facts, templates, write_report
 from predictor.report.run_folder import find_run
+from predictor.report.tables import ReportTable
 from predictor.training.phi import run_phi_training
 from predictor.training.phi_config import TrainConfig
 from predictor.training.trained_phi import note_store
@@ -162,7 +161,9 @@ def test_a_folder_with_one_table_is_enough(tmp_path: Path) -> None:
 
 
 def test_cells_are_sorted_by_number_and_escaped() -> None:
-    made = table("t", ["a"], [[("1.50 ± 2", 1.5)], ["<i>"], [None]])
+    shown = ReportTable("t", ["a"], [[("1.50 ± 2", 1.5)], ["<i>"], [None]])
+    pieces: Any = templates().get_template("macros.html").module
+    made = pieces.table(shown)
     assert '<td class="number" data-sort="1.5">1.50 ± 2</td>' in made
     assert "&lt;i&gt;" in made
     assert "<td></td>" in made
@@ -199,4 +200,4 @@ def test_a_store_of_chosen_rows_names_the_network_they_come_from(tmp_path: Path)
         writer.append(np.ones((6, 4), np.float32), np.zeros(6, np.int64))
     chosen = select(store.path, tmp_path / "y.zarr", rows="0:3")
     for one in (store, chosen):
-        assert "resnet-of-mine" in store_facts(one)
+        assert ("backbone", "resnet-of-mine") in store_facts(one)

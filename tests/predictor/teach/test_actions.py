@@ -12,9 +12,8 @@ from hypothesis import strategies as some
 
 from actstore.errors import DamagedError, StorageError
 from predictor.teach.actions import ASKABLE, Add, Create, Delete, History, Merge, Move, Remove, Rename, parse_action
-from predictor.teach.limits import RefusalError
 from predictor.teach.session import Journal
-from predictor.teach.state import Example, State, parse_name
+from predictor.teach.state import Example, RefusalError, State, parse_name
 
 KEYS = [f"{number:064x}" for number in range(6)]
 NAMES = ["cat", "dog", "小熊猫", "a/b"]

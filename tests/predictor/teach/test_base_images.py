@@ -18,9 +18,9 @@ from actstore.images.glyphs import write_glyphs
 from cli.actstore import main
 from predictor.classifier.classifier_file import load_classifier
 from predictor.teach.answers import Network, find_base_images
-from predictor.teach.limits import Limits, RefusalError
 from predictor.teach.service import TeachService
 from predictor.teach.session import Session, create_session
+from predictor.teach.state import Limits, RefusalError
 
 
 def run(*words: object) -> None:

@@ -8,8 +8,8 @@ import pytest
 from PIL import Image
 
 from predictor.training.backbones.trainee import PANELS
-from predictor.training.curves import Curves, draw_curves
 from predictor.training.phi import PhiTraining
+from predictor.training.trainee import Curves, draw_curves
 
 PHI = {"step": 1.0, "loss": 2.0, "seconds": 3.0}
 MEASURED = PHI | {"base_top1": 50.0, "novel_top1": 5.0, "harmonic": 9.0}

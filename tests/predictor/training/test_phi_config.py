@@ -42,6 +42,20 @@ def test_what_is_given_replaces_the_presets() -> None:
     assert (spec.kind, spec.dim, spec.input_norm, spec.bias, spec.query_norm) == ("phi1", 12, False, False, True)
 
 
+def test_a_rate_may_fall_to_zero() -> None:
+    config = choose_config("paper", "phi1", epochs=2, batches=5, learning_rate=0.3, cosine=True)
+    rates = [config.rate(step) for step in range(10)]
+    assert rates[0] == pytest.approx(0.3)
+    assert rates == sorted(rates, reverse=True)
+    assert rates[5] == pytest.approx(0.15)
+    assert 0 < rates[9] < 0.01
+
+
+def test_several_examples_are_remembered_and_the_papers_one_is_not() -> None:
+    assert choose_config("paper", "phi1", examples=(1, 5)).to_json()["examples"] == (1, 5)
+    assert "examples" not in choose_config("paper", "phi1").to_json()
+
+
 def test_phi2star_is_trained_on_means_only() -> None:
     assert {choose_config(preset, "phi2star").p_mean for preset in PRESETS} == {1.0}
     assert choose_config("paper", "phi2star", p_mean=1.0).p_mean == 1.0
@@ -57,6 +71,8 @@ def test_phi2star_is_trained_on_means_only() -> None:
         ("paper", {"epochs": 0}, "epochs must be positive, got 0"),
         ("paper", {"batches": -1}, "batches must be positive"),
         ("paper", {"learning_rate": float("nan")}, "learning rate must be positive, got nan"),
+        ("paper", {"examples": (0, 2)}, r"examples must be the least and the most"),
+        ("paper", {"examples": (3, 2)}, r"examples must be the least and the most"),
         ("paper", {"p_mean": 1.5}, "p_mean must be a probability between 0 and 1, got 1.5"),
         ("paper", {"p_mean": float("nan")}, "p_mean must be a probability"),
     ],

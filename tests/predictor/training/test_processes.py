@@ -12,7 +12,7 @@ import pytest
 TRAINING = """
 import glob, importlib, sys
 import torch
-from predictor.training.backbones.distributed import wrap
+from predictor.training.backbones.layers import wrap
 from predictor.training.processes import joined_processes
 
 def train():

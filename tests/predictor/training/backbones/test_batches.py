@@ -31,7 +31,7 @@ from predictor.training.backbones.images import (
     select_images,
     training_plan,
 )  # fmt: skip
-from predictor.training.backbones.training import train_backbone
+from predictor.training.backbones.trainee import train_backbone
 
 TINY = choose_preset("quick", epochs=2, batch_size=12, learning_rate=0.05, warmup_epochs=0.5)
 

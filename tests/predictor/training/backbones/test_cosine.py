@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from predictor.training.backbones.cosine import CosineClassifier
+from predictor.training.backbones.layers import CosineClassifier
 from tests.predictor.training.backbones.tiny import TINY, train, weights_of
 
 

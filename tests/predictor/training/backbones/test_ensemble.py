@@ -9,7 +9,7 @@ import pytest
 from actstore.backbones.construction import build_network, is_ours
 from actstore.backbones.weights import save_weights
 from actstore.errors import InvalidInputError
-from predictor.training.backbones.ensemble import join_members
+from predictor.training.backbones.pretraining import join_members
 
 
 def test_only_trainings_of_the_same_classes_are_joined(tmp_path: Path) -> None:

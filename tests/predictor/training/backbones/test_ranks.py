@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from actstore.backbones.construction import build_network
-from predictor.training.backbones.distributed import SynchronisedBatchNorm2d, synchronise_batch_norm
+from predictor.training.backbones.layers import SynchronisedBatchNorm2d, synchronise_batch_norm
 from predictor.training.run_files import read_log
 from tests.predictor.training.backbones.tiny import TINY, start, training_script, weights_of
 
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.numeric
 
 # Training is chaotic: what processors round differently in float32 grows a hundred thousand times in ten steps.
 IN_FLOAT64 = """
-from predictor.training.backbones import accuracy, trainee
+from predictor.training.backbones import batches as accuracy, trainee
 build, feed = trainee.build_network, trainee.to_network
 def feed_precisely(*given):
     images, targets = feed(*given)
@@ -68,7 +68,7 @@ GRADIENTS = """
 import sys, torch
 from torch.nn.functional import cross_entropy
 from actstore.backbones.construction import build_network
-from predictor.training.backbones.distributed import wrap
+from predictor.training.backbones.layers import wrap
 from predictor.training.processes import joined_processes
 torch.set_num_threads(1)
 images = torch.randn(17, 3, 32, 32, generator=torch.Generator().manual_seed(0), dtype=torch.float64)

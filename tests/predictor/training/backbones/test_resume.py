@@ -8,16 +8,14 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-import pytest
 import torch
-from safetensors.torch import save_file
 
 from actstore.images.opening import open_images
 from predictor.protocol.category_split import alphabetical_split
 from predictor.training.backbones.images import select_images
 from predictor.training.backbones.trainee import BackboneTrainee
 from predictor.training.processes import Processes
-from predictor.training.run_files import read_log, read_training
+from predictor.training.run_files import read_log
 from tests.predictor.training.backbones.tiny import (
     TINY,
     TINY_GLYPHS,
@@ -64,41 +62,6 @@ def test_crops_cosines_and_sixteen_bits_resume_to_the_same_weights(tmp_path: Pat
     for key, tensor in weights_of(tmp_path / "whole").items():
         assert tensor.dtype in (torch.float32, torch.int64)
         assert torch.equal(tensor, weights_of(tmp_path / "stopped")[key]), key
-
-
-def former_checkpoint(folder: Path) -> None:
-    """What is in the folder, as `ppa pretrain` wrote it when it had a loop of its own."""
-    tensors, text = read_training(folder / "checkpoint.safetensors")
-    state, every = text["state"], text["identity"].pop("run")["every"]
-    epoch, step = divmod(state["step"], every)
-    before = {
-        "epoch": epoch, "step": step, "images": 12.0 * step, "history": state["history"], "seconds": state["seconds"],
-        "loss_sum": 12 * state["sums"].get("train_loss", 0.0), "correct": 12 * state["sums"].get("train_top1", 0.0),
-        "epoch_seconds": state["seconds"] - state["line_began"], "scaler": {},
-    }  # fmt: skip
-    names = {
-        name: name.replace("network.", "model.").replace("optimiser.momentum_buffer.", "momentum.") for name in tensors
-    }
-    metadata = {"training": json.dumps({"identity": text["identity"], "state": before})}
-    save_file({names[name]: tensor for name, tensor in tensors.items()}, folder / "checkpoint.safetensors", metadata)
-
-
-def test_trainings_of_the_former_loop_are_resumed_and_read(tmp_path: Path) -> None:
-    whole = train(tmp_path / "whole")
-    stop_after(tmp_path / "half", 8)
-    former_checkpoint(tmp_path / "half")
-    assert train(tmp_path / "half").steps == 12
-    for key, tensor in weights_of(tmp_path / "whole").items():
-        assert torch.equal(tensor, weights_of(tmp_path / "half")[key]), key
-    for line, expected in zip(read_log(tmp_path / "half"), read_log(tmp_path / "whole"), strict=True):
-        timed = ("images_per_second", "seconds")
-        assert {key: line[key] for key in line if key not in timed} == pytest.approx(
-            {key: expected[key] for key in line if key not in timed}
-        )
-    former_checkpoint(tmp_path / "whole")
-    before = (tmp_path / "whole" / "last.safetensors").stat().st_mtime_ns
-    assert train(tmp_path / "whole") == whole
-    assert (tmp_path / "whole" / "last.safetensors").stat().st_mtime_ns == before
 
 
 def test_the_scale_of_gradients_is_part_of_a_checkpoint() -> None:

@@ -17,7 +17,7 @@ from actstore.images.opening import open_images
 from predictor.protocol.category_split import CategorySplit, alphabetical_split
 from predictor.training import Figures, RunOptions
 from predictor.training.backbones.config import TrainingConfig, choose_preset
-from predictor.training.backbones.training import TrainingResult, train_backbone
+from predictor.training.backbones.trainee import TrainingResult, train_backbone
 
 ROOT = Path(__file__).parents[4]
 TINY = choose_preset("quick", epochs=2, batch_size=12, learning_rate=0.05, warmup_epochs=0.5)
@@ -40,7 +40,7 @@ def training_script(out: Path, config: TrainingConfig, first: str = "") -> Path:
         "from pathlib import Path\n"
         "from predictor.training.backbones.config import TrainingConfig\n"
         "from predictor.training import RunOptions\n"
-        "from predictor.training.backbones.training import train_backbone\n"
+        "from predictor.training.backbones.trainee import train_backbone\n"
         "from predictor.protocol.category_split import alphabetical_split\n"
         "from actstore.images.opening import open_images\n"
         f"sets, config = open_images({TINY_GLYPHS!r}), TrainingConfig(**json.loads({json.dumps(config.to_json())!r}))\n"

@@ -1,0 +1,206 @@
+"""`actstore.map`: rows of a split laid out on a plane by their exact neighbours, as a page or a Parquet file."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass
+from html import escape
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from actstore.analysis.adapters import to_arrow
+from actstore.analysis.alignment import open_representation
+from actstore.analysis.graph import Graph, knn
+from actstore.errors import InvalidInputError
+from actstore.maps.layout import choose_method, lay_out
+from actstore.maps.packing import make_page
+from actstore.maps.thumbnails import DEFAULT_THUMBNAILS
+from actstore.reading.rows import parse_rows
+from actstore.split import Split
+from actstore.storage.atomic_file import as_utf8, write_atomic
+from actstore.storage.place import AnyPlace
+from actstore.store import create
+from actstore.streams.sampling import Stream, generator
+
+MOST_POINTS, DEFAULT_POINTS = 500_000, 100_000
+_BLOCK_ROWS = 4096
+
+Progress = Callable[[int], None]  # rows done since the last call
+
+
+@dataclass(frozen=True)
+class Map:
+    """Rows of a split as points on a plane.
+
+    Attributes:
+        split: where the rows lie.
+        rows: (n,) their numbers, ascending.
+        positions: (n, 2) where they lie on the plane.
+        neighbours: (n, k) the nearest rows of each among those of the map, by their place in `rows`; -1 where there is
+            none.
+        distances: (n, k) 1 - cosine of these neighbours, 2 where there is none.
+        method: "umap" or "pca".
+        seed: of the sample and the layout.
+        notes: what a reader might not expect, in sentences.
+    """
+
+    split: Split
+    rows: NDArray[np.int64]
+    positions: NDArray[np.float32]
+    neighbours: NDArray[np.int64]
+    distances: NDArray[np.float32]
+    method: str
+    seed: int
+    notes: tuple[str, ...] = ()
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def to_html(
+        self,
+        color: str | None = None,
+        thumbnails: int = DEFAULT_THUMBNAILS,
+        images: str | Path | None = None,
+        progress: Progress | None = None,
+    ) -> str:
+        """One page that needs nothing else. color: the column that points are coloured by at first; by default their
+        class. thumbnails: images that are put into the page, at most; images: the folder where ids are paths, for rows
+        that were imported. progress: gets thumbnails as they are made."""
+        return self._page(color, thumbnails, images, progress)[0]
+
+    def save(self, path: str | Path, **options: Any) -> list[str]:
+        """The page in a file; options: of `to_html`. Returns notes, those on thumbnails and columns included."""
+        if Path(path).suffix != ".html":
+            raise InvalidInputError(f"a map is written as .html, got {path}; `to_parquet` writes .parquet")
+        page, notes = self._page(**options)
+        write_atomic(Path(path), as_utf8(page))
+        return notes
+
+    def _page(
+        self,
+        color: str | None = None,
+        thumbnails: int = DEFAULT_THUMBNAILS,
+        images: str | Path | None = None,
+        progress: Progress | None = None,
+    ) -> tuple[str, list[str]]:
+        return make_page(self, color, thumbnails, None if images is None else Path(images), progress)
+
+    def to_parquet(self, path: str | Path) -> None:
+        """x, y, row, id, class, label, columns and neighbours of every point, as Embedding Atlas reads them
+        (`--x x --y y --neighbors neighbors`)."""
+        import pyarrow
+        import pyarrow.parquet
+
+        if Path(path).suffix != ".parquet":
+            raise InvalidInputError(f"a table of a map is written as .parquet, got {path}")
+        facts = to_arrow(self.split, self.rows)
+        own = {"x": self.positions[:, 0], "y": self.positions[:, 1], "row": self.rows}
+        columns = {**own, **{name: facts[name] for name in facts.column_names}, "neighbors": self._nearest()}
+        buffer = io.BytesIO()
+        pyarrow.parquet.write_table(pyarrow.table(columns), buffer)
+        write_atomic(Path(path), buffer.getvalue())
+
+    def _nearest(self) -> Any:
+        """Of each point a struct of `ids`, which are places in the table, and `distances`."""
+        import pyarrow
+
+        found = self.neighbours >= 0
+        starts = pyarrow.array(np.concatenate([[0], np.cumsum(found.sum(1))]).astype(np.int32))
+        lists = [pyarrow.ListArray.from_arrays(starts, pyarrow.array(values[found])) for values in
+                 (self.neighbours, self.distances)]  # fmt: skip
+        return pyarrow.StructArray.from_arrays(lists, names=["ids", "distances"])
+
+    def _repr_html_(self) -> str:
+        page = escape(self.to_html(thumbnails=min(DEFAULT_THUMBNAILS, 1000)))
+        return f'<iframe srcdoc="{page}" title="Map" style="width:100%;height:640px;border:0"></iframe>'
+
+    def __repr__(self) -> str:
+        notes = "".join(f"\nnote: {note}" for note in self.notes)
+        return f"<Map of {len(self):,} rows of {self.split.path} by {self.method}>{notes}"
+
+
+def map(  # noqa: A001
+    split: Split | AnyPlace,
+    points: int = DEFAULT_POINTS,
+    *,
+    rows: ArrayLike | None = None,
+    method: str = "auto",
+    k: int = 15,
+    seed: int = 0,
+    progress: Progress | None = None,
+) -> Map:
+    """Lay rows of a split out on a plane, so that similar rows lie near each other.
+
+    The same seed gives the same map.
+
+    Args:
+        split: a split, or a path such as "a.zarr/train".
+        points: how many rows are shown at most; of more a sample is drawn, and the map says so.
+        rows: row numbers (n,), by default all.
+        method: "umap", "pca", or "auto", which is umap where umap-learn is installed.
+        k: neighbours of each row, exact by cosine, among the rows of the map.
+        seed: of the sample and the layout.
+        progress: is called with the number of rows whose neighbours are found.
+
+    Returns:
+        A map; `save` writes it as an HTML page, `to_parquet` as a table.
+
+    Raises:
+        InvalidInputError: no row was chosen, or the number of points or neighbours is out of range.
+
+    Examples:
+        >>> actstore.map(train, method="pca").positions.shape
+        (40, 2)
+    """
+    target = open_representation(split)
+    if not 1 <= points <= MOST_POINTS:
+        raise InvalidInputError(f"points must be from 1 to {MOST_POINTS:,}, got {points}")
+    if k < 1:
+        raise InvalidInputError(f"k must be 1 or more, got {k}")
+    among = np.arange(len(target)) if rows is None else np.unique(parse_rows(rows, len(target)))
+    if not len(among):
+        raise InvalidInputError(f"{target.path} has no rows to be drawn" if rows is None else "no rows were chosen")
+    chosen = _sample(among, points, seed)
+    notes = [f"a sample of {len(chosen):,} of {len(among):,} rows"] if len(chosen) < len(among) else []
+    used, said = choose_method(method, len(chosen))
+    notes += [said] if said else []
+    with ExitStack() as stack:
+        drawn = target
+        if len(chosen) < len(target):  # neighbours are sought among what is drawn
+            drawn = _copied(target, chosen, Path(stack.enter_context(TemporaryDirectory())))
+        nearest = min(k, len(chosen) - 2 if used == "umap" else len(chosen) - 1)
+        graph = knn(drawn, nearest, progress=progress) if nearest > 0 else None
+        positions = lay_out(drawn, graph if used == "umap" else None, seed)
+    if graph is None:
+        nobody = np.full((len(chosen), 0), -1)
+        return Map(target, chosen, positions, nobody, nobody.astype(np.float32), used, seed, tuple(notes))
+    alone = int((graph.rows < 0).all(1).sum())
+    notes += [f"{alone:,} rows of zeros have no neighbours, so where they lie says nothing"] if alone else []
+    return Map(target, chosen, positions, graph.rows, _plain_distances(graph), used, seed, tuple(notes))
+
+
+def _plain_distances(graph: Graph) -> NDArray[np.float32]:
+    return np.where(graph.rows >= 0, graph.distances, np.float32(2))
+
+
+def _sample(among: NDArray[np.int64], points: int, seed: int) -> NDArray[np.int64]:
+    """Ascending."""
+    if len(among) <= points:
+        return among
+    drawn = generator(seed, 0, Stream.MAPPED_ROWS).choice(len(among), points, replace=False, shuffle=False)
+    return among[np.sort(drawn)]
+
+
+def _copied(split: Split, rows: NDArray[np.int64], folder: Path) -> Split:
+    """A split of these rows alone, for as long as the folder is there."""
+    store = create(folder / "rows.zarr", classes=[], dim=split.dim, dtype=split.spec.dtype, rows=len(rows))
+    with store.writer("rows") as writer:
+        for start in range(0, len(rows), _BLOCK_ROWS):
+            writer.append(split.take(rows[start : start + _BLOCK_ROWS]), None)
+    return store["rows"]
