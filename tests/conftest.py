@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -49,6 +50,13 @@ def _interrupts_are_heard() -> None:
     """A shell starts what runs in the background with SIGINT ignored, and children inherit that."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.fixture(autouse=True)
+def _torch_is_seeded() -> None:
+    """`torch.rand` gives a test the same values alone, in the suite and on the next machine."""
+    if "torch" in sys.modules:
+        sys.modules["torch"].manual_seed(7)
 
 
 @pytest.fixture

@@ -237,13 +237,16 @@ def test_from_the_own_classifier_of_a_store(run_of_phi: Path, tmp_path: Path) ->
     from predictor.protocol.head import Head, write_head
 
     base = tuple(f"c{number}" for number in range(7))
-    write_head(tmp_path / "head.safetensors", Head(torch.rand(7, 16), torch.zeros(7), base))
+    means = torch.from_numpy(actstore.open(run_of_phi / "x.zarr")["train"].means()[:7]).float()
+    head = Head(means, -means.square().sum(1) / 2, base)  # (7, 16): the nearest mean, which knows the base well
+    write_head(tmp_path / "head.safetensors", head)
     classifier = predictor.Classifier.from_backbone(
         store=str(run_of_phi / "x.zarr"), categories=str(run_of_phi / "split.json"),
         head=str(tmp_path / "head.safetensors"), progress=False,
     )  # fmt: skip
     assert classifier.base == base
-    classifier.adapt("new", torch.rand(1, 16))
+    example = actstore.open(run_of_phi / "x.zarr")["train"].of_class("c7")[:1].copy()
+    classifier.adapt("new", torch.from_numpy(example))
     assert classifier.novel_bias != 0  # calibrated on base categories when the first one was learnt
     with pytest.raises(InvalidInputError, match="keep_known"):
         predictor.Classifier.from_backbone(store=run_of_phi / "x.zarr", keep_known=True)
