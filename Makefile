@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.installed
-BOTH_CORES := -n 2 --dist loadfile  # files in turn on two processes: fixtures of a module are made once
+BOTH_CORES := -n 2 --dist loadfile --no-loadscope-reorder  # whole files on two processes, so that fixtures of a module are made once; slow files first
 
 .PHONY: demo test docs numeric check bench gpu gpu-coverage results clean
 

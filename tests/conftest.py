@@ -18,6 +18,12 @@ from tests.object_storage import S3Server, running_server
 REAL_DATA = Path(os.environ.get("ACTSTORE_DATA", Path(__file__).parents[2] / "shared" / "data"))
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Files with a slow test come first, so that no process works on one alone after the others have ended."""
+    slow = {item.path for item in items if item.get_closest_marker("slow")}
+    items.sort(key=lambda item: item.path not in slow)
+
+
 @pytest.fixture(autouse=True, scope="session")
 def _no_waiting_for_the_disk() -> Iterator[None]:
     """Tests kill processes, not machines: what was written is there whether it was flushed or not, and flushing takes

@@ -16,6 +16,7 @@ import pytest
 import actstore
 from actstore.images.glyphs import write_glyphs
 
+pytestmark = pytest.mark.slow
 FOLDER = Path(__file__).parents[1] / "examples"
 NAMES = ("linear_probe", "cka", "neighbours")
 

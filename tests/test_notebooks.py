@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+pytestmark = pytest.mark.slow
 FOLDER = Path(__file__).parents[1] / "examples"
 NEEDS = {
     "probe_and_map": [],

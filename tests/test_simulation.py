@@ -23,7 +23,7 @@ from tests.simulation.stops import stopping
 from tests.simulation.tally import table
 from tests.simulation.trial import Laboratory, laboratory, parse_token
 
-SECONDS = 50.0  # of two processes, and some for their start and end: a minute
+SECONDS = 25.0  # of two processes, and some for their start and end: half a minute
 
 
 def run(schedule: str, folder: Path, *works: Callable[[], Any]) -> Simulation:

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
+pytestmark = pytest.mark.slow
 TUTORIALS = Path(__file__).parents[1] / "docs" / "tutorials"
 
 

@@ -72,6 +72,7 @@ def test_rows_of_a_class_lie_together_and_a_seed_gives_one_map(split: actstore.S
     assert "<iframe" in made._repr_html_()
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")  # what numba says to itself
 def test_umap_keeps_neighbours_together(split: actstore.Split) -> None:
     pytest.importorskip("umap")
