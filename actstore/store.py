@@ -380,9 +380,6 @@ def require_free(path: Place) -> None:
 
 def remove_store(path: Place, keep_top: bool = False) -> None:
     """A store that holds nothing, or was given up; what others have put into its folder stays, or the folder alone."""
-    if path.local_path is None:
-        path.remove_tree()
-        return
-    remove_own(path.local_path)
-    if keep_top:
+    remove_own(path)
+    if keep_top and path.local_path is not None:
         path.local_path.mkdir(exist_ok=True)

@@ -9,7 +9,7 @@ import mmap
 import os
 import shutil
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from functools import cache
 from pathlib import Path, PosixPath
 from typing import TYPE_CHECKING, Any, Self, TypeVar
@@ -138,7 +138,24 @@ class FolderPath(PosixPath):
     def put(self, data: Data, version: Version | None = None) -> None:
         write_atomic(self, data)
 
+    def contents(self) -> list[tuple[str, bool]]:
+        found = []
+        for folder, folders, names in os.walk(self):
+            above = os.path.relpath(folder, self) + "/" if folder != str(self) else ""
+            found += [(above + name, not (Path(folder) / name).is_symlink()) for name in folders]
+            found += [(above + name, False) for name in names]
+        return found
+
+    def remove_below(self, entries: Sequence[tuple[str, bool]]) -> None:
+        for name, is_folder in entries:
+            if is_folder:
+                with suppress(OSError):  # something of others is in it, or it was never there
+                    (self / name).rmdir()
+            else:
+                (self / name).unlink(missing_ok=True)
+
     def remove_tree(self) -> None:
+        """All that is in it, too."""
         with storage_errors(self):
             shutil.rmtree(self, ignore_errors=True)
 

@@ -187,13 +187,19 @@ class ObjectPath:
     def tree_size(self) -> int:
         return sum(entry["size"] for page in self._pages() for entry in page)
 
-    def remove_tree(self) -> None:
-        """Every object whose name begins with this one's as a folder; a bucket has no folders that could stay."""
+    def contents(self) -> list[tuple[str, bool]]:
+        start = len(self.key) + 1 if self.key else 0
+        names = [entry["path"][start:] for page in self._pages() for entry in page]
+        folders = {name[:place] for name in names for place, letter in enumerate(name) if letter == "/"}
+        return [*((name, True) for name in folders), *((name, False) for name in names)]
+
+    def remove_below(self, entries: Sequence[tuple[str, bool]]) -> None:
         import obstore
 
-        for page in self._pages():
+        names = [(self / name).key for name, is_folder in entries if not is_folder]
+        for start in range(0, len(names), _LISTED):
             with object_errors(self):
-                obstore.delete(bucket_of(self.root), [entry["path"] for entry in page])
+                obstore.delete(bucket_of(self.root), names[start : start + _LISTED])
 
     def _pages(self) -> Iterator[Any]:
         """All objects below, as many at a time as the bucket lists in one answer."""

@@ -96,8 +96,12 @@ class Place(Protocol):
         where somebody else has written something else meanwhile."""
 
     def unlink(self) -> None: ...
-    def remove_tree(self) -> None:
-        """Remove a folder of the store's own and all that is in it; nothing happens where there is none."""
+    def contents(self) -> list[tuple[str, bool]]:
+        """What lies below a folder, by its path from there, and whether it is a folder; a link is none."""
+
+    def remove_below(self, entries: Sequence[tuple[str, bool]]) -> None:
+        """Remove some of the contents in this order, "" being the folder itself; of folders only those that are empty.
+        What is not there any more is passed over."""
 
     def replacing(self) -> AbstractContextManager[Self]:
         """Where to write a folder anew that takes this one's place in the end; nothing is left of it on an error."""

@@ -17,7 +17,7 @@ from actstore.errors import DamagedError, IncompleteError
 from actstore.layout.columns import uncommitted_columns
 from actstore.layout.ledger import Entry, chunk_path, encode_chunk, read_ledger
 from actstore.layout.metadata import ACTIVATIONS
-from actstore.layout.own_files import remove_array
+from actstore.layout.own_files import remove_array, remove_split
 from actstore.reading.reader import open_rows
 from actstore.spec import Json, SplitSpec, StoreSpec
 from actstore.storage.atomic_file import crc32c, extend_crc32c
@@ -171,7 +171,7 @@ def drop_uncommitted(split: Place, spec: StoreSpec, committed: SplitSpec, ledger
         _discard(split, spec, committed, ledger, pending)
     else:
         (split / "zarr.json").unlink()  # first: without it there is no split
-        split.remove_tree()
+        remove_split(split)
 
 
 def _discard(split: Place, spec: StoreSpec, committed: SplitSpec, ledger: OwnedLog, pending: Pending) -> None:

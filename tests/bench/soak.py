@@ -153,9 +153,11 @@ class Soak:
         return self._log.with_suffix(".said").read_text()
 
     def _clear(self, place: Place) -> None:
-        place.remove_tree()
-        if isinstance(place, Path):
-            place.with_name(f"{place.name}.search").remove_tree()
+        if (folder := place.local_path) is not None:
+            for each in (folder, folder.with_name(f"{folder.name}.search")):
+                each.remove_tree()
+        else:
+            place.remove_below(place.contents())
 
 
 def summary(cycles: list[dict[str, Any]]) -> list[Result]:

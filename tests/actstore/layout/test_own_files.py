@@ -10,7 +10,12 @@ import pytest
 
 import actstore
 from actstore.errors import InvalidInputError, LockedError
+from actstore.layout.metadata import create_group
 from actstore.layout.own_files import remove_own, strangers
+from actstore.spec import KEY, StoreSpec
+from actstore.storage.folder_path import FolderPath
+from actstore.storage.object_path import ObjectPath
+from actstore.tables import importing
 from actstore.tables.importing import ImportRequest, import_file
 from tests.store_files import files
 
@@ -33,8 +38,8 @@ def store(tmp_path: Path) -> actstore.ActivationStore:
 
 
 def test_all_of_a_store_is_its_own(store: Any, tmp_path: Path) -> None:
-    assert strangers(tmp_path / "x.zarr") == []
-    assert remove_own(tmp_path / "x.zarr") == []
+    assert strangers(FolderPath(tmp_path / "x.zarr")) == []
+    assert remove_own(FolderPath(tmp_path / "x.zarr")) == []
     assert not (tmp_path / "x.zarr").exists()
 
 
@@ -50,9 +55,9 @@ def test_what_is_not_stays(store: Any, tmp_path: Path, name: str) -> None:
     file = tmp_path / "x.zarr" / name
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_bytes(b"mine")
-    (found,) = strangers(tmp_path / "x.zarr")
+    (found,) = strangers(FolderPath(tmp_path / "x.zarr"))
     assert file == found or found in file.parents
-    assert remove_own(tmp_path / "x.zarr") == [found]
+    assert remove_own(FolderPath(tmp_path / "x.zarr")) == [found]
     assert files(tmp_path / "x.zarr") == {name: b"mine"}
 
 
@@ -61,7 +66,7 @@ def test_empty_folders_and_links_of_others_stay(store: Any, tmp_path: Path) -> N
     (tmp_path / "elsewhere/zarr.json").write_bytes(b"{}")
     (tmp_path / "x.zarr/empty").mkdir()
     (tmp_path / "x.zarr/train/link").symlink_to(tmp_path / "elsewhere")
-    remove_own(tmp_path / "x.zarr")
+    remove_own(FolderPath(tmp_path / "x.zarr"))
     assert (tmp_path / "x.zarr/empty").is_dir()
     assert (tmp_path / "x.zarr/train/link/zarr.json").read_bytes() == b"{}"
 
@@ -95,3 +100,71 @@ def test_a_store_that_somebody_has_begun_to_fill_is_not_discarded(tmp_path: Path
             import_file(ImportRequest(tmp_path / "rows.npy"), tmp_path / "x.zarr")
         writer.append(VALUES[:5])
     np.testing.assert_array_equal(actstore.open(store.path)["train"][:], VALUES[:5].astype(np.float16))
+
+
+THEIRS = ("notes.txt", "x.zarr/mine/a.jpg", "x.zarr/train/notes.txt", "x.zarr/train/activations/c/7.bak", "x.zarr2/y")
+
+
+@pytest.fixture
+def bucket() -> ObjectPath:
+    """A bucket with objects of its owner beside and below the place of a store."""
+    top = ObjectPath.parse("memory://own-files")
+    top.remove_below(top.contents())
+    for name in THEIRS:
+        (top / name).put(b"mine")
+    return top
+
+
+def objects(top: ObjectPath) -> set[str]:
+    return {name for name, is_folder in top.contents() if not is_folder}
+
+
+def fill(top: ObjectPath) -> actstore.ActivationStore:
+    """A store with statistics, columns and an append under way, where objects of others lie already."""
+    spec = StoreSpec(classes=("a",), dim=16, chunk_rows=64, dtype="f4")
+    create_group(top / "x.zarr", {KEY: spec.to_json()})
+    store = actstore.open("memory://own-files/x.zarr")
+    with store.writer("train") as writer:
+        writer.append(VALUES, np.zeros(150, int), columns={"area": np.arange(150.0)})
+    store["train"].statistics()
+    writer = store.writer("train", source={"kind": "test"})
+    writer.append(VALUES[:9], np.zeros(9, int), columns={"place": ["x"] * 9})
+    writer.close()
+    return store
+
+
+def test_of_a_bucket_only_the_store_is_removed(bucket: ObjectPath) -> None:
+    fill(bucket)
+    left = remove_own(bucket / "x.zarr")
+    assert objects(bucket) == set(THEIRS)
+    assert {str(place).removeprefix("memory://own-files/") for place in left} == {
+        "x.zarr/mine", "x.zarr/train/notes.txt", "x.zarr/train/activations/c/7.bak",
+    }  # fmt: skip
+
+
+def test_a_discarded_split_leaves_what_others_put_there(bucket: ObjectPath, tmp_path: Path) -> None:
+    for store in (fill(bucket), actstore.create(tmp_path / "x.zarr", classes=["a"], dim=16)):
+        place = store.path / "val"
+        with store.writer("val") as writer:
+            writer.append(VALUES[:9], np.zeros(9, int))
+            (place / "notes.txt").put(b"mine")
+            (place / "labels" / "c" / "mine").put(b"mine")
+            writer.discard()
+        assert {name for name, is_folder in place.contents() if not is_folder} == {"notes.txt", "labels/c/mine"}
+        assert "val" not in actstore.open(store.path)
+
+
+def test_a_failed_from_arrays_leaves_objects_that_came_meanwhile(
+    bucket: ObjectPath, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    create = importing.open_or_create
+
+    def created(*arguments: Any, **options: Any) -> Any:
+        store = create(*arguments, **options)
+        (bucket / "y.zarr" / "train" / "mine").put(b"mine")
+        return store
+
+    monkeypatch.setattr(importing, "open_or_create", created)
+    with pytest.raises(InvalidInputError):
+        actstore.from_arrays("memory://own-files/y.zarr", {"train": (np.full((3, 4), np.nan), None)})
+    assert objects(bucket) == {*THEIRS, "y.zarr/train/mine"}
