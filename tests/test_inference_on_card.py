@@ -16,7 +16,8 @@ import baselines
 from actstore.backbones.loading import Backbone, load_backbone
 from actstore.compute.device import name_device
 from actstore.errors import InvalidInputError
-from actstore.extraction import cluster_build, forward
+from actstore.extraction import build as cluster_build
+from actstore.extraction import forward
 from actstore.extraction.build import build
 from actstore.extraction.forward import BuildOptions, decode_batches
 from actstore.images.opening import open_images

@@ -14,26 +14,22 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from actstore.backbones.construction import (
-    JOINED_BY,
-    NETWORKS,
-    PUBLISHED,
-    construct,
-    is_joined,
-    is_ours,
-    join_networks,
-)
+from actstore.backbones.architectures import NETWORKS
+from actstore.backbones.construction import JOINED_BY, PUBLISHED, construct, is_joined, is_ours, join_networks
 from actstore.backbones.network import IMAGENET, Construction, OwnTransform, PixelFunction, Transform
-from actstore.backbones.published import (
+from actstore.backbones.weights import (
     FETCHED,
     PACKAGES,
     Telling,
+    Weights,
     default_backbone,
     fetch_weights,
+    fit_weights,
     published_files,
+    read_weights,
     torch_cache,
+    weights_sha256,
 )
-from actstore.backbones.weights import Weights, fit_weights, read_weights, weights_sha256
 from actstore.errors import InvalidInputError, UnreachableError, reason_of
 
 DEFAULT_LAYER = "activations"  # what the classifier reads, or the output where there is no classifier

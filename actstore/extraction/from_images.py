@@ -12,7 +12,7 @@ from torch import nn
 
 from actstore.backbones.loading import Backbone, as_backbone, fetch_missing, load_backbone, stated_backbone
 from actstore.backbones.network import IMAGENET, VIEWS, PixelFunction, Transform
-from actstore.backbones.published import FETCHED, LICENCE, Choice, Telling, default_backbone
+from actstore.backbones.weights import FETCHED, LICENCE, Choice, Telling, default_backbone
 from actstore.compute.tensors import reuse_freed_memory
 from actstore.errors import InvalidInputError
 from actstore.extraction.build import build as build_store

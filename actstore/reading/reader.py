@@ -21,7 +21,7 @@ from actstore.reading.mapped_rows import MappedRows, can_map
 from actstore.reading.rows import Buffer, ChunkChecks, FetchedRows, Rows
 from actstore.spec import SplitSpec, StoreSpec
 from actstore.storage.atomic_file import CRC_BYTES, crc32c
-from actstore.storage.chunk_cache import CacheSpec, ChunkCache
+from actstore.storage.object_path import CacheSpec, ChunkCache
 from actstore.storage.place import Place
 
 _FETCHES = 4  # chunks at a time: four times 64 MiB of memory

@@ -1,16 +1,17 @@
-"""Bytes of files: their crc32c, durable writes, after which a file is whole under its name or not there, and headers of
-.npy files, of which small ones are read whole, never a pickle."""
+"""Bytes of files: their crc32c, durable writes, after which a file is whole under its name or not there, JSON that
+holds its own checksum, and headers of .npy files, of which small ones are read whole, never a pickle."""
 
 from __future__ import annotations
 
 import errno
 import fcntl
 import io
+import json
 import math
 import os
 import zipfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any, cast
@@ -20,10 +21,14 @@ from awscrt import checksums
 from numpy.lib import format as npy_format
 from numpy.typing import NDArray
 
-from actstore.errors import InvalidInputError, StorageError
+from actstore.errors import DamagedError, InvalidInputError, StorageError
 
 CRC_BYTES = 4
 Data = bytes | bytearray | memoryview | NDArray[Any]
+
+
+FIELD = "checksum"
+BLOCK_BYTES = 1 << 20  # read for a checksum at a time: in the cache, and other threads wait for no more
 
 
 def as_bytes(data: Data) -> NDArray[np.uint8]:
@@ -48,6 +53,35 @@ def extend_crc32c(crc: int, data: Data) -> int:
 def chunk_parts(values: Data, crc: int) -> tuple[Data, Data]:
     """A chunk file: the bytes of its values, then their crc32c, as Zarr's codec pair `bytes` + `crc32c` makes one."""
     return values, crc.to_bytes(CRC_BYTES, "little")
+
+
+def document_checksum(document: Any) -> str:
+    """crc32c of JSON, whatever spaces and escapes it was written with; hex."""
+    return f"{crc32c(json.dumps(document, indent=2, ensure_ascii=False).encode('utf-8', 'surrogatepass')):08x}"
+
+
+def with_checksum(document: Mapping[str, Any]) -> dict[str, Any]:
+    """The document with its checksum in it."""
+    plain = {key: value for key, value in document.items() if key != FIELD}
+    return {**plain, FIELD: document_checksum(plain)}
+
+
+def check_checksum(document: Mapping[str, Any]) -> dict[str, Any]:
+    """The document without its checksum; ValueError where that is another one's."""
+    plain = {key: value for key, value in document.items() if key != FIELD}
+    if FIELD in document and document[FIELD] != (checksum := document_checksum(plain)):
+        raise ValueError(f"its checksum is {checksum}, it says {document[FIELD]}")
+    return plain
+
+
+def require_sound_copy(path: Path) -> None:
+    """A JSON file that repeats for people what another file says: damaged, it must not mislead them."""
+    try:
+        check_checksum(json.loads(path.read_bytes()))
+    except FileNotFoundError:
+        return
+    except (ValueError, AttributeError) as error:
+        raise DamagedError(f"{path} is damaged ({error}); remove it: it only repeats what lies beside it") from error
 
 
 @contextmanager
@@ -218,3 +252,12 @@ def read_header(stream: IO[bytes], name: str) -> tuple[tuple[int, ...], bool, np
     if dtype.hasobject:
         raise InvalidInputError(f"{name} holds Python objects, which are never unpickled; save plain numbers or text")
     return shape, fortran, dtype
+
+
+def file_checksum(path: Path) -> str:
+    """crc32c of all bytes of a file; hex."""
+    crc, block = 0, memoryview(bytearray(BLOCK_BYTES))  # one block for all: fresh memory costs more than the checksum
+    with path.open("rb", buffering=0) as file:
+        while count := file.readinto(block):
+            crc = extend_crc32c(crc, block[:count])
+    return f"{crc:08x}"

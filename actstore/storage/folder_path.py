@@ -20,12 +20,10 @@ from numpy.typing import NDArray
 from actstore.errors import StorageError, reason_of
 from actstore.spec import is_stray
 from actstore.storage.atomic_file import AtomicFile, Data, storage_errors, write_atomic
-from actstore.storage.file_lock import FileLock, abandoned_names, own_name
-from actstore.storage.owned_log import LockedFile
+from actstore.storage.locks import FileLock, LockedFile, abandoned_names, own_name
 
 if TYPE_CHECKING:
-    from actstore.storage.chunk_cache import CacheSpec
-    from actstore.storage.object_path import EnsureOwner, Version
+    from actstore.storage.object_path import CacheSpec, EnsureOwner, Version
 
 
 _HERE = -100  # AT_FDCWD

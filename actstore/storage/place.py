@@ -13,10 +13,9 @@ from numpy.typing import NDArray
 
 from actstore.spec import is_stray
 from actstore.storage.atomic_file import Data, chunk_parts, crc32c
-from actstore.storage.chunk_cache import CacheSpec
 from actstore.storage.folder_path import FolderPath
-from actstore.storage.object_path import EnsureOwner, ObjectPath, Version
-from actstore.storage.owned_log import OwnedLog
+from actstore.storage.locks import OwnedLog
+from actstore.storage.object_path import CacheSpec, EnsureOwner, ObjectPath, Version
 
 T = TypeVar("T")
 U = TypeVar("U")

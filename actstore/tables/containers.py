@@ -14,13 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from actstore.errors import InvalidInputError
-from actstore.layout.columns import Column
-from actstore.layout.texts import Texts
+from actstore.layout.columns import Column, Texts
 from actstore.spec import parse_column_name
 from actstore.storage.atomic_file import ENDS_EARLY, load_npy, read_header
-from actstore.tables.column_files import NUMBERING, is_plain, parquet_column, parquet_file, parquet_values
 from actstore.tables.row_source import ArrayFile, BatchedRows, RowSource, SlicedRows, array_rows, block_rows
-from actstore.tables.wide_tables import wide_parquet
+from actstore.tables.tabular import NUMBERING, is_plain, parquet_column, parquet_file, parquet_values, wide_parquet
 from actstore.writing.row_checks import parse_column
 
 if TYPE_CHECKING:

@@ -30,7 +30,7 @@ from torch import Tensor
 from actstore.errors import DamagedError, InvalidInputError, LockedError
 from actstore.extraction import choose_network
 from actstore.storage.atomic_file import as_utf8, storage_errors, sync_directory, write_atomic
-from actstore.storage.owned_log import LockedFile
+from actstore.storage.locks import LockedFile
 from actstore.storage.place import stores_in
 from predictor.classifier.classifier import Classifier
 from predictor.classifier.classifier_file import load_classifier, save_classifier

@@ -11,8 +11,7 @@ from actstore import ActivationStore
 from actstore.errors import ActstoreError, InvalidInputError
 from actstore.progress import SplitBars, is_main_process
 from actstore.split import Split
-from actstore.storage.atomic_file import write_atomic
-from actstore.storage.checksum import check_checksum, with_checksum
+from actstore.storage.atomic_file import check_checksum, with_checksum, write_atomic
 from actstore.storage.place import Place
 from actstore.storage.tensor_file import below
 from predictor.phi.network import LAYERS, Phi, build_phi

@@ -56,7 +56,7 @@ def test_a_build_goes_on_with_the_network_it_began_with(folder: Path, monkeypatc
     def never(*_: Any) -> Any:
         raise AssertionError("the store says which network it is")
 
-    monkeypatch.setattr("actstore.backbones.published.default_backbone", never)
+    monkeypatch.setattr("actstore.backbones.weights.default_backbone", never)
     assert "network: " not in store("build", "photos/train", "photos.zarr", "--workers", 0).stderr
 
 
@@ -79,7 +79,7 @@ def test_photos_are_learnt_without_an_option(folder: Path) -> None:
 
 def test_bad_input_is_answered_before_anything_is_fetched(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("ACTSTORE_OFFLINE", raising=False)
-    monkeypatch.setattr("actstore.backbones.published.urlopen", None)
+    monkeypatch.setattr("actstore.backbones.weights.urlopen", None)
     Path("empty").mkdir()
     assert "empty" in store("build", "empty", code=1).stderr
     assert "did you mean resnet50" in store("build", "photos", "--backbone", "resnet5", code=1).stderr

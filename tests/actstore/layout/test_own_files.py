@@ -10,8 +10,7 @@ import pytest
 
 import actstore
 from actstore.errors import InvalidInputError, LockedError
-from actstore.layout.metadata import create_group
-from actstore.layout.own_files import remove_own, strangers
+from actstore.layout.metadata import create_group, remove_own, strangers
 from actstore.spec import KEY, StoreSpec
 from actstore.storage.folder_path import FolderPath
 from actstore.storage.object_path import ObjectPath

@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 import actstore
 from actstore.errors import InvalidInputError
 from actstore.storage import bucket_client as buckets
-from actstore.storage.chunk_cache import CacheSpec, ChunkCache, parse_size
-from actstore.storage.object_path import ObjectPath
+from actstore.storage.object_path import CacheSpec, ChunkCache, ObjectPath, parse_size
 from tests.object_storage import CountingProxy, S3Server
 
 CHUNK = 96 * 64 * 2 + 4  # bytes of a cached chunk

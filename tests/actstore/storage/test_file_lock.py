@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from actstore.errors import LockedError, StorageError
-from actstore.storage.file_lock import FileLock
+from actstore.storage.locks import FileLock
 
 
 def test_a_second_holder_is_refused_until_the_first_closes(tmp_path: Path) -> None:
@@ -53,7 +53,7 @@ def test_a_killed_process_lets_go(tmp_path: Path) -> None:
     code = """
 import sys
 from pathlib import Path
-from actstore.storage.file_lock import FileLock
+from actstore.storage.locks import FileLock
 lock = FileLock(Path(sys.argv[1]), "taken")
 print("held", flush=True)
 sys.stdin.read()

@@ -13,10 +13,9 @@ from pathlib import Path
 import pytest
 
 from actstore.errors import LockedError, StorageError
-from actstore.storage import owned_log
-from actstore.storage.file_lock import is_gone, own_mark
+from actstore.storage import locks
+from actstore.storage.locks import TokenedObject, is_gone, own_mark
 from actstore.storage.object_path import ObjectPath
-from actstore.storage.owned_log import TokenedObject
 
 ELSEWHERE = b"0123456789abcdef:77:12345"  # a process on another machine
 _numbers = count()
@@ -30,7 +29,7 @@ def log() -> ObjectPath:
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, seconds in (("BEAT", 0.05), ("LEASE", 1.0), ("LOOK", 0.02)):
-        monkeypatch.setattr(owned_log, name, seconds)
+        monkeypatch.setattr(locks, name, seconds)
 
 
 def found(log: ObjectPath, beats: int, mark: bytes = ELSEWHERE) -> None:
@@ -43,7 +42,7 @@ def test_a_token_that_is_not_renewed_is_taken_over_in_time(log: ObjectPath) -> N
     found(log, 3)
     began = time.monotonic()
     writer = log.open_log()
-    assert time.monotonic() - began >= owned_log.LEASE
+    assert time.monotonic() - began >= locks.LEASE
     assert writer.size() == 4
     writer.close()
     assert log.read_bytes() == b"one\n"
@@ -162,7 +161,7 @@ def test_of_many_at_once_one_has_the_log_at_a_time(log: ObjectPath) -> None:
 
 
 def test_a_killed_process_of_this_machine_is_known_to_be_gone(log: ObjectPath) -> None:
-    code = "from actstore.storage.file_lock import own_mark; print(own_mark(), flush=True); input()"
+    code = "from actstore.storage.locks import own_mark; print(own_mark(), flush=True); input()"
     with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
         assert child.stdout is not None
         mark = child.stdout.readline().strip()

@@ -12,10 +12,9 @@ import pytest
 
 from actstore.errors import InvalidInputError, LockedError
 from actstore.storage import folder_path
-from actstore.storage.chunk_cache import CacheSpec
-from actstore.storage.file_lock import own_name
 from actstore.storage.folder_path import FolderPath, exchange
-from actstore.storage.object_path import ObjectPath
+from actstore.storage.locks import own_name
+from actstore.storage.object_path import CacheSpec, ObjectPath
 from actstore.storage.place import Place, parse_place, read_file, read_files, write_chunk, write_file
 from tests.store_files import files
 

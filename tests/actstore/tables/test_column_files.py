@@ -10,9 +10,9 @@ import pytest
 
 import actstore
 from actstore.errors import InvalidInputError
-from actstore.tables.column_files import column_of_cells
 from actstore.tables.exporting import export
 from actstore.tables.importing import ImportRequest, append_file, import_file
+from actstore.tables.tabular import column_of_cells
 from tests.actstore.tables.column_examples import COLUMNS, IDS, VALUES, make, same_columns
 
 

@@ -24,8 +24,8 @@ from actstore.errors import (
 from actstore.storage.folder_path import FolderPath
 from actstore.storage.folder_path import exchange as exchange_names
 from actstore.tables.importing import ImportRequest, append_file, import_file
-from actstore.upkeep import rechunk as rechunk_module
-from actstore.upkeep.rechunk import rechunk, split_table
+from actstore.upkeep import copies as rechunk_module
+from actstore.upkeep.copies import rechunk, split_table
 from actstore.upkeep.repair import repair_faults
 from actstore.upkeep.verify import verify_store
 from cli.actstore import main

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 import actstore
 from actstore.errors import IncompleteError, InvalidInputError, LockedError
 from actstore.upkeep.verify import verify_store
-from actstore.writing import pending_rows as keeping
+from actstore.writing import chunk_writer as keeping
 from tests.object_storage import IDS, LABELS
 from tests.store_files import files
 

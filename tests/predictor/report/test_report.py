@@ -17,7 +17,7 @@ from PIL import Image
 
 import actstore
 from actstore.storage.place import parse_place
-from actstore.upkeep.select import select
+from actstore.upkeep.copies import select
 from predictor.figures.class_map import make_class_map
 from predictor.protocol.category_split import CategorySplit
 from predictor.report.page import make_page, store_facts, templates, write_report
