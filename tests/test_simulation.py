@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from actstore.storage import atomic_file
-from actstore.storage.locks import FileLock
+from actstore.storage.atomic_file import FileLock
 from tests.simulation.conflicts import Places, find_places
 from tests.simulation.exploration import explore, planned
 from tests.simulation.scenarios import SCENARIOS

@@ -9,7 +9,6 @@ import json
 import os
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from http.client import HTTPException
 from importlib.util import find_spec
@@ -18,14 +17,14 @@ from typing import Any
 from urllib.error import HTTPError
 from urllib.parse import urlsplit
 from urllib.request import urlopen
-from uuid import uuid4
 
 import torch
 from torch import Tensor, nn
 
 from actstore.backbones.construction import PUBLISHED
 from actstore.backbones.network import Transform
-from actstore.errors import DamagedError, InvalidInputError, StorageError, UnreachableError, reason_of
+from actstore.errors import DamagedError, InvalidInputError, UnreachableError, reason_of
+from actstore.storage.atomic_file import atomic_stream
 from actstore.storage.tensor_file import load_tensors, read_torch_file, require_finite, save_tensors
 
 WRAPPERS = ("state_dict", "model")  # keys under which training scripts keep the weights
@@ -239,31 +238,18 @@ def _connect(address: str) -> Any:
 
 
 def _receive(response: Any, size: int, target: Path, telling: Telling) -> None:
-    """Under a name of its own, which becomes the file's once all is there and has its hash."""
-    part = target.with_name(f"{target.name}.{uuid4().hex}.part")
-    digest, done = hashlib.sha256(), 0
-    try:
-        part.parent.mkdir(parents=True, exist_ok=True)
-        with part.open("xb") as file:
-            for piece in _pieces(response, target.name):
-                file.write(piece)
-                digest.update(piece)
-                done += len(piece)
-                telling.went_on(done, size)
-        _require_hash(digest.hexdigest(), done, target.name)
-        part.replace(target)
-    except OSError as error:
-        raise StorageError(f"{target.parent} cannot take {target.name}: {error.strerror or error}") from error
-    finally:
-        with suppress(OSError):
-            part.unlink()
-
-
-def _require_hash(digest: str, size: int, name: str) -> None:
-    wanted = Path(name).stem.rpartition("-")[2]  # torchvision's names end in the first digits of the file's sha256
-    if not digest.startswith(wanted):
-        came = f"{size:,} bytes of sha256 {digest[:12]}…, expected {wanted}…"
-        raise DamagedError(f"what came as {name} is not that file ({came}); it was removed: {_instead(name)}")
+    """The file has its name once all of it is there and has its hash."""
+    digest, done, name = hashlib.sha256(), 0, target.name
+    wanted = target.stem.rpartition("-")[2]  # torchvision's names end in the first digits of the file's sha256
+    with atomic_stream(target) as file:
+        for piece in _pieces(response, name):
+            file.write(piece)
+            digest.update(piece)
+            done += len(piece)
+            telling.went_on(done, size)
+        if not digest.hexdigest().startswith(wanted):
+            came = f"{done:,} bytes of sha256 {digest.hexdigest()[:12]}…, expected {wanted}…"
+            raise DamagedError(f"what came as {name} is not that file ({came}); it was removed: {_instead(name)}")
 
 
 def _pieces(response: Any, name: str) -> Iterator[bytes]:

@@ -1,5 +1,6 @@
-"""Bytes of files: their crc32c, durable writes, after which a file is whole under its name or not there, JSON that
-holds its own checksum, and headers of .npy files, of which small ones are read whole, never a pickle."""
+"""Bytes of files: their crc32c; the one lock of this library; durable writes, after which a file is whole under its
+name or not there; JSON that holds its own checksum; headers of .npy files, of which small ones are read whole, never a
+pickle."""
 
 from __future__ import annotations
 
@@ -9,19 +10,20 @@ import io
 import json
 import math
 import os
+import weakref
 import zipfile
 import zlib
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any, cast
+from typing import IO, Any, Self, cast
 
 import numpy as np
 from awscrt import checksums
 from numpy.lib import format as npy_format
 from numpy.typing import NDArray
 
-from actstore.errors import DamagedError, InvalidInputError, StorageError
+from actstore.errors import DamagedError, InvalidInputError, LockedError, StorageError
 
 CRC_BYTES = 4
 Data = bytes | bytearray | memoryview | NDArray[Any]
@@ -154,46 +156,26 @@ class AtomicFile:
 
 def write_atomic(path: Path, *parts: Data) -> int:
     """Write, flush, rename; of two who write one file at once the later one waits. Returns the bytes written."""
-    with storage_errors(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with alone(partial_name(path)):
-            return AtomicFile(path, *parts).finish()
+    with FileLock(partial_name(path), named=path):
+        return AtomicFile(path, *parts).finish()
 
 
 @contextmanager
 def atomic_stream(path: Path) -> Iterator[IO[bytes]]:
     """A stream whose content takes the file's name in the end, flushed to disk; nothing is left of it on an error."""
-    with storage_errors(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with alone(partial_name(path)):
-            file = AtomicFile(path)
-            try:
-                with open(file.descriptor, "wb", closefd=False) as stream:
-                    yield stream
-                file.finish()
-            except BaseException:
-                file.abandon()
-                raise
+    with storage_errors(path), FileLock(partial_name(path), named=path):
+        file = AtomicFile(path)
+        try:
+            with open(file.descriptor, "wb", closefd=False) as stream:
+                yield stream
+            file.finish()
+        except BaseException:
+            file.abandon()
+            raise
 
 
 def partial_name(path: Path) -> Path:
     return path.with_name(path.name + ".part")
-
-
-@contextmanager
-def alone(path: Path) -> Iterator[None]:
-    """Nobody else is here with a file of this name, which is made for it. A file system that cannot lock goes
-    without."""
-    while True:
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT, 0o666)
-        try:
-            with suppress(OSError):
-                fcntl.flock(descriptor, fcntl.LOCK_EX)
-            if is_at(descriptor, path):  # else who had it before has renamed or removed it
-                yield
-                return
-        finally:
-            os.close(descriptor)
 
 
 def is_at(descriptor: int, path: Path) -> bool:
@@ -202,6 +184,50 @@ def is_at(descriptor: int, path: Path) -> bool:
         return os.path.samestat(os.fstat(descriptor), path.stat())
     except FileNotFoundError:
         return False
+
+
+class FileLock:
+    """Held until it is closed, left as a context, or dropped.
+
+    refusal: what to say where another holds it; without one it is waited for, and a file system that cannot lock goes
+    without. must_exist: else a file is made where nothing is. named: in errors, where it is another one that
+    is to be written.
+    """
+
+    def __init__(
+        self, path: Path, refusal: str | None = None, must_exist: bool = False, named: Path | None = None
+    ) -> None:
+        with storage_errors(named or path):
+            self._take(path, refusal, must_exist)
+            while not is_at(self.descriptor, path):  # what was locked was renamed or removed meanwhile
+                self.close()
+                self._take(path, refusal, must_exist)
+
+    def _take(self, path: Path, refusal: str | None, must_exist: bool) -> None:
+        if must_exist or path.is_dir():
+            self.descriptor = os.open(path, os.O_RDONLY)
+        else:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self.descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o666)
+        self._close = weakref.finalize(self, os.close, self.descriptor)
+        try:
+            fcntl.flock(self.descriptor, fcntl.LOCK_EX | (0 if refusal is None else fcntl.LOCK_NB))
+        except BlockingIOError:
+            self.close()
+            raise LockedError(refusal) from None
+        except OSError:
+            if refusal is not None:
+                self.close()
+                raise
+
+    def close(self) -> None:
+        self._close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
 
 def npy_bytes(values: NDArray[Any]) -> bytes:

@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 
 from actstore.errors import StorageError, reason_of
 from actstore.spec import is_stray
-from actstore.storage.atomic_file import AtomicFile, Data, storage_errors, write_atomic
-from actstore.storage.locks import FileLock, LockedFile, abandoned_names, own_name
+from actstore.storage.atomic_file import AtomicFile, Data, FileLock, storage_errors, write_atomic
+from actstore.storage.locks import LockedFile, abandoned_names, own_name
 
 if TYPE_CHECKING:
     from actstore.storage.object_path import CacheSpec, EnsureOwner, Version

@@ -25,9 +25,9 @@ from numpy.typing import NDArray
 
 from actstore.errors import InvalidInputError, LockedError, StorageError
 from actstore.spec import is_stray
-from actstore.storage.atomic_file import CRC_BYTES, Data, as_bytes, chunk_parts, storage_errors, write_atomic
+from actstore.storage.atomic_file import CRC_BYTES, Data, FileLock, as_bytes, chunk_parts, storage_errors, write_atomic
 from actstore.storage.bucket_client import Upload, bucket_of, object_errors, retried, threads
-from actstore.storage.locks import FileLock, TokenedObject
+from actstore.storage.locks import TokenedObject
 
 if TYPE_CHECKING:
     from obstore.store import ObjectStore
