@@ -17,8 +17,7 @@ from actstore.progress import SplitProgress
 from actstore.spec import Json, SplitSpec, default_chunk_rows
 from actstore.split import Split
 from actstore.storage.atomic_file import crc32c
-from actstore.storage.folder_path import FolderPath, exchange
-from actstore.storage.place import AnyPlace, Place, parse_place
+from actstore.storage.place import AnyPlace, FolderPath, Place, exchange, parse_place
 from actstore.store import ActivationStore, create, open
 from actstore.tables.filling import append_rest
 from actstore.tables.row_source import Table, block_rows

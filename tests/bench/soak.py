@@ -29,8 +29,7 @@ from typing import Any
 import numpy as np
 
 from actstore.compute.measure import Result
-from actstore.storage.folder_path import FolderPath
-from actstore.storage.place import Place
+from actstore.storage.place import FolderPath, Place
 from tests.bench.common import OUT, report
 from tests.bench.soak_child import PRELOADED, Errand, run
 from tests.bench.soak_scenarios import Scenario, make_data, scenarios

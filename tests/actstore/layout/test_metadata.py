@@ -12,8 +12,8 @@ import actstore
 from actstore.errors import InvalidInputError, LockedError
 from actstore.layout.metadata import create_group, remove_own, strangers
 from actstore.spec import KEY, StoreSpec
-from actstore.storage.folder_path import FolderPath
 from actstore.storage.object_path import ObjectPath
+from actstore.storage.place import FolderPath
 from actstore.tables import importing
 from actstore.tables.importing import ImportRequest, import_file
 from tests.store_files import files

@@ -11,11 +11,19 @@ import numpy as np
 import pytest
 
 from actstore.errors import InvalidInputError, LockedError
-from actstore.storage import folder_path
-from actstore.storage.folder_path import FolderPath, exchange
+from actstore.storage import place as place_module
 from actstore.storage.locks import own_name
 from actstore.storage.object_path import CacheSpec, ObjectPath
-from actstore.storage.place import Place, parse_place, read_file, read_files, write_chunk, write_file
+from actstore.storage.place import (
+    FolderPath,
+    Place,
+    exchange,
+    parse_place,
+    read_file,
+    read_files,
+    write_chunk,
+    write_file,
+)
 from tests.store_files import files
 
 _numbers = count()
@@ -251,7 +259,7 @@ def test_a_folder_that_is_replaced_keeps_what_others_put_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, can_exchange: bool
 ) -> None:
     if not can_exchange:
-        monkeypatch.setattr(folder_path, "exchange", lambda *_: False)
+        monkeypatch.setattr(place_module, "exchange", lambda *_: False)
     top = FolderPath(tmp_path / "mean")
     write_file(top / "values", b"old")
     write_file(top / "README", b"mine")

@@ -21,8 +21,8 @@ from actstore.errors import (
     NotAStoreError,
     ReplacedError,
 )
-from actstore.storage.folder_path import FolderPath
-from actstore.storage.folder_path import exchange as exchange_names
+from actstore.storage.place import FolderPath
+from actstore.storage.place import exchange as exchange_names
 from actstore.tables.importing import ImportRequest, append_file, import_file
 from actstore.upkeep import copies as rechunk_module
 from actstore.upkeep.copies import rechunk, split_table
