@@ -207,15 +207,12 @@ class Small(ResNet8):
         super().__init__(num_classes, (32, 48, 96, 256), stem=5)
 
 
-WIDTH = 64
-
-
 class Simple(Network):
     """Any image size from 8 pixels on; at 80 the average pool spans 10x10."""
 
     transform = Transform(resize=92, crop=80)  # the authors' sizes
 
-    def __init__(self, num_classes: int = 1000, width: int = WIDTH) -> None:
+    def __init__(self, num_classes: int = 1000, width: int = 64) -> None:
         super().__init__()
         self.layer1 = nn.Sequential(*layer(3, width), nn.MaxPool2d(2))
         self.layer2 = nn.Sequential(*layer(width, width), nn.MaxPool2d(2))

@@ -213,12 +213,6 @@ class Column:
         return extend_crc32c(crc, self.stored)
 
 
-def describe_column(before: ColumnSpec, part: Column) -> ColumnSpec:
-    """The checksum and size after some more rows."""
-    size = len(part.stored.data) if isinstance(part.stored, Texts) else 0
-    return replace(before, crc=part.extend_crc(before.crc), text_bytes=before.text_bytes + size)
-
-
 def arrays_of(column: ColumnSpec, rows: int) -> Arrays:
     """The arrays of a column of so many rows; no two columns share one, as names of columns have no dots."""
     name, kind = column.name, column.kind

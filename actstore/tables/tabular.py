@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from actstore.errors import InvalidInputError, reason_of
-from actstore.layout.columns import Column, Texts
+from actstore.layout.columns import Column
 from actstore.spec import ColumnKind
 from actstore.tables.row_source import ArrayFile, BatchedRows
 from actstore.writing.row_checks import parse_column
@@ -51,11 +51,9 @@ def arrow_values(column: Column) -> pyarrow.Array:
     """Missing ones are null; a text of no letters is one."""
     import pyarrow
 
-    if isinstance(column.stored, Texts):
-        values: Any = np.array([*column.stored, None], dtype=object)[:-1]
-    else:
-        values = column.stored.astype(bool) if column.kind == "bool" else column.stored
-        values = values.view("M8[us]") if column.kind == "date" else values
+    values: Any = column.stored if column.kind in ("int", "float") else column.values()
+    if column.kind == "bool":
+        values = column.stored == 1
     return pyarrow.array(values, arrow_type(column.kind), mask=column.missing())
 
 

@@ -20,41 +20,16 @@ from actstore.storage.atomic_file import crc32c
 from actstore.storage.place import AnyPlace, FolderPath, Place, exchange, parse_place
 from actstore.store import ActivationStore, create, open
 from actstore.tables.filling import append_rest
-from actstore.tables.row_source import Table, block_rows
+from actstore.tables.row_source import Table, split_table
 from actstore.upkeep.verify import lasting_faults, verify_split
 from actstore.writing.commit import locked
 from actstore.writing.split_writer import SplitWriter
 
-
-class SplitRows:
-    """Chosen rows of a split in their order as a source; all of them where rows is None."""
-
-    def __init__(self, split: Split, rows: NDArray[np.int64] | None = None) -> None:
-        self._split, self._rows = split, rows
-        self.shape = (len(split) if rows is None else len(rows), split.dim)
-        self.dtype = split.dtype
-
-    def blocks(self, start: int, stop: int) -> Iterator[NDArray[Any]]:
-        step = block_rows(self.shape[1], self.dtype)
-        for position in range(start, stop, step):
-            end = min(position + step, stop)
-            if self._rows is not None:
-                yield self._split.rows.take(self._rows[position:end])
-            else:
-                yield self._split.rows.read(position, end)
-                self._split.rows.release(position, end)
-
-
-def split_table(split: Split, rows: NDArray[np.int64] | None = None) -> Table:
-    """Rows of a split with their labels, as numbers of its class list, columns, and ids where it has any."""
-    labels = split.labels
-    ids: Sequence[str] | None = split.ids if split.committed.has_ids else None
-    columns = {name: split.columns.stored(name) for name in split.columns}
-    if rows is None:
-        return Table(SplitRows(split), labels, ids, columns)
-    ids = None if ids is None else [ids[row] for row in rows.tolist()]
-    columns = {name: column.take(rows) for name, column in columns.items()}
-    return Table(SplitRows(split, rows), labels[rows], ids, columns)
+SELECTED = "select"
+_BLOCK = 4096  # rows
+_SAME = ("classes", "dim", "dtype", "codec", "provenance")  # of a store and its unfinished copy
+_NEW, _OLD = ".rechunked", ".before-rechunk"
+_MARK = ".before-rechunk"  # in a store that is about to change places with its copy: the one that has it is the old one
 
 
 def copy_rows(
@@ -78,12 +53,6 @@ def copy_rows(
             raise LockedError(f"another process has just finished {target.path / name}; run the same command again")
         append_rest(writer, name, table, progress)
         writer.commit(sources=sources)
-
-
-_BLOCK = 4096  # rows
-_SAME = ("classes", "dim", "dtype", "codec", "provenance")  # of a store and its unfinished copy
-_NEW, _OLD = ".rechunked", ".before-rechunk"
-_MARK = ".before-rechunk"  # in a store that is about to change places with its copy: the one that has it is the old one
 
 
 def rechunk(
@@ -255,9 +224,6 @@ def _require_sound(source: ActivationStore, name: str, split: SplitSpec) -> None
         raise DamagedError(f"{faults[0]}; mend it with `actstore verify {source.path} --repair` first")
 
 
-KIND = "select"
-
-
 def _chosen_rows(
     split: Split, classes: Sequence[str] = (), glob: str | None = None, rows: Any = None, where: Sequence[str] = (),
     drop: bool = False,
@@ -342,7 +308,7 @@ def _copy_chosen(
     # row numbers given by a program are not kept
     named = {key: value for key, value in choice.items() if (key != "rows" or isinstance(value, str)) and value}
     origin = {
-        "kind": KIND, "path": str(source.path.absolute()), "split": name, "content": split.content,
+        "kind": SELECTED, "path": str(source.path.absolute()), "split": name, "content": split.content,
         "choice": named, "count": len(rows), "crc": f"{crc32c(rows.astype('<i8')):08x}",
     }  # fmt: skip
     done = target.splits.get(name)

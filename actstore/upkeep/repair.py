@@ -43,8 +43,7 @@ from actstore.tables.filling import check_table
 from actstore.tables.importing import ImportRequest, read_request
 from actstore.tables.row_source import Table
 from actstore.tables.synthetic import SyntheticSpec
-from actstore.upkeep.copies import KIND as SELECTED
-from actstore.upkeep.copies import reopen_selected
+from actstore.upkeep.copies import SELECTED, reopen_selected
 from actstore.upkeep.verify import AUDIT, SEARCH_FILES, Fault, lasting_faults, readable_splits, verify_store
 from actstore.writing.chunk_writer import begin_storing, describe
 from actstore.writing.commit import describe_facts, locked, write_facts

@@ -18,7 +18,6 @@ from actstore.layout.columns import (
     Column,
     Texts,
     arrays_of,
-    describe_column,
     extend_ids_crc,
     flat_arrays,
     read_labels,
@@ -231,6 +230,12 @@ def write_facts(split: Place, before: SplitSpec, parts: Iterable[RowMetadata], e
     for appender in (labels, ids, *columns.values()):
         appender.close()
     return state
+
+
+def describe_column(before: ColumnSpec, part: Column) -> ColumnSpec:
+    """The checksum and size after some more rows."""
+    size = len(part.stored.data) if isinstance(part.stored, Texts) else 0
+    return replace(before, crc=part.extend_crc(before.crc), text_bytes=before.text_bytes + size)
 
 
 def describe_facts(before: SplitSpec, part: RowMetadata) -> SplitSpec:

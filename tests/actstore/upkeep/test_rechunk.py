@@ -24,8 +24,9 @@ from actstore.errors import (
 from actstore.storage.place import FolderPath
 from actstore.storage.place import exchange as exchange_names
 from actstore.tables.importing import ImportRequest, append_file, import_file
+from actstore.tables.row_source import split_table
 from actstore.upkeep import copies as rechunk_module
-from actstore.upkeep.copies import rechunk, split_table
+from actstore.upkeep.copies import rechunk
 from actstore.upkeep.repair import repair_faults
 from actstore.upkeep.verify import verify_store
 from cli.actstore import main
