@@ -20,7 +20,7 @@ from actstore.spec import ColumnKind, Json, parse_split_name
 from actstore.storage.atomic_file import load_npy
 from actstore.storage.place import AnyPlace, parse_place
 from actstore.store import ActivationStore, open, remove_store, require_free
-from actstore.tables.containers import OPENERS, as_text, open_parquet
+from actstore.tables.array_files import OPENERS, as_text, open_parquet
 from actstore.tables.filling import (
     FileContent,
     add_table_classes,
