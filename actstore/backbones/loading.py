@@ -20,7 +20,6 @@ from actstore.backbones.network import IMAGENET, Construction, OwnTransform, Pix
 from actstore.backbones.weights import (
     FETCHED,
     PACKAGES,
-    Telling,
     Weights,
     default_backbone,
     fetch_weights,
@@ -232,12 +231,12 @@ def _trained_classes(built: Construction, file: Weights | None) -> tuple[str, ..
     return built.classes if rows == len(built.classes) else None
 
 
-def fetch_missing(name: str, telling: Telling = Telling()) -> Path:  # noqa: B008 - frozen
+def fetch_missing(name: str, progress: bool | None = False) -> Path:
     """The published weights of a network of FETCHED: where they are, else fetched."""
     if files := published_files(name, PUBLISHED[name]):
         return files[0]
     try:
-        return fetch_weights(name, telling)
+        return fetch_weights(name, progress)
     except UnreachableError as error:
         raise InvalidInputError(
             f"the weights of {name} cannot be fetched ({error}); put {' or '.join(PUBLISHED[name])} into "

@@ -8,7 +8,7 @@ import hashlib
 import json
 import os
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from http.client import HTTPException
 from importlib.util import find_spec
@@ -24,6 +24,7 @@ from torch import Tensor, nn
 from actstore.backbones.construction import PUBLISHED
 from actstore.backbones.network import Transform
 from actstore.errors import DamagedError, InvalidInputError, UnreachableError, reason_of
+from actstore.progress import Progress, bar, human_bytes, note
 from actstore.storage.atomic_file import atomic_stream
 from actstore.storage.tensor_file import load_tensors, read_torch_file, require_finite, save_tensors
 
@@ -184,21 +185,14 @@ STALL_SECONDS = 30.0  # without a single byte
 PIECE = 1 << 20
 
 
-@dataclass(frozen=True)
-class Telling:
-    """What a download tells. begins: the file's name, its address, its bytes (0: not said). went_on: bytes done, of."""
-
-    begins: Callable[[str, str, int], None] = lambda name, address, size: None
-    went_on: Callable[[int, int], None] = lambda done, size: None
-
-
 def is_offline(asked: bool = False) -> bool:
     """Whether nothing may be fetched: asked for, or $ACTSTORE_OFFLINE is set to anything but 0."""
     return asked or os.environ.get("ACTSTORE_OFFLINE", "0") not in ("", "0")
 
 
-def fetch_weights(name: str, telling: Telling = Telling()) -> Path:  # noqa: B008 - frozen
-    """The published weights of a network of FETCHED.
+def fetch_weights(name: str, progress: bool | None = False) -> Path:
+    """The published weights of a network of FETCHED. progress: as for `bar`, which shows the bytes after a line
+    that says where they come from.
 
     UnreachableError: nothing gave the file, nothing was written. DamagedError: what came was not it, and is removed.
     """
@@ -209,8 +203,10 @@ def fetch_weights(name: str, telling: Telling = Telling()) -> Path:  # noqa: B00
     response = _connect(address)
     with response:
         size = int(response.headers.get("Content-Length") or 0)
-        telling.begins(file, address, size)
-        _receive(response, size, target, telling)
+        much = human_bytes(size) if size else "size not said"
+        note(f"fetching {file} ({much}; {LICENCE}) from {address}", progress)
+        with bar("fetch", size, "bytes", progress) as shown:
+            _receive(response, target, shown.update)
     return target
 
 
@@ -237,7 +233,7 @@ def _connect(address: str) -> Any:
     return answer
 
 
-def _receive(response: Any, size: int, target: Path, telling: Telling) -> None:
+def _receive(response: Any, target: Path, progress: Progress) -> None:
     """The file has its name once all of it is there and has its hash."""
     digest, done, name = hashlib.sha256(), 0, target.name
     wanted = target.stem.rpartition("-")[2]  # torchvision's names end in the first digits of the file's sha256
@@ -246,7 +242,7 @@ def _receive(response: Any, size: int, target: Path, telling: Telling) -> None:
             file.write(piece)
             digest.update(piece)
             done += len(piece)
-            telling.went_on(done, size)
+            progress(len(piece))
         if not digest.hexdigest().startswith(wanted):
             came = f"{done:,} bytes of sha256 {digest.hexdigest()[:12]}…, expected {wanted}…"
             raise DamagedError(f"what came as {name} is not that file ({came}); it was removed: {_instead(name)}")
@@ -307,7 +303,7 @@ class Choice:
     reason: str
 
 
-def default_backbone(offline: bool = False, telling: Telling = Telling()) -> Choice:  # noqa: B008 - frozen
+def default_backbone(offline: bool = False, progress: bool | None = False) -> Choice:
     """A ResNet-50 whose weights are in torch's cache; else its published weights, fetched; else EfficientNet-Lite 0.
 
     offline: nothing is fetched; $ACTSTORE_OFFLINE says the same.
@@ -317,7 +313,7 @@ def default_backbone(offline: bool = False, telling: Telling = Telling()) -> Cho
     why = "--offline fetches none"
     if not offline:
         try:
-            fetched = fetch_weights(FIRST, telling)
+            fetched = fetch_weights(FIRST, progress)
             return Choice(FIRST, fetched, f"its published weights were fetched to {fetched}")
         except UnreachableError as error:
             why = f"they cannot be fetched ({error})"

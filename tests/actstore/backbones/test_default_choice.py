@@ -6,8 +6,10 @@ import hashlib
 import io
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -17,7 +19,7 @@ import torch
 from actstore.backbones import construction, weights
 from actstore.backbones.construction import PUBLISHED, build_network
 from actstore.backbones.loading import load_backbone
-from actstore.backbones.weights import Telling, default_backbone, fetch_weights, weights_sha256
+from actstore.backbones.weights import default_backbone, fetch_weights, weights_sha256
 from actstore.errors import DamagedError, InvalidInputError, StorageError, UnreachableError
 from actstore.extraction.recorded_network import load_recorded, record_of
 
@@ -80,19 +82,27 @@ def test_weights_at_hand_are_taken_and_nothing_is_fetched(empty_hub: Path, serve
 
 
 def test_published_weights_are_fetched_whole_and_checked(
-    empty_hub: Path, server: Server, monkeypatch: pytest.MonkeyPatch
+    empty_hub: Path, server: Server, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     published = serve(server, "resnet50", monkeypatch)
-    told: list[Any] = []
-    telling = Telling(lambda *begin: told.append(begin), lambda *progress: told.append(progress))
-    choice = default_backbone(telling=telling)
+    shown: list[Any] = []
+
+    @contextmanager
+    def bar(what: str, total: int, unit: str, progress: bool | None) -> Iterator[Any]:
+        shown.extend([total, progress])
+        yield SimpleNamespace(update=shown.append)
+
+    monkeypatch.setattr(weights, "bar", bar)
+    choice = default_backbone(progress=True)
     assert (choice.name, choice.weights) == ("resnet50", empty_hub / PUBLISHED["resnet50"][0])
     assert choice.weights.read_bytes() == published
     assert [path.name for path in empty_hub.iterdir()] == [choice.weights.name]
-    name, address, size = told[0]
-    assert (name, size) == (choice.weights.name, len(published))
-    assert address.endswith(f"/models/{name}")
-    assert told[-1] == (size, size)
+    total, progress, *pieces = shown
+    assert total == sum(pieces) == len(published)
+    assert progress is True
+    said = capsys.readouterr().err
+    assert choice.weights.name in said.partition(" from ")[0]
+    assert f"{weights.SITE}/{choice.weights.name}" in said
     assert load_backbone().weights_sha256 == weights_sha256(build_network("resnet50", 1000, seed=3))  # the default
     assert len(server.asked) == 1  # once
 
