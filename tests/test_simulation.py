@@ -183,7 +183,7 @@ def test_a_token_repeats_the_same_operations(token: str, bench: Laboratory) -> N
 def test_what_orders_leave_is_judged_once(is_locked: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whether something is found or not, it is the same as that of an oracle that remembers nothing."""
     if not is_locked:  # two write one file, which can end damaged
-        monkeypatch.setattr(atomic_file, "alone", lambda path: nullcontext())
+        monkeypatch.setattr(atomic_file, "FileLock", lambda path, named: nullcontext())
     scenario = SCENARIOS["adapt-adapt@healthy.disk"]
     with laboratory() as remembering, laboratory() as forgetting:
         schedules = [*islice(planned(remembering.places(scenario)), 40)]
