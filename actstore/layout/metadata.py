@@ -24,7 +24,7 @@ from actstore.errors import (
     StorageError,
 )
 from actstore.layout.ledger import LEDGER, chunk_path, decode_units, require_size
-from actstore.spec import KEY, Json, SplitSpec, StoreSpec
+from actstore.spec import KEY, LAYOUT, Json, SplitSpec, StoreSpec
 from actstore.storage.atomic_file import CRC_BYTES, FIELD, as_utf8, document_checksum
 from actstore.storage.object_path import EnsureOwner, Version
 from actstore.storage.place import Place, read_files
@@ -222,9 +222,6 @@ def require_chunks(path: Place, chunks: Iterable[int], ndim: int) -> None:
             raise DamagedError(f"chunk {file} is missing; run `actstore verify`")
 
 
-_LAYOUT = ("dim", "dtype", "chunk_rows", "codec", "shard_inner_rows")
-
-
 @contextmanager
 def explained(split: Place, spec: StoreSpec, opened: SplitSpec) -> Iterator[None]:
     """Around a read: what does not fit because another store lies there by now is said to be replaced."""
@@ -253,7 +250,7 @@ def _was_replaced(split: Place, spec: StoreSpec, opened: SplitSpec) -> bool:
     except ActstoreError:
         return False
     own = store.of_split(now)
-    return not covers(now, opened) or any(getattr(own, key) != getattr(spec, key) for key in _LAYOUT)
+    return not covers(now, opened) or any(getattr(own, key) != getattr(spec, key) for key in LAYOUT)
 
 
 def require_same_store(where: Place, held: StoreSpec, now: StoreSpec) -> None:
