@@ -7,7 +7,6 @@ import re
 import subprocess
 import sys
 from pathlib import Path
-
 from urllib.parse import unquote
 
 import pytest

