@@ -63,6 +63,7 @@ def test_every_public_name_and_command_is_described(site: Path) -> None:
         for name in set(package.__all__) - {"__version__"}:
             assert f'id="{package.__name__}.{name}"' in text, f"{package.__name__}.{name} is not in the reference"
     text = (site / "reference" / "cli.html").read_text()
+    assert "Sentinel" not in text, "a default that click does not know is shown"
     for tool, group in (("actstore", actstore_main), ("ppa", ppa_main)):
         for command in group.commands:
             assert f'id="{tool}-{command}"' in text or f">{command}<" in text, (
