@@ -22,8 +22,7 @@ from predictor.protocol.method import Aggregate, Method
 from predictor.protocol.method_key import PHI_KINDS, PhiKind
 from predictor.protocol.setting import say_means_are_computed
 from predictor.training.loop import RunOptions
-from predictor.training.phi import WEIGHTS, TrainOptions, run_phi_training
-from predictor.training.phi_config import choose_config
+from predictor.training.phi import WEIGHTS, TrainOptions, choose_config, run_phi_training
 from predictor.training.run_files import CHECKPOINT, MODEL, STORE_NOTE, read_model
 from predictor.training.trainee import Figures
 

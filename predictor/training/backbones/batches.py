@@ -16,16 +16,20 @@ from actstore.backbones.network import Transform
 from actstore.errors import InvalidInputError, UnreadableImageError
 from actstore.images.image_set import Loadable
 from actstore.streams.sampling import Stream, generator
-from predictor.training.backbones.augmentation import (
+from predictor.training.backbones.config import TrainingConfig
+from predictor.training.backbones.images import (
+    EVALUATION,
+    LabelledImages,
+    Plan,
+    Rows,
     augment_image,
     change_colours,
     crop_batch,
+    evaluation_plan,
     random_boxes,
     shift_batch,
     shrink,
 )
-from predictor.training.backbones.config import TrainingConfig
-from predictor.training.backbones.images import EVALUATION, LabelledImages, Plan, Rows, evaluation_plan
 
 IGNORED = -100  # the target of an image that cannot be read; torch's losses leave it out
 MEMORY_LIMIT = 2_000_000_000  # bytes of decoded pixels to keep

@@ -23,12 +23,12 @@ from actstore.errors import InvalidInputError
 from actstore.images.image_set import ImageSet, Loadable
 from actstore.storage.tensor_file import below
 from predictor.protocol.category_split import CategorySplit
-from predictor.training.backbones.augmentation import draw_mixture
 from predictor.training.backbones.batches import IGNORED, Batch, count_recognised, open_feed, to_network
 from predictor.training.backbones.config import TrainingConfig
 from predictor.training.backbones.images import (
     Plan,
     TrainingImages,
+    draw_mixture,
     evaluation_plan,
     select_images,
     share_of,

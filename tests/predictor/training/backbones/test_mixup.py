@@ -10,9 +10,8 @@ import torch
 
 from actstore.images.opening import open_images
 from predictor.protocol.category_split import alphabetical_split
-from predictor.training.backbones.augmentation import draw_mixture
 from predictor.training.backbones.batches import IGNORED
-from predictor.training.backbones.images import select_images
+from predictor.training.backbones.images import draw_mixture, select_images
 from predictor.training.backbones.trainee import BackboneTrainee
 from predictor.training.processes import Processes
 from tests.predictor.training.backbones.tiny import TINY, TINY_GLYPHS, stop_after, train, weights_of

@@ -11,10 +11,10 @@ import torch
 from actstore.errors import DamagedError, InvalidInputError
 from actstore.images.opening import open_images
 from predictor.protocol.category_split import alphabetical_split
-from predictor.training.backbones import planning
+from predictor.training.backbones import pretraining
 from predictor.training.backbones.config import TrainingConfig, choose_candidates, choose_preset
 from predictor.training.backbones.images import TrainingImages, select_images
-from predictor.training.backbones.planning import measure_speed, plan_for_hours, plan_training
+from predictor.training.backbones.pretraining import measure_speed, plan_for_hours, plan_training
 from predictor.training.processes import Processes
 from tests.predictor.training.backbones.tiny import TINY, TINY_GLYPHS
 
@@ -33,7 +33,7 @@ def test_larger_images_for_longer_trainings() -> None:
     assert (sizes[0], sizes[-1]) == (32, 64)
     day = plans[24]
     epoch_seconds = 0.5 * 40_000 / 200 + 0.5 * 40_000 / 800  # half of them of images half as large
-    assert day.epochs == int(24 * 3600 * (1 - planning.OTHER_WORK) / epoch_seconds)
+    assert day.epochs == int(24 * 3600 * (1 - pretraining.OTHER_WORK) / epoch_seconds)
     assert plans[0.1].epochs >= 1
     assert plan_training(candidates, 1e-6, 40_000, by_area)[0].epochs == 1
 
@@ -80,9 +80,9 @@ def glyphs() -> TrainingImages:
 
 def test_a_plan_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     speed = 1000.0
-    monkeypatch.setattr(planning, "measure_speed", lambda config, size, **_: speed)
+    monkeypatch.setattr(pretraining, "measure_speed", lambda config, size, **_: speed)
     first = plan_for_hours([[TINY]], 1.0, glyphs(), tmp_path, "cpu")
-    assert first.epochs == int(3600 * (1 - planning.OTHER_WORK) / (72 / 1000))
+    assert first.epochs == int(3600 * (1 - pretraining.OTHER_WORK) / (72 / 1000))
     speed = 10.0
     assert plan_for_hours([[TINY]], 1.0, glyphs(), tmp_path, "cpu") == first
     assert json.loads((tmp_path / "plan.json").read_text())["images per second"] == {"small, 32 pixels, float32": 1000}
@@ -96,6 +96,6 @@ def test_a_plan_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
 
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
 def test_a_speed_is_measured(monkeypatch: pytest.MonkeyPatch, precision: str) -> None:
-    monkeypatch.setattr(planning, "SECONDS_PER_SPEED", 0.01)
+    monkeypatch.setattr(pretraining, "SECONDS_PER_SPEED", 0.01)
     config = TrainingConfig(**{**TINY.to_json(), "precision": precision})
     assert measure_speed(config, 24, 9, torch.device("cpu"), Processes()) > 0
