@@ -15,9 +15,8 @@ from torch import Tensor
 
 from actstore.errors import DamagedError, InvalidInputError
 from actstore.storage.tensor_file import below, read_tensors, write_tensors
-from predictor.classifier.background import Background
 from predictor.classifier.classifier import Classifier
-from predictor.classifier.unknown import Unknown
+from predictor.classifier.unknown import Background, Unknown
 from predictor.phi.recogniser import OwnClassifier
 from predictor.phi.rule import PhiRule, Rule, rule_from_file
 from predictor.protocol.calibration import Calibration, nearest_fit
@@ -76,6 +75,8 @@ def load_classifier(path: Path | str) -> Classifier:
         >>> predictor.load_classifier("classifier.safetensors").categories
         ('ant', 'bee', 'cat')
     """
+    if Path(path).is_dir():
+        raise InvalidInputError(f"{path} is a folder; expected the file of a classifier")
     if not Path(path).is_file():
         raise InvalidInputError(
             f"no classifier at {path}; make one with `ppa adapt --support PHOTOS/ --out {path}`, or say where it is "

@@ -13,9 +13,8 @@ from actstore.errors import InvalidInputError
 from actstore.images.image_set import ImageItem
 from actstore.storage.atomic_file import write_atomic
 from predictor.classifier.classifier import Classifier
-from predictor.classifier.display_names import display
 from predictor.classifier.photos import list_images, read_photos, read_rows
-from predictor.classifier.presentation import html_result, photo_card, write_sheet
+from predictor.classifier.presentation import display, html_result, photo_card, write_sheet
 from predictor.classifier.scoring import ranked
 from predictor.classifier.unknown import UNKNOWN
 from predictor.protocol.results import Table, to_csv
@@ -23,7 +22,7 @@ from predictor.protocol.results import Table, to_csv
 if TYPE_CHECKING:
     import pandas
 
-    from predictor.classifier.classifier import FilePath, Store
+    from predictor.classifier.learning import FilePath, Store
 
 SHOWN = 3  # categories of an image in a table
 
@@ -114,6 +113,14 @@ class Predictions:
         """
         return self._table(top).to_text()
 
+    def to_markdown(self, top: int = SHOWN) -> str:
+        """Give a table as Markdown.
+
+        Args:
+            top: how many categories to name for each image.
+        """
+        return self._table(top).to_markdown()
+
     def write_csv(self, path: FilePath) -> None:
         """Write what `to_csv` gives to a file.
 
@@ -168,6 +175,8 @@ def predict_images(
     weights: FilePath | None, device: str, progress: bool | None,
 ) -> Predictions:  # fmt: skip
     photos = list_images(images)
+    if not photos.items:
+        raise InvalidInputError("no image is named")
     read = read_photos(classifier, photos, on_error, weights, device, progress)
     if not read.items and photos.items:
         count = len(photos.items)

@@ -69,7 +69,7 @@ def test_a_support_image_that_cannot_be_read(studio: Path, ppa: Run, adapt: tupl
     assert "from 7 examples" in skipped.stdout
     for image in second.iterdir():
         image.write_bytes(b"")
-    message = f"category '{second.name}' has no support left: none of its images could be read"
+    message = f"category '{second.name}' has no example left: none of its images could be read"
     assert message in ppa(*adapt, "--force", "--on-error", "skip", code=1).stderr
     assert "the file is empty" in ppa("predict", second, "--on-error", "fail", code=1).stderr
 

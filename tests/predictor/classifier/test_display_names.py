@@ -11,7 +11,7 @@ import torch
 from actstore.errors import InvalidInputError
 from predictor.classifier.classifier import Classifier
 from predictor.classifier.classifier_file import load_classifier, save_classifier
-from predictor.classifier.display_names import display, displays, forget_display, read_displays, set_displays
+from predictor.classifier.presentation import display, displays, forget_display, read_displays, set_displays
 from predictor.phi.network import Phi
 
 
