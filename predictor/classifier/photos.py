@@ -167,8 +167,8 @@ def network_of(classifier: LearningClassifier, weights: FilePath | None = None) 
         record = classifier.about.get("network", {})
         if not record.get("backbone"):
             raise InvalidInputError(
-                "this classifier was taught activations and names no network that could read images: give it "
-                "activations, or make one with Classifier.from_backbone or `ppa adapt`"
+                "the classifier names no network that could read images, as its activations were given or imported: "
+                "ask it about those, or make one with Classifier.from_backbone or `ppa adapt --backbone`"
             )
         classifier.backbone = load_recorded(record, None if weights is None else Path(weights))
     return classifier.backbone

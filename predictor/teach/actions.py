@@ -12,6 +12,7 @@ from typing import Any, ClassVar, Self
 
 from actstore.errors import InvalidInputError
 from actstore.images.image_set import printable
+from predictor.classifier.presentation import counted
 from predictor.classifier.unknown import is_reserved
 
 NAME_LENGTH = 80  # of a category, in characters
@@ -139,7 +140,7 @@ class Add(Action):
 
     @property
     def said(self) -> str:
-        return f"{_count(len(self.examples))} added to {self.category}"
+        return f"{counted(len(self.examples), 'example')} added to {self.category}"
 
     def apply(self, state: State) -> None:
         state.add(self.category, {example.key: example for example in self.examples}.values())
@@ -154,7 +155,7 @@ class Merge(Action):
 
     @property
     def said(self) -> str:
-        return f"{_count(sum(len(add.examples) for add in self.categories))} brought by a zip"
+        return f"{counted(sum(len(add.examples) for add in self.categories), 'example')} brought by a zip"
 
     def apply(self, state: State) -> None:
         for add in self.categories:
@@ -187,7 +188,7 @@ class Move(Action):
 
     @property
     def said(self) -> str:
-        return f"{_count(len(self.keys))} moved to {self.category}"
+        return f"{counted(len(self.keys), 'example')} moved to {self.category}"
 
     def apply(self, state: State) -> None:
         state.require_keys(self.keys)
@@ -204,7 +205,7 @@ class Remove(Action):
 
     @property
     def said(self) -> str:
-        return f"{_count(len(self.keys))} removed"
+        return f"{counted(len(self.keys), 'example')} removed"
 
     def apply(self, state: State) -> None:
         state.require_keys(self.keys)
@@ -330,7 +331,3 @@ def _to_json(value: Any) -> Any:
     if isinstance(value, tuple):
         return [_to_json(part) for part in value]
     return value.to_json() if isinstance(value, Example) else value
-
-
-def _count(number: int) -> str:
-    return f"{number:,} example" + ("" if number == 1 else "s")

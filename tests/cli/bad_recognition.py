@@ -261,7 +261,7 @@ USES: list[Case] = [
     ("ppa export --torch names.json", "is where the category names go"),
     ("ppa export --torch new.pt --with-backbone", "name that with --onnx FILE"),
     ("ppa export --onnx new.onnx --check photos", "belong to --with-backbone"),
-    ("ppa export --onnx new.onnx --with-backbone", "the store does not name one: its rows were imported"),
+    ("ppa export --onnx new.onnx --with-backbone", "the classifier names no network that could read images"),
     ("ppa export --onnx new.onnx --with-backbone --check none", "no such image or folder: none"),
     ("ppa analyse --phi none", "no trained phi at none"),
     ("ppa analyse --phi runs/phi1 --head none.safetensors", "none.safetensors"),

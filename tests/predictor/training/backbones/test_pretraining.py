@@ -1,4 +1,4 @@
-"""Trainings that are planned for so many hours: what is chosen of which speeds, and that a plan stays."""
+"""Trainings that are planned for so many hours, and trainings that are joined into one network."""
 
 from __future__ import annotations
 
@@ -8,13 +8,15 @@ from pathlib import Path
 import pytest
 import torch
 
+from actstore.backbones.construction import build_network, is_ours
+from actstore.backbones.weights import save_weights
 from actstore.errors import DamagedError, InvalidInputError
 from actstore.images.opening import open_images
 from predictor.protocol.category_split import alphabetical_split
 from predictor.training.backbones import pretraining
 from predictor.training.backbones.config import TrainingConfig, choose_candidates, choose_preset
 from predictor.training.backbones.images import TrainingImages, select_images
-from predictor.training.backbones.pretraining import measure_speed, plan_for_hours, plan_training
+from predictor.training.backbones.pretraining import join_members, measure_speed, plan_for_hours, plan_training
 from predictor.training.processes import Processes
 from tests.predictor.training.backbones.tiny import TINY, TINY_GLYPHS
 
@@ -99,3 +101,22 @@ def test_a_speed_is_measured(monkeypatch: pytest.MonkeyPatch, precision: str) ->
     monkeypatch.setattr(pretraining, "SECONDS_PER_SPEED", 0.01)
     config = TrainingConfig(**{**TINY.to_json(), "precision": precision})
     assert measure_speed(config, 24, 9, torch.device("cpu"), Processes()) > 0
+
+
+def test_only_trainings_of_the_same_classes_are_joined(tmp_path: Path) -> None:
+    paths = [tmp_path / f"{number}.safetensors" for number in (1, 2)]
+    for path, classes in zip(paths, ("ab", "ac"), strict=True):
+        save_weights(path, build_network("small", 2), "small", list(classes))
+    with pytest.raises(InvalidInputError, match=r"2\.safetensors must be of the same network, classes and image size"):
+        join_members(paths, tmp_path / "joined.safetensors")
+    assert not (tmp_path / "joined.safetensors").exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "known"),
+    [("small", True), ("small+small+small", True), ("+".join(["small"] * 9), False),
+     ("small+resnet8", False), ("small+", False), ("", False),
+     (None, False)],
+)  # fmt: skip
+def test_names_of_networks_side_by_side(name: str | None, known: bool) -> None:
+    assert is_ours(name) == known
