@@ -148,9 +148,21 @@ class Classifier(LearningClassifier):
         Raises:
             InvalidInputError: no image can be read, or the classifier knows no category yet.
         """
-        from predictor.classifier.predictions import predict_images
+        from predictor.classifier.photos import list_images, read_photos
+        from predictor.classifier.predictions import Predictions, predict_rows
 
-        return predict_images(self, images, top, only_mine, on_error, weights, device, progress)
+        photos = list_images(images)
+        if not photos.items:
+            raise InvalidInputError("no image is named")
+        read = read_photos(self, photos, on_error, weights, device, progress)
+        if not read.items:
+            count = len(photos.items)
+            first, reason = next(iter(read.unreadable.items()))
+            what = "the image cannot" if count == 1 else f"none of the {count:,} images can"
+            raise InvalidInputError(f"{what} be read: {first}: {reason}")
+        names = [item.path.as_posix() for item in read.items]
+        predictions = predict_rows(self, names, read.rows, top, only_mine)
+        return Predictions(tuple(predictions), tuple(read.items), read.unreadable, read.warnings)
 
     def predict_store(
         self, store: Store, *, split: str | None = None, classes: Sequence[str] | None = None,
@@ -174,9 +186,12 @@ class Classifier(LearningClassifier):
             >>> len(classifier.predict_store(store, split="val", classes=["ant"]))
             5
         """
-        from predictor.classifier.predictions import predict_store
+        from predictor.classifier.photos import read_rows
+        from predictor.classifier.predictions import Predictions, predict_rows
 
-        return predict_store(self, store, split, classes, path_glob, rows, top, only_mine)
+        opened, numbers, activations = read_rows(self, store, split, classes, path_glob, rows)
+        names = [opened.ids[int(row)] for row in numbers]
+        return Predictions(tuple(predict_rows(self, names, activations, top, only_mine)))
 
     def check(self) -> Check:
         """Classify each example of the taught categories by the other examples.

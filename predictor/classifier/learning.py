@@ -245,7 +245,7 @@ class LearningClassifier(ActivationClassifier):
         labels = opened.labels[numbers]
         if not len(numbers) or (labels < 0).any():
             what = "no row" if not len(numbers) else "a row without a label"
-            raise InvalidInputError(f"the support chosen from {opened.path} holds {what}; choose labelled rows")
+            raise InvalidInputError(f"the examples chosen from {opened.path} hold {what}; choose labelled rows")
         examples = {opened.classes[label]: values[labels == label] for label in sorted(set(labels.tolist()))}
         return self._learn(examples, extend, aggregate, began)
 

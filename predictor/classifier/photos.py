@@ -84,7 +84,7 @@ def list_folder(root: Path) -> Photos:
     photos.count_once()
     found = {item.label for item in photos.items}
     if empty := [folder for folder in folders if folder.name not in found]:
-        raise InvalidInputError(f"category {empty[0].name!r} has no support: {empty[0]} holds no image")
+        raise InvalidInputError(f"category {empty[0].name!r} has no example: {empty[0]} holds no image")
     return photos
 
 

@@ -33,7 +33,7 @@ def parse_examples(name: str, values: ArrayLike | Tensor, dim: int) -> Tensor:
         raise InvalidInputError(f"the name of category {name!r} is not valid Unicode text; give it another")
     examples = parse_activations(f"category {name!r}", values, dim)
     if not len(examples):
-        raise InvalidInputError(f"category {name!r} has no support; give at least one example")
+        raise InvalidInputError(f"category {name!r} has no example; give at least one")
     return examples.clone()
 
 

@@ -52,7 +52,7 @@ def test_a_support_image_is_recognised(studio: Path, ppa: Run, adapt: tuple[Any,
 def test_an_empty_category_folder(studio: Path, ppa: Run, adapt: tuple[Any, ...]) -> None:
     Path("new/okapi").mkdir()
     Path("new/okapi/notes.txt").write_text("no image")
-    assert "category 'okapi' has no support: new/okapi holds no image" in ppa(*adapt, code=1).stderr
+    assert "category 'okapi' has no example: new/okapi holds no image" in ppa(*adapt, code=1).stderr
     assert not Path("classifier.safetensors").exists()
 
 

@@ -212,8 +212,8 @@ def test_a_phi_in_training_leaves_no_gradients_behind() -> None:
 
 
 BAD_EXAMPLES: dict[str, tuple[str, Any, str]] = {
-    "none": ("new", torch.empty(0, 16), "category 'new' has no support; give at least one example"),
-    "none, an odd name": ("queries", torch.empty(0, 16), "category 'queries' has no support"),
+    "none": ("new", torch.empty(0, 16), "category 'new' has no example; give at least one"),
+    "none, an odd name": ("queries", torch.empty(0, 16), "category 'queries' has no example"),
     "no list": ("new", [], r"expected activations \(n, 16\), got \(1, 0\)"),
     "dim": ("new", torch.ones(2, 15), r"category 'new': expected activations \(n, 16\), got \(2, 15\)"),
     "three axes": ("new", torch.ones(1, 2, 16), r"got \(1, 2, 16\)"),
