@@ -125,14 +125,9 @@ class TrainOptions:
 
 
 def run_phi_training(
-    train: Split,
-    test: Split | None,
-    categories: CategorySplit,
-    config: TrainConfig,
-    folder: Path,
-    options: TrainOptions = TrainOptions(),  # noqa: B008 - frozen
-    report: Report | None = None,
-) -> Trained:
+    train: Split, test: Split | None, categories: CategorySplit, config: TrainConfig, folder: Path,
+    options: TrainOptions = TrainOptions(), report: Report | None = None,  # noqa: B008 - frozen
+) -> Trained:  # fmt: skip
     """Train in `folder`, or go on where it was interrupted: the outcome is the same, bit for bit.
 
     test: where held-out accuracies of the log come from; on the validation categories where the split has some,
@@ -151,15 +146,10 @@ def run_phi_training(
         resident = fits_device(train, device, processes.count) if options.resident is None else options.resident
         with few_threads(-(-n_base // processes.count), train.dim):
             return run(
-                folder,
-                identify(train, categories, config),
+                folder, identify(train, categories, config),
                 lambda: PhiTraining(train, test, categories, config, device, resident, processes),
-                config.steps,
-                every=config.batches,
-                options=options.run,
-                report=report,
-                processes=processes,
-            )
+                config.steps, config.batches, options.run, report, processes,
+            )  # fmt: skip
 
 
 def identify(train: Split, categories: CategorySplit, config: TrainConfig) -> dict[str, Any]:
@@ -180,15 +170,9 @@ class PhiTraining(Trainee):
     curves = Curves((Panel("training loss", {"loss": "loss"}), Panel("held-out top-1, all-way (%)", ACCURACIES)))
 
     def __init__(
-        self,
-        train: Split,
-        test: Split | None,
-        categories: CategorySplit,
-        config: TrainConfig,
-        device: torch.device,
-        resident: bool = False,
-        processes: Processes = Processes(),  # noqa: B008 - frozen
-    ) -> None:
+        self, train: Split, test: Split | None, categories: CategorySplit, config: TrainConfig, device: torch.device,
+        resident: bool = False, processes: Processes = Processes(),  # noqa: B008 - frozen
+    ) -> None:  # fmt: skip
         if processes.is_first:
             train.statistics()  # once, and not in the middle of a step
         processes.wait()
@@ -197,11 +181,7 @@ class PhiTraining(Trainee):
         self._in_bfloat16, self.steps_per_reading = has_bfloat16(device), steps_per_reading(device)
         self.module = self.phi = Phi(config.spec(train.dim, is_signed(train, self._base))).to(device)
         self.optimiser = torch.optim.SGD(
-            self.phi.parameters(),
-            lr=config.learning_rate,
-            momentum=config.momentum,
-            weight_decay=config.weight_decay,
-            fused=True,
+            self.phi.parameters(), config.learning_rate, config.momentum, weight_decay=config.weight_decay, fused=True
         )
         self._batches: Iterator[Batch] | None = None
         novel = categories.validation or categories.novel
@@ -221,18 +201,10 @@ class PhiTraining(Trainee):
     def _stream(self, first: int) -> ClassBatches:
         config = self._config
         return ClassBatches(
-            self._split,
-            classes=self._base,
-            seed=config.seed,
-            start_step=first,
-            steps=config.steps - first,
-            p_mean=config.p_mean,
-            examples=config.examples,
-            rank=self._processes.rank,
-            world_size=self._processes.count,
-            resident=self._resident,
-            device=self._device,
-        )
+            self._split, classes=self._base, seed=config.seed, start_step=first, steps=config.steps - first,
+            p_mean=config.p_mean, examples=config.examples, rank=self._processes.rank,
+            world_size=self._processes.count, resident=self._resident, device=self._device,
+        )  # fmt: skip
 
     def measure(self) -> Figures:
         if self._task is None:

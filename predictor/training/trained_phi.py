@@ -110,21 +110,11 @@ class TrainedPhiMethod(PhiMethod):
 
 
 def train_phi(
-    train: Split | ActivationStore,
-    split: CategorySplit | str | Path | None = None,
-    kind: PhiKind = "phi2",
-    out: str | Path | None = None,
-    *,
-    test: Split | None = None,
-    preset: str = "paper",
-    device: str = "auto",
-    resident: bool | None = None,
-    restart: bool = False,
-    checkpoint_seconds: float = 15.0,
-    command: str = "",
-    progress: bool | None = None,
-    **settings: Any,
-) -> TrainedPhi:
+    train: Split | ActivationStore, split: CategorySplit | str | Path | None = None, kind: PhiKind = "phi2",
+    out: str | Path | None = None, *, test: Split | None = None, preset: str = "paper", device: str = "auto",
+    resident: bool | None = None, restart: bool = False, checkpoint_seconds: float = 15.0, command: str = "",
+    progress: bool | None = None, **settings: Any,
+) -> TrainedPhi:  # fmt: skip
     """Train phi, which predicts the parameters of a category from its activations, on the base categories.
 
     An interrupted training goes on with the same call, and ends with the same weights, bit for bit.

@@ -78,21 +78,11 @@ class EnsembleResult:
 
 
 def pretrain(
-    images: str | Path,
-    out: str | Path = "pretrained",
-    *,
-    split: CategorySplit | Callable[[Sequence[str]], CategorySplit] | None = None,
-    preset: str = "quick",
-    hours: float | None = None,
-    ensemble: int = 1,
-    device: str = "auto",
-    workers: int | None = None,
-    seed: int = 0,
-    checkpoint_seconds: float = 15.0,
-    restart: bool = False,
-    progress: bool | None = None,
-    **settings: Any,
-) -> TrainingResult | EnsembleResult | None:
+    images: str | Path, out: str | Path = "pretrained", *,
+    split: CategorySplit | Callable[[Sequence[str]], CategorySplit] | None = None, preset: str = "quick",
+    hours: float | None = None, ensemble: int = 1, device: str = "auto", workers: int | None = None, seed: int = 0,
+    checkpoint_seconds: float = 15.0, restart: bool = False, progress: bool | None = None, **settings: Any,
+) -> TrainingResult | EnsembleResult | None:  # fmt: skip
     """Train a network and its own classifier on the base categories of images, and on no other category.
 
     An interrupted training goes on with the same call, and ends with the same weights. `out` then holds
