@@ -44,7 +44,7 @@ def test_without_a_store_rows_are_generated_at_a_size_that_fits(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("ACTSTORE", raising=False)
-    monkeypatch.setattr("baselines.inference.rows.PAPER_SIZE", (1500, 32))
+    monkeypatch.setattr("baselines.inference.comparison.PAPER_SIZE", (1500, 32))
     done = run("bench-inference", *QUICK, "--approximate", "none")
     assert done.exit_code == 0, done.output
     assert "1,500 x 32 generated rows" in done.output
