@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from cli.group import Commands, example
 from cli.ppa.adapt import adapt
-from cli.ppa.analysis import analyse
 from cli.ppa.baseline import baseline
 from cli.ppa.benchmarks import bench_adapt, bench_inference
 from cli.ppa.calibrate import calibrate
 from cli.ppa.categories import categories, split
-from cli.ppa.check import check
 from cli.ppa.demo import demo
 from cli.ppa.episodes import episodes
 from cli.ppa.evaluate import evaluate
 from cli.ppa.export import export
+from cli.ppa.inspection import analyse, check
 from cli.ppa.predict import predict
 from cli.ppa.pretrain import pretrain
 from cli.ppa.report import figures, report

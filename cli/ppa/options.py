@@ -36,7 +36,7 @@ class PhiRun(click.ParamType[Path]):
             return path
         if value in PHI_KINDS or below.exists():
             return below
-        close = get_close_matches(path.name, [run.name for run in RUNS.glob("*/")], n=1)
+        close = get_close_matches(path.name, [run.name for run in RUNS.glob("*/")], n=1, cutoff=0.7)
         if close and path.name not in PHI_KINDS:
             self.fail(f"no trained phi at {value}; did you mean {RUNS / close[0]}?", param, ctx)
         return path
