@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -59,17 +58,13 @@ def bench_inference(
     kept = claim_kept_table(out, BENCH)
     claim_table(out, [store])
     claim(chart)
-    import actstore
     import baselines
 
-    if store is not None and synthetic is not None:
-        raise click.UsageError("--store and --synthetic exclude each other")
-    if synthetic is not None and not re.fullmatch(r"\d+x\d+", synthetic):
-        raise click.UsageError(f"--synthetic must be ROWSxDIM, such as 1200000x2048, got {synthetic!r}")
-    found = None
-    with suppress(click.UsageError):  # there is no store here
-        found = None if synthetic is not None else actstore.open(find_store(store))
-    results = baselines.time_inference(found, synthetic, progress=True, **measured)
+    rows: Any = store
+    if synthetic is None:
+        with suppress(click.UsageError):  # there is no store here, or no one of them is meant
+            rows = find_store(store)
+    results = baselines.time_inference(rows, synthetic, progress=True, **measured)
     if chart is not None:
         results.save_plot(chart)
     if out is not None:

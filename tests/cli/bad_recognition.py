@@ -277,7 +277,7 @@ USES: list[Case] = [
     ("ppa report --folder none", "none"),
     ("ppa report --folder empty", "report"),
     ("ppa bench-inference --synthetic many", "got 'many'"),
-    ("ppa bench-inference --synthetic 2000x16 --store x.zarr", "exclude each other"),
+    ("ppa bench-inference --synthetic 2000x16 --store x.zarr", "synthetic"),
     ("ppa bench-inference --store none.zarr", "none.zarr"),
     ("ppa bench-inference --store x.zarr --backbone none --split none", "'none'"),
     ("ppa bench-inference --store x.zarr --chart new.pdf", "--chart must end in .png or .svg"),

@@ -67,8 +67,8 @@ def test_the_store_at_hand(make_store: Callable[..., Any], monkeypatch: pytest.M
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("--synthetic", "12"), "must be ROWSxDIM"),
-        (("--synthetic", "10x10", "--store", "x.zarr"), "exclude each other"),
+        (("--synthetic", "12"), "ROWSxDIM"),
+        (("--synthetic", "10x10", "--store", "x.zarr"), "give one of both"),
         (("--synthetic", "999999999x2048"), "fewer rows"),
         (("--synthetic", "2000x16", "--out", "table.txt"), "must end in .md, .csv or .json"),
         (("--synthetic", "2000x16", "--device", "cuda"), "no CUDA device"),
