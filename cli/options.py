@@ -66,10 +66,11 @@ PERCENT = Percent()
 
 
 def device_option(
-    default: str = "auto", help_: str = "auto, cpu, cuda, cuda:1, mps or xpu."
+    default: str = "auto", help_: str = "auto, cpu, cuda, cuda:1, mps or xpu.", of_torch: bool = True
 ) -> Callable[[Command], Command]:
-    """--device; one that is not there is refused before anything is fetched, read or generated."""
-    return click.option("--device", default=default, show_default=True, callback=_require_device, help=help_)
+    """--device; one that torch does not find is refused before anything is fetched, read or generated."""
+    check = _require_device if of_torch else None
+    return click.option("--device", default=default, show_default=True, callback=check, help=help_)
 
 
 def _require_device(_ctx: click.Context, _param: click.Parameter, value: str) -> str:

@@ -35,7 +35,7 @@ from cli.stores import Place, Split, chosen_rows, open_split, store_argument
               )  # fmt: skip
 @click.option("--metric", type=click.Choice(["cosine", "inner"]), default="cosine", show_default=True)
 @weights_option("The backbone's weights, for --image.")
-@device_option("cpu", "cpu, cuda, cuda:1 or auto.")
+@device_option("cpu", "cpu, cuda, cuda:1 or auto.", of_torch=False)
 @json_option
 def search(
     store: Place, split: str | None, images: tuple[Path, ...], row: int | None, vector: Path | None, k: int,
