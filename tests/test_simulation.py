@@ -186,7 +186,7 @@ def test_what_orders_leave_is_judged_once(is_locked: bool, monkeypatch: pytest.M
         monkeypatch.setattr(atomic_file, "alone", lambda path: nullcontext())
     scenario = SCENARIOS["adapt-adapt@healthy.disk"]
     with laboratory() as remembering, laboratory() as forgetting:
-        schedules = [*islice(planned(remembering.places(scenario)), 24)]
+        schedules = [*islice(planned(remembering.places(scenario)), 30)]
         found = [remembering.try_order(scenario, schedule).kinds for schedule in schedules]
         for schedule, kinds in zip(schedules, found, strict=True):
             forgetting.verdicts.clear()
