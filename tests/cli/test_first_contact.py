@@ -123,7 +123,7 @@ def test_what_is_missing_for_a_table_is_made_as_the_error_says(folder: Path) -> 
     network = ("--backbone", "small", "--random-weights", "--workers", 0)
     shutil.move("photos/val", "later/val")
     store("build", "photos/", *network)
-    advice = ppa("eval", "--methods", "nn", code=1).stderr.split("`")
+    advice = ppa("eval", "--methods", "nn", code=1).stderr.splitlines()[-1].split("`")
     assert advice[1] == "actstore build FOLDER photos.zarr"
     store(*advice[1].replace("FOLDER", "later/").split()[1:], *network)
     ppa("eval", "--methods", "nn", "--draws", 2)
