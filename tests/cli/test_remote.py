@@ -69,7 +69,7 @@ def test_wrong_credentials_give_one_line(s3: S3Server, monkeypatch: Any) -> None
     s3.require_credentials(True)
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "nobody")
     try:
-        for arguments in (("info", "s3://private/x.zarr"), ("synth", "s3://private/x.zarr", "--rows", "100")):
+        for arguments in (("info", "s3://private/x.zarr"), ("synth", "s3://private/x.zarr", "--rows", "100", "--dim", "8")):
             refused = run_here(*arguments, code=1)
             assert "access denied" in refused.stderr
             assert "check AWS_ACCESS_KEY_ID" in refused.stderr
@@ -78,7 +78,7 @@ def test_wrong_credentials_give_one_line(s3: S3Server, monkeypatch: Any) -> None
 
 
 def test_a_bucket_that_is_not_there_gives_one_line(s3: S3Server) -> None:
-    for arguments in (("means", "s3://vanished/x.zarr"), ("synth", "s3://vanished/x.zarr", "--rows", "100")):
+    for arguments in (("means", "s3://vanished/x.zarr"), ("synth", "s3://vanished/x.zarr", "--rows", "100", "--dim", "8")):
         assert "there is no bucket 'vanished'" in run_here(*arguments, code=1).stderr
 
 
