@@ -15,7 +15,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("actstore", "predictor", "baselines", "cli")
-MODULES = ("actstore/compute/device.py", "actstore/search/gpu.py")
+MODULES = ("actstore/compute/device.py", "actstore/compute/device.py", "actstore/search/gpu.py")
 ABILITIES = {
     "GpuSearch", "SideStream", "_gpu_number", "card_of_process", "count_devices", "empty_on_host", "free_memory",
     "gpu_part", "has_bfloat16", "has_half", "has_streams", "is_accelerator", "most_precise", "name_device",
