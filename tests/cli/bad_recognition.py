@@ -200,7 +200,7 @@ USES: list[Case] = [
     ("ppa adapt --classifier classifier.safetensors --support-store unlabelled.zarr", "a row without a label"),
     ("ppa adapt --classifier classifier.safetensors --support-store x.zarr --class c9", "'c9' exists already"),
     ("ppa adapt --classifier classifier.safetensors --support-store x.zarr --class c1", "'c1' is a base category"),
-    ("ppa adapt --classifier classifier.safetensors --support-store x.zarr --rows 3:3", "holds no row"),
+    ("ppa adapt --classifier classifier.safetensors --support-store x.zarr --rows 3:3", "no row"),
     (
         "ppa adapt --classifier classifier.safetensors --support-store x.zarr --class c9 --extend --novel-bias inf",
         "finite",
