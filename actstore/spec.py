@@ -113,7 +113,7 @@ class StoreSpec:
     def from_json(cls, data: Mapping[str, Json], where: str) -> Self:
         version = data.get("format_version") if isinstance(data, dict) else None
         if not isinstance(version, int) or version < 1:
-            raise NotAStoreError(f"{where} has no valid format version (found {version!r})")
+            raise NotAStoreError(f"{where} is no activation store: its format version is {version!r}")
         if version > FORMAT_VERSION:
             raise NotAStoreError(
                 f"{where} has format version {version}, this actstore reads up to {FORMAT_VERSION}: upgrade actstore"

@@ -23,7 +23,7 @@ from tests.simulation.stops import stopping
 from tests.simulation.tally import table
 from tests.simulation.trial import Laboratory, laboratory, parse_token
 
-SECONDS = 25.0  # of two processes, and some for their start and end: half a minute
+SECONDS = 15.0  # of two processes, and some for their start and end: twenty seconds
 
 
 def run(schedule: str, folder: Path, *works: Callable[[], Any]) -> Simulation:
@@ -186,7 +186,7 @@ def test_what_orders_leave_is_judged_once(is_locked: bool, monkeypatch: pytest.M
         monkeypatch.setattr(atomic_file, "FileLock", lambda path, named: nullcontext())
     scenario = SCENARIOS["adapt-adapt@healthy.disk"]
     with laboratory() as remembering, laboratory() as forgetting:
-        schedules = [*islice(planned(remembering.places(scenario)), 40)]
+        schedules = [*islice(planned(remembering.places(scenario)), 30)]
         found = [remembering.try_order(scenario, schedule).kinds for schedule in schedules]
         for schedule, kinds in zip(schedules, found, strict=True):
             forgetting.verdicts.clear()

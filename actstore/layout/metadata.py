@@ -133,7 +133,7 @@ def _read_version(path: Place) -> tuple[dict[str, Json], Version | None]:
         data, version = file.read_version()
         document = json.loads(bytes(data))
     except FileNotFoundError:
-        raise NoMetadataError(f"{path} holds no zarr.json") from None
+        raise NoMetadataError(f"{path} holds no zarr.json: no store, or a damaged one") from None
     except NotADirectoryError:
         raise NotAStoreError(f"{path} is a file; a store is a folder") from None
     except StorageError:

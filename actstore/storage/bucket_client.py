@@ -168,8 +168,8 @@ def retried(ask: Callable[[], T]) -> T:
     while True:
         try:
             return ask()
-        except exceptions.GenericError:
-            if time.monotonic() + pause > until:
+        except exceptions.GenericError as error:
+            if "NoSuchBucket" in str(error) or time.monotonic() + pause > until:
                 raise
         time.sleep(pause)
         pause *= 2
