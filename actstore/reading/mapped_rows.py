@@ -220,7 +220,7 @@ class MappedRows:
         """Extended by rows, padding included, which are converted to `into` where that is given; a few at a time, since
         other Python threads wait meanwhile."""
         if into is not None:
-            from actstore.compute.halves import convert_checked
+            from actstore.compute.tensors import convert_checked
 
             return convert_checked(into, self._whole[start:stop], crc)
         step = max(1, _CHECKED_BYTES // self._row_bytes)

@@ -168,7 +168,7 @@ def flat_parts(rows: Any) -> list[Part]:
 
 
 def gpu_part(rows: Any, device: torch.device) -> Part:
-    from actstore.search.gpu import GpuSearch
+    from actstore.search.flat import GpuSearch
 
     engine = GpuSearch(rows, device=device.index or 0)
     return _search_part("exact NN, faiss on the GPU, fp16", engine, _row_bytes(engine.table), ranked=2 * K + 32)

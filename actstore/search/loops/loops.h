@@ -3,8 +3,8 @@
  *
  * Each processor's file (avx2.c, ...) says how its registers load, multiply and compare, and then includes this one,
  * which exports bound_rows_PROCESSOR and so on. Called through ctypes (compiled.py) without Python's lock, so several
- * threads may be in here at once; nothing is kept between calls. What the arrays hold is told in levels.py and
- * query_codes.py. A processor's file defines, beside the functions used below:
+ * threads may be in here at once; nothing is kept between calls. What the arrays hold is told in levels.py.
+ * A processor's file defines, beside the functions used below:
  *
  * PROCESSOR  the name that the exported functions end in
  * TARGET     the attribute that lets a function use the processor's instructions
@@ -15,7 +15,7 @@
 
 #define LEVEL_FACTORS 6 /* levels.py, FACTORS */
 #define TAIL_FLOATS 8   /* levels.py, TAIL */
-#define PANEL 16        /* queries whose codes lie together, four codes of each; bounds.py, _LANES */
+#define PANEL 16        /* queries whose codes lie together, four codes of each; levels.py, _LANES */
 #define ROWS_IN_CACHE (128 / TILE * TILE) /* rows that all queries pass over before the next ones are read */
 #define AHEAD 6         /* pairs whose rows are fetched before they are needed */
 #define LOOKED_AT 512   /* pairs that are looked closer at together: their rows lie far apart */

@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 
 import actstore
 from actstore.errors import InvalidInputError
-from actstore.search import BoundedSearch, leading
+from actstore.search import BoundedSearch, engines
 from actstore.search.by_class import ClassRows
-from actstore.search.leading import LeadingClasses, SearchChoice, wanted_classes
+from actstore.search.engines import LeadingClasses, SearchChoice, wanted_classes
 from tests import simulated_faiss
 
 pytestmark = pytest.mark.numeric
@@ -97,13 +97,13 @@ def test_a_query_that_finds_its_class_at_once_asks_for_no_more(make: Make, monke
     values, labels = clustered(3)
     split = make(values, labels)
     asked: list[tuple[int, int]] = []
-    search = leading.search
+    search = engines.search
 
     def counting(part: Any, vectors: Any, k: int, **more: Any) -> Any:
         asked.append((len(vectors), k))
         return search(part, vectors, k, **more)
 
-    monkeypatch.setattr(leading, "search", counting)
+    monkeypatch.setattr(engines, "search", counting)
     chosen = ClassRows.of(split.class_index, range(CLASSES))
     queries, wanted = torch.from_numpy(values[:20].astype(np.float32)), torch.from_numpy(labels[:20])
     LeadingClasses(split, chosen).scores(queries, wanted)
@@ -118,7 +118,7 @@ def test_where_the_nearest_rows_are_of_one_class_all_are_multiplied(
 ) -> None:
     values, labels = clustered(4)
     split = make(values, labels)
-    monkeypatch.setattr(leading, "_MOST", 8)
+    monkeypatch.setattr(engines, "_MOST", 8)
     chosen = ClassRows.of(split.class_index, range(CLASSES))
     queries = values[:30].astype(np.float32)
     found = LeadingClasses(split, chosen).scores(torch.from_numpy(queries)).numpy()

@@ -18,8 +18,8 @@ import torch
 from torch import Tensor
 
 from actstore.errors import InvalidInputError
-from actstore.search import ExactSearch, RowTable, gpu
-from actstore.search.gpu import GpuSearch, certified, plan_card, require_gpu
+from actstore.search import ExactSearch, RowTable, flat
+from actstore.search.flat import GpuSearch, certified, plan_card, require_gpu
 from tests import simulated_faiss
 
 pytestmark = pytest.mark.numeric
@@ -91,9 +91,9 @@ def test_a_faiss_without_gpu_code_is_named(monkeypatch: pytest.MonkeyPatch) -> N
 
 @pytest.fixture
 def stand_in(monkeypatch: pytest.MonkeyPatch) -> simulated_faiss.Card:
-    monkeypatch.setattr(gpu, "BLOCK_BYTES", 4096 * 64 * 2)  # 2,048 rows on their way into an index, 4,096 of a search
-    monkeypatch.setattr(gpu, "_PIECE", 500)
-    monkeypatch.setattr(gpu, "LEAST_BLOCK", 256)
+    monkeypatch.setattr(flat, "BLOCK_BYTES", 4096 * 64 * 2)  # 2,048 rows on their way into an index, 4,096 of a search
+    monkeypatch.setattr(flat, "_PIECE", 500)
+    monkeypatch.setattr(flat, "LEAST_BLOCK", 256)
     return simulated_faiss.install(monkeypatch)
 
 
@@ -119,11 +119,11 @@ def test_resident_and_blockwise_on_either_card(
 def test_what_does_not_fit_a_card_is_searched_in_blocks_or_refused_by_name() -> None:
     plan = partial(plan_card, 1_200_000, 2048, card="cuda:1")
     assert (plan(None, None).resident, plan(None, None).bytes_per_row) == (True, 4096)
-    whole = 1_200_000 * 4096 + gpu.BLOCK_BYTES + gpu.WORKING_BYTES
+    whole = 1_200_000 * 4096 + flat.BLOCK_BYTES + flat.WORKING_BYTES
     assert plan(whole, None).resident
     blocks = plan(whole - 1, None)
-    assert (blocks.resident, blocks.block_rows) == (False, gpu.BLOCK_BYTES // 4096)
-    assert plan(gpu.WORKING_BYTES + 10_000 * 4096, None).block_rows == 10_000
+    assert (blocks.resident, blocks.block_rows) == (False, flat.BLOCK_BYTES // 4096)
+    assert plan(flat.WORKING_BYTES + 10_000 * 4096, None).block_rows == 10_000
     with pytest.raises(InvalidInputError, match=r"1,200,000 rows of 2048 .* cuda:1 \(4,096 bytes a row\)"):
         plan(whole - 1, True)
     with pytest.raises(InvalidInputError, match=r"cuda:1 has 0\.01 GB free, too little .* use device cpu"):
@@ -133,9 +133,9 @@ def test_what_does_not_fit_a_card_is_searched_in_blocks_or_refused_by_name() -> 
 def test_the_free_memory_is_that_of_the_card_in_use(
     stand_in: simulated_faiss.Card, monkeypatch: pytest.MonkeyPatch, random: np.random.Generator
 ) -> None:
-    values, free = random.random((3000, 64), dtype=np.float32), {0: 1 << 40, 1: gpu.WORKING_BYTES + 1000 * 128}
-    monkeypatch.setattr(gpu, "count_devices", lambda kind: 2)
-    monkeypatch.setattr(gpu, "free_memory", lambda device: free[device.index])
+    values, free = random.random((3000, 64), dtype=np.float32), {0: 1 << 40, 1: flat.WORKING_BYTES + 1000 * 128}
+    monkeypatch.setattr(flat, "count_devices", lambda kind: 2)
+    monkeypatch.setattr(flat, "free_memory", lambda device: free[device.index])
     assert GpuSearch(values).plan.resident
     small = GpuSearch(values, device=1)
     assert (small.plan.resident, small.plan.block_rows) == (False, 1000)
@@ -172,13 +172,13 @@ faiss.knn_gpu(faiss.StandardGpuResources(), rows[:2], rows, 2, metric=faiss.METR
 @pytest.mark.skipif(not HAS_GPU_CODE, reason="faiss-cpu is installed: faiss-gpu exists for Linux on x86-64 only")
 @pytest.mark.skipif(HAS_GPU, reason="there is a GPU")
 def test_every_call_of_faiss_fails_for_want_of_a_device_alone() -> None:
-    assert set(re.findall(r"faiss\.(\w+)", inspect.getsource(gpu))) == {
+    assert set(re.findall(r"faiss\.(\w+)", inspect.getsource(flat))) == {
         "METRIC_INNER_PRODUCT", "GpuIndexFlatConfig", "GpuIndexFlatIP", "StandardGpuResources", "get_num_gpus",
-        "knn_gpu",
+        "knn", "knn_gpu", "omp_set_num_threads",
     }  # fmt: skip
     assert faiss.get_num_gpus() == 0
     resources = faiss.StandardGpuResources()
-    resources.setTempMemory(gpu.WORKING_BYTES)
+    resources.setTempMemory(flat.WORKING_BYTES)
     config = faiss.GpuIndexFlatConfig()
     config.useFloat16, config.device = True, 1
     with pytest.raises(RuntimeError, match="device"):
@@ -206,7 +206,7 @@ def test_every_call_of_faiss_fails_for_want_of_a_device_alone() -> None:
 def test_a_gpu_gives_the_answer_of_the_cpu(
     random: np.random.Generator, resident: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(gpu, "BLOCK_BYTES", 4096 * 64 * 2)
+    monkeypatch.setattr(flat, "BLOCK_BYTES", 4096 * 64 * 2)
     values = random.random((10_000, 64), dtype=np.float32).astype(np.float16)
     queries = random.random((33, 64), dtype=np.float32)
     scores, rows = GpuSearch(values, resident=resident).search(queries, 7)
