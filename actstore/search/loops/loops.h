@@ -17,7 +17,7 @@
 #define TAIL_FLOATS 8   /* levels.py, TAIL */
 #define PANEL 16        /* queries whose codes lie together, four codes of each; levels.py, _LANES */
 #define ROWS_IN_CACHE (128 / TILE * TILE) /* rows that all queries pass over before the next ones are read */
-#define AHEAD 6         /* pairs whose rows are fetched before they are needed */
+#define AHEAD 16        /* rows or pairs whose bytes are fetched before they are needed */
 #define LOOKED_AT 512   /* pairs that are looked closer at together: their rows lie far apart */
 
 #define JOINED(name, processor) name##_##processor
@@ -250,9 +250,10 @@ TARGET static int bound_few(const Batch *batch, int64_t start, int64_t stop, Fou
         int64_t row = chosen ? chosen[place] : place;
         if (is_time_to_look(found, count) && !has_room(found, count))
             return 0;
-        if (chosen && place + AHEAD < stop) {
-            fetch(batch->codes + chosen[place + AHEAD] * width, width);
-            fetch_factors(batch, chosen[place + AHEAD]);
+        if (place + AHEAD < stop) { /* rows that follow each other too: else a third slower */
+            int64_t coming = chosen ? chosen[place + AHEAD] : place + AHEAD;
+            fetch(batch->codes + coming * width, width);
+            fetch_factors(batch, coming);
         }
         if (batch->allowed && !batch->allowed[row])
             continue;
