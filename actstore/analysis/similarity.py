@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import combinations_with_replacement
-from typing import Any, Literal, get_args
+from typing import Any
 
 import numpy as np
 import torch
@@ -63,7 +63,6 @@ class Covariances:
 
 
 Floats = NDArray[np.float64]
-Distance = Literal["correlation", "cosine", "euclidean"]
 _EQUAL = 1e-10  # of the largest distance: nearer ones are ties, which rounding would order at random
 
 
@@ -115,7 +114,7 @@ def _quadratic(left: Tensor, matrix: Tensor, right: Tensor) -> Floats:
     return products
 
 
-def distances(rows: Floats, kind: Distance) -> Floats:
+def distances(rows: Floats, kind: str) -> Floats:
     """(n * (n - 1) / 2,) distances between all pairs of rows (n, dim): the upper triangle of the RDM, row by row."""
     if kind == "correlation":
         rows = rows - rows.mean(1, keepdims=True)
@@ -180,6 +179,7 @@ def overlaps(one: NDArray[np.int64], other: NDArray[np.int64]) -> Floats:
 
 
 MEASURES = ("cka", "procrustes", "rsa-spearman", "rsa-pearson", "knn")
+DISTANCES = ("correlation", "cosine", "euclidean")
 LEAST_ROWS = 3
 _LOWEST = {"rsa-spearman": -1.0, "rsa-pearson": -1.0}  # of the others 0
 _RESAMPLED_ROWS = 1000  # of which distances are drawn again: an interval needs no more of them
@@ -195,7 +195,7 @@ class Settings:
     measures: tuple[str, ...] = MEASURES
     sample: int = 2000
     k: int = 10
-    distance: Distance = "correlation"
+    distance: str = "correlation"
     resamples: int = 200
     seed: int = 0
 
@@ -205,8 +205,8 @@ class Settings:
             raise InvalidInputError(
                 f"measures must be some of {', '.join(MEASURES)}, got {', '.join(unknown) or 'none'}"
             )
-        if self.distance not in get_args(Distance):
-            raise InvalidInputError(f"distance must be one of {', '.join(get_args(Distance))}, got {self.distance!r}")
+        if self.distance not in DISTANCES:
+            raise InvalidInputError(f"distance must be one of {', '.join(DISTANCES)}, got {self.distance!r}")
         for name, least in (("sample", LEAST_ROWS), ("k", 1), ("resamples", 0)):
             if getattr(self, name) < least:
                 raise InvalidInputError(f"{name} must be at least {least}, got {getattr(self, name)}")

@@ -78,24 +78,15 @@ class Map:
         """One page that needs nothing else. color: the column that points are coloured by at first; by default their
         class. thumbnails: images that are put into the page, at most; images: the folder where ids are paths, for rows
         that were imported. progress: gets thumbnails as they are made."""
-        return self._page(color, thumbnails, images, progress)[0]
+        return make_page(self, color, thumbnails, images, progress)[0]
 
     def save(self, path: str | Path, **options: Any) -> list[str]:
         """The page in a file; options: of `to_html`. Returns notes, those on thumbnails and columns included."""
         if Path(path).suffix != ".html":
             raise InvalidInputError(f"a map is written as .html, got {path}; `to_parquet` writes .parquet")
-        page, notes = self._page(**options)
+        page, notes = make_page(self, **options)
         write_atomic(Path(path), as_utf8(page))
         return notes
-
-    def _page(
-        self,
-        color: str | None = None,
-        thumbnails: int = DEFAULT_THUMBNAILS,
-        images: str | Path | None = None,
-        progress: Progress | None = None,
-    ) -> tuple[str, list[str]]:
-        return make_page(self, color, thumbnails, None if images is None else Path(images), progress)
 
     def to_parquet(self, path: str | Path) -> None:
         """x, y, row, id, class, label, columns and neighbours of every point, as Embedding Atlas reads them

@@ -40,14 +40,18 @@ SCRIPTS = ("data.js", "drawing.js", "finding.js", "labels.js", "panel.js", "inpu
 
 
 def make_page(
-    made: Map, color: str | None, thumbnails: int, images: Path | None, progress: Callable[[int], None] | None
+    made: Map,
+    color: str | None = None,
+    thumbnails: int = DEFAULT_THUMBNAILS,
+    images: str | Path | None = None,
+    progress: Callable[[int], None] | None = None,
 ) -> tuple[str, list[str]]:
-    """And all notes."""
+    """And all notes. See `Map.to_html`."""
     order = generator(made.seed, 1, Stream.MAPPED_ROWS).permutation(len(made))  # so that no class covers those before
     rows, positions = made.rows[order], made.positions[order]
     scales, notes = scales_of(made.split, rows, positions, color)
     drawn = generator(made.seed, 2, Stream.MAPPED_ROWS).permutation(len(made))[: max(0, thumbnails)]
-    found = make_thumbnails(made.split, rows, np.sort(drawn), images, progress)
+    found = make_thumbnails(made.split, rows, np.sort(drawn), None if images is None else Path(images), progress)
     if found.note is not None:
         notes.append(found.note)
     elif len(found.points) and len(drawn) < len(made):
