@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from predictor import Classifier, load_classifier
-from predictor.classifier.background import PROFILE, PSEUDO, TEMPERATURE, Background
+from predictor.classifier.unknown import PROFILE, PSEUDO, TEMPERATURE, Background
 
 DIM, CLASSES = 24, 120
 Examples = dict[str, Tensor]

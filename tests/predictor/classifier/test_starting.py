@@ -10,8 +10,8 @@ import torch
 
 import actstore
 from actstore.errors import InvalidInputError
-from predictor.classifier.base_rows import SHOTS, BaseRows, fit_base_loss, fit_unknown, measure_base
 from predictor.classifier.classifier import Classifier
+from predictor.classifier.starting import SHOTS, BaseRows, fit_base_loss, fit_unknown, measure_base
 from predictor.phi.network import Phi
 from predictor.protocol.category_split import CategorySplit
 from predictor.protocol.rows import class_means

@@ -1,4 +1,4 @@
-"""Trainings that are planned for so many hours: what is chosen of which speeds, and that a plan stays."""
+"""Trainings that are planned for so many hours, and trainings that are joined into one network."""
 
 from __future__ import annotations
 
@@ -8,13 +8,15 @@ from pathlib import Path
 import pytest
 import torch
 
+from actstore.backbones.construction import build_network, is_ours
+from actstore.backbones.weights import save_weights
 from actstore.errors import DamagedError, InvalidInputError
 from actstore.images.opening import open_images
 from predictor.protocol.category_split import alphabetical_split
-from predictor.training.backbones import planning
+from predictor.training.backbones import pretraining
 from predictor.training.backbones.config import TrainingConfig, choose_candidates, choose_preset
 from predictor.training.backbones.images import TrainingImages, select_images
-from predictor.training.backbones.planning import measure_speed, plan_for_hours, plan_training
+from predictor.training.backbones.pretraining import join_members, measure_speed, plan_for_hours, plan_training
 from predictor.training.processes import Processes
 from tests.predictor.training.backbones.tiny import TINY, TINY_GLYPHS
 
@@ -33,7 +35,7 @@ def test_larger_images_for_longer_trainings() -> None:
     assert (sizes[0], sizes[-1]) == (32, 64)
     day = plans[24]
     epoch_seconds = 0.5 * 40_000 / 200 + 0.5 * 40_000 / 800  # half of them of images half as large
-    assert day.epochs == int(24 * 3600 * (1 - planning.OTHER_WORK) / epoch_seconds)
+    assert day.epochs == int(24 * 3600 * (1 - pretraining.OTHER_WORK) / epoch_seconds)
     assert plans[0.1].epochs >= 1
     assert plan_training(candidates, 1e-6, 40_000, by_area)[0].epochs == 1
 
@@ -80,9 +82,9 @@ def glyphs() -> TrainingImages:
 
 def test_a_plan_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     speed = 1000.0
-    monkeypatch.setattr(planning, "measure_speed", lambda config, size, **_: speed)
+    monkeypatch.setattr(pretraining, "measure_speed", lambda config, size, **_: speed)
     first = plan_for_hours([[TINY]], 1.0, glyphs(), tmp_path, "cpu")
-    assert first.epochs == int(3600 * (1 - planning.OTHER_WORK) / (72 / 1000))
+    assert first.epochs == int(3600 * (1 - pretraining.OTHER_WORK) / (72 / 1000))
     speed = 10.0
     assert plan_for_hours([[TINY]], 1.0, glyphs(), tmp_path, "cpu") == first
     assert json.loads((tmp_path / "plan.json").read_text())["images per second"] == {"small, 32 pixels, float32": 1000}
@@ -96,6 +98,25 @@ def test_a_plan_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
 
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
 def test_a_speed_is_measured(monkeypatch: pytest.MonkeyPatch, precision: str) -> None:
-    monkeypatch.setattr(planning, "SECONDS_PER_SPEED", 0.01)
+    monkeypatch.setattr(pretraining, "SECONDS_PER_SPEED", 0.01)
     config = TrainingConfig(**{**TINY.to_json(), "precision": precision})
     assert measure_speed(config, 24, 9, torch.device("cpu"), Processes()) > 0
+
+
+def test_only_trainings_of_the_same_classes_are_joined(tmp_path: Path) -> None:
+    paths = [tmp_path / f"{number}.safetensors" for number in (1, 2)]
+    for path, classes in zip(paths, ("ab", "ac"), strict=True):
+        save_weights(path, build_network("small", 2), "small", list(classes))
+    with pytest.raises(InvalidInputError, match=r"2\.safetensors must be of the same network, classes and image size"):
+        join_members(paths, tmp_path / "joined.safetensors")
+    assert not (tmp_path / "joined.safetensors").exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "known"),
+    [("small", True), ("small+small+small", True), ("+".join(["small"] * 9), False),
+     ("small+resnet8", False), ("small+", False), ("", False),
+     (None, False)],
+)  # fmt: skip
+def test_names_of_networks_side_by_side(name: str | None, known: bool) -> None:
+    assert is_ours(name) == known
