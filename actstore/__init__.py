@@ -22,7 +22,7 @@ __version__ = "0.2.0"
 if TYPE_CHECKING:
     from actstore.analysis.alignment import fingerprint
     from actstore.analysis.comparison import compare
-    from actstore.analysis.graph import knn
+    from actstore.analysis.neighbours import knn
     from actstore.errors import ActstoreError, DamagedError, InvalidInputError
     from actstore.extraction.from_images import build
     from actstore.images.glyphs import write_glyphs
@@ -63,7 +63,7 @@ __getattr__, __dir__ = lazily(
     __name__,
     analysis__comparison="compare",
     analysis__alignment="fingerprint",
-    analysis__graph="knn",
+    analysis__neighbours="knn",
     errors="ActstoreError DamagedError InvalidInputError",
     extraction__from_images="build",
     images__glyphs="write_glyphs",

@@ -110,7 +110,7 @@ def _common_rows(ids: Sequence[Texts], names: Sequence[str]) -> tuple[NDArray[np
     """Of each split the rows whose id all have, once."""
     import pyarrow.compute
 
-    from actstore.analysis.adapters import arrow_texts
+    from actstore.reading.adapters import arrow_texts
 
     arrays = [arrow_texts(texts) for texts in ids]
     found_at = (pyarrow.compute.index_in(arrays[0], value_set=array) for array in arrays[1:])

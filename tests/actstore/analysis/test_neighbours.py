@@ -155,3 +155,28 @@ def test_cleanlab_takes_the_graph(labelled: actstore.Split) -> None:
     lab = datalab.Datalab(data={"label": labelled.labels}, label_name="label", verbosity=0)
     lab.find_issues(knn_graph=actstore.knn(labelled, 10).to_scipy(), issue_types={"outlier": {}})
     assert lab.get_issues("outlier")["outlier_score"].idxmin() == 5
+
+
+def test_scanpy_is_handed_the_graph(labelled: actstore.Split, split: actstore.Split) -> None:
+    graph = actstore.knn(labelled, 10)
+    handed = graph.to_scanpy()
+    assert handed.get_params() == {"n_neighbors": 11}
+    assert (handed.fit_transform(labelled.f4[:]) != graph.to_scipy()).nnz == 0
+    with pytest.raises(InvalidInputError, match="200"):
+        handed.fit_transform(labelled.f4[:9])
+    with pytest.raises(InvalidInputError, match="zeros"):
+        actstore.knn(split, 5).to_scanpy()
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_scanpy_takes_the_graph(labelled: actstore.Split) -> None:
+    scanpy = pytest.importorskip("scanpy")
+    cells = labelled.to_anndata()
+    graph = actstore.knn(labelled, 10)
+    scanpy.pp.neighbors(cells, transformer=graph.to_scanpy())
+    assert (cells.obsp["distances"] != graph.to_scipy()).nnz == 0
+    assert cells.obsp["connectivities"].shape == (200, 200)
+
+
+def test_a_graph_says_what_it_is_in_a_line(split: actstore.Split) -> None:
+    assert repr(actstore.knn(split, 5)) == "<Graph: the 5 nearest of 300 rows for 300 queries>"
