@@ -27,7 +27,7 @@ from predictor.protocol.outcome import Outcome
 from predictor.protocol.stand_ins import StandInSource
 
 TASKS = 20  # by default
-MOST_SHORTFALL = 1.5  # points below the best constant, or below none, that other stand-ins may be expected to be
+MOST_SHORTFALL = 1.5  # points below the best constant, or below none, on stand-ins that it was not fitted on
 # Of the best harmonic mean of stand-ins that the network was trained on: they ask for too low a constant, so that the
 # highest is taken with which they lose no more. Mini-ImageNet's 16 validation categories, 8 methods, 1, 3 and 5 shots:
 # 0.4 points below the best constant in the mean and 1.0 at most; with nothing given 1.7 and 6.0.
@@ -53,7 +53,7 @@ class Calibration:
         held_out: the share of a split's base rows that were used for fitting and are not to be tested on.
         held_out_of: the content of that split.
         gain: what it gains on rows that it was not fitted on, in points of the harmonic mean.
-        shortfall: how many points other stand-ins are expected to lose by it.
+        shortfall: how many points below their best constant it is on stand-ins that it was not fitted on.
         failed: why the constant is not to be used; empty where it is.
         curve: base and novel accuracy for many values of the constant.
     """
@@ -140,7 +140,7 @@ def _fit(
     gain, shortfall = _elsewhere(found)
     failed = ""
     if shortfall > MOST_SHORTFALL:
-        failed = f"constants of other stand-ins differ by so much that {shortfall:.1f} points are lost"
+        failed = f"on stand-ins that it was not fitted on it is {shortfall:.1f} points below their best constant"
     elif gain < -MOST_SHORTFALL:
         failed = f"on rows that it was not fitted on it loses {-gain:.1f} points"
     fit = fit_constant(outcomes, given)
@@ -153,29 +153,25 @@ def _elsewhere(found: Sequence[tuple[Outcome, NDArray[np.bool_]]]) -> tuple[floa
     """What a constant is worth on rows and stand-ins that it was not fitted on, by the harmonic mean in points.
 
     Fitted on one half of the rows of all other tasks and tried on the other half of a task: the gain over no constant.
-    And how much is lost by a constant that is as far from that of all tasks as their own are; what halves of a task
-    disagree by is chance, and is taken off.
+    And fitted on all other tasks, by how much it is below the best constant of a task: what it leaves in a table whose
+    novel categories are as far from the stand-ins as those are from each other.
     """
     biases = _candidates([outcome for outcome, _ in found])
     halves = np.array(
         [[outcome.of_queries(half).accuracies(biases) for half in (even, ~even)] for outcome, even in found]
     )  # (tasks, halves, base and novel, biases)
-    plain, gains, count = int(np.abs(biases).argmin()), [], len(halves)
-    for of_task in halves:
-        of_others = halves.sum(0) - of_task if count > 1 else of_task
-        for others, tried in zip(of_others, of_task[::-1], strict=True):
+    whole = np.array([outcome.accuracies(biases) for outcome, _ in found])
+    plain, gains, left = int(np.abs(biases).argmin()), [], []
+    for of_halves, of_task in zip(halves, whole, strict=True):
+        of_others, others_whole = halves.sum(0) - of_halves, whole.sum(0) - of_task
+        if len(found) == 1:
+            of_others, others_whole = of_halves, of_task
+        for others, tried in zip(of_others, of_halves[::-1], strict=True):
             reached = _harmonic(*tried)
             gains.append(reached[_middle_of_best(_harmonic(*others))] - reached[plain])
-    pooled = _harmonic(*halves.mean((0, 1)))
-    own = biases[[_middle_of_best(_harmonic(*of_task.sum(0))) for of_task in halves]]
-    apart = np.diff(biases[[[_middle_of_best(_harmonic(*half)) for half in of_task] for of_task in halves]]).ravel() / 2
-    best = biases[_middle_of_best(pooled)]
-    by_tasks, by_chance = (
-        float(pooled.max() - np.interp(at, biases, pooled).mean())
-        for at in (own, np.concatenate([best - apart, best + apart]))
-    )
-    shortfall = max(0.0, by_tasks - by_chance) + by_tasks / count
-    return float(np.mean(gains)), shortfall
+        reached = _harmonic(*of_task)
+        left.append(reached.max() - reached[_middle_of_best(_harmonic(*others_whole))])
+    return float(np.mean(gains)), float(np.mean(left))
 
 
 def fit_constant(outcomes: Sequence[Outcome], given: float = 0.0) -> Calibration:

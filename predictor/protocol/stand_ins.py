@@ -1,9 +1,10 @@
 """Base categories that stand in for novel ones, so that a constant on novel scores is fitted without any of those.
 
-In each of many tasks some base categories are learnt from a few examples, beside all that is known of the others. Rows
-that the network was not trained on are asked about where a category has some (`HeldOut`), and shown where it has
-enough. Training rows that are asked about are left out of what is known: a query is never compared with itself. Where
-the split has validation categories, which the network never saw, those are used instead.
+In each of many tasks some base categories are learnt from a few examples, beside all that is known of the others. Where
+the network was trained on the base, rows that it was not trained on are asked about if a category has some (`HeldOut`),
+and shown if it has enough; else all rows of a stand-in are as new to it. Training rows of the base that are asked about
+are left out of what is known: a query is never compared with itself. Where the split has validation categories, which
+the network never saw, those are used instead.
 
 A network that was trained on the base tells these stand-ins apart more easily than what is novel, so they ask for too
 low a constant. Whether it was (`knows_base`) decides how far above it the constant is chosen (calibration.py).
@@ -34,6 +35,7 @@ MOST_QUERIES = 4000  # of the base and of the stand-ins in each task
 HELD_OUT_SHARE = 0.2  # of the base rows of the split that is tested on
 LEFT_OUT_SHARE = 0.2  # of the training rows of a base category that has no held-out ones
 KNOWN_POINTS, KNOWN_ERRORS = 3.0, 2.0  # by which training rows must be easier: in points, and in standard errors
+Taken = tuple[Split, Rows]  # rows of a split
 
 
 @dataclass(frozen=True)
@@ -114,7 +116,7 @@ class StandInSource:
             shown.append(take_float(*taught))
             novel.append(asked)
         others = tuple(name for name in self.categories.base if name not in set(stand_ins))
-        base = [self._base_rows(name, random) for name in others]
+        base = [[self._base_rows(name, random)] for name in others]
         base_rows, base_activations, base_targets, left_out = self._gather(base)
         novel_rows, novel_activations, novel_targets, _ = self._gather(novel)
         if not len(novel_rows):
@@ -127,7 +129,7 @@ class StandInSource:
         is_even = torch.from_numpy(np.concatenate([base_rows, novel_rows]) % 2 == 0)
         return StandInTask(known, stand_ins, examples, Queries(activations, base_targets, novel_targets), is_even)
 
-    def _base_rows(self, name: str, random: np.random.Generator) -> tuple[Split, Rows]:
+    def _base_rows(self, name: str, random: np.random.Generator) -> Taken:
         """What is asked about a base category: held-out rows, or a share of the training rows that leaves some."""
         if self.held_out is not None and len(rows := self.held_out.of_class(name)):
             return self.held_out.split, rows
@@ -136,47 +138,55 @@ class StandInSource:
         count = min(len(rows) - 1, max(1, round(LEFT_OUT_SHARE * len(rows))))
         return self.train, np.sort(random.permutation(rows)[:count])
 
-    def _stand_in_rows(self, name: str, random: np.random.Generator) -> tuple[tuple[Split, Rows], tuple[Split, Rows]]:
-        """Examples of a stand-in, and what is asked about it: held-out rows where it has enough of them, else examples
-        from the training rows; only without any held-out row both. Of validation categories no row was trained on."""
+    def _stand_in_rows(self, name: str, random: np.random.Generator) -> tuple[Taken, list[Taken]]:
+        """Examples of a stand-in, and what is asked about it. Of a category that the network was trained on held-out
+        rows where it has enough of them, else examples from the training rows; only without any held-out row both. Of
+        any other all rows that are not shown: the more, the surer is the constant."""
         index, count = self.train.class_index, self.most_shots
         held = np.empty(0, np.int64)
         if self.held_out is not None and not self.categories.validation:
             held = random.permutation(self.held_out.of_class(name))
-            if len(held) > count:
-                return (self.held_out.split, held[:count]), (self.held_out.split, np.sort(held[count:]))
+        if self.held_out is not None and self.knows_base and len(held) > count:
+            return (self.held_out.split, held[:count]), [(self.held_out.split, np.sort(held[count:]))]
         rows = random.permutation(index.rows(index.position(name)))
         if len(rows) < count:
             raise InvalidInputError(
                 f"class {name!r} has {len(rows):,} rows, too few for {count} shots; use fewer --shots"
             )
-        examples = self.train, rows[:count]
+        asked: list[Taken] = []
         if self.held_out is not None and len(held):
-            return examples, (self.held_out.split, np.sort(held))
-        return examples, (self.train, np.sort(rows[count:]))
+            asked.append((self.held_out.split, np.sort(held)))
+        if not (asked and self.knows_base):
+            asked.append((self.train, np.sort(rows[count:])))
+        return (self.train, rows[:count]), asked
 
-    def _gather(self, groups: Sequence[tuple[Split, Rows]]) -> tuple[Rows, Tensor, Tensor, Rows]:
+    def _gather(self, groups: Sequence[Sequence[Taken]]) -> tuple[Rows, Tensor, Tensor, Rows]:
         """Rows (at most MOST_QUERIES), activations and targets of groups from two splits; and the training rows."""
-        rows, targets = join_groups([rows for _, rows in groups], MOST_QUERIES)
-        in_train = np.array([split is self.train for split, _ in groups], bool)[targets]
+        parts = [(split is self.train, rows, target) for target, group in enumerate(groups) for split, rows in group]
+        rows, places = join_groups([rows for _, rows, _ in parts], MOST_QUERIES)
+        in_train = np.array([known for known, _, _ in parts], bool)[places]
+        targets = np.array([target for _, _, target in parts], np.int64)[places]
         order = np.argsort(in_train, kind="stable")  # held-out rows first
         rows, targets, in_train = rows[order], targets[order], in_train[order]
-        parts = [take_float(self.train, rows[in_train])]
+        taken = [take_float(self.train, rows[in_train])]
         if self.held_out is not None:
-            parts.insert(0, take_float(self.held_out.split, rows[~in_train]))
-        return rows, torch.cat(parts), torch.from_numpy(targets), rows[in_train]
+            taken.insert(0, take_float(self.held_out.split, rows[~in_train]))
+        return rows, torch.cat(taken), torch.from_numpy(targets), rows[in_train]
 
     def describe(self, tasks: int) -> str:
         """What constants were fitted on, for a column of the table."""
         where = "training rows, which are left out of what is known"
         if self.held_out is not None:
             where = f"{self.held_out.share:.0%} of the base rows of {self.held_out.split.name}"
-            if few := self.short_of_rows:
-                where += f" (examples of {len(few):,} categories with too few there, such as {few[0]}: training rows)"
         if self.categories.validation:
             return f"{len(self.categories.validation)} validation categories, {tasks} draws; base queries: {where}"
-        part = ", which the network was trained on" * self.knows_base
-        return f"{tasks} tasks of base categories as stand-ins{part}; {where}"
+        if self.held_out is None:
+            return f"{tasks} tasks of base categories as stand-ins; {where}"
+        if not self.knows_base:
+            return f"{tasks} tasks of base categories as stand-ins; their training rows and {where}"
+        if few := self.short_of_rows:
+            where += f" (examples of {len(few):,} categories with too few there, such as {few[0]}: training rows)"
+        return f"{tasks} tasks of base categories as stand-ins, which the network was trained on; {where}"
 
 
 def choose_stand_ins(categories: CategorySplit, seed: int, task: int) -> tuple[str, ...]:

@@ -115,8 +115,9 @@ class PlainTasks:
 
 
 def test_on_validation_categories_against_a_plain_loop(
-    store: actstore.ActivationStore, held: CategorySplit, make_phi: Callable[..., Phi]
+    store: actstore.ActivationStore, held: CategorySplit, make_phi: Callable[..., Phi], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("predictor.protocol.calibration.MOST_SHORTFALL", 99)  # a way that failed is no choice
     phi, train = make_phi(), store["train"]
     (fit,) = calibrate(phi, train, held, [2], tasks=3, seed=4)
     PlainTasks(phi, train, StandInSource(train, held, 2), 2, 4).check(fit)
@@ -150,6 +151,19 @@ def test_a_constant_that_does_not_hold_elsewhere_has_failed() -> None:
     sound = outcome([2.0] * 8, [1.0] * 8)
     fit = _fit([(sound, even)], 1, None)
     assert (fit.failed, fit.gain) == ("", 100.0)
+
+
+def test_a_constant_that_other_stand_ins_do_not_want_has_failed() -> None:
+    """Half of the tasks ask for a constant of about 1, the others for one of about 3."""
+    even = np.array([True, False] * 8)
+    apart = [outcome([1.5 + shift, 1.5 + shift] * 4, [0.5 + shift, 0.5 + shift] * 4) for shift in (0.0, 2.0) * 3]
+    from predictor.protocol.calibration import _fit
+
+    fit = _fit([(one, even) for one in apart], 1, None)
+    assert "on stand-ins that it was not fitted on it is" in fit.failed
+    assert fit.shortfall > 30
+    alike = _fit([(apart[0], even)] * 6, 1, None)
+    assert (alike.failed, alike.shortfall) == ("", 0.0)
 
 
 def poisoned(store: actstore.ActivationStore, path: Path, names: tuple[str, ...]) -> actstore.Split:
