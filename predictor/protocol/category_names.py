@@ -14,7 +14,8 @@ WNID = re.compile(r"n\d{8}")
 # ImageNet's name -> others for the same category, as common data sets write them
 SYNONYMS = {
     "african elephant": "elephant", "airliner": "airplane, aeroplane", "american staffordshire terrier": "pit bull",
-    "ambulance": "ambulance car", "basset": "basset hound", "bee": "honeybee", "brambling": "bramblefinch",
+    "ambulance": "ambulance car", "basset": "basset hound", "beach wagon": "wagon, station wagon, estate car",
+    "bee": "honeybee", "brambling": "bramblefinch",
     "broccoli": "broccoli floret", "cab": "taxi, taxicab", "cellular telephone": "cell phone, mobile phone, smartphone",
     "chain saw": "chainsaw", "cock": "rooster", "computer keyboard": "keyboard", "electric guitar": "guitar electric",
     "egyptian cat": "egyptian mau", "european gallinule": "purple swamphen", "french bulldog": "frenchie",
@@ -23,7 +24,8 @@ SYNONYMS = {
     "indigo bunting": "indigo bird, indigo finch", "japanese spaniel": "japanese chin", "jeep": "landrover",
     "jersey": "t shirt, tee shirt", "junco": "snowbird", "laptop": "laptop computer, notebook computer",
     "lesser panda": "red panda", "minivan": "mini van", "moped": "scooter", "mountain bike": "bicycle",
-    "persian cat": "persian", "pickup": "pickup truck", "police van": "paddy wagon", "ptarmigan": "grouse ptarmigan",
+    "persian cat": "persian", "pickup":
+    "pickup truck, crew cab, extended cab, regular cab, club cab, supercab", "police van": "paddy wagon", "ptarmigan": "grouse ptarmigan",
     "ruddy turnstone": "turnstone ruddy", "scotch terrier": "scottish terrier", "siamese cat": "siamese",
     "soft coated wheaten terrier": "wheaten terrier", "sports car": "sportscar", "staffordshire bullterrier":
     "staffordshire bull terrier", "tabby": "tabby cat", "timber wolf": "grey wolf, gray wolf",
@@ -78,6 +80,6 @@ def _plain(name: str) -> str:
 
 
 def _wider(name: str, known: Collection[str]) -> str | None:
-    """The name of a known category that this name ends with: the longest."""
-    words = english_names(name)[0].split()
+    """The name of a known category that this name ends with, but for a year, as that of a car: the longest."""
+    words = re.sub(r" (19|20)\d\d$", "", english_names(name)[0]).split()
     return next((end for first in range(1, len(words)) if (end := " ".join(words[first:])) in known), None)

@@ -40,7 +40,8 @@ def contamination(split: Split, categories: CategorySplit) -> str | None:
             "results"
         )
     if kinds := sorted(novel & found.kinds.keys()):
-        wider = _name(found.kinds[kinds[0]])
+        others = len({found.kinds[name] for name in kinds}) - 1
+        wider = _name(found.kinds[kinds[0]]) + f" and {others:,} more" * bool(others)
         said.append(f"the backbone was trained on {wider}, which may include novel class {_first_of(kinds)}")
     if found.unknown:
         said.append(

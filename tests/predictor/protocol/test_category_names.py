@@ -29,6 +29,14 @@ def test_birds_of_a_folder_are_found_among_imagenets() -> None:
     assert found.unknown == (BIRDS[3],)
 
 
+def test_cars_of_a_year_are_kinds_of_imagenets() -> None:
+    cars = {"Audi S5 Convertible 2012": "n03100240", "BMW 3 Series Wagon 2012": "n02814533",
+            "Dodge Dakota Crew Cab 2010": "n03930630", "Dodge Caravan Minivan 1997": "n03770679"}  # fmt: skip
+    found = compare_names([*cars, "Audi S6 Sedan 2011", "category 2011"], imagenet_wnids(), list(cars))
+    assert found.kinds == cars
+    assert found.unknown == ("Audi S6 Sedan 2011", "category 2011")
+
+
 @pytest.mark.parametrize("name", ["Japanese_Chin", "Red Panda", "007.scottish-terrier"])
 def test_synonyms_are_the_same_category(name: str) -> None:
     assert list(compare_names([name], imagenet_wnids(), [name]).same) == [name]
@@ -50,3 +58,11 @@ def test_a_split_says_what_its_network_knows_and_what_cannot_be_told(tmp_path: P
     for expected in (BIRDS[0], BUNTING, BIRDS[2], "1 of 4"):
         assert expected in said
     assert BIRDS[1] not in said  # of the base, which it may know
+
+
+def test_kinds_of_several_are_not_all_called_kinds_of_the_first(tmp_path: Path) -> None:
+    names = ("073.Blue_Jay", "001.Laysan_Albatross", "a")
+    store = actstore.from_arrays(tmp_path / "x.zarr", {"train": (np.ones((3, 3), np.float32), np.arange(3))}, classes=names)
+    store.add_provenance(trained_classes=list(imagenet_wnids()))
+    said = contamination(actstore.open(tmp_path / "x.zarr")["train"], CategorySplit(names[2:], names[:2])) or ""
+    assert "albatross and 1 more, which may include novel class '001.Laysan_Albatross' and 1 more" in said
