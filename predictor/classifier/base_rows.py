@@ -18,7 +18,7 @@ from actstore.storage.place import parse_place
 from actstore.streams.sampling import draw_support
 from predictor.classifier.classifier import Classifier
 from predictor.classifier.unknown import LOWEST, SHARE, Unknown
-from predictor.protocol.rows import rows_of, take_float
+from predictor.protocol.base_categories import rows_of, take_float
 
 if TYPE_CHECKING:
     from predictor.classifier.classifier import Store

@@ -20,11 +20,11 @@ from predictor.classifier.base_rows import fit_unknown, held_out_rows
 from predictor.classifier.classifier import KEEPS_KNOWN, Classifier
 from predictor.classifier.unknown import PHOTOS, PHOTOS_KNOWN, Unknown
 from predictor.phi.recogniser import OwnClassifier
+from predictor.protocol.base_categories import class_means
 from predictor.protocol.calibration import Calibration, load_calibrations
 from predictor.protocol.category_split import CategorySplit, alphabetical_split, read_split
 from predictor.protocol.head import head_of, read_own_head
 from predictor.protocol.method import Aggregate
-from predictor.protocol.rows import class_means
 from predictor.protocol.setting import open_store
 from predictor.training.trained_phi import TrainedPhi, load_phi, noted_store
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from predictor.protocol.category_split import alphabetical_split
     from predictor.protocol.head import head_for
     from predictor.protocol.honesty import UNKNOWN_TRAINING, contamination
-    from predictor.protocol.method_key import PHI_KINDS
+    from predictor.protocol.results import PHI_KINDS
     from predictor.protocol.setting import find_test_split
 
 __all__ = [
@@ -28,6 +28,6 @@ __getattr__, __dir__ = lazily(
     category_split="alphabetical_split",
     head="head_for",
     honesty="UNKNOWN_TRAINING contamination",
-    method_key="PHI_KINDS",
+    results="PHI_KINDS",
     setting="find_test_split",
 )

@@ -27,6 +27,7 @@ from predictor.protocol.outcome import Outcome
 from predictor.protocol.stand_ins import StandInSource
 
 TASKS = 20  # by default
+MOST_POOR = 0.25  # of the categories may have too few rows to stand in, where numbers of shots are not given
 MOST_SHORTFALL = 1.5  # points below the best constant, or below none, on stand-ins that it was not fitted on
 # Of the best harmonic mean of stand-ins that the network was trained on: they ask for too low a constant, so that the
 # highest is taken with which they lose no more. Mini-ImageNet's 16 validation categories, 8 methods, 1, 3 and 5 shots:
@@ -140,9 +141,9 @@ def _fit(
     gain, shortfall = _elsewhere(found)
     failed = ""
     if shortfall > MOST_SHORTFALL:
-        failed = f"on stand-ins that it was not fitted on it is {shortfall:.1f} points below their best constant"
+        failed = f"{shortfall:.1f} points below the best constant of stand-ins that it was not fitted on"
     elif gain < -MOST_SHORTFALL:
-        failed = f"on rows that it was not fitted on it loses {-gain:.1f} points"
+        failed = f"it loses {-gain:.1f} points on rows that it was not fitted on"
     fit = fit_constant(outcomes, given)
     return replace(
         fit, shots=shots, aggregate=aggregate, gain=round(gain, 3), shortfall=round(shortfall, 3), failed=failed
@@ -209,6 +210,10 @@ def _candidates(outcomes: Sequence[Outcome]) -> NDArray[np.float64]:
         return np.zeros(1)
     thinned = np.quantile(finite, np.linspace(0, 1, 1000))
     return np.unique(np.append(thinned, 0.0))
+
+
+def count_shots(shots: int) -> str:
+    return "1 shot" if shots == 1 else f"{shots} shots"
 
 
 def nearest_shots(fitted: Iterable[int], shots: int) -> int:

@@ -10,11 +10,10 @@ from actstore import ActivationStore, Split
 from actstore.audit import kept_audit, shared_rows
 from actstore.errors import DamagedError, InvalidInputError
 from actstore.streams.sampling import draw_support
+from predictor.protocol.base_categories import rows_of
 from predictor.protocol.calibration import Calibration
-from predictor.protocol.category_names import compare_names, english_names
-from predictor.protocol.category_split import CategorySplit
+from predictor.protocol.category_split import CategorySplit, compare_names, english_names
 from predictor.protocol.evaluation import AllWayTask
-from predictor.protocol.rows import rows_of
 from predictor.protocol.stand_ins import HeldOut
 
 PAPER_CATEGORIES = 1000

@@ -12,7 +12,7 @@ low a constant. Whether it was (`knows_base`) decides how far above it the const
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -24,12 +24,10 @@ from actstore.errors import InvalidInputError
 from actstore.search.by_class import unit
 from actstore.split import Split
 from actstore.streams.sampling import STAND_INS, Stream, generator
-from predictor.protocol.base_categories import BaseCategories
-from predictor.protocol.category_names import compare_names
-from predictor.protocol.category_split import CategorySplit
+from predictor.protocol.base_categories import BaseCategories, Rows, join_groups, take_float
+from predictor.protocol.category_split import CategorySplit, compare_names
 from predictor.protocol.method import Method
 from predictor.protocol.outcome import BaseSide, Outcome, Queries
-from predictor.protocol.rows import Rows, join_groups, take_float
 
 MOST_QUERIES = 4000  # of the base and of the stand-ins in each task
 HELD_OUT_SHARE = 0.2  # of the base rows of the split that is tested on
@@ -94,12 +92,19 @@ class StandInSource:
         if count < 1:
             raise InvalidInputError(f"calibration needs at least one task, got {count}")
         for number in range(count):
-            yield self._task(choose_stand_ins(self.categories, seed, number), seed, number)
+            yield self._task(choose_stand_ins(self.categories, seed, number, self.too_poor), seed, number)
 
     @cached_property
     def knows_base(self) -> bool:
         """Whether the network was trained on the categories that stand in, and not on the novel ones."""
         return not self.categories.validation and knows_base(self.train, self.categories, self.held_out)
+
+    @cached_property
+    def too_poor(self) -> frozenset[str]:
+        """Categories without a training row beyond their examples, which cannot stand in; none where too many are."""
+        index, names = self.train.class_index, self.categories.validation or self.categories.base
+        poor = frozenset(name for name in names if index.counts[index.position(name)] <= self.most_shots)
+        return poor if len(names) - len(poor) >= max(2, len(names) // 2) else frozenset()
 
     @property
     def short_of_rows(self) -> list[str]:
@@ -178,29 +183,37 @@ class StandInSource:
         where = "training rows, which are left out of what is known"
         if self.held_out is not None:
             where = f"{self.held_out.share:.0%} of the base rows of {self.held_out.split.name}"
+        have = "has" if len(self.too_poor) == 1 else "have"
+        left_out = f", without {len(self.too_poor):,} that {have} too few rows" * bool(self.too_poor)
         if self.categories.validation:
-            return f"{len(self.categories.validation)} validation categories, {tasks} draws; base queries: {where}"
+            count = len(self.categories.validation) - len(self.too_poor)
+            return f"{count} validation categories{left_out}, {tasks} draws; base queries: {where}"
         if self.held_out is None:
-            return f"{tasks} tasks of base categories as stand-ins; {where}"
+            return f"{tasks} tasks of base categories as stand-ins{left_out}; {where}"
         if not self.knows_base:
-            return f"{tasks} tasks of base categories as stand-ins; their training rows and {where}"
+            return f"{tasks} tasks of base categories as stand-ins{left_out}; their training rows and {where}"
         if few := self.short_of_rows:
             where += f" (examples of {len(few):,} categories with too few there, such as {few[0]}: training rows)"
-        return f"{tasks} tasks of base categories as stand-ins, which the network was trained on; {where}"
+        return f"{tasks} tasks of base categories as stand-ins{left_out}, which the network was trained on; {where}"
 
 
-def choose_stand_ins(categories: CategorySplit, seed: int, task: int) -> tuple[str, ...]:
+def choose_stand_ins(
+    categories: CategorySplit, seed: int, task: int, too_poor: Collection[str] = ()
+) -> tuple[str, ...]:
     """All validation categories, or base ones in the proportion that the novel ones have among all. Each stands in as
-    often as others: one task after another takes the next ones of a permutation, until too few are left."""
+    often as others: one task after another takes the next ones of a permutation, until too few are left. too_poor:
+    those that cannot stand in."""
     if categories.validation:
-        return categories.validation
+        return tuple(name for name in categories.validation if name not in too_poor)
     share = len(categories.novel) / (len(categories.base) + len(categories.novel)) if categories.novel else 0.1
     count = max(2, round(share * len(categories.base)))
     if count >= len(categories.base):
         raise InvalidInputError(f"{len(categories.base)} base categories are too few to calibrate on; use --novel-bias")
-    again, group = divmod(task, len(categories.base) // count)
-    order = generator(seed, again, stream=STAND_INS).permutation(len(categories.base))
-    return tuple(categories.base[place] for place in np.sort(order[group * count :][:count]))
+    names = [name for name in categories.base if name not in too_poor]
+    count = min(count, len(names))
+    again, group = divmod(task, len(names) // count)
+    order = generator(seed, again, stream=STAND_INS).permutation(len(names))
+    return tuple(names[place] for place in np.sort(order[group * count :][:count]))
 
 
 def knows_base(train: Split, categories: CategorySplit, held_out: HeldOut | None) -> bool:

@@ -7,7 +7,7 @@ from typing import Any
 
 from actstore.errors import InvalidInputError
 from predictor.phi.network import LAYERS, PhiSpec
-from predictor.protocol.method_key import PhiKind
+from predictor.protocol.results import PhiKind
 from predictor.training.trainee import cosine
 
 

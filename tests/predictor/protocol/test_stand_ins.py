@@ -11,6 +11,7 @@ import pytest
 import torch
 
 import actstore
+import predictor
 from baselines.class_mean import ClassMean
 from baselines.nearest_neighbour import NearestNeighbour
 from predictor.protocol.calibration import Calibration, fit_calibrations, load_calibrations, save_calibrations
@@ -97,6 +98,38 @@ def test_of_what_a_network_was_trained_on_no_training_row_is_asked_about(tmp_pat
         shown = {name: {tuple(row) for row in rows.tolist()}
                  for name, rows in zip(task.stand_ins, task.examples, strict=True)}  # fmt: skip
         assert all((rows <= allowed) == (name != "c01") for name, rows in shown.items())
+
+
+def test_a_class_of_one_image_does_not_stand_in(tmp_path: Path) -> None:
+    """The others are calibrated at 5 shots as without it."""
+    random, splits = np.random.default_rng(1), {}
+    centres = random.random((12, 8))
+    for name, counts in (("train", [1] + [12] * 11), ("val", [20] * 12)):
+        labels = np.repeat(np.arange(12), counts)
+        splits[name] = (np.abs(centres[labels] + 0.25 * random.standard_normal((len(labels), 8))), labels)
+    store = actstore.from_arrays(tmp_path / "x.zarr", splits, classes=[f"c{number:02}" for number in range(12)])
+    split = split_of(store, 9)
+    fits = predictor.calibrate(ClassMean(), store, split, tasks=9, save=False, progress=False)
+    assert [fit.shots for fit in fits] == [1, 2, 3, 5]
+    assert "without 1 that has too few rows" in fits[0].fitted_on
+    source = StandInSource(store["train"], split, 5, held_out=HeldOut(store["val"]))
+    tasks = list(source.tasks(9))
+    assert {name for task in tasks for name in task.stand_ins} == set(split.base[1:])
+    assert all("c00" in task.base.names for task in tasks)
+
+
+def test_a_constant_of_other_shots_is_not_used(tmp_path: Path) -> None:
+    store = make_store(tmp_path / "x.zarr", 12, 8)
+    split, method = split_of(store, 8), ClassMean()
+    fits = predictor.calibrate(method, store, split, shots=1, tasks=4, save=False, progress=False)
+    method.calibrations = [replace(fit, failed="") for fit in fits]
+    results = predictor.evaluate(method, store, split, shots=(1, 3), draws=2, progress=False)
+    assert [record["shots"] for record in results.records if record["variant"] == "calibrated"] == ["1"]
+    (said,) = (text for text in results.warnings if "calibration failed" in text)
+    assert said.endswith("100%, 3 shots: fitted for 1 shot alone; `ppa calibrate --shots 3` fits it")
+    method.calibrations = [Calibration(1, 0.1, 0, 0, "")]  # given by hand: for all
+    results = predictor.evaluate(method, store, split, shots=(1, 3), draws=2, progress=False)
+    assert [record["shots"] for record in results.records if record["variant"] == "calibrated"] == ["1", "3"]
 
 
 def test_no_query_is_compared_with_itself(tmp_path: Path) -> None:
