@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import os
 import re
@@ -137,12 +138,16 @@ def test_birds(tmp_path: Path) -> None:
         "DRAWS": 2,
         "NETWORKS": "efficientnet-lite0",
         "OPTIONS": "--batches 2",
+        "STEPS": 2,
     }
     run_script("birds.sh", photos, out, OMP_NUM_THREADS=1, **settings)
     for name in ("sessions.md", "sessions-listed.md"):
         assert {"Nearest class mean", "phi1, mean"} <= set(
             re.findall(r"^\| ([^|]+) \|", (out / name).read_text(), re.M)
         )
+    kept = list(csv.DictReader((out / "birds-all-way.csv").open()))
+    assert {"phi1, mean", "Ridge regression", "Attention over base weights"} <= {row["method"] for row in kept}
+    assert all(bool(row["phi_leads_by_ausuc"]) != row["method"].startswith("phi") for row in kept)
     run_script("birds.sh", photos, out, OMP_NUM_THREADS=1, **settings)  # there is nothing left to do
 
 
