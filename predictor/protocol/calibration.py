@@ -124,7 +124,7 @@ def fit_calibrations(
             of_count = [
                 _fit(found[key], count, key[2], GIVEN * source.knows_base) for key in found if key[:2] == (place, count)
             ]
-            best = max(of_count, key=lambda fit: (not fit.failed, fit.harmonic_mean))
+            best = max(of_count, key=lambda fit: fit.harmonic_mean)  # a worse way that holds is no way out
             fits.append(replace(
                 best, fitted_on=how, key=method.key or method.name,
                 share=shares[place], content=source.train.content, base=source.categories.base,
