@@ -47,7 +47,7 @@ def plain_harmonic(outcomes: list[Outcome], bias: float) -> float:
     return 0.0 if base * novel == 0 else float(2 / (1 / base + 1 / novel))
 
 
-@settings(max_examples=60)
+@settings(max_examples=60, deadline=None)
 @given(st.lists(st.tuples(LIMITS, LIMITS), min_size=1, max_size=3))
 def test_the_best_bias_of_all_is_found(limits: list[tuple[list[float], list[float]]]) -> None:
     outcomes = [outcome([*base, -np.inf], [*novel, np.inf]) for base, novel in limits]
