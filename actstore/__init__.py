@@ -32,9 +32,8 @@ if TYPE_CHECKING:
     from actstore.streams.class_batches import ClassBatches
     from actstore.tables.importing import from_arrays
     from actstore.tables.synthetic import synthesize
-    from actstore.upkeep.rechunk import rechunk
+    from actstore.upkeep.copies import rechunk, select
     from actstore.upkeep.repair import verify
-    from actstore.upkeep.select import select
 
 __all__ = [
     "ActivationStore",
@@ -74,7 +73,6 @@ __getattr__, __dir__ = lazily(
     streams__class_batches="ClassBatches",
     tables__importing="from_arrays",
     tables__synthetic="synthesize",
-    upkeep__rechunk="rechunk",
+    upkeep__copies="rechunk select",
     upkeep__repair="verify",
-    upkeep__select="select",
 )

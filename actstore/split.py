@@ -12,9 +12,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from actstore.errors import InvalidInputError, RowRangeError
 from actstore.layout.class_index import ClassIndex
-from actstore.layout.columns import Columns
-from actstore.layout.metadata import ACTIVATIONS, explained, read_labels, read_sound_ids
-from actstore.layout.texts import RowNumbers
+from actstore.layout.columns import Columns, RowNumbers, read_labels, read_sound_ids
+from actstore.layout.metadata import ACTIVATIONS, explained
 from actstore.reading.reader import open_rows
 from actstore.reading.rows import CheckedRows, Rows, parse_rows
 from actstore.spec import SplitSpec, StoreSpec

@@ -1,4 +1,5 @@
-"""Every block of the tutorials runs, in the order of its page, in a folder that begins empty."""
+"""Every block of the tutorials, and of how-to pages that need no data, runs in the order of its page, in a folder that
+begins empty."""
 
 from __future__ import annotations
 
@@ -12,7 +13,8 @@ import pytest
 from click.testing import CliRunner
 
 pytestmark = pytest.mark.slow
-TUTORIALS = Path(__file__).parents[1] / "docs" / "tutorials"
+DOCS = Path(__file__).parents[1] / "docs"
+PAGES = [*sorted((DOCS / "tutorials").glob("*.md")), DOCS / "columns.md"]
 
 
 def blocks(page: Path) -> Iterator[tuple[str, str]]:
@@ -29,7 +31,7 @@ def run_command(line: str) -> None:
     assert done.exit_code == 0, f"{line}\n{done.output}"
 
 
-@pytest.mark.parametrize("page", sorted(TUTORIALS.glob("*.md")), ids=lambda page: page.stem)
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_every_block_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     scope: dict[str, Any] = {}

@@ -12,8 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from actstore.errors import InvalidInputError
-from actstore.layout.columns import Column
-from actstore.layout.texts import Texts
+from actstore.layout.columns import Column, Texts
 from actstore.reading.rows import parse_rows
 from actstore.split import Split
 from actstore.streams.sampling import epoch_order

@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from actstore.errors import InvalidInputError, MissingSplitError
+from actstore.layout.columns import Texts
 from actstore.layout.metadata import read_attributes
-from actstore.layout.texts import Texts
 from actstore.spec import KEY
 from actstore.split import Split
 from actstore.storage.place import AnyPlace, Place, parse_place

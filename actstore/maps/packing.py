@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from actstore.images.html_page import html_page
-from actstore.layout.texts import Texts
+from actstore.layout.columns import Texts
 from actstore.maps.colouring import Categories, Numbers, scales_of
 from actstore.maps.layout import scaled
 from actstore.maps.thumbnails import ACROSS, SIDE, make_thumbnails

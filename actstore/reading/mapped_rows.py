@@ -24,7 +24,7 @@ from actstore.layout.ledger import by_chunk
 from actstore.reading.rows import Buffer, ChunkChecks, as_asked
 from actstore.spec import StoreSpec
 from actstore.storage.atomic_file import CRC_BYTES, extend_crc32c
-from actstore.storage.folder_path import FolderPath
+from actstore.storage.place import FolderPath
 
 _MAP_FIXED = 0x10  # the same on Linux and macOS; Python's mmap does not name it
 _MAP_NORESERVE = getattr(mmap, "MAP_NORESERVE", 0)
