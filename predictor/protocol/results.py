@@ -13,17 +13,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any
 
 from actstore.errors import InvalidInputError
 from actstore.storage.atomic_file import as_utf8, write_atomic
+from predictor.protocol import PHI_KINDS as PHI_KINDS
+from predictor.protocol import PhiKind as PhiKind
 
 if TYPE_CHECKING:
     import pandas
     from matplotlib.figure import Figure
 
-PhiKind = Literal["phi1", "phi2", "phi2star"]
-PHI_KINDS: tuple[PhiKind, ...] = get_args(PhiKind)  # in the order in which they are shown
 LABELS = {"phi1": "phi1", "phi2": "phi2", "phi2star": "phi2*"}  # as the paper's table names them
 CALIBRATED = "calibrated"
 BY_SHARE = ("nn", "triplet", "triplet-images")  # measured with several shares of D_large
