@@ -16,8 +16,7 @@ from baselines.attention_weights import AttentionWeights
 from baselines.child import Child
 from baselines.class_mean import ClassMean
 from baselines.finetune import METHOD as FINETUNE_IMAGES
-from baselines.finetune import FineTuned
-from baselines.finetune_head import FinetunedEpisode, FineTunedHead
+from baselines.finetune import FineTuned, FinetunedEpisode, FineTunedHead
 from baselines.image_training import STORE
 from baselines.imprint import Imprint
 from baselines.linear import trained_head
@@ -27,10 +26,9 @@ from baselines.oracle import LinearOracle, NearestOracle
 from baselines.ridge import Ridge
 from baselines.simple_shot import SimpleShot
 from baselines.tip_adapter import TipAdapter
+from baselines.triplet import IMAGES as TRIPLET_IMAGES
 from baselines.triplet import METHOD as TRIPLET
-from baselines.triplet import EmbeddedRows, Triplet, trained_embedding
-from baselines.triplet_images import METHOD as TRIPLET_IMAGES
-from baselines.triplet_images import TripletOfImages
+from baselines.triplet import EmbeddedRows, Triplet, TripletOfImages, trained_embedding
 from predictor.protocol.category_split import CategorySplit
 from predictor.protocol.head import Head, head_for, read_head
 from predictor.protocol.method import EpisodeMethod, Method

@@ -23,8 +23,7 @@ from baselines.image_training import STORE, WEIGHTS, ImageConfig, ImageRun
 from baselines.linear import LinearConfig, train_linear
 from baselines.meta_learner import decode_classes
 from baselines.meta_training import choose_meta_config, train_learner
-from baselines.triplet import TripletConfig, train_triplet
-from baselines.triplet_images import train_triplet_images
+from baselines.triplet import TripletConfig, train_triplet, train_triplet_images
 from predictor.protocol.category_split import CategorySplit, alphabetical_split
 from predictor.protocol.head import read_head
 from predictor.training import RunOptions, Trained

@@ -1,8 +1,9 @@
-"""Triplet network on stored activations: an embedding is learned in which nearest neighbours are searched.
+"""Triplet network: an embedding is learned in which nearest neighbours are searched.
 
 Lin, Wang, Li, Zhang, Yuille and Lee, Transfer of View-Manifold Learning to Similarity Perception of Novel Objects, ICLR
-2017, as used by Qiao et al., CVPR 2018, who train the whole network (triplet_images.py, which shares the loss). Here
-one linear layer is learned on top of the activations. The loss has cosine distance and semi-hard mining within a batch:
+2017, as used by Qiao et al., CVPR 2018, who start from the pre-trained network and train all of it, one set of weights
+for anchor, positive and negative: `TripletImages`, with a store that is extracted anew. On stored activations one
+linear layer is learned on top of them. The loss has cosine distance and semi-hard mining within a batch:
 Schroff, Kalenichenko and Philbin, FaceNet: A Unified Embedding for Face Recognition and Clustering, CVPR 2015.
 """
 
@@ -10,10 +11,11 @@ from __future__ import annotations
 
 import hashlib
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
-from functools import cached_property
+from functools import cached_property, partial
+from itertools import count
 from pathlib import Path
 
 import numpy as np
@@ -22,9 +24,11 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 import actstore
+from actstore.backbones.loading import Backbone
 from actstore.compute.device import steps_per_reading
 from actstore.compute.tensors import borrow
 from actstore.errors import IncompleteError, InvalidInputError, MissingSplitError, StorageError
+from actstore.images.image_set import ImageSet, Loadable
 from actstore.layout.class_index import ClassIndex
 from actstore.search import BoundedSearch
 from actstore.search.by_class import ClassRows, unit
@@ -32,9 +36,12 @@ from actstore.search.engines import SearchChoice
 from actstore.search.index_files import folder as index_folder
 from actstore.split import Split
 from actstore.streams.sampling import Stream, generator
+from baselines.image_training import ImageConfig, ImageRun, ImageTrainee, identify, images_of, train_images
 from baselines.nearest_neighbour import NearestNeighbour
+from predictor.protocol.category_split import CategorySplit
 from predictor.training import Report, RunOptions, Trained, Trainee
 from predictor.training import train as run
+from predictor.training.backbones.images import LabelledImages, Plan
 from predictor.training.trainee import cosine
 
 
@@ -222,3 +229,49 @@ class EmbeddedRows:
                 rows = borrow(train.rows.read(start, stop)).float()
                 writer.append(self._embedding(rows).numpy(), labels[start:stop])
         return actstore.open(self.path)[train.name]
+
+
+IMAGES = "triplet-images"
+PER_CLASS = 4  # images of a class in a batch
+MARGIN = 0.2
+_STEPS_PER_AUGMENTATION = 100  # shifts and mirrorings are drawn for all images at a time
+
+
+class TripletImages(ImageTrainee):
+    def __init__(
+        self, backbone: Backbone, images: LabelledImages, base: tuple[str, ...], config: ImageConfig, run: ImageRun
+    ) -> None:
+        self._index = ClassIndex(base, images.targets)
+        super().__init__(backbone, images, backbone.trained_classes, config, run)  # its classifier stays as it was
+
+    def plan(self, first: int) -> Plan:
+        config, labels = self._config, np.arange(len(self._index))
+        for number in count(first):
+            classes = max(2, config.batch_size // PER_CLASS)
+            rows, _ = plan_triplets(self._index, labels, classes, PER_CLASS, config.seed, number)
+            yield number // _STEPS_PER_AUGMENTATION, rows
+
+    def loss(self, images: Tensor, targets: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+        loss, active = triplet_loss(self.network.features(images).float(), targets, MARGIN)
+        return loss, {"active": active}
+
+
+def train_triplet_images(
+    sets: Mapping[str, ImageSet[Loadable]],
+    split: CategorySplit,
+    backbone: Backbone,
+    folder: Path,
+    config: ImageConfig,
+    run: ImageRun = ImageRun(),  # noqa: B008 - frozen
+) -> Trained:
+    """Fine-tune on the training images of the base classes; FOLDER/weights.safetensors is for `actstore build`."""
+    images = images_of(sets, split.base)
+    identity = identify(IMAGES, backbone, config, split, images, margin=MARGIN, per_class=PER_CLASS)
+    make = partial(TripletImages, backbone, images, split.base, config, run)
+    return train_images(folder, identity, make, config.steps, run)
+
+
+class TripletOfImages(NearestNeighbour):
+    """Nearest neighbours among activations of the fine-tuned network."""
+
+    key, name, paper_name = IMAGES, "Triplet (images)", "Triplet"

@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # The tables on birds in docs/results.md. FOLDER holds Caltech-UCSD Birds 200-2011 as train/CATEGORY/*.jpg and test/CATEGORY/*.jpg, as the public
 # repository cyizhuo/CUB-200-2011-dataset has it. Under half an hour on 2 idle cores, of which half makes activations; interrupted, the same command goes on.
+# Methods that train for every draw are not in the all-way table; to see them, add child,finetune to its --methods.
 # LISTS: a folder with the published examples, such as data/index_list/cub200 of the public repository xyutao/fscil.
-# NETWORKS: side by side, for the sessions. SPLITS and SEEDS: which class splits and seeds of phi the all-way table is over (three each), DRAWS of examples (20). OPTIONS: more of `ppa train`.
+# NETWORKS: side by side, for the sessions. SPLITS and SEEDS: which class splits and seeds of phi the all-way table is over (three each), DRAWS of examples (20). OPTIONS: more of `ppa train`, STEPS: of attention over base weights.
 set -euo pipefail
 folder=${1:?usage: birds.sh FOLDER [OUT]}
 out=${2:-birds-out}
@@ -28,6 +29,9 @@ actstore build "$folder" "$ACTSTORE" --backbone efficientnet-lite0
 for number in ${SPLITS:-1 2 3}; do
   split=$out/split-$number.json
   ppa split --seed "$number" --novel-share 0.25 --validation-share 0.25 --out "$split"
+  runs=$out/runs-$number
+  ppa baseline head --split-file "$split" --out "$runs/head"
+  ppa baseline attention --split-file "$split" --out "$runs/attention" --steps "${STEPS:-2000}"
   phis=()
   for seed in ${SEEDS:-0 1 2}; do
     run=$out/phi1-$number-$seed
@@ -35,7 +39,7 @@ for number in ${SPLITS:-1 2 3}; do
     phis+=(--phi "$run")
   done
   table=$out/all-way-$number.json
-  test -e "$table" || ppa eval "${phis[@]}" --methods nn,class-mean,simple-shot --split-file "$split" --test-split test --shots 1,3,5 \
-    --draws "${DRAWS:-20}" --out "$table"
+  test -e "$table" || ppa eval "${phis[@]}" --methods nn,class-mean,simple-shot,ridge,tip-adapter,imprint,attention --runs "$runs" \
+    --split-file "$split" --test-split test --shots 1,3,5 --draws "${DRAWS:-20}" --out "$table"
 done
-python3 "$(dirname "$0")/birds_table.py" "$out"/all-way-*.json
+python3 "$(dirname "$0")/birds_table.py" "$out"/all-way-*.json --csv "$out/birds-all-way.csv"

@@ -1,4 +1,6 @@
-"""Tables of `ppa eval --out TABLE.json` of several class splits, drawn together: python birds_table.py TABLE.json …
+"""Tables of `ppa eval --out TABLE.json` of several class splits, drawn together.
+
+python birds_table.py TABLE.json … [--csv FILE]
 
 Each method's mean over all tables, and by how much phi leads it: the mean over class splits, seeds of phi and draws,
 with a 95% interval by Student's t over the class splits, which differ most.
@@ -6,11 +8,12 @@ with a 95% interval by Student's t over the class splits, which differ most.
 
 from __future__ import annotations
 
+import argparse
+import csv
 import json
 import math
-import sys
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -36,24 +39,45 @@ def average(rows: Sequence[dict[str, float]]) -> float:
     return sum(row["ausuc"] for row in rows) / len(rows)
 
 
-def main(paths: Sequence[str]) -> None:
+def records(paths: Sequence[str]) -> Iterator[dict[str, Any]]:
     found: dict[tuple[int, str], list[list[dict[str, float]]]] = defaultdict(list)  # by shots and method, per split
     for path in paths:
         rows = json.loads(Path(path).read_text(encoding="utf-8"))
         for key in sorted({method_of(row) for row in rows}):
             found[key].append([row for row in rows if method_of(row) == key])
-    print(f"| method | shots | {' | '.join(FIGURES)} | phi leads by AUSUC |\n|---|--:|{'--:|' * (len(FIGURES) + 1)}")
     for (shots, method), splits in sorted(found.items()):
         mine = [rows for (count, name), rows in found.items() if count == shots and name.startswith("phi")]
         rows = [row for one in splits for row in one]
-        figures = [f"{sum(row[name] for row in rows) / len(rows):.1f}" for name in FIGURES]
-        is_other = bool(mine) and not method.startswith("phi")
-        leads = (
-            [average(phis) - average(others) for phis, others in zip(mine[0], splits, strict=True)] if is_other else []
-        )
-        lead = "{:.1f} ± {:.1f}".format(*mean_and_width(leads)) if leads else ""
-        print(f"| {method} | {shots} | {' | '.join(figures)} | {lead} |")
+        record = {"method": method, "shots": shots, "splits": len(splits)}
+        record |= {name: round(sum(row[name] for row in rows) / len(rows), 2) for name in FIGURES}
+        if mine and not method.startswith("phi"):
+            leads = [average(phis) - average(others) for phis, others in zip(mine[0], splits, strict=True)]
+            lead, width = mean_and_width(leads)
+            record["phi_leads_by_ausuc"] = round(lead, 2)
+            if not math.isnan(width):  # of a single split
+                record["phi_leads_ci95"] = round(width, 2)
+        yield record
+
+
+def main(paths: Sequence[str], csv_file: str | None = None) -> None:
+    lines = list(records(paths))
+    print(f"| method | shots | {' | '.join(FIGURES)} | phi leads by AUSUC |\n|---|--:|{'--:|' * (len(FIGURES) + 1)}")
+    for line in lines:
+        parts = [f"{line[name]:.1f}" for name in ("phi_leads_by_ausuc", "phi_leads_ci95") if name in line]
+        figures = " | ".join(f"{line[name]:.1f}" for name in FIGURES)
+        print(f"| {line['method']} | {line['shots']} | {figures} | {' ± '.join(parts)} |")
+    if csv_file is not None:
+        with Path(csv_file).open("w", encoding="utf-8", newline="") as file:
+            writer = csv.DictWriter(
+                file, list(dict.fromkeys(key for line in lines for key in line)), lineterminator="\n"
+            )
+            writer.writeheader()
+            writer.writerows(lines)
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("tables", nargs="+")
+    parser.add_argument("--csv", help="also write the figures here")
+    given = parser.parse_args()
+    main(given.tables, given.csv)

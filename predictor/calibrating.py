@@ -7,11 +7,13 @@ from pathlib import Path
 
 from actstore.errors import InvalidInputError
 from actstore.progress import bar
-from predictor.figures.lines import draw_trade_off
+from predictor.figures.style import draw_trade_off
 from predictor.protocol.calibration import (
     FIGURE,
+    MOST_POOR,
     TASKS,
     Calibration,
+    count_shots,
     fit_calibrations,
     is_calibrated,
     save_calibrations,
@@ -80,7 +82,8 @@ def calibrate(
     fitted = [method for method in make_methods(methods, rows, categories, None) if is_calibrated(method)]
     if not fitted:
         raise InvalidInputError("none of these methods has base scores that do not depend on the examples")
-    counts = choose_shots(shots, rows, categories.base, spare=1, shown=progress)
+    stand_ins = categories.validation or categories.base
+    counts = choose_shots(shots, rows, stand_ins, spare=1, shown=progress, poor=MOST_POOR)
     say_means_are_computed(rows, progress)
     held_out = None if test == "none" else find_test_split(opened, train, test)
     source = StandInSource(rows, categories, max(counts), None if held_out is None else HeldOut(held_out))
@@ -104,14 +107,14 @@ def _save(methods: Sequence[Method], fits: Sequence[Calibration]) -> None:
 
 def _draw(path: Path, fits: Sequence[Calibration]) -> None:
     """The trade-off of each number of shots, and where the first stands without a constant and with it."""
-    curves = {f"{_shots(fit)}, {fit.aggregate}": (fit.curve["novel"], fit.curve["base"]) for fit in fits if fit.curve}
+    curves = {
+        f"{count_shots(fit.shots)}, {fit.aggregate}": (fit.curve["novel"], fit.curve["base"])
+        for fit in fits
+        if fit.curve
+    }
     fit, points = fits[0], []
     for name, bias in (("no constant", 0.0), ("calibrated", fit.novel_bias)):
         if fit.curve is not None:
             place = min(range(len(fit.curve["bias"])), key=lambda i: abs(fit.curve["bias"][i] - bias))  # type: ignore[index]
-            points.append((f"{name}, {_shots(fit)}", fit.curve["novel"][place], fit.curve["base"][place]))
+            points.append((f"{name}, {count_shots(fit.shots)}", fit.curve["novel"][place], fit.curve["base"][place]))
     draw_trade_off(path, curves, points)
-
-
-def _shots(fit: Calibration) -> str:
-    return "1 shot" if fit.shots == 1 else f"{fit.shots} shots"

@@ -13,12 +13,11 @@ from actstore.errors import InvalidInputError
 from actstore.progress import bar
 from predictor.calibrating import calibrate as fit_constants
 from predictor.protocol.base_categories import BaseCategories
-from predictor.protocol.calibration import Calibration, is_calibrated, load_calibrations, nearest_fit
+from predictor.protocol.calibration import Calibration, count_shots, is_calibrated, load_calibrations, nearest_fit
 from predictor.protocol.category_split import CategorySplit
 from predictor.protocol.episodes import POOLED, Examples, gather_classes
 from predictor.protocol.episodes import run_episodes as measure_episodes
 from predictor.protocol.evaluation import AllWayTask, CalibratedMethod, all_way_task, measure, plan_draws
-from predictor.protocol.fixed_examples import read_examples
 from predictor.protocol.honesty import (
     are_of_imagenet,
     contamination,
@@ -30,6 +29,7 @@ from predictor.protocol.honesty import (
     without_fitted_rows,
 )
 from predictor.protocol.method import Aggregate, EpisodeMethod, MakesMethod, Method
+from predictor.protocol.sessions import read_examples
 from predictor.protocol.sessions import run_sessions as measure_sessions
 from predictor.protocol.setting import (
     SHOTS,
@@ -44,8 +44,7 @@ from predictor.protocol.setting import (
 )
 from predictor.protocol.tasks import TaskSize
 from predictor.report.all_way_table import AllWayResults, all_way_records
-from predictor.report.episode_table import EpisodeResults, episode_rows
-from predictor.report.session_table import SessionResults, session_rows
+from predictor.report.session_table import EpisodeResults, SessionResults, episode_rows, session_rows
 
 Calibrate = bool | Literal["saved"]
 Run = tuple[Examples, Sequence[EpisodeMethod]]  # methods that read the same examples
@@ -302,12 +301,21 @@ def _calibrations(
         )  # fmt: skip
         for place in missing:
             fits[place] = [fit for fit in fitted if fit.is_of(methods[place], rows, categories)]
-    asked = [[nearest_fit(of, count) for count in shots] if of else [] for of in fits]
-    said = [
-        f"calibration failed: {method.name}, {method.share}, {fit.shots} shots: {fit.failed}"
-        for method, of in zip(methods, asked, strict=True) for fit in dict.fromkeys(of) if fit.failed
-    ]  # fmt: skip
+    asked = [[_of_shots(of, count) for count in shots] if of else [] for of in fits]
+    said = []
+    for method, of in zip(methods, asked, strict=True):
+        if failed := [f"{count_shots(fit.shots)}: {fit.failed}" for fit in of if fit.failed]:
+            said.append(f"calibration failed: {method.name}, {method.share}, {'; '.join(failed)}")
     return asked, said
+
+
+def _of_shots(fits: Sequence[Calibration], shots: int) -> Calibration:
+    """A constant that was fitted for another number of examples is none for this one; one given by hand is for all."""
+    fit = nearest_fit(fits, shots)
+    if fit.shots == shots or not fit.content:
+        return fit
+    failed = f"fitted for {count_shots(fit.shots)} alone; `ppa calibrate --shots {shots}` fits it"
+    return replace(fit, shots=shots, failed=failed)
 
 
 def _own_task(method: Method, task: AllWayTask, categories: CategorySplit) -> AllWayTask:

@@ -24,16 +24,14 @@ from actstore.images.opening import open_images
 from baselines import meta_training
 from baselines.attention_weights import AttentionConfig, train_attention
 from baselines.child import Child
-from baselines.finetune import Draw, train_finetuned
-from baselines.finetune_head import FineTunedHead
+from baselines.finetune import Draw, FineTunedHead, train_finetuned
 from baselines.image_training import WEIGHTS, ImageConfig, ImageRun
 from baselines.large_sample import ExtendedHead, RowTraining
 from baselines.linear import LinearConfig, train_linear
 from baselines.meta_learner import decode_classes
 from baselines.meta_training import choose_meta_config, read_learner, train_learner
 from baselines.registry import make
-from baselines.triplet import TripletConfig, train_triplet
-from baselines.triplet_images import train_triplet_images
+from baselines.triplet import TripletConfig, train_triplet, train_triplet_images
 from predictor.protocol.base_categories import BaseCategories
 from predictor.protocol.category_split import CategorySplit, alphabetical_split
 from predictor.protocol.episodes import run_episodes

@@ -328,6 +328,6 @@ class InferenceResults(Results):
 
     def plot(self) -> Figure:
         """Bars: from image to category by predicted parameters, and by each search."""
-        from predictor.figures.bars import draw_inference
+        from predictor.figures.style import draw_inference
 
         return displayed(draw_inference(self.records, self.title))

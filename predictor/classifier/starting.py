@@ -31,11 +31,11 @@ from predictor.classifier.learning import KEEPS_KNOWN
 from predictor.classifier.photos import require_network
 from predictor.classifier.unknown import FEWEST, LOWEST, PHOTOS, PHOTOS_KNOWN, SHARE, Background, Unknown
 from predictor.phi.recogniser import OwnClassifier
+from predictor.protocol.base_categories import class_means, rows_of, take_float
 from predictor.protocol.calibration import Calibration, load_calibrations
 from predictor.protocol.category_split import CategorySplit, alphabetical_split, read_split
 from predictor.protocol.head import head_of, read_own_head
 from predictor.protocol.method import Aggregate
-from predictor.protocol.rows import class_means, rows_of, take_float
 from predictor.protocol.setting import open_store
 from predictor.training.trained_phi import TrainedPhi, load_phi, noted_store
 

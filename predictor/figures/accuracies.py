@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from predictor.figures.style import GREY, family_style, new_figure, new_panels, short_name, tidy
-from predictor.protocol.method_key import MethodKey, key_of
+from predictor.protocol.results import MethodKey, key_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

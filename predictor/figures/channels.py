@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from predictor.figures.style import GREY, LINES, family_style, new_figure, tidy
-from predictor.protocol.method_key import LABELS
+from predictor.protocol.results import LABELS
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -1,4 +1,5 @@
-"""How all pictures look, and how categories and methods are called in them.
+"""How all pictures look, how categories and methods are called in them, and what is drawn as lines (trainings,
+sessions, what one constant does) or bars (benchmarks).
 
 Colours are Okabe and Ito's, told apart in grey by their lines and markers too.
 """
@@ -8,13 +9,16 @@ from __future__ import annotations
 import io
 import re
 import unicodedata
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import cycle
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from actstore.backbones.network import imagenet_names
+from actstore.compute.measure import Result
 from actstore.storage.atomic_file import write_atomic
-from predictor.protocol.method_key import key_of
+from predictor.protocol.results import LABELS, key_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -117,3 +121,160 @@ def short_name(row: Mapping[str, Any]) -> str:
     """Of the method of a table's row, with its share of D_large where several are measured."""
     share = f" {row['d_large']}" if key_of(row).is_by_share else ""
     return str(row["method"]).replace(" (activations)", "") + share
+
+
+LOG_FROM = 30  # largest over smallest value
+BATCH = re.compile(r",? batch \d+")
+KIND_COLOURS = {"search": ORANGE, "backbone": GREY}  # of inference, by kind; a parametric classifier is blue
+
+
+@dataclass(frozen=True)
+class Bar:
+    """note: written behind the bar. mark: what the value is compared with, on the same line."""
+
+    name: str
+    value: float
+    note: str
+    colour: str = BLUE
+    mark: float | None = None
+
+
+def draw_contenders(results: Sequence[Result], title: str) -> Figure:
+    """`actstore bench`: the store beside other stores, a panel for each measurement.
+
+    Results named '<measurement> <contender>', higher is better, the best first; ours are blue."""
+    panels: dict[tuple[str, str], list[Bar]] = {}
+    for result in sorted(results, key=lambda result: result.value, reverse=True):
+        measurement, name = result.name.split(" ", 1)
+        note = f"{result.value:,.0f}" if result.value >= 1000 else f"{result.value:.3g}"
+        bar = Bar(name, result.value, note, BLUE if name.startswith("actstore") else GREY)
+        panels.setdefault((f"{measurement}, higher is better", result.unit), []).append(bar)
+    return _draw(panels, title)
+
+
+def draw_inference(results: Sequence[Mapping[str, Any]], title: str = "Inference") -> Figure:
+    """`ppa bench-inference`: every measurement, and its peer as a mark on the same line.
+
+    results: objects {name, value, unit, peer, peer_value, ratio, kind}; the last four may be None. A panel for each
+    unit and batch size, which is read from the end of the names.
+    """
+    panels: dict[tuple[str, str], list[Bar]] = {}
+    for result in results:
+        batch = BATCH.search(result["name"])
+        panel = (batch[0].strip(", ") if batch else result["unit"], result["unit"])
+        panels.setdefault(panel, []).append(_inference_bar(result))
+    has_peer = any(result.get("peer_value") is not None for result in results)
+    explained = "\nbars: what was measured; marks: what it is compared with" if has_peer else ""
+    return _draw(panels, title + explained)
+
+
+def _inference_bar(result: Mapping[str, Any]) -> Bar:
+    note = f"{result['value']:,.4g}"
+    if result.get("ratio") is not None and result.get("peer"):
+        note += f"   {result['ratio']:.3g} × {result['peer']}"
+    colour = KIND_COLOURS.get(result.get("kind") or "", BLUE)
+    return Bar(BATCH.sub("", result["name"]), float(result["value"]), note, colour, result.get("peer_value"))
+
+
+def _draw(panels: Mapping[tuple[str, str], Sequence[Bar]], title: str) -> Figure:
+    """panels: (title, unit) -> bars."""
+    heights = [len(bars) + 1 for bars in panels.values()]
+    figure = new_figure(11, 0.9 + 0.34 * sum(heights) + 0.45 * len(panels))
+    all_axes = figure.subplots(len(panels), 1, squeeze=False, gridspec_kw={"height_ratios": heights})[:, 0]
+    for axes, ((name, unit), bars) in zip(all_axes, panels.items(), strict=True):
+        _draw_panel(axes, unit, bars)
+        axes.set_title(name, fontsize=10, loc="left")
+    figure.suptitle(title)
+    return figure
+
+
+def _draw_panel(axes: Any, unit: str, bars: Sequence[Bar]) -> None:
+    places = range(len(bars))
+    marks = {place: bar.mark for place, bar in enumerate(bars) if bar.mark is not None}
+    axes.barh(places, [bar.value for bar in bars], color=[bar.colour for bar in bars], height=0.7)
+    axes.plot(list(marks.values()), list(marks), "D", color="white", mec="black", markersize=6, linestyle="none")
+    axes.set_yticks(places, [bar.name for bar in bars], fontsize=9)
+    axes.set_ylim(len(bars) - 0.4, -0.6)
+    _set_scale(axes, [*(bar.value for bar in bars), *marks.values()], unit)
+    for place, bar in enumerate(bars):
+        end = max(bar.value, marks.get(place, 0.0))
+        axes.annotate(bar.note, (end, place), xytext=(9, 0), textcoords="offset points", va="center", fontsize=9)
+    axes.spines[["top", "right"]].set_visible(False)
+
+
+def _set_scale(axes: Any, values: Sequence[float], unit: str) -> None:
+    """Room at the right for the notes."""
+    low, high = min(values), max(values)
+    if low > 0 and high / low > LOG_FROM:
+        axes.set_xscale("log")
+        axes.set_xlim(low / 2, high * (high / low) ** 0.45)
+        axes.set_xlabel(f"{unit}, log scale")
+    else:
+        axes.set_xlim(0, high * 1.5)
+        axes.set_xlabel(unit)
+
+
+SESSION_PANELS = {
+    "accuracy": "accuracy over all categories (%)", "harmonic_mean": "harmonic mean of base and novel (%)",
+}  # fmt: skip
+RUN_PANELS = {
+    "loss": "training loss", "base_top1": "base top-1, held out (%)", "novel_top1": "novel top-1, 1 shot, held out (%)",
+}  # fmt: skip
+Log = Sequence[Mapping[str, float]]  # of a training
+
+
+def draw_runs(logs: Mapping[str, Log]) -> Figure:
+    """Name or kind of phi -> log: the loss, and held-out base and novel accuracy, one line per run."""
+    measured = all("base_top1" in log[0] for log in logs.values())
+    columns = RUN_PANELS if measured else {"loss": RUN_PANELS["loss"]}
+    figure, panels = new_panels(4.2 * len(columns), 3.8, "step", *columns.values())
+    for panel, column in zip(panels, columns, strict=True):
+        for number, (name, log) in enumerate(logs.items()):
+            label, colour, dashes = LABELS.get(name, name), family_style(name)[0], LINES[number % len(LINES)]
+            plot_log(panel, log, "step", column, label=label, color=colour, linestyle=dashes)
+    panels[0].legend(frameon=False)
+    title = "How training went"
+    figure.suptitle(title + (", all-way accuracy measured on a sample after every epoch" if measured else ""))
+    return figure
+
+
+def plot_log(panel: Any, log: Log, across: str, column: str, factor: float = 1.0, **style: Any) -> None:
+    """A column of a log; with markers where it has few lines."""
+    values = [factor * line[column] for line in log]
+    panel.plot([line[across] for line in log], values, marker="o" if len(log) <= 30 else None, markersize=3, **style)
+
+
+def draw_sessions(rows: Sequence[Mapping[str, Any]]) -> Figure:
+    """Accuracy and harmonic mean as categories are added session by session. rows: as
+    `predictor.report.session_table.session_rows` gives them; published ones are points at the end."""
+    figure, panels = new_panels(11.0, 5.2, "categories known", *SESSION_PANELS.values())
+    ours = [row for row in rows if "published" not in row]
+    for panel, measure in zip(panels, SESSION_PANELS, strict=True):
+        for row in ours:
+            colour, marker = family_style(key_of(row).key)
+            points = [(x, y) for x, y in zip(row["categories"], row[measure], strict=True) if y is not None]
+            panel.plot(*zip(*points, strict=True), color=colour, marker=marker, label=row["method"],
+                       linestyle="-" if key_of(row).is_calibrated else "--")  # fmt: skip
+    last = ours[0]["categories"][-1]
+    for row in rows:
+        if "published" in row:
+            panels[0].plot([last], [row["last_accuracy"]], marker="x", color="grey", linestyle="")
+            panels[0].annotate(f" {row['method']} ({row['backbone']})", (last, row["last_accuracy"]), fontsize=7)
+    figure.legend(*panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=4, frameon=False)
+    figure.suptitle(f"{ours[0]['way']} categories a session from {ours[0]['shots']} examples, no training in a session")
+    return figure
+
+
+def draw_trade_off(path: Path, curves: Mapping[str, Sequence[Any]], points: Sequence[tuple[str, float, float]]) -> None:
+    """Base against novel accuracy. curves: name -> (novel accuracies, base accuracies) over all biases; points: (label,
+    novel, base)."""
+    figure, (axes,) = new_panels(6, 4.5, "top-1 on the categories learnt from examples (%)", "base top-1 (%)")
+    lines = cycle(zip(("-", "--", ":", "-."), (BLUE, ORANGE, GREEN, BLACK), strict=True))
+    for (name, (novel, base)), (style, colour) in zip(curves.items(), lines, strict=False):
+        axes.plot(novel, base, style, color=colour, label=name)
+    for number, (label, novel, base) in enumerate(points):
+        axes.plot([novel], [base], "osD^v"[number % 5], color=BLACK, markersize=7, label=label)
+    axes.set_xlim(left=0)
+    axes.set_ylim(bottom=0)
+    axes.legend(frameon=False, fontsize=9)
+    save(figure, path)

@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING
 from actstore.lazy import lazily
 
 if TYPE_CHECKING:
-    from predictor.phi.channel_impacts import PAPER, analyse
-    from predictor.phi.network import Phi, PhiSpec
+    from predictor.phi.network import PAPER, Phi, PhiSpec, analyse
 
 __all__ = ["PAPER", "Phi", "PhiSpec", "analyse"]
 
-__getattr__, __dir__ = lazily(__name__, channel_impacts="PAPER analyse", network="Phi PhiSpec")
+__getattr__, __dir__ = lazily(__name__, network="PAPER Phi PhiSpec analyse")

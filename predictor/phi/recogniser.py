@@ -10,7 +10,7 @@ from predictor.phi.rule import Centred, PhiRule, Rule
 from predictor.protocol.base_categories import BaseCategories
 from predictor.protocol.head import Head, head_for
 from predictor.protocol.method import Aggregate, Method
-from predictor.protocol.method_key import LABELS
+from predictor.protocol.results import LABELS
 
 
 class ByRule(Method):

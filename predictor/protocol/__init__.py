@@ -5,7 +5,7 @@ Imports `actstore` alone; knows nothing of phi.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal, get_args
 
 from actstore.lazy import lazily
 
@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from predictor.protocol.category_split import alphabetical_split
     from predictor.protocol.head import head_for
     from predictor.protocol.honesty import UNKNOWN_TRAINING, contamination
-    from predictor.protocol.method_key import PHI_KINDS
     from predictor.protocol.setting import find_test_split
 
 __all__ = [
@@ -22,12 +21,15 @@ __all__ = [
     "head_for",
 ]  # fmt: skip
 
+# Here, as the options of commands name them, which must not wait for numpy or torch.
+PhiKind = Literal["phi1", "phi2", "phi2star"]
+PHI_KINDS: tuple[PhiKind, ...] = get_args(PhiKind)  # in the order in which they are shown
+
 __getattr__, __dir__ = lazily(
     __name__,
     calibration="CALIBRATION_FILES",
     category_split="alphabetical_split",
     head="head_for",
     honesty="UNKNOWN_TRAINING contamination",
-    method_key="PHI_KINDS",
     setting="find_test_split",
 )

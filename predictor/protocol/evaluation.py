@@ -14,13 +14,12 @@ from torch import Tensor
 from actstore.errors import InvalidInputError
 from actstore.split import Split
 from actstore.streams.sampling import draw_support
-from predictor.protocol.base_categories import BaseCategories
+from predictor.protocol.base_categories import BaseCategories, Rows, rows_of, take_float
 from predictor.protocol.calibration import Calibration, nearest_fit
 from predictor.protocol.category_split import CategorySplit
 from predictor.protocol.method import Aggregate, JointMethod, Method
-from predictor.protocol.method_key import CALIBRATED
 from predictor.protocol.outcome import BaseSide, Outcome, Queries
-from predictor.protocol.rows import Rows, rows_of, take_float
+from predictor.protocol.results import CALIBRATED
 
 _HELD_BYTES = 1 << 28  # of examples that are kept for the next method
 Progress = Callable[[int], object]  # draws done since the last call

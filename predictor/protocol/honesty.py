@@ -10,11 +10,10 @@ from actstore import ActivationStore, Split
 from actstore.audit import kept_audit, shared_rows
 from actstore.errors import DamagedError, InvalidInputError
 from actstore.streams.sampling import draw_support
+from predictor.protocol.base_categories import rows_of
 from predictor.protocol.calibration import Calibration
-from predictor.protocol.category_names import compare_names, english_names
-from predictor.protocol.category_split import CategorySplit
+from predictor.protocol.category_split import CategorySplit, compare_names, english_names
 from predictor.protocol.evaluation import AllWayTask
-from predictor.protocol.rows import rows_of
 from predictor.protocol.stand_ins import HeldOut
 
 PAPER_CATEGORIES = 1000
@@ -40,7 +39,8 @@ def contamination(split: Split, categories: CategorySplit) -> str | None:
             "results"
         )
     if kinds := sorted(novel & found.kinds.keys()):
-        wider = _name(found.kinds[kinds[0]])
+        others = len({found.kinds[name] for name in kinds}) - 1
+        wider = _name(found.kinds[kinds[0]]) + f" and {others:,} more" * bool(others)
         said.append(f"the backbone was trained on {wider}, which may include novel class {_first_of(kinds)}")
     if found.unknown:
         said.append(

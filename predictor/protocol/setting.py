@@ -78,9 +78,11 @@ def require_test_split(store: ActivationStore, train: str, named: str | None) ->
 
 
 def choose_shots(
-    asked: Sequence[int] | int | None, split: Split, names: Sequence[str], spare: int = 0, shown: bool | None = None
-) -> list[int]:
-    """As asked for; by default those of SHOTS that every one of these categories has rows for, and `spare` more."""
+    asked: Sequence[int] | int | None, split: Split, names: Sequence[str], spare: int = 0, shown: bool | None = None,
+    poor: float = 0.0,
+) -> list[int]:  # fmt: skip
+    """As asked for; by default those of SHOTS that all of these categories, but for this share, have rows for, and
+    `spare` more."""
     if asked is not None:
         numbers = sorted({asked} if isinstance(asked, int) else set(asked))
         if not numbers or numbers[0] < 1:
@@ -89,7 +91,8 @@ def choose_shots(
     if not names:
         return list(SHOTS)
     index = split.class_index
-    fewest = min(names, key=lambda name: index.counts[index.position(name)])
+    by_count = sorted(names, key=lambda name: index.counts[index.position(name)])
+    fewest = by_count[int(poor * len(names))]
     count = int(index.counts[index.position(fewest)])
     shots = [number for number in SHOTS if number + spare <= count] or [1]
     if len(shots) < len(SHOTS):

@@ -1,9 +1,10 @@
 """Base categories that stand in for novel ones, so that a constant on novel scores is fitted without any of those.
 
-In each of many tasks some base categories are learnt from a few examples, beside all that is known of the others. Rows
-that the network was not trained on are asked about where a category has some (`HeldOut`), and shown where it has
-enough. Training rows that are asked about are left out of what is known: a query is never compared with itself. Where
-the split has validation categories, which the network never saw, those are used instead.
+In each of many tasks some base categories are learnt from a few examples, beside all that is known of the others. Where
+the network was trained on the base, rows that it was not trained on are asked about if a category has some (`HeldOut`),
+and shown if it has enough; else all rows of a stand-in are as new to it. Training rows of the base that are asked about
+are left out of what is known: a query is never compared with itself. Where the split has validation categories, which
+the network never saw, those are used instead.
 
 A network that was trained on the base tells these stand-ins apart more easily than what is novel, so they ask for too
 low a constant. Whether it was (`knows_base`) decides how far above it the constant is chosen (calibration.py).
@@ -11,7 +12,7 @@ low a constant. Whether it was (`knows_base`) decides how far above it the const
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -23,17 +24,16 @@ from actstore.errors import InvalidInputError
 from actstore.search.by_class import unit
 from actstore.split import Split
 from actstore.streams.sampling import STAND_INS, Stream, generator
-from predictor.protocol.base_categories import BaseCategories
-from predictor.protocol.category_names import compare_names
-from predictor.protocol.category_split import CategorySplit
+from predictor.protocol.base_categories import BaseCategories, Rows, join_groups, take_float
+from predictor.protocol.category_split import CategorySplit, compare_names
 from predictor.protocol.method import Method
 from predictor.protocol.outcome import BaseSide, Outcome, Queries
-from predictor.protocol.rows import Rows, join_groups, take_float
 
 MOST_QUERIES = 4000  # of the base and of the stand-ins in each task
 HELD_OUT_SHARE = 0.2  # of the base rows of the split that is tested on
 LEFT_OUT_SHARE = 0.2  # of the training rows of a base category that has no held-out ones
 KNOWN_POINTS, KNOWN_ERRORS = 3.0, 2.0  # by which training rows must be easier: in points, and in standard errors
+Taken = tuple[Split, Rows]  # rows of a split
 
 
 @dataclass(frozen=True)
@@ -92,12 +92,19 @@ class StandInSource:
         if count < 1:
             raise InvalidInputError(f"calibration needs at least one task, got {count}")
         for number in range(count):
-            yield self._task(choose_stand_ins(self.categories, seed, number), seed, number)
+            yield self._task(choose_stand_ins(self.categories, seed, number, self.too_poor), seed, number)
 
     @cached_property
     def knows_base(self) -> bool:
         """Whether the network was trained on the categories that stand in, and not on the novel ones."""
         return not self.categories.validation and knows_base(self.train, self.categories, self.held_out)
+
+    @cached_property
+    def too_poor(self) -> frozenset[str]:
+        """Categories without a training row beyond their examples, which cannot stand in; none where too many are."""
+        index, names = self.train.class_index, self.categories.validation or self.categories.base
+        poor = frozenset(name for name in names if index.counts[index.position(name)] <= self.most_shots)
+        return poor if len(names) - len(poor) >= max(2, len(names) // 2) else frozenset()
 
     @property
     def short_of_rows(self) -> list[str]:
@@ -114,7 +121,7 @@ class StandInSource:
             shown.append(take_float(*taught))
             novel.append(asked)
         others = tuple(name for name in self.categories.base if name not in set(stand_ins))
-        base = [self._base_rows(name, random) for name in others]
+        base = [[self._base_rows(name, random)] for name in others]
         base_rows, base_activations, base_targets, left_out = self._gather(base)
         novel_rows, novel_activations, novel_targets, _ = self._gather(novel)
         if not len(novel_rows):
@@ -127,7 +134,7 @@ class StandInSource:
         is_even = torch.from_numpy(np.concatenate([base_rows, novel_rows]) % 2 == 0)
         return StandInTask(known, stand_ins, examples, Queries(activations, base_targets, novel_targets), is_even)
 
-    def _base_rows(self, name: str, random: np.random.Generator) -> tuple[Split, Rows]:
+    def _base_rows(self, name: str, random: np.random.Generator) -> Taken:
         """What is asked about a base category: held-out rows, or a share of the training rows that leaves some."""
         if self.held_out is not None and len(rows := self.held_out.of_class(name)):
             return self.held_out.split, rows
@@ -136,61 +143,77 @@ class StandInSource:
         count = min(len(rows) - 1, max(1, round(LEFT_OUT_SHARE * len(rows))))
         return self.train, np.sort(random.permutation(rows)[:count])
 
-    def _stand_in_rows(self, name: str, random: np.random.Generator) -> tuple[tuple[Split, Rows], tuple[Split, Rows]]:
-        """Examples of a stand-in, and what is asked about it: held-out rows where it has enough of them, else examples
-        from the training rows; only without any held-out row both. Of validation categories no row was trained on."""
+    def _stand_in_rows(self, name: str, random: np.random.Generator) -> tuple[Taken, list[Taken]]:
+        """Examples of a stand-in, and what is asked about it. Of a category that the network was trained on held-out
+        rows where it has enough of them, else examples from the training rows; only without any held-out row both. Of
+        any other all rows that are not shown: the more, the surer is the constant."""
         index, count = self.train.class_index, self.most_shots
         held = np.empty(0, np.int64)
         if self.held_out is not None and not self.categories.validation:
             held = random.permutation(self.held_out.of_class(name))
-            if len(held) > count:
-                return (self.held_out.split, held[:count]), (self.held_out.split, np.sort(held[count:]))
+        if self.held_out is not None and self.knows_base and len(held) > count:
+            return (self.held_out.split, held[:count]), [(self.held_out.split, np.sort(held[count:]))]
         rows = random.permutation(index.rows(index.position(name)))
         if len(rows) < count:
             raise InvalidInputError(
                 f"class {name!r} has {len(rows):,} rows, too few for {count} shots; use fewer --shots"
             )
-        examples = self.train, rows[:count]
+        asked: list[Taken] = []
         if self.held_out is not None and len(held):
-            return examples, (self.held_out.split, np.sort(held))
-        return examples, (self.train, np.sort(rows[count:]))
+            asked.append((self.held_out.split, np.sort(held)))
+        if not (asked and self.knows_base):
+            asked.append((self.train, np.sort(rows[count:])))
+        return (self.train, rows[:count]), asked
 
-    def _gather(self, groups: Sequence[tuple[Split, Rows]]) -> tuple[Rows, Tensor, Tensor, Rows]:
+    def _gather(self, groups: Sequence[Sequence[Taken]]) -> tuple[Rows, Tensor, Tensor, Rows]:
         """Rows (at most MOST_QUERIES), activations and targets of groups from two splits; and the training rows."""
-        rows, targets = join_groups([rows for _, rows in groups], MOST_QUERIES)
-        in_train = np.array([split is self.train for split, _ in groups], bool)[targets]
+        parts = [(split is self.train, rows, target) for target, group in enumerate(groups) for split, rows in group]
+        rows, places = join_groups([rows for _, rows, _ in parts], MOST_QUERIES)
+        in_train = np.array([known for known, _, _ in parts], bool)[places]
+        targets = np.array([target for _, _, target in parts], np.int64)[places]
         order = np.argsort(in_train, kind="stable")  # held-out rows first
         rows, targets, in_train = rows[order], targets[order], in_train[order]
-        parts = [take_float(self.train, rows[in_train])]
+        taken = [take_float(self.train, rows[in_train])]
         if self.held_out is not None:
-            parts.insert(0, take_float(self.held_out.split, rows[~in_train]))
-        return rows, torch.cat(parts), torch.from_numpy(targets), rows[in_train]
+            taken.insert(0, take_float(self.held_out.split, rows[~in_train]))
+        return rows, torch.cat(taken), torch.from_numpy(targets), rows[in_train]
 
     def describe(self, tasks: int) -> str:
         """What constants were fitted on, for a column of the table."""
         where = "training rows, which are left out of what is known"
         if self.held_out is not None:
             where = f"{self.held_out.share:.0%} of the base rows of {self.held_out.split.name}"
-            if few := self.short_of_rows:
-                where += f" (examples of {len(few):,} categories with too few there, such as {few[0]}: training rows)"
+        have = "has" if len(self.too_poor) == 1 else "have"
+        left_out = f", without {len(self.too_poor):,} that {have} too few rows" * bool(self.too_poor)
         if self.categories.validation:
-            return f"{len(self.categories.validation)} validation categories, {tasks} draws; base queries: {where}"
-        part = ", which the network was trained on" * self.knows_base
-        return f"{tasks} tasks of base categories as stand-ins{part}; {where}"
+            count = len(self.categories.validation) - len(self.too_poor)
+            return f"{count} validation categories{left_out}, {tasks} draws; base queries: {where}"
+        if self.held_out is None:
+            return f"{tasks} tasks of base categories as stand-ins{left_out}; {where}"
+        if not self.knows_base:
+            return f"{tasks} tasks of base categories as stand-ins{left_out}; their training rows and {where}"
+        if few := self.short_of_rows:
+            where += f" (examples of {len(few):,} categories with too few there, such as {few[0]}: training rows)"
+        return f"{tasks} tasks of base categories as stand-ins{left_out}, which the network was trained on; {where}"
 
 
-def choose_stand_ins(categories: CategorySplit, seed: int, task: int) -> tuple[str, ...]:
+def choose_stand_ins(
+    categories: CategorySplit, seed: int, task: int, too_poor: Collection[str] = ()
+) -> tuple[str, ...]:
     """All validation categories, or base ones in the proportion that the novel ones have among all. Each stands in as
-    often as others: one task after another takes the next ones of a permutation, until too few are left."""
+    often as others: one task after another takes the next ones of a permutation, until too few are left. too_poor:
+    those that cannot stand in."""
     if categories.validation:
-        return categories.validation
+        return tuple(name for name in categories.validation if name not in too_poor)
     share = len(categories.novel) / (len(categories.base) + len(categories.novel)) if categories.novel else 0.1
     count = max(2, round(share * len(categories.base)))
     if count >= len(categories.base):
         raise InvalidInputError(f"{len(categories.base)} base categories are too few to calibrate on; use --novel-bias")
-    again, group = divmod(task, len(categories.base) // count)
-    order = generator(seed, again, stream=STAND_INS).permutation(len(categories.base))
-    return tuple(categories.base[place] for place in np.sort(order[group * count :][:count]))
+    names = [name for name in categories.base if name not in too_poor]
+    count = min(count, len(names))
+    again, group = divmod(task, len(names) // count)
+    order = generator(seed, again, stream=STAND_INS).permutation(len(names))
+    return tuple(names[place] for place in np.sort(order[group * count :][:count]))
 
 
 def knows_base(train: Split, categories: CategorySplit, held_out: HeldOut | None) -> bool:

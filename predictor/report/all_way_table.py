@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from predictor.protocol.evaluation import CalibratedMethod, Row, half_width
-from predictor.protocol.method_key import CALIBRATED
 from predictor.protocol.paper import all_way_figures
-from predictor.protocol.results import Record, Results, Table, displayed, shown, with_interval
+from predictor.protocol.results import CALIBRATED, Record, Results, Table, displayed, shown, with_interval
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -13,16 +13,14 @@ from actstore.errors import InvalidInputError, MissingInputError
 from actstore.images.opening import image_sources
 from actstore.split import Split
 from predictor.figures.accuracies import draw_curves, draw_methods, draw_shots
-from predictor.figures.bars import draw_inference
 from predictor.figures.channels import draw_channels
 from predictor.figures.class_map import ClassMap, draw_class_maps, make_class_map
-from predictor.figures.lines import draw_runs
-from predictor.figures.style import save_both
-from predictor.phi.channel_impacts import impact, top_k_similarity
+from predictor.figures.style import draw_inference, draw_runs, save_both
+from predictor.phi.network import impact, top_k_similarity
+from predictor.protocol.base_categories import class_means
 from predictor.protocol.calibration import load_calibrations
 from predictor.protocol.head import head_for, read_head
-from predictor.protocol.method_key import CALIBRATED, LABELS
-from predictor.protocol.rows import class_means
+from predictor.protocol.results import CALIBRATED, LABELS
 from predictor.protocol.setting import find_test_split
 from predictor.report.run_folder import CLASS_MAP, RunFolder, read_records
 from predictor.report.support_sheet import draw_sheet, make_sheet

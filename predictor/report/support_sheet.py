@@ -15,8 +15,8 @@ from actstore.streams.sampling import draw_support
 from predictor.classifier.classifier import Classifier
 from predictor.figures.class_map import unit_rows
 from predictor.figures.style import GREEN, GREY, ORANGE, new_figure, readable
+from predictor.protocol.base_categories import class_means, take_float
 from predictor.protocol.calibration import Calibration, nearest_fit
-from predictor.protocol.rows import class_means, take_float
 from predictor.training.trained_phi import TrainedPhi
 
 if TYPE_CHECKING:

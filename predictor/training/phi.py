@@ -20,11 +20,11 @@ from actstore.split import Split
 from actstore.streams.class_batches import Batch, ClassBatches
 from predictor.phi.network import LAYERS, Phi, PhiSpec
 from predictor.phi.recogniser import PhiMethod
+from predictor.protocol.base_categories import is_signed, rows_of
 from predictor.protocol.calibration import forget_calibrations
 from predictor.protocol.category_split import CategorySplit
 from predictor.protocol.evaluation import AllWayTask, outcomes
-from predictor.protocol.method_key import PhiKind
-from predictor.protocol.rows import is_signed, rows_of
+from predictor.protocol.results import PhiKind
 from predictor.training.loop import Report, RunOptions
 from predictor.training.loop import train as run
 from predictor.training.processes import Processes, joined_processes

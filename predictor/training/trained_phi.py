@@ -18,7 +18,7 @@ from predictor.phi.network import LAYERS, Phi, build_phi
 from predictor.phi.recogniser import PhiMethod
 from predictor.protocol.category_split import CategorySplit, alphabetical_split, read_split
 from predictor.protocol.method import Aggregate, Method
-from predictor.protocol.method_key import PHI_KINDS, PhiKind
+from predictor.protocol.results import PHI_KINDS, PhiKind
 from predictor.protocol.setting import say_means_are_computed
 from predictor.training.loop import RunOptions
 from predictor.training.phi import WEIGHTS, TrainOptions, choose_config, run_phi_training

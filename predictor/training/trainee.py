@@ -37,8 +37,7 @@ class Curves:
 
 def draw_curves(path: Path, history: Sequence[Mapping[str, float]], curves: Curves) -> None:
     """One panel beside the other; nothing where the log has no line."""
-    from predictor.figures.lines import plot_log
-    from predictor.figures.style import BLACK, BLUE, GREEN, LINES, ORANGE, new_panels, save
+    from predictor.figures.style import BLACK, BLUE, GREEN, LINES, ORANGE, new_panels, plot_log, save
 
     if not history:
         return

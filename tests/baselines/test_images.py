@@ -18,7 +18,7 @@ from actstore.images.opening import open_images
 from actstore.streams.sampling import draw_support
 from baselines.finetune import Draw, FineTuned, support_rows, train_finetuned
 from baselines.image_training import WEIGHTS, ImageConfig, ImageRun, trainable
-from baselines.triplet_images import train_triplet_images
+from baselines.triplet import train_triplet_images
 from predictor.protocol.category_split import CategorySplit, alphabetical_split
 from predictor.training import RunOptions, Trained
 

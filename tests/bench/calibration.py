@@ -21,7 +21,7 @@ import baselines
 import predictor
 from cli.group import table
 from predictor.phi.recogniser import PhiMethod
-from predictor.protocol.method_key import CALIBRATED
+from predictor.protocol.results import CALIBRATED
 
 BAR = 1.5  # points that a constant which did not fail may be below the best
 

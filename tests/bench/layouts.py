@@ -270,8 +270,7 @@ def main() -> None:
     results = bench_layouts(asked.dir, asked.rows, asked.dim, zarr_python=asked.zarr_python)
     report("layouts", results)
     if asked.chart is not None:
-        from predictor.figures.bars import draw_contenders
-        from predictor.figures.style import save
+        from predictor.figures.style import draw_contenders, save
 
         title = f"{asked.rows:,} x {asked.dim} fp16, {os.cpu_count()} cores, page cache warm"
         save(draw_contenders(results, title), asked.chart)

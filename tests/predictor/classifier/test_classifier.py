@@ -13,9 +13,9 @@ from actstore.errors import InvalidInputError
 from predictor.classifier.classifier import Classifier
 from predictor.classifier.classifier_file import load_classifier, save_classifier
 from predictor.phi.network import Phi, PhiSpec
+from predictor.protocol.base_categories import class_means
 from predictor.protocol.category_split import CategorySplit
 from predictor.protocol.method import Aggregate
-from predictor.protocol.rows import class_means
 
 pytestmark = pytest.mark.numeric
 

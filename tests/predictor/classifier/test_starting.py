@@ -13,8 +13,8 @@ from actstore.errors import InvalidInputError
 from predictor.classifier.classifier import Classifier
 from predictor.classifier.starting import SHOTS, BaseRows, fit_base_loss, fit_unknown, measure_base
 from predictor.phi.network import Phi
+from predictor.protocol.base_categories import class_means
 from predictor.protocol.category_split import CategorySplit
-from predictor.protocol.rows import class_means
 
 pytestmark = pytest.mark.numeric
 

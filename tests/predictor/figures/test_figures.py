@@ -26,11 +26,9 @@ from predictor.figures.accuracies import (
     place_labels,
     set_accuracy_axis,
 )
-from predictor.figures.bars import draw_contenders, draw_inference
-from predictor.figures.channels import draw_channels
+from predictor.figures.channels import draw_channels, draw_similarities
 from predictor.figures.class_map import ClassMap, draw_class_maps
-from predictor.figures.lines import draw_runs
-from predictor.figures.style import known_display, readable, save_both
+from predictor.figures.style import draw_contenders, draw_inference, draw_runs, known_display, readable, save_both
 from predictor.report.drawing import title_subject
 from predictor.report.support_sheet import SheetRow, draw_sheet
 
@@ -204,3 +202,19 @@ def test_axis_is_linear_in_the_middle_and_clipped_at_the_ends() -> None:
     assert axes.get_xscale() == "linear"
     assert set_accuracy_axis(axes, "y", [0, 50, 100], "b") == [ENDS[0], 50, ENDS[1]]
     assert axes.get_ylabel() == "b, logit scale"
+
+
+def test_a_panel_for_each_measure_with_a_number_in_each_cell() -> None:
+    matrix = np.array([[1, -0.25], [-0.25, 1]])
+    undefined = np.array([[1, np.nan], [np.nan, 1]])
+    figure = draw_similarities(["a", "b"], {"cka": matrix, "rsa": undefined})
+    panels = [axes for axes in figure.axes if axes.get_title()]
+    assert [panel.get_title() for panel in panels] == ["cka", "rsa"]
+    assert [text.get_text() for text in panels[0].texts] == ["1.00", "-0.25", "-0.25", "1.00"]
+    assert [text.get_text() for text in panels[1].texts] == ["1.00", "–", "–", "1.00"]
+    assert panels[0].images[0].get_clim() == (-0.25, 1)
+
+
+def test_many_representations_have_no_numbers() -> None:
+    figure = draw_similarities([f"layer{number}" for number in range(20)], {"cka": np.eye(20)})
+    assert not figure.axes[0].texts

@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from actstore.errors import InvalidInputError
-from predictor.phi.channel_impacts import PAPER, analyse, impact, random_similarity, top_k_similarity
-from predictor.phi.network import Phi, PhiSpec
+from predictor.phi.network import PAPER, Phi, PhiSpec, analyse, impact, random_similarity, top_k_similarity
 
 pytestmark = pytest.mark.numeric
 

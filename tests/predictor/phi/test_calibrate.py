@@ -47,7 +47,7 @@ def plain_harmonic(outcomes: list[Outcome], bias: float) -> float:
     return 0.0 if base * novel == 0 else float(2 / (1 / base + 1 / novel))
 
 
-@settings(max_examples=60)
+@settings(max_examples=60, deadline=None)
 @given(st.lists(st.tuples(LIMITS, LIMITS), min_size=1, max_size=3))
 def test_the_best_bias_of_all_is_found(limits: list[tuple[list[float], list[float]]]) -> None:
     outcomes = [outcome([*base, -np.inf], [*novel, np.inf]) for base, novel in limits]
@@ -150,6 +150,19 @@ def test_a_constant_that_does_not_hold_elsewhere_has_failed() -> None:
     sound = outcome([2.0] * 8, [1.0] * 8)
     fit = _fit([(sound, even)], 1, None)
     assert (fit.failed, fit.gain) == ("", 100.0)
+
+
+def test_a_constant_that_other_stand_ins_do_not_want_has_failed() -> None:
+    """Half of the tasks ask for a constant of about 1, the others for one of about 3."""
+    even = np.array([True, False] * 8)
+    apart = [outcome([1.5 + shift, 1.5 + shift] * 4, [0.5 + shift, 0.5 + shift] * 4) for shift in (0.0, 2.0) * 3]
+    from predictor.protocol.calibration import _fit
+
+    fit = _fit([(one, even) for one in apart], 1, None)
+    assert fit.failed.endswith("points below the best constant of stand-ins that it was not fitted on")
+    assert fit.shortfall > 30
+    alike = _fit([(apart[0], even)] * 6, 1, None)
+    assert (alike.failed, alike.shortfall) == ("", 0.0)
 
 
 def poisoned(store: actstore.ActivationStore, path: Path, names: tuple[str, ...]) -> actstore.Split:

@@ -10,12 +10,11 @@ import torch
 
 import actstore
 from predictor.phi.recogniser import OwnClassifier
-from predictor.protocol.base_categories import BaseCategories
+from predictor.protocol.base_categories import BaseCategories, class_means
 from predictor.protocol.calibration import fit_calibrations
 from predictor.protocol.category_split import CategorySplit
 from predictor.protocol.evaluation import all_way_task, measure
 from predictor.protocol.head import Head
-from predictor.protocol.rows import class_means
 from predictor.protocol.stand_ins import StandInSource
 
 pytestmark = pytest.mark.numeric

@@ -14,14 +14,13 @@ from hypothesis import strategies as st
 import actstore
 from predictor.classifier.classifier import Classifier
 from predictor.classifier.classifier_file import load_classifier, save_classifier
-from predictor.phi.channel_impacts import analyse
-from predictor.phi.network import Phi, PhiSpec, build_phi
+from predictor.phi.network import Phi, PhiSpec, analyse, build_phi
 from predictor.phi.recogniser import PhiMethod
 from predictor.protocol import stand_ins
+from predictor.protocol.base_categories import class_means, is_signed
 from predictor.protocol.calibration import fit_calibrations
 from predictor.protocol.category_split import CategorySplit
 from predictor.protocol.evaluation import all_way_task, measure
-from predictor.protocol.rows import class_means, is_signed
 from predictor.training.phi import choose_config, run_phi_training
 from predictor.training.trained_phi import load_phi
 

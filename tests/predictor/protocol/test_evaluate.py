@@ -13,12 +13,11 @@ import actstore
 from actstore.errors import InvalidInputError
 from predictor.phi.network import Phi
 from predictor.phi.recogniser import PhiMethod
-from predictor.protocol.base_categories import BaseCategories
+from predictor.protocol.base_categories import BaseCategories, class_means, rows_of
 from predictor.protocol.category_split import CategorySplit
 from predictor.protocol.evaluation import AllWayTask, all_way_task, half_width, measure
 from predictor.protocol.method import JointMethod, Method
 from predictor.protocol.outcome import METRICS, harmonic_mean
-from predictor.protocol.rows import class_means, rows_of
 
 pytestmark = pytest.mark.numeric
 

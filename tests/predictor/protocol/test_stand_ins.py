@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 import torch
 
 import actstore
+import predictor
 from baselines.class_mean import ClassMean
 from baselines.nearest_neighbour import NearestNeighbour
 from predictor.protocol.calibration import Calibration, fit_calibrations, load_calibrations, save_calibrations
@@ -53,7 +55,7 @@ def test_no_row_that_is_asked_about_was_trained_on_or_shown(tmp_path: Path) -> N
     for number, task in enumerate(StandInSource(store["train"], split, 3, held_out=held).tasks(2, 5)):
         assert task.stand_ins == choose_stand_ins(split, 5, number)
         assert task.examples.shape == (len(task.stand_ins), 3, 8)
-        assert len(task.queries.novel_targets) == len(task.stand_ins) * (10 - 3)
+        assert len(task.queries.novel_targets) == len(task.stand_ins) * (10 + 12 - 3)  # held out, and not shown
         assert len(task.queries.base_targets) == len(task.base.names) * 10
         asked = {tuple(row) for row in task.queries.activations[len(task.queries.base_targets) :].tolist()}
         assert not asked & {tuple(row) for row in task.examples.flatten(0, 1).tolist()}
@@ -80,20 +82,63 @@ def uneven_store(path: Path, few: int) -> actstore.ActivationStore:
     return actstore.from_arrays(path, splits, classes=[f"c{number:02}" for number in range(6)])
 
 
-def test_a_class_with_few_held_out_rows_costs_the_others_none(tmp_path: Path) -> None:
-    """Its examples are training rows then; nothing is compared with itself."""
+def test_of_what_a_network_was_trained_on_no_training_row_is_asked_about(tmp_path: Path) -> None:
+    """Training rows are examples of a class with few held-out rows alone, which costs the others none."""
     store = uneven_store(tmp_path / "x.zarr", few=11)
     split, held = split_of(store, 4), HeldOut(store["val"])  # 4 rows of each class, 2 of c01
+    store.add_provenance(trained_classes=list(split.base))
+    store = actstore.open(tmp_path / "x.zarr")
     source = StandInSource(store["train"], split, 3, held_out=held)
     assert source.short_of_rows == ["c01"]
     assert "examples of 1 categories" in source.describe(20)
-    assert "c01" in source.describe(20)
     assert StandInSource(store["train"], split, 1, held_out=held).short_of_rows == []
+    allowed = {tuple(row) for row in store["val"].take(held.rows(split.base)).tolist()}
     for task in source.tasks(4):
+        assert {tuple(row) for row in task.queries.activations.tolist()} <= allowed
+        shown = {name: {tuple(row) for row in rows.tolist()}
+                 for name, rows in zip(task.stand_ins, task.examples, strict=True)}  # fmt: skip
+        assert all((rows <= allowed) == (name != "c01") for name, rows in shown.items())
+
+
+def test_a_class_of_one_image_does_not_stand_in(tmp_path: Path) -> None:
+    """The others are calibrated at 5 shots as without it."""
+    random, splits = np.random.default_rng(1), {}
+    centres = random.random((12, 8))
+    for name, counts in (("train", [1] + [12] * 11), ("val", [20] * 12)):
+        labels = np.repeat(np.arange(12), counts)
+        splits[name] = (np.abs(centres[labels] + 0.25 * random.standard_normal((len(labels), 8))), labels)
+    store = actstore.from_arrays(tmp_path / "x.zarr", splits, classes=[f"c{number:02}" for number in range(12)])
+    split = split_of(store, 9)
+    fits = predictor.calibrate(ClassMean(), store, split, tasks=9, save=False, progress=False)
+    assert [fit.shots for fit in fits] == [1, 2, 3, 5]
+    assert "without 1 that has too few rows" in fits[0].fitted_on
+    source = StandInSource(store["train"], split, 5, held_out=HeldOut(store["val"]))
+    tasks = list(source.tasks(9))
+    assert {name for task in tasks for name in task.stand_ins} == set(split.base[1:])
+    assert all("c00" in task.base.names for task in tasks)
+
+
+def test_a_constant_of_other_shots_is_not_used(tmp_path: Path) -> None:
+    store = make_store(tmp_path / "x.zarr", 12, 8)
+    split, method = split_of(store, 8), ClassMean()
+    fits = predictor.calibrate(method, store, split, shots=1, tasks=4, save=False, progress=False)
+    method.calibrations = [replace(fit, failed="") for fit in fits]
+    results = predictor.evaluate(method, store, split, shots=(1, 3), draws=2, progress=False)
+    assert [record["shots"] for record in results.records if record["variant"] == "calibrated"] == ["1"]
+    (said,) = (text for text in results.warnings if "calibration failed" in text)
+    assert said.endswith("100%, 3 shots: fitted for 1 shot alone; `ppa calibrate --shots 3` fits it")
+    method.calibrations = [Calibration(1, 0.1, 0, 0, "")]  # given by hand: for all
+    results = predictor.evaluate(method, store, split, shots=(1, 3), draws=2, progress=False)
+    assert [record["shots"] for record in results.records if record["variant"] == "calibrated"] == ["1", "3"]
+
+
+def test_no_query_is_compared_with_itself(tmp_path: Path) -> None:
+    store = uneven_store(tmp_path / "x.zarr", few=11)
+    for task in StandInSource(store["train"], split_of(store, 4), 3, held_out=HeldOut(store["val"])).tasks(4):
         method = NearestNeighbour()
         method.prepare(task.base)
         count = len(task.queries.base_targets)
-        assert method.base_scores(task.queries.activations[:count]).max() < 1 - 1e-6
+        assert method.scores(task.queries.activations, task.examples).max() < 1 - 1e-6
         if "c01" in task.base.names:
             assert count == 4 * (len(task.base.names) - 1) + 2
 
@@ -119,7 +164,7 @@ def test_a_class_with_few_held_out_rows_does_not_spoil_constants(tmp_path: Path,
     store = actstore.from_arrays(tmp_path / "x.zarr", splits, classes=[f"c{number:02}" for number in range(24)])
     split, held = split_of(store, 18), HeldOut(store["val"])
     source = StandInSource(store["train"], split, 5, held_out=held)
-    fits = fit_calibrations([NearestNeighbour()], source, [5], tasks=6)
+    fits = [replace(fit, failed="") for fit in fit_calibrations([NearestNeighbour()], source, [5], tasks=6)]
     task, _ = without_fitted_rows(all_way_task(store["train"], store["val"], split), fits)
     _, calibrated = measure(NearestNeighbour(), task, [5], 3, fits=fits)
     assert calibrated.mean["harmonic_mean"] > calibrated.mean["best_harmonic_mean"] - 3
@@ -171,7 +216,7 @@ def test_a_constant_is_found_whatever_the_dimensions(tmp_path: Path, dim: int) -
     (fit,) = fit_calibrations([ClassMean()], source, [1], tasks=5)
     assert fit.harmonic_mean > 100 / 60
     everyday = all_way_task(store["train"], store["val"], split)
-    plain, shifted = measure(ClassMean(), everyday, [1], 5, fits=[fit])
+    plain, shifted = measure(ClassMean(), everyday, [1], 5, fits=[replace(fit, failed="")])
     assert shifted.mean["harmonic_mean"] > 0.98 * plain.mean["harmonic_mean"]
 
 

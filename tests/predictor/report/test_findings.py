@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from predictor.report.findings import compare, describe_harmonic, describe_novel
+from predictor.report.page import compare, describe_harmonic, describe_novel
 
 
 def row(method: str, few: float, width: float | None = 1.0, **more: Any) -> dict[str, Any]:

@@ -8,12 +8,11 @@ import pytest
 
 from baselines.child import Child
 from baselines.class_mean import ClassMean
-from baselines.finetune import FineTuned
-from baselines.finetune_head import FineTunedHead
+from baselines.finetune import FineTuned, FineTunedHead
 from baselines.imprint import Imprint
 from baselines.oracle import LinearOracle, NearestOracle
 from predictor.figures.style import FAMILIES, family_style, short_name
-from predictor.protocol.method_key import BY_SHARE, LABELS, NAMES_BEFORE_KEYS, MethodKey, key_of
+from predictor.protocol.results import BY_SHARE, LABELS, NAMES_BEFORE_KEYS, MethodKey, key_of
 
 
 def earlier(method: str, share: str = "100%") -> dict[str, Any]:
