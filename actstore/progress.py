@@ -11,6 +11,8 @@ from contextlib import ExitStack, contextmanager
 from importlib.util import find_spec
 from typing import Any, Protocol
 
+from actstore.errors import InvalidInputError
+
 __all__ = [
     "Bar", "Progress", "SplitBars", "SplitProgress", "TrainingBars", "bar", "human_bytes", "is_main_process", "note",
     "time_span",
@@ -32,6 +34,8 @@ def bar(what: str, total: int | None, unit: str, shown: bool | None = None, befo
     shown: None is a bar on a terminal or in a notebook and nothing elsewhere, True is a line every LINE_SECONDS
     elsewhere, False is nothing at all. before: done by an earlier run.
     """
+    if shown not in (None, True, False):
+        raise InvalidInputError(f"progress must be None, True or False, got {shown!r}")
     has_screen = _has_screen()
     if shown is False or (shown is None and not has_screen):
         yield _Silent()

@@ -61,6 +61,8 @@ def require_names(names: Collection[str], known: Collection[str] = NAMES, groups
         actstore.errors.InvalidInputError: no method 'knn'; did you mean nn? ...
     """
     for name in names:
+        if not isinstance(name, str):
+            raise InvalidInputError(f"a method's name is a text, got {name!r}; give names one by one")
         if name == "none":
             raise InvalidInputError(f"none stands for no method at all, got {', '.join(names)}; leave it out")
         if name not in known and name not in groups and ":" not in name:

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from predictor.measuring import evaluate, run_episodes, run_sessions
     from predictor.phi.recogniser import OwnClassifier
     from predictor.protocol.base_categories import BaseCategories
-    from predictor.protocol.calibration import Calibration
+    from predictor.protocol.calibration import Calibration, Calibrations
     from predictor.protocol.category_split import CategorySplit, read_split, split_categories
     from predictor.protocol.head import Head, read_head, read_own_head
     from predictor.protocol.method import JointMethod, Method
@@ -46,6 +46,7 @@ __all__ = [
     "Adaptation",
     "BaseCategories",
     "Calibration",
+    "Calibrations",
     "CategorySplit",
     "Check",
     "Classifier",
@@ -89,7 +90,7 @@ __getattr__, __dir__ = lazily(
     measuring="evaluate run_episodes run_sessions",
     phi__recogniser="OwnClassifier",
     protocol__base_categories="BaseCategories",
-    protocol__calibration="Calibration",
+    protocol__calibration="Calibration Calibrations",
     protocol__category_split="CategorySplit read_split split_categories",
     protocol__head="Head read_head read_own_head",
     protocol__method="JointMethod Method",

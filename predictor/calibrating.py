@@ -6,16 +6,18 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from actstore.errors import InvalidInputError
-from actstore.progress import bar
+from actstore.progress import bar, note
 from predictor.figures.style import draw_trade_off
 from predictor.protocol.calibration import (
     FIGURE,
     MOST_POOR,
     TASKS,
     Calibration,
+    Calibrations,
     count_shots,
     fit_calibrations,
     is_calibrated,
+    load_calibrations,
     save_calibrations,
 )
 from predictor.protocol.method import MakesMethod, Method
@@ -44,7 +46,7 @@ def calibrate(
     seed: int = 0,
     save: bool = True,
     progress: bool | None = None,
-) -> list[Calibration]:
+) -> Calibrations:
     """Fit the constant on novel scores, which trades base for novel accuracy, without looking at a novel category.
 
     Base categories stand in for novel ones while it is fitted, or validation categories where the split has some. A
@@ -61,12 +63,13 @@ def calibrate(
             A fifth of these rows is used, and `evaluate` leaves it out.
         tasks: how many times stand-ins are drawn.
         seed: of the draws.
-        save: keep the constants beside the training of each method, where `evaluate` and `Classifier.from_phi` find
-            them.
+        save: keep the constants in the `folder` of each method, where `evaluate` and `Classifier.from_phi` find them:
+            the training of a phi, the folder `runs` of baselines. Those of a method without a folder are in the method
+            alone.
         progress: None shows a bar on a terminal and in a notebook, False none, True also prints lines into a log.
 
     Returns:
-        The constant of every method and number of examples.
+        The constant of every method and number of examples: a list that shows itself as a table.
 
     Raises:
         InvalidInputError: base scores of all these methods depend on the examples, so that there is nothing to fit.
@@ -78,7 +81,7 @@ def calibrate(
     """
     opened = open_store(store)
     rows = opened[train]
-    categories = choose_categories(split, methods if isinstance(methods, Sequence) else [methods], opened)
+    categories = choose_categories(split, methods, opened)
     fitted = [method for method in make_methods(methods, rows, categories, None) if is_calibrated(method)]
     if not fitted:
         raise InvalidInputError("none of these methods has base scores that do not depend on the examples")
@@ -92,15 +95,22 @@ def calibrate(
     for method in fitted:
         method.calibrations = [fit for fit in fits if fit.is_of(method, rows, categories)]
     if save:
-        _save(fitted, fits)
-    return fits
+        _save(fitted, fits, progress)
+    return Calibrations(fits)
 
 
-def _save(methods: Sequence[Method], fits: Sequence[Calibration]) -> None:
+def _save(methods: Sequence[Method], fits: Sequence[Calibration], shown: bool | None) -> None:
+    if homeless := [method.name for method in methods if method.folder is None]:
+        note(f"kept in the method alone, which has no folder: the constant of {', '.join(homeless)}", shown)
     for folder in dict.fromkeys(method.folder for method in methods if method.folder is not None):
         keys = {method.key for method in methods if method.folder == folder}
         ours = [fit for fit in fits if fit.key in keys]
-        save_calibrations(folder, ours)
+        replaced = keys & {fit.key for fit in load_calibrations(folder)}
+        kept = save_calibrations(folder, ours)
+        note(
+            f"constants kept in {kept}" + f", in place of those of {', '.join(sorted(replaced))}" * bool(replaced),
+            shown,
+        )
         if len(keys) == 1 and len({fit.share for fit in ours}) == 1:
             _draw(folder / FIGURE, ours)
 

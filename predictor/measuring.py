@@ -24,7 +24,6 @@ from predictor.protocol.honesty import (
     is_as_large_as_the_paper,
     leaks,
     refuse_trained_on,
-    trained_on_novel,
     why_not_comparable_to_paper,
     without_fitted_rows,
 )
@@ -32,11 +31,12 @@ from predictor.protocol.method import Aggregate, EpisodeMethod, MakesMethod, Met
 from predictor.protocol.sessions import read_examples
 from predictor.protocol.sessions import run_sessions as measure_sessions
 from predictor.protocol.setting import (
-    SHOTS,
     Categories,
     Source,
+    as_method,
     choose_categories,
     choose_shots,
+    listed,
     make_methods,
     open_store,
     require_test_split,
@@ -46,6 +46,10 @@ from predictor.protocol.tasks import TaskSize
 from predictor.report.all_way_table import AllWayResults, all_way_records
 from predictor.report.session_table import EpisodeResults, SessionResults, episode_rows, session_rows
 
+MAY_HOLD = (
+    "a constant that failed may hold with more held-out images of base categories, more base categories, or more tasks "
+    "(tasks=, --tasks)"
+)
 Calibrate = bool | Literal["saved"]
 Run = tuple[Examples, Sequence[EpisodeMethod]]  # methods that read the same examples
 
@@ -99,7 +103,7 @@ def evaluate(
     reuse_freed_memory()
     opened = open_store(store)
     rows, tested = opened[train], require_test_split(opened, train, test)
-    categories = choose_categories(split, methods if isinstance(methods, Sequence) else [methods], opened)
+    categories = choose_categories(split, methods, opened)
     compared = make_methods(methods, rows, categories, aggregate)
     counts = choose_shots(shots, rows, categories.novel, shown=progress)
     fits, said = _calibrations(compared, opened, categories, counts, calibrate, train, test, seed, progress)
@@ -161,20 +165,18 @@ def run_sessions(
         The accuracy after every session.
 
     Raises:
-        InvalidInputError: the network was trained on a category that a session adds.
+        InvalidInputError: a method trains when it learns a category, or a category has too few rows.
 
     Examples:
         >>> results = predictor.run_sessions(phi, store, split, way=1, shots=1, draws=2)
     """
     opened = open_store(store)
     rows, tested = opened[train], require_test_split(opened, train, test)
-    categories = choose_categories(split, methods if isinstance(methods, Sequence) else [methods], opened)
+    categories = choose_categories(split, methods, opened)
     added = replace(categories, validation=())  # sessions add no validation category: those may be known
-    if seen := trained_on_novel(rows, added):
-        raise InvalidInputError(
-            f"the backbone of {opened.path} was trained on {len(seen):,} of the {len(categories.novel):,} categories "
-            f"that sessions add, such as {seen[0]!r}; train one on the base alone with `ppa pretrain --split-file`"
-        )
+    if len(counts := choose_shots(shots, rows, categories.novel)) > 1:
+        raise InvalidInputError(f"sessions are of one number of shots, got {shots}; run them once for each")
+    (shots,) = counts
     compared = make_methods(methods, rows, categories, "mean")
     fits, said = _calibrations(compared, opened, categories, [shots], calibrate, train, test, seed, progress)
     task, left_out = without_fitted_rows(
@@ -198,7 +200,7 @@ def run_sessions(
 
 
 def run_episodes(
-    methods: Sequence[MakesMethod | EpisodeMethod],
+    methods: Sequence[MakesMethod | EpisodeMethod] | MakesMethod | EpisodeMethod,
     store: Source | None = None,
     split: Categories = None,
     *,
@@ -217,7 +219,7 @@ def run_episodes(
     withheld.
 
     Args:
-        methods: methods as in `evaluate`, or `baselines.make_for_episodes(...)`.
+        methods: one method or several, as in `evaluate`, or `baselines.make_for_episodes(...)`.
         store: a store, or its path.
         split: base and novel categories, as in `evaluate`.
         way: categories of a task.
@@ -242,14 +244,13 @@ def run_episodes(
     """
     opened = None if store is None else open_store(store)
     warnings: list[str | None] = []
-    backbone, beside_paper, counts, all_runs = "", True, [] if shots is None else shots, list[Run]()
+    backbone, beside_paper, counts, all_runs = "", True, choose_shots(shots), list[Run]()
     if opened is not None:
         pooled = [opened[name] for name in _pooled_names(list(opened.splits), splits)]
-        makers = [one for one in methods if hasattr(one, "as_method")]
-        categories = choose_categories(split, makers, opened)  # type: ignore[arg-type]
+        categories = choose_categories(split, methods, opened)
         if not categories.novel:
             raise InvalidInputError("the split names no novel category to make tasks of")
-        compared = [_episode_method(one, pooled[0], categories) for one in methods]
+        compared = [_episode_method(one, pooled[0], categories) for one in listed(methods)]
         backbone = str(pooled[0].spec.provenance.get("backbone"))
         lacking = why_not_comparable_to_paper(pooled[0])
         beside_paper = lacking is None and are_of_imagenet(categories)
@@ -260,7 +261,7 @@ def run_episodes(
     all_runs += runs
     if not all_runs:
         raise InvalidInputError("nothing to measure: give methods and a store, or learners with their images")
-    sizes = [TaskSize(way, count, queries) for count in ([counts] if isinstance(counts, int) else counts or SHOTS)]
+    sizes = [TaskSize(way, count, queries) for count in counts]
     with bar("episodes", len(all_runs) * len(sizes) * tasks, "tasks", progress) as shown:
         results = [
             result
@@ -285,6 +286,8 @@ def _calibrations(
 ) -> tuple[list[list[Calibration]], list[str]]:
     """For each method the constants that were fitted for it at these shots, and what is wrong with those that fail."""
     rows, fits = store[train], [list[Calibration]() for _ in methods]
+    if calibrate not in (True, False, "saved"):
+        raise InvalidInputError(f'calibrate must be True, False or "saved", got {calibrate!r}')
     if calibrate is False:
         return fits, []
     wanted = [is_calibrated(method) and not getattr(method, "novel_bias", 0.0) for method in methods]
@@ -302,10 +305,10 @@ def _calibrations(
         for place in missing:
             fits[place] = [fit for fit in fitted if fit.is_of(methods[place], rows, categories)]
     asked = [[_of_shots(of, count) for count in shots] if of else [] for of in fits]
-    said = []
+    said = [MAY_HOLD] * any(fit.failed for of in fits for fit in of if fit.shots in shots)
     for method, of in zip(methods, asked, strict=True):
         if failed := [f"{count_shots(fit.shots)}: {fit.failed}" for fit in of if fit.failed]:
-            said.append(f"calibration failed: {method.name}, {method.share}, {'; '.join(failed)}")
+            said.insert(0, f"calibration failed: {method.name}, {method.share}, {'; '.join(failed)}")
     return asked, said
 
 
@@ -338,12 +341,12 @@ def _episode_method(
     one: MakesMethod | EpisodeMethod, split: actstore.Split, categories: CategorySplit
 ) -> EpisodeMethod:
     """Of a task's categories alone, so that nothing but a method's own training can know them."""
-    if not hasattr(one, "as_method"):
+    if hasattr(one, "episode_scores") and not hasattr(one, "as_method"):
         return one
     trained = getattr(one, "categories", None)
     if trained is not None:
         refuse_trained_on(Path(getattr(one, "path", "phi")).parent, trained.base, categories.novel)
-    method: Method = one.as_method("mean")
+    method = as_method(one, "mean")
     method.check(split, trained or categories)
-    method.prepare(BaseCategories.of_split(split, categories.base))
+    method.prepare_for(BaseCategories.of_split(split, categories.base))
     return method

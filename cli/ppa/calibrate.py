@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import click
 
-from cli.group import emit, example, json_option, table
+from cli.group import emit, example, json_option
 from cli.options import seed_option
 from cli.outputs import claim
 from cli.ppa import options
@@ -64,14 +63,14 @@ def calibrate(
     counts = parse_shots(fitting.pop("shots"))
     import actstore
     import baselines
-    from predictor.protocol import CALIBRATION_FILES
+    from predictor.protocol import CALIBRATION_FILES, load_calibrations
 
     trained = [] if phi is None else [predictor.load_phi(phi)]
     folder = trained[0].path.parent if trained else runs
-    if base is None or methods is not None:
-        file, figure = (folder / name for name in CALIBRATION_FILES)
-        claim(file, kept=[figure], inputs=[fitting["head"], split_file],
-              force=force, advice="replace it with --force")  # fmt: skip
+    file, figure = (folder / name for name in CALIBRATION_FILES)
+    inputs = [fitting["head"], split_file]
+    if base is None and methods is None:
+        claim(file, kept=[figure], inputs=inputs, force=force, advice="replace it with --force")
     opened = actstore.open(store_of(fitting.pop("store"), trained))
     train = opened[fitting["train_split"]]
     categories = categories_of(trained, split_file, train.classes)
@@ -80,6 +79,9 @@ def calibrate(
         names = ",".join(baselines.CALIBRATED) if methods == "all" else methods
         given = {"head": fitting["head"], "runs": runs, "search": search, "device": device}
         fitted = make_baselines(names, train=train, split=categories, **given)
+        there = {fit.key for fit in load_calibrations(folder)} & {method.key for method in fitted}
+        advice = f"replace the constants of {', '.join(sorted(there))} with --force"
+        claim(*[file] * bool(there), kept=[file, figure][bool(there) :], inputs=inputs, force=force, advice=advice)
     elif phi is None:
         fitted = predictor.OwnClassifier(predictor.read_own_head(train, categories.base, fitting.pop("head")))
     learner = None
@@ -87,12 +89,13 @@ def calibrate(
         learner = predictor.open_for_calibration(classifier, trained[0] if trained else fitted, categories)
     fits = predictor.calibrate(
         fitted, opened, categories, shots=counts, train=fitting["train_split"],
-        test=fitting["held_out"], tasks=fitting["tasks"], seed=fitting["seed"], progress=True,
+        test=fitting["held_out"], tasks=fitting["tasks"], seed=fitting["seed"],
+        save=phi is not None or methods is not None, progress=True,
     )  # fmt: skip
     if classifier is not None and learner is not None:
         predictor.apply_calibrations(classifier, learner, fits)
     how = f"fitted on {fits[0].fitted_on} (their figures, not those of novel categories); {classifier or folder}"
-    emit([asdict(fit) for fit in fits], f"{_table(fits)}\n{how}")
+    emit([asdict(fit) for fit in fits], f"{fits}\n{how}")
 
 
 def require_one(phi: Any, classifier: Any, base: Any, methods: Any, aggregate: Any) -> None:
@@ -107,13 +110,3 @@ def require_one(phi: Any, classifier: Any, base: Any, methods: Any, aggregate: A
         )
     if phi and aggregate:
         raise click.UsageError("--aggregate belongs to --novel-bias; otherwise the better one is found")
-
-
-def _table(fits: Sequence[Any]) -> str:
-    lines = [
-        [fit.key, fit.share, str(fit.shots), fit.aggregate or "", f"{fit.novel_bias:+.4g}", f"{fit.uncalibrated:.1f}",
-         f"{fit.harmonic_mean:.1f}", f"failed: {fit.failed}" if fit.failed else f"{fit.gain:+.1f}"]
-        for fit in fits
-    ]  # fmt: skip
-    header = ["method", "D_large", "shots", "aggregate", "novel bias", "harmonic mean without", "with", "on other rows"]
-    return table(header, lines)

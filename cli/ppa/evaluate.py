@@ -99,8 +99,9 @@ def evaluate(
         own = predictor.OwnClassifier(predictor.read_own_head(train, categories.base, head))
         if novel_bias is None:
             own.calibrations = predictor.calibrate(
-                own, opened, categories, shots=counts, train=train_split, test=test_split, seed=seed, progress=True
-            )
+                own, opened, categories, shots=counts, train=train_split, test=test_split, seed=seed,
+                save=False, progress=True,
+            )  # fmt: skip
         compared.append(own)
     if not compared:
         raise click.UsageError("nothing to measure: name a run with --phi, --base head, or baselines with --methods")

@@ -117,7 +117,7 @@ def from_own_classifier(
 
     @cache
     def fit(shots: int) -> Mapping[int, tuple[Aggregate, float]]:
-        fits = calibrate(OwnClassifier(own), opened, chosen, shots=shots, train=split, progress=progress)
+        fits = calibrate(OwnClassifier(own), opened, chosen, shots=shots, train=split, save=False, progress=progress)
         return constants(fits)
 
     classifier.calibrations = lambda shots: fit(min(shots, MOST_SHOTS))

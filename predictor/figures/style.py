@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from actstore.backbones.network import imagenet_names
 from actstore.compute.measure import Result
+from actstore.errors import InvalidInputError
 from actstore.storage.atomic_file import write_atomic
 from predictor.protocol.results import LABELS, key_of
 
@@ -76,11 +77,13 @@ def tidy(axes: Any) -> None:
 
 
 def save(figure: Figure, path: Path) -> None:
-    """PNG or SVG by the suffix, written atomically."""
+    """PNG, SVG or PDF by the suffix, written atomically."""
     from matplotlib import rc_context
 
     image = io.BytesIO()
     kind = path.suffix.removeprefix(".") or "png"
+    if kind not in ("png", "svg", "pdf"):
+        raise InvalidInputError(f"pictures are written as .png, .svg or .pdf, got {path}")
     # no date and a fixed salt for ids: the same figure is the same file; text becomes shapes, as fonts differ
     metadata = {"Date": None} if kind == "svg" else None
     with rc_context({"svg.hashsalt": "actstore", "svg.fonttype": "path"}):
@@ -253,8 +256,11 @@ def draw_sessions(rows: Sequence[Mapping[str, Any]]) -> Figure:
         for row in ours:
             colour, marker = family_style(key_of(row).key)
             points = [(x, y) for x, y in zip(row["categories"], row[measure], strict=True) if y is not None]
-            panel.plot(*zip(*points, strict=True), color=colour, marker=marker, label=row["method"],
-                       linestyle="-" if key_of(row).is_calibrated else "--")  # fmt: skip
+            share = f", {row['d_large']} of D_large" * key_of(row).is_by_share
+            panel.plot(*zip(*points, strict=True), color=colour, marker=marker, label=row["method"] + share,
+                       linestyle="-" if key_of(row).is_calibrated else "--",
+                       alpha={"10%": 0.7, "1%": 0.4}.get(row.get("d_large", ""), 1))  # fmt: skip
+        panel.xaxis.get_major_locator().set_params(integer=True)
     last = ours[0]["categories"][-1]
     for row in rows:
         if "published" in row:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal, get_args
 from actstore.lazy import lazily
 
 if TYPE_CHECKING:
-    from predictor.protocol.calibration import CALIBRATION_FILES
+    from predictor.protocol.calibration import CALIBRATION_FILES, load_calibrations
     from predictor.protocol.category_split import alphabetical_split
     from predictor.protocol.head import head_for
     from predictor.protocol.honesty import UNKNOWN_TRAINING, contamination
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "CALIBRATION_FILES", "PHI_KINDS", "UNKNOWN_TRAINING", "alphabetical_split", "contamination", "find_test_split",
-    "head_for",
+    "head_for", "load_calibrations",
 ]  # fmt: skip
 
 # Here, as the options of commands name them, which must not wait for numpy or torch.
@@ -27,7 +27,7 @@ PHI_KINDS: tuple[PhiKind, ...] = get_args(PhiKind)  # in the order in which they
 
 __getattr__, __dir__ = lazily(
     __name__,
-    calibration="CALIBRATION_FILES",
+    calibration="CALIBRATION_FILES load_calibrations",
     category_split="alphabetical_split",
     head="head_for",
     honesty="UNKNOWN_TRAINING contamination",

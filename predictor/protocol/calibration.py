@@ -22,6 +22,7 @@ from actstore.storage.atomic_file import FileLock, check_checksum, with_checksum
 from predictor.protocol.category_split import CategorySplit
 from predictor.protocol.method import ALL, Aggregate, JointMethod, Method
 from predictor.protocol.outcome import Outcome
+from predictor.protocol.results import Table
 from predictor.protocol.stand_ins import StandInSource
 
 TASKS = 20  # by default
@@ -87,6 +88,34 @@ class Calibration:
         return self.key in (method.key, "") and self.share == method.share and self.content in contents and same_base
 
 
+class Calibrations(list[Calibration]):
+    """The constants of some methods: a list that shows itself as a table.
+
+    Examples:
+        >>> fits = predictor.calibrate(phi, store, split, shots=1, tasks=2)
+        >>> print(str(fits).split()[:3])
+        ['method', 'D_large', 'shots']
+    """
+
+    def table(self) -> Table:
+        """Make the table that is shown."""
+        header = ["method", "D_large", "shots", "aggregate", "novel bias", "harmonic mean without", "with",
+                  "on other rows"]  # fmt: skip
+        lines = [
+            [fit.key, fit.share, str(fit.shots), fit.aggregate or "", f"{fit.novel_bias:+.4g}",
+             f"{fit.uncalibrated:.1f}", f"{fit.harmonic_mean:.1f}",
+             f"failed: {fit.failed}" if fit.failed else f"{fit.gain:+.1f}"]
+            for fit in self
+        ]  # fmt: skip
+        return Table(header, lines, named=len(header))
+
+    def __repr__(self) -> str:
+        return self.table().to_text()
+
+    def _repr_html_(self) -> str:
+        return self.table().to_html()
+
+
 def is_calibrated(method: Method) -> bool:
     """Whether a constant can be fitted: base scores that depend on the examples leave nothing to add it to."""
     return not isinstance(method, JointMethod) and method.store is None and method.uses_support
@@ -106,7 +135,7 @@ def fit_calibrations(
     for task in source.tasks(tasks, seed):
         for place, method in enumerate(methods):
             trial = copy(method)
-            trial.prepare(task.base)
+            trial.prepare_for(task.base)
             shares[place] = trial.share
             for number, aggregate in enumerate(method.aggregates or (method.aggregate,)):
                 trial.aggregate = aggregate
@@ -124,7 +153,7 @@ def fit_calibrations(
             ]
             best = max(of_count, key=lambda fit: fit.harmonic_mean)  # a worse way that holds is no way out
             fits.append(replace(
-                best, fitted_on=how, key=method.key or method.name,
+                best, fitted_on=how, key=method.key,
                 share=shares[place], content=source.train.content, base=source.categories.base,
                 held_out=0.0 if held_out is None else held_out.share,
                 held_out_of="" if held_out is None else held_out.split.content,

@@ -143,7 +143,10 @@ class CategorySplit:
 
 
 def split_categories(
-    source: ActivationStore | Iterable[str], novel: float = 0.1, validation: float = 0.0, seed: int | None = None
+    source: ActivationStore | Iterable[str] | str | Path,
+    novel: float = 0.1,
+    validation: float = 0.0,
+    seed: int | None = None,
 ) -> CategorySplit:
     """Choose the base and novel categories of a store.
 
@@ -151,7 +154,7 @@ def split_categories(
     and the novel ones.
 
     Args:
-        source: a store, or names of classes.
+        source: a store, its path, or names of classes.
         novel: share of novel categories.
         validation: share of categories to choose settings on.
         seed: draws the categories at random instead.
@@ -163,6 +166,10 @@ def split_categories(
         >>> predictor.split_categories(["ant", "bee", "cat", "dog"], novel=0.25)
         CategorySplit(3 base (ant … cat), 1 novel categories)
     """
+    if isinstance(source, str | Path):
+        import actstore
+
+        source = actstore.open(source)
     names = tuple(getattr(source, "classes", source))
     if not novel + validation <= 1:  # nor NaN
         raise InvalidInputError(f"shares must be at most 1 together, got {novel:g} and {validation:g}")
@@ -224,6 +231,18 @@ def read_split(path: str | Path) -> CategorySplit:
         return CategorySplit.from_json(data)
     except InvalidInputError as error:
         raise InvalidInputError(f"{path}: {error}") from None
+
+
+def as_categories(given: Any) -> CategorySplit:
+    """A split, or the file of one."""
+    if isinstance(given, str | Path):
+        return read_split(given)
+    if not isinstance(given, CategorySplit):
+        raise InvalidInputError(
+            f"base and novel categories must be a CategorySplit or its file, got {type(given).__name__}; make one with "
+            "predictor.split_categories(store) or predictor.CategorySplit(base, novel)"
+        )
+    return given
 
 
 def _distinct(names: Iterable[str]) -> tuple[str, ...]:

@@ -21,7 +21,7 @@ from actstore.compute.tensors import borrow, one_thread
 from actstore.errors import InvalidInputError
 from actstore.layout.class_index import ClassIndex
 from actstore.split import Split
-from predictor.protocol.method import EpisodeMethod, Method
+from predictor.protocol.method import EpisodeMethod, Method, require_scores
 from predictor.protocol.outcome import auroc
 from predictor.protocol.tasks import IGNORED, TaskBatch, TaskSize, longest_task, plan_tasks
 
@@ -207,6 +207,8 @@ class _OverGathered:
             support = self._values[torch.from_numpy(batch.support[part]).to(self._values.device)]
             queries = self._gather(batch.queries[part])
             scores = self._method.episode_scores(support, queries)
+            expected = *queries.shape[:2], support.shape[1]
+            require_scores(self._method, "episode_scores", scores, expected, "(tasks, n, way)")
             predicted[part] = scores.argmax(2).cpu().numpy()  # of equal scores the first category's
             if familiar is not None and self._apart is not None:
                 lengths = self._apart.query_lengths(queries.flatten(0, 1)).view(queries.shape[:2])

@@ -125,14 +125,14 @@ class CalibratedMethod(Method):
         fit = nearest_fit(fits, shots)
         self.inner = method if fit.aggregate in (None, method.aggregate) else _with_aggregate(method, fit.aggregate)
         self.bias, self.fitted_on = fit.novel_bias, fit.fitted_on
-        self.key, self.share, self.paper_share = method.key or method.name, method.share, method.paper_share
+        self.key, self.share, self.paper_share = method.key, method.share, method.paper_share
         self.finetuned, self.folder = method.finetuned, method.folder
         name = method.name if not method.variant else method.name.removesuffix(f", {method.variant}")
         other_way = f", {self.inner.aggregate}" * (self.inner is not method and shots > 1)
         self.name = self.paper_name = f"{name}, {CALIBRATED}{other_way}"  # which the paper has in no row
 
     def prepare(self, base: BaseCategories) -> None:
-        self.inner.prepare(base)
+        self.inner.prepare_for(base)
 
     def base_scores(self, queries: Tensor) -> Tensor:
         return self.inner.base_scores(queries)
@@ -155,7 +155,7 @@ def _with_aggregate(method: Method, aggregate: Aggregate) -> Method:
 
 def outcomes(method: Method, task: AllWayTask, shots: int, draws: Iterable[int], seed: int) -> Iterator[Outcome]:
     """One outcome per support draw."""
-    method.prepare(task.base_categories)
+    method.prepare_for(task.base_categories)
     for (outcome,) in _outcomes([method], task, shots, draws, seed, base_side(method, task)):
         yield outcome
 
@@ -177,12 +177,6 @@ def _outcomes(
             inner, bias = (way.inner, way.bias) if isinstance(way, CalibratedMethod) else (way, 0.0)
             if id(inner) not in scores:
                 scores[id(inner)] = inner.combined_scores(queries.activations, support.activations)
-                expected = len(queries.activations), len(task.novel)
-                if scores[id(inner)].shape != expected:
-                    raise InvalidInputError(
-                        f"novel_scores of {inner.name} gave {tuple(scores[id(inner)].shape)}, expected {expected}: a "
-                        "score of every query (n) for every category (ways)"
-                    )
             novel = scores[id(inner)]
             found.append(Outcome.of(base, novel + bias if bias else novel, queries))
         yield found
@@ -224,7 +218,7 @@ class Row:
 
     @property
     def key(self) -> str:
-        return self.method.key or self.method.name
+        return self.method.key
 
     @property
     def draws(self) -> int:
@@ -253,7 +247,7 @@ def measure(
 
     A method that takes no support has one row.
     """
-    method.prepare(task.base_categories)
+    method.prepare_for(task.base_categories)
     base = base_side(method, task)
     rows = []
     for count, numbers in plan_draws(method, shots, draws).items():

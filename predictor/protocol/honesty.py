@@ -55,11 +55,6 @@ def _name(trained: str) -> str:
     return repr(trained) if trained == english else f"{trained!r}, {english}"
 
 
-def trained_on_novel(split: Split, categories: CategorySplit) -> list[str]:
-    """Those of the novel and validation classes that the backbone is known to have been trained on."""
-    return sorted({*categories.novel, *categories.validation} & set(split.spec.provenance.get("trained_classes") or ()))
-
-
 def refuse_trained_on(what: str | Path, trained_on: Iterable[str], novel: Sequence[str]) -> None:
     """What was trained on a category knows it: its figures on that category are no few-shot results."""
     known = set(trained_on)

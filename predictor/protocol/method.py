@@ -8,14 +8,16 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from actstore.errors import InvalidInputError
 from actstore.split import Split
 from predictor.protocol.base_categories import BaseCategories
 from predictor.protocol.category_split import CategorySplit
@@ -33,7 +35,7 @@ class Method(ABC):
 
     Attributes:
         name: what the method is called; by default the name of its class.
-        key: a short word by which tables and pictures know it; by default its name.
+        key: a short word by which tables, pictures and kept constants know it; by default its name.
         variant: what was chosen for it, where one method is measured in several ways.
         share: how much of D_large is in use.
         paper_share: the share in the paper's row, where it is another one.
@@ -48,7 +50,8 @@ class Method(ABC):
         aggregates: other ways of combining several examples, among which calibration may choose.
         aggregate: how it combines several examples.
         calibrations: constants that were given by hand.
-        scores_categories_apart: whether the score of a category depends on the examples of that category alone.
+        scores_categories_apart: whether the score of a category depends on the examples of that category alone; only
+            then `run_episodes` gives an AUROC.
 
     Examples:
         >>> class NearestMean(predictor.Method):
@@ -60,7 +63,6 @@ class Method(ABC):
     """
 
     name: str
-    key: str = ""
     variant: str = ""
     share: str = ALL
     paper_share: str | None = None
@@ -78,6 +80,10 @@ class Method(ABC):
     scores_categories_apart: bool = False
     base: BaseCategories
 
+    @cached_property
+    def key(self) -> str:
+        return self.name
+
     def __init_subclass__(cls) -> None:
         """A method without a name is called as its class."""
         if not hasattr(cls, "name") and "name" not in getattr(cls, "__annotations__", {}):
@@ -87,7 +93,7 @@ class Method(ABC):
         return f"<{self.name}, {self.share} of D_large>"
 
     def prepare(self, base: BaseCategories) -> None:
-        """Tell the method what is known of the base categories; set `self.base = base` where you define it.
+        """Compute what scores need of the base categories, which are in `self.base` by then.
 
         It is called before scores are asked for, and again for other base categories.
 
@@ -95,6 +101,15 @@ class Method(ABC):
             base: names, means, and where there is a store, rows of the base categories.
         """
         self.base = base
+
+    def prepare_for(self, base: BaseCategories) -> None:
+        """Tell the method what is known of the base categories, as measurements do: set `base`, and call `prepare`.
+
+        Args:
+            base: as in `prepare`.
+        """
+        self.base = base
+        self.prepare(base)
 
     def base_scores(self, queries: Tensor) -> Tensor:
         """Score queries for the base categories; by default like novel ones whose only example is their mean.
@@ -105,7 +120,11 @@ class Method(ABC):
         Returns:
             (n, n_base).
         """
-        return self.novel_scores(queries, self.base.means[:, None].to(queries))
+        return self._checked_novel_scores(queries, self.base.means[:, None].to(queries))
+
+    def _checked_novel_scores(self, queries: Tensor, support: Tensor) -> Tensor:
+        scores = self.novel_scores(queries, support)
+        return require_scores(self, "novel_scores", scores, (len(queries), len(support)), "(n, ways)")
 
     @abstractmethod
     def novel_scores(self, queries: Tensor, support: Tensor) -> Tensor:
@@ -131,10 +150,14 @@ class Method(ABC):
         """
         ways, shots, _ = support.shape
         if shots == 1 or self.aggregate == type(self).aggregate:
-            return self.novel_scores(queries, support)
+            return self._checked_novel_scores(queries, support)
         if self.aggregate == "mean":
-            return self.novel_scores(queries, support.mean(1, keepdim=True))
-        return self.novel_scores(queries, support.flatten(0, 1)[:, None]).reshape(len(queries), ways, shots).amax(2)
+            return self._checked_novel_scores(queries, support.mean(1, keepdim=True))
+        return (
+            self._checked_novel_scores(queries, support.flatten(0, 1)[:, None])
+            .reshape(len(queries), ways, shots)
+            .amax(2)
+        )
 
     def scores(self, queries: Tensor, support: Tensor) -> Tensor:
         """Score queries for all categories; the highest score wins, and of equal ones the first.
@@ -160,7 +183,8 @@ class Method(ABC):
         Returns:
             (n, n_base).
         """
-        return self.base_scores(asked.activations)
+        scores, expected = self.base_scores(asked.activations), (len(asked.activations), len(self.base.names))
+        return require_scores(self, "base_scores", scores, expected, "(n, n_base)")
 
     def query_lengths(self, queries: Tensor) -> Tensor:
         """Give the factor by which all scores of a query grow; 1 where scores are cosines.
@@ -183,7 +207,7 @@ class Method(ABC):
         Returns:
             (tasks, n, way).
         """
-        return torch.stack([self.novel_scores(*task) for task in zip(queries, support, strict=True)])
+        return torch.stack([self._checked_novel_scores(*task) for task in zip(queries, support, strict=True)])
 
     def check(self, train: Split, categories: CategorySplit) -> None:  # noqa: B027 - most belong to any
         """Refuse rows or categories that the method does not belong to; most methods belong to any.
@@ -245,7 +269,17 @@ class JointMethod(Method):
         Returns:
             (n, n_base + ways).
         """
-        return self.scores(asked.activations, support)
+        scores = self.scores(asked.activations, support)
+        expected = len(asked.activations), len(self.base.names) + len(support)
+        return require_scores(self, "scores", scores, expected, "(n, n_base + ways)")
+
+
+def require_scores(method: EpisodeMethod, what: str, scores: Any, expected: tuple[int, ...], axes: str) -> Tensor:
+    """The scores that a method gave, of which another shape, or what is no tensor, would be met far from its cause."""
+    if isinstance(scores, Tensor) and scores.shape == expected:
+        return scores
+    got = type(scores).__name__ if not isinstance(scores, Tensor) else tuple(scores.shape)
+    raise InvalidInputError(f"{method.name}: {what} must give a tensor {axes} = {expected}, got {got}")
 
 
 class EpisodeMethod(Protocol):

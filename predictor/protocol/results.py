@@ -9,7 +9,7 @@ import csv
 import io
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
@@ -75,6 +75,7 @@ def key_of(row: Mapping[str, Any]) -> MethodKey:
 
 
 Record = Mapping[str, Any]
+ENOUGH_DRAWS = 5  # for an interval to be of use
 FORMATS = (".md", ".csv", ".json", ".html", ".txt")
 
 
@@ -120,7 +121,7 @@ class Results(ABC):
         warnings: sentences that belong to the figures.
 
     Attributes:
-        records: the same, each with the warnings.
+        records: the same, each with the warnings; `results[0]` is the first, and a loop goes over all.
         warnings: the same, each once.
 
     Examples:
@@ -232,6 +233,12 @@ class Results(ABC):
 
     def __len__(self) -> int:
         return len(self.records)
+
+    def __getitem__(self, place: int) -> dict[str, Any]:
+        return self.records[place]
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        return iter(self.records)
 
     def __repr__(self) -> str:
         return self.to_text()

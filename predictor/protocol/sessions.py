@@ -21,7 +21,7 @@ from actstore.errors import InvalidInputError
 from actstore.split import Split
 from predictor.protocol.base_categories import rows_of
 from predictor.protocol.evaluation import AllWayTask
-from predictor.protocol.method import JointMethod, Method
+from predictor.protocol.method import JointMethod, Method, require_scores
 from predictor.protocol.outcome import BaseSide, Outcome, Queries
 
 ACCURACY, BASE, NOVEL, HARMONIC = "accuracy", "base", "novel", "harmonic_mean"
@@ -68,7 +68,7 @@ def run_sessions(
     if isinstance(method, JointMethod) or method.finetuned:
         raise InvalidInputError(f"{method.name} trains when it learns a category; a session has no training")
     known = plan_sessions(len(task.base), len(task.novel), way)
-    method.prepare(task.base_categories)
+    method.prepare_for(task.base_categories)
     base_scores = method.table_base_scores(task.queries)  # (n, n_base)
     figures = {name: np.full((draws, len(known)), np.nan) for name in MEASURES}
     for draw in range(draws):
@@ -91,7 +91,9 @@ def _after(method: Method, queries: Queries, base_scores: Tensor, support: Tenso
     if not count:
         right = 100 * float((side.rank < 1).double().mean())
         return {ACCURACY: right, BASE: right}
-    metrics = Outcome.of(side, method.novel_scores(part.activations, support[:count]), part).metrics()
+    novel = method.novel_scores(part.activations, support[:count])
+    require_scores(method, "novel_scores", novel, (rows, count), "(n, ways)")
+    metrics = Outcome.of(side, novel, part).metrics()
     return {
         ACCURACY: metrics["joint"],
         BASE: metrics["top1_large"],

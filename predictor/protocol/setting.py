@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from numbers import Integral
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from actstore.errors import InvalidInputError
 from actstore.progress import note
 from actstore.statistics.class_statistics import has_statistics
 from actstore.storage.place import Place
-from predictor.protocol.category_split import CategorySplit, alphabetical_split, read_split
+from predictor.protocol.category_split import CategorySplit, alphabetical_split, as_categories
 from predictor.protocol.method import Aggregate, MakesMethod, Method
 
 SHOTS = (1, 2, 3, 5)  # 1, 2 and 3 are the paper's, 1 and 5 what most others report
@@ -21,15 +22,23 @@ Categories = CategorySplit | str | Path | None
 
 
 def open_store(store: Source) -> ActivationStore:
+    if isinstance(store, Split):
+        raise InvalidInputError(f"expected a store or its path, got split {store.name!r} of {store.store_path}; name "
+                                "splits by train=… and test=…")  # fmt: skip
     return store if isinstance(store, ActivationStore) else actstore.open(store)
 
 
-def choose_categories(given: Categories, methods: Sequence[MakesMethod], store: ActivationStore) -> CategorySplit:
+def listed(methods: Any) -> list[Any]:
+    """One method or several."""
+    return list(methods) if isinstance(methods, list | tuple) else [methods]
+
+
+def choose_categories(given: Categories, methods: Any, store: ActivationStore) -> CategorySplit:
     """As given, or read from a file; else those that a method was trained with; else the alphabetical 90%."""
     if given is None:
-        trained = [categories for one in methods if (categories := getattr(one, "categories", None)) is not None]
+        trained = [found for one in listed(methods) if (found := getattr(one, "categories", None)) is not None]
         return trained[0] if trained else alphabetical_split(store.classes)
-    split = given if isinstance(given, CategorySplit) else read_split(Path(given))
+    split = as_categories(given)
     split.require_known(store.classes, ("base", "novel"))
     return split
 
@@ -37,8 +46,7 @@ def choose_categories(given: Categories, methods: Sequence[MakesMethod], store: 
 def make_methods(
     given: Sequence[MakesMethod] | MakesMethod, train: Split, categories: CategorySplit, aggregate: Aggregate | None
 ) -> list[Method]:
-    listed = list(given) if isinstance(given, list | tuple) else [given]
-    methods = [_as_method(one, aggregate) for one in listed]
+    methods = [as_method(one, aggregate) for one in listed(given)]
     if not methods:
         raise InvalidInputError("nothing to measure: give a trained phi, a baseline or a method of your own")
     for method in methods:
@@ -46,7 +54,7 @@ def make_methods(
     return methods
 
 
-def _as_method(given: Any, aggregate: Aggregate | None) -> Method:
+def as_method(given: Any, aggregate: Aggregate | None) -> Method:
     """Of a class one is made, as the command line does."""
     if isinstance(given, str):
         raise InvalidInputError(f"{given!r} is a name: baselines.make({given!r}) makes the methods of this name")
@@ -78,17 +86,17 @@ def require_test_split(store: ActivationStore, train: str, named: str | None) ->
 
 
 def choose_shots(
-    asked: Sequence[int] | int | None, split: Split, names: Sequence[str], spare: int = 0, shown: bool | None = None,
-    poor: float = 0.0,
+    asked: Iterable[int] | int | None, split: Split | None = None, names: Sequence[str] = (), spare: int = 0,
+    shown: bool | None = None, poor: float = 0.0,
 ) -> list[int]:  # fmt: skip
     """As asked for; by default those of SHOTS that all of these categories, but for this share, have rows for, and
     `spare` more."""
     if asked is not None:
-        numbers = sorted({asked} if isinstance(asked, int) else set(asked))
-        if not numbers or numbers[0] < 1:
-            raise InvalidInputError(f"shots must be whole numbers from 1 on, got {asked}")
-        return numbers
-    if not names:
+        numbers = [asked] if isinstance(asked, Integral) or not isinstance(asked, Iterable) else list(asked)
+        if not numbers or any(not isinstance(number, Integral) or number < 1 for number in numbers):
+            raise InvalidInputError(f"shots must be whole numbers from 1 on, got {asked!r}")
+        return sorted({int(number) for number in numbers})
+    if split is None or not names:
         return list(SHOTS)
     index = split.class_index
     by_count = sorted(names, key=lambda name: index.counts[index.position(name)])

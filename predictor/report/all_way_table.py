@@ -9,9 +9,20 @@ import numpy as np
 
 from predictor.protocol.evaluation import CalibratedMethod, Row, half_width
 from predictor.protocol.paper import all_way_figures
-from predictor.protocol.results import CALIBRATED, Record, Results, Table, displayed, shown, with_interval
+from predictor.protocol.results import (
+    CALIBRATED,
+    ENOUGH_DRAWS,
+    Record,
+    Results,
+    Table,
+    displayed,
+    key_of,
+    shown,
+    with_interval,
+)
 
 if TYPE_CHECKING:
+    import pandas
     from matplotlib.figure import Figure
 
 PERCENT = ("top1_large", "top5_large", "top1_few", "top5_few")
@@ -38,6 +49,7 @@ def all_way_records(rows: Sequence[Row]) -> list[dict[str, Any]]:
             "draws": row.draws,
             "key": row.key,
             "variant": method.variant,
+            "constant": method.bias if isinstance(method, CalibratedMethod) else getattr(method, "novel_bias", 0.0),
             "fitted_on": method.fitted_on if isinstance(method, CalibratedMethod) else "",
             "calibration_failed": row.failed,
             **differences(row, references[row.shots]),
@@ -61,10 +73,10 @@ class AllWayResults(Results):
     def _short(self) -> Table:
         """In 100 columns: top-1 with half of its 95% interval, harmonic mean (the best that a constant could give) and
         AUSUC, in percent."""
-        several = {record["method"] for record in self.records if record["d_large"] != "100%"}  # shares of D_large
+        several = {key_of(record).key for record in self.records if record["d_large"] != "100%"}  # shares of D_large
         header = ["method", "shots", "base", "novel", "harmonic", "best", "AUSUC"]
         lines = [
-            [_named(record, record["method"] in several), record["shots"], _short(record, "top1_large"),
+            [_named(record, key_of(record).key in several), record["shots"], _short(record, "top1_large"),
              _short(record, "top1_few"), *(shown(record[name]) for name in FURTHER[:2]), shown(record["ausuc"]),
              *([", ".join(filter(None, (shown(record[f"paper_top1_{part}"]) for part in ("large", "few"))))]
                * self._has_paper)]
@@ -109,10 +121,22 @@ class AllWayResults(Results):
         return [Table(header, lines, title=title)]
 
     def notes(self, wide: bool = False) -> list[str]:
+        said = []
+        if any(record["method"].endswith((", mean", ", max")) for record in self.records):
+            said.append("mean, max: a method that combines several examples by their mean, or by the highest score")
+        if few := [record["draws"] for record in self.records if 1 < record["draws"] < ENOUGH_DRAWS]:
+            said.append(f"intervals of {min(few)} draws are themselves uncertain; take {ENOUGH_DRAWS} or more")
         if wide:
-            return [f"constant {letter}: fitted on {text}" for text, letter in self._letters().items()]
+            return [*(f"constant {letter}: fitted on {text}" for text, letter in self._letters().items()), *said]
         what = "top-1 in percent, ± 95%; best: harmonic mean with the best constant; wide=True, --wide: all figures"
-        return [what, *(f"calibrated: fitted on {text}" for text in self._letters())]
+        return [what, *(f"calibrated: fitted on {text}" for text in self._letters()), *said]
+
+    def to_pandas(self) -> pandas.DataFrame:
+        """Make a data frame with a row for each record, without its curve; shots are numbers, or "all" of a method that
+        takes none."""
+        table = super().to_pandas().drop(columns="curve", errors="ignore")
+        shots = [int(text) if text.isdigit() else text for text in table["shots"]]
+        return table.assign(shots=shots)
 
     def plot(self, shots: int | None = None) -> Figure:
         """Base against novel accuracy of all methods, with so many shots (the fewest by default)."""
@@ -125,7 +149,7 @@ class AllWayResults(Results):
 def _named(record: Record, has_shares: bool) -> str:
     """With what became of its constant: rows of tables that were kept before do not say."""
     parts = [record["method"], *[record["d_large"]] * has_shares]
-    return ", ".join(parts) + "; calibration failed" * bool(record.get("calibration_failed"))
+    return ", ".join(parts) + " (no constant: calibration failed)" * bool(record.get("calibration_failed"))
 
 
 def _short(record: Record, name: str) -> str:

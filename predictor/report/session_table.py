@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any
 from predictor.protocol.episodes import EpisodeResult
 from predictor.protocol.evaluation import half_width
 from predictor.protocol.paper import read_table
-from predictor.protocol.results import Results, Table, displayed, key_of, shown, to_csv, with_interval
+from predictor.protocol.results import ENOUGH_DRAWS, Results, Table, displayed, key_of, shown, to_csv, with_interval
 from predictor.protocol.sessions import ACCURACY, BASE, HARMONIC, MEASURES, NOVEL, SessionResult, mean_over_draws
 from predictor.protocol.tasks import TaskSize
 
 if TYPE_CHECKING:
+    import pandas
     from matplotlib.figure import Figure
 
 PAPER_NAMES = {"simple": "Ours-Simple", "wrn28-10": "Ours-WRN"}  # backbone -> phi2 on it, as the paper calls it
@@ -41,7 +42,8 @@ def episode_rows(
     for name, row in rows.items():
         row.update(_figures(paper.get(in_paper[name], {}), sizes))
     missing = [name for name in paper if name not in in_paper.values()]
-    return [*rows.values(), *({"method": name, **_figures(paper[name], sizes)} for name in missing)]
+    others = [{"method": name, **figures} for name in missing if (figures := _figures(paper[name], sizes))]
+    return [*rows.values(), *others]
 
 
 def _column(size: TaskSize) -> str:
@@ -59,12 +61,13 @@ class EpisodeResults(Results):
 
     def tables(self, wide: bool = False) -> list[Table]:
         columns = self._columns()
-        names = [_words(column) for column in columns]
-        header = ["method", *names, *(f"AUROC, {name}" for name in names), *(f"paper, {name}" for name in names)]
+        in_paper = [name for name in columns if any(f"paper_{name}" in row for row in self.records)]
+        header = ["method", *map(_words, columns), *(f"AUROC, {_words(name)}" for name in columns),
+                  *(f"paper, {_words(name)}" for name in in_paper)]  # fmt: skip
         lines = [
             [row["method"], *(with_interval(row, name) for name in columns),
              *(f"{row[f'{name}_auroc']:.1f}" if f"{name}_auroc" in row else "" for name in columns),
-             *(with_interval(row, f"paper_{name}") for name in columns)]
+             *(with_interval(row, f"paper_{name}") for name in in_paper)]
             for row in self.records
         ]  # fmt: skip
         return [Table(header, lines)]
@@ -77,7 +80,11 @@ class EpisodeResults(Results):
     def notes(self, wide: bool = False) -> list[str]:
         tasks = max((row.get("tasks", 0) for row in self.records), default=0)
         way = next((row["way"] for row in self.records if "way" in row), 0)
-        return [f"{way}-way accuracy in %, ± 95% confidence interval over {tasks:,} tasks"]
+        said = [f"{way}-way accuracy in %, ± 95% confidence interval over {tasks:,} tasks"]
+        ours = [row for row in self.records if "tasks" in row]
+        if whole := [row["method"] for row in ours if not any(key.endswith("_auroc") for key in row)]:
+            said.append(f"no AUROC of {', '.join(whole)}: it is measured where scores_categories_apart is True")
+        return said
 
 
 def _words(column: str) -> str:
@@ -161,18 +168,31 @@ class SessionResults(Results):
             notes.append(
                 "they are fitted for the harmonic mean; accuracy over all images, most of them of the base, may fall"
             )
+        if 1 < first["draws"] < ENOUGH_DRAWS:
+            notes.append(f"intervals of {first['draws']} draws are themselves uncertain; take {ENOUGH_DRAWS} or more")
         if others := [row for row in self.records if "published" in row]:
             notes.append("published: " + "; ".join(f"{row['method']}: {row['source']}" for row in others))
         return notes
 
     def to_csv(self) -> str:
         """A line per method and session; published rows have none."""
-        return to_csv([
-            {"method": row["method"], "session": session, "categories": count}
+        return to_csv(self._by_session(()))
+
+    def to_pandas(self) -> pandas.DataFrame:
+        """Make a data frame with a row for each method and session; published methods have none."""
+        import pandas
+
+        table = pandas.DataFrame(self._by_session(("key", "variant", "d_large")))
+        table.attrs["warnings"] = self.warnings
+        return table
+
+    def _by_session(self, more: Sequence[str]) -> list[Row]:
+        return [
+            {"method": row["method"], **{name: row[name] for name in more}, "session": session, "categories": count}
             | {name: row[name][session] for name in MEASURES}
             for row in self.records
             for session, count in enumerate(row.get("categories", ()))
-        ])  # fmt: skip
+        ]
 
     def plot(self) -> Figure:
         """Accuracy and harmonic mean as categories are added."""

@@ -16,7 +16,7 @@ from actstore.storage.place import Place
 from actstore.storage.tensor_file import below
 from predictor.phi.network import LAYERS, Phi, build_phi
 from predictor.phi.recogniser import PhiMethod
-from predictor.protocol.category_split import CategorySplit, alphabetical_split, read_split
+from predictor.protocol.category_split import CategorySplit, alphabetical_split, as_categories
 from predictor.protocol.method import Aggregate, Method
 from predictor.protocol.results import PHI_KINDS, PhiKind
 from predictor.protocol.setting import say_means_are_computed
@@ -146,11 +146,12 @@ def train_phi(
         'phi2'
     """
     train = train["train"] if isinstance(train, ActivationStore) else train
+    if not isinstance(train, Split):
+        raise InvalidInputError(f"train must be a split or a store, got {type(train).__name__}; the order is "
+                                "train_phi(train, split)")  # fmt: skip
     config = choose_config(preset, kind, **settings)
     folder = Path(out) if out is not None else Path("runs") / (kind if preset == "paper" else f"{kind}-{preset}")
-    categories = split if isinstance(split, CategorySplit) else None
-    if categories is None:
-        categories = alphabetical_split(train.classes) if split is None else read_split(Path(str(split)))
+    categories = alphabetical_split(train.classes) if split is None else as_categories(split)
     options = TrainOptions(device, resident, RunOptions(checkpoint_seconds, restart))
     say_means_are_computed(train, progress)
 

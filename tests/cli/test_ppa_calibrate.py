@@ -67,10 +67,13 @@ def test_baselines_are_calibrated_by_the_same_procedure(here: Path, ppa: Run, ma
     assert {(one["key"], one["share"], one["shots"]) for one in found} >= {("nn", "1%", 2), ("triplet", "100%", 1)}
     assert all(one["harmonic_mean"] >= one["uncalibrated"] for one in found)
     assert {one["held_out"] for one in found} == {0.2}
-    assert (
-        "calibration.json exists; replace it with --force"
-        in ppa("calibrate", "--methods", "all", *given, code=1).stderr
-    )
+    again = ppa("calibrate", "--methods", "nn,class-mean", *given, code=1).stderr
+    assert "calibration.json exists; replace the constants of class-mean, nn with --force" in again
+    scores = "novel_scores = lambda self, queries, support: queries @ support.mean(1).T"
+    Path("own_method.py").write_text(f"import predictor\n\n\nclass Own(predictor.Method):\n    {scores}\n")
+    ppa("calibrate", "--methods", "own_method:Own", *given, *FAST)
+    kept = json.loads(Path("runs/calibration.json").read_text())["calibrations"]
+    assert {fit["key"] for fit in kept} == {*(one["key"] for one in found), "Own"}
     (fit, *_) = json.loads(ppa("calibrate", "--phi", "runs/y", "--store", store.path, *FAST, "--json").stdout)
     assert fit["held_out_of"] == store["val"].content
     arguments = ("eval", "--phi", "runs/y", "--store", store.path, "--methods", "nn,class-mean,child", "--shots", 1)

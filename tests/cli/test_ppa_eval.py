@@ -57,7 +57,7 @@ def test_a_table_in_three_forms(here: Path, ppa: Run) -> None:
 
     shown = ppa(*arguments, "--out", "t.md", "--wide").stdout
     assert Path("t.md").read_text() == shown
-    assert len(shown.splitlines()) == 2 + 12 + 5 + 10  # then the differences to phi2, of all others
+    assert len(shown.splitlines()) == 2 + 12 + 5 + 10 + 2  # then the differences to phi2, of all others, and a note
     assert f"| phi2 | 100% | 1 | {found[5]['top1_large']:.2f} ± " in shown
 
 
