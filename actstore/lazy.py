@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from difflib import get_close_matches
 from importlib import import_module
 from typing import Any
 
@@ -14,7 +15,9 @@ def lazily(package: str, **homes: str) -> tuple[Callable[[str], Any], Callable[[
 
     def get(name: str) -> Any:
         if name not in modules:
-            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+            close = get_close_matches(name, modules, n=1)
+            meant = f"; did you mean {close[0]}?" if close else ""
+            raise AttributeError(f"module {package!r} has no attribute {name!r}{meant}")
         return getattr(import_module(f"{package}.{modules[name]}"), name)
 
     def names() -> list[str]:

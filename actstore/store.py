@@ -9,7 +9,14 @@ from math import lcm
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from actstore.errors import IncompleteError, LockedError, MissingSplitError, NotAStoreError, ReplacedError
+from actstore.errors import (
+    IncompleteError,
+    LockedError,
+    MissingSplitError,
+    NoMetadataError,
+    NotAStoreError,
+    ReplacedError,
+)
 from actstore.layout.ledger import has_writer, open_ledger, read_ledger
 from actstore.layout.metadata import (
     ACTIVATIONS,
@@ -308,7 +315,14 @@ def open(  # noqa: A001
     place = parse_place(path, None if cache is None else CacheSpec(Path(cache), cache_bytes))
     if place.local_path is not None and not place.exists():
         raise NotAStoreError(f"{place} does not exist; make one with `actstore import` or `actstore build`")
-    attributes = read_attributes(place)
+    try:
+        attributes = read_attributes(place)
+    except NoMetadataError as error:
+        inside = (
+            [] if place.local_path is None else sorted(file.parent for file in place.local_path.glob("*/zarr.json"))
+        )
+        more = f"; in it are the stores {', '.join(map(str, inside))}" if inside else ""
+        raise NoMetadataError(f"{error}{more}") from None
     if KEY not in attributes:
         raise NotAStoreError(f"{place / 'zarr.json'} is Zarr, but not an activation store (no '{KEY}' attribute)")
     return ActivationStore(place, StoreSpec.from_json(attributes[KEY], str(place)), checked)

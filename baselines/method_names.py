@@ -66,7 +66,10 @@ def require_names(names: Collection[str], known: Collection[str] = NAMES, groups
         if name == "none":
             raise InvalidInputError(f"none stands for no method at all, got {', '.join(names)}; leave it out")
         if name not in known and name not in groups and ":" not in name:
-            raise InvalidInputError(f"no method {name!r}; {_meant(name, known)}known: {', '.join([*groups, *known])}")
+            raise InvalidInputError(
+                f"no method {name!r}; {_meant(name, known)}known: {', '.join([*groups, *known])}; a class of your own "
+                "is named as module:Class"
+            )
 
 
 def load_class(name: str) -> Method:
@@ -77,7 +80,9 @@ def load_class(name: str) -> Method:
     try:
         made = getattr(importlib.import_module(module), attribute)()
     except (ImportError, AttributeError, TypeError) as error:
-        raise InvalidInputError(f"{name} must name a class as module:Class: {error}") from error
+        raise InvalidInputError(
+            f"{name} must name a class as module:Class, of a module in {here} or of an installed package: {error}"
+        ) from error
     finally:
         sys.path.remove(here)
     if not hasattr(made, "as_method"):

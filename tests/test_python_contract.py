@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 from torch import Tensor
 
 import actstore
@@ -183,3 +184,67 @@ def test_lines_of_sessions_are_told_apart(store: actstore.ActivationStore) -> No
     results = predictor.run_sessions(baselines.make("nn"), store, SPLIT, way=1, **SHORT)
     labels = [text.get_text() for text in results.plot().legends[0].get_texts()]
     assert len(set(labels)) == len(labels) == 3
+
+
+@pytest.fixture
+def phi(store: actstore.ActivationStore) -> predictor.TrainedPhi:
+    return predictor.train_phi(store, SPLIT, "phi1", epochs=1, batches=2, progress=False)
+
+
+def test_of_paths_and_categories_of_another_kind_it_is_said_what_they_are(
+    store: actstore.ActivationStore, phi: predictor.TrainedPhi
+) -> None:
+    with pytest.raises(actstore.errors.NotAStoreError, match=r"in it are the stores .*x\.zarr"):
+        actstore.open(".")
+    with pytest.raises(InvalidInputError, match=r"x\.zarr is a store, not the folder of a trained phi"):
+        predictor.load_phi("x.zarr")
+    with pytest.raises(InvalidInputError, match=r"split=phi\.categories"):
+        predictor.evaluate(phi, store, predictor.CategorySplit(NAMES[:3], NAMES[3:]), **SHORT)
+    with pytest.raises(InvalidInputError, match=r"must be a dictionary .* got ndarray"):
+        actstore.from_arrays("y.zarr", np.eye(3), np.arange(3))  # type: ignore[arg-type]
+    with pytest.raises(AttributeError, match="'Clasifier'; did you mean Classifier"):
+        _ = predictor.Clasifier
+
+
+def test_a_classifier_says_how_it_is_made_and_that_it_knows_nothing(
+    store: actstore.ActivationStore, phi: predictor.TrainedPhi
+) -> None:
+    with pytest.raises(InvalidInputError, match=r"Classifier\.from_phi\(phi\)"):
+        predictor.Classifier()
+    classifier = predictor.Classifier.from_backbone("efficientnet-lite0", progress=False)
+    for export in (classifier.export_onnx, classifier.export_torch):
+        with pytest.raises(InvalidInputError, match="knows no category yet"):
+            export("c.onnx")
+    with pytest.raises(InvalidInputError, match="by their files or folders, got Image"):
+        classifier.predict_images([Image.new("RGB", (8, 8))])  # type: ignore[list-item]
+
+
+def test_names_are_checked_before_images_are_read(
+    store: actstore.ActivationStore, phi: predictor.TrainedPhi, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    classifier = predictor.Classifier.from_phi(phi, store=store, progress=False)
+    Path("photos/ant").mkdir(parents=True)
+    Image.new("RGB", (8, 8)).save("photos/ant/1.png")
+    with pytest.raises(InvalidInputError, match="'ant' is a base category already"):  # it has no network to read with
+        classifier.adapt_folder("photos")
+
+
+def test_an_image_that_is_missing_is_skipped_where_others_are_there(tmp_path: Path) -> None:
+    classifier = predictor.Classifier.from_backbone("efficientnet-lite0", progress=False)
+    photo = str(tmp_path / "1.png")
+    Image.new("RGB", (8, 8)).save(photo)
+    classifier.adapt_images("n02129604", photo, device="cpu", progress=False)
+    gone = str(tmp_path / "gone.png")
+    found = classifier.predict_images([photo, gone], device="cpu", progress=False)
+    assert list(found.unreadable) == [gone]
+    assert found.to_pandas()["category"].tolist() in (["n02129604"], ["unknown"])
+    with pytest.raises(InvalidInputError, match=r"gone\.png"):
+        classifier.predict_images([photo, gone], on_error="fail", device="cpu", progress=False)
+
+
+@pytest.mark.parametrize(
+    ("name", "told"), [("own.Whitened", "module:Class"), ("gone_module:Own", "of a module in .* or of an installed")]
+)
+def test_a_method_that_is_not_found_says_how_it_is_named(name: str, told: str) -> None:
+    with pytest.raises(InvalidInputError, match=told):
+        baselines.make(name)

@@ -43,7 +43,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("ACTSTORE_OFFLINE", "1")
     monkeypatch.setitem(PRESETS, "paper", replace(PRESETS["paper"], epochs=1, batches=2))
-    actstore.write_glyphs("photos", classes=40, per_class=5, val_per_class=3, size=32)
+    actstore.write_glyphs("photos", classes=40, per_class=8, val_per_class=3, size=32)
     novel = sorted(Path("photos/val").iterdir())[-2:]
     for source, name in zip(novel, ("okapi", "quokka"), strict=True):
         shutil.copytree(source, Path("new-animals") / name)
@@ -56,6 +56,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_snippets(folder: Path) -> None:
+    shutil.copytree("photos/train", "plain")  # a folder for each category, as the text says
+    shutil.rmtree("photos")
+    Path("plain").rename("photos")
     scope: dict[str, Any] = {}
     for language, text in blocks(README):
         if language == "python":

@@ -122,10 +122,11 @@ class OwnTransform(Transform):
     @classmethod
     def of(cls, function: PixelFunction) -> Self:
         """Tried on a black image, which tells the side of its results."""
-        shape = tuple(getattr(function(Image.new("RGB", (64, 48))), "shape", ()))
+        found = function(Image.new("RGB", (64, 48)))
+        shape = tuple(found.shape) if isinstance(found, torch.Tensor) else ()
         require(
             len(shape) == 3 and shape[0] == 3 and shape[1] == shape[2],
-            f"a transform must give a tensor (3, side, side), got {shape or 'no tensor'}",
+            f"a transform must give a tensor (3, side, side), got {shape or type(found).__name__}",
         )
         return cls(resize=shape[1], crop=shape[1], function=function)
 

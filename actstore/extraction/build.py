@@ -123,6 +123,7 @@ def origin_of(
         "split": split,
         "images": len(images.items),
         "listing": listing_hash(images),
+        **({"val_share": images.val_share} if images.val_share else {}),
         "backbone": backbone.name,
         "weights_sha256": backbone.weights_sha256,
         "layer": layer,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Sequence
 from os import PathLike
 from pathlib import Path
@@ -13,7 +14,7 @@ from actstore.backbones.loading import Backbone, as_backbone, fetch_missing, loa
 from actstore.backbones.network import IMAGENET, VIEWS, PixelFunction, Transform
 from actstore.backbones.weights import FETCHED, Choice, default_backbone
 from actstore.compute.tensors import reuse_freed_memory
-from actstore.errors import InvalidInputError
+from actstore.errors import InvalidInputError, reason_of
 from actstore.extraction.build import build as build_store
 from actstore.extraction.forward import BuildOptions
 from actstore.images.image_set import classes_train_lacks, lacks_text
@@ -38,6 +39,7 @@ def build(
     offline: bool = False,
     random_weights: bool = False,
     layers: Sequence[str] = (),
+    val: float | None = None,
     device: str = "auto",
     batch_size: int = 32,
     workers: int | None = None,
@@ -63,12 +65,15 @@ def build(
         backbone: a name such as "resnet50", "efficientnet-lite0", "timm:NAME" or "package.module:factory", or a torch
             module. By default resnet50 where its weights are at hand or can be fetched, else efficientnet-lite0, which
             is installed with actstore.
-        transform: for a torch module: a function from a PIL image in RGB to a tensor (3, side, side).
+        transform: for a torch module: a function from a PIL image in RGB to a tensor (3, side, side). By default the
+            short side becomes 256 pixels, the centre of 224 is cut out, and ImageNet's mean and deviation are applied.
         weights: a .pth or .safetensors file.
         pretrained: fetch the published weights of the named backbone.
         offline: fetch nothing.
         random_weights: use an untrained network, for trying things out.
         layers: names of modules to read instead of the pooled output; each becomes a split.
+        val: a share of each class that is held out of train and becomes the split val, such as 0.2; the same images
+            are chosen each time.
         device: "cpu", "cuda", "cuda:1" or "auto".
         batch_size: images that go through the network at once.
         workers: processes that decode images.
@@ -95,11 +100,19 @@ def build(
         {'train': 6, 'val': 2}
     """
     _require_choice(backbone, pretrained, offline)
+    if isinstance(backbone, type):
+        raise InvalidInputError(
+            f"backbone is the class {backbone.__name__}; give a network of it: {backbone.__name__}()"
+        )
+    if transform is not None and not isinstance(transform, Transform) and cluster is None:
+        workers = _workers_for(transform, workers)
     if views not in VIEWS:
         raise InvalidInputError(f"views must be one of {', '.join(map(str, VIEWS))}, got {views}")
     reuse_freed_memory()
     source = str(images)
-    sets = open_images(source, _path(ground_truth), _path(synsets))
+    sets = open_images(source, _path(ground_truth), _path(synsets), val)
+    if not any(image_set.classes for image_set in sets.values()):
+        note(f"WARNING: no image of {source} has a label: classes are the names of folders, CLASS/*.jpg", progress)
     for split, names in classes_train_lacks({name: image_set.classes for name, image_set in sets.items()}).items():
         note(f"WARNING: {lacks_text(split, names)}", progress)
     target, file = parse_place(default_store(source) if store is None else store), _path(weights)
@@ -107,6 +120,9 @@ def build(
     if isinstance(backbone, Backbone):
         network = backbone
     elif isinstance(backbone, nn.Module):
+        if transform is None:
+            note("transform: none was given, so that images are resized to 256, cropped to 224 and normalised by "
+                 "ImageNet's mean and deviation", progress)  # fmt: skip
         network = as_backbone(backbone, transform or IMAGENET, layers)
     else:
         network, facts = _load(target, backbone, file, layers, random_weights, pretrained, offline, progress)
@@ -121,6 +137,22 @@ def build(
     if trained_on is not None or random_weights:
         made.add_provenance(trained_classes=list(trained_on or []))
     return made
+
+
+def _workers_for(transform: PixelFunction, workers: int | None) -> int | None:
+    """A function that cannot be sent to another process, such as a lambda, leaves decoding to this one."""
+    if workers == 0:
+        return 0
+    try:
+        pickle.dumps(transform)
+    except Exception as error:
+        if workers is not None:
+            raise InvalidInputError(
+                f"transform cannot be sent to {workers} processes that decode ({reason_of(error)}); define it at the "
+                "top of a module, or give workers=0"
+            ) from error
+        return 0
+    return workers
 
 
 def _require_choice(backbone: object, pretrained: bool, offline: bool) -> None:

@@ -124,7 +124,7 @@ _CPU = torch.device("cpu")
 
 def reopen_images(source: Mapping[str, Json]) -> Table:
     """Labels, ids and activations as a build recorded them in its split's sources."""
-    images = open_images(source["path"]).get(source["split"])
+    images = open_images(source["path"], val=source.get("val_share")).get(source["split"])
     if images is None or listing_hash(images) != source["listing"]:
         raise InvalidInputError(f"the images in {source['path']} are no longer those the split was built from")
     skipped = {name for name, _ in source["skipped"]}

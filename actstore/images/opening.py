@@ -26,6 +26,7 @@ from actstore.images.image_set import (
     Skipped,
     ending_fault,
     has_image_ending,
+    hold_out,
     id_fault,
     image_set,
     label_validation,
@@ -143,13 +144,19 @@ LAYOUTS = (
 
 
 def open_images(
-    text: str, ground_truth: Path | None = None, synsets: Path | None = None
+    text: str, ground_truth: Path | None = None, synsets: Path | None = None, val: float | None = None
 ) -> Mapping[str, ImageSet[Loadable]]:
     """Split name -> images of `glyphs`, `glyphs:1000x40x10` (classes, train and val images of each),
     `glyphs:1000x40x10@3` (distorted three times as far, see `GlyphSet`) or a path.
 
-    A folder that is called glyphs comes before the embedded ones. ground_truth, synsets: see `find_images`.
+    A folder that is called glyphs comes before the embedded ones. ground_truth, synsets: see `find_images`. val: a
+    share of each class that is held out of train.
     """
+    sets = _open(text, ground_truth, synsets)
+    return sets if val is None else hold_out(sets, val)
+
+
+def _open(text: str, ground_truth: Path | None, synsets: Path | None) -> Mapping[str, ImageSet[Loadable]]:
     matched = GLYPHS.fullmatch(text)
     if matched is not None and not Path(text).exists():
         *counts, distortion = matched.groups()
@@ -249,7 +256,7 @@ class SplitImages:
         """Id -> image."""
         items: dict[str, Loadable] = {}
         for source in image_sources(self.split):
-            sets = open_images(str(source["path"]))
+            sets = open_images(str(source["path"]), val=source.get("val_share"))
             name = str(source.get("split", self.split.name))
             items |= {item.id: item for item in sets[name].items} if name in sets else {}
         if not items:

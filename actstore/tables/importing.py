@@ -283,6 +283,10 @@ def from_arrays(
         >>> made.classes
         ('ant', 'bee')
     """
+    if not isinstance(splits, Mapping):
+        raise InvalidInputError(
+            f"splits must be a dictionary such as {{'train': (activations, labels)}}, got {type(splits).__name__}"
+        )
     tables = {parse_split_name(name): _parse(name, parts) for name, parts in splits.items()}
     if not tables:
         raise InvalidInputError("from_arrays needs at least one split, such as {'train': (activations, labels)}")

@@ -45,6 +45,8 @@ from cli.stores import STORE, Place
 @click.option("--random-weights", is_flag=True, help="Untrained weights, for trying things out.")
 @click.option("--layer", "layers", multiple=True,
               help="A module to read instead of the pooled output; may be repeated.")  # fmt: skip
+@click.option("--val-share", "val", type=float,
+              help="Hold so much of each class out of train, as split val, such as 0.2.")  # fmt: skip
 @device_option()
 @click.option("--batch-size", type=click.IntRange(1), default=32, show_default=True)
 @click.option("--workers", type=click.IntRange(0), help="Processes that decode, or threads in each worker of a "

@@ -53,10 +53,12 @@ class ActivationClassifier:
     """
 
     def __init__(
-        self, rule: Rule | Phi, base: Sequence[str] = (), base_parameters: Tensor | None = None,
+        self, rule: Rule | Phi | None = None, base: Sequence[str] = (), base_parameters: Tensor | None = None,
         aggregate: Aggregate = "max", novel_bias: float = 0.0, about: Mapping[str, Any] | None = None,
         base_bias: Tensor | None = None, unknown: Unknown | None = None, background: Background | None = None,
     ) -> None:  # fmt: skip
+        if rule is None:
+            raise InvalidInputError("make a classifier with Classifier.from_backbone() or Classifier.from_phi(phi)")
         self.rule: Rule = PhiRule(rule) if isinstance(rule, Phi) else rule
         self.base, dim = tuple(base), self.rule.dim
         weight = torch.empty(0, dim) if base_parameters is None else base_parameters.detach()

@@ -151,7 +151,7 @@ class Classifier(LearningClassifier):
         from predictor.classifier.photos import list_images, read_photos
         from predictor.classifier.predictions import Predictions, predict_rows
 
-        photos = list_images(images)
+        photos = list_images(images, on_error)
         if not photos.items:
             raise InvalidInputError("no image is named")
         read = read_photos(self, photos, on_error, weights, device, progress)
@@ -249,6 +249,7 @@ class Classifier(LearningClassifier):
         """
         from predictor.classifier.export import export_torch
 
+        self._require_categories()
         export_torch(self, Path(path))
 
     def export_onnx(
@@ -257,6 +258,11 @@ class Classifier(LearningClassifier):
     ) -> float | Agreement:  # fmt: skip
         """Write an ONNX graph, and run it once to see that it gives the same answers.
 
+        Its input is `activations` (n, dim) in float32, its outputs are `scores` and `probabilities` (n, categories).
+        With the network it is `image` (height, width, 3) in uint8, RGB and of any size. Then there are also `names`,
+        `top_probabilities` and `places` (1, 5) of the best five, and `familiarity` and `known` (1,) where the
+        classifier has a threshold. The order of categories is in a .json file of the same name.
+
         Args:
             path: the file.
             with_backbone: put the network into the graph, so that it takes images instead of activations.
@@ -264,10 +270,11 @@ class Classifier(LearningClassifier):
             weights: the file of the network's weights, where it has moved.
 
         Returns:
-            The largest difference of a score; with the network, how far both agree.
+            The largest difference of a score; with the network an `Agreement` on images.
         """
         from predictor.classifier.export import export_onnx
 
+        self._require_categories()
         if with_backbone:
             from predictor.classifier.export_images import export_with_network
 

@@ -4,7 +4,7 @@ categories."""
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median_high
@@ -207,6 +207,7 @@ class LearningClassifier(ActivationClassifier):
         from predictor.classifier.photos import read_photos
 
         began = time.perf_counter()
+        self._require_new(dict.fromkeys(item.label or "" for item in photos.items), extend)
         read = read_photos(self, photos, on_error, weights, device, progress)
         support = {name: rows for name, (rows, _) in read.by_label().items()}
         if lost := [item.label for item in photos.items if item.label not in support]:
@@ -338,7 +339,14 @@ class LearningClassifier(ActivationClassifier):
             extend: add examples to categories that exist.
         """
         parsed = {name: parse_examples(name, given, self.dim) for name, given in examples.items()}
-        for name in parsed:
+        self._require_new(parsed, extend)
+        for name, rows in parsed.items():
+            known = self.support.get(name)
+            self.support[name] = rows if known is None else torch.cat([known, rows])
+        self._forget_rows()
+
+    def _require_new(self, names: Iterable[str], extend: bool) -> None:
+        for name in names:
             if name in self.base:
                 raise InvalidInputError(f"{name!r} is a base category already; give the new category another name")
             if name in self.support and not extend:
@@ -346,10 +354,6 @@ class LearningClassifier(ActivationClassifier):
                     f"category {name!r} exists already; extend it with more examples, remove it first, or choose "
                     "another name"
                 )
-        for name, rows in parsed.items():
-            known = self.support.get(name)
-            self.support[name] = rows if known is None else torch.cat([known, rows])
-        self._forget_rows()
 
     def _require_novel(self, name: str) -> None:
         if name in self.base:

@@ -101,8 +101,9 @@ def list_category(name: str, images: FilePath | Sequence[FilePath]) -> Photos:
     return photos
 
 
-def list_images(images: FilePath | Sequence[FilePath]) -> Photos:
-    """Files as they are, and of a folder the images in it and below."""
+def list_images(images: FilePath | Sequence[FilePath], on_error: str = "fail") -> Photos:
+    """Files as they are, and of a folder the images in it and below. on_error: "skip" leaves it to whoever reads them
+    to find that one is missing."""
     photos, listed = Photos(), isinstance(images, Iterable) and not isinstance(images, str | os.PathLike)
     named: Iterable[Any] = images if listed else [images]  # type: ignore[assignment]
     for given in named:
@@ -113,7 +114,7 @@ def list_images(images: FilePath | Sequence[FilePath]) -> Photos:
             photos.add_below(path)
             if len(photos.items) == before:
                 raise InvalidInputError(f"{path} holds no image ({', '.join(ENDINGS)})")
-        elif path.is_file():
+        elif path.is_file() or on_error == "skip":
             photos.items.append(ImageItem(path.name, None, str(path.parent)))
         else:
             raise InvalidInputError(f"no such image or folder: {path}")

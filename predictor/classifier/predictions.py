@@ -95,11 +95,12 @@ class Predictions:
             for record in self._records()
         ]
         for record in records:
-            del record["unknown"]  # the answer says so
+            del record["unknown"], record["category"]  # the answer says so, and the first guess
         return to_csv(records) if records else "image,answer\n"
 
     def to_pandas(self) -> pandas.DataFrame:
-        """Make a data frame with a row for each image: its answer, and the category and probability of each guess."""
+        """Make a data frame with a row for each image: its answer as it is shown, its category's own name, and of each
+        guess both names and the probability."""
         import pandas
 
         return pandas.DataFrame(list(self._records()))
@@ -152,6 +153,7 @@ class Predictions:
     def _records(self) -> Iterator[dict[str, Any]]:
         for one in self:
             record: dict[str, Any] = {"image": one.image, "answer": one.answer, "unknown": one.is_unknown}
+            record["category"] = UNKNOWN if one.is_unknown else one.top[0].category
             for rank, guess in enumerate(one.top, 1):
                 record[f"category_{rank}"], record[f"name_{rank}"] = guess.category, guess.shown
                 record[f"probability_{rank}"] = guess.probability

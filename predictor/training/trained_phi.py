@@ -105,7 +105,10 @@ class TrainedPhiMethod(PhiMethod):
     def check(self, train: Split, categories: CategorySplit) -> None:
         self._trained.require_store(train)
         if self._trained.categories != categories:
-            raise InvalidInputError(f"{self._trained.path} was trained with other categories; compare like with like")
+            raise InvalidInputError(
+                f"{self._trained.path} was trained with other categories than this split has; leave split out, or give "
+                "split=phi.categories (--split-file)"
+            )
 
 
 def train_phi(
@@ -186,6 +189,8 @@ def load_phi(path: str | Path) -> TrainedPhi:
     """
     path = Path(path)
     file = path / MODEL if path.is_dir() else path
+    if (path / "zarr.json").exists():
+        raise InvalidInputError(f"{path} is a store, not the folder of a trained phi; train one with train_phi(store)")
     if not file.exists():
         raise InvalidInputError(f"no trained phi at {file}; {_how_to_train(path)}")
     trained = read_model(file)

@@ -17,6 +17,7 @@ from actstore.backbones.loading import load_backbone
 from actstore.errors import InvalidInputError
 from actstore.extraction import from_images
 from actstore.extraction.from_images import load_network
+from actstore.images.opening import SplitImages
 
 GLYPHS = "glyphs:3x4x2"
 TINY: dict[str, Any] = {"backbone": "small", "random_weights": True, "workers": 0, "device": "cpu"}
@@ -133,3 +134,67 @@ def test_a_transform_that_gives_no_square_image_is_refused(function: Any) -> Non
     with pytest.raises(InvalidInputError, match="transform"):
         actstore.build(GLYPHS, "x.zarr", backbone=nn.Flatten(), transform=function)
     assert not Path("x.zarr").exists()
+
+
+def plain_folder(root: Path, classes: int = 3, images: int = 5) -> None:
+    for number in range(classes):
+        for place in range(images):
+            path = root / f"c{number}" / f"{place}.png"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            Image.new("RGB", (40, 40), (60 * number, 40 * place, 9)).save(path)
+
+
+def test_a_share_of_each_class_is_held_out_and_the_same_each_time() -> None:
+    plain_folder(Path("photos"))
+    store = actstore.build("photos", **TINY, val=0.4)
+    train, val = store["train"], store["val"]
+    assert np.bincount(train.labels).tolist() == [3, 3, 3]
+    assert np.bincount(val.labels).tolist() == [2, 2, 2]
+    assert not set(train.ids) & set(val.ids)
+    assert actstore.build("photos", **TINY, val=0.4)["val"].content == val.content  # the finished store is opened
+    again = actstore.build("photos", "again.zarr", **TINY, val=0.4)
+    assert list(again["val"].ids) == list(val.ids)
+    chunk = next(path for path in sorted(Path("photos.zarr/val").rglob("c/*/*")) if path.is_file())
+    before = chunk.read_bytes()
+    chunk.write_bytes(bytes(len(before)))
+    actstore.verify("photos.zarr", repair=True)
+    assert chunk.read_bytes() == before  # made again of the images of val alone
+    assert SplitImages(val).load(0).size == (40, 40)
+
+
+@pytest.mark.parametrize(("source", "share", "told"), [(GLYPHS, 0.4, "train, val"), ("photos", 1.5, "got 1.5")])
+def test_a_share_that_cannot_be_held_out_is_refused(source: str, share: float, told: str) -> None:
+    plain_folder(Path("photos"))
+    with pytest.raises(InvalidInputError, match=told):
+        actstore.build(source, **TINY, val=share)
+    assert not list(Path.cwd().glob("*.zarr"))
+
+
+def test_images_without_classes_are_warned_of(capsys: pytest.CaptureFixture[str]) -> None:
+    plain_folder(Path("photos"), classes=1)
+    actstore.build("photos/c0", "x.zarr", **TINY)
+    assert "no image of photos/c0 has a label" in capsys.readouterr().err
+
+
+class Net(nn.Flatten):
+    pass
+
+
+def numbers(image: Image.Image) -> Any:
+    return np.zeros((3, 8, 8), np.float32)
+
+
+def test_a_network_or_transform_of_another_kind_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    given: list[tuple[dict[str, Any], str]] = [
+        ({"backbone": Net}, r"class Net; give a network of it: Net\(\)"),
+        ({"backbone": Net(), "transform": numbers, "workers": 0}, "tensor .* got ndarray"),
+        ({"backbone": Net(), "transform": lambda image: pixels(image), "workers": 1}, "cannot be sent to 1 processes"),
+    ]
+    for options, told in given:
+        with pytest.raises(InvalidInputError, match=told):
+            actstore.build(GLYPHS, "x.zarr", device="cpu", **options)
+    store = actstore.build(GLYPHS, "x.zarr", backbone=Net(), transform=lambda image: pixels(image), device="cpu")
+    assert store.dim == 192
+    small = load_backbone("small", random_weights=True).module
+    actstore.build(GLYPHS, "y.zarr", backbone=small, workers=0, device="cpu")
+    assert "transform: none was given" in capsys.readouterr().err

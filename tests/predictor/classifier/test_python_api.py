@@ -79,7 +79,7 @@ def test_results_show_themselves(classifier: predictor.Classifier, photos: str) 
     assert "broken.jpg" in repr(found)
     assert found[0].image == f"{photos}/blue/0.png"
     frame = found.to_pandas()
-    assert list(frame.columns[:4]) == ["image", "answer", "unknown", "category_1"]
+    assert list(frame.columns[:5]) == ["image", "answer", "unknown", "category", "category_1"]
     assert frame["category_1"].tolist() == [one.top[0].category for one in found]
     assert found.to_csv().count("\n") == 13
     assert found.to_markdown(top=1).count("\n") == 13
