@@ -99,7 +99,9 @@ chunk_rows_option = click.option(
 )
 split_option = click.option("--split", help="Which split; by default the only one, or train.")
 sheet_option = click.option("--sheet", type=FILE, help="Also write a page of thumbnails.")
-threads_option = click.option("--threads", type=click.IntRange(1), help="[default: as many as there are cores]")
+threads_option = click.option(
+    "--threads", type=click.IntRange(1), help="[default: as many as torch uses, see OMP_NUM_THREADS]"
+)
 
 
 def _parse_chart(_ctx: click.Context, _param: click.Parameter, value: Path | None) -> Path | None:

@@ -305,10 +305,12 @@ def _calibrations(
         for place in missing:
             fits[place] = [fit for fit in fitted if fit.is_of(methods[place], rows, categories)]
     asked = [[_of_shots(of, count) for count in shots] if of else [] for of in fits]
-    said = [MAY_HOLD] * any(fit.failed for of in fits for fit in of if fit.shots in shots)
+    said = []
     for method, of in zip(methods, asked, strict=True):
         if failed := [f"{count_shots(fit.shots)}: {fit.failed}" for fit in of if fit.failed]:
-            said.insert(0, f"calibration failed: {method.name}, {method.share}, {'; '.join(failed)}")
+            said.append(f"calibration failed: {method.name}, {method.share}, {'; '.join(failed)}")
+    if any(fit.failed for of in fits for fit in of if fit.shots in shots):
+        said.append(MAY_HOLD)
     return asked, said
 
 

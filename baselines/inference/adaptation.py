@@ -6,7 +6,6 @@ network at 6.83 ms), and 1.8 hours per epoch of fine-tuning or of Learning like 
 
 from __future__ import annotations
 
-import os
 import statistics
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -90,14 +89,14 @@ def time_adaptation(
         images: how many images an epoch has.
         backbone: the network whose pass over the examples is added, as in the paper, or "none".
         seconds: how long each figure is measured.
-        threads: of the processor, by default all.
+        threads: of the processor, by default as many as torch uses.
         device: "cpu", "cuda", "cuda:1" or "auto".
 
     Returns:
         Seconds from activations, from images, and of the epochs.
     """
     place = parse_device(device)
-    torch.set_num_threads(threads or os.cpu_count() or 1)
+    torch.set_num_threads(threads or torch.get_num_threads())
     reuse_freed_memory()
     examples = dict(zip((f"novel {n}" for n in range(categories)), torch.rand(categories, shots, dim), strict=True))
     took, _ = seconds_per_epoch(partial(learn, examples), 1, 1, min(seconds, 3), place)

@@ -114,7 +114,7 @@ def time_inference(
         approximate: a kind of index, or "none".
         fp32: also time what the paper did, and the flat search of faiss, on rows of 4 bytes a value.
         seconds: how long each figure is measured.
-        threads: of the processor, by default all.
+        threads: of the processor, by default as many as torch uses.
         device: "cpu", "cuda", "cuda:1" or "auto".
         progress: None shows a bar on a terminal and in a notebook, False none, True also prints lines into a log.
 
@@ -125,7 +125,7 @@ def time_inference(
         InvalidInputError: a store and a number of rows were both given.
     """
     place = parse_device(device)
-    torch.set_num_threads(threads or os.cpu_count() or 1)
+    torch.set_num_threads(threads or torch.get_num_threads())
     network = None if backbone == "none" else construct(backbone)  # a wrong name is told before rows are made
     rows = _rows(store, synthetic, split, progress)
     wanted = Wanted(batches, categories, network, approximate, fp32, seconds, place)
@@ -143,7 +143,7 @@ def _rows(
         return stored_rows(store if isinstance(store, ActivationStore) else actstore.open(store), split)
     if synthetic is None:
         return generated_rows(*fitting_size(available_memory()), progress)
-    match = re.fullmatch(r"(\d+)x(\d+)", synthetic)
+    match = re.fullmatch(r"(\d+)x(\d+)", str(synthetic))
     if match is None:
         raise InvalidInputError(f"generated rows are named as ROWSxDIM, such as 1200000x2048, got {synthetic!r}")
     return generated_rows(int(match[1]), int(match[2]), progress)

@@ -20,6 +20,7 @@ from torch import Tensor, nn
 
 from actstore.compute.device import has_half, synchronise
 from actstore.compute.measure import Result, seconds
+from actstore.progress import human_bytes
 from actstore.search import BoundedSearch, ExactSearch, RowTable
 from actstore.search.flat import FlatSearch
 from actstore.search.indexing import build_index
@@ -230,15 +231,23 @@ def totals(latencies: Sequence[Latency], batch: int) -> list[tuple[Latency, floa
     ]
 
 
+def has_network(latencies: Sequence[Latency]) -> bool:
+    """Whether a network was timed, as it was in the paper's figures."""
+    return any(latency.part.kind == "backbone" for latency in latencies)
+
+
 def to_results(latencies: Sequence[Latency]) -> list[dict[str, Any]]:
     """{name, value, unit, peer, peer_value, ratio} per figure; peers are the parametric classifier and the paper."""
     paper, results = paper_figures(), []
+    heads = {latency.batch: latency.median for latency in latencies if latency.part.kind == "head"}
     for latency in latencies:
-        name = f"{latency.part.name}, batch {latency.batch}"
-        extra = {"p95": latency.p95, "bytes": latency.part.bytes, "recall": latency.part.recall, "runs": latency.runs,
-                 "ranking": latency.ranking}  # fmt: skip
-        results.append(Result(name, latency.median, "ms/image").to_json() | extra | {"kind": latency.part.kind})
-    for batch in dict.fromkeys(latency.batch for latency in latencies):
+        name, fast = f"{latency.part.name}, batch {latency.batch}", heads[latency.batch]
+        with_peer = latency.part.kind == "search" and not has_network(latencies)
+        peer = ("parametric", fast, latency.median / fast) if with_peer else (None,) * 3
+        extra = {"batch": latency.batch, "p95": latency.p95, "bytes": latency.part.bytes,
+                 "recall": latency.part.recall, "runs": latency.runs, "ranking": latency.ranking}  # fmt: skip
+        results.append(Result(name, latency.median, "ms/image", *peer).to_json() | extra | {"kind": latency.part.kind})
+    for batch in dict.fromkeys(latency.batch for latency in latencies) if has_network(latencies) else ():
         (head, fast), *searches = totals(latencies, batch)
         in_paper = batch == PAPER_BATCH
         peer = ("paper, Tesla K40M", paper["parametric"], fast / paper["parametric"]) if in_paper else (None,) * 3
@@ -248,16 +257,18 @@ def to_results(latencies: Sequence[Latency]) -> list[dict[str, Any]]:
         ]
         for latency, total, peer_figures in whole:
             name = f"image to category, {latency.part.name}, batch {batch}"
-            results.append(Result(name, total, "ms/image", *peer_figures).to_json() | {"kind": latency.part.kind})
+            results.append(
+                Result(name, total, "ms/image", *peer_figures).to_json() | {"batch": batch, "kind": latency.part.kind}
+            )
     return results
 
 
-COLUMNS = ("part", "batch", "ms/image", "p95", "of which ranking", "memory GB", "recall@1", "x parametric",
-           "with the backbone", "x parametric with it")  # fmt: skip
+OF_WHOLE = ("with the backbone", "x parametric with it")
+COLUMNS = ("part", "batch", "ms/image", "p95", "of which ranking", "memory GB", "recall@1", "x parametric", *OF_WHOLE)
 
 
 def table_lines(latencies: Sequence[Latency]) -> list[list[str]]:
-    """Of COLUMNS: every part at every batch size, then the paper's."""
+    """Of COLUMNS: every part at every batch size, then the paper's; without a network not OF_WHOLE, nor the paper's."""
     paper, lines = paper_figures(), []
     for batch in dict.fromkeys(latency.batch for latency in latencies):
         whole = {latency.part.name: total for latency, total in totals(latencies, batch)}
@@ -273,6 +284,8 @@ def table_lines(latencies: Sequence[Latency]) -> list[list[str]]:
                 "" if total is None else f"{latency.median / alone:,.1f}",
                 "" if total is None else f"{total:,.2f}", "" if total is None else f"{total / fast:,.2f}",
             ])  # fmt: skip
+    if not has_network(latencies):
+        return [line[: -len(OF_WHOLE)] for line in lines]
     ratio = paper["nn"] / paper["parametric"]
     empty = [str(PAPER_BATCH), "", "", ""]
     return [
@@ -287,7 +300,7 @@ def remarks(comparison: Comparison) -> list[str]:
     """Sentences below a table: what a plain implementation needs here, what was left out, and the memory of the run."""
     paper, (count, dim) = paper_figures(), comparison.shape
     lines = [
-        f"Features of {count:,} images in fp32: {4 * count * dim / 1e9:.1f} GB, in fp16 {2 * count * dim / 1e9:.1f} GB "
+        f"Features of {count:,} images in fp32: {human_bytes(4 * count * dim)}, in fp16 {human_bytes(2 * count * dim)} "
         f"(paper: {paper['memory'] / 1e9:.0f} GB)."
     ]
     backbones = [latency for latency in comparison.latencies if latency.part.kind == "backbone"]
@@ -316,14 +329,18 @@ class InferenceResults(Results):
         self.compared, self.title = compared, title
 
     def tables(self, wide: bool = False) -> list[Table]:
-        return [Table(["", *COLUMNS[1:]], table_lines(self.compared.latencies), title=self.title)]
+        return [Table(["", *self._columns[1:]], table_lines(self.compared.latencies), title=self.title)]
+
+    @property
+    def _columns(self) -> tuple[str, ...]:
+        return COLUMNS if has_network(self.compared.latencies) else COLUMNS[: -len(OF_WHOLE)]
 
     def notes(self, wide: bool = False) -> list[str]:
         return remarks(self.compared)
 
     def to_csv(self) -> str:
         text = io.StringIO()
-        csv.writer(text, lineterminator="\n").writerows([COLUMNS, *table_lines(self.compared.latencies)])
+        csv.writer(text, lineterminator="\n").writerows([self._columns, *table_lines(self.compared.latencies)])
         return text.getvalue()
 
     def plot(self) -> Figure:

@@ -210,10 +210,10 @@ def _set_scale(axes: Any, values: Sequence[float], unit: str) -> None:
     low, high = min(values), max(values)
     if low > 0 and high / low > LOG_FROM:
         axes.set_xscale("log")
-        axes.set_xlim(low / 2, high * (high / low) ** 0.45)
+        axes.set_xlim(low / 2, high * (high / low) ** 0.7)
         axes.set_xlabel(f"{unit}, log scale")
     else:
-        axes.set_xlim(0, high * 1.5)
+        axes.set_xlim(0, high * 1.8)
         axes.set_xlabel(unit)
 
 

@@ -129,7 +129,13 @@ class AllWayResults(Results):
         if wide:
             return [*(f"constant {letter}: fitted on {text}" for text, letter in self._letters().items()), *said]
         what = "top-1 in percent, ± 95%; best: harmonic mean with the best constant; wide=True, --wide: all figures"
-        return [what, *(f"calibrated: fitted on {text}" for text in self._letters()), *said]
+        return [what, *(f"{self._fitted_rows(text)}: fitted on {text}" for text in self._letters()), *said]
+
+    def _fitted_rows(self, fitted_on: str) -> str:
+        """The rows that this is said of: all that are calibrated, or some of them by name."""
+        if len(self._letters()) == 1:
+            return "calibrated"
+        return "; ".join(dict.fromkeys(one["method"] for one in self.records if one["fitted_on"] == fitted_on))
 
     def to_pandas(self) -> pandas.DataFrame:
         """Make a data frame with a row for each record, without its curve; shots are numbers, or "all" of a method that

@@ -190,3 +190,30 @@ def test_a_peak_counts_what_was_there_for_a_while() -> None:
     assert after >= before + size
     assert peak.own >= after
     assert peak.total >= peak.own
+
+
+def test_without_a_network_the_papers_figures_which_include_one_are_left_out() -> None:
+    alone = [latency for latency in latencies(32) if latency.part.kind != "backbone"]
+    found = {one["name"]: one for one in to_results(alone)}
+    assert list(found) == ["parametric, batch 32", "near, batch 32"]
+    assert (found["near, batch 32"]["peer"], found["near, batch 32"]["ratio"]) == ("parametric", 60)
+    results = InferenceResults(Comparison(alone, (2000, 64), [], Peak()), "here")
+    text = results.to_text()
+    assert "paper, NN" not in text
+    assert "backbone" not in text
+    assert "256.0 KB" in text
+    assert results.to_pandas()["batch"].tolist() == [32, 32]
+    assert results.to_csv().splitlines()[1].endswith(",1.0")
+
+
+def test_the_threads_that_torch_has_are_kept_and_rows_are_named_as_text() -> None:
+    import baselines
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        with pytest.raises(InvalidInputError, match=r"ROWSxDIM.* got \(2000, 64\)"):
+            baselines.time_inference(synthetic=(2000, 64))  # type: ignore[arg-type]
+        assert torch.get_num_threads() == 1
+    finally:
+        torch.set_num_threads(before)
