@@ -15,6 +15,7 @@ from actstore.lazy import lazily
 if TYPE_CHECKING:
     from baselines.inference.adaptation import time_adaptation
     from baselines.inference.comparison import time_inference
+    from baselines.inference.latency import InferenceResults
     from baselines.meta_training import read_learners
     from baselines.method_names import CALIBRATED, EPISODE_NAMES, NAMES, require_names
     from baselines.registry import make, make_for_episodes
@@ -25,6 +26,7 @@ __all__ = [
     "EPISODE_NAMES",
     "NAMES",
     "OPTIONS",
+    "InferenceResults",
     "make",
     "make_for_episodes",
     "read_learners",
@@ -39,6 +41,7 @@ __getattr__, __dir__ = lazily(
     __name__,
     inference__adaptation="time_adaptation",
     inference__comparison="time_inference",
+    inference__latency="InferenceResults",
     meta_training="read_learners",
     method_names="CALIBRATED EPISODE_NAMES NAMES require_names",
     registry="make make_for_episodes",

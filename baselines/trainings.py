@@ -34,7 +34,7 @@ ROWS = {"store", "train_split", "learning_rate"}
 IMAGES = {"images", "backbone", "weights", "workers", "flip", "steps", "batch_size", "learning_rate", "extract"}
 TASKS = {"images", "image_size", "workers", "way", "shots", "queries", "tasks", "steps", "seconds", "learning_rate",
          "width"}  # fmt: skip
-OPTIONS = {
+OPTIONS: dict[str, set[str]] = {
     "triplet": ROWS | {"steps"},
     "attention": ROWS | {"steps"},
     "head": ROWS | {"epochs", "batch_size"},
@@ -46,7 +46,7 @@ OPTIONS = {
     "maml": TASKS | {"order", "inner_steps", "inner_rate"},
     "meta-lstm": TASKS | {"inner_steps", "first_rate"},
 }
-"""For each baseline that `train` knows, the names of its settings."""
+"""For each baseline that `train` knows, the names of its settings: `sorted(baselines.OPTIONS["triplet"])` lists them."""
 
 
 def train(

@@ -29,8 +29,10 @@ if TYPE_CHECKING:
         set_constant,
     )
     from predictor.classifier.export import names_file
+    from predictor.classifier.export_images import Agreement
     from predictor.classifier.learning import Adaptation
-    from predictor.classifier.predictions import Predictions
+    from predictor.classifier.predictions import Prediction, Predictions
+    from predictor.classifier.starting import BaseLoss
     from predictor.measuring import evaluate, run_episodes, run_sessions
     from predictor.phi.recogniser import OwnClassifier
     from predictor.protocol.base_categories import BaseCategories
@@ -39,23 +41,32 @@ if TYPE_CHECKING:
     from predictor.protocol.head import Head, read_head, read_own_head
     from predictor.protocol.method import JointMethod, Method
     from predictor.protocol.results import Results
+    from predictor.report.all_way_table import AllWayResults
+    from predictor.report.episode_table import EpisodeResults
+    from predictor.report.session_table import SessionResults
     from predictor.training.backbones.pretraining import pretrain
     from predictor.training.trained_phi import TrainedPhi, load_phi, train_phi
 
 __all__ = [
     "Adaptation",
+    "Agreement",
+    "AllWayResults",
     "BaseCategories",
+    "BaseLoss",
     "Calibration",
     "Calibrations",
     "CategorySplit",
     "Check",
     "Classifier",
+    "EpisodeResults",
     "Head",
     "JointMethod",
     "Method",
     "OwnClassifier",
+    "Prediction",
     "Predictions",
     "Results",
+    "SessionResults",
     "TrainedPhi",
     "apply_calibrations",
     "calibrate",
@@ -85,8 +96,10 @@ __getattr__, __dir__ = lazily(
     classifier__classifier="Classifier",
     classifier__classifier_file="apply_calibrations load_classifier open_for_calibration save_classifier set_constant",
     classifier__export="names_file",
+    classifier__export_images="Agreement",
     classifier__learning="Adaptation",
-    classifier__predictions="Predictions",
+    classifier__predictions="Prediction Predictions",
+    classifier__starting="BaseLoss",
     measuring="evaluate run_episodes run_sessions",
     phi__recogniser="OwnClassifier",
     protocol__base_categories="BaseCategories",
@@ -95,6 +108,9 @@ __getattr__, __dir__ = lazily(
     protocol__head="Head read_head read_own_head",
     protocol__method="JointMethod Method",
     protocol__results="Results",
+    report__all_way_table="AllWayResults",
+    report__episode_table="EpisodeResults",
+    report__session_table="SessionResults",
     training__backbones__pretraining="pretrain",
     training__trained_phi="TrainedPhi load_phi train_phi",
 )

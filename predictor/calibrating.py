@@ -57,11 +57,11 @@ def calibrate(
         store: a store, or its path.
         split: base and novel categories, or their file; by default those of the phi, else the first 90% of the class
             names are the base.
-        shots: numbers of examples.
+        shots: numbers of examples; by default those of 1, 2, 3 and 5 that there are rows for.
         train: name of the split that has base rows and examples.
         test: name of a split whose base rows the network was not trained on, by default val or test; "none" for none.
             A fifth of these rows is used, and `evaluate` leaves it out.
-        tasks: how many times stand-ins are drawn.
+        tasks: how many times stand-ins are drawn, by default 20.
         seed: of the draws.
         save: keep the constants in the `folder` of each method, where `evaluate` and `Classifier.from_phi` find them:
             the training of a phi, the folder `runs` of baselines. Those of a method without a folder are in the method

@@ -79,7 +79,7 @@ def evaluate(
         store: a store, or its path.
         split: base and novel categories, or their file; by default those of the phi, else the first 90% of the class
             names are the base.
-        shots: numbers of examples of each novel category.
+        shots: numbers of examples of each novel category; by default those of 1, 2, 3 and 5 that there are rows for.
         draws: how often examples are drawn; figures are means over the draws, with 95% intervals.
         calibrate: "saved" adds a calibrated row to methods whose constants were kept, True also fits those that are
             missing, False adds none.
@@ -223,7 +223,7 @@ def run_episodes(
         store: a store, or its path.
         split: base and novel categories, as in `evaluate`.
         way: categories of a task.
-        shots: numbers of examples of each category.
+        shots: numbers of examples of each category; by default those of 1, 2, 3 and 5 that there are rows for.
         tasks: how many tasks there are.
         queries: of each category in a task, by default all rows that are not examples.
         splits: names of splits whose rows are pooled, by default train, val and test.

@@ -47,8 +47,13 @@ _MODES: dict[str, dict[str, Any]] = {
 
 @dataclass(frozen=True)
 class Agreement:
-    """Of a graph in onnxruntime with this library: images, of them with the same first category, and how far the
-    probability of any category of any image was off."""
+    """How far a graph in onnxruntime agrees with this library.
+
+    Attributes:
+        images: how many were compared.
+        same: how many of them have the same first category.
+        difference: how far the probability of any category of any image was off.
+    """
 
     images: int
     same: int

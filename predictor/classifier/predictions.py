@@ -37,7 +37,13 @@ class Guess:
 
 @dataclass(frozen=True)
 class Prediction:
-    """top: the most probable categories, best first. is_unknown: nothing known fits, the first one neither."""
+    """What an image is taken for.
+
+    Attributes:
+        image: the image's path, or the id of a row.
+        top: the most probable categories, best first, each with `category`, `shown` and `probability`.
+        is_unknown: nothing known fits, the first one neither.
+    """
 
     image: str
     top: tuple[Guess, ...]

@@ -204,8 +204,15 @@ def _stand_in(classifier: Classifier, train: Split, labels: NDArray[np.int64], s
 
 @dataclass(frozen=True)
 class BaseLoss:
-    """Top-1 of the base in percent on so many of its rows: alone, and beside the taught categories with this constant
-    on their scores. before: the same with the constant that was there."""
+    """What taught categories cost the base.
+
+    Attributes:
+        novel_bias: the constant on the scores of taught categories.
+        alone: top-1 accuracy of the base in percent, without taught categories.
+        beside: the same beside them.
+        rows: on how many rows of the base it was measured.
+        before: the same with the constant that was there.
+    """
 
     novel_bias: float
     alone: float
