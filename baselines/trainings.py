@@ -46,7 +46,7 @@ OPTIONS: dict[str, set[str]] = {
     "maml": TASKS | {"order", "inner_steps", "inner_rate"},
     "meta-lstm": TASKS | {"inner_steps", "first_rate"},
 }
-"""For each baseline that `train` knows, the names of its settings: `sorted(baselines.OPTIONS["triplet"])` lists them."""
+"""For each baseline that `train` knows, the names of its settings: see `sorted(baselines.OPTIONS["head"])`."""
 
 
 def train(

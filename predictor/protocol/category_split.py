@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import pairwise
+from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -166,7 +167,7 @@ def split_categories(
         >>> predictor.split_categories(["ant", "bee", "cat", "dog"], novel=0.25)
         CategorySplit(3 base (ant … cat), 1 novel categories)
     """
-    if isinstance(source, str | Path):
+    if isinstance(source, str | PathLike):
         import actstore
 
         source = actstore.open(source)
@@ -235,7 +236,7 @@ def read_split(path: str | Path) -> CategorySplit:
 
 def as_categories(given: Any) -> CategorySplit:
     """A split, or the file of one."""
-    if isinstance(given, str | Path):
+    if isinstance(given, str | PathLike):
         return read_split(given)
     if not isinstance(given, CategorySplit):
         raise InvalidInputError(
