@@ -26,7 +26,7 @@ from actstore.compute.device import name_device, parse_device
 from actstore.compute.measure import peak_memory
 from actstore.compute.tensors import borrow
 from actstore.errors import InvalidInputError
-from actstore.progress import bar, note
+from actstore.progress import bar, human_bytes, note
 from actstore.split import Split
 from actstore.streams.sampling import generator
 from actstore.tables.synthetic import SyntheticSpec
@@ -320,7 +320,7 @@ def generated_rows(count: int, dim: int, progress: bool | None = None) -> BenchR
             f"{count:,} x {dim} rows take {wanted / 1e9:.1f} GB in fp16, and {free / 1e9:.1f} GB are free; "
             "ask for fewer rows"
         )
-    note(f"generating {count:,} x {dim} rows in memory, {wanted / 1e9:.1f} GB", progress)
+    note(f"generating {count:,} x {dim} rows in memory, {human_bytes(wanted)}", progress)
     rows = torch.empty(count + QUERIES, dim, dtype=torch.float16)
     source, done = SyntheticSpec(count + QUERIES, dim, shuffled=True).table().activations, 0
     with bar("generate", count + QUERIES, "rows", progress) as done_rows:

@@ -237,7 +237,7 @@ def read_split(path: str | Path) -> CategorySplit:
 def as_categories(given: Any) -> CategorySplit:
     """A split, or the file of one."""
     if isinstance(given, str | PathLike):
-        return read_split(given)
+        return read_split(Path(given))
     if not isinstance(given, CategorySplit):
         raise InvalidInputError(
             f"base and novel categories must be a CategorySplit or its file, got {type(given).__name__}; make one with "
