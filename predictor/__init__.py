@@ -42,8 +42,7 @@ if TYPE_CHECKING:
     from predictor.protocol.method import JointMethod, Method
     from predictor.protocol.results import Results
     from predictor.report.all_way_table import AllWayResults
-    from predictor.report.episode_table import EpisodeResults
-    from predictor.report.session_table import SessionResults
+    from predictor.report.session_table import EpisodeResults, SessionResults
     from predictor.training.backbones.pretraining import pretrain
     from predictor.training.trained_phi import TrainedPhi, load_phi, train_phi
 
@@ -109,8 +108,7 @@ __getattr__, __dir__ = lazily(
     protocol__method="JointMethod Method",
     protocol__results="Results",
     report__all_way_table="AllWayResults",
-    report__episode_table="EpisodeResults",
-    report__session_table="SessionResults",
+    report__session_table="EpisodeResults SessionResults",
     training__backbones__pretraining="pretrain",
     training__trained_phi="TrainedPhi load_phi train_phi",
 )
