@@ -132,7 +132,8 @@ class Source:
         trained = read_trained(folder, name, f"ppa baseline {name} --store {rows.store_path} --out {folder}")
         if trained.identity["data"]["content"] != rows.content:
             raise InvalidInputError(
-                f"{folder} was trained on other rows than those of {rows.path}; train it again with --restart"
+                f"{folder} was trained on other rows than those of {rows.path}; train it again "
+                "with restart=True (--restart)"
             )
         names = self.categories.base if name != ORACLE else (*self.categories.base, *self.categories.novel)
         if set(trained.identity["split"]["classes"]) != set(names):

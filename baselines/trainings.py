@@ -75,7 +75,7 @@ def train(
         seed: of what is drawn.
         checkpoint_seconds: how often the state is saved.
         restart: discard what is in the folder.
-        progress: None shows a bar on a terminal and in a notebook, False none, True also prints lines into a log.
+        progress: None shows a bar on a terminal and in a notebook, False none, True logs a line every 20 seconds.
         **settings: what `baselines.OPTIONS` lists for the name, such as `store` and `steps`, or `images`, `backbone`
             and `weights`.
 

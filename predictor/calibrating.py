@@ -66,7 +66,7 @@ def calibrate(
         save: keep the constants in the `folder` of each method, where `evaluate` and `Classifier.from_phi` find them:
             the training of a phi, the folder `runs` of baselines. Those of a method without a folder are in the method
             alone.
-        progress: None shows a bar on a terminal and in a notebook, False none, True also prints lines into a log.
+        progress: None shows a bar on a terminal and in a notebook, False none, True logs a line every 20 seconds.
 
     Returns:
         The constant of every method and number of examples: a list that shows itself as a table.

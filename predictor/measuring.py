@@ -87,7 +87,7 @@ def evaluate(
         train: name of the split that examples come from.
         test: name of the split that test images come from, by default val or test.
         seed: of the draws.
-        progress: None shows a bar on a terminal and in a notebook, False none, True also prints lines into a log.
+        progress: None shows a bar on a terminal and in a notebook, False none, True logs a line every 20 seconds.
 
     Returns:
         A row for every method and number of examples.
@@ -159,7 +159,7 @@ def run_sessions(
         train: name of the split that examples come from.
         test: name of the split that test images come from, by default val or test.
         seed: of the draws.
-        progress: None shows a bar on a terminal and in a notebook, False none, True also prints lines into a log.
+        progress: None shows a bar on a terminal and in a notebook, False none, True logs a line every 20 seconds.
 
     Returns:
         The accuracy after every session.
@@ -229,7 +229,7 @@ def run_episodes(
         splits: names of splits whose rows are pooled, by default train, val and test.
         seed: of the tasks.
         runs: further methods with examples of their own, such as what `baselines.read_learners` returns.
-        progress: None shows a bar on a terminal and in a notebook, False none, True also prints lines into a log.
+        progress: None shows a bar on a terminal and in a notebook, False none, True logs a line every 20 seconds.
 
     Returns:
         The accuracy of every method and number of examples.

@@ -84,7 +84,7 @@ def build(
         restart: drop the rows of an interrupted build.
         trained_on: the classes that the network has seen in its training.
         cluster: the workers of this cluster run the network.
-        progress: None shows a bar on a terminal and in a notebook, False none, True also prints lines into a log.
+        progress: None shows a bar on a terminal and in a notebook, False none, True logs a line every 20 seconds.
         **layout: `dtype`, `chunk_rows`, `codec` and `shard_inner_rows` of a new store; see `create`.
 
     Returns:
@@ -175,7 +175,7 @@ def load_network(
     file = _path(weights)
     name = backbone or (stated_backbone(file) if file is not None else None)
     if name is None and file is not None:
-        raise InvalidInputError(f"{file} does not say of which network it is; name that with --backbone")
+        raise InvalidInputError(f"{file} does not say of which network it is; name that with backbone=… (--backbone)")
     name = name or choose_network(offline, progress).name
     _fetch_if_asked(name, pretrained, progress)
     return load_backbone(name, file, pretrained=pretrained)
@@ -184,7 +184,11 @@ def load_network(
 def choose_network(offline: bool = False, progress: bool | None = None) -> Choice:
     """The network of a call that names none; a line on stderr says which and why."""
     choice = default_backbone(offline, progress)
-    note(f"network: {choice.name}, as {choice.reason}; choose another with --backbone or --weights", progress)
+    note(
+        f"network: {choice.name}, as {choice.reason}; choose another with backbone=… or weights=… "
+        "(--backbone, --weights)",
+        progress,
+    )
     return choice
 
 
@@ -202,11 +206,12 @@ def _load(
     if known.get("backbone"):
         name, sha256 = known["backbone"], known["weights_sha256"]
         if ":" in name:  # code of others, which a store alone is no reason to run
-            raise InvalidInputError(f"{target} was begun with {name}; name it with --backbone to go on")
+            raise InvalidInputError(f"{target} was begun with {name}; name it with backbone=… (--backbone) to go on")
         network = load_backbone(name, None, layers, expected_sha256=sha256)
         if network.weights_sha256 != sha256:
             raise InvalidInputError(
-                f"{target} was begun with other weights of {name} than those at hand; name them with --weights"
+                f"{target} was begun with other weights of {name} than those at hand; name them with weights=… "
+                "(--weights)"
             )
         return network, {}
     choice = choose_network(offline, progress)

@@ -61,7 +61,9 @@ def load_recorded(record: Mapping[str, Any], weights: Path | None = None) -> Bac
         )
     path = weights or (None if record.get("weights") is None else Path(record["weights"]))
     if path is not None and not path.is_file():
-        raise InvalidInputError(f"the weights of {record['backbone']} are not at {path}; say where with --weights")
+        raise InvalidInputError(
+            f"the weights of {record['backbone']} are not at {path}; say where with weights=… (--weights)"
+        )
     name, layers = record["backbone"], () if record["layer"] == "activations" else (record["layer"],)
     ways: list[dict[str, Any]] = [{"random_weights": True}, {"expected_sha256": record["weights_sha256"]}]
     if path is not None or record.get("pretrained"):

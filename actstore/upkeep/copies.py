@@ -212,7 +212,8 @@ def _require_same_rows(source: Split, target: Split) -> None:
         for block, other in zip(source.blocks(_BLOCK), target.blocks(_BLOCK), strict=True)
     ):
         raise InvalidInputError(
-            f"{target.path} holds other rows than {source.path}; choose another path, or discard it with --restart"
+            f"{target.path} holds other rows than {source.path}; choose another path, or discard it "
+            "with restart=True (--restart)"
         )
 
 

@@ -162,7 +162,7 @@ def verify(
     Args:
         store: the store to check.
         repair: mend what can be mended; bad chunks are read again from where their rows came from.
-        progress: None shows a bar on a terminal and in a notebook, False none, True also prints lines into a log.
+        progress: None shows a bar on a terminal and in a notebook, False none, True logs a line every 20 seconds.
         cluster: the workers of this cluster check the chunks.
 
     Returns:

@@ -114,7 +114,8 @@ class Pending:
         if begun != json.loads(json.dumps(source)):
             raise IncompleteError(
                 f"{self.path.parent.parent} has an unfinished build from {describe(begun)}, this one is from "
-                f"{describe(source)}{_difference(begun, source)}; repeat the first, or discard it with --restart"
+                f"{describe(source)}{_difference(begun, source)}; repeat the first, or discard it "
+                "with restart=True (--restart)"
             )
 
     def was_of(self, source: Mapping[str, Json]) -> bool:

@@ -187,7 +187,9 @@ def commit(
         after = write_facts(split, before, parts, ledger.require_own)
     except FileNotFoundError as error:
         ledger.require_own()  # if it is not, they went with the build that another process has begun
-        raise DamagedError(f"{error}, so the build cannot be finished; discard it with --restart") from error
+        raise DamagedError(
+            f"{error}, so the build cannot be finished; discard it with restart=True (--restart)"
+        ) from error
     resize(split / ACTIVATIONS, rows)
     content = content_hash(spec.dtype, spec.dim, entries, after.labels_crc, after.ids_crc, after.columns)
     after = replace(

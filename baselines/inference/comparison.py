@@ -116,7 +116,7 @@ def time_inference(
         seconds: how long each figure is measured.
         threads: of the processor, by default as many as torch uses.
         device: "cpu", "cuda", "cuda:1" or "auto".
-        progress: None shows a bar on a terminal and in a notebook, False none, True also prints lines into a log.
+        progress: None shows a bar on a terminal and in a notebook, False none, True logs a line every 20 seconds.
 
     Returns:
         Milliseconds and memory of every way.

@@ -239,7 +239,7 @@ def check_folder(
         pretrained: fetch the published weights of the named network.
         offline: fetch nothing.
         device: "cpu", "cuda", "cuda:1" or "auto".
-        progress: None shows a bar on a terminal and in a notebook, False none, True also prints lines into a log.
+        progress: None shows a bar on a terminal and in a notebook, False none, True logs a line every 20 seconds.
 
     Returns:
         Which photos are mistaken, and which categories look alike.

@@ -67,7 +67,7 @@ class Classifier(LearningClassifier):
             split: the split of the store that has the base rows.
             pretrained: fetch the published weights of the named network.
             offline: fetch nothing.
-            progress: None shows a bar on a terminal and in a notebook, False none, True also prints lines into a log.
+            progress: None shows a bar on a terminal and in a notebook, False none, True logs a line every 20 seconds.
 
         Raises:
             InvalidInputError: weights are not found, or arguments exclude each other.
@@ -100,7 +100,7 @@ class Classifier(LearningClassifier):
             phi: a folder of `train_phi`, or what `train_phi` returned.
             store: by default the store that phi was trained on.
             split: the split of the store that has the base rows.
-            progress: None shows a bar on a terminal and in a notebook, False none, True also prints lines into a log.
+            progress: None shows a bar on a terminal and in a notebook, False none, True logs a line every 20 seconds.
 
         Examples:
             >>> predictor.Classifier.from_phi("phi1").categories
@@ -140,7 +140,7 @@ class Classifier(LearningClassifier):
             on_error: "skip" images that cannot be read and name them in the result, or "fail".
             weights: the file of the network's weights, where it has moved.
             device: "cpu", "cuda", "cuda:1" or "auto".
-            progress: None shows a bar on a terminal and in a notebook, False none, True also prints lines into a log.
+            progress: None shows a bar on a terminal and in a notebook, False none, True logs a line every 20 seconds.
 
         Returns:
             A prediction with probabilities for each image.
@@ -219,7 +219,7 @@ class Classifier(LearningClassifier):
             folder: a folder with a folder of images for each category.
             weights: the file of the network's weights, where it has moved.
             device: "cpu", "cuda", "cuda:1" or "auto".
-            progress: None shows a bar on a terminal and in a notebook, False none, True also prints lines into a log.
+            progress: None shows a bar on a terminal and in a notebook, False none, True logs a line every 20 seconds.
 
         Returns:
             Which photos are mistaken, and which categories look alike.

@@ -86,7 +86,9 @@ def export_with_backbone(
             "that was built with --views 1"
         )
     if backbone.transform.channels != 3:
-        raise InvalidInputError(f"a graph holds one network, not {backbone.name}; leave out --with-backbone")
+        raise InvalidInputError(
+            f"a graph holds one network, not {backbone.name}; leave out with_backbone (--with-backbone)"
+        )
     import_onnx("onnx", "onnxruntime")
     names_file(path)  # refused before the work, where it is the export itself
     model = _join(image_graph(backbone.transform), _backbone_graph(backbone), classifier_graph(classifier))

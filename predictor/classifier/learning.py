@@ -163,7 +163,7 @@ class LearningClassifier(ActivationClassifier):
             on_error: "fail" or "skip" an image that cannot be read.
             weights: the file of the network's weights, where it has moved.
             device: "cpu", "cuda", "cuda:1" or "auto".
-            progress: None shows a bar on a terminal and in a notebook, False none, True also prints lines into a log.
+            progress: None shows a bar on a terminal and in a notebook, False none, True logs a line every 20 seconds.
 
         Returns:
             What was learnt, and what was left out.
@@ -190,7 +190,7 @@ class LearningClassifier(ActivationClassifier):
             on_error: "fail" or "skip" an image that cannot be read.
             weights: the file of the network's weights, where it has moved.
             device: "cpu", "cuda", "cuda:1" or "auto".
-            progress: None shows a bar on a terminal and in a notebook, False none, True also prints lines into a log.
+            progress: None shows a bar on a terminal and in a notebook, False none, True logs a line every 20 seconds.
 
         Returns:
             What was learnt, and what was left out.

@@ -135,7 +135,7 @@ def read_examples(path: Path, train: Split, novel: Sequence[str], shots: int) ->
         if len(shown[place]) < shots:
             raise InvalidInputError(
                 f"{path} must list {shots} images of {category!r} that are in {train.path}, it lists "
-                f"{len(shown[place])}; add some, or ask for fewer --shots"
+                f"{len(shown[place])}; add some, or ask for fewer shots (--shots)"
             )
     return tuple(tuple(shown[place][:shots]) for place in range(len(novel)))
 

@@ -126,7 +126,7 @@ class StandInSource:
         novel_rows, novel_activations, novel_targets, _ = self._gather(novel)
         if not len(novel_rows):
             raise InvalidInputError(
-                f"{self.most_shots} shots leave no row of the stand-ins to measure on; calibrate with fewer --shots"
+                f"{self.most_shots} shots leave no row of the stand-ins to measure on; calibrate with fewer (--shots)"
             )
         activations = torch.cat([base_activations, novel_activations])
         examples = torch.cat(shown).reshape(len(stand_ins), self.most_shots, -1)
@@ -156,7 +156,7 @@ class StandInSource:
         rows = random.permutation(index.rows(index.position(name)))
         if len(rows) < count:
             raise InvalidInputError(
-                f"class {name!r} has {len(rows):,} rows, too few for {count} shots; use fewer --shots"
+                f"class {name!r} has {len(rows):,} rows, too few for {count} shots; use fewer shots (--shots)"
             )
         asked: list[Taken] = []
         if self.held_out is not None and len(held):

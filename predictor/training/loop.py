@@ -226,7 +226,7 @@ class _Run:
             kept = "the last good checkpoint is kept" if (self.folder / CHECKPOINT).exists() else "no checkpoint yet"
             raise DivergedError(
                 f"{wrong[0]} became {figures[wrong[0]]} in step {self.step} in {self.folder} ({kept}); "
-                "start again with --restart and a lower learning rate"
+                "start again with restart=True (--restart) and a lower learning rate"
             )
 
 

@@ -58,7 +58,7 @@ def read_model(path: Path) -> Trained:
 
 def read_training(path: Path) -> Kept:
     require_sound_copy(path.with_suffix(".json"))
-    return read_tensors(path, KIND, "train it again with --restart")
+    return read_tensors(path, KIND, "train it again with restart=True (--restart)")
 
 
 def write_training(path: Path, tensors: Mapping[str, Tensor], text: Mapping[str, Any]) -> None:
@@ -130,7 +130,7 @@ def refuse_other_training(path: Path, before: Mapping[str, Any], now: Mapping[st
     if differences:
         raise InvalidInputError(
             f"{path} belongs to another training: {'; '.join(differences)}; "
-            "repeat the options of that one, choose another --out, or discard it with --restart"
+            "repeat the options of that one, choose another --out, or discard it with restart=True (--restart)"
         )
 
 

@@ -133,7 +133,7 @@ def train_phi(
         restart: discard what is in the folder.
         checkpoint_seconds: how often the state is saved.
         command: the command that began the training; messages name it where an interrupted training is asked for.
-        progress: None shows a bar on a terminal and in a notebook, False none, True also prints lines into a log.
+        progress: None shows a bar on a terminal and in a notebook, False none, True logs a line every 20 seconds.
         **settings: in place of the preset's: epochs, batches, learning_rate, weight_decay, momentum, p_mean, examples,
             cosine, input_norm, bias, query_norm and seed.
 

@@ -148,7 +148,7 @@ def test_a_run_of_the_codes_preset_repeated_with_the_papers(here: Path, ppa: Run
     ppa(*train, "--preset", "code")
     said = ppa(*train, code=1).stderr
     assert "runs/code/model.safetensors belongs to another training: config " in said
-    assert "repeat the options of that one, choose another --out, or discard it with --restart" in said
+    assert "repeat the options of that one, choose another --out, or discard it with restart=True (--restart)" in said
 
 
 @pytest.mark.parametrize("inner", [None, 4])

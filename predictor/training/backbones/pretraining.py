@@ -101,7 +101,7 @@ def pretrain(
         seed: of the first weights and of the order of images.
         checkpoint_seconds: how often the state is saved.
         restart: discard what is in the folder.
-        progress: None shows a bar on a terminal and in a notebook, False none, True also prints lines into a log.
+        progress: None shows a bar on a terminal and in a notebook, False none, True logs a line every 20 seconds.
         **settings: in place of the preset's, such as epochs=20.
 
     Returns:
@@ -318,6 +318,8 @@ def _read_plan(path: Path, content: bytes, asked: Mapping[str, Any]) -> Training
         plan = json.loads(content)
         before, config = plan["asked"], TrainingConfig(**plan["config"])
     except (ValueError, TypeError, KeyError) as error:
-        raise DamagedError(f"{path} is no plan of a training ({error}); discard it with --restart") from error
+        raise DamagedError(
+            f"{path} is no plan of a training ({error}); discard it with restart=True (--restart)"
+        ) from error
     refuse_other_training(path, {"plan": before}, {"plan": asked})
     return config
