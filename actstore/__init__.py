@@ -22,7 +22,7 @@ __version__ = "0.2.0"
 if TYPE_CHECKING:
     from actstore.analysis.alignment import fingerprint
     from actstore.analysis.comparison import compare
-    from actstore.analysis.graph import knn
+    from actstore.analysis.neighbours import knn
     from actstore.errors import ActstoreError, DamagedError, InvalidInputError
     from actstore.extraction.from_images import build
     from actstore.images.glyphs import write_glyphs
@@ -32,9 +32,8 @@ if TYPE_CHECKING:
     from actstore.streams.class_batches import ClassBatches
     from actstore.tables.importing import from_arrays
     from actstore.tables.synthetic import synthesize
-    from actstore.upkeep.rechunk import rechunk
+    from actstore.upkeep.copies import rechunk, select
     from actstore.upkeep.repair import verify
-    from actstore.upkeep.select import select
 
 __all__ = [
     "ActivationStore",
@@ -64,7 +63,7 @@ __getattr__, __dir__ = lazily(
     __name__,
     analysis__comparison="compare",
     analysis__alignment="fingerprint",
-    analysis__graph="knn",
+    analysis__neighbours="knn",
     errors="ActstoreError DamagedError InvalidInputError",
     extraction__from_images="build",
     images__glyphs="write_glyphs",
@@ -74,7 +73,6 @@ __getattr__, __dir__ = lazily(
     streams__class_batches="ClassBatches",
     tables__importing="from_arrays",
     tables__synthetic="synthesize",
-    upkeep__rechunk="rechunk",
+    upkeep__copies="rechunk select",
     upkeep__repair="verify",
-    upkeep__select="select",
 )

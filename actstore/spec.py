@@ -39,7 +39,7 @@ INDEX_KINDS: tuple[IndexKind, ...] = get_args(IndexKind)
 SEARCHES = ("auto", "exact", "bounded", "faiss")  # which all give the same answer
 SEARCH_METHODS = (*SEARCHES, "approximate", *INDEX_KINDS)
 Json = Any  # what json.loads returns
-_LAYOUT = ("dim", "dtype", "chunk_rows", "codec", "shard_inner_rows")
+LAYOUT = ("dim", "dtype", "chunk_rows", "codec", "shard_inner_rows")
 
 
 @dataclass(frozen=True)
@@ -55,17 +55,17 @@ class StoreSpec:
     provenance: Mapping[str, Json] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        _check(type(self.dim) is int and self.dim > 0, f"dim must be a positive integer, got {self.dim!r}")
-        _check(self.dtype in ("f2", "f4"), f"dtype must be 'f2' or 'f4', got {self.dtype!r}")
-        _check(self.codec in ("raw", "blosc"), f"codec must be 'raw' or 'blosc', got {self.codec!r}")
+        require(type(self.dim) is int and self.dim > 0, f"dim must be a positive integer, got {self.dim!r}")
+        require(self.dtype in ("f2", "f4"), f"dtype must be 'f2' or 'f4', got {self.dtype!r}")
+        require(self.codec in ("raw", "blosc"), f"codec must be 'raw' or 'blosc', got {self.codec!r}")
         object.__setattr__(self, "classes", parse_class_names(self.classes))
         if self.chunk_rows == 0:
             object.__setattr__(self, "chunk_rows", default_chunk_rows(self.dim, self.dtype))
         whole = type(self.chunk_rows) is int and 0 < self.chunk_bytes < 1 << 40
-        _check(whole, f"chunk_rows must be a whole number of rows in less than 1 TB, got {self.chunk_rows}")
-        _check(isinstance(self.provenance, Mapping), f"provenance must be an object, got {self.provenance!r}")
+        require(whole, f"chunk_rows must be a whole number of rows in less than 1 TB, got {self.chunk_rows}")
+        require(isinstance(self.provenance, Mapping), f"provenance must be an object, got {self.provenance!r}")
         inner = self.shard_inner_rows
-        _check(
+        require(
             inner is None or (inner > 0 and self.chunk_rows % inner == 0),
             f"shard_inner_rows must divide chunk_rows {self.chunk_rows}, got {inner}",
         )
@@ -104,7 +104,7 @@ class StoreSpec:
         return {
             "format_version": FORMAT_VERSION,
             "creator": f"actstore {__version__}",
-            **{name: getattr(self, name) for name in _LAYOUT},
+            **{name: getattr(self, name) for name in LAYOUT},
             "classes": list(self.classes),
             "provenance": dict(self.provenance),
         }
@@ -113,13 +113,13 @@ class StoreSpec:
     def from_json(cls, data: Mapping[str, Json], where: str) -> Self:
         version = data.get("format_version") if isinstance(data, dict) else None
         if not isinstance(version, int) or version < 1:
-            raise NotAStoreError(f"{where} has no valid format version (found {version!r})")
+            raise NotAStoreError(f"{where} is no activation store: its format version is {version!r}")
         if version > FORMAT_VERSION:
             raise NotAStoreError(
                 f"{where} has format version {version}, this actstore reads up to {FORMAT_VERSION}: upgrade actstore"
             )
         try:
-            layout = {name: data[name] for name in _LAYOUT}
+            layout = {name: data[name] for name in LAYOUT}
             return cls(tuple(data["classes"]), **layout, provenance=data.get("provenance", {}))
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise NotAStoreError(f"{where} has damaged metadata: {error}") from error
@@ -136,7 +136,7 @@ class ColumnSpec:
 
     def __post_init__(self) -> None:
         parse_column_name(self.name)
-        _check(self.kind in get_args(ColumnKind), f"column {self.name!r} has no known type, got {self.kind!r}")
+        require(self.kind in get_args(ColumnKind), f"column {self.name!r} has no known type, got {self.kind!r}")
 
 
 @dataclass(frozen=True)
@@ -204,7 +204,7 @@ def remote_inner_rows(dim: int, dtype: Dtype) -> int:
 
 def parse_class_names(classes: Sequence[str]) -> tuple[str, ...]:
     """Distinct, non-empty, one-line class names."""
-    _check(not isinstance(classes, str), f"classes must be a sequence of names, got the string {classes!r}")
+    require(not isinstance(classes, str), f"classes must be a sequence of names, got the string {classes!r}")
     names = tuple(classes)
     for name in names:  # every open comes by here: what is wrong is put into words only where something is
         if not isinstance(name, str):
@@ -228,7 +228,7 @@ def is_unicode(text: str) -> bool:
 
 
 def parse_split_name(name: str) -> str:
-    _check(
+    require(
         isinstance(name, str) and re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}", name) is not None,
         f"split name {name!r} must be 1-100 letters, digits, '_', '-' or '.', such as 'train'",
     )
@@ -236,15 +236,16 @@ def parse_split_name(name: str) -> str:
 
 
 def parse_column_name(name: str) -> str:
-    _check(
+    require(
         isinstance(name, str) and re.fullmatch(r"[^\W\d]\w{0,63}", name) is not None,
         f"column name {name!r} must be 1-64 letters, digits or '_' and begin with a letter, such as 'area'; rename it",
     )
-    _check(name.lower() not in RESERVED, f"column name {name!r} means something else already; rename it")
+    require(name.lower() not in RESERVED, f"column name {name!r} means something else already; rename it")
     return name
 
 
-def _check(condition: bool, message: str) -> None:
+def require(condition: bool, message: str) -> None:
+    """Refuse an argument that does not meet a condition."""
     if not condition:
         raise InvalidInputError(message)
 

@@ -11,8 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 from actstore.errors import IncompleteError, LockedError, MissingSplitError, NotAStoreError, ReplacedError
 from actstore.layout.ledger import has_writer, open_ledger, read_ledger
-from actstore.layout.metadata import ACTIVATIONS, change_attributes, create_group, read_attributes, require_same_store
-from actstore.layout.own_files import remove_own
+from actstore.layout.metadata import (
+    ACTIVATIONS,
+    change_attributes,
+    create_group,
+    read_attributes,
+    remove_own,
+    require_same_store,
+)
 from actstore.spec import (
     CONVENTION,
     CONVENTIONS,
@@ -28,9 +34,9 @@ from actstore.spec import (
 )
 from actstore.split import Split
 from actstore.storage.atomic_file import storage_errors
-from actstore.storage.chunk_cache import DEFAULT_LIMIT, CacheSpec
+from actstore.storage.object_path import DEFAULT_LIMIT, CacheSpec
 from actstore.storage.place import AnyPlace, Place, parse_place
-from actstore.writing.pending_rows import Pending
+from actstore.writing.chunk_writer import Pending
 
 if TYPE_CHECKING:
     from actstore.writing.split_writer import SplitWriter
@@ -380,9 +386,6 @@ def require_free(path: Place) -> None:
 
 def remove_store(path: Place, keep_top: bool = False) -> None:
     """A store that holds nothing, or was given up; what others have put into its folder stays, or the folder alone."""
-    if path.local_path is None:
-        path.remove_tree()
-        return
-    remove_own(path.local_path)
-    if keep_top:
+    remove_own(path)
+    if keep_top and path.local_path is not None:
         path.local_path.mkdir(exist_ok=True)

@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 from torch.func import functional_call, grad, replace_all_batch_norm_modules_
 
+from actstore.backbones.architectures import Simple
 from actstore.backbones.construction import seeded
-from actstore.backbones.resnet import Simple
 from baselines.meta_learner import AdaptingLearner
 
 Weights = dict[str, Tensor]

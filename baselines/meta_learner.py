@@ -16,9 +16,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from actstore.backbones.architectures import Simple
 from actstore.backbones.construction import seeded
 from actstore.backbones.network import Transform
-from actstore.backbones.resnet import Simple
 from actstore.errors import InvalidInputError
 from actstore.images.image_set import ImageSet, Loadable
 from actstore.layout.class_index import ClassIndex

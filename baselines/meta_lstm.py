@@ -13,8 +13,8 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call, grad_and_value, replace_all_batch_norm_modules_
 
+from actstore.backbones.architectures import Simple
 from actstore.backbones.construction import seeded
-from actstore.backbones.resnet import Simple
 from baselines.meta_learner import AdaptingLearner
 
 SCALE = 10.0  # p of the preprocessing: magnitudes below exp(-p) count as small

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from actstore.search.by_class import ClassRows, best_by_class, unit
-from actstore.search.leading import LeadingClasses, SearchChoice, wanted_classes
+from actstore.search.engines import LeadingClasses, SearchChoice, wanted_classes
 from actstore.split import Split
 from predictor.protocol.method import Aggregate, Method
 from predictor.protocol.outcome import TOP, Queries

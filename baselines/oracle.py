@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from actstore.search.by_class import ClassRows, best_by_class
-from actstore.search.leading import LeadingClasses, SearchChoice, wanted_classes
+from actstore.search.engines import LeadingClasses, SearchChoice, wanted_classes
 from predictor.protocol.base_categories import BaseCategories
 from predictor.protocol.head import Head, head_for
 from predictor.protocol.method import JointMethod

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from actstore.errors import InvalidInputError
-from actstore.search.leading import SearchChoice
+from actstore.search.engines import SearchChoice
 from actstore.split import Split
 from baselines.attention_weights import METHOD as ATTENTION
 from baselines.attention_weights import AttentionWeights

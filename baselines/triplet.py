@@ -28,8 +28,8 @@ from actstore.errors import IncompleteError, InvalidInputError, MissingSplitErro
 from actstore.layout.class_index import ClassIndex
 from actstore.search import BoundedSearch
 from actstore.search.by_class import ClassRows, unit
+from actstore.search.engines import SearchChoice
 from actstore.search.index_files import folder as index_folder
-from actstore.search.leading import SearchChoice
 from actstore.split import Split
 from actstore.streams.sampling import Stream, generator
 from baselines.nearest_neighbour import NearestNeighbour

@@ -66,10 +66,19 @@ PERCENT = Percent()
 
 
 def device_option(
-    default: str = "auto", help_: str = "auto, cpu, cuda, cuda:1, mps or xpu."
+    default: str = "auto", help_: str = "auto, cpu, cuda, cuda:1, mps or xpu.", of_torch: bool = True
 ) -> Callable[[Command], Command]:
-    """--device, which actstore.compute.device.parse_device understands."""
-    return click.option("--device", default=default, show_default=True, help=help_)
+    """--device; one that torch does not find is refused before anything is fetched, read or generated."""
+    check = _require_device if of_torch else None
+    return click.option("--device", default=default, show_default=True, callback=check, help=help_)
+
+
+def _require_device(_ctx: click.Context, _param: click.Parameter, value: str) -> str:
+    if value not in ("auto", "cpu"):
+        from actstore.compute import parse_device
+
+        parse_device(value)
+    return value
 
 
 def weights_option(help_: str = "The backbone's weights, where they have moved.") -> Callable[[Command], Command]:

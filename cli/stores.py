@@ -100,6 +100,14 @@ def open_split(store: Place, split: str | None) -> Split:
     return opened[split]
 
 
+def chosen_rows(
+    split: Split, classes: tuple[str, ...], path_glob: str | None, rows: str | None, where: tuple[str, ...]
+) -> Any:
+    """Rows that meet every filter; None where none was given."""
+    is_filtered = bool(classes or where) or path_glob is not None or rows is not None
+    return split.query(classes or None, path_glob, rows, where) if is_filtered else None
+
+
 def sources_of(split: Split) -> list[Path]:
     """The store and the files its rows came from, which no export of it may replace."""
     sources = split.committed.sources

@@ -1,6 +1,6 @@
 """The calls of faiss on a GPU that GpuSearch makes, answered by the CPU: rows and queries in float16, sums in float32.
 
-Arguments are those of faiss, which tests/actstore/search/test_search_gpu.py makes too, to see that it takes them.
+Arguments are those of faiss, which tests/actstore/search/test_search_flat.py makes too, to see that it takes them.
 """
 
 from __future__ import annotations

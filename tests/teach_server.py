@@ -28,7 +28,7 @@ class TeachServer:
     def __init__(self, session: Path, *options: object, threads: int = 1, **limits: float) -> None:
         self.session = session
         code = (
-            "from functools import partial; import predictor.teach.state as known; "
+            "from functools import partial; import predictor.teach.security as known; "
             f"known.Limits = partial(known.Limits, **{limits!r}); from cli.ppa import main; main()"
         )
         self._words = [sys.executable, "-c", code, "teach", "--session", str(session), "--no-browser", "--json",

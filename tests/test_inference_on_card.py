@@ -16,7 +16,8 @@ import baselines
 from actstore.backbones.loading import Backbone, load_backbone
 from actstore.compute.device import name_device
 from actstore.errors import InvalidInputError
-from actstore.extraction import cluster_build, forward
+from actstore.extraction import build as cluster_build
+from actstore.extraction import forward
 from actstore.extraction.build import build
 from actstore.extraction.forward import BuildOptions, decode_batches
 from actstore.images.opening import open_images
@@ -24,8 +25,8 @@ from actstore.search import ExactSearch
 from actstore.search.by_class import ClassRows, best_by_class
 from baselines.inference import comparison
 from baselines.inference.adaptation import classifier_step, fine_tuning_step
-from baselines.inference.parts import backbone_part, gpu_part, head_part, product_part, timed
-from baselines.inference.rows import BenchRows
+from baselines.inference.comparison import BenchRows
+from baselines.inference.latency import backbone_part, gpu_part, head_part, product_part, timed
 from cli.actstore import main as store_commands
 from cli.ppa import main as ppa
 from predictor.training.backbones import layers
@@ -154,7 +155,7 @@ def test_all_products_on_the_card_find_the_nearest(card: Any, half: bool, kind: 
 def test_the_comparison_on_a_card(card: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(comparison, "bar", no_bar)
     data = bench_rows()
-    wanted = comparison.Wanted((2,), 9, "none", budget=0.001, device=torch.device("sim"))
+    wanted = comparison.Wanted((2,), 9, None, budget=0.001, device=torch.device("sim"))
     compared = comparison.compare(data, wanted, False)
     names = [latency.part.name for latency in compared.latencies]
     assert len(names) == 2

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 import actstore
-from predictor.training.phi_config import PRESETS
+from predictor.training.phi import PRESETS
 from tests.test_tutorials import blocks, run_command
 
 ROOT = Path(__file__).parents[1]

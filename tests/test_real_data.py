@@ -12,8 +12,7 @@ from baselines.nearest_neighbour import NearestNeighbour
 from predictor.phi.recogniser import PhiMethod
 from predictor.protocol.category_split import CategorySplit
 from predictor.protocol.evaluation import all_way_task, measure
-from predictor.training.phi import run_phi_training
-from predictor.training.phi_config import choose_config
+from predictor.training.phi import choose_config, run_phi_training
 from predictor.training.trained_phi import load_phi
 
 

@@ -42,12 +42,11 @@ from predictor.protocol.head import Head
 from predictor.protocol.tasks import TaskSize
 from predictor.training import Report, RunOptions, loop
 from predictor.training import phi as phi_training
-from predictor.training.backbones import layers, planning, trainee
+from predictor.training.backbones import layers, pretraining, trainee
 from predictor.training.backbones.config import choose_preset
 from predictor.training.backbones.pretraining import train_ensemble
 from predictor.training.backbones.trainee import train_backbone
-from predictor.training.phi import TrainOptions, fits_device, run_phi_training
-from predictor.training.phi_config import choose_config
+from predictor.training.phi import TrainOptions, choose_config, fits_device, run_phi_training
 from predictor.training.processes import Processes
 from predictor.training.run_files import CHECKPOINT, MODEL, read_log, read_model, read_training
 
@@ -338,8 +337,8 @@ def test_rows_that_fit_a_card_are_held_there(card: Any, store: actstore.Activati
 
 
 def test_a_speed_is_measured_when_the_card_is_done(card: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(planning, "SECONDS_PER_SPEED", 0.01)
-    assert planning.measure_speed(TINY, 16, 3, torch.device(CARD), Processes(device=torch.device(CARD))) > 0
+    monkeypatch.setattr(pretraining, "SECONDS_PER_SPEED", 0.01)
+    assert pretraining.measure_speed(TINY, 16, 3, torch.device(CARD), Processes(device=torch.device(CARD))) > 0
     assert card.counts["synchronise"] >= 2
 
 

@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from actstore.errors import InvalidInputError, MissingSplitError
+from actstore.layout.columns import Texts
 from actstore.layout.metadata import read_attributes
-from actstore.layout.texts import Texts
 from actstore.spec import KEY
 from actstore.split import Split
 from actstore.storage.place import AnyPlace, Place, parse_place
@@ -110,7 +110,7 @@ def _common_rows(ids: Sequence[Texts], names: Sequence[str]) -> tuple[NDArray[np
     """Of each split the rows whose id all have, once."""
     import pyarrow.compute
 
-    from actstore.analysis.adapters import arrow_texts
+    from actstore.reading.adapters import arrow_texts
 
     arrays = [arrow_texts(texts) for texts in ids]
     found_at = (pyarrow.compute.index_in(arrays[0], value_set=array) for array in arrays[1:])

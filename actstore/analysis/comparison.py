@@ -16,8 +16,15 @@ import torch
 from numpy.typing import NDArray
 
 from actstore.analysis.alignment import Alignment, align, aligned_blocks, open_representation
-from actstore.analysis.measuring import LEAST_ROWS, MEASURES, Measurer, Settings, Usable
-from actstore.analysis.similarity import Covariances, Floats
+from actstore.analysis.similarity import (
+    LEAST_ROWS,
+    MEASURES,
+    Covariances,
+    Floats,
+    Measurer,
+    Settings,
+    Usable,
+)
 from actstore.compute.tensors import borrow
 from actstore.errors import InvalidInputError
 from actstore.reading.mapped_rows import memory
@@ -104,9 +111,14 @@ class Comparison:
 
 def compare(
     *representations: Split | AnyPlace,
+    measures: Sequence[str] = MEASURES,
+    sample: int = 2000,
+    k: int = 10,
+    distance: str = "correlation",
+    resamples: int = 200,
+    seed: int = 0,
     names: Sequence[str] | None = None,
     progress: Progress | None = None,
-    **settings: Any,
 ) -> Comparison:
     """Measure how alike several representations of the same images are, pair by pair, with rows aligned by id.
 
@@ -116,10 +128,14 @@ def compare(
     Args:
         *representations: splits, or paths such as "a.zarr/train"; a store's path stands for its only split, or for
             train.
+        measures: some of cka, procrustes, rsa-spearman, rsa-pearson and knn.
+        sample: how many rows RSA and k-NN look at.
+        k: neighbours of each row for k-NN.
+        distance: between rows for RSA: "correlation", "cosine" or "euclidean".
+        resamples: of the bootstrap, 0 for no intervals.
+        seed: of the sample and the bootstrap.
         names: what the representations are called, by default STORE/SPLIT.
         progress: is called with the number of rows that were read.
-        **settings: `measures` (some of cka, rsa-spearman, rsa-pearson, knn and procrustes), `sample` (rows for RSA and
-            k-NN), `k`, `distance` (for RSA), `resamples` (0 for no intervals) and `seed`.
 
     Returns:
         A value with its 95% interval for every pair and measure; it prints as a table and has `matrix` and
@@ -133,7 +149,7 @@ def compare(
         >>> found.matrix("cka").shape
         (2, 2)
     """
-    chosen = Settings(**{**settings, "measures": tuple(settings.get("measures", MEASURES))})
+    chosen = Settings(tuple(measures), sample, k, distance, resamples, seed)
     splits = [open_representation(each) for each in representations]
     called = tuple(names) if names is not None else tuple(f"{split.store_path.name}/{split.name}" for split in splits)
     _require_comparable(splits, called)
@@ -143,8 +159,8 @@ def compare(
             f"only {len(alignment)} rows are in all of the splits; a comparison needs at least {LEAST_ROWS}"
         )
     _require_memory(splits, chosen)
-    sample = _draw_sample(len(alignment), chosen)
-    covariances, rows = _read_once(splits, alignment, sample, chosen, progress)
+    sampled = _draw_sample(len(alignment), chosen)
+    covariances, rows = _read_once(splits, alignment, sampled, chosen, progress)
     usable = Usable.of(rows)
     measured = Measurer(covariances, rows, usable.rows, len(alignment), chosen)
     similarities = [
@@ -154,7 +170,7 @@ def compare(
     ]
     pairwise = any(not measure.startswith(("cka", "procrustes")) for measure in chosen.measures)
     notes = (*alignment.notes, *_notes(splits, called, similarities, len(alignment), usable.left_out * pairwise))
-    return Comparison(called, len(alignment), len(sample) * pairwise, tuple(similarities), notes, chosen)
+    return Comparison(called, len(alignment), len(sampled) * pairwise, tuple(similarities), notes, chosen)
 
 
 def _require_comparable(splits: Sequence[Split], names: Sequence[str]) -> None:
@@ -222,10 +238,10 @@ def _notes(
             "are larger than they would be with more rows"
         )
     if left_out:
-        notes.append(f"{left_out:,} sampled rows have one value in all features and are left out of RSA and k-NN")
+        notes.append(f"sampled rows with one value in all features, left out of RSA and k-NN: {left_out:,}")
     undefined = sorted({found.measure for found in similarities if np.isnan(found.value)})
     if undefined:
         notes.append(
-            f"{', '.join(undefined)} is not defined where all rows, or all distances, of a representation are equal"
+            f"not defined where all rows, or all distances, of a representation are equal: {', '.join(undefined)}"
         )
     return notes

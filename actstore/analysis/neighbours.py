@@ -1,27 +1,43 @@
-"""The nearest rows of every row among all splits that can be compared: exact, block by block, resumable."""
+"""The nearest rows of every row, exact, block by block, resumable: as a graph that other tools read (`actstore.knn`),
+and among all splits that can be compared (the audit)."""
 
 from __future__ import annotations
 
+import hashlib
+import io
+import json
 import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from actstore.analysis.alignment import open_representation
 from actstore.compute.tensors import borrow
 from actstore.errors import DamagedError, InvalidInputError
-from actstore.search import BoundedSearch, Engine, open_engine
+from actstore.reading.adapters import arrow_texts
+from actstore.search import BoundedSearch, Engine, RowTable, open_engine
+from actstore.search.table import parse_vectors
 from actstore.split import Split
+from actstore.storage.atomic_file import write_atomic
+from actstore.storage.place import AnyPlace
 from actstore.storage.tensor_file import read_tensors, write_tensors
 
+if TYPE_CHECKING:
+    import scipy.sparse
+
+ENDINGS = (".npz", ".parquet")
 BLOCK_ROWS = 4096  # queries between two writes: at most some seconds are lost by a kill
 SPARE = 2  # more neighbours than asked for: the row itself and a copy of it are taken out again
 _LEAST_INDEXED, _MOST_INDEXED = 20_000, 1 << 30  # rows; bytes of them
 _KIND = "audit block"
+_VERSION = 1  # of the blocks that are kept of an unfinished graph
 
 Progress = Callable[[int], None]  # rows done since the last call
 
@@ -53,55 +69,36 @@ def find_neighbours(
     folder: Path,
     key: str,
     progress: Progress | None = None,
+    queries: Split | NDArray[np.floating] | None = None,
 ) -> Neighbours:
-    """Of all rows of the splits, one after the other, without themselves and without rows of zeros.
+    """Among the rows of all splits, one after the other, but those of zeros.
 
-    folder: where finished blocks are kept until all are there; blocks of another key, or damaged ones, are made
-    again. An interrupted search goes on after its last block.
+    queries: of which vectors (n, dim); by default of all rows, none of which is its own neighbour. folder: where
+    finished blocks are kept until all are there; blocks of another key, or damaged ones, are made again. An
+    interrupted search goes on after its last block.
     """
-    starts = np.cumsum([0, *(len(split) for split in splits)])
+    starts = np.cumsum([0, *(len(split) for split in splits)]).tolist()
+    asked: list[tuple[str, Split | NDArray[np.floating], int | None]] = []
+    if queries is None:
+        asked += [(split.name, split, start) for split, start in zip(splits, starts, strict=False)]
+    else:
+        asked.append(("queries", queries, None))
     engines: list[Engine] = []
     parts = [_nothing(0, k)]
-    for split, start in zip(splits, starts.tolist(), strict=False):
-        for rows in pieces(len(split)):
-
-            def search(split: Split = split, start: int = start, rows: slice = rows) -> Neighbours:
+    for name, vectors, start in asked:
+        for rows in pieces(len(vectors)):
+            file = folder / f"{name}-{rows.start}.safetensors"
+            block = _read(file, key)
+            if block is None:
                 engines.extend(_engine(each) for each in splits[len(engines) :])  # not before something is to be done
-                own = slice(start + rows.start, start + rows.stop)
-                return search_block(engines, splits, split[rows], np.arange(own.start, own.stop), is_zero, k)
-
-            parts.append(kept_block(folder / f"{split.name}-{rows.start}.safetensors", key, search))
+                own = np.full(rows.stop - rows.start, -1)
+                if start is not None:
+                    own = np.arange(start + rows.start, start + rows.stop)
+                block = _search_block(engines, splits, vectors[rows], own, is_zero, k)
+                _write(file, key, block)
+            parts.append(block)
             if progress is not None:
                 progress(rows.stop - rows.start)
-    return joined(parts)
-
-
-def find_across(
-    split: Split,
-    queries: NDArray[np.floating] | Split,
-    is_zero: NDArray[np.bool_],
-    k: int,
-    folder: Path,
-    key: str,
-    progress: Progress | None = None,
-) -> Neighbours:
-    """Of each of the queries (n, dim) the nearest rows of a split; otherwise as `find_neighbours`."""
-    engines: list[Engine] = []
-    parts = [_nothing(0, k)]
-    for rows in pieces(len(queries)):
-
-        def search(rows: slice = rows) -> Neighbours:
-            engines.extend([_engine(split)] if not engines else [])
-            nobody = np.full(rows.stop - rows.start, -1)
-            return search_block(engines, [split], queries[rows], nobody, is_zero, k)
-
-        parts.append(kept_block(folder / f"queries-{rows.start}.safetensors", key, search))
-        if progress is not None:
-            progress(rows.stop - rows.start)
-    return joined(parts)
-
-
-def joined(parts: Sequence[Neighbours]) -> Neighbours:
     return Neighbours(np.concatenate([part.scores for part in parts]), np.concatenate([part.places for part in parts]))
 
 
@@ -114,25 +111,7 @@ def remove_blocks(folder: Path) -> None:
         folder.rmdir()
 
 
-def kept_block(file: Path, key: str, search: Callable[[], Neighbours]) -> Neighbours:
-    """What the file holds, if it is of this key; else what the search finds, which the file holds from then on."""
-    block = _read(file, key)
-    if block is None:
-        block = search()
-        _write(file, key, block)
-    return block
-
-
-def is_block(file: Path) -> bool:
-    """Of any search; what is damaged is none."""
-    try:
-        read_tensors(file, _KIND)
-    except (DamagedError, InvalidInputError):
-        return False
-    return True
-
-
-def search_block(
+def _search_block(
     engines: Sequence[Engine], splits: Sequence[Split], queries: NDArray[np.floating], own: NDArray[np.int64],
     is_zero: NDArray[np.bool_], k: int,
 ) -> Neighbours:  # fmt: skip
@@ -199,3 +178,180 @@ def _read(file: Path, key: str) -> Neighbours | None:
 def pieces(count: int) -> Iterator[slice]:
     """Of all rows, as many as a block holds at a time."""
     return (slice(first, min(count, first + BLOCK_ROWS)) for first in range(0, count, BLOCK_ROWS))
+
+
+@dataclass(frozen=True, repr=False)
+class Graph:
+    """The nearest rows of each query, by cosine; equal scores are ordered by row number.
+
+    Attributes:
+        scores: (n, k) cosines, descending; -1 where there are fewer than k rows, and for a row of zeros.
+        rows: (n, k) row numbers; -1 where scores are -1 for these reasons.
+        ids: ids of the rows that were searched.
+        query_ids: ids of the queries.
+        is_own: whether the queries are the rows themselves; none is its own neighbour then.
+    """
+
+    scores: NDArray[np.float32]
+    rows: NDArray[np.int64]
+    ids: Sequence[str]
+    query_ids: Sequence[str]
+    is_own: bool
+
+    @property
+    def distances(self) -> NDArray[np.float32]:
+        """(n, k) 1 - cosine, not below 0."""
+        distances: NDArray[np.float32] = np.maximum(1 - self.scores, np.float32(0))
+        return distances
+
+    def __repr__(self) -> str:
+        return f"<Graph: the {self.rows.shape[1]:,} nearest of {len(self.ids):,} rows for {len(self.rows):,} queries>"
+
+    def to_scipy(self) -> scipy.sparse.csr_matrix:
+        """(queries, rows) distances, of each query in ascending order: cleanlab's `knn_graph`, scanpy's distances."""
+        from scipy.sparse import csr_matrix
+
+        found = self.rows >= 0
+        starts = np.concatenate([[0], np.cumsum(found.sum(1))])
+        return csr_matrix((self.distances[found], self.rows[found], starts), shape=(len(self.rows), len(self.ids)))
+
+    def with_itself(self) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+        """Neighbours and distances (n, k + 1), every row first among its own: UMAP's `precomputed_knn`."""
+        if not self.is_own:
+            raise InvalidInputError(
+                "with_itself needs the graph of the rows of one split; this graph was made for other queries"
+            )
+        count = len(self.rows)
+        rows = np.concatenate([np.arange(count)[:, None], self.rows], axis=1)
+        return rows, np.concatenate([np.zeros((count, 1), np.float32), self.distances], axis=1)
+
+    def to_scanpy(self) -> _Transformer:
+        """For `scanpy.pp.neighbors(adata, transformer=graph.to_scanpy())`."""
+        if not self.is_own or (self.rows < 0).any():
+            raise InvalidInputError("scanpy needs all neighbours of every row; leave out rows of zeros, or lower k")
+        return _Transformer(self)
+
+    def save(self, path: str | Path) -> None:
+        """.npz: as scipy.sparse.load_npz reads it. .parquet: a line for every edge, with ids."""
+        path = parse_output(path)
+        out = io.BytesIO()
+        if path.suffix == ".npz":
+            from scipy.sparse import save_npz
+
+            save_npz(out, self.to_scipy(), compressed=False)
+        else:
+            import pyarrow.parquet
+
+            pyarrow.parquet.write_table(self._edges(), out)
+        write_atomic(path, out.getvalue())
+
+    def _edges(self) -> Any:
+        import pyarrow
+
+        queries, ranks = np.nonzero(self.rows >= 0)
+        rows = self.rows[queries, ranks]
+
+        def named(numbers: NDArray[np.int64], ids: Sequence[str]) -> Any:
+            return pyarrow.DictionaryArray.from_arrays(pyarrow.array(numbers.astype(np.int32)), arrow_texts(ids))
+
+        return pyarrow.table(
+            {
+                "row": queries, "rank": (ranks + 1).astype(np.int32), "neighbour": rows,
+                "score": self.scores[queries, ranks], "id": named(queries, self.query_ids),
+                "neighbour_id": named(rows, self.ids),
+            }
+        )  # fmt: skip
+
+
+class _Transformer:
+    """What scanpy asks for neighbours: it gives those of a graph, whatever the values are."""
+
+    def __init__(self, graph: Graph) -> None:
+        self._graph = graph
+
+    def get_params(self, deep: bool = True) -> dict[str, int]:
+        """n_neighbors: with the row itself, as scanpy counts."""
+        return {"n_neighbors": self._graph.rows.shape[1] + 1}
+
+    def fit_transform(self, values: Any) -> scipy.sparse.csr_matrix:
+        if len(self._graph.rows) != values.shape[0]:
+            raise InvalidInputError(f"the graph is of {len(self._graph.rows):,} rows, got {values.shape[0]:,}")
+        return self._graph.to_scipy()
+
+
+def knn(
+    split: Split | AnyPlace,
+    k: int = 15,
+    queries: Split | AnyPlace | NDArray[np.floating] | None = None,
+    out: str | Path | None = None,
+    progress: Progress | None = None,
+) -> Graph:
+    """Find the k nearest rows by cosine of every row of a split, or of given queries, exactly.
+
+    Args:
+        split: where neighbours are searched, a split or a path such as "a.zarr/train".
+        k: how many neighbours of each.
+        queries: another split, or vectors (n, dim); by default the rows themselves, none of which is its own
+            neighbour.
+        out: a .npz or .parquet file to write the graph to. Finished blocks are kept beside it meanwhile, in OUT.parts,
+            so that an interrupted search goes on with the same call.
+        progress: is called with the number of queries that were answered.
+
+    Returns:
+        A graph with `scores` and `rows` (n, k); `to_scipy` makes a sparse matrix of it, `save` a file.
+
+    Raises:
+        InvalidInputError: k is larger than the number of possible neighbours.
+
+    Examples:
+        >>> actstore.knn(train, k=3).rows.shape
+        (40, 3)
+    """
+    target = open_representation(split)
+    vectors = None if queries is None else _parse_queries(queries, target)
+    most = len(target) - (vectors is None)
+    if not 1 <= k <= most:
+        raise InvalidInputError(f"k must be from 1 to the {most:,} rows that can be neighbours, got {k}")
+    if out is None:
+        with TemporaryDirectory() as folder:
+            return _search_graph(target, k, vectors, Path(folder), progress)
+    path = parse_output(out)
+    blocks = path.with_name(path.name + ".parts")
+    graph = _search_graph(target, k, vectors, blocks, progress)
+    graph.save(path)
+    remove_blocks(blocks)
+    return graph
+
+
+def parse_output(path: str | Path) -> Path:
+    if Path(path).suffix not in ENDINGS:
+        raise InvalidInputError(f"a graph is written as {' or '.join(ENDINGS)}, got {path}")
+    return Path(path)
+
+
+def _search_graph(
+    target: Split, k: int, queries: Split | NDArray[np.floating] | None, folder: Path, progress: Progress | None
+) -> Graph:
+    is_zero: NDArray[np.bool_] = RowTable(target).lengths().numpy().reshape(-1) == 0
+    found = find_neighbours([target], is_zero, k, folder, _key(target, k, queries), progress, queries)
+    ids = target.ids if queries is None else getattr(queries, "ids", None) or [str(row) for row in range(len(queries))]
+    return Graph(found.scores, found.places, target.ids, ids, queries is None)
+
+
+def _parse_queries(queries: Any, target: Split) -> Split | NDArray[np.floating]:
+    if isinstance(queries, np.ndarray):
+        return parse_vectors(queries, target.dim).numpy()
+    other = open_representation(queries)
+    if other.dim != target.dim:
+        raise InvalidInputError(f"queries must have the {target.dim} features of {target.path}, got {other.dim}")
+    return other
+
+
+def _key(target: Split, k: int, queries: Split | NDArray[np.floating] | None) -> str:
+    """Names the rows, the queries and k."""
+    if queries is None or isinstance(queries, Split):
+        named = None if queries is None else queries.content
+    else:
+        named = hashlib.sha256(np.ascontiguousarray(queries).data).hexdigest()
+    text = json.dumps([_VERSION, target.content, named, k])
+    return hashlib.sha256(text.encode()).hexdigest()

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from xarray import Dataset, Variable
+from xarray import Dataset, DataTree, Variable
 from xarray.backends import BackendArray, BackendEntrypoint
 from xarray.core.indexing import (
     BasicIndexer,
@@ -20,8 +20,8 @@ from xarray.core.indexing import (
     explicit_indexing_adapter,
 )
 
-from actstore.analysis.adapters import class_names, origin, row_ids
 from actstore.analysis.alignment import default_split
+from actstore.reading.adapters import class_names, origin, row_ids
 from actstore.split import Split
 from actstore.store import open as open_store
 
@@ -50,10 +50,14 @@ class ActstoreBackend(BackendEntrypoint):  # type: ignore[misc]
         return Dataset(data, coordinates, origin(split))
 
     def open_groups_as_dict(self, filename_or_obj: Any, **options: Any) -> dict[str, Dataset]:
-        """For `xarray.open_groups` and `open_datatree`: every split."""
+        """For `xarray.open_groups`: every split."""
         store = open_store(filename_or_obj)
         opened = {f"/{name}": self.open_dataset(filename_or_obj, group=name, **options) for name in store}
         return {"/": Dataset(), **opened}
+
+    def open_datatree(self, filename_or_obj: Any, **options: Any) -> DataTree:
+        """For `xarray.open_datatree`: every split."""
+        return DataTree.from_dict(self.open_groups_as_dict(filename_or_obj, **options))
 
 
 def _activations(split: Split) -> Variable:
@@ -117,7 +121,7 @@ class _Texts(BackendArray):  # type: ignore[misc]
     def _values(self, rows: NDArray[np.int64]) -> NDArray[Any]:
         split = self._split
         if self._name == "class_name":
-            return class_names(split)[split.labels[rows]]
+            return class_names(split, rows)
         if self._name != "id":
             return split.columns.stored(self._name).take(rows).values()
         return row_ids(split, rows)

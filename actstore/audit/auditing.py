@@ -18,7 +18,7 @@ from actstore.images.opening import image_sources
 from actstore.progress import Progress
 from actstore.spec import Json
 from actstore.split import Split
-from actstore.storage.file_lock import FileLock
+from actstore.storage.atomic_file import FileLock
 from actstore.store import ActivationStore
 
 K = 10

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from actstore.backbones.construction import construct, require_trainable
     from actstore.backbones.loading import Backbone, as_backbone, load_backbone, stated_backbone
     from actstore.backbones.network import Transform
-    from actstore.backbones.published import Choice, default_backbone
+    from actstore.backbones.weights import Choice, default_backbone
 
 __all__ = [
     "Backbone",
@@ -32,5 +32,5 @@ __getattr__, __dir__ = lazily(
     construction="construct require_trainable",
     loading="Backbone as_backbone load_backbone stated_backbone",
     network="Transform",
-    published="Choice default_backbone",
+    weights="Choice default_backbone",
 )

@@ -6,7 +6,7 @@ import difflib
 import importlib
 import math
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 import torch
 from torch import Tensor, nn
 
-from actstore.backbones.efficientnet_lite import EfficientNetLite0, EfficientNetLite1, EfficientNetLite2
+from actstore.backbones.architectures import NETWORKS
 from actstore.backbones.network import (
     IMAGENET,
     Construction,
@@ -25,7 +25,6 @@ from actstore.backbones.network import (
     imagenet_wnids,
     joined_transform,
 )
-from actstore.backbones.resnet import ResNet8, Simple, Small, WideResNet, resnet10_narrow, resnet18, resnet50
 from actstore.errors import InvalidInputError
 
 JOINED_BY = "+"  # in a name, such as resnet8+resnet8
@@ -173,18 +172,6 @@ def last_linear(module: nn.Module) -> str | None:
     return next((name for name, part in reversed(list(module.named_modules())) if isinstance(part, nn.Linear)), None)
 
 
-NETWORKS: dict[str, Callable[[int], Network]] = {
-    "resnet50": resnet50,
-    "resnet18": resnet18,
-    "simple": Simple,
-    "wrn28-10": WideResNet,
-    "resnet10-narrow": resnet10_narrow,
-    "resnet8": ResNet8,
-    "small": Small,
-    "efficientnet-lite0": EfficientNetLite0,
-    "efficientnet-lite1": EfficientNetLite1,
-    "efficientnet-lite2": EfficientNetLite2,
-}
 # Files of weights for ImageNet's categories; the first one found in torch's cache or in PACKAGES is taken. Of
 # torchvision's two for a ResNet-50 the older comes first: it is what studies of features mean by a ResNet-50. The newer
 # (11ad3fa6, 80.9% instead of 76.1% on ImageNet) owes its lead to label smoothing, mixed images and 600 epochs, by which

@@ -14,26 +14,21 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from actstore.backbones.construction import (
-    JOINED_BY,
-    NETWORKS,
-    PUBLISHED,
-    construct,
-    is_joined,
-    is_ours,
-    join_networks,
-)
+from actstore.backbones.architectures import NETWORKS
+from actstore.backbones.construction import JOINED_BY, PUBLISHED, construct, is_joined, is_ours, join_networks
 from actstore.backbones.network import IMAGENET, Construction, OwnTransform, PixelFunction, Transform
-from actstore.backbones.published import (
+from actstore.backbones.weights import (
     FETCHED,
     PACKAGES,
-    Telling,
+    Weights,
     default_backbone,
     fetch_weights,
+    fit_weights,
     published_files,
+    read_weights,
     torch_cache,
+    weights_sha256,
 )
-from actstore.backbones.weights import Weights, fit_weights, read_weights, weights_sha256
 from actstore.errors import InvalidInputError, UnreachableError, reason_of
 
 DEFAULT_LAYER = "activations"  # what the classifier reads, or the output where there is no classifier
@@ -236,12 +231,12 @@ def _trained_classes(built: Construction, file: Weights | None) -> tuple[str, ..
     return built.classes if rows == len(built.classes) else None
 
 
-def fetch_missing(name: str, telling: Telling = Telling()) -> Path:  # noqa: B008 - frozen
+def fetch_missing(name: str, progress: bool | None = False) -> Path:
     """The published weights of a network of FETCHED: where they are, else fetched."""
     if files := published_files(name, PUBLISHED[name]):
         return files[0]
     try:
-        return fetch_weights(name, telling)
+        return fetch_weights(name, progress)
     except UnreachableError as error:
         raise InvalidInputError(
             f"the weights of {name} cannot be fetched ({error}); put {' or '.join(PUBLISHED[name])} into "

@@ -16,6 +16,7 @@ from PIL import Image
 from torch import Tensor, nn
 
 from actstore.errors import InvalidInputError
+from actstore.spec import require
 
 # What nearly every published backbone was trained with.
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
@@ -44,13 +45,13 @@ class Transform:
     def __post_init__(self) -> None:
         for name in ("resize", "crop"):
             value = getattr(self, name)
-            _check(isinstance(value, int) and value > 0, f"{name} must be a positive integer, got {value!r}")
-        _check(self.crop <= self.resize, f"crop must not exceed resize {self.resize}, got {self.crop}")
+            require(isinstance(value, int) and value > 0, f"{name} must be a positive integer, got {value!r}")
+        require(self.crop <= self.resize, f"crop must not exceed resize {self.resize}, got {self.crop}")
         for name in ("mean", "std"):
             object.__setattr__(self, name, _parse_rgb(name, getattr(self, name)))
-        _check(min(self.std) > 0, f"std must be positive, got {self.std}")
+        require(min(self.std) > 0, f"std must be positive, got {self.std}")
         known = " or ".join(repr(name) for name in FILTERS)
-        _check(self.interpolation in FILTERS, f"interpolation must be {known}, got {self.interpolation!r}")
+        require(self.interpolation in FILTERS, f"interpolation must be {known}, got {self.interpolation!r}")
 
     def __call__(self, image: Image.Image) -> torch.Tensor:
         """A PIL image in RGB -> (channels, crop, crop) float32."""
@@ -58,8 +59,8 @@ class Transform:
 
     def views(self, image: Image.Image, count: int) -> torch.Tensor:
         """A PIL image in RGB -> (count, 3, crop, crop): the centre, of 10 the corners too; then these mirrored."""
-        _check(count in VIEWS, f"views must be 1, 2 or 10, got {count}")
-        _check(image.mode == "RGB", f"expected an RGB image, got mode {image.mode!r}; use image.convert('RGB')")
+        require(count in VIEWS, f"views must be 1, 2 or 10, got {count}")
+        require(image.mode == "RGB", f"expected an RGB image, got mode {image.mode!r}; use image.convert('RGB')")
         scaled = self._resize_shorter_side(image)
         left, top = (round((length - self.crop) / 2.0) for length in scaled.size)
         centre = self._cut(scaled, left, top)
@@ -122,7 +123,7 @@ class OwnTransform(Transform):
     def of(cls, function: PixelFunction) -> Self:
         """Tried on a black image, which tells the side of its results."""
         shape = tuple(getattr(function(Image.new("RGB", (64, 48))), "shape", ()))
-        _check(
+        require(
             len(shape) == 3 and shape[0] == 3 and shape[1] == shape[2],
             f"a transform must give a tensor (3, side, side), got {shape or 'no tensor'}",
         )
@@ -130,7 +131,7 @@ class OwnTransform(Transform):
 
     def views(self, image: Image.Image, count: int) -> torch.Tensor:
         """(count, 3, side, side): the function's result, and for 2 its mirror image."""
-        _check(count < 10, "ten views of an image need an actstore.backbones.Transform, which says what to crop")
+        require(count < 10, "ten views of an image need an actstore.backbones.Transform, which says what to crop")
         found = self.function(image)[None]
         return torch.cat([found, found.flip(3)]) if count == 2 else found
 
@@ -183,13 +184,8 @@ def _parse_rgb(name: str, values: Any) -> Rgb:
     except (TypeError, ValueError):
         red = green = blue = math.nan
     is_finite = all(map(math.isfinite, (red, green, blue)))
-    _check(is_finite, f"{name} must be three finite numbers, one per colour channel, got {values!r}")
+    require(is_finite, f"{name} must be three finite numbers, one per colour channel, got {values!r}")
     return red, green, blue
-
-
-def _check(condition: bool, message: str) -> None:
-    if not condition:
-        raise InvalidInputError(message)
 
 
 IMAGENET = Transform(resize=256, crop=224)  # as torchvision's published networks have it

@@ -1,5 +1,5 @@
 /* float16 values to float32 and their crc32c in one pass over memory: the conversion waits for memory, the crc is
- * computed meanwhile. Called through ctypes, see halves.py; elsewhere both are done one after the other. */
+ * computed meanwhile. Called through ctypes, see tensors.py; elsewhere both are done one after the other. */
 
 #include <stdint.h>
 #include <string.h>

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Sequence
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -12,14 +11,14 @@ from torch import nn
 
 from actstore.backbones.loading import Backbone, as_backbone, fetch_missing, load_backbone, stated_backbone
 from actstore.backbones.network import IMAGENET, VIEWS, PixelFunction, Transform
-from actstore.backbones.published import FETCHED, LICENCE, Choice, Telling, default_backbone
+from actstore.backbones.weights import FETCHED, Choice, default_backbone
 from actstore.compute.tensors import reuse_freed_memory
 from actstore.errors import InvalidInputError
 from actstore.extraction.build import build as build_store
 from actstore.extraction.forward import BuildOptions
 from actstore.images.image_set import classes_train_lacks, lacks_text
 from actstore.images.opening import open_images
-from actstore.progress import Bar, SplitBars, bar, human_bytes, note
+from actstore.progress import SplitBars, note
 from actstore.spec import Json
 from actstore.storage.place import AnyPlace, Place, parse_place
 from actstore.store import ActivationStore, open
@@ -152,8 +151,7 @@ def load_network(
 
 def choose_network(offline: bool = False, progress: bool | None = None) -> Choice:
     """The network of a call that names none; a line on stderr says which and why."""
-    with _shown(progress) as telling:
-        choice = default_backbone(offline, telling)
+    choice = default_backbone(offline, progress)
     note(f"network: {choice.name}, as {choice.reason}; choose another with --backbone or --weights", progress)
     return choice
 
@@ -186,28 +184,7 @@ def _load(
 def _fetch_if_asked(backbone: str, pretrained: bool, progress: bool | None) -> None:
     """Weights of our own networks that are not at hand, with a bar."""
     if pretrained and backbone in FETCHED:
-        with _shown(progress) as telling:
-            fetch_missing(backbone, telling)
-
-
-@contextmanager
-def _shown(progress: bool | None) -> Iterator[Telling]:
-    """What a download tells, as a line and a bar."""
-    bars: list[Bar] = []
-    done = 0
-    with ExitStack() as stack:
-
-        def begins(name: str, address: str, size: int) -> None:
-            much = human_bytes(size) if size else "size not said"
-            note(f"fetching {name} ({much}; {LICENCE}) from {address}", progress)
-            bars.append(stack.enter_context(bar("fetch", size, "bytes", progress)))
-
-        def went_on(now: int, size: int) -> None:
-            nonlocal done
-            bars[0].update(now - done)
-            done = now
-
-        yield Telling(begins, went_on)
+        fetch_missing(backbone, progress)
 
 
 def default_store(images: str) -> Path:

@@ -16,7 +16,7 @@ from torch import Tensor
 from actstore.backbones.construction import PUBLISHED
 from actstore.backbones.loading import Backbone, load_backbone
 from actstore.backbones.network import Transform
-from actstore.backbones.published import published_files
+from actstore.backbones.weights import published_files
 from actstore.compute.device import parse_device
 from actstore.errors import InvalidInputError
 from actstore.extraction.build import listing_hash

@@ -15,8 +15,7 @@ from typing import Any
 from PIL import Image
 
 from actstore.errors import ActstoreError, InvalidInputError, reason_of
-from actstore.images.benchmark_layouts import label_validation, looks_like_validation, without_labels
-from actstore.images.class_folders import is_folder, list_folder, sorted_entries
+from actstore.images.class_folders import is_folder, list_folder, list_tar, list_tar_splits, sorted_entries
 from actstore.images.glyphs import GlyphSet
 from actstore.images.image_set import (
     SPLITS,
@@ -29,9 +28,11 @@ from actstore.images.image_set import (
     has_image_ending,
     id_fault,
     image_set,
+    label_validation,
+    looks_like_validation,
     printable,
+    without_labels,
 )
-from actstore.images.tars import list_tar, list_tar_splits
 from actstore.spec import Json
 from actstore.split import Split
 

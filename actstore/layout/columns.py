@@ -1,34 +1,153 @@
-"""Columns: a named value of every row, and the plain arrays that they are kept in.
+"""What every row has beside its activation: a label, an id, and columns, each a named value; and the plain arrays that
+they are kept in.
 
-Numbers, truth values and dates are one array each; text is two, its bytes and where each row's begin. Every type has
-a value that stands for none: NaN, the smallest integer, -1 of a truth value, the empty text.
+Numbers, truth values and dates are one array each. Texts, ids among them, are two: one block of UTF-8 bytes and where
+each row's begin, no object per text. Every type of a column has a value that stands for none: NaN, the smallest
+integer, -1 of a truth value, the empty text.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any, Self, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
-from actstore.errors import MissingColumnError
-from actstore.layout.metadata import DIMENSIONS, FLAT_ARRAYS, RawLayout, read_attributes, read_flat, require_crc
-from actstore.layout.texts import Texts
+from actstore.errors import DamagedError, InvalidInputError, MissingColumnError
+from actstore.layout.metadata import DIMENSIONS, FLAT_ARRAYS, KIND, RawLayout, read_attributes, read_flat
 from actstore.spec import ColumnKind, ColumnSpec, Json, SplitSpec
-from actstore.storage.atomic_file import extend_crc32c
+from actstore.storage.atomic_file import crc32c, extend_crc32c
 from actstore.storage.place import Place
 
+_BLOCK = 1 << 14  # texts that a checksum copies at a time
 SMALLEST = int(np.iinfo(np.int64).min)  # numpy's NaT, too
 NONE: dict[ColumnKind, Any] = {"bool": -1, "int": SMALLEST, "float": float("nan"), "date": SMALLEST}
-KIND = "column"  # the attribute of an array that says which type of column it holds
 DTYPES: dict[ColumnKind, str] = {"bool": "<i1", "int": "<i8", "float": "<f8", "date": "<i8"}
 _MOST_DISTINCT = 10_000  # texts that are counted
 _ROWS, _BYTES = 16_384, 1 << 18  # of a chunk: 128 and 256 KiB
 # as netCDF and so xarray spell it, whose readers see dates, and missing values as missing
 _DATES: dict[str, Json] = {"units": "microseconds since 1970-01-01", "calendar": "proleptic_gregorian"}
+
+
+@dataclass(frozen=True, eq=False)
+class Texts(Sequence[str]):
+    """Text i is `data[offsets[i]:offsets[i + 1]]`; offsets (n + 1,) begin at 0."""
+
+    data: NDArray[np.uint8]
+    offsets: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, texts: Iterable[str], what: str = "text") -> Self:
+        encoded = [_encode(text, row, what) for row, text in enumerate(texts)]
+        offsets = np.zeros(len(encoded) + 1, np.int64)
+        np.cumsum([len(text) for text in encoded], out=offsets[1:])
+        return cls(np.frombuffer(b"".join(encoded), np.uint8), offsets)
+
+    @classmethod
+    def empty(cls, count: int) -> Self:
+        """`count` empty texts."""
+        return cls(np.empty(0, np.uint8), np.zeros(count + 1, np.int64))
+
+    @classmethod
+    def joined(cls, parts: Sequence[Texts]) -> Self:
+        lengths = np.concatenate([np.empty(0, np.int64), *(part.lengths for part in parts)])
+        data = np.concatenate([np.empty(0, np.uint8), *(part.data for part in parts)])
+        return cls(data, np.concatenate([[0], np.cumsum(lengths)]))
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    def __getitem__(self, row: Any) -> Any:
+        """The text of a row, or the list of a slice's."""
+        if isinstance(row, slice):
+            return [self[number] for number in range(*row.indices(len(self)))]
+        place = range(len(self))[row]  # Python's own rules for negative and out-of-range
+        return self.data[self.offsets[place] : self.offsets[place + 1]].tobytes().decode()
+
+    def __iter__(self) -> Iterator[str]:
+        data = self.data.tobytes()
+        return (data[start:stop].decode() for start, stop in pairwise(self.offsets.tolist()))
+
+    @property
+    def lengths(self) -> NDArray[np.int64]:
+        """(n,) in bytes."""
+        return np.diff(self.offsets)
+
+    def part(self, start: int, stop: int) -> Texts:
+        offsets = self.offsets[start : stop + 1]
+        return Texts(self.data[offsets[0] : offsets[-1]], offsets - offsets[0])
+
+    def take(self, rows: NDArray[np.int64]) -> Texts:
+        lengths = self.lengths[rows]
+        ends = np.cumsum(lengths)
+        # byte j of the outcome comes from as far behind the start of its text as it lies behind the start there
+        source = np.arange(ends[-1] if len(ends) else 0) + np.repeat(self.offsets[rows] - (ends - lengths), lengths)
+        return Texts(self.data[source], np.concatenate([[0], ends]))
+
+    def equal(self, text: str) -> NDArray[np.bool_]:
+        """(n,) which are this text; only those of its length are looked at."""
+        wanted = np.frombuffer(text.encode(), np.uint8)
+        mask: NDArray[np.bool_] = self.lengths == len(wanted)
+        if len(wanted):
+            rows = np.flatnonzero(mask)
+            letters = self.data[self.offsets[rows][:, None] + np.arange(len(wanted))]  # (candidates, bytes)
+            mask[rows] = (letters == wanted).all(1)
+        return mask
+
+    def extend_crc(self, crc: int, end: int) -> int:
+        """The crc32c of what `crc` covers followed by all texts, the byte `end` after each; a block at a time.
+
+        ValueError where the offsets are none.
+        """
+        if self.offsets[0] != 0 or self.offsets[-1] != len(self.data) or (self.lengths < 0).any():
+            raise ValueError("the offsets do not ascend from 0 to the number of bytes")
+        for start in range(0, len(self), _BLOCK):
+            part = self.part(start, min(start + _BLOCK, len(self)))
+            crc = extend_crc32c(crc, np.insert(part.data, part.offsets[1:], end))
+        return crc
+
+
+class RowNumbers(Sequence[str]):
+    """The ids of a split that was given none: the row numbers, which need no memory."""
+
+    def __init__(self, rows: int) -> None:
+        self._rows = range(rows)
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def __getitem__(self, row: Any) -> Any:
+        return list(map(str, self._rows[row])) if isinstance(row, slice) else str(self._rows[row])
+
+    def __iter__(self) -> Iterator[str]:
+        return map(str, self._rows)
+
+
+def _encode(text: str, row: int, what: str) -> bytes:
+    if not isinstance(text, str) or "\0" in text:
+        raise InvalidInputError(f"{what} of row {row} must be text without zero bytes, got {text!r}")
+    try:
+        return text.encode()
+    except UnicodeEncodeError:
+        raise InvalidInputError(f"{what} of row {row} is {text!r}: not valid Unicode text") from None
+
+
+def encode_ids(ids: Iterable[str]) -> Texts:
+    """Image ids; refuses what could break a listing or leave a folder when used as a path."""
+    names = list(ids)
+    for row, name in enumerate(names):
+        if not isinstance(name, str):
+            raise InvalidInputError(f"id {row} must be a string, got {name!r}")
+        if not name or any(ord(character) < 32 or ord(character) == 127 for character in name):
+            raise InvalidInputError(f"id {row} is {name!r}: empty ids, line breaks and control characters are refused")
+        if ".." in name.replace("\\", "/").split("/"):
+            raise InvalidInputError(f"id {row} is {name!r}: '..' is refused, it could point outside of a folder")
+    return Texts.of(names, "id")
+
 
 Arrays = dict[str, tuple[RawLayout, int]]  # by name, with their committed length
 
@@ -94,12 +213,6 @@ class Column:
         return extend_crc32c(crc, self.stored)
 
 
-def describe_column(before: ColumnSpec, part: Column) -> ColumnSpec:
-    """The checksum and size after some more rows."""
-    size = len(part.stored.data) if isinstance(part.stored, Texts) else 0
-    return replace(before, crc=part.extend_crc(before.crc), text_bytes=before.text_bytes + size)
-
-
 def arrays_of(column: ColumnSpec, rows: int) -> Arrays:
     """The arrays of a column of so many rows; no two columns share one, as names of columns have no dots."""
     name, kind = column.name, column.kind
@@ -138,6 +251,48 @@ def read_sound_column(split: Place, column: ColumnSpec, rows: int) -> Column:
     where = split / [*arrays_of(column, rows)][-1]
     require_crc(where, f"the values of column {column.name!r}", column.crc, lambda: values.extend_crc(0))
     return values
+
+
+def read_labels(split: Place, committed: SplitSpec) -> NDArray[np.int32]:
+    """(rows,) refused where they are not those committed."""
+    labels = read_flat(split / "labels", committed.rows).astype("<i4", copy=False)
+    require_crc(split / "labels", "the labels", committed.labels_crc, lambda: crc32c(labels))
+    return labels.astype(np.int32, copy=False)
+
+
+def read_ids(split: Place, rows: int, id_bytes: int) -> Texts:
+    """The ids of the first rows of a split that has some."""
+    offsets = read_flat(split / "path_offsets", rows + 1)
+    return Texts(read_flat(split / "path_bytes", id_bytes), offsets)
+
+
+def read_sound_ids(split: Place, committed: SplitSpec) -> Texts:
+    """Of a split that has ids; refused where they are not those committed."""
+    ids = read_ids(split, committed.rows, committed.id_bytes)
+    require_crc(split / "path_bytes", "the ids", committed.ids_crc, lambda: extend_ids_crc(0, ids))
+    return ids
+
+
+def extend_ids_crc(crc: int, ids: Texts) -> int:
+    """Of the ids as lines: they hold no line break, so this tells them apart."""
+    return ids.extend_crc(crc, ord("\n"))
+
+
+def require_crc(array: Place, what: str, committed: int, computed: Callable[[], int]) -> None:
+    """Chunks that are sound each by itself may be of different moments, or of another store."""
+    try:
+        found = computed()
+    except ValueError as error:
+        raise DamagedError(f"{what} in {array} are damaged: {error}; {_mend(array)}") from error
+    if found != committed:
+        raise DamagedError(
+            f"{what} are not those committed (the crc32c of {array} is {found:08x}, expected {committed:08x}); "
+            f"{_mend(array)}"
+        )
+
+
+def _mend(array: Place) -> str:
+    return f"run `actstore verify {array.parent.parent} --repair`, or copy the store again"
 
 
 class Columns(Mapping[str, NDArray[Any]]):

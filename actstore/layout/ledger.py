@@ -18,9 +18,8 @@ from numpy.typing import NDArray
 
 from actstore.errors import DamagedError
 from actstore.spec import ColumnSpec, SplitSpec, StoreSpec
-from actstore.storage.atomic_file import CRC_BYTES, Data, chunk_parts, crc32c
-from actstore.storage.checksum import check_checksum, with_checksum
-from actstore.storage.owned_log import OwnedLog
+from actstore.storage.atomic_file import CRC_BYTES, Data, check_checksum, chunk_parts, crc32c, with_checksum
+from actstore.storage.locks import OwnedLog
 from actstore.storage.place import Place
 
 

@@ -1,13 +1,15 @@
-"""The metadata of a store: zarr.json files of groups and arrays, read and written without zarr; labels and ids; and
-whether a split on disk is still the one that was opened."""
+"""The metadata of a store: zarr.json files of groups and arrays, read and written without zarr; whether a split on disk
+is still the one that was opened; and which files are a store's own: what else lies there is never removed."""
 
 from __future__ import annotations
 
 import json
+import re
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,11 +23,9 @@ from actstore.errors import (
     ReplacedError,
     StorageError,
 )
-from actstore.layout.ledger import chunk_path, decode_units, require_size
-from actstore.layout.texts import Texts
-from actstore.spec import KEY, Json, SplitSpec, StoreSpec
-from actstore.storage.atomic_file import CRC_BYTES, as_utf8, crc32c
-from actstore.storage.checksum import FIELD, document_checksum
+from actstore.layout.ledger import LEDGER, chunk_path, decode_units, require_size
+from actstore.spec import KEY, LAYOUT, Json, SplitSpec, StoreSpec
+from actstore.storage.atomic_file import CRC_BYTES, FIELD, as_utf8, document_checksum
 from actstore.storage.object_path import EnsureOwner, Version
 from actstore.storage.place import Place, read_files
 
@@ -33,6 +33,7 @@ ACTIVATIONS = "activations"
 LABEL_CHUNK = 65_536  # labels and id offsets: 256 and 512 KiB
 BYTE_CHUNK = 1 << 20
 
+KIND = "column"  # the attribute of an array that says which type of column it holds
 # name -> what its axes are called: equal names have equal lengths, so that xarray opens a split as one data set
 DIMENSIONS: dict[str, tuple[str, ...]] = {
     ACTIVATIONS: ("row", "feature"),
@@ -132,7 +133,7 @@ def _read_version(path: Place) -> tuple[dict[str, Json], Version | None]:
         data, version = file.read_version()
         document = json.loads(bytes(data))
     except FileNotFoundError:
-        raise NoMetadataError(f"{path} holds no zarr.json") from None
+        raise NoMetadataError(f"{path} holds no zarr.json: no store, or a damaged one") from None
     except NotADirectoryError:
         raise NotAStoreError(f"{path} is a file; a store is a folder") from None
     except StorageError:
@@ -213,57 +214,12 @@ def _decoded(file: Place, data: NDArray[np.uint8] | None, layout: RawLayout) -> 
         raise DamagedError(f"chunk {file} is corrupt ({error}); run `actstore verify`") from error
 
 
-def read_ids(split: Place, rows: int, id_bytes: int) -> Texts:
-    """The ids of the first rows of a split that has some."""
-    offsets = read_flat(split / "path_offsets", rows + 1)
-    return Texts(read_flat(split / "path_bytes", id_bytes), offsets)
-
-
-def extend_ids_crc(crc: int, ids: Texts) -> int:
-    """Of the ids as lines: they hold no line break, so this tells them apart."""
-    return ids.extend_crc(crc, ord("\n"))
-
-
-def require_crc(array: Place, what: str, committed: int, computed: Callable[[], int]) -> None:
-    """Chunks that are sound each by itself may be of different moments, or of another store."""
-    try:
-        found = computed()
-    except ValueError as error:
-        raise DamagedError(f"{what} in {array} are damaged: {error}; {_mend(array)}") from error
-    if found != committed:
-        raise DamagedError(
-            f"{what} are not those committed (the crc32c of {array} is {found:08x}, expected {committed:08x}); "
-            f"{_mend(array)}"
-        )
-
-
-def _mend(array: Place) -> str:
-    return f"run `actstore verify {array.parent.parent} --repair`, or copy the store again"
-
-
-def read_labels(split: Place, committed: SplitSpec) -> NDArray[np.int32]:
-    """(rows,) refused where they are not those committed."""
-    labels = read_flat(split / "labels", committed.rows).astype("<i4", copy=False)
-    require_crc(split / "labels", "the labels", committed.labels_crc, lambda: crc32c(labels))
-    return labels.astype(np.int32, copy=False)
-
-
-def read_sound_ids(split: Place, committed: SplitSpec) -> Texts:
-    """Of a split that has ids; refused where they are not those committed."""
-    ids = read_ids(split, committed.rows, committed.id_bytes)
-    require_crc(split / "path_bytes", "the ids", committed.ids_crc, lambda: extend_ids_crc(0, ids))
-    return ids
-
-
 def require_chunks(path: Place, chunks: Iterable[int], ndim: int) -> None:
     """Zarr reads a missing chunk as its fill value; a store must not."""
     for chunk in chunks:
         file = chunk_path(path, chunk, ndim)
         if not file.exists():
             raise DamagedError(f"chunk {file} is missing; run `actstore verify`")
-
-
-_LAYOUT = ("dim", "dtype", "chunk_rows", "codec", "shard_inner_rows")
 
 
 @contextmanager
@@ -294,7 +250,7 @@ def _was_replaced(split: Place, spec: StoreSpec, opened: SplitSpec) -> bool:
     except ActstoreError:
         return False
     own = store.of_split(now)
-    return not covers(now, opened) or any(getattr(own, key) != getattr(spec, key) for key in _LAYOUT)
+    return not covers(now, opened) or any(getattr(own, key) != getattr(spec, key) for key in LAYOUT)
 
 
 def require_same_store(where: Place, held: StoreSpec, now: StoreSpec) -> None:
@@ -307,3 +263,86 @@ def require_same_store(where: Place, held: StoreSpec, now: StoreSpec) -> None:
 def covers(now: SplitSpec, earlier: SplitSpec) -> bool:
     """Whether the rows of one are the first of the other, or all."""
     return earlier.content == now.content or earlier.content in {content for _, content in now.history}
+
+
+AnyKind = TypeVar("AnyKind", bound=Place)
+_METADATA = r"zarr\.json(\.part)?"
+_UNFINISHED = re.compile(rf"\.({'|'.join(DIMENSIONS)})\.[^/]*")  # statistics that a killed process was writing
+# what a folder of the store is -> the names of its own files in it
+_FILES = {
+    "store": re.compile(_METADATA),
+    "split": re.compile(_METADATA),
+    "array": re.compile(rf"{_METADATA}|{re.escape(LEDGER)}"),
+    "c": re.compile(r"[0-9]+(\.part)?"),
+    "pending": re.compile(r"(source\.json|(rows|open)-[0-9]+\.npz)(\.part)?"),
+}
+
+
+def strangers(store: AnyKind) -> list[AnyKind]:
+    """What others have put into a store: files, and whole folders where nothing in them is the store's."""
+    return [store / name for name, _, is_own in _entries(store, "store") if not is_own]
+
+
+def remove_own(store: AnyKind) -> list[AnyKind]:
+    """Remove a store's own files and folders, as far as these are empty then; returns what others have put there."""
+    return _remove(store, "store")
+
+
+def remove_split(split: Place) -> None:
+    """The same of a split."""
+    _remove(split, "split")
+
+
+def remove_array(array: Place) -> None:
+    """The same of an array of a split."""
+    _remove(array, "array")
+
+
+def remove_pending(pending: Place) -> None:
+    """The same of what an unfinished build has kept."""
+    _remove(pending, "pending")
+
+
+def _remove(top: AnyKind, kind: str) -> list[AnyKind]:
+    entries = list(_entries(top, kind))
+    top.remove_below([(name, is_folder) for name, is_folder, is_own in entries if is_own])
+    return [top / name for name, _, is_own in entries if not is_own]
+
+
+def _entries(top: Place, kind: str) -> Iterator[tuple[str, bool, bool]]:
+    """What lies below a folder: its path from there, whether it is a folder, and whether it is the store's own. What
+    is in a folder comes before the folder itself, whose path at last is ""."""
+    inside: dict[str, list[tuple[str, bool]]] = defaultdict(list)
+    for path, is_folder in sorted(top.contents()):
+        inside[path.rpartition("/")[0]].append((path, is_folder))
+
+    def visit(folder: str, kind: str) -> Iterator[tuple[str, bool, bool]]:
+        for path, is_folder in inside[folder]:
+            name = path.rpartition("/")[2]
+            below = _kind_of(top / path, name, kind) if is_folder else None
+            if below is not None:
+                yield from visit(path, below)
+            else:
+                yield path, is_folder, not is_folder and _FILES[kind].fullmatch(name) is not None
+        yield folder, True, True
+
+    return visit("", kind)
+
+
+def _kind_of(folder: Place, name: str, above: str) -> str | None:
+    """What a folder in one of a kind is; None for one of others."""
+    if above == "store":
+        is_split = _has_attribute(folder, KEY) or (folder / ACTIVATIONS / LEDGER).exists()
+        return "split" if is_split else None
+    if above == "split":
+        is_known = name in DIMENSIONS or _UNFINISHED.fullmatch(name) is not None
+        return "array" if is_known or _has_attribute(folder, KIND) else None
+    if above == "array":
+        return name if name in ("c", "pending") else None
+    return above if above == "c" and name.isdecimal() else None
+
+
+def _has_attribute(folder: Place, name: str) -> bool:
+    with suppress(ActstoreError, OSError):
+        return name in read_attributes(folder)
+    return False

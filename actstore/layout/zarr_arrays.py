@@ -24,9 +24,9 @@ from actstore.layout.metadata import (
     RawLayout,
     create_group,
     read_document,
+    remove_array,
     write_document,
 )
-from actstore.layout.own_files import remove_array
 from actstore.spec import KEY, Json, SplitSpec, StoreSpec
 from actstore.storage.place import Place
 

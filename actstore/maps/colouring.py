@@ -10,8 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from actstore.errors import MissingColumnError
-from actstore.layout.columns import Column
-from actstore.layout.texts import Texts
+from actstore.layout.columns import Column, Texts
 from actstore.split import Split
 
 CLASS = "class"

@@ -1,26 +1,28 @@
-"""`actstore.map`: rows of a split laid out on a plane by their exact neighbours, as a page or a Parquet file."""
+"""`actstore.map`: rows of a split laid out on a plane, as a page or a Parquet file.
+
+Positions are principal components, or UMAP that starts from them on the graph of exact neighbours.
+"""
 
 from __future__ import annotations
 
 import io
+import warnings
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
 from html import escape
+from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from actstore.analysis.adapters import to_arrow
 from actstore.analysis.alignment import open_representation
-from actstore.analysis.graph import Graph, knn
+from actstore.analysis.neighbours import Graph, knn
 from actstore.errors import InvalidInputError
-from actstore.maps.layout import choose_method, lay_out
-from actstore.maps.packing import make_page
-from actstore.maps.thumbnails import DEFAULT_THUMBNAILS
+from actstore.maps.packing import DEFAULT_THUMBNAILS, make_page
 from actstore.reading.rows import parse_rows
 from actstore.split import Split
 from actstore.storage.atomic_file import as_utf8, write_atomic
@@ -28,7 +30,11 @@ from actstore.storage.place import AnyPlace
 from actstore.store import create
 from actstore.streams.sampling import Stream, generator
 
+Method = Literal["auto", "umap", "pca"]
+METHODS: tuple[Method, ...] = get_args(Method)
 MOST_POINTS, DEFAULT_POINTS = 500_000, 100_000
+LEAST_FOR_UMAP = 5  # rows; fewer say nothing of neighbourhoods
+_FITTED = 10_000  # rows that principal components are computed of
 _BLOCK_ROWS = 4096
 
 Progress = Callable[[int], None]  # rows done since the last call
@@ -72,24 +78,15 @@ class Map:
         """One page that needs nothing else. color: the column that points are coloured by at first; by default their
         class. thumbnails: images that are put into the page, at most; images: the folder where ids are paths, for rows
         that were imported. progress: gets thumbnails as they are made."""
-        return self._page(color, thumbnails, images, progress)[0]
+        return make_page(self, color, thumbnails, images, progress)[0]
 
     def save(self, path: str | Path, **options: Any) -> list[str]:
         """The page in a file; options: of `to_html`. Returns notes, those on thumbnails and columns included."""
         if Path(path).suffix != ".html":
             raise InvalidInputError(f"a map is written as .html, got {path}; `to_parquet` writes .parquet")
-        page, notes = self._page(**options)
+        page, notes = make_page(self, **options)
         write_atomic(Path(path), as_utf8(page))
         return notes
-
-    def _page(
-        self,
-        color: str | None = None,
-        thumbnails: int = DEFAULT_THUMBNAILS,
-        images: str | Path | None = None,
-        progress: Progress | None = None,
-    ) -> tuple[str, list[str]]:
-        return make_page(self, color, thumbnails, None if images is None else Path(images), progress)
 
     def to_parquet(self, path: str | Path) -> None:
         """x, y, row, id, class, label, columns and neighbours of every point, as Embedding Atlas reads them
@@ -99,7 +96,7 @@ class Map:
 
         if Path(path).suffix != ".parquet":
             raise InvalidInputError(f"a table of a map is written as .parquet, got {path}")
-        facts = to_arrow(self.split, self.rows)
+        facts = self.split.to_arrow(self.rows)
         own = {"x": self.positions[:, 0], "y": self.positions[:, 1], "row": self.rows}
         columns = {**own, **{name: facts[name] for name in facts.column_names}, "neighbors": self._nearest()}
         buffer = io.BytesIO()
@@ -181,7 +178,7 @@ def map(  # noqa: A001
         nobody = np.full((len(chosen), 0), -1)
         return Map(target, chosen, positions, nobody, nobody.astype(np.float32), used, seed, tuple(notes))
     alone = int((graph.rows < 0).all(1).sum())
-    notes += [f"{alone:,} rows of zeros have no neighbours, so where they lie says nothing"] if alone else []
+    notes += [f"rows of zeros: {alone:,}; they have no neighbours, so where they lie says nothing"] if alone else []
     return Map(target, chosen, positions, graph.rows, _plain_distances(graph), used, seed, tuple(notes))
 
 
@@ -204,3 +201,70 @@ def _copied(split: Split, rows: NDArray[np.int64], folder: Path) -> Split:
         for start in range(0, len(rows), _BLOCK_ROWS):
             writer.append(split.take(rows[start : start + _BLOCK_ROWS]), None)
     return store["rows"]
+
+
+def choose_method(wanted: str, count: int) -> tuple[str, str | None]:
+    """umap or pca, and a sentence where it is not what one might expect."""
+    if wanted not in METHODS:
+        raise InvalidInputError(f"method must be one of {', '.join(METHODS)}, got {wanted!r}")
+    if wanted == "pca":
+        return "pca", None
+    if count < LEAST_FOR_UMAP:
+        return "pca", f"laid out by PCA: UMAP needs {LEAST_FOR_UMAP} rows, there are {count}"
+    if find_spec("umap") is not None:
+        return "umap", None
+    how = "pip install 'actstore[map]'"
+    if wanted == "umap":
+        raise InvalidInputError(f"a layout by UMAP needs the library umap-learn: {how}")
+    return "pca", f"laid out by PCA, as umap-learn is not installed: {how}"
+
+
+def lay_out(split: Split, graph: Graph | None, seed: int) -> NDArray[np.float32]:
+    """(rows, 2) positions; of principal components alone where no graph is given."""
+    plane = principal_plane(split)
+    return plane if graph is None else _umap(plane, graph, seed)
+
+
+def principal_plane(split: Split) -> NDArray[np.float32]:
+    """(rows, 2): rows of length one on the first two principal components of some of them, evenly spaced."""
+    some = np.unique(np.linspace(0, len(split) - 1, min(len(split), _FITTED)).astype(np.int64))
+    units = _units(split.take(some, "f8"))
+    mean = units.mean(0)
+    centred = units - mean
+    _, directions = np.linalg.eigh(centred.T @ centred)  # ascending
+    axes = directions[:, :-3:-1]
+    axes *= np.where(np.take_along_axis(axes, abs(axes).argmax(0)[None], 0) < 0, -1.0, 1.0)  # a sign of its own
+    plane = np.zeros((len(split), 2), np.float32)
+    done = 0
+    for block in split.blocks(_BLOCK_ROWS, dtype="f8"):
+        plane[done : done + len(block), : axes.shape[1]] = (_units(block) - mean) @ axes
+        done += len(block)
+    return plane
+
+
+def _units(rows: NDArray[Any]) -> NDArray[np.float64]:
+    """A row of zeros stays one."""
+    lengths = np.linalg.norm(rows, axis=1, keepdims=True)
+    units: NDArray[np.float64] = np.divide(rows, lengths, out=np.zeros_like(rows), where=lengths > 0)
+    return units
+
+
+def _umap(plane: NDArray[np.float32], graph: Graph, seed: int) -> NDArray[np.float32]:
+    """One thread, as only that gives the same positions every time. Rows without neighbours are put beside the others,
+    as a point far away would leave little of the map to these."""
+    random = generator(seed, 3, Stream.MAPPED_ROWS)
+    spread = max(float(abs(plane).max()), 1e-6)
+    begin = 10 * plane / spread + 1e-3 * random.standard_normal(plane.shape)  # copies of a row do not start as one
+    if not (graph.rows >= 0).any():
+        return begin.astype(np.float32)
+    rows, distances = graph.with_itself()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of an index for rows to come, which a map does not have
+        from umap import UMAP
+
+        layout = UMAP(n_neighbors=rows.shape[1], precomputed_knn=(rows, distances, None), n_jobs=1,
+                      init=begin.astype(np.float32), random_state=seed).fit_transform(plane)  # fmt: skip
+    alone = (graph.rows < 0).all(1) | ~np.isfinite(layout).all(1)
+    low, high = layout[~alone].min(0), layout[~alone].max(0)
+    layout[alone] = low + (high - low) * [0.02, -0.03] * random.random((int(alone.sum()), 2))
+    return np.asarray(layout, np.float32)

@@ -1,11 +1,15 @@
-"""A map as one HTML page: typed arrays for its script, compressed, in base64; images as they are."""
+"""A map as one HTML page: typed arrays for its script, compressed, in base64; images of rows in sheets that the page
+shows parts of, as many as a page should hold."""
 
 from __future__ import annotations
 
 import base64
 import gzip
 import json
+import os
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from html import escape
 from importlib.resources import files
 from pathlib import Path
@@ -13,31 +17,41 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
+from PIL import Image
 
-from actstore.images.html_page import html_page
-from actstore.layout.texts import Texts
+from actstore.errors import ActstoreError
+from actstore.images.html_page import html_page, jpeg_bytes
+from actstore.images.opening import SplitImages, image_sources
+from actstore.layout.columns import Texts
 from actstore.maps.colouring import Categories, Numbers, scales_of
-from actstore.maps.layout import scaled
-from actstore.maps.thumbnails import ACROSS, SIDE, make_thumbnails
+from actstore.split import Split
 from actstore.streams.sampling import Stream, generator
 
 if TYPE_CHECKING:
     from actstore.maps.making import Map
 
+DEFAULT_THUMBNAILS = 10_000
+SIDE = 64  # pixels
+ACROSS = 12  # thumbnails of a sheet, and as many down
+_TRIED = 50  # images; if none of the first can be read, none will
 _SHOWN_NEIGHBOURS = 5
-_NOBODY = 0xFFFFFFFF  # stands for no neighbour
+_NO_POINT = 0xFFFFFFFF  # stands for no neighbour
 SCRIPTS = ("data.js", "drawing.js", "finding.js", "labels.js", "panel.js", "input.js", "main.js")
 
 
 def make_page(
-    made: Map, color: str | None, thumbnails: int, images: Path | None, progress: Callable[[int], None] | None
+    made: Map,
+    color: str | None = None,
+    thumbnails: int = DEFAULT_THUMBNAILS,
+    images: str | Path | None = None,
+    progress: Callable[[int], None] | None = None,
 ) -> tuple[str, list[str]]:
-    """And all notes."""
+    """And all notes. See `Map.to_html`."""
     order = generator(made.seed, 1, Stream.MAPPED_ROWS).permutation(len(made))  # so that no class covers those before
     rows, positions = made.rows[order], made.positions[order]
     scales, notes = scales_of(made.split, rows, positions, color)
     drawn = generator(made.seed, 2, Stream.MAPPED_ROWS).permutation(len(made))[: max(0, thumbnails)]
-    found = make_thumbnails(made.split, rows, np.sort(drawn), images, progress)
+    found = make_thumbnails(made.split, rows, np.sort(drawn), None if images is None else Path(images), progress)
     if found.note is not None:
         notes.append(found.note)
     elif len(found.points) and len(drawn) < len(made):
@@ -88,7 +102,7 @@ def _base64(data: bytes) -> str:
 
 def _neighbours(made: Map, order: NDArray[np.int64]) -> NDArray[np.uint32]:
     """(n, at most 5) places on the page."""
-    page_place = np.append(np.argsort(order), _NOBODY)  # of -1, too
+    page_place = np.append(np.argsort(order), _NO_POINT)  # of -1, too
     return page_place[made.neighbours[order][:, :_SHOWN_NEIGHBOURS]].astype(np.uint32)
 
 
@@ -116,3 +130,73 @@ def _describe(scale: Categories | Numbers) -> dict[str, Any]:
     present = scale.values[np.isfinite(scale.values)]
     low, high = (float(present.min()), float(present.max())) if len(present) else (0.0, 0.0)
     return {"name": scale.name, "kind": scale.kind, "low": low, "high": high}
+
+
+def scaled(positions: NDArray[np.float32]) -> NDArray[np.uint16]:
+    """(n, 2) in steps of 1/65,535 of the longer side of the map, which is centred; both sides have one scale."""
+    low, high = positions.min(0), positions.max(0)
+    side = float((high - low).max()) or 1.0
+    steps: NDArray[np.uint16] = np.rint(((positions - (low + high) / 2) / side + 0.5) * 65_535).astype(np.uint16)
+    return steps
+
+
+@dataclass(frozen=True)
+class Thumbnails:
+    """points (m,): those that have one, in the order in which `sheets`, JPEG, hold them. note: why some have none."""
+
+    points: NDArray[np.int64]
+    sheets: tuple[bytes, ...]
+    note: str | None = None
+
+
+def make_thumbnails(
+    split: Split,
+    rows: NDArray[np.int64],
+    points: NDArray[np.int64],
+    folder: Path | None = None,
+    progress: Callable[[int], None] | None = None,
+) -> Thumbnails:
+    """Of some points of a map, whose rows (n,) are these. folder: where ids are paths; None: the images that the split
+    was built from."""
+    if not len(points) or (folder is None and not image_sources(split)):
+        return Thumbnails(np.empty(0, np.int64), ())
+    images = SplitImages(split, folder)
+
+    def load(point: int) -> Image.Image | None:
+        try:
+            return images.thumbnail(int(rows[point]), SIDE)
+        except (ActstoreError, OSError):
+            return None
+
+    found: list[int] = []
+    sheets: list[bytes] = []
+    pending: list[Image.Image] = []
+    load(int(points[0]))  # lists the images once, not in every thread
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        for start in range(0, len(points), _TRIED):
+            part = points[start : start + _TRIED].tolist()
+            for point, image in zip(part, pool.map(load, part), strict=True):
+                if image is not None:
+                    found.append(point)
+                    pending.append(image)
+                if len(pending) == ACROSS**2:
+                    sheets.append(_sheet(pending))
+                    pending = []
+            if progress is not None:
+                progress(len(part))
+            if not found:
+                where = folder or "what the split was built from"
+                said = f"no thumbnails: none of {len(part)} images could be read in {where}"
+                return Thumbnails(points[:0], (), said)
+    sheets += [_sheet(pending)] if pending else []
+    lacking = len(points) - len(found)
+    note = f"{lacking:,} images could not be read and have no thumbnail" if lacking else None
+    return Thumbnails(np.array(found, np.int64), tuple(sheets), note)
+
+
+def _sheet(images: list[Image.Image]) -> bytes:
+    down = -(-len(images) // ACROSS)
+    sheet = Image.new("RGB", (ACROSS * SIDE, down * SIDE))
+    for place, image in enumerate(images):
+        sheet.paste(image, (place % ACROSS * SIDE, place // ACROSS * SIDE))
+    return jpeg_bytes(sheet)

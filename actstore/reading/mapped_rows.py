@@ -24,7 +24,7 @@ from actstore.layout.ledger import by_chunk
 from actstore.reading.rows import Buffer, ChunkChecks, as_asked
 from actstore.spec import StoreSpec
 from actstore.storage.atomic_file import CRC_BYTES, extend_crc32c
-from actstore.storage.folder_path import FolderPath
+from actstore.storage.place import FolderPath
 
 _MAP_FIXED = 0x10  # the same on Linux and macOS; Python's mmap does not name it
 _MAP_NORESERVE = getattr(mmap, "MAP_NORESERVE", 0)
@@ -220,7 +220,7 @@ class MappedRows:
         """Extended by rows, padding included, which are converted to `into` where that is given; a few at a time, since
         other Python threads wait meanwhile."""
         if into is not None:
-            from actstore.compute.halves import convert_checked
+            from actstore.compute.tensors import convert_checked
 
             return convert_checked(into, self._whole[start:stop], crc)
         step = max(1, _CHECKED_BYTES // self._row_bytes)

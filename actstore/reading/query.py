@@ -18,8 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from actstore.errors import InvalidInputError, UnknownValueError, reason_of
-from actstore.layout.columns import NONE, Column
-from actstore.layout.texts import Texts
+from actstore.layout.columns import NONE, Column, Texts
 from actstore.reading.rows import parse_rows
 from actstore.storage.atomic_file import load_npy
 

@@ -15,13 +15,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from actstore.errors import CacheError, DamagedError, OutOfMapsError, StorageError
-from actstore.layout.ledger import by_chunk, chunk_path, decode_chunk, decode_units
+from actstore.layout.ledger import by_chunk, chunk_path, decode_units
 from actstore.layout.metadata import require_chunks
 from actstore.reading.mapped_rows import MappedRows, can_map
-from actstore.reading.rows import Buffer, ChunkChecks, FetchedRows, Rows
+from actstore.reading.rows import Buffer, ChunkChecks, FetchedRows, Rows, read_chunk
 from actstore.spec import SplitSpec, StoreSpec
 from actstore.storage.atomic_file import CRC_BYTES, crc32c
-from actstore.storage.chunk_cache import CacheSpec, ChunkCache
+from actstore.storage.object_path import CacheSpec, ChunkCache
 from actstore.storage.place import Place
 
 _FETCHES = 4  # chunks at a time: four times 64 MiB of memory
@@ -296,7 +296,7 @@ class CachedRows(MappedRows):
             self._full = True
             return False
         entry = self._entries[chunk]
-        values = self._read_whole(chunk)
+        values = read_chunk(self._array, self._spec, chunk)
         if crc32c(values) != entry.crc:
             values = values.copy()
             values[entry.rows :] = 0  # an append may have extended the chunk since its ledger was read
@@ -307,13 +307,3 @@ class CachedRows(MappedRows):
             return self._cache.add(chunk, values, entry.crc)
         except StorageError as error:
             raise CacheError(str(error)) from error
-
-    def _read_whole(self, chunk: int) -> NDArray[Any]:
-        """(chunk_rows, dim), each piece checked against its own crc."""
-        path = chunk_path(self._array, chunk)
-        try:
-            return decode_chunk(self._spec, path.read_span(0, path.size()))
-        except FileNotFoundError:
-            raise DamagedError(f"chunk {path} is missing; run `actstore verify`") from None
-        except (ValueError, RuntimeError) as error:
-            raise DamagedError(f"chunk {path} is corrupt ({error}); run `actstore verify`") from error

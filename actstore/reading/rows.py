@@ -25,7 +25,7 @@ from actstore.layout.ledger import (
 from actstore.layout.metadata import explained, require_same_split
 from actstore.spec import SplitSpec, StoreSpec
 from actstore.storage.atomic_file import crc32c
-from actstore.storage.place import Place, read_file
+from actstore.storage.place import Place
 
 Buffer = NDArray[np.float32]
 
@@ -102,13 +102,7 @@ class ChunkChecks:
         """Read a whole chunk and compare it with the ledger, if that was not done yet."""
         if self.is_done(chunk):
             return
-        file = chunk_path(self._array, chunk)
-        try:
-            values = decode_chunk(self._spec, read_file(file))
-        except FileNotFoundError:
-            raise DamagedError(f"chunk {file} is missing; run `actstore verify`") from None
-        except (ValueError, RuntimeError) as error:
-            raise DamagedError(f"chunk {file} is corrupt ({error}); run `actstore verify`") from error
+        values = read_chunk(self._array, self._spec, chunk)
         self.compare(chunk, crc32c(values), values)
 
     def is_done(self, chunk: int) -> bool:
@@ -148,6 +142,17 @@ class ChunkChecks:
             if line.rows < self.chunk_rows and crc32c(cut) == line.crc:
                 return True
         return False
+
+
+def read_chunk(array: Place, spec: StoreSpec, chunk: int) -> NDArray[Any]:
+    """(chunk_rows, dim), each piece checked against its own crc."""
+    file = chunk_path(array, chunk)
+    try:
+        return decode_chunk(spec, file.read_span(0, file.size()))
+    except FileNotFoundError:
+        raise DamagedError(f"chunk {file} is missing; run `actstore verify`") from None
+    except (ValueError, RuntimeError) as error:
+        raise DamagedError(f"chunk {file} is corrupt ({error}); run `actstore verify`") from error
 
 
 class Rows(Protocol):

@@ -3,8 +3,7 @@
 ExactSearch      all products, on the CPU
 BoundedSearch    all products avoided where leading coordinates suffice (bounded.py); exact
 ApproximateSearch, build_index   faiss (approximate.py, indexing.py)
-GpuSearch        faiss on a GPU (gpu.py); exact
-FaissSearch      faiss on the CPU, all products (flat.py); exact
+FaissSearch, GpuSearch   faiss, all products, on the CPU and on a GPU (flat.py); exact
 Each has `search(vectors, k, rows) -> scores (n, k) float32, rows (n, k) int64`; rows limits it to some. Rows that
 were appended since an index was built are searched exactly beside it. `open_engine` chooses.
 

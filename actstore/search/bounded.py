@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -66,34 +67,41 @@ class QueryBatch:
     ) -> None:  # fmt: skip
         self.engine, self.table, self.levels, self.k, self.mask = engine, engine.table, engine.levels, k, mask
         self.total = len(self.levels.first) if rows is None else len(rows)
-        self.units = unit(queries)  # (queries, dim)
         products = self.total * self.levels.widths[0] * len(queries)
         gathered = rows is not None and len(rows) > _ROWS_TO_SHARE
         self.workers = workers if products > _PRODUCTS_TO_SHARE or gathered else 1
-        self.bounds = open_bounds(self.levels, engine.query_codes(self.units, self.workers), rows, mask)
-        self.best = torch.full((len(queries), k), -torch.inf)  # scores of rows seen, the k best
+        codes = engine.query_codes(queries, self.workers)
+        self.units, self.bounds = codes.units, open_bounds(self.levels, codes, rows, mask)
 
     def run(self) -> Pairs | None:
         """Pairs that hold the k nearest; None where the bounds leave too many."""
-        ranges, top = self._ranges(), self.k + 3
-        found = self._see(self.bounds.likely(self._sample(ranges), top, self.workers))
+        ranges, sample = _plan_ranges(self.total, len(self.units), self.k, _RANGE_ROWS)
+        if self.mask is not None:
+            ranges = ranges[[bool(self.mask[start:stop].any()) for start, stop in ranges]]
+            sample = _sample(ranges, self.total, self.k)
         if isinstance(self.bounds, CompiledBounds) and self.table.in_memory() is not None:
-            asked, most = (self.table, self.units, self.threshold(), self.k), self._most(_MOST_EXAMINED)
-            nearest = self.bounds.nearest(ranges, *asked, self.workers, self._margin, most)
+            found = self.bounds.nearest(
+                ranges, sample, self.table, self.units, self.k, self.workers, self._margin, self._most(_MOST_EXAMINED)
+            )
+            nearest, kth = found if found is not None else (None, None)
         else:
-            nearest = self._nearest_in_parts(ranges, found, top)
+            nearest, kth = self._nearest_in_parts(ranges, sample), None
         if nearest is None:
             return None
-        nearest = near_best(nearest, kth_best(nearest, len(self.units), self.k), rounding(self.table.dim))
+        kth = kth_best(nearest, len(self.units), self.k) if kth is None else kth
+        nearest = near_best(nearest, kth, rounding(self.table.dim))
         return nearest if len(nearest) <= _MOST_TIES else None
 
     def _most(self, share: float) -> float:
         """Pairs that may be left, before all products are no slower."""
         return len(self.units) * (share * self.total + 64 * self.k)
 
-    def _nearest_in_parts(self, ranges: Ranges, found: Pairs, top: int) -> Pairs | None:
+    def _nearest_in_parts(self, ranges: Ranges, sample: Ranges) -> Pairs | None:
         """What reaches the threshold by the first level is collected, and what seems nearest of it raises that before
-        the next part. found: those that have scores."""
+        the next part."""
+        top = self.k + 3
+        self.best = torch.full((len(self.units), self.k), -torch.inf)  # scores of rows seen, the k best
+        found = self._see(self.bounds.likely(sample, top, self.workers))  # those that have scores
         kept, most = NO_PAIRS, min(_MOST_PAIRS, self._most(_MOST_LEFT))
         for part in _growing(ranges):
             reached = self.bounds.reaching(part, self.threshold(), top, self.workers, most)
@@ -116,23 +124,6 @@ class QueryBatch:
         """How far scores are from the canonical ones, and what rounding adds when it is taken off."""
         return 1.01 * rounding(self.table.dim)
 
-    def _ranges(self) -> Ranges:
-        """All rows, in an order that mixes a store that is sorted by class: thresholds rise sooner."""
-        least, most = _RANGE_ROWS
-        step = int(np.clip(_PAIRS // len(self.units), max(least, 4 * self.k), max(most, 4 * self.k)))
-        starts = np.arange(0, self.total, step)
-        ranges = np.stack([starts, np.minimum(starts + step, self.total)], 1)[self.engine.block_order(len(starts))]
-        if self.mask is not None:
-            ranges = ranges[[bool(self.mask[start:stop].any()) for start, stop in ranges]]
-        return ranges
-
-    def _sample(self, ranges: Ranges) -> Ranges:
-        """The beginnings of some ranges, more rows than neighbours are asked for."""
-        wanted = int(np.clip(self.total // 16, max(_LEAST_SAMPLE, 4 * self.k), max(_SAMPLE, 4 * self.k)))
-        lengths = ranges[:, 1] - ranges[:, 0]
-        some = ranges[: 1 + int(np.searchsorted(np.cumsum(lengths), wanted))].copy()
-        return np.stack([some[:, 0], np.minimum(some[:, 1], some[:, 0] + -(-wanted // len(some)))], 1)
-
     def _see(self, pairs: Pairs) -> Pairs:
         """Pairs, ordered by query and never seen before, with their scores: the k best of all raise the threshold."""
         scored = score_pairs(self.table, self.units, pairs, self.workers)
@@ -146,6 +137,26 @@ class QueryBatch:
         new = keys[known[np.minimum(np.searchsorted(known, keys), len(known) - 1)] != keys]
         queries = new // len(self.table)
         return Pairs(new - queries * len(self.table), queries, np.empty(0, np.float32))
+
+
+@lru_cache(maxsize=64)
+def _plan_ranges(total: int, queries: int, k: int, rows: tuple[int, int]) -> tuple[Ranges, Ranges]:
+    """All places, in an order that mixes a store that is sorted by class, since thresholds rise sooner then; and a
+    sample of them. rows: of a range, at least and at most."""
+    least, most = rows
+    step = int(np.clip(_PAIRS // queries, max(least, 4 * k), max(most, 4 * k)))
+    starts = np.arange(0, total, step)
+    order = generator(0, 1, Stream.BLOCK_ORDER).permutation(len(starts))
+    ranges = np.stack([starts, np.minimum(starts + step, total)], 1)[order]
+    return ranges, _sample(ranges, total, k)
+
+
+def _sample(ranges: Ranges, total: int, k: int) -> Ranges:
+    """The beginnings of some ranges, more rows than neighbours are asked for."""
+    wanted = int(np.clip(total // 16, max(_LEAST_SAMPLE, 4 * k), max(_SAMPLE, 4 * k)))
+    lengths = ranges[:, 1] - ranges[:, 0]
+    some = ranges[: 1 + int(np.searchsorted(np.cumsum(lengths), wanted))].copy()
+    return np.stack([some[:, 0], np.minimum(some[:, 1], some[:, 0] + -(-wanted // len(some)))], 1)
 
 
 def _growing(ranges: Ranges) -> Iterator[Ranges]:
@@ -174,7 +185,6 @@ class BoundedSearch:
         self.levels = levels
         self.exact = ExactSearch(self.table)
         self.fell_back = 0  # queries that were searched by all products, since their bounds left too many rows
-        self._orders: dict[int, NDArray[np.int64]] = {}
         self._last: tuple[Kernels | None, Tensor, QueryCodes] | None = None
         self._lock = threading.Lock()
 
@@ -208,21 +218,24 @@ class BoundedSearch:
         if not self.prunes or indexed < max(_FEWEST, 128 * k):
             return self.exact.search(queries, k, rows)
         self.table.lengths()
-        with worker_threads() as workers:
-            batches = [queries[start : start + _QUERIES] for start in range(0, len(queries), _QUERIES)]
-            return stack([self._search(batch, k, workers, rows, indexed) for batch in batches], k)
-
-    def _search(self, queries: Tensor, k: int, workers: int, rows: Rows | None, indexed: int) -> Neighbours:
         few = None if rows is None or not are_few(rows, self.table) else rows[:indexed]
         mask = None if rows is None or few is not None else mask_of(rows, len(self.table))
-        found = QueryBatch(self, queries, k, workers, few, mask).run()
-        if found is None:
+        found: list[Neighbours] = []
+        with worker_threads() as workers:
+            for start in range(0, len(queries), _QUERIES):
+                batch = queries[start : start + _QUERIES]
+                pairs = QueryBatch(self, batch, k, workers, few, mask).run()
+                if pairs is None:
+                    break
+                if self.covered < len(self.table):
+                    pairs = join([pairs, self._appended(batch, k, workers, rows, mask)])
+                found.append(rank(self.table, batch, pairs, k, "cosine"))
+        left = queries[_QUERIES * len(found) :]  # of a batch that bounds do not help, and those after it
+        if len(left):
+            found.append(self.exact.search(left, k, rows))
             with self._lock:
-                self.fell_back += len(queries)
-            return self.exact.search(queries, k, rows)
-        if self.covered < len(self.table):
-            found = join([found, self._appended(queries, k, workers, rows, mask)])
-        return rank(self.table, queries, found, k, "cosine")
+                self.fell_back += len(left)
+        return stack(found, k)
 
     def _appended(self, queries: Tensor, k: int, workers: int, rows: Rows | None, mask: Mask | None) -> Pairs:
         """Candidates among the rows that the index does not cover; each query may have fewer than k."""
@@ -230,16 +243,10 @@ class BoundedSearch:
             mask = mask_of(rows, len(self.table))
         return self.exact.candidates(queries, k, workers, mask, self.covered)
 
-    def query_codes(self, units: Tensor, workers: int) -> QueryCodes:
-        """Of unit queries (n, dim); those of the last ones are kept, since a batch is often searched for in one part of
-        the rows after another, and a rotation costs as much as a search of some thousand rows."""
-        last, loops = self._last, kernels()
-        if last is None or last[0] is not loops or not torch.equal(last[1], units):  # each processor has its own codes
-            self._last = last = loops, units, QueryCodes(units, self.levels, workers)
+    def query_codes(self, queries: Tensor, workers: int) -> QueryCodes:
+        """Those of the last queries (n, dim) are kept, since a batch is often searched for in one part of the rows
+        after another, and a rotation costs as much as a search of some thousand rows."""
+        last, loops = self._last, kernels()  # each processor has its own codes
+        if last is None or last[0] is not loops or not torch.equal(last[1], queries):
+            self._last = last = loops, queries.clone(), QueryCodes(unit(queries), self.levels, workers)
         return last[2]
-
-    def block_order(self, parts: int) -> NDArray[np.int64]:
-        """Blocks in an order that mixes a store that is sorted by class: thresholds rise sooner."""
-        if parts not in self._orders:
-            self._orders[parts] = generator(0, 1, Stream.BLOCK_ORDER).permutation(parts)
-        return self._orders[parts]

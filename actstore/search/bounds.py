@@ -15,18 +15,18 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from actstore.compute.tensors import spread
-from actstore.search.compiled import OFFSET, Closer, address, integers_pay, kernels, multiply_codes
-from actstore.search.levels import FACTORS, TAIL, Levels, QueryCodes
+from actstore.search.compiled import OFFSET, Batch, Closer, address, integers_pay, kernels, multiply_codes
+from actstore.search.levels import TAIL, Levels, QueryCodes
 from actstore.search.ranking import LEAST, NO_PAIRS, Pairs, highest, join, runs
 from actstore.search.table import Mask, Rows, RowTable
 
-_SINGLE_QUERIES = 4  # queries, each of which is multiplied with a row on its own
-_LANES = 16  # queries of a panel, two of which are multiplied at a time
 _GATHERED = 1 << 20  # bytes of rows that are gathered at a time
 _PAIRS_TO_SHARE = 4096  # pairs, below which one thread looks at them
 
 Ranges = NDArray[np.int64]  # (n, 2) places of rows, from and to
-_RANGES_AT_ONCE, _ROOM = 16, 1 << 22  # and pairs, for which there is room
+_RANGES_AT_ONCE = 16
+_ROOM = (1 << 16, 1 << 20)  # for at least and at most so many pairs of a thread,
+_BLOCK_ROWS = 128  # and for those of so many rows more, which loops pass over at a time: loops.h, ROWS_IN_CACHE
 
 
 class Bounds:
@@ -102,51 +102,59 @@ class CompiledBounds(Bounds):
     def __init__(self, levels: Levels, queries: QueryCodes, rows: Rows | None = None, mask: Mask | None = None) -> None:
         super().__init__(levels, queries, rows, mask)
         self._mask = None if mask is None else mask.view(np.uint8)
-        codes, count = queries.first.codes.numpy(), len(queries)  # (width, count)
-        self._panels = 0 if count <= _SINGLE_QUERIES else -(-count // _LANES)
-        lanes = self._panels * _LANES or count
-        filled = np.zeros((len(codes), lanes), np.int8)
-        filled[:, :count] = codes
-        self._excess = OFFSET * filled.sum(0, dtype=np.int32)
-        # (panels, width / 4, lanes, 4), or (count, width)
-        ordered = filled.reshape(-1, 4, self._panels, _LANES).transpose(2, 0, 3, 1) if self._panels else filled.T
-        self._codes: NDArray[np.int8] = np.ascontiguousarray(ordered)
-        self._coefficients = np.zeros((FACTORS, lanes), np.float32)
-        self._coefficients[:, :count] = queries.coefficients(0)
-        self._scales = np.zeros(lanes, np.float32)
-        self._scales[:count] = queries.first.scale
+        lanes = queries.lanes
+        self._lanes = len(lanes.excess)
+        self._batch = Batch(
+            address(levels.first), address(levels.factors), levels.first.shape[1], address(rows), address(self._mask),
+            address(lanes.codes), address(lanes.excess), address(lanes.coefficients), address(lanes.scales),
+            len(queries), lanes.panels,
+        )  # fmt: skip
 
     def nearest(
-        self, ranges: Ranges, table: RowTable, units: Tensor, threshold: NDArray[np.float32], k: int, workers: int,
-        margin: float, most: float,
-    ) -> Pairs | None:  # fmt: skip
-        """With their scores, pairs that hold the k nearest of every query: what reaches the threshold (queries,) of
-        scores by all levels is scored at once, and raises it. margin: of scores to the canonical ones. None where more
-        than `most` pairs are left by the first level, or an eighth of them by all."""
-        whole, scales, thresholds = table.in_memory(), table.scales(), threshold.copy()
+        self, ranges: Ranges, sample: Ranges, table: RowTable, units: Tensor, k: int, workers: int, margin: float,
+        most: float,
+    ) -> tuple[Pairs, NDArray[np.float32]] | None:  # fmt: skip
+        """With their scores, pairs that hold the k nearest of every query, and the k-th best scores (queries,).
+
+        The rows of the sample that seem nearest are scored, which gives each query a threshold; what reaches that by
+        all levels is scored at once, and raises it. margin: of scores to the canonical ones. None where more than
+        `most` pairs are left by the first level, or an eighth of them by all."""
+        whole, scales, count, loops = table.in_memory(), table.scales(), len(self.queries), kernels()
         assert whole is not None
+        assert loops is not None
+        thresholds = np.full(count, LEAST)
         second = self.queries.second if len(self.levels.widths) > 1 else None
         closer = Closer(
             address(self.levels.second) if second else None, self.levels.widths[-1],
-            *(address(part) for part in ((second.codes, second.excess, second.norms) if second else (None,) * 3)),
+            *((address(second.codes), address(second.excess), address(second.norms)) if second else (None,) * 3),
             address(whole), whole.dtype == torch.float16, table.dim, address(units), address(scales),
             address(thresholds), margin,
         )  # fmt: skip
-        limits = self._filled(self._scaled(threshold))
-        heaps = [self._heap(k) for _ in range(workers)]
-        examined = np.zeros((workers, 8), np.int64)  # each of a thread in a line of the cache
-        rows = int((ranges[:, 1] - ranges[:, 0]).max(initial=1))
-        most_at_once = max(1, min(_RANGES_AT_ONCE, _ROOM // (rows * len(self.queries))))
-        step = max(1, min(most_at_once, len(ranges) // (4 * workers)))
-        parts = [ranges[start : start + step] for start in range(0, len(ranges), step)]
-        found: list[Pairs] = []
+        limits, asked = self._filled(thresholds), (ctypes.addressof(self._batch), ctypes.addressof(closer))
+        estimates, likely = self._heap(k + 3)
+        self._bound_rows(sample, limits.copy(), (estimates, likely), keep=False)
+        highest, rows = self._heap(k)
+        loops.raise_thresholds(
+            *asked, k + 3, address(estimates), address(likely), k, address(highest), address(rows), address(limits)
+        )
+        shared = np.zeros(16, np.int64)  # the next range, and in another line of the cache how many were examined
+        found: list[tuple[Pairs, NDArray[np.float32]]] = []
 
         def look(part: int, worker: int) -> None:
-            if examined.sum() <= most:
-                found.append(self._bound_rows(parts[part], limits, heaps[worker], closer, examined[worker]))
+            room = int(np.clip(16 * k * count, *_ROOM)) + _BLOCK_ROWS * self._lanes
+            rows, owners, scores = np.empty(room, np.int64), np.empty(room, np.int64), np.empty(room, np.float32)
+            highest, their_rows = self._heap(k)
+            left = loops.nearest_rows(
+                *asked, address(ranges), len(ranges), address(shared), address(shared[8:]), int(most), address(limits),
+                address(rows), address(owners), address(scores), room, k, address(highest), address(their_rows),
+            )  # fmt: skip
+            found.append((Pairs(rows[:left].copy(), owners[:left].copy(), scores[:left].copy()), highest[:count]))
 
-        spread(look, len(parts), workers)
-        return None if examined.sum() > most else join(found)
+        spread(look, workers, workers)
+        if shared[8] > most:
+            return None
+        best = np.concatenate([highest for _, highest in found], 1)
+        return join([pairs for pairs, _ in found]), -np.partition(-best, k - 1, axis=1)[:, k - 1]
 
     def _look(self, ranges: Ranges, limits: NDArray[np.float32], top: int, keep: bool = True) -> tuple[Pairs, Pairs]:
         estimates, likely = heap = self._heap(top)
@@ -156,28 +164,26 @@ class CompiledBounds(Bounds):
 
     def _filled(self, limits: NDArray[np.float32]) -> NDArray[np.float32]:
         """(lanes,) those of the queries (queries,), and then what nothing reaches."""
-        filled = np.full(len(self._excess), np.inf, np.float32)
+        filled = np.full(self._lanes, np.inf, np.float32)
         filled[: len(limits)] = limits
         return filled
 
     def _heap(self, size: int) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
         """Of each lane (lanes, size): the highest scores so far, and their rows."""
-        lanes = len(self._excess)
-        return np.full((lanes, size), -np.inf, np.float32), np.zeros((lanes, size), np.int64)
+        shape = self._lanes, size
+        return np.full(shape, -np.inf, np.float32), np.zeros(shape, np.int64)
 
     def _bound_rows(
         self, ranges: Ranges, limits: NDArray[np.float32], heap: tuple[NDArray[np.float32], NDArray[np.int64]],
-        closer: Closer | None = None, examined: NDArray[np.int64] | None = None, keep: bool = True,
+        keep: bool = True,
     ) -> Pairs:  # fmt: skip
-        count, first, (highest_scores, highest_rows) = len(self.queries), self.levels.first, heap
-        room = count * int((ranges[:, 1] - ranges[:, 0]).sum()) if keep else 0
+        highest_scores, highest_rows = heap
+        room = len(self.queries) * int((ranges[:, 1] - ranges[:, 0]).sum()) if keep else 0
         rows, owners, bounds = np.empty(room, np.int64), np.empty(room, np.int64), np.empty(room, np.float32)
         found = kernels().bound_rows(  # type: ignore[union-attr]
-            address(first), address(self.levels.factors), first.shape[1], address(self.rows), address(ranges),
-            len(ranges), address(self._mask), address(self._codes), address(self._excess), address(self._coefficients),
-            address(limits), address(self._scales), count, self._panels, address(rows) if keep else None,
-            address(owners), address(bounds), highest_scores.shape[1], address(highest_scores), address(highest_rows),
-            None if closer is None else ctypes.addressof(closer), address(examined),
+            ctypes.addressof(self._batch), address(ranges), len(ranges), address(limits),
+            address(rows) if keep else None, address(owners), address(bounds), highest_scores.shape[1],
+            address(highest_scores), address(highest_rows),
         )  # fmt: skip
         return Pairs(rows[:found].copy(), owners[:found].copy(), bounds[:found].copy())  # of the room for all of them
 

@@ -28,11 +28,13 @@ from actstore.errors import InvalidInputError
 
 SWITCH = "ACTSTORE_COMPILED"  # 0: torch alone; auto: the best that this processor can run; or one of these by name
 PROCESSORS = ("avx512", "avxvnni", "avx2", "neon")  # the fastest first
-_VERSION = 4  # of kernels.c
+_VERSION = 5  # of kernels.c
 _NUMBER, _ARRAY = c_int64, c_void_p
 _FUNCTIONS = {
-    "bound_rows": [_ARRAY, _ARRAY, _NUMBER, _ARRAY, _ARRAY, _NUMBER, *[_ARRAY] * 6, _NUMBER, _NUMBER, *[_ARRAY] * 3,
-                   _NUMBER, *[_ARRAY] * 4],
+    "bound_rows": [_ARRAY, _ARRAY, _NUMBER, *[_ARRAY] * 4, _NUMBER, *[_ARRAY] * 2],
+    "raise_thresholds": [_ARRAY, _ARRAY, _NUMBER, _ARRAY, _ARRAY, _NUMBER, *[_ARRAY] * 3],
+    "nearest_rows": [_ARRAY, _ARRAY, _ARRAY, _NUMBER, _ARRAY, _ARRAY, _NUMBER, *[_ARRAY] * 4, _NUMBER, _NUMBER,
+                     *[_ARRAY] * 2],
     "bound_pairs": [_ARRAY, _NUMBER, *[_ARRAY] * 3, _NUMBER, *[_ARRAY] * 4],
     "score_pairs": [_ARRAY, _NUMBER, _NUMBER, _ARRAY, _ARRAY, _NUMBER, *[_ARRAY] * 3],
     "multiply_rows": [_ARRAY, _NUMBER, _NUMBER, _NUMBER, _ARRAY, _NUMBER, _ARRAY],
@@ -40,8 +42,16 @@ _FUNCTIONS = {
 }  # fmt: skip
 
 
+class Batch(ctypes.Structure):
+    """Queries and the rows that they are compared with, by the first level: see loops/loops.h."""
+
+    _fields_ = [("codes", _ARRAY), ("factors", _ARRAY), ("width", _NUMBER), ("chosen", _ARRAY), ("allowed", _ARRAY),
+                ("queries", _ARRAY), ("excess", _ARRAY), ("coefficients", _ARRAY), ("scales", _ARRAY),
+                ("count", _NUMBER), ("panels", _NUMBER)]  # fmt: skip
+
+
 class Closer(ctypes.Structure):
-    """What bound_rows needs to look closer at what its first bound leaves: see loops/loops.h."""
+    """What it takes to look closer at what the first bound leaves: see loops/loops.h."""
 
     _fields_ = [("second", _ARRAY), ("width", _NUMBER), ("queries", _ARRAY), ("excess", _ARRAY), ("norms", _ARRAY),
                 ("values", _ARRAY), ("is_half", _NUMBER), ("dim", _NUMBER), ("vectors", _ARRAY), ("scales", _ARRAY),
@@ -63,6 +73,7 @@ class Kernels:
             return found  # type: ignore[no-any-return]
 
         self.bound_rows, self.bound_pairs = function("bound_rows"), function("bound_pairs")
+        self.raise_thresholds, self.nearest_rows = function("raise_thresholds"), function("nearest_rows")
         self.score_pairs, self.fold_pairs = function("score_pairs"), function("fold_pairs")
         self.multiply_rows = function("multiply_rows")
 

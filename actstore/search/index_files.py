@@ -35,9 +35,15 @@ from actstore.errors import (
 )
 from actstore.layout.metadata import covers, read_split_spec
 from actstore.spec import Json, SplitSpec, is_unicode
-from actstore.storage.atomic_file import storage_errors, write_atomic
-from actstore.storage.checksum import check_checksum, file_checksum, with_checksum
-from actstore.storage.file_lock import FileLock, abandoned_names, own_name
+from actstore.storage.atomic_file import (
+    FileLock,
+    check_checksum,
+    file_checksum,
+    storage_errors,
+    with_checksum,
+    write_atomic,
+)
+from actstore.storage.locks import abandoned_names, own_name
 
 if TYPE_CHECKING:
     from actstore.split import Split

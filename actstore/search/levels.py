@@ -228,19 +228,36 @@ class SecondCodes:
     norms: NDArray[np.float32]
 
 
+_SINGLE_QUERIES = 4  # queries, each of which is multiplied with a row on its own
+_LANES = 16  # queries of a panel, two of which are multiplied at a time
+
+
+@dataclass(frozen=True)
+class LaneCodes:
+    """Of n queries as compiled loops read them, with zeros for what fills the last panel up: see loops/loops.h, Batch.
+
+    codes (panels, p / 4, 16, 4), or (n, p) for a few queries, which have no panels."""
+
+    panels: int
+    codes: NDArray[np.int8]
+    excess: NDArray[np.int32]
+    coefficients: NDArray[np.float32]
+    scales: NDArray[np.float32]
+
+
 class QueryCodes:
     """units (n, dim): the queries' directions. Codes of the second level are made when they are asked for, to which a
     search may not come."""
 
     def __init__(self, units: Tensor, levels: Levels, workers: int = 1) -> None:
-        self._units, self._levels, self._workers = units, levels, workers
+        self.units, self._levels, self._workers = units, levels, workers
         self._along = self._rotate(0, 1 + levels.widths[0])  # (n, 1 + p)
         self.first = encode_queries(self._along[:, 1:])
         self._rest = self._rest_norms(self._along)
         self._margin = bound_margin(levels.widths, units.shape[1], levels.skew)
 
     def __len__(self) -> int:
-        return len(self._units)
+        return len(self.units)
 
     def coefficients(self, offset: int) -> Tensor:
         """(FACTORS, n) float32 for the rows' factors: with the products of codes times the row's scale, the bound over
@@ -251,6 +268,19 @@ class QueryCodes:
         out[1:] /= one.scale
         out[0] = -offset * one.codes.sum(0, dtype=torch.int32).numpy().astype(np.float64)
         return torch.from_numpy(out.astype(np.float32))
+
+    @cached_property
+    def lanes(self) -> LaneCodes:
+        codes, count = self.first.codes.numpy(), len(self)  # (p, n)
+        panels = 0 if count <= _SINGLE_QUERIES else -(-count // _LANES)
+        filled = np.zeros((len(codes), panels * _LANES or count), np.int8)
+        filled[:, :count] = codes
+        ordered = filled.reshape(-1, 4, panels, _LANES).transpose(2, 0, 3, 1) if panels else filled.T
+        coefficients, scales = np.zeros((FACTORS, filled.shape[1]), np.float32), np.zeros(filled.shape[1], np.float32)
+        coefficients[:, :count], scales[:count] = self.coefficients(0), self.first.scale
+        return LaneCodes(
+            panels, np.ascontiguousarray(ordered), OFFSET * filled.sum(0, dtype=np.int32), coefficients, scales
+        )
 
     @cached_property
     def second(self) -> SecondCodes:
@@ -266,7 +296,7 @@ class QueryCodes:
         return SecondCodes(codes, OFFSET * codes.sum(1, dtype=np.int32), norms.astype(np.float32))
 
     def _rest_norms(self, along: NDArray[np.float64]) -> NDArray[np.float64]:
-        norms = rest_norms(torch.from_numpy(along), self._units.shape[1], self._levels.skew).numpy()
+        norms = rest_norms(torch.from_numpy(along), self.units.shape[1], self._levels.skew).numpy()
         above: NDArray[np.float64] = np.sqrt(norms**2 + 1e-12) * UP
         return above
 
@@ -279,7 +309,7 @@ class QueryCodes:
 
         def part(number: int, worker: int) -> None:
             some = slice(number * step, (number + 1) * step)
-            along[:, some] = rotate(self._units, directions[some]).numpy()
+            along[:, some] = rotate(self.units, directions[some]).numpy()
 
         spread(part, workers, workers)
         return along

@@ -200,16 +200,19 @@ def unit(vectors: Tensor) -> Tensor:
 
 
 _GATHERED_SHARE = 0.3  # share of the rows below which gathering them is no slower than passing over all
+_COPIED_BYTES = 1 << 26  # of some rows
 Rows = NDArray[np.int64]  # ascending, distinct
 Mask = NDArray[np.bool_]
 
 
 class SelectedRows(RowTable):
-    """Some rows of a table as one of their own; row i of it is row rows[i] there."""
+    """Some rows of a table as one of their own; row i of it is row rows[i] there. Few of them are copied."""
 
     def __init__(self, table: RowTable, rows: Rows) -> None:
         self.split, self.whole, self.rows = None, table, rows
         self.shape = (len(rows), table.dim)
+        is_small = len(rows) * table.dim * table.dtype.itemsize <= _COPIED_BYTES
+        self._copy = table.take(rows) if is_small else None
 
     @property
     def block_rows(self) -> int | None:
@@ -220,6 +223,8 @@ class SelectedRows(RowTable):
         return self.whole.dtype
 
     def read(self, start: int, stop: int) -> Tensor:
+        if self._copy is not None:
+            return self._copy[start:stop]
         chosen = self.rows[start:stop]
         if len(chosen) and chosen[-1] - chosen[0] == len(chosen) - 1:
             return self.whole.read(int(chosen[0]), int(chosen[-1]) + 1)
@@ -229,7 +234,7 @@ class SelectedRows(RowTable):
         return self.whole.take(self.rows[rows])
 
     def in_memory(self) -> Tensor | None:
-        return None
+        return self._copy
 
     def lengths(self) -> Tensor:
         return self.whole.lengths()[torch.from_numpy(self.rows)]

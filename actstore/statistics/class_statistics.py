@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 
 from actstore.compute.cluster import Cluster
 from actstore.compute.tensors import PIECE_ROWS, one_thread, pieces_as_float
@@ -83,14 +83,14 @@ def has_statistics(split: Split) -> bool:
     return _covered(split) == len(split)
 
 
-def class_means(split: Split) -> NDArray[np.float32]:
+def class_means(split: Split, dtype: DTypeLike = np.float32) -> NDArray[Any]:
     """(classes, dim); the variances, as large again, are not read for it."""
     if has_statistics(split):
         with suppress(ActstoreError, ValueError):
             kept = _read(split.path / "class_mean")
             if len(kept) == len(split.classes):
-                return kept.astype(np.float32)
-    return class_statistics(split).mean.astype(np.float32)
+                return kept.astype(dtype)
+    return class_statistics(split).mean.astype(dtype)
 
 
 def _compute(split: Split, first: int, progress: Progress | None, cluster: Cluster | None) -> Moments:

@@ -1,29 +1,36 @@
-"""Bytes of files: their crc32c, durable writes, after which a file is whole under its name or not there, and headers of
-.npy files, of which small ones are read whole, never a pickle."""
+"""Bytes of files: their crc32c; the one lock of this library; durable writes, after which a file is whole under its
+name or not there; JSON that holds its own checksum; headers of .npy files, of which small ones are read whole, never a
+pickle."""
 
 from __future__ import annotations
 
 import errno
 import fcntl
 import io
+import json
 import math
 import os
+import weakref
 import zipfile
 import zlib
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any, cast
+from typing import IO, Any, Self, cast
 
 import numpy as np
 from awscrt import checksums
 from numpy.lib import format as npy_format
 from numpy.typing import NDArray
 
-from actstore.errors import InvalidInputError, StorageError
+from actstore.errors import DamagedError, InvalidInputError, LockedError, StorageError
 
 CRC_BYTES = 4
 Data = bytes | bytearray | memoryview | NDArray[Any]
+
+
+FIELD = "checksum"
+BLOCK_BYTES = 1 << 20  # read for a checksum at a time: in the cache, and other threads wait for no more
 
 
 def as_bytes(data: Data) -> NDArray[np.uint8]:
@@ -48,6 +55,35 @@ def extend_crc32c(crc: int, data: Data) -> int:
 def chunk_parts(values: Data, crc: int) -> tuple[Data, Data]:
     """A chunk file: the bytes of its values, then their crc32c, as Zarr's codec pair `bytes` + `crc32c` makes one."""
     return values, crc.to_bytes(CRC_BYTES, "little")
+
+
+def document_checksum(document: Any) -> str:
+    """crc32c of JSON, whatever spaces and escapes it was written with; hex."""
+    return f"{crc32c(json.dumps(document, indent=2, ensure_ascii=False).encode('utf-8', 'surrogatepass')):08x}"
+
+
+def with_checksum(document: Mapping[str, Any]) -> dict[str, Any]:
+    """The document with its checksum in it."""
+    plain = {key: value for key, value in document.items() if key != FIELD}
+    return {**plain, FIELD: document_checksum(plain)}
+
+
+def check_checksum(document: Mapping[str, Any]) -> dict[str, Any]:
+    """The document without its checksum; ValueError where that is another one's."""
+    plain = {key: value for key, value in document.items() if key != FIELD}
+    if FIELD in document and document[FIELD] != (checksum := document_checksum(plain)):
+        raise ValueError(f"its checksum is {checksum}, it says {document[FIELD]}")
+    return plain
+
+
+def require_sound_copy(path: Path) -> None:
+    """A JSON file that repeats for people what another file says: damaged, it must not mislead them."""
+    try:
+        check_checksum(json.loads(path.read_bytes()))
+    except FileNotFoundError:
+        return
+    except (ValueError, AttributeError) as error:
+        raise DamagedError(f"{path} is damaged ({error}); remove it: it only repeats what lies beside it") from error
 
 
 @contextmanager
@@ -120,46 +156,26 @@ class AtomicFile:
 
 def write_atomic(path: Path, *parts: Data) -> int:
     """Write, flush, rename; of two who write one file at once the later one waits. Returns the bytes written."""
-    with storage_errors(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with alone(partial_name(path)):
-            return AtomicFile(path, *parts).finish()
+    with FileLock(partial_name(path), named=path):
+        return AtomicFile(path, *parts).finish()
 
 
 @contextmanager
 def atomic_stream(path: Path) -> Iterator[IO[bytes]]:
     """A stream whose content takes the file's name in the end, flushed to disk; nothing is left of it on an error."""
-    with storage_errors(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with alone(partial_name(path)):
-            file = AtomicFile(path)
-            try:
-                with open(file.descriptor, "wb", closefd=False) as stream:
-                    yield stream
-                file.finish()
-            except BaseException:
-                file.abandon()
-                raise
+    with storage_errors(path), FileLock(partial_name(path), named=path):
+        file = AtomicFile(path)
+        try:
+            with open(file.descriptor, "wb", closefd=False) as stream:
+                yield stream
+            file.finish()
+        except BaseException:
+            file.abandon()
+            raise
 
 
 def partial_name(path: Path) -> Path:
     return path.with_name(path.name + ".part")
-
-
-@contextmanager
-def alone(path: Path) -> Iterator[None]:
-    """Nobody else is here with a file of this name, which is made for it. A file system that cannot lock goes
-    without."""
-    while True:
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT, 0o666)
-        try:
-            with suppress(OSError):
-                fcntl.flock(descriptor, fcntl.LOCK_EX)
-            if is_at(descriptor, path):  # else who had it before has renamed or removed it
-                yield
-                return
-        finally:
-            os.close(descriptor)
 
 
 def is_at(descriptor: int, path: Path) -> bool:
@@ -168,6 +184,50 @@ def is_at(descriptor: int, path: Path) -> bool:
         return os.path.samestat(os.fstat(descriptor), path.stat())
     except FileNotFoundError:
         return False
+
+
+class FileLock:
+    """Held until it is closed, left as a context, or dropped.
+
+    refusal: what to say where another holds it; without one it is waited for, and a file system that cannot lock goes
+    without. must_exist: else a file is made where nothing is. named: in errors, where it is another one that
+    is to be written.
+    """
+
+    def __init__(
+        self, path: Path, refusal: str | None = None, must_exist: bool = False, named: Path | None = None
+    ) -> None:
+        with storage_errors(named or path):
+            self._take(path, refusal, must_exist)
+            while not is_at(self.descriptor, path):  # what was locked was renamed or removed meanwhile
+                self.close()
+                self._take(path, refusal, must_exist)
+
+    def _take(self, path: Path, refusal: str | None, must_exist: bool) -> None:
+        if must_exist or path.is_dir():
+            self.descriptor = os.open(path, os.O_RDONLY)
+        else:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self.descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o666)
+        self._close = weakref.finalize(self, os.close, self.descriptor)
+        try:
+            fcntl.flock(self.descriptor, fcntl.LOCK_EX | (0 if refusal is None else fcntl.LOCK_NB))
+        except BlockingIOError:
+            self.close()
+            raise LockedError(refusal) from None
+        except OSError:
+            if refusal is not None:
+                self.close()
+                raise
+
+    def close(self) -> None:
+        self._close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
 
 def npy_bytes(values: NDArray[Any]) -> bytes:
@@ -218,3 +278,12 @@ def read_header(stream: IO[bytes], name: str) -> tuple[tuple[int, ...], bool, np
     if dtype.hasobject:
         raise InvalidInputError(f"{name} holds Python objects, which are never unpickled; save plain numbers or text")
     return shape, fortran, dtype
+
+
+def file_checksum(path: Path) -> str:
+    """crc32c of all bytes of a file; hex."""
+    crc, block = 0, memoryview(bytearray(BLOCK_BYTES))  # one block for all: fresh memory costs more than the checksum
+    with path.open("rb", buffering=0) as file:
+        while count := file.readinto(block):
+            crc = extend_crc32c(crc, block[:count])
+    return f"{crc:08x}"

@@ -1,4 +1,5 @@
-"""Clients of buckets, and what they say in one line. With object_path.py the only module that imports obstore."""
+"""Clients of buckets, what they say in one line, and objects on their way to one. With object_path.py the only module
+that imports obstore."""
 
 from __future__ import annotations
 
@@ -6,20 +7,23 @@ import os
 import re
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from datetime import timedelta
-from functools import cache
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit
 
 from actstore.errors import LockedError, StorageError
+from actstore.storage.atomic_file import Data, as_bytes
 
 if TYPE_CHECKING:
     from obstore.store import ObjectStore
 
-    from actstore.storage.object_path import ObjectPath
+    from actstore.storage.object_path import EnsureOwner, ObjectPath, Version
 
 T = TypeVar("T")
+_UPLOADS = 4  # at a time; one connection to S3 gives 50-100 MB/s
 _PATIENCE = timedelta(seconds=30)
 # What a service says to a wrong key or region.
 _ABOUT_CREDENTIALS = re.compile(
@@ -110,6 +114,52 @@ def object_errors(path: ObjectPath) -> Iterator[None]:
         raise
 
 
+class Upload:
+    """An object on its way; `finish` waits until it is there. Several travel side by side."""
+
+    def __init__(self, path: ObjectPath, *parts: Data, ensure_owner: EnsureOwner | None = None) -> None:
+        body = b"".join(as_bytes(part).data for part in parts)  # a copy: the caller's buffer is filled again meanwhile
+        self.size = len(body)
+        send = path.put if ensure_owner is None else partial(_put_guarded, path, ensure_owner=ensure_owner)
+        self._sent: Future[Any] = threads(_UPLOADS, "upload").submit(send, body)
+
+    def finish(self) -> int:
+        """Wait until the object is stored; returns its size."""
+        self._sent.result()
+        return self.size
+
+    def abandon(self) -> None:
+        """An object that nothing names does no harm, and is overwritten when its turn comes again."""
+        if not self._sent.cancel():
+            wait([self._sent])
+
+
+def _put_guarded(path: ObjectPath, body: bytes, ensure_owner: EnsureOwner) -> None:
+    """Write an object that is new, or replace one when `ensure_owner` says that this is still ours to do.
+
+    It is asked between reading the old version and replacing that very version, so what a process that has
+    taken over writes in its stead is never overwritten.
+    """
+    condition: Version = {}
+    while True:
+        try:
+            path.put(body, condition)
+            return
+        except LockedError:
+            condition = path.read_version()[1]
+            ensure_owner()
+
+
+def threads(count: int, name: str) -> ThreadPoolExecutor:
+    """Threads that wait for a bucket, kept for the next call; a forked process gets its own."""
+    return _threads(count, name, os.getpid())
+
+
+@cache
+def _threads(count: int, name: str, process: int) -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(count, thread_name_prefix=f"actstore-{name}")
+
+
 def retried(ask: Callable[[], T]) -> T:
     """What `ask` returns; again where it was cut short. obstore itself does so with all but listings."""
     from obstore import exceptions
@@ -118,8 +168,8 @@ def retried(ask: Callable[[], T]) -> T:
     while True:
         try:
             return ask()
-        except exceptions.GenericError:
-            if time.monotonic() + pause > until:
+        except exceptions.GenericError as error:
+            if "NoSuchBucket" in str(error) or time.monotonic() + pause > until:
                 raise
         time.sleep(pause)
         pause *= 2

@@ -1,18 +1,21 @@
-"""Objects of a bucket as a `Place`: used like the files of a folder.
+"""Objects of a bucket as a `Place`: used like the files of a folder; and chunks of them that are kept on this machine.
 
-An object appears whole or not at all, so a put needs no temporary name. Where two processes might write the
-same one, the put is conditional: on there being none yet, or on its being the version that was read.
+An object appears whole or not at all, so a put needs no temporary name. Where two processes might write the same one,
+the put is conditional: on there being none yet, or on its being the version that was read.
+
+A chunk is fetched once, checked, then mapped like those of a local store. DIR/STORE/SPLIT/CHUNK-CRC is a raw chunk
+file. Its name holds the crc that the store's ledger gives the chunk, so a file is never taken for newer or older rows;
+after an append only the chunks that changed are fetched.
 """
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
-from functools import cache, partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeVar
@@ -22,18 +25,18 @@ from numpy.typing import NDArray
 
 from actstore.errors import InvalidInputError, LockedError, StorageError
 from actstore.spec import is_stray
-from actstore.storage.atomic_file import Data, as_bytes
-from actstore.storage.bucket_client import bucket_of, object_errors, retried
-from actstore.storage.chunk_cache import CacheSpec
-from actstore.storage.owned_log import TokenedObject
+from actstore.storage.atomic_file import CRC_BYTES, Data, FileLock, as_bytes, chunk_parts, storage_errors, write_atomic
+from actstore.storage.bucket_client import Upload, bucket_of, object_errors, retried, threads
+from actstore.storage.locks import TokenedObject
 
 if TYPE_CHECKING:
     from obstore.store import ObjectStore
 
+
 SCHEMES = ("s3", "gs", "memory")
 _ADJACENT = 4096  # bytes between two ranges that are cheaper to fetch than another request
 _PART = 8 << 20  # bytes: a longer span is fetched in parts, side by side
-_UPLOADS, _DOWNLOADS = 4, 16  # at a time; one connection to S3 gives 50-100 MB/s
+_DOWNLOADS = 16  # at a time; one connection to S3 gives 50-100 MB/s
 _LISTED = 1000  # objects in one answer of S3
 _READS = 8  # of files or of their ranges, side by side; ranges of one file make up to 10 requests
 T = TypeVar("T")
@@ -46,7 +49,7 @@ EnsureOwner = Callable[[], None]
 class ObjectPath:
     """The name of an object, or of all that begin with it: root "s3://bucket", key "imagenet.zarr/train".
 
-    cache: where chunks of a store that were fetched are kept on this machine (chunk_cache.py).
+    cache: where chunks of a store that were fetched are kept on this machine, see `ChunkCache`.
     """
 
     root: str
@@ -187,13 +190,19 @@ class ObjectPath:
     def tree_size(self) -> int:
         return sum(entry["size"] for page in self._pages() for entry in page)
 
-    def remove_tree(self) -> None:
-        """Every object whose name begins with this one's as a folder; a bucket has no folders that could stay."""
+    def contents(self) -> list[tuple[str, bool]]:
+        start = len(self.key) + 1 if self.key else 0
+        names = [entry["path"][start:] for page in self._pages() for entry in page]
+        folders = {name[:place] for name in names for place, letter in enumerate(name) if letter == "/"}
+        return [*((name, True) for name in folders), *((name, False) for name in names)]
+
+    def remove_below(self, entries: Sequence[tuple[str, bool]]) -> None:
         import obstore
 
-        for page in self._pages():
+        names = [(self / name).key for name, is_folder in entries if not is_folder]
+        for start in range(0, len(names), _LISTED):
             with object_errors(self):
-                obstore.delete(bucket_of(self.root), [entry["path"] for entry in page])
+                obstore.delete(bucket_of(self.root), names[start : start + _LISTED])
 
     def _pages(self) -> Iterator[Any]:
         """All objects below, as many at a time as the bucket lists in one answer."""
@@ -237,51 +246,100 @@ class ObjectPath:
         return bool(data) and not data.endswith(b"\n")
 
 
-class Upload:
-    """An object on its way; `finish` waits until it is there. Several travel side by side."""
-
-    def __init__(self, path: ObjectPath, *parts: Data, ensure_owner: EnsureOwner | None = None) -> None:
-        body = b"".join(as_bytes(part).data for part in parts)  # a copy: the caller's buffer is filled again meanwhile
-        self.size = len(body)
-        send = path.put if ensure_owner is None else partial(_put_guarded, path, ensure_owner=ensure_owner)
-        self._sent: Future[Any] = threads(_UPLOADS, "upload").submit(send, body)
-
-    def finish(self) -> int:
-        """Wait until the object is stored; returns its size."""
-        self._sent.result()
-        return self.size
-
-    def abandon(self) -> None:
-        """An object that nothing names does no harm, and is overwritten when its turn comes again."""
-        if not self._sent.cancel():
-            wait([self._sent])
-
-
-def _put_guarded(path: ObjectPath, body: bytes, ensure_owner: EnsureOwner) -> None:
-    """Write an object that is new, or replace one when `ensure_owner` says that this is still ours to do.
-
-    It is asked between reading the old version and replacing that very version, so what a process that has
-    taken over writes in its stead is never overwritten.
-    """
-    condition: Version = {}
-    while True:
-        try:
-            path.put(body, condition)
-            return
-        except LockedError:
-            condition = path.read_version()[1]
-            ensure_owner()
-
-
-def threads(count: int, name: str) -> ThreadPoolExecutor:
-    """Threads that wait for a bucket, kept for the next call; a forked process gets its own."""
-    return _threads(count, name, os.getpid())
-
-
-@cache
-def _threads(count: int, name: str, process: int) -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(count, thread_name_prefix=f"actstore-{name}")
-
-
 def _version(facts: Any) -> Version:
     return {key: facts[key] for key in ("e_tag", "version") if facts.get(key)}
+
+
+DEFAULT_LIMIT = 100 << 30
+_UNITS = {"": 0, "K": 10, "M": 20, "G": 30, "T": 40}  # powers of two
+
+
+@dataclass(frozen=True)
+class CacheSpec:
+    """A folder, and how many bytes it may hold in all."""
+
+    folder: Path
+    limit: int = DEFAULT_LIMIT
+
+    def folder_of(self, store: str) -> Path:
+        """Where the chunks of a store lie; the name says which store to a person, the hash to the program."""
+        plain = re.sub(r"\W+", "-", store.partition("://")[2])[-60:]
+        return self.folder / f"{plain}-{hashlib.sha256(store.encode()).hexdigest()[:12]}"
+
+
+def parse_size(text: str) -> int:
+    """ "20G", "500 MB", "1.5TiB" or a number of bytes -> bytes, in powers of 1024."""
+    matched = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([KMGT]?)i?B?\s*", text, re.IGNORECASE)
+    if matched is None:
+        raise InvalidInputError(f"a size is a number of bytes such as 20G or 500M, got {text!r}")
+    return int(float(matched[1]) * (1 << _UNITS[matched[2].upper()]))
+
+
+class ChunkCache:
+    """The cached chunks of one split."""
+
+    def __init__(self, spec: CacheSpec, store: str, split: str, crcs: list[int], chunk_bytes: int) -> None:
+        self._spec, self._bytes = spec, chunk_bytes + CRC_BYTES
+        folder = spec.folder_of(store) / split
+        self.paths = [folder / f"{chunk}-{crc:08x}" for chunk, crc in enumerate(crcs)]
+
+    def has(self, chunk: int) -> bool:
+        """Whether the chunk is here, whole; a file of another size or another crc at its end is dropped."""
+        path = self.paths[chunk]
+        try:
+            with path.open("rb") as file:
+                file.seek(-CRC_BYTES, os.SEEK_END)
+                whole = file.tell() + CRC_BYTES == self._bytes
+                sound = whole and f"{int.from_bytes(file.read(), 'little'):08x}" == path.name.rpartition("-")[2]
+        except OSError:
+            return False
+        if not sound:
+            path.unlink(missing_ok=True)
+            return False
+        with suppress(OSError):
+            os.utime(path)  # used now: the last to go when room is needed
+        return True
+
+    def has_room(self) -> bool:
+        """Whether a chunk more can be kept, if others are dropped for it."""
+        return self._droppable() is not None
+
+    def add(self, chunk: int, values: Data, crc: int) -> bool:
+        """Keep a chunk whose values were checked against `crc`; False where there is no room for it."""
+        path = self.paths[chunk]
+        with storage_errors(path), FileLock(self._spec.folder / ".lock"):
+            dropped = self._droppable()
+            if dropped is None:
+                return False
+            for old in dropped:
+                old.unlink(missing_ok=True)
+            write_atomic(path, *chunk_parts(values, crc))
+        return True
+
+    def _droppable(self) -> list[Path] | None:
+        """What has to go for one chunk more, least recently used first; None where that does not suffice.
+
+        Chunks of this split stay: a store larger than the cache would otherwise push out what it needs next.
+        """
+        files = _files(self._spec.folder)
+        total, keep, dropped = sum(size for _, size, _ in files), set(self.paths), []
+        for _, size, path in sorted(files):
+            if total + self._bytes <= self._spec.limit:
+                break
+            if path not in keep:
+                dropped.append(path)
+                total -= size
+        return dropped if total + self._bytes <= self._spec.limit else None
+
+
+def _files(folder: Path) -> list[tuple[float, int, Path]]:
+    """(last used, bytes, path) of every cached chunk, and of nothing else that may lie in the folder."""
+    files = []
+    for store in folder.glob("*/"):
+        if re.fullmatch(r".*-[0-9a-f]{12}", store.name):
+            for path in store.glob("*/*"):
+                if re.fullmatch(r"[0-9]+-[0-9a-f]{8}(\.part)?", path.name):
+                    with suppress(FileNotFoundError):
+                        facts = path.stat()
+                        files.append((facts.st_mtime, facts.st_size, path))
+    return files

@@ -1,5 +1,5 @@
-"""Files of tensors: safetensors with a JSON description inside, written atomically; those of torch.save are only read,
-and without running code."""
+"""Files of tensors: safetensors with a JSON description and a checksum inside, written atomically; those of torch.save
+are only read, and without running code."""
 
 from __future__ import annotations
 
@@ -15,10 +15,11 @@ import torch
 from torch import Tensor
 
 from actstore.errors import DamagedError, InvalidInputError
-from actstore.storage.atomic_file import as_utf8, write_atomic
-from actstore.storage.checksum import FIELD, require_header, seal_header
+from actstore.storage.atomic_file import BLOCK_BYTES, FIELD, as_utf8, crc32c, extend_crc32c, write_atomic
 
 _KEY = "actstore"
+BLANK = "00000000"  # what stands in the field while the checksum is computed
+_IN_HEADER = re.compile(rb'"' + FIELD.encode() + rb'":"([0-9a-f]{8})"')
 # Whatever a file that is no checkpoint makes torch.load stumble over.
 DAMAGE = (RuntimeError, EOFError, ValueError, KeyError, IndexError, TypeError, AttributeError, AssertionError)
 
@@ -68,6 +69,41 @@ def load_tensors(path: Path, remedy: str) -> tuple[dict[str, Tensor], dict[str, 
     metadata.pop(FIELD, None)
     require_finite(path, tensors, remedy)
     return tensors, metadata
+
+
+def seal_header(data: bytes, metadata: Mapping[str, str]) -> tuple[bytes, memoryview]:
+    """A safetensors file in memory -> its beginning with the metadata and a checksum of the whole file, and the rest.
+
+    The library writes metadata in an order that changes from run to run; here equal content gives equal files.
+    """
+    size = int.from_bytes(data[:8], "little")
+    tensors, rest = json.loads(data[8 : 8 + size]), memoryview(data)[8 + size :]
+    header = {"__metadata__": {**metadata, FIELD: BLANK}, **tensors}
+    text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
+    text += b" " * (-len(text) % 8)  # data begins at a multiple of eight bytes
+    head = len(text).to_bytes(8, "little") + text
+    crc = f"{extend_crc32c(crc32c(head), rest):08x}".encode()
+    return head.replace(_line(BLANK), _line(crc.decode()), 1), rest
+
+
+def _line(value: str) -> bytes:
+    return f'"{FIELD}":"{value}"'.encode()
+
+
+def require_header(path: Path, remedy: str) -> None:
+    """Refuse a safetensors file that is not what was written. It may be as large as memory, so it is read in blocks."""
+    with path.open("rb") as file:
+        size = int.from_bytes(file.read(8), "little")
+        file.seek(0)
+        head = file.read(8 + min(size, 100 << 20))  # the library's own limit
+        field = _IN_HEADER.search(head, 8)
+        if field is None:
+            return
+        crc = crc32c(head[: field.start(1)] + BLANK.encode() + head[field.end(1) :])
+        while block := file.read(BLOCK_BYTES):
+            crc = extend_crc32c(crc, block)
+    if f"{crc:08x}" != field[1].decode():
+        raise DamagedError(f"{path} is damaged: its checksum is {crc:08x}, it says {field[1].decode()}; {remedy}")
 
 
 def require_finite(path: Path, tensors: Mapping[str, Tensor], remedy: str) -> None:

@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import count
 from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
@@ -196,6 +197,17 @@ def _prefetched(batches: Iterator[T], ahead: int) -> Iterator[T]:
         pool.shutdown(cancel_futures=True)
 
 
+def endless_batches(split: Split, batch_size: int, seed: int, device: str) -> Iterator[torch.Tensor]:
+    """(batch_size, dim) in float32. Rows that fill no batch at the end of a pass are left to the next."""
+    if not 1 <= batch_size <= len(split):
+        raise InvalidInputError(f"batch_size must be from 1 to the {len(split):,} rows there are, got {batch_size}")
+    return (
+        torch.from_numpy(split.take(order[start : start + batch_size], "f4")).to(device)
+        for order in (epoch_order(len(split), seed, epoch) for epoch in count())
+        for start in range(0, len(split) - batch_size + 1, batch_size)
+    )
+
+
 class RowDataset(IterableDataset[tuple[torch.Tensor, torch.Tensor]]):
     """Yields (activations (b, dim), labels (b,)). Give it to DataLoader with batch_size=None.
 
@@ -223,9 +235,9 @@ class RowDataset(IterableDataset[tuple[torch.Tensor, torch.Tensor]]):
     def __iter__(self) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
         worker = get_worker_info()
         number, workers = (0, 1) if worker is None else (worker.id, worker.num_workers)
-        count = len(self._split)
-        order = np.arange(count) if self._seed is None else epoch_order(count, self._seed, self._epoch)
-        batches = range(0, count, self._batch_size)[self._rank :: self._world_size][number::workers]
+        total = len(self._split)
+        order = np.arange(total) if self._seed is None else epoch_order(total, self._seed, self._epoch)
+        batches = range(0, total, self._batch_size)[self._rank :: self._world_size][number::workers]
         for start in batches:
             rows = order[start : start + self._batch_size]
             labels = torch.from_numpy(self._split.labels[rows].astype(np.int64))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from actstore.lazy import lazily
 
 if TYPE_CHECKING:
-    from actstore.tables.containers import as_text
+    from actstore.tables.array_files import as_text
     from actstore.tables.exporting import export, exported_files
     from actstore.tables.importing import ImportRequest, append_file, import_file, read_column
     from actstore.tables.row_source import Rounding
@@ -29,7 +29,7 @@ __all__ = [
 # Loaded on first use: whoever embeds a photo reads no file of rows, and waits for no zarr.
 __getattr__, __dir__ = lazily(
     __name__,
-    containers="as_text",
+    array_files="as_text",
     exporting="export exported_files",
     importing="ImportRequest append_file import_file read_column",
     row_source="Rounding",

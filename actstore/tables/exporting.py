@@ -6,7 +6,7 @@ import csv
 import io
 import json
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import IO, Any
 
@@ -14,14 +14,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from actstore.errors import InvalidInputError
-from actstore.layout.columns import Column
-from actstore.layout.texts import Texts
+from actstore.layout.columns import Column, Texts
 from actstore.progress import Progress
 from actstore.reading.rows import parse_rows
 from actstore.split import Split
 from actstore.storage.atomic_file import as_bytes, atomic_stream, npy_bytes, write_atomic
-from actstore.tables.column_files import arrow_file, arrow_type, arrow_values, cells_of, tensors_of
+from actstore.tables.tabular import arrow_type, arrow_values
 
+_TENSORS = {"bool": "I8", "int": "I64", "float": "F64", "date": "I64"}
 _BLOCK_ROWS = 4096
 
 
@@ -210,6 +210,41 @@ def _write_safetensors(selection: Selection, stream: IO[bytes]) -> None:
         stream.write(as_bytes(values).data)
     for _, values in columns.values():
         stream.write(as_bytes(values).data)
+
+
+def arrow_file(columns: Mapping[str, Column]) -> bytes:
+    """A parquet file of columns alone, which says that it is one of ours."""
+    import pyarrow
+    import pyarrow.parquet
+
+    schema = pyarrow.schema(
+        {name: arrow_type(column.kind) for name, column in columns.items()}, metadata={"actstore": "columns"}
+    )
+    stream = io.BytesIO()
+    arrays = [arrow_values(column) for column in columns.values()]
+    pyarrow.parquet.write_table(pyarrow.Table.from_arrays(arrays, schema=schema), stream)
+    return stream.getvalue()
+
+
+def cells_of(column: Column) -> list[str]:
+    """As a csv has them: dates in ISO, nothing where there is no value."""
+    if isinstance(column.stored, Texts):
+        return list(column.stored)
+    missing = column.missing().tolist()
+    if column.kind == "date":
+        shown = [str(value).removesuffix("T00:00:00.000000") for value in column.values()]
+    elif column.kind == "bool":
+        shown = ["true" if value else "false" for value in column.stored.tolist()]
+    else:
+        shown = [repr(value) for value in column.stored.tolist()]
+    return ["" if none else text for none, text in zip(missing, shown, strict=True)]
+
+
+def tensors_of(name: str, column: Column) -> dict[str, tuple[str, NDArray[Any]]]:
+    """Under the names of the arrays in a store: (type in a safetensors file, values)."""
+    if isinstance(column.stored, Texts):
+        return {f"{name}.offsets": ("I64", column.stored.offsets), f"{name}.bytes": ("U8", column.stored.data)}
+    return {name: (_TENSORS[column.kind], column.stored)}
 
 
 _WRITERS: dict[str, Callable[[Selection, IO[bytes]], None]] = {

@@ -15,15 +15,14 @@ from numpy.typing import NDArray
 
 from actstore.errors import ActstoreError, InvalidInputError, LockedError, NotAStoreError
 from actstore.layout.ledger import open_ledger, read_ledger
-from actstore.layout.metadata import ACTIVATIONS
-from actstore.layout.own_files import strangers
+from actstore.layout.metadata import ACTIVATIONS, strangers
 from actstore.progress import SplitProgress
 from actstore.spec import Json, SplitSpec
 from actstore.storage.atomic_file import CRC_BYTES, crc32c
 from actstore.storage.place import AnyPlace, Place, parse_place
 from actstore.store import ActivationStore, create, open, remove_store
 from actstore.tables.row_source import Table, natural_dtype
-from actstore.writing.pending_rows import Pending
+from actstore.writing.chunk_writer import Pending
 from actstore.writing.row_checks import plain_labels
 from actstore.writing.split_writer import SplitWriter
 

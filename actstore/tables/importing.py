@@ -20,8 +20,7 @@ from actstore.spec import ColumnKind, Json, parse_split_name
 from actstore.storage.atomic_file import load_npy
 from actstore.storage.place import AnyPlace, parse_place
 from actstore.store import ActivationStore, open, remove_store, require_free
-from actstore.tables.column_files import read_columns
-from actstore.tables.containers import OPENERS, as_text, open_parquet
+from actstore.tables.array_files import OPENERS, as_text, open_parquet
 from actstore.tables.filling import (
     FileContent,
     add_table_classes,
@@ -32,7 +31,7 @@ from actstore.tables.filling import (
     open_or_create,
 )
 from actstore.tables.row_source import ArrayFile, Rounding, Table, array_rows
-from actstore.tables.wide_tables import wide_csv
+from actstore.tables.tabular import read_columns, wide_csv
 from actstore.writing.row_checks import parse_column, parse_columns
 
 Arrays = (

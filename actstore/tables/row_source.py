@@ -1,5 +1,5 @@
-"""What every source of rows offers, the two shapes most have (what can be sliced, and what comes in batches), and what
-rows lose on their way into a store of a narrower type."""
+"""What every source of rows offers, the two shapes most have (what can be sliced, and what comes in batches), rows of a
+split among them, and what rows lose on their way into a store of a narrower type."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from actstore.compute.tensors import borrow, convert_into
 from actstore.layout.columns import Column
 from actstore.spec import Dtype
+from actstore.split import Split
 
 if TYPE_CHECKING:
     import pyarrow
@@ -76,6 +77,25 @@ def array_rows(values: NDArray[Any]) -> SlicedRows:
     return SlicedRows((values.shape[0], values.shape[1]), values.dtype, lambda: nullcontext(values.__getitem__))
 
 
+class SplitRows:
+    """Chosen rows of a split in their order as a source; all of them where rows is None."""
+
+    def __init__(self, split: Split, rows: NDArray[np.int64] | None = None) -> None:
+        self._split, self._rows = split, rows
+        self.shape = (len(split) if rows is None else len(rows), split.dim)
+        self.dtype = split.dtype
+
+    def blocks(self, start: int, stop: int) -> Iterator[NDArray[Any]]:
+        step = block_rows(self.shape[1], self.dtype)
+        for position in range(start, stop, step):
+            end = min(position + step, stop)
+            if self._rows is not None:
+                yield self._split.rows.take(self._rows[position:end])
+            else:
+                yield self._split.rows.read(position, end)
+                self._split.rows.release(position, end)
+
+
 @dataclass(frozen=True)
 class BatchedRows:
     """Rows of a table of arrow that is read from its beginning. batches: by how many rows to read at a time."""
@@ -94,6 +114,18 @@ class BatchedRows:
             position += len(batch)
             if position >= stop:
                 return
+
+
+def split_table(split: Split, rows: NDArray[np.int64] | None = None) -> Table:
+    """Rows of a split with their labels, as numbers of its class list, columns, and ids where it has any."""
+    labels = split.labels
+    ids: Sequence[str] | None = split.ids if split.committed.has_ids else None
+    columns = {name: split.columns.stored(name) for name in split.columns}
+    if rows is None:
+        return Table(SplitRows(split), labels, ids, columns)
+    ids = None if ids is None else [ids[row] for row in rows.tolist()]
+    columns = {name: column.take(rows) for name, column in columns.items()}
+    return Table(SplitRows(split, rows), labels[rows], ids, columns)
 
 
 def block_rows(dim: int, dtype: np.dtype[Any]) -> int:

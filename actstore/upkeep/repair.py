@@ -15,23 +15,20 @@ from actstore.audit.outcome import FILE, folder_of
 from actstore.compute.tensors import convert_into
 from actstore.errors import ActstoreError, DamagedError, InvalidInputError, LockedError
 from actstore.extraction.recorded_network import reopen_images
-from actstore.layout.columns import column_arrays, flat_arrays, read_column
+from actstore.layout.columns import column_arrays, encode_ids, extend_ids_crc, flat_arrays, read_column, read_ids
 from actstore.layout.ledger import content_hash, has_writer, read_ledger
 from actstore.layout.metadata import (
     ACTIVATIONS,
     create_group,
-    extend_ids_crc,
     flat_length,
     read_attributes,
     read_flat,
     read_grid,
-    read_ids,
     read_split_spec,
     read_store_spec,
+    remove_array,
     write_document,
 )
-from actstore.layout.own_files import remove_array
-from actstore.layout.texts import encode_ids
 from actstore.layout.zarr_arrays import expected_document
 from actstore.progress import bar
 from actstore.search.index_files import remove
@@ -39,19 +36,17 @@ from actstore.spec import KEY, ColumnKind, ColumnSpec, Json, SplitSpec, StoreSpe
 from actstore.split import Split
 from actstore.statistics.class_statistics import NAMES as STATISTICS
 from actstore.storage.atomic_file import crc32c
-from actstore.storage.owned_log import OwnedLog
+from actstore.storage.locks import OwnedLog
 from actstore.storage.place import AnyPlace, Place, parse_place
 from actstore.store import ActivationStore, open
 from actstore.tables.filling import check_table
 from actstore.tables.importing import ImportRequest, read_request
 from actstore.tables.row_source import Table
 from actstore.tables.synthetic import SyntheticSpec
-from actstore.upkeep.select import KIND as SELECTED
-from actstore.upkeep.select import reopen_selected
+from actstore.upkeep.copies import SELECTED, reopen_selected
 from actstore.upkeep.verify import AUDIT, SEARCH_FILES, Fault, lasting_faults, readable_splits, verify_store
-from actstore.writing.chunk_writer import begin_storing
+from actstore.writing.chunk_writer import begin_storing, describe
 from actstore.writing.commit import describe_facts, locked, write_facts
-from actstore.writing.pending_rows import describe
 from actstore.writing.row_checks import RowMetadata, parse_columns, parse_labels
 
 if TYPE_CHECKING:

@@ -17,16 +17,9 @@ from actstore.audit.outcome import damaged as audit_damage
 from actstore.compute.cluster import Cluster
 from actstore.compute.tensors import first_non_finite_row
 from actstore.errors import ActstoreError, DamagedError, StorageError, reason_of
-from actstore.layout.columns import arrays_of, flat_arrays, read_sound_column
+from actstore.layout.columns import arrays_of, flat_arrays, read_labels, read_sound_column, read_sound_ids
 from actstore.layout.ledger import LEDGER, Entry, chunk_path, content_hash, decode_chunk, decode_units, read_ledger
-from actstore.layout.metadata import (
-    ACTIVATIONS,
-    read_attributes,
-    read_labels,
-    read_sound_ids,
-    read_split_spec,
-    read_store_spec,
-)
+from actstore.layout.metadata import ACTIVATIONS, read_attributes, read_split_spec, read_store_spec
 from actstore.layout.zarr_arrays import expected_document, metadata_difference, open_array
 from actstore.progress import Progress
 from actstore.search.index_files import damaged

@@ -1,30 +1,226 @@
-"""Chunks on their way to disk: written on a thread of their own, entered in the ledger in order; and where a writer
-goes on: what an interrupted build or append has left is continued, refused or discarded."""
+"""Chunks on their way to disk: written on a thread of their own, entered in the ledger in order; and what is durable
+but not yet committed, beside the ledger, which is removed when a build commits.
+
+`source.json`: where the rows come from. `rows-N.npz`: labels, ids and columns of chunk N, which is on disk, until they
+are merged into the split's arrays. `open-R.npz`: rows of a chunk that is not full yet, from row R on, with their
+values. A chunk of 8,192 photos takes minutes: so that a kill does not lose them all, a thread makes the rows of an open
+chunk durable now and then, also while a slow source makes its next block.
+"""
 
 from __future__ import annotations
 
+import io
+import json
+import re
+import threading
+import time
+import weakref
+import zipfile
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from functools import reduce
+from threading import Lock
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from actstore.errors import DamagedError, IncompleteError
-from actstore.layout.columns import uncommitted_columns
-from actstore.layout.ledger import Entry, chunk_path, encode_chunk, read_ledger
-from actstore.layout.metadata import ACTIVATIONS
-from actstore.layout.own_files import remove_array
-from actstore.reading.reader import open_rows
+from actstore.errors import IncompleteError
+from actstore.layout.ledger import Entry, chunk_path, encode_chunk
+from actstore.layout.metadata import ACTIVATIONS, remove_pending
 from actstore.spec import Json, SplitSpec, StoreSpec
-from actstore.storage.atomic_file import crc32c, extend_crc32c
-from actstore.storage.owned_log import OwnedLog
-from actstore.storage.place import Place, Storing
-from actstore.writing.pending_rows import OpenRows, Pending
-from actstore.writing.row_checks import RowMetadata
+from actstore.storage.atomic_file import CRC_BYTES, chunk_parts, crc32c, extend_crc32c
+from actstore.storage.locks import OwnedLog, repeat
+from actstore.storage.object_path import EnsureOwner
+from actstore.storage.place import Place, Storing, read_file, write_file
+from actstore.writing.row_checks import RowMetadata, pack, unpack
+
+SECONDS = 16.0  # a row waits at most so long; with the time that its write takes, 20 s
+
+
+class FlushTimer:
+    """Calls `keep` while the oldest row that is not durable has waited for three quarters of SECONDS.
+
+    It holds no reference to what `keep` is bound to: a writer that is dropped lets go of its split.
+    """
+
+    def __init__(self, keep: Callable[[], None]) -> None:
+        self._keep = weakref.WeakMethod(keep)
+        self.since: float | None = None  # when the oldest row came that is not durable
+        self._stopped = threading.Event()
+        self._thread: threading.Thread | None = None
+        self.failure: BaseException | None = None
+
+    def rows_came(self) -> None:
+        """Some rows are not durable yet. The first call starts the thread."""
+        if self.since is None:
+            self.since = time.monotonic()
+        if self._thread is None:
+            self._thread = repeat(SECONDS / 4, self.keep_if_due, self._stopped, "actstore-keep")
+
+    def stop(self) -> None:
+        """Returns when the thread does nothing any more."""
+        self._stopped.set()
+        if self._thread is not None and self._thread is not threading.current_thread():
+            self._thread.join()
+
+    def keep_if_due(self) -> bool:
+        """Whether there may be more to do."""
+        keep = self._keep()
+        if keep is None:
+            return False
+        if self.since is not None and time.monotonic() - self.since >= SECONDS * 3 / 4:
+            try:
+                keep()
+            except BaseException as error:  # noqa: BLE001 - the next call of the writer raises it
+                self.failure = error
+                return False
+        return True
+
+
+@dataclass(frozen=True)
+class OpenRows:
+    """Rows of the open chunk from row `first` of the split on: values (n, dim) and what belongs to them."""
+
+    first: int
+    values: NDArray[Any]
+    rows: RowMetadata
+
+    @property
+    def end(self) -> int:
+        return self.first + len(self.values)
+
+
+class Pending:
+    def __init__(self, array: Place) -> None:
+        self.path = array / "pending"
+        self._lock = Lock()  # chunks settle on a thread of their own
+        self._open: set[int] = set()  # first rows of the pieces that this process wrote or read
+        self._last = (-1, 0)  # where the newest of them ends, and its crc
+
+    def exists(self) -> bool:
+        return (self.path / "source.json").exists()
+
+    def begin(self, source: Mapping[str, Json] | None) -> None:
+        text = json.dumps(source, sort_keys=True).encode()
+        (self.path / "source.json").put(text, version={})  # of two at once, one succeeds
+
+    def require_source(self, source: Mapping[str, Json] | None) -> None:
+        """A resumed build must bring what the interrupted one began with: rows are never mixed."""
+        begun = json.loads((self.path / "source.json").read_bytes())
+        if begun != json.loads(json.dumps(source)):
+            raise IncompleteError(
+                f"{self.path.parent.parent} has an unfinished build from {describe(begun)}, this one is from "
+                f"{describe(source)}{_difference(begun, source)}; repeat the first, or discard it with --restart"
+            )
+
+    def was_of(self, source: Mapping[str, Json]) -> bool:
+        """Whether these are the remains of the build that this committed source describes."""
+        begun = json.loads((self.path / "source.json").read_bytes()) if self.exists() else None
+        return isinstance(begun, dict) and all(source.get(key) == value for key, value in begun.items())
+
+    def is_left_over(self, committed: SplitSpec, ledger_bytes: int) -> bool:
+        """Whether a kill just after the commit left all this: nothing is durable that is not committed."""
+        return committed.complete and committed.ledger_bytes == ledger_bytes and not self.has_kept(committed.rows)
+
+    def begin_chunk(self, chunk: int, rows: RowMetadata, ensure_owner: EnsureOwner) -> Storing:
+        """Labels, ids and columns of a chunk, to be finished before its line in the ledger."""
+        return self._file(chunk).begin_write(pack(rows), ensure_owner=ensure_owner)
+
+    def read(self, chunk: int) -> RowMetadata:
+        with np.load(io.BytesIO(read_file(self._file(chunk)).data), allow_pickle=False) as arrays:
+            return unpack(arrays)
+
+    def keep(self, piece: OpenRows, ensure_owner: EnsureOwner) -> None:
+        """Make rows of the open chunk durable. A piece names the crc of the one before it, so that pieces of two
+        writers are never taken for one."""
+        end, crc = self._last
+        before = np.array([crc if end == piece.first else 0], np.uint32)
+        body = pack(piece.rows, values=piece.values, before=before)
+        crc = crc32c(body)
+        ensure_owner()
+        write_file(self._piece(piece.first), *chunk_parts(body, crc), ensure_owner=ensure_owner)
+        self._note(piece, crc)
+
+    def kept(self, durable: int, dim: int, dtype: str) -> Iterator[OpenRows]:
+        """The pieces that follow row `durable`, one upon the other; what a kill has torn ends them."""
+        first: int = durable
+        while (read := self._read_piece(first)) is not None:
+            piece, before, crc = read
+            fits = piece.values.dtype == np.dtype("<" + dtype) and piece.values.shape[1:] == (dim,)
+            if not fits or (first > durable and before != self._last[1]):
+                return
+            self._note(piece, crc)
+            yield piece
+            first = piece.end
+
+    def has_kept(self, durable: int) -> bool:
+        """Whether a piece follows row `durable`; earlier ones are left over from chunks that are whole by now."""
+        return self._read_piece(durable) is not None
+
+    def forget_kept(self, end: int) -> None:
+        """Remove the pieces before row `end`, whose chunk is on disk."""
+        with self._lock:
+            over = {first for first in self._open if first < end}
+            self._open -= over
+        for first in over:
+            with suppress(FileNotFoundError):
+                self._piece(first).unlink()
+
+    def remove_kept(self) -> None:
+        """Remove every piece, known or not."""
+        if self.path.has_entries():
+            for entry in self.path.iterdir():
+                if re.fullmatch(r"open-\d+\.npz(\.part)?", entry.name):
+                    entry.unlink()
+        self._open, self._last = set(), (-1, 0)
+
+    def has(self, chunk: int) -> bool:
+        return self._file(chunk).exists()
+
+    def remove(self) -> None:
+        self.remove_kept()  # before what says whose they are
+        remove_pending(self.path)
+
+    def _file(self, chunk: int) -> Place:
+        return self.path / f"rows-{chunk}.npz"
+
+    def _piece(self, first: int) -> Place:
+        return self.path / f"open-{first}.npz"
+
+    def _note(self, piece: OpenRows, crc: int) -> None:
+        with self._lock:
+            self._open.add(piece.first)
+            self._last = (piece.end, crc)
+
+    def _read_piece(self, first: int) -> tuple[OpenRows, int, int] | None:
+        """A piece, the crc that it says the one before has, and its own; None if it is not there or not sound."""
+        try:
+            data = read_file(self._piece(first))
+        except FileNotFoundError:
+            return None
+        body, crc = data[:-CRC_BYTES], int.from_bytes(data[-CRC_BYTES:].tobytes(), "little")
+        if len(body) == 0 or crc32c(body) != crc:
+            return None
+        with suppress(KeyError, ValueError, zipfile.BadZipFile), np.load(io.BytesIO(body.data)) as arrays:
+            return OpenRows(first, arrays["values"], unpack(arrays)), int(arrays["before"][0]), crc
+        return None
+
+
+def describe(source: Mapping[str, Json] | None) -> str:
+    if not source:
+        return "a program"
+    return str(source.get("path") or source.get("kind") or "another source")
+
+
+def _difference(begun: Mapping[str, Json] | None, source: Mapping[str, Json] | None) -> str:
+    begun, source = begun or {}, source or {}
+    changed = sorted(key for key in {*begun, *source} if begun.get(key) != source.get(key))
+    return f" (they differ in {', '.join(changed)})" if changed else ""
+
 
 _BUFFERS = 3  # one being filled, one being written, one waiting
 
@@ -125,67 +321,3 @@ def begin_storing(
     parts = encode_chunk(spec, values, crc)
     file_crc = None if spec.is_raw else reduce(extend_crc32c, parts, 0)
     return chunk_path(array, chunk).begin_write(*parts, ensure_owner=ledger.require_own), file_crc
-
-
-def find_position(
-    split: Place, spec: StoreSpec, committed: SplitSpec, ledger: OwnedLog, pending: Pending,
-    source: Mapping[str, Json] | None, resume: bool, restart: bool,
-) -> tuple[int, list[OpenRows]]:  # fmt: skip
-    """How many rows the chunks on disk hold, and the rows of the open chunk that were kept beside them."""
-    array = split / ACTIVATIONS
-    whole = read_ledger(array)[1]
-    ledger.truncate(whole)  # drop half a line
-    if pending.path.has_entries() and pending.is_left_over(committed, whole):
-        pending.remove()  # killed between commit and cleaning up
-    if pending.exists() and restart:
-        _discard(split, spec, committed, ledger, pending)
-    elif pending.exists():
-        pending.require_source(source)
-    if not pending.exists():
-        pending.remove_kept()
-        pending.begin(source)
-    durable = sum(entry.rows for entry in read_ledger(array)[0])
-    if durable < committed.rows:
-        raise DamagedError(f"the ledger of {split} names {durable} rows, expected {committed.rows}")
-    kept = list(pending.kept(durable, spec.dim, spec.dtype))
-    end = kept[-1].end if kept else durable
-    if end > committed.rows and source is None and not resume:
-        raise IncompleteError(
-            f"{split} holds {end - committed.rows} rows of an interrupted build; go on with row {end} and "
-            "resume=True, or drop them with restart=True"
-        )
-    return durable, kept
-
-
-def sound_rows(array: Place, spec: StoreSpec, chunk: int, stop: int) -> NDArray[Any]:
-    """Rows of a chunk that is to be written again: damage must not get a checksum of its own."""
-    rows = open_rows(array, spec, stop)
-    rows.check([chunk])
-    return rows.read(chunk * spec.chunk_rows, stop)
-
-
-def drop_uncommitted(split: Place, spec: StoreSpec, committed: SplitSpec, ledger: OwnedLog, pending: Pending) -> None:
-    """Leave nothing of rows that were refused: of a new split nothing at all, else what was committed."""
-    ledger.require_own()
-    if committed.complete:
-        _discard(split, spec, committed, ledger, pending)
-    else:
-        (split / "zarr.json").unlink()  # first: without it there is no split
-        split.remove_tree()
-
-
-def _discard(split: Place, spec: StoreSpec, committed: SplitSpec, ledger: OwnedLog, pending: Pending) -> None:
-    """Back to what was committed: cut the last chunk, remove later ones, forget pending rows."""
-    array, rows = split / ACTIVATIONS, committed.rows
-    for chunk in range(-(-rows // spec.chunk_rows), len(read_ledger(array)[0]) + 2):
-        with suppress(FileNotFoundError):
-            chunk_path(array, chunk).unlink()
-    if rows % spec.chunk_rows:
-        chunk = rows // spec.chunk_rows
-        values = np.zeros((spec.chunk_rows, spec.dim), "<" + spec.dtype)
-        values[: rows % spec.chunk_rows] = sound_rows(array, spec, chunk, rows)
-        begin_storing(array, spec, chunk, values, crc32c(values), ledger)[0].finish()
-    ledger.truncate(committed.ledger_bytes)
-    for name in uncommitted_columns(split, committed):
-        remove_array(split / name)
-    pending.remove()

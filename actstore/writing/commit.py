@@ -1,5 +1,6 @@
-"""The end of a build or append: labels, ids and columns into their arrays, then the metadata in one rename; and a split
-that only one process changes meanwhile."""
+"""Where a build or append begins and ends. It begins with a split that only one process changes, where what an
+interrupted one has left is continued, refused or discarded; it ends with labels, ids and columns in their arrays, then
+the metadata in one rename."""
 
 from __future__ import annotations
 
@@ -11,30 +12,40 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from actstore.errors import DamagedError, LockedError
-from actstore.layout.columns import Arrays, Column, arrays_of, describe_column, flat_arrays, read_sound_column
+from actstore.errors import DamagedError, IncompleteError, LockedError
+from actstore.layout.columns import (
+    Arrays,
+    Column,
+    Texts,
+    arrays_of,
+    extend_ids_crc,
+    flat_arrays,
+    read_labels,
+    read_sound_column,
+    read_sound_ids,
+    uncommitted_columns,
+)
 from actstore.layout.ledger import chunk_path, committed_entries, content_hash, open_ledger, read_ledger
 from actstore.layout.metadata import (
     ACTIVATIONS,
     RawLayout,
-    extend_ids_crc,
     read_flat_chunk,
-    read_labels,
-    read_sound_ids,
     read_split_spec,
     read_store_spec,
+    remove_array,
+    remove_split,
     require_same_store,
     resize,
     write_attributes,
 )
-from actstore.layout.texts import Texts
 from actstore.layout.zarr_arrays import create_raw_array, create_split
+from actstore.reading.reader import open_rows
 from actstore.spec import KEY, ColumnSpec, Json, SplitSpec, StoreSpec
-from actstore.storage.atomic_file import extend_crc32c
+from actstore.storage.atomic_file import crc32c, extend_crc32c
+from actstore.storage.locks import OwnedLog
 from actstore.storage.object_path import EnsureOwner
-from actstore.storage.owned_log import OwnedLog
 from actstore.storage.place import Place, write_chunk
-from actstore.writing.pending_rows import Pending
+from actstore.writing.chunk_writer import OpenRows, Pending, begin_storing
 from actstore.writing.row_checks import RowMetadata
 
 
@@ -86,6 +97,70 @@ def require_sound(split: Place, spec: StoreSpec, committed: SplitSpec) -> None:
             f"nothing was written, since {split} is damaged: {error}; mend it with "
             f"`actstore verify {split.parent} --repair` first"
         ) from error
+
+
+def find_position(
+    split: Place, spec: StoreSpec, committed: SplitSpec, ledger: OwnedLog, pending: Pending,
+    source: Mapping[str, Json] | None, resume: bool, restart: bool,
+) -> tuple[int, list[OpenRows]]:  # fmt: skip
+    """How many rows the chunks on disk hold, and the rows of the open chunk that were kept beside them."""
+    array = split / ACTIVATIONS
+    whole = read_ledger(array)[1]
+    ledger.truncate(whole)  # drop half a line
+    if pending.path.has_entries() and pending.is_left_over(committed, whole):
+        pending.remove()  # killed between commit and cleaning up
+    if pending.exists() and restart:
+        _discard(split, spec, committed, ledger, pending)
+    elif pending.exists():
+        pending.require_source(source)
+    if not pending.exists():
+        pending.remove_kept()
+        pending.begin(source)
+    durable = sum(entry.rows for entry in read_ledger(array)[0])
+    if durable < committed.rows:
+        raise DamagedError(f"the ledger of {split} names {durable} rows, expected {committed.rows}")
+    kept = list(pending.kept(durable, spec.dim, spec.dtype))
+    end = kept[-1].end if kept else durable
+    if end > committed.rows and source is None and not resume:
+        raise IncompleteError(
+            f"{split} holds {end - committed.rows} rows of an interrupted build; go on with row {end} and "
+            "resume=True, or drop them with restart=True"
+        )
+    return durable, kept
+
+
+def sound_rows(array: Place, spec: StoreSpec, chunk: int, stop: int) -> NDArray[Any]:
+    """Rows of a chunk that is to be written again: damage must not get a checksum of its own."""
+    rows = open_rows(array, spec, stop)
+    rows.check([chunk])
+    return rows.read(chunk * spec.chunk_rows, stop)
+
+
+def drop_uncommitted(split: Place, spec: StoreSpec, committed: SplitSpec, ledger: OwnedLog, pending: Pending) -> None:
+    """Leave nothing of rows that were refused: of a new split nothing at all, else what was committed."""
+    ledger.require_own()
+    if committed.complete:
+        _discard(split, spec, committed, ledger, pending)
+    else:
+        (split / "zarr.json").unlink()  # first: without it there is no split
+        remove_split(split)
+
+
+def _discard(split: Place, spec: StoreSpec, committed: SplitSpec, ledger: OwnedLog, pending: Pending) -> None:
+    """Back to what was committed: cut the last chunk, remove later ones, forget pending rows."""
+    array, rows = split / ACTIVATIONS, committed.rows
+    for chunk in range(-(-rows // spec.chunk_rows), len(read_ledger(array)[0]) + 2):
+        with suppress(FileNotFoundError):
+            chunk_path(array, chunk).unlink()
+    if rows % spec.chunk_rows:
+        chunk = rows // spec.chunk_rows
+        values = np.zeros((spec.chunk_rows, spec.dim), "<" + spec.dtype)
+        values[: rows % spec.chunk_rows] = sound_rows(array, spec, chunk, rows)
+        begin_storing(array, spec, chunk, values, crc32c(values), ledger)[0].finish()
+    ledger.truncate(committed.ledger_bytes)
+    for name in uncommitted_columns(split, committed):
+        remove_array(split / name)
+    pending.remove()
 
 
 def commit(
@@ -155,6 +230,12 @@ def write_facts(split: Place, before: SplitSpec, parts: Iterable[RowMetadata], e
     for appender in (labels, ids, *columns.values()):
         appender.close()
     return state
+
+
+def describe_column(before: ColumnSpec, part: Column) -> ColumnSpec:
+    """The checksum and size after some more rows."""
+    size = len(part.stored.data) if isinstance(part.stored, Texts) else 0
+    return replace(before, crc=part.extend_crc(before.crc), text_bytes=before.text_bytes + size)
 
 
 def describe_facts(before: SplitSpec, part: RowMetadata) -> SplitSpec:

@@ -12,8 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from actstore.errors import InvalidInputError
-from actstore.layout.columns import DTYPES, NONE, SMALLEST, Column
-from actstore.layout.texts import Texts
+from actstore.layout.columns import DTYPES, NONE, SMALLEST, Column, Texts
 from actstore.spec import ColumnKind, ColumnSpec
 
 FP16_MAX, FP32_MAX = 65504.0, float(np.finfo(np.float32).max)

@@ -2,7 +2,7 @@
 
 A chunk's labels, ids and columns go to disk first, then its rows, then its line in the ledger; the split's own metadata
 changes last, in one rename. After a crash the chunks that the ledger names count, and then the rows of the chunk
-under way that were kept beside it: at most 20 s old ones are not, see pending_rows.py.
+under way that were kept beside it: at most 20 s old ones are not, see chunk_writer.py.
 """
 
 from __future__ import annotations
@@ -20,14 +20,13 @@ from numpy.typing import ArrayLike, NDArray
 from actstore.compute.signals import terminated_as_interrupted
 from actstore.compute.tensors import convert_into, first_non_finite_row
 from actstore.errors import ActstoreError, InvalidInputError
+from actstore.layout.columns import Texts, encode_ids, read_ids
 from actstore.layout.ledger import read_ledger
-from actstore.layout.metadata import ACTIVATIONS, read_ids
-from actstore.layout.texts import Texts, encode_ids
+from actstore.layout.metadata import ACTIVATIONS
 from actstore.spec import Json, SplitSpec, StoreSpec
 from actstore.storage.place import Place
-from actstore.writing.chunk_writer import ChunkWriter, drop_uncommitted, find_position, sound_rows
-from actstore.writing.commit import commit, lock_split, require_sound
-from actstore.writing.pending_rows import FlushTimer, OpenRows, Pending
+from actstore.writing.chunk_writer import ChunkWriter, FlushTimer, OpenRows, Pending
+from actstore.writing.commit import commit, drop_uncommitted, find_position, lock_split, require_sound, sound_rows
 from actstore.writing.row_checks import RowMetadata, join_facts, parse_columns, parse_labels, refused_row
 
 _CHECK_ROWS = 1024

@@ -20,8 +20,9 @@ from actstore.backbones.construction import construct
 from actstore.compute import parse_device, reuse_freed_memory
 from actstore.compute.device import has_half
 from actstore.compute.measure import Result
-from baselines.inference.parts import backbone_part, timed
+from baselines.inference.latency import backbone_part, timed
 from predictor.protocol.paper import read_table
+from predictor.protocol.results import Results, Table
 
 
 def seconds_per_epoch(
@@ -76,7 +77,7 @@ def time_adaptation(
     seconds: float = 10.0,
     threads: int | None = None,
     device: str = "cpu",
-) -> list[dict[str, Any]]:
+) -> AdaptationResults:
     """Time how long it takes to learn categories by predicted parameters, and estimate an epoch of training.
 
     Args:
@@ -93,7 +94,7 @@ def time_adaptation(
         device: "cpu", "cuda", "cuda:1" or "auto".
 
     Returns:
-        A record for each figure: from activations, from images, and the epochs.
+        Seconds from activations, from images, and of the epochs.
     """
     place = parse_device(device)
     torch.set_num_threads(threads or os.cpu_count() or 1)
@@ -112,7 +113,7 @@ def time_adaptation(
         of = "paper (100 of 1, one GPU)"
         results.append(Result(f"{name} images through {backbone}", took, "s", of, paper, took / paper))
     listed = [result.to_json() for result in results]
-    return listed + epoch_results(took, dim, base + categories, images, backbone, seconds, place)
+    return AdaptationResults(listed + epoch_results(took, dim, base + categories, images, backbone, seconds, place))
 
 
 def epoch_results(
@@ -136,3 +137,15 @@ def epoch_results(
         result = Result(name, took, "s", "paper (1.8 h per epoch, 4 GPUs)", paper, took / paper)
         results.append(result.to_json() | {"x_predicted": took / predicted})
     return results
+
+
+class AdaptationResults(Results):
+    """Of `baselines.time_adaptation`: seconds by predicted parameters, and of an epoch of each training."""
+
+    def tables(self, wide: bool = False) -> list[Table]:
+        lines = [
+            [each["name"], f"{each['value']:,.4g} s", f"{each['peer_value']:,.4g} s" if each["peer_value"] else "",
+             f"{each['x_predicted']:,.0f}" if "x_predicted" in each else ""]
+            for each in self.records
+        ]  # fmt: skip
+        return [Table(["", "here", "paper", "x predicted"], lines)]

@@ -9,32 +9,47 @@ from __future__ import annotations
 import os
 import platform
 import re
+import threading
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import torch
+from torch import Tensor
 
 import actstore
 from actstore import ActivationStore
 from actstore.backbones.construction import construct
+from actstore.backbones.network import Construction
 from actstore.compute.device import name_device, parse_device
+from actstore.compute.measure import peak_memory
+from actstore.compute.tensors import borrow
 from actstore.errors import InvalidInputError
 from actstore.progress import bar, note
-from baselines.inference import parts
-from baselines.inference.latency_table import InferenceResults
-from baselines.inference.parts import Latency, Part, measure
-from baselines.inference.rows import (
-    RESERVE,
-    BenchRows,
-    Peak,
-    available_memory,
-    fitting_size,
-    generated_rows,
-    stored_rows,
-    watch_memory,
+from actstore.split import Split
+from actstore.streams.sampling import generator
+from actstore.tables.synthetic import SyntheticSpec
+from baselines.inference.latency import (
+    InferenceResults,
+    Latency,
+    Part,
+    approximate_part,
+    backbone_part,
+    bounded_part,
+    exact_part,
+    flat_parts,
+    gpu_part,
+    head_part,
+    measure,
+    product_part,
 )
 
+RESERVE = 1 << 30  # bytes that are left to everything else: libraries, samples that an index is fitted on
+_EVERY = 0.2  # seconds between two looks
+_CONTROL_GROUP = Path("/sys/fs/cgroup")
+PAPER_SIZE = (1_200_000, 2048)
+QUERIES = 64
 _INDEX_SHARE = 0.5  # of the rows in fp16: an index with what it is fitted on stays below
 _APPROXIMATE_SHARE = 0.3
 FEWEST_INDEXED = 1000  # rows of an approximate index
@@ -42,12 +57,12 @@ FEWEST_INDEXED = 1000  # rows of an approximate index
 
 @dataclass(frozen=True)
 class Wanted:
-    """What is compared. backbone: its name, or none. approximate: a kind of index, or none. budget: seconds of each
+    """What is compared. network: whose time is added. approximate: a kind of index, or none. budget: seconds of each
     figure."""
 
     batches: Sequence[int] = (1, 32)
     categories: int = 1000
-    backbone: str = "resnet50"
+    network: Construction | None = None
     approximate: str = "pq"
     fp32: bool = True
     budget: float = 6.0
@@ -111,8 +126,9 @@ def time_inference(
     """
     place = parse_device(device)
     torch.set_num_threads(threads or os.cpu_count() or 1)
+    network = None if backbone == "none" else construct(backbone)  # a wrong name is told before rows are made
     rows = _rows(store, synthetic, split, progress)
-    wanted = Wanted(batches, categories, backbone, approximate, fp32, seconds, place)
+    wanted = Wanted(batches, categories, network, approximate, fp32, seconds, place)
     machine = name_device(place) or f"{platform.machine()} CPU, no GPU used"
     title = f"{rows.what}; {torch.get_num_threads()} threads, {machine}"
     return InferenceResults(compare(rows, wanted, progress), title)
@@ -135,7 +151,7 @@ def _rows(
 
 def compare(data: BenchRows, wanted: Wanted, progress: bool | None = None) -> Comparison:
     """Everything that was wanted and fits, at each batch size."""
-    network = None if wanted.backbone == "none" else construct(wanted.backbone, 0)
+    network = wanted.network
     side = 1 if network is None else network.transform.crop
     images = torch.rand(max(wanted.batches), 3, side, side, generator=torch.Generator().manual_seed(0))
     latencies: list[Latency] = []
@@ -143,8 +159,8 @@ def compare(data: BenchRows, wanted: Wanted, progress: bool | None = None) -> Co
     if wanted.device.type == "cpu" and wanted.approximate != "none" and data.shape[0] < FEWEST_INDEXED:
         left_out.append(f"approximate search: an index needs {FEWEST_INDEXED:,} rows, there are {data.shape[0]:,}")
     with watch_memory() as peak:
-        first = [] if network is None else [parts.backbone_part(network.module, wanted.backbone, wanted.device)]
-        first.append(parts.head_part(wanted.categories, data.shape[1], wanted.device))
+        first = [] if network is None else [backbone_part(network.module, network.name, wanted.device)]
+        first.append(head_part(wanted.categories, data.shape[1], wanted.device))
         for group in _groups(data, wanted, progress):
             made = [*first, *_make(group, left_out, progress)]
             for batch in wanted.batches:
@@ -171,26 +187,26 @@ def _groups(data: BenchRows, wanted: Wanted, progress: bool | None = None) -> li
     count, dim = data.shape
     rows, half = data.rows, 2 * count * dim
     if wanted.device.type != "cpu":
-        on_card: Group = [("torch.matmul on the device", RESERVE, lambda: [parts.product_part(rows, wanted.device)])]
+        on_card: Group = [("torch.matmul on the device", RESERVE, lambda: [product_part(rows, wanted.device)])]
         if wanted.device.type == "cuda":
-            on_card.append(("faiss on the GPU", RESERVE, lambda: [parts.gpu_part(rows, wanted.device)]))
+            on_card.append(("faiss on the GPU", RESERVE, lambda: [gpu_part(rows, wanted.device)]))
         return [on_card]
 
     def bounded() -> list[Part]:
         with bar("bounded index", count, "rows", progress) as done:
-            return [parts.bounded_part(rows, done.update)]
+            return [bounded_part(rows, done.update)]
 
     def approximate() -> list[Part]:
         with bar(f"{wanted.approximate} index", count, "rows", progress) as done:
-            return [parts.approximate_part(rows, data.queries, wanted.approximate, done.update)]
+            return [approximate_part(rows, data.queries, wanted.approximate, done.update)]
 
     ours: Group = [
-        ("exact search over fp16 rows", 4 * count, lambda: [parts.exact_part(rows)]),
+        ("exact search over fp16 rows", 4 * count, lambda: [exact_part(rows)]),
         ("bounded search", int(_INDEX_SHARE * half), bounded),
     ]
     if wanted.approximate != "none" and count >= FEWEST_INDEXED:
         ours.append((f"approximate search by {wanted.approximate}", int(_APPROXIMATE_SHARE * half), approximate))
-    plain: Group = [("searches over an fp32 copy", 2 * half, lambda: parts.flat_parts(rows))]
+    plain: Group = [("searches over an fp32 copy", 2 * half, lambda: flat_parts(rows))]
     return [ours, plain] if wanted.fp32 else [ours]
 
 
@@ -206,3 +222,110 @@ def _in_order(latencies: Sequence[Latency]) -> list[Latency]:
         return batches.index(latency.batch), group
 
     return sorted(latencies, key=place)
+
+
+def available_memory() -> int:
+    """Bytes that can be had without swapping, by this machine and by the limit of a container."""
+    info = Path("/proc/meminfo")
+    if not info.exists():
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
+    free = _kilobytes(info, "MemAvailable") * 1024
+    with suppress(OSError, ValueError):  # no such limit
+        most, used = (int((_CONTROL_GROUP / name).read_text()) for name in ("memory.max", "memory.current"))
+        free = min(free, most - used)
+    return free
+
+
+@dataclass
+class Peak:
+    """total: resident at most, files that were mapped included. own: what no file stands behind, at most."""
+
+    total: int = 0
+    own: int = 0
+
+
+@contextmanager
+def watch_memory() -> Iterator[Peak]:
+    """The peak of this process while the block runs; both are filled in when it ends."""
+    peak, stopped = Peak(), threading.Event()
+
+    def look() -> None:
+        while True:
+            peak.own = max(peak.own, own_memory())
+            if stopped.wait(_EVERY):
+                return
+
+    watcher = threading.Thread(target=look, daemon=True)
+    watcher.start()
+    try:
+        yield peak
+    finally:
+        stopped.set()
+        watcher.join()
+        peak.total = peak_memory()
+
+
+def own_memory() -> int:
+    """Bytes of this process that no file stands behind: what only its end gives back."""
+    status = Path("/proc/self/status")
+    return _kilobytes(status, "RssAnon") * 1024 if status.exists() else peak_memory()
+
+
+def _kilobytes(path: Path, name: str) -> int:
+    line = next(line for line in path.read_text().splitlines() if line.startswith(f"{name}:"))
+    return int(line.split()[1])
+
+
+@dataclass(frozen=True)
+class BenchRows:
+    """rows: a split, or a (n, dim) float16 tensor. queries: (QUERIES, dim) float32. what: both in words."""
+
+    rows: Split | Tensor
+    queries: Tensor
+    what: str
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        count, dim = self.rows.shape
+        return count, dim
+
+
+def stored_rows(store: ActivationStore, split: str) -> BenchRows:
+    """Queries from val or test where the store has one; else from the rows themselves."""
+    rows = store[split]
+    held = next((name for name in ("val", "test") if name in store.splits and name != rows.name), rows.name)
+    chosen = generator(0, 0).choice(len(store[held]), min(QUERIES, len(store[held])), replace=False)
+    queries = borrow(store[held].take(chosen)).float()
+    if len(queries) < QUERIES:
+        queries = torch.cat([queries] * -(-QUERIES // len(queries)))[:QUERIES]
+    return BenchRows(rows, queries, f"{len(rows):,} x {rows.dim} rows of {rows.path}, queries from {held}")
+
+
+def fitting_size(free: int) -> tuple[int, int]:
+    """As many rows as the paper has, or as fit with their fp32 copy and some room."""
+    count, dim = PAPER_SIZE
+    return max(1, min(count, (free - 2 * RESERVE) // needed_bytes(1, dim))), dim
+
+
+def needed_bytes(count: int, dim: int) -> int:
+    """Of rows in fp16 with their copy in fp32: the most that is held at one time."""
+    return count * dim * (2 + 4)
+
+
+def generated_rows(count: int, dim: int, progress: bool | None = None) -> BenchRows:
+    """fp16 rows in memory, and queries drawn with them but not among them."""
+    free, wanted = available_memory(), 2 * (count + QUERIES) * dim
+    if wanted + RESERVE > free:
+        raise InvalidInputError(
+            f"{count:,} x {dim} rows take {wanted / 1e9:.1f} GB in fp16, and {free / 1e9:.1f} GB are free; "
+            "ask for fewer rows"
+        )
+    note(f"generating {count:,} x {dim} rows in memory, {wanted / 1e9:.1f} GB", progress)
+    rows = torch.empty(count + QUERIES, dim, dtype=torch.float16)
+    source, done = SyntheticSpec(count + QUERIES, dim, shuffled=True).table().activations, 0
+    with bar("generate", count + QUERIES, "rows", progress) as done_rows:
+        for block in source.blocks(0, count + QUERIES):
+            rows[done : done + len(block)] = torch.from_numpy(block)
+            done += len(block)
+            done_rows.update(len(block))
+    return BenchRows(rows[:count], rows[count:].float(), f"{count:,} x {dim} generated rows")

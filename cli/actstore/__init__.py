@@ -8,14 +8,12 @@ from cli.actstore.compare import compare
 from cli.actstore.copies import rechunk, select
 from cli.actstore.generated import glyphs, synth
 from cli.actstore.imports import append, import_
-from cli.actstore.index import index
 from cli.actstore.info import info
-from cli.actstore.knn import knn
 from cli.actstore.map import map_
-from cli.actstore.means import means
+from cli.actstore.neighbours import index, knn
 from cli.actstore.rows import export, query
 from cli.actstore.search import search
-from cli.actstore.verify import verify
+from cli.actstore.whole_store import means, verify
 from cli.group import Commands, example
 
 main = Commands.of(

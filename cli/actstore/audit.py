@@ -8,11 +8,11 @@ from typing import Any
 
 import click
 
+from actstore.progress import bar
 from cli.group import emit, example, json_option, table
 from cli.options import FOLDER, PATH
 from cli.outputs import claim, claim_folder
 from cli.stores import ActivationStore, Place, sources_of, store_argument
-from cli.work import progress
 
 HEADERS = {
     "copy": ["", "row", "id", "is also", "id", "label"],
@@ -62,8 +62,8 @@ def audit(
     _claim(opened, output, sheet, keep)
     begin = time.perf_counter()
     rows = sum(opened.splits[name].rows for name in set(names or opened.splits) if name in opened.splits)
-    with progress("audit", 2 * rows) as bar:  # one pass over the rows, and the neighbours of each
-        outcome = audit_store(opened, names, k, keep, restart, bar.update)
+    with bar("audit", 2 * rows, "rows", True) as done:  # one pass over the rows, and the neighbours of each
+        outcome = audit_store(opened, names, k, keep, restart, done.update)
     splits = {name: opened[name] for name in outcome.contents}
     if output is not None:
         write_findings(outcome, splits, output)

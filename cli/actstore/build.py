@@ -11,13 +11,14 @@ from cli.group import describe_rows, emit, example, json_option
 from cli.options import PATH, device_option, on_error_option, weights_option
 from cli.row_options import (
     DEFAULT_NETWORK,
+    chosen_cluster,
+    cluster_options,
     fetching_options,
     layout_options,
     require_fetching_options,
     trained_on_option,
 )
 from cli.stores import STORE, Place
-from cli.work import chosen_cluster, cluster_options
 
 
 @click.command(

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 import click
 
+from actstore.progress import bar
 from cli.group import emit, example, json_option, table
 from cli.options import FILE, seed_option
 from cli.outputs import claim
 from cli.stores import STORE, Place, cache_options, sources_of
-from cli.work import progress
 
 if TYPE_CHECKING:
     from actstore.analysis import Comparison
@@ -62,9 +62,9 @@ def compare(
     splits = [open_representation(place) for place in representations]
     inputs = [path for split in splits for path in sources_of(split)]
     claim(output, chart, inputs=inputs)
-    with progress("compare", len(splits[0])) as bar:
+    with bar("compare", len(splits[0]), "rows", True) as done:
         found = actstore.compare(
-            *splits, names=[str(place) for place in representations], progress=bar.update,
+            *splits, names=[str(place) for place in representations], progress=done.update,
             measures=measures or MEASURES, sample=sample, k=k, distance=distance, resamples=resamples, seed=seed,
         )  # fmt: skip
     if output is not None:

@@ -6,11 +6,11 @@ import time
 
 import click
 
+from actstore.progress import SplitBars
 from cli.group import describe_rows, emit, example, human_bytes, json_option
 from cli.options import chunk_rows_option, restart_option
 from cli.row_options import filter_options, where_option
 from cli.stores import STORE, Place
-from cli.work import SplitBars
 
 
 @click.command(
@@ -47,7 +47,7 @@ def select(
     if rows is not None and len(splits or names) > 1:
         raise click.UsageError(f"--rows counts the rows of one split; choose it with --split: {', '.join(names)}")
     begin = time.perf_counter()
-    with SplitBars("select") as bars:
+    with SplitBars("select", shown=True) as bars:
         made = actstore.select(store, out, classes=classes, path_glob=path_glob, rows=rows, where=where, drop=drop,
                                splits=splits, chunk_rows=chunk_rows, progress=bars, restart=restart)  # fmt: skip
     seconds, counts = time.perf_counter() - begin, {name: split.rows for name, split in made.splits.items()}
@@ -78,7 +78,7 @@ def rechunk(store: Place, out: Place | None, chunk_rows: int | None, restart: bo
     import actstore
 
     begin = time.perf_counter()
-    with SplitBars("rechunk") as bars:
+    with SplitBars("rechunk", shown=True) as bars:
         made = actstore.rechunk(store, out, chunk_rows, bars, restart)
     seconds, rows = time.perf_counter() - begin, {name: split.rows for name, split in made.splits.items()}
     chunks = f"{made.spec.chunk_rows:,} rows ({human_bytes(made.spec.chunk_bytes)})"

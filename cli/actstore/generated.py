@@ -8,11 +8,11 @@ from typing import Any
 
 import click
 
+from actstore.progress import SplitBars, bar
 from cli.group import emit, example, human_bytes, json_option
 from cli.options import FOLDER, restart_option, seed_option
 from cli.row_options import layout_options
 from cli.stores import STORE, Place
-from cli.work import SplitBars, progress
 
 
 @click.command(
@@ -41,9 +41,9 @@ def glyphs(
     from actstore.images import write_glyphs
 
     total, begin = classes * (per_class + val_per_class), time.perf_counter()
-    with progress("glyphs", total, "images") as bar:
+    with bar("glyphs", total, "images", True) as done:
         written = write_glyphs(
-            out, classes, per_class, val_per_class, seed, size, progress=bar.update, distortion=distortion
+            out, classes, per_class, val_per_class, seed, size, progress=done.update, distortion=distortion
         )
     seconds = time.perf_counter() - begin
     train, val = classes * per_class, classes * val_per_class
@@ -77,7 +77,7 @@ def synth(
     import actstore
 
     begin = time.perf_counter()
-    with SplitBars("synth") as bars:
+    with SplitBars("synth", shown=True) as bars:
         made = actstore.synthesize(store, rows, dim, classes, seed=seed, shuffled=shuffled, split=split,
                                    restart=restart, progress=bars, **layout)  # fmt: skip
     seconds, size = time.perf_counter() - begin, human_bytes(rows * made.spec.row_bytes)

@@ -8,11 +8,11 @@ from typing import Any
 
 import click
 
+from actstore.progress import SplitBars
 from cli.group import describe_rows, emit, example, human_bytes, json_option, warn_of_classes
 from cli.options import PATH
 from cli.row_options import file_options, layout_options, trained_on_option
 from cli.stores import STORE, Place
-from cli.work import SplitBars
 
 ARRAY = click.argument("array_file", metavar="ARRAY", type=PATH)
 
@@ -45,7 +45,7 @@ def import_(array_file: Path, store: Place | None, restart: bool, trained_on: li
     target = store or Path(f"{array_file.stem}.zarr")
     layout = {key: request.pop(key) for key in ("dtype", "chunk_rows", "codec", "shard_inner_rows")}
     begin, rounding = time.perf_counter(), Rounding()
-    with SplitBars("import") as bars:
+    with SplitBars("import", shown=True) as bars:
         made = import_file(ImportRequest(array_file, **request), target, bars, restart, rounding, **layout)
     if trained_on is not None:
         made.add_provenance(trained_classes=list(trained_on))
@@ -78,7 +78,7 @@ def append(array_file: Path, store: Place, restart: bool, again: bool, **request
     from actstore.tables import ImportRequest, Rounding, append_file
 
     rounding = Rounding()
-    with SplitBars("append") as bars:
+    with SplitBars("append", shown=True) as bars:
         added = append_file(ImportRequest(array_file, **request), store, bars, restart, rounding, again)
     text = f"{store}: these rows are there already, nothing added (--again adds them once more)"
     if added:

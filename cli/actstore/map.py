@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
+from typing import Any
 
 import click
 
+from actstore.progress import bar
 from cli.group import emit, example, human_bytes, json_option
 from cli.options import FILE, seed_option, split_option
 from cli.outputs import claim
 from cli.row_options import filter_options, where_option
-from cli.stores import Place, open_split, sources_of, store_argument
-from cli.work import progress
+from cli.stores import Place, chosen_rows, open_split, sources_of, store_argument
 
 
 @click.command(
@@ -44,9 +45,8 @@ from cli.work import progress
               help="Also write x, y, id, class, columns and neighbours, as Embedding Atlas reads them.")  # fmt: skip
 @json_option
 def map_(
-    store: Place, split: str | None, classes: tuple[str, ...], path_glob: str | None, rows: str | None,
-    where: tuple[str, ...], points: int, method: str, k: int, color: str | None, thumbnails: int, images: Path | None,
-    seed: int, out: Path, output: Path | None,
+    store: Place, split: str | None, points: int, method: str, k: int, color: str | None, thumbnails: int,
+    images: Path | None, seed: int, out: Path, output: Path | None, **filters: Any,
 ) -> None:  # fmt: skip
     """Draw the rows of STORE as points on one HTML page, each near those it is like.
 
@@ -63,12 +63,12 @@ def map_(
     opened = open_split(store, split)
     require_scale(opened, color)
     claim(out, output, inputs=sources_of(opened))
-    chosen = opened.query(classes or None, path_glob, rows, where) if classes or path_glob or rows or where else None
+    chosen = chosen_rows(opened, **filters)
     begin, drawn = time.perf_counter(), min(points, len(opened) if chosen is None else len(chosen))
-    with progress("neighbours and layout", drawn) as bar:
-        made = actstore.map(opened, points, rows=chosen, method=method, k=k, seed=seed, progress=bar.update)
-    with progress("thumbnails", min(thumbnails, drawn), "images") as bar:
-        notes = made.save(out, color=color, thumbnails=thumbnails, images=images, progress=bar.update)
+    with bar("neighbours and layout", drawn, "rows", True) as done:
+        made = actstore.map(opened, points, rows=chosen, method=method, k=k, seed=seed, progress=done.update)
+    with bar("thumbnails", min(thumbnails, drawn), "images", True) as done:
+        notes = made.save(out, color=color, thumbnails=thumbnails, images=images, progress=done.update)
     if output is not None:
         made.to_parquet(output)
     seconds, size = time.perf_counter() - begin, out.stat().st_size

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import click
 
+from actstore.progress import bar
 from cli.group import emit, example, human_bytes, json_option, table
 from cli.options import PATH, split_option
 from cli.outputs import claim
 from cli.row_options import filter_options, where_option
-from cli.stores import STORE, Place, cache_options, open_split, sources_of, store_argument
-from cli.work import progress
+from cli.stores import STORE, Place, cache_options, chosen_rows, open_split, sources_of, store_argument
 
 
 @click.command(
@@ -68,10 +69,7 @@ def query(
 @filter_options
 @where_option
 @json_option
-def export(
-    store: Place, output: Path, split: str | None, classes: tuple[str, ...], path_glob: str | None, rows: str | None,
-    where: tuple[str, ...],
-) -> None:  # fmt: skip
+def export(store: Place, output: Path, split: str | None, rows: str | None, **filters: Any) -> None:
     """Write rows of STORE to OUTPUT: .npy .npz .parquet .csv .safetensors; all rows, or those of the filters.
 
     A file that exists is replaced only with --force.
@@ -83,11 +81,10 @@ def export(
         raise click.UsageError(f"OUTPUT is a file on this machine, got {output}")
     opened = open_split(store, split)
     claim(*exported_files(output, bool(opened.columns)), inputs=[*sources_of(opened), rows and Path(rows)])
-    is_filtered = bool(classes or where) or path_glob is not None or rows is not None
-    matching = opened.query(classes or None, path_glob, rows, where) if is_filtered else None
+    matching = chosen_rows(opened, rows=rows, **filters)
     count = len(opened) if matching is None else len(matching)
-    with progress("export", count) as bar:
-        files = write(opened, output, matching, bar.update)
+    with bar("export", count, "rows", True) as done:
+        files = write(opened, output, matching, done.update)
     size = sum(file.stat().st_size for file in files)
     names = [str(file) for file in files]
     emit({"rows": count, "files": names, "bytes": size}, f"{count:,} rows, {human_bytes(size)}: {', '.join(names)}")

@@ -11,7 +11,7 @@ from actstore.search import INDEX_KINDS, SEARCH_METHODS
 from cli.group import emit, example, json_option, table
 from cli.options import FILE, PATH, device_option, split_option, weights_option
 from cli.row_options import filter_options, where_option
-from cli.stores import Place, Split, open_split, store_argument
+from cli.stores import Place, Split, chosen_rows, open_split, store_argument
 
 
 @click.command(
@@ -35,12 +35,11 @@ from cli.stores import Place, Split, open_split, store_argument
               )  # fmt: skip
 @click.option("--metric", type=click.Choice(["cosine", "inner"]), default="cosine", show_default=True)
 @weights_option("The backbone's weights, for --image.")
-@device_option("cpu", "cpu, cuda, cuda:1 or auto.")
+@device_option("cpu", "cpu, cuda, cuda:1 or auto.", of_torch=False)
 @json_option
 def search(
-    store: Place, split: str | None, images: tuple[Path, ...], row: int | None, vector: Path | None,
-    classes: tuple[str, ...], path_glob: str | None, rows: str | None, where: tuple[str, ...],
-    k: int, method: str, metric: str, weights: Path | None, device: str,
+    store: Place, split: str | None, images: tuple[Path, ...], row: int | None, vector: Path | None, k: int,
+    method: str, metric: str, weights: Path | None, device: str, **filters: Any,
 ) -> None:  # fmt: skip
     """The rows of STORE nearest to an image, a row or a vector, by cosine.
 
@@ -51,7 +50,7 @@ def search(
         raise click.UsageError("give one of --image, --row and --vector")
     opened = open_split(store, split)
     names, vectors = _queries(opened, images, row, vector, weights, device)
-    among = opened.query(classes or None, path_glob, rows, where) if classes or path_glob or rows or where else None
+    among = chosen_rows(opened, **filters)
     itself = row is not None and (among is None or row in among)
     others = (len(opened) if among is None else len(among)) - itself
     if k > others and not (among is not None and not len(among)):

@@ -4,23 +4,19 @@ from __future__ import annotations
 
 from cli.group import Commands, example
 from cli.ppa.adapt import adapt
-from cli.ppa.analysis import analyse
 from cli.ppa.baseline import baseline
-from cli.ppa.bench_adapt import bench_adapt
-from cli.ppa.bench_inference import bench_inference
+from cli.ppa.benchmarks import bench_adapt, bench_inference
 from cli.ppa.calibrate import calibrate
-from cli.ppa.categories import categories
-from cli.ppa.check import check
+from cli.ppa.categories import categories, split
 from cli.ppa.demo import demo
 from cli.ppa.episodes import episodes
 from cli.ppa.evaluate import evaluate
 from cli.ppa.export import export
-from cli.ppa.figures import figures
+from cli.ppa.inspection import analyse, check
 from cli.ppa.predict import predict
 from cli.ppa.pretrain import pretrain
-from cli.ppa.report import report
+from cli.ppa.report import figures, report
 from cli.ppa.sessions import sessions
-from cli.ppa.split import split
 from cli.ppa.teach import teach
 from cli.ppa.train import train
 

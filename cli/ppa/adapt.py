@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from actstore import InvalidInputError
 from cli.group import emit, example, json_option
 from cli.options import FILE, FOLDER, PERCENT, device_option, on_error_option, wait_without_spinning
 from cli.ppa.options import unknown_option
@@ -61,6 +62,8 @@ def adapt(
     if max_base_loss is not None and novel_bias is not None:
         raise click.UsageError("--max-base-loss chooses the novel bias: leave --novel-bias out")
     target = start.choose_output(out, force)
+    if support is not None and not (support.is_dir() and any(entry.is_dir() for entry in support.iterdir())):
+        raise InvalidInputError(f"no folder of a category in {support}; expected {support}/CATEGORY/*.jpg")
     wait_without_spinning()
     learner = start.make_classifier()
     if max_base_loss is not None and start.store is None and not learner.has_base_rows:

@@ -1,15 +1,72 @@
-"""`ppa categories`."""
+"""`ppa split` and `ppa categories`: those of a store, known and new, and those of a classifier."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import click
 
 from cli.group import emit, example, json_option, table
 from cli.options import FILE
-from cli.ppa.options import classifier_option
+from cli.outputs import claim
+from cli.ppa.options import SPLIT_FILE, classifier_option
+from cli.stores import Place, store_option
+
+
+@click.command(
+    epilog=example(
+        "ppa split --store imagenet.zarr",
+        "ppa split --store imagenet.zarr --seed 7 --novel-share 0.1 --validation-share 0.1",
+        "ppa split --store mini.zarr --from miniimagenet-split.json --validate n01532829 --validate n01558993",
+    )
+)
+@store_option(find=True)
+@click.option("--novel-share", type=click.FloatRange(0, 1), default=0.1, show_default=True, help="Of the classes.")
+@click.option("--validation-share", type=click.FloatRange(0, 1), default=0.0, show_default=True,
+              help="Of the classes: novel ones to choose settings on. Taken from the end of the base, or drawn."
+              )  # fmt: skip
+@click.option("--seed", type=click.IntRange(0), help="Draw the classes instead of taking them in alphabetical order.")
+@click.option("--from", "source", type=FILE, help="A split file to start from.")
+@click.option("--validate", multiple=True, metavar="CLASS", help="Make this base class a validation class; repeatable.")
+@click.option("--out", type=FILE, default=SPLIT_FILE, show_default=True)
+@click.option("--force", is_flag=True, help="Replace another split at OUT.")
+@json_option
+def split(
+    store: Place, novel_share: float, validation_share: float, seed: int | None, source: Path | None,
+    validate: tuple[str, ...], out: Path, force: bool,
+) -> None:  # fmt: skip
+    """Choose the base (C_large) and novel (C_few) categories of a store, and keep them in a file.
+
+    By default the first 90% of the class names in alphabetical order are the base, as in the paper.
+    """
+    import actstore
+    import predictor
+    from predictor.protocol import UNKNOWN_TRAINING, contamination
+
+    opened = actstore.open(store)
+    if source is not None:
+        if seed is not None:
+            raise click.UsageError("--from takes the classes of a file, --seed draws them; choose one")
+        if validation_share:
+            raise click.UsageError("--from takes the classes of a file: name validation classes with --validate")
+        categories = predictor.read_split(source)
+        categories.require_known(opened.classes)
+    else:
+        categories = predictor.split_categories(opened, novel_share, validation_share, seed)
+    categories = categories.hold_out(validate)
+    with suppress(actstore.ActstoreError):
+        force = force or predictor.read_split(out) == categories
+    claim(out, inputs=[source], force=force,
+          advice="it is another split; choose another --out, or replace it with --force")  # fmt: skip
+    categories.save(out)
+    warning = next((contamination(opened[name], categories) for name in opened.splits), None)
+    warning = None if warning == UNKNOWN_TRAINING else warning  # that is for tables
+    base, novel, held = categories.base, len(categories.novel), len(categories.validation)
+    text = f"{out}: {len(base):,} base ({base[0]} … {base[-1]}), {novel:,} novel"
+    text += f", {held:,} validation categories" if held else " categories"
+    result = {"file": str(out), "base": len(base), "novel": novel, "validation": held, "warning": warning}
+    emit(result, "\n".join(filter(None, [text, warning])))
 
 
 @click.command(
@@ -33,40 +90,31 @@ def categories(action: str, names: tuple[str, ...], classifier: Path, names_file
     """
     from predictor import load_classifier
 
-    require_names(action, names, names_file)
+    if names_file is not None and action != "label":
+        raise click.UsageError("--names belongs to label")
+    wrong = {
+        "list": names and f"list takes no names, got {' '.join(names)}",
+        "remove": not names and "name the categories to remove",
+        "rename": len(names) != 2 and f"rename takes the old name and the new one, got: {' '.join(names) or 'none'}",
+        "label": len(names) != (2 if names_file is None else 0)
+        and f"label takes a category and its display name, or --names FILE, got: {' '.join(names) or 'none'}",
+    }[action]
+    if wrong:
+        raise click.UsageError(str(wrong))
     learner = load_classifier(classifier)
-    if action == "remove":
-        for name in names:
-            learner.remove(name)
-    elif action == "rename":
+    for name in names if action == "remove" else ():
+        learner.remove(name)
+    if action == "rename":
         learner.rename(*names)
-    elif action == "label":
+    if action == "label":
         learner.set_display_names({names[0]: names[1]} if names_file is None else names_file)
     if action != "list":
         learner.save(classifier)
     counts = {name: len(examples) for name, examples in learner.support.items()}
-    shown = learner.display_names()
-    result = {"classifier": str(classifier), "base": list(learner.base), "novel": counts, "display": shown}
-    emit(result, describe(classifier, learner.base, shown, counts))
-
-
-def require_names(action: str, names: tuple[str, ...], names_file: Path | None) -> None:
-    if names_file is not None and action != "label":
-        raise click.UsageError("--names belongs to label")
-    if action == "list" and names:
-        raise click.UsageError(f"list takes no names, got {' '.join(names)}")
-    if action == "remove" and not names:
-        raise click.UsageError("name the categories to remove")
-    if action == "rename" and len(names) != 2:
-        raise click.UsageError(f"rename takes the old name and the new one, got {len(names)} names")
-    if action == "label" and len(names) != (2 if names_file is None else 0):
-        raise click.UsageError(f"label takes a category and its display name, or --names FILE, got {len(names)} names")
-
-
-def describe(path: Path, base: Sequence[str], shown: Mapping[str, str], counts: Mapping[str, int]) -> str:
+    base, shown = list(learner.base), learner.display_names()
     ends = "" if not base else f" ({shown.get(base[0], base[0])} … {shown.get(base[-1], base[-1])})"
-    lines = [f"{path}: {len(base):,} base categories{ends}" if base else f"{path}: no base categories"]
+    lines = [f"{classifier}: {len(base):,} base categories{ends}" if base else f"{classifier}: no base categories"]
     if counts:
         head = ["added", "examples", *(["shown as"] if any(name in shown for name in counts) else [])]
         lines.append(table(head, [[name, count, shown.get(name, "")][: len(head)] for name, count in counts.items()]))
-    return "\n".join(lines)
+    emit({"classifier": str(classifier), "base": base, "novel": counts, "display": shown}, "\n".join(lines))

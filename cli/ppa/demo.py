@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import io
 import json
 import shlex
 import sys
@@ -60,10 +59,9 @@ def perform(step: Step, head: str) -> float | None:
     click.secho(head, err=True, bold=True)
     words = shlex.split(step.command)
     click.echo(f"$ {shlex.join(words)}", err=True)
-    claim(kept=[step.printed])
-    began, shown = time.monotonic(), io.StringIO()
+    began = time.monotonic()
     try:
-        with contextlib.redirect_stdout(shown if step.printed else sys.stderr):
+        with contextlib.redirect_stdout(sys.stderr):
             call(words)
     except (ActstoreError, click.ClickException) as error:
         if not step.optional:
@@ -71,8 +69,6 @@ def perform(step: Step, head: str) -> float | None:
         text = error.format_message() if isinstance(error, click.ClickException) else str(error)
         click.echo(f"left out: {text}", err=True)
         return None
-    if step.printed:
-        step.printed.write_text(shown.getvalue(), "utf-8")
     seconds = time.monotonic() - began
     click.echo(f"  {seconds:.1f} s\n", err=True)
     return seconds

@@ -43,14 +43,13 @@ QUICK = Size(200, 20, 5, distortion=2, epochs=6, batch_size=32, phi_epochs=2, tr
 
 @dataclass(frozen=True)
 class Step:
-    """outputs: files; without them the command resumes by itself. printed: where its output goes, else it is shown."""
+    """outputs: files; without them the command resumes by itself."""
 
     name: str
     title: str
     command: str
     inputs: tuple[Path, ...] = ()
     outputs: tuple[Path, ...] = ()
-    printed: Path | None = None
     optional: bool = False
 
     def is_up_to_date(self) -> bool:
@@ -111,7 +110,8 @@ def plan_demo(folder: Path, size: Size) -> list[Step]:
     if size.bench_seconds is not None:
         steps.append(Step("bench-inference", "how long an image takes: phi beside nearest neighbours",
              f"ppa bench-inference --store {at}/glyphs.zarr --backbone small --categories {size.classes} "
-             f"--seconds {size.bench_seconds} --json", (store,), (bench,), printed=bench, optional=True))  # fmt: skip
+             f"--seconds {size.bench_seconds} --out {at}/bench-inference.json --force",
+             (store,), (bench,), optional=True))  # fmt: skip
     return [
         *steps,
         Step("figures", "draw the figures", f"ppa figures --run-folder {at}", seen, (folder / "figures/training.png",)),

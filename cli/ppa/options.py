@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -31,8 +32,14 @@ class PhiRun(click.ParamType[Path]):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
         path = Path(value)
         below = RUNS / path
-        is_name = path.name == str(value) and not path.exists()
-        return below if is_name and (value in PHI_KINDS or below.exists()) else path
+        if path.exists() or (path.name != str(value) and path.parent != RUNS):
+            return path
+        if value in PHI_KINDS or below.exists():
+            return below
+        close = get_close_matches(path.name, [run.name for run in RUNS.glob("*/")], n=1, cutoff=0.7)
+        if close and path.name not in PHI_KINDS:
+            self.fail(f"no trained phi at {value}; did you mean {RUNS / close[0]}?", param, ctx)
+        return path
 
 
 PHI_RUN = PhiRun()

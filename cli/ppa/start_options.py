@@ -78,8 +78,8 @@ class StartOptions:
 
     @property
     def way(self) -> str:
-        """The option to leave out in favour of another way."""
-        return "--phi" if self.phi is not None else "--base head" if self.base is not None else "--backbone"
+        """The option to leave out in favour of another way, if one was given."""
+        return "--phi" if self.phi else "--base head" if self.base else "--backbone" if self.backbone else ""
 
     def make_classifier(self) -> Classifier:
         import actstore
@@ -108,7 +108,8 @@ class StartOptions:
         if read is not None and (out is None or os.path.realpath(out) == os.path.realpath(read)):
             return read
         target = out or CLASSIFIER_FILE
-        add = "" if read is not None else f"add to it with --classifier {target} in place of {self.way}, "
+        instead = f" in place of {self.way}" if self.way else ""
+        add = "" if read is not None else f"add to it with --classifier {target}{instead}, "
         advice = f"{add}choose another --out, or replace it with --force"
         claim(target, inputs=[self.phi, read, self.weights, self.head], force=force, advice=advice)
         return target

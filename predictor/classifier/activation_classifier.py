@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from functools import cached_property
-from statistics import median_high
 from typing import Any, Self
 
 import torch
@@ -13,18 +12,21 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 
 from actstore.errors import InvalidInputError
-from actstore.spec import is_unicode
-from predictor.classifier.background import Background, FittedBackground
 from predictor.classifier.scoring import (
     LinearRows,
     first_equal,
     leave_one_out,
     parse_activations,
-    parse_examples,
     ranked,
     rows_of_statistics,
 )
-from predictor.classifier.unknown import PHOTOS, PHOTOS_BEFORE_BACKGROUND, Unknown, refuse_reserved
+from predictor.classifier.unknown import (
+    PHOTOS,
+    PHOTOS_BEFORE_BACKGROUND,
+    Background,
+    FittedBackground,
+    Unknown,
+)
 from predictor.phi.network import Phi, unit
 from predictor.phi.rule import Centred, OwnCentre, PhiRule, Rule
 from predictor.protocol.head import Head
@@ -51,17 +53,10 @@ class ActivationClassifier:
     """
 
     def __init__(
-        self,
-        rule: Rule | Phi,
-        base: Sequence[str] = (),
-        base_parameters: Tensor | None = None,
-        aggregate: Aggregate = "max",
-        novel_bias: float = 0.0,
-        about: Mapping[str, Any] | None = None,
-        base_bias: Tensor | None = None,
-        unknown: Unknown | None = None,
-        background: Background | None = None,
-    ) -> None:
+        self, rule: Rule | Phi, base: Sequence[str] = (), base_parameters: Tensor | None = None,
+        aggregate: Aggregate = "max", novel_bias: float = 0.0, about: Mapping[str, Any] | None = None,
+        base_bias: Tensor | None = None, unknown: Unknown | None = None, background: Background | None = None,
+    ) -> None:  # fmt: skip
         self.rule: Rule = PhiRule(rule) if isinstance(rule, Phi) else rule
         self.base, dim = tuple(base), self.rule.dim
         weight = torch.empty(0, dim) if base_parameters is None else base_parameters.detach()
@@ -138,81 +133,6 @@ class ActivationClassifier:
     def categories(self) -> tuple[str, ...]:
         """The names of the base categories, then of the taught ones in their order; scores have this order."""
         return (*self.base, *self.support)
-
-    def adapt(self, name: str, activations: ArrayLike | Tensor, extend: bool = False) -> None:
-        """Learn a category from activations of its examples.
-
-        Args:
-            name: the category.
-            activations: (n, dim), or (dim,) for a single example.
-            extend: add examples to a category that exists.
-
-        Raises:
-            InvalidInputError: the category exists already, or activations have another length.
-
-        Examples:
-            >>> classifier.adapt("dog", train.of_class("dog")[0])
-            >>> classifier.adapt("dog", train.of_class("dog")[1:3], extend=True)
-        """
-        self.adapt_all({name: activations}, extend)
-
-    def adapt_all(self, examples: Mapping[str, ArrayLike | Tensor], extend: bool = False) -> None:
-        """Learn several categories at once; either all of them are added or none.
-
-        Args:
-            examples: for each category its activations (n, dim); the numbers of examples may differ.
-            extend: add examples to categories that exist.
-        """
-        for name in examples:
-            if isinstance(name, str) and name not in self.support:
-                refuse_reserved(name)
-        self.restore(examples, extend)
-
-    def restore(self, examples: Mapping[str, ArrayLike | Tensor], extend: bool = False) -> None:
-        """Learn categories as they are in a file, whose names are not checked again.
-
-        Args:
-            examples: for each category its activations (n, dim).
-            extend: add examples to categories that exist.
-        """
-        parsed = {name: parse_examples(name, given, self.dim) for name, given in examples.items()}
-        for name in parsed:
-            if name in self.base:
-                raise InvalidInputError(f"{name!r} is a base category already; give the new category another name")
-            if name in self.support and not extend:
-                raise InvalidInputError(
-                    f"category {name!r} exists already; extend it with more examples, remove it first, or choose "
-                    "another name"
-                )
-        for name, rows in parsed.items():
-            known = self.support.get(name)
-            self.support[name] = rows if known is None else torch.cat([known, rows])
-        self._forget_rows()
-
-    def remove(self, name: str) -> None:
-        """Forget a category that was taught.
-
-        Args:
-            name: the category.
-        """
-        self._require_novel(name)
-        del self.support[name]
-        self._forget_rows()
-
-    def rename(self, name: str, new: str) -> None:
-        """Give a taught category another name.
-
-        Args:
-            name: the category.
-            new: its new name.
-        """
-        self._require_novel(name)
-        if not new or new in self.categories:
-            raise InvalidInputError(f"cannot rename {name!r}: {new!r} is taken or empty")
-        if not is_unicode(new):
-            raise InvalidInputError(f"cannot rename {name!r}: {new!r} is not valid Unicode text")
-        refuse_reserved(new)
-        self.support = {new if key == name else key: rows for key, rows in self.support.items()}
 
     @cached_property
     def fitted(self) -> Rule:
@@ -379,7 +299,7 @@ class ActivationClassifier:
         """Set the threshold of `unknown` by hand.
 
         Args:
-            threshold: a cosine; an image whose familiarity is below it is unknown, and with -1 none is.
+            threshold: from -1 to 1; an image whose familiarity is below it is unknown, and with -1 none is.
         """
         self.set_unknown((self.unknown or Unknown(PHOTOS)).set_at(threshold))
 
@@ -405,10 +325,6 @@ class ActivationClassifier:
         names = self.categories
         return [[(names[place], share) for place, share in row] for row in ranked(self.scores(activations), top)]
 
-    def typical_shots(self) -> int:
-        """Give the median number of examples of the taught categories, or 1 where there is none."""
-        return median_high(map(len, self.support.values())) if self.support else 1
-
     def set_constant(self, novel_bias: float, aggregate: Aggregate | None = None) -> None:
         """Set the constant for the moment; what is taught later may change it.
 
@@ -418,8 +334,7 @@ class ActivationClassifier:
         """
         if not math.isfinite(novel_bias):
             raise InvalidInputError(f"the novel bias must be a finite number, got {novel_bias}")
-        if aggregate not in (None, "max", "mean"):
-            raise InvalidInputError(f"aggregate must be max or mean, got {aggregate!r}")
+        require_aggregate(aggregate)
         self.novel_bias, self.aggregate = float(novel_bias), aggregate or self.aggregate
         self._forget_rows()
 
@@ -431,9 +346,7 @@ class ActivationClassifier:
         if not self.categories:
             raise InvalidInputError("the classifier knows no category yet; teach it one first")
 
-    def _require_novel(self, name: str) -> None:
-        if name in self.base:
-            raise InvalidInputError(f"{name!r} is a base category; only categories that were added can be changed")
-        if name not in self.support:
-            known = ", ".join(list(self.support)[:5]) or "none was added yet"
-            raise InvalidInputError(f"no added category is named {name!r}; there are: {known}")
+
+def require_aggregate(aggregate: str | None) -> None:
+    if aggregate not in (None, "max", "mean"):
+        raise InvalidInputError(f"aggregate must be max or mean, got {aggregate!r}")

@@ -16,10 +16,17 @@ from numpy.typing import NDArray
 from actstore.errors import InvalidInputError
 from actstore.images.image_set import ImageItem
 from predictor.classifier.classifier import Classifier
-from predictor.classifier.display_names import display
 from predictor.classifier.photos import Photos, list_folder, network_of, read_photos
 from predictor.classifier.predictions import Guess
-from predictor.classifier.presentation import Card, Standing, confusion_html, html_result, photo_card, write_sheet
+from predictor.classifier.presentation import (
+    Card,
+    Standing,
+    confusion_html,
+    display,
+    html_result,
+    photo_card,
+    write_sheet,
+)
 from predictor.classifier.scoring import leave_one_out, ranked
 from predictor.classifier.starting import background_of
 from predictor.protocol.results import Table
@@ -27,7 +34,7 @@ from predictor.protocol.results import Table
 if TYPE_CHECKING:
     import pandas
 
-    from predictor.classifier.classifier import FilePath
+    from predictor.classifier.learning import FilePath
 
 PAIRS, WRONG = 3, 20  # that the text names
 
@@ -149,6 +156,10 @@ class Check:
         if self.single:
             lines.append(f"not checked, as they have one photo: {', '.join(self.single)}")
         return "\n".join(lines)
+
+    def to_markdown(self) -> str:
+        """Give the table of categories as Markdown: photos, how many are right, and what the others are taken for."""
+        return self._table().to_markdown()
 
     def write_sheet(self, path: FilePath, title: str = "Check") -> None:
         """Write a page of thumbnails, mistakes first.

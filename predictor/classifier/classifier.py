@@ -2,39 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
-
-from numpy.typing import ArrayLike
-from torch import Tensor
+from typing import TYPE_CHECKING, Any
 
 from actstore.errors import InvalidInputError
-from predictor.classifier.activation_classifier import ActivationClassifier
-from predictor.protocol.method import Aggregate
+from predictor.classifier.learning import FilePath, LearningClassifier, OnError
 
 if TYPE_CHECKING:
-    from actstore import ActivationStore, Split
-    from actstore.backbones.loading import Backbone
-    from actstore.storage.place import Place
-    from predictor.classifier.base_rows import BaseLoss
+    from actstore import Split
     from predictor.classifier.checking import Check
     from predictor.classifier.export_images import Agreement
-    from predictor.classifier.learning import Adaptation
+    from predictor.classifier.learning import Store
     from predictor.classifier.predictions import Predictions
+    from predictor.classifier.starting import BaseLoss
     from predictor.protocol.category_split import CategorySplit
     from predictor.training.trained_phi import TrainedPhi
 
-    Store = str | Path | Place | ActivationStore
-
-KEEPS_KNOWN = "beside_known"  # in `about`: the constant is fitted anew with all that is learnt, until one is chosen
 SHOWN = 8  # categories that a classifier shows of itself
-FilePath = str | Path
-OnError = Literal["fail", "skip"]
 
 
-class Classifier(ActivationClassifier):
+class Classifier(LearningClassifier):
     """A classifier that learns new categories from a few examples each, without training.
 
     Make one with `from_backbone`, `from_phi` or `predictor.load_classifier`. Teach it with `adapt_folder`,
@@ -53,9 +42,7 @@ class Classifier(ActivationClassifier):
         ['ant', 'ant']
     """
 
-    backbone: Backbone | None = None
     base_split: Split | None = None
-    calibrations: Callable[[int], Mapping[int, tuple[Aggregate, float]]] | None = None
 
     @classmethod
     def from_backbone(
@@ -123,144 +110,9 @@ class Classifier(ActivationClassifier):
 
         return from_trained_phi(phi, store, split, progress)
 
-    def adapt_all(
-        self, examples: Mapping[str, ArrayLike | Tensor], extend: bool = False, aggregate: Aggregate | None = None
-    ) -> None:
-        """Learn several categories at once; either all of them are added or none.
-
-        The constant between base and taught categories follows what was calibrated; see `calibrate`.
-
-        Args:
-            examples: for each category its activations (n, dim); the numbers of examples may differ.
-            extend: add examples to categories that exist.
-            aggregate: how examples are combined, "max" or "mean"; by default as calibrated.
-
-        Raises:
-            InvalidInputError: a category exists already, or activations have another length.
-
-        Examples:
-            >>> classifier.adapt_all({"dog": train.of_class("dog"), "eel": val[:1]})
-            >>> classifier.categories
-            ('ant', 'bee', 'cat', 'dog', 'eel')
-        """
-        super().adapt_all(examples, extend)
-        self.balance(aggregate)
-
-    def adapt_folder(
-        self, folder: FilePath, *, extend: bool = False, aggregate: Aggregate | None = None,
-        on_error: OnError = "fail", weights: FilePath | None = None, device: str = "auto",
-        progress: bool | None = None,
-    ) -> Adaptation:  # fmt: skip
-        """Learn categories from a folder of images.
-
-        Args:
-            folder: a folder with a folder of images for each category; one image is enough.
-            extend: add examples to categories that exist.
-            aggregate: how examples are combined, "max" or "mean"; by default as calibrated.
-            on_error: "fail" or "skip" an image that cannot be read.
-            weights: the file of the network's weights, where it has moved.
-            device: "cpu", "cuda", "cuda:1" or "auto".
-            progress: None shows a bar on a terminal and in a notebook, False none, True also prints lines into a log.
-
-        Returns:
-            What was learnt, and what was left out.
-
-        Raises:
-            InvalidInputError: a category exists already, or none of its images can be read.
-        """
-        from predictor.classifier.learning import adapt_photos
-        from predictor.classifier.photos import list_folder
-
-        photos = list_folder(Path(folder))
-        return adapt_photos(self, photos, extend, aggregate, on_error, weights, device, progress)
-
-    def adapt_images(
-        self, name: str, images: FilePath | Sequence[FilePath], *, extend: bool = False,
-        aggregate: Aggregate | None = None, on_error: OnError = "fail", weights: FilePath | None = None,
-        device: str = "auto", progress: bool | None = None,
-    ) -> Adaptation:  # fmt: skip
-        """Learn one category from image files, or from all images of a folder; otherwise as `adapt_folder`.
-
-        Args:
-            name: the category.
-            images: image files, or a folder.
-            extend: add examples to a category that exists.
-            aggregate: how examples are combined, "max" or "mean"; by default as calibrated.
-            on_error: "fail" or "skip" an image that cannot be read.
-            weights: the file of the network's weights, where it has moved.
-            device: "cpu", "cuda", "cuda:1" or "auto".
-            progress: None shows a bar on a terminal and in a notebook, False none, True also prints lines into a log.
-
-        Returns:
-            What was learnt, and what was left out.
-        """
-        from predictor.classifier.learning import adapt_photos
-        from predictor.classifier.photos import list_category
-
-        photos = list_category(name, images)
-        return adapt_photos(self, photos, extend, aggregate, on_error, weights, device, progress)
-
-    def adapt_store(
-        self, store: Store, *, split: str | None = None, classes: Sequence[str] | None = None,
-        path_glob: str | None = None, rows: Any = None, extend: bool = False, aggregate: Aggregate | None = None,
-    ) -> Adaptation:  # fmt: skip
-        """Learn categories from labelled rows of a store that the same network made.
-
-        Args:
-            store: the store, or its path.
-            split: name of the split, by default its only one.
-            classes: names of classes; this and the next two choose rows as in `Split.query`.
-            path_glob: a shell pattern for ids.
-            rows: row numbers, a slice, a mask or a file.
-            extend: add examples to categories that exist.
-            aggregate: how examples are combined, "max" or "mean"; by default as calibrated.
-
-        Returns:
-            What was learnt.
-
-        Raises:
-            InvalidInputError: no row is chosen, a row has no label, or the rows are of another network.
-
-        Examples:
-            >>> classifier.adapt_store(store, split="train", classes=["dog"]).learnt
-            {'dog': 10}
-        """
-        from predictor.classifier.learning import adapt_store
-
-        return adapt_store(self, store, split, classes, path_glob, rows, extend, aggregate)
-
-    def remove(self, name: str) -> None:
-        """Forget a category that was taught.
-
-        Args:
-            name: the category.
-
-        Raises:
-            InvalidInputError: it was not taught.
-        """
-        from predictor.classifier.display_names import forget_display
-
-        super().remove(name)
-        forget_display(self, name)
-
-    def rename(self, name: str, new: str) -> None:
-        """Give a taught category another name; it keeps its examples and the name that people are shown.
-
-        Args:
-            name: the category.
-            new: its new name.
-
-        Raises:
-            InvalidInputError: it was not taught, or the new name is taken.
-        """
-        from predictor.classifier.display_names import forget_display
-
-        super().rename(name, new)
-        forget_display(self, name, new)
-
     def display_names(self) -> dict[str, str]:
         """Give the names that people are shown instead of the category's own, such as tench for n01440764."""
-        from predictor.classifier.display_names import displays
+        from predictor.classifier.presentation import displays
 
         return displays(self)
 
@@ -270,7 +122,7 @@ class Classifier(ActivationClassifier):
         Args:
             names: for each category its name to show, or a file of such names.
         """
-        from predictor.classifier.display_names import read_displays, set_displays
+        from predictor.classifier.presentation import read_displays, set_displays
 
         set_displays(self, names if isinstance(names, Mapping) else read_displays(Path(names)))
 
@@ -296,9 +148,21 @@ class Classifier(ActivationClassifier):
         Raises:
             InvalidInputError: no image can be read, or the classifier knows no category yet.
         """
-        from predictor.classifier.predictions import predict_images
+        from predictor.classifier.photos import list_images, read_photos
+        from predictor.classifier.predictions import Predictions, predict_rows
 
-        return predict_images(self, images, top, only_mine, on_error, weights, device, progress)
+        photos = list_images(images)
+        if not photos.items:
+            raise InvalidInputError("no image is named")
+        read = read_photos(self, photos, on_error, weights, device, progress)
+        if not read.items:
+            count = len(photos.items)
+            first, reason = next(iter(read.unreadable.items()))
+            what = "the image cannot" if count == 1 else f"none of the {count:,} images can"
+            raise InvalidInputError(f"{what} be read: {first}: {reason}")
+        names = [item.path.as_posix() for item in read.items]
+        predictions = predict_rows(self, names, read.rows, top, only_mine)
+        return Predictions(tuple(predictions), tuple(read.items), read.unreadable, read.warnings)
 
     def predict_store(
         self, store: Store, *, split: str | None = None, classes: Sequence[str] | None = None,
@@ -322,9 +186,12 @@ class Classifier(ActivationClassifier):
             >>> len(classifier.predict_store(store, split="val", classes=["ant"]))
             5
         """
-        from predictor.classifier.predictions import predict_store
+        from predictor.classifier.photos import read_rows
+        from predictor.classifier.predictions import Predictions, predict_rows
 
-        return predict_store(self, store, split, classes, path_glob, rows, top, only_mine)
+        opened, numbers, activations = read_rows(self, store, split, classes, path_glob, rows)
+        names = [opened.ids[int(row)] for row in numbers]
+        return Predictions(tuple(predict_rows(self, names, activations, top, only_mine)))
 
     def check(self) -> Check:
         """Classify each example of the taught categories by the other examples.
@@ -393,7 +260,7 @@ class Classifier(ActivationClassifier):
         Args:
             path: the file.
             with_backbone: put the network into the graph, so that it takes images instead of activations.
-            check: images to compare answers on; without any, drawn images are used.
+            check: images to compare answers on, with the network; without any, drawn images are used.
             weights: the file of the network's weights, where it has moved.
 
         Returns:
@@ -405,35 +272,14 @@ class Classifier(ActivationClassifier):
             from predictor.classifier.export_images import export_with_network
 
             return export_with_network(self, Path(path), check, weights)
+        if check:
+            raise InvalidInputError("images are compared on a graph that reads them: say with_backbone=True")
         return export_onnx(self, Path(path))
-
-    def calibrate(self, novel_bias: float, aggregate: Aggregate | None = None) -> None:
-        """Choose the constant on the novel scores by hand; what is taught later leaves it as it is.
-
-        Args:
-            novel_bias: the constant.
-            aggregate: how examples are combined, "max" or "mean"; by default as before.
-        """
-        self.set_constant(novel_bias, aggregate)
-        self.calibrations = None
-        self.about.pop(KEEPS_KNOWN, None)
-
-    def balance(self, aggregate: Aggregate | None = None) -> None:
-        """Set the constant as it was calibrated for the present number of examples, or beside what the network knows.
-
-        Without a calibration the constant stays as it is.
-
-        Args:
-            aggregate: how examples are combined, "max" or "mean"; by default as calibrated.
-        """
-        from predictor.classifier.learning import balance
-
-        balance(self, aggregate)
 
     @property
     def has_base_rows(self) -> bool:
         """Whether the store of the base categories is where it was, so that `limit_base_loss` finds it."""
-        from predictor.classifier.base_rows import find_base_split
+        from predictor.classifier.starting import find_base_split
 
         return find_base_split(self) is not None
 
@@ -448,7 +294,7 @@ class Classifier(ActivationClassifier):
         Returns:
             What the base categories lose, and what the constant is.
         """
-        from predictor.classifier.base_rows import limit_base_loss
+        from predictor.classifier.starting import limit_base_loss
 
         return limit_base_loss(self, percent, store, split)
 

@@ -1,25 +1,22 @@
 """A classifier as one file: its rule (phi, or a centre), the base parameters and every example it learnt from.
 
 Safetensors, no pickle. A file is set to the constant that calibration found for its phi, or for the network's own
-classifier. Version 1, which had a phi and no number, is read too.
+classifier.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import torch
-from torch import Tensor
 
 from actstore.errors import DamagedError, InvalidInputError
 from actstore.storage.tensor_file import below, read_tensors, write_tensors
-from predictor.classifier.background import Background
 from predictor.classifier.classifier import Classifier
-from predictor.classifier.unknown import Unknown
+from predictor.classifier.unknown import Background, Unknown
 from predictor.phi.recogniser import OwnClassifier
-from predictor.phi.rule import PhiRule, Rule, rule_from_file
+from predictor.phi.rule import rule_from_file
 from predictor.protocol.calibration import Calibration, nearest_fit
 from predictor.protocol.category_split import CategorySplit
 from predictor.protocol.head import head_for
@@ -76,21 +73,25 @@ def load_classifier(path: Path | str) -> Classifier:
         >>> predictor.load_classifier("classifier.safetensors").categories
         ('ant', 'bee', 'cat')
     """
+    if Path(path).is_dir():
+        raise InvalidInputError(f"{path} is a folder; expected the file of a classifier")
     if not Path(path).is_file():
         raise InvalidInputError(
             f"no classifier at {path}; make one with `ppa adapt --support PHOTOS/ --out {path}`, or say where it is "
             "with --classifier"
         )
     tensors, about = read_tensors(Path(path), KIND, _REMEDY)
-    if about.get("version", 1) not in range(1, VERSION + 1):
+    if (version := about.get("version", 1)) not in (2, VERSION):
         raise InvalidInputError(
-            f"{path} is of version {about['version']} of classifier files, expected at most {VERSION}; "
-            "a later actstore wrote it: install that one"
+            f"{path} is of version {version} of classifier files, expected 2 or {VERSION}; {_REMEDY}, or install the "
+            "actstore that wrote it"
         )
     unknown, beside = about.get("unknown"), below(tensors, "background.")
     try:
+        rule = about["rule"]
         classifier = Classifier(
-            _rule(tensors, about), about["base"], tensors["base_parameters"], about["aggregate"], about["novel_bias"],
+            rule_from_file(rule["kind"], below(tensors, "rule."), rule["spec"]), about["base"],
+            tensors["base_parameters"], about["aggregate"], about["novel_bias"],
             about["about"], tensors.get("base_bias"), None if unknown is None else Unknown.from_json(unknown),
             Background(beside["weight"].float(), beside["bias"]) if beside else None,
         )  # fmt: skip
@@ -100,12 +101,6 @@ def load_classifier(path: Path | str) -> Classifier:
     except (KeyError, TypeError, ValueError, RuntimeError) as error:
         raise DamagedError(f"{path} is damaged: {error}; {_REMEDY}") from error
     return classifier
-
-
-def _rule(tensors: Mapping[str, Tensor], about: Mapping[str, Any]) -> Rule:
-    if "version" not in about:
-        return rule_from_file(PhiRule.kind, below(tensors, "phi."), about["phi"])
-    return rule_from_file(about["rule"]["kind"], below(tensors, "rule."), about["rule"]["spec"])
 
 
 def open_for_calibration(path: Path, calibrated: TrainedPhi | OwnClassifier, categories: CategorySplit) -> Classifier:

@@ -16,10 +16,10 @@ from torch import Tensor
 
 from actstore.errors import InvalidInputError
 from actstore.storage.atomic_file import as_utf8, write_atomic
-from predictor.classifier.background import PROFILE, TEMPERATURE
 from predictor.classifier.classifier import Classifier
-from predictor.classifier.display_names import KEY, display, displays
+from predictor.classifier.presentation import KEY, display, displays
 from predictor.classifier.scoring import LinearRows
+from predictor.classifier.unknown import PROFILE, TEMPERATURE
 
 CHECKED_ROWS = 256
 OPSET = 18  # the first whose Resize can average the pixels it leaves out

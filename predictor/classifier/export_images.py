@@ -34,7 +34,7 @@ from predictor.classifier.export import (
 from predictor.classifier.photos import list_images, network_of
 
 if TYPE_CHECKING:
-    from predictor.classifier.classifier import FilePath
+    from predictor.classifier.learning import FilePath
 
 SIDES = ((80, 80), (300, 451), (613, 402), (260, 224))  # (width, height) of the images that a graph is checked with
 MAX_CHECKED = 100  # photos that a graph is compared on

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,13 +21,11 @@ from actstore.extraction.recorded_network import activations_of, load_recorded
 from actstore.images.class_folders import is_folder, list_below, sorted_entries
 from actstore.images.image_set import ENDINGS, ImageItem, id_fault, printable, same_bytes
 from actstore.progress import bar
-from predictor.classifier.base_rows import require_network
-from predictor.classifier.classifier import Classifier
 from predictor.classifier.unknown import refuse_reserved
 from predictor.protocol.setting import open_store
 
 if TYPE_CHECKING:
-    from predictor.classifier.classifier import FilePath, Store
+    from predictor.classifier.learning import FilePath, LearningClassifier, Store
 
 MAX_LISTED = 5  # unused files that are named one by one
 
@@ -86,14 +84,18 @@ def list_folder(root: Path) -> Photos:
     photos.count_once()
     found = {item.label for item in photos.items}
     if empty := [folder for folder in folders if folder.name not in found]:
-        raise InvalidInputError(f"category {empty[0].name!r} has no support: {empty[0]} holds no image")
+        raise InvalidInputError(f"category {empty[0].name!r} has no example: {empty[0]} holds no image")
     return photos
 
 
 def list_category(name: str, images: FilePath | Sequence[FilePath]) -> Photos:
     """Images of one category, labelled."""
+    if not isinstance(name, str) or not name:
+        raise InvalidInputError(f"a category needs a name, got {name!r}")
     refuse_reserved(name)
     photos = list_images(images)
+    if not photos.items:
+        raise InvalidInputError(f"category {name!r} has no example: no image is named")
     photos.items = [replace(item, label=name) for item in photos.items]
     photos.count_once()
     return photos
@@ -101,9 +103,12 @@ def list_category(name: str, images: FilePath | Sequence[FilePath]) -> Photos:
 
 def list_images(images: FilePath | Sequence[FilePath]) -> Photos:
     """Files as they are, and of a folder the images in it and below."""
-    photos = Photos()
-    for path in map(Path, [images] if isinstance(images, str | os.PathLike) else images):
-        before = len(photos.items)
+    photos, listed = Photos(), isinstance(images, Iterable) and not isinstance(images, str | os.PathLike)
+    named: Iterable[Any] = images if listed else [images]  # type: ignore[assignment]
+    for given in named:
+        if not isinstance(given, str | os.PathLike):
+            raise InvalidInputError(f"images are named by their files or folders, got {type(given).__name__}")
+        path, before = Path(given), len(photos.items)
         if path.is_dir():
             photos.add_below(path)
             if len(photos.items) == before:
@@ -133,9 +138,12 @@ class ReadPhotos:
 
 
 def read_photos(
-    classifier: Classifier, photos: Photos, on_error: str, weights: FilePath | None, device: str, progress: bool | None
-) -> ReadPhotos:
+    classifier: LearningClassifier, photos: Photos, on_error: str, weights: FilePath | None, device: str,
+    progress: bool | None,
+) -> ReadPhotos:  # fmt: skip
     """By the classifier's network. on_error: an image that cannot be read is left out (skip), or an error (fail)."""
+    if on_error not in ("skip", "fail"):
+        raise InvalidInputError(f"on_error must be skip or fail, got {on_error!r}")
     backbone, views = network_of(classifier, weights), classifier.about.get("network", {}).get("views", 1)
     with bar("read", len(photos.items), "images", progress) as shown:
         rows, positions, failures = activations_of(
@@ -153,17 +161,22 @@ def read_photos(
     return ReadPhotos(rows, [photos.items[place] for place in positions], unreadable, [*photos.warnings, *skipped])
 
 
-def network_of(classifier: Classifier, weights: FilePath | None = None) -> Backbone:
+def network_of(classifier: LearningClassifier, weights: FilePath | None = None) -> Backbone:
     """Loaded once. weights: where its file is now."""
     if classifier.backbone is None:
         record = classifier.about.get("network", {})
+        if not record.get("backbone"):
+            raise InvalidInputError(
+                "the classifier names no network that could read images, as its activations were given or imported: "
+                "ask it about those, or make one with Classifier.from_backbone or `ppa adapt --backbone`"
+            )
         classifier.backbone = load_recorded(record, None if weights is None else Path(weights))
     return classifier.backbone
 
 
 def read_rows(
-    classifier: Classifier, store: Store, split: str | None, classes: Sequence[str] | None, path_glob: str | None,
-    rows: Any,
+    classifier: LearningClassifier, store: Store, split: str | None, classes: Sequence[str] | None,
+    path_glob: str | None, rows: Any,
 ) -> tuple[Split, NDArray[np.int64], Tensor]:  # fmt: skip
     """The split (by default the only one, or train), the rows that the filters choose, and their activations (n, dim).
 
@@ -178,3 +191,14 @@ def read_rows(
     require_network(classifier, chosen)
     numbers = chosen.query(classes=list(classes or ()) or None, path_glob=path_glob, rows=rows)
     return chosen, numbers, borrow(chosen.take(numbers)).float()
+
+
+def require_network(classifier: LearningClassifier, split: Split) -> None:
+    """Rows must be of the network that the classifier names."""
+    record, theirs = classifier.about.get("network", {}), split.spec.provenance
+    ours, other = record.get("weights_sha256"), theirs.get("weights_sha256")
+    if ours and other and ours != other:
+        raise InvalidInputError(
+            f"{split.store_path} holds activations of another network ({theirs.get('backbone')}) than the "
+            f"classifier's ({record.get('backbone')}); give rows of that one"
+        )

@@ -12,10 +12,7 @@ from torch import Tensor
 from actstore.errors import InvalidInputError
 from actstore.images.image_set import ImageItem
 from actstore.storage.atomic_file import write_atomic
-from predictor.classifier.classifier import Classifier
-from predictor.classifier.display_names import display
-from predictor.classifier.photos import list_images, read_photos, read_rows
-from predictor.classifier.presentation import html_result, photo_card, write_sheet
+from predictor.classifier.presentation import display, html_result, photo_card, write_sheet
 from predictor.classifier.scoring import ranked
 from predictor.classifier.unknown import UNKNOWN
 from predictor.protocol.results import Table, to_csv
@@ -23,7 +20,8 @@ from predictor.protocol.results import Table, to_csv
 if TYPE_CHECKING:
     import pandas
 
-    from predictor.classifier.classifier import FilePath, Store
+    from predictor.classifier.activation_classifier import ActivationClassifier
+    from predictor.classifier.learning import FilePath
 
 SHOWN = 3  # categories of an image in a table
 
@@ -114,6 +112,14 @@ class Predictions:
         """
         return self._table(top).to_text()
 
+    def to_markdown(self, top: int = SHOWN) -> str:
+        """Give a table as Markdown.
+
+        Args:
+            top: how many categories to name for each image.
+        """
+        return self._table(top).to_markdown()
+
     def write_csv(self, path: FilePath) -> None:
         """Write what `to_csv` gives to a file.
 
@@ -163,33 +169,8 @@ class Predictions:
         return Table(["image", "category", "", "or"][:count], [line[:count] for line in lines], count)
 
 
-def predict_images(
-    classifier: Classifier, images: FilePath | Sequence[FilePath], top: int, only_mine: bool, on_error: str,
-    weights: FilePath | None, device: str, progress: bool | None,
-) -> Predictions:  # fmt: skip
-    photos = list_images(images)
-    read = read_photos(classifier, photos, on_error, weights, device, progress)
-    if not read.items and photos.items:
-        count = len(photos.items)
-        first, reason = next(iter(read.unreadable.items()))
-        what = "the image cannot" if count == 1 else f"none of the {count:,} images can"
-        raise InvalidInputError(f"{what} be read: {first}: {reason}")
-    names = [item.path.as_posix() for item in read.items]
-    predictions = predict_rows(classifier, names, read.rows, top, only_mine)
-    return Predictions(tuple(predictions), tuple(read.items), read.unreadable, read.warnings)
-
-
-def predict_store(
-    classifier: Classifier, store: Store, split: str | None, classes: Sequence[str] | None, path_glob: str | None,
-    rows: Any, top: int, only_mine: bool,
-) -> Predictions:  # fmt: skip
-    opened, numbers, activations = read_rows(classifier, store, split, classes, path_glob, rows)
-    names = [opened.ids[int(row)] for row in numbers]
-    return Predictions(tuple(predict_rows(classifier, names, activations, top, only_mine)))
-
-
 def predict_rows(
-    classifier: Classifier, names: Sequence[str], activations: Tensor, top: int = 5, only_mine: bool = False
+    classifier: ActivationClassifier, names: Sequence[str], activations: Tensor, top: int = 5, only_mine: bool = False
 ) -> list[Prediction]:
     """names: of the rows (n, dim). only_mine: among taught categories alone, whose probabilities then sum to 1."""
     if only_mine and not classifier.support:

@@ -1,4 +1,5 @@
-"""A classifier as one linear layer: activations that are checked, rows of parameters, and leave-one-out scores."""
+"""A classifier as one linear layer: activations that are checked, rows of parameters, leave-one-out scores, and the
+constant that they give."""
 
 from __future__ import annotations
 
@@ -18,6 +19,11 @@ from predictor.phi.rule import Rule
 if TYPE_CHECKING:
     from predictor.classifier.activation_classifier import ActivationClassifier
 
+# Of the taught categories' own images, so many are to win against what the network knows. On mini-ImageNet's photos
+# through efficientnet-lite0 the constant with the best harmonic mean let 84 to 97% win (2, 5 and 16 categories of 1 and
+# 5 examples beside 984 known ones).
+WINNING = 0.9
+
 
 def parse_examples(name: str, values: ArrayLike | Tensor, dim: int) -> Tensor:
     """(n, dim) float32 in memory of its own: the caller may go on with theirs."""
@@ -27,7 +33,7 @@ def parse_examples(name: str, values: ArrayLike | Tensor, dim: int) -> Tensor:
         raise InvalidInputError(f"the name of category {name!r} is not valid Unicode text; give it another")
     examples = parse_activations(f"category {name!r}", values, dim)
     if not len(examples):
-        raise InvalidInputError(f"category {name!r} has no support; give at least one example")
+        raise InvalidInputError(f"category {name!r} has no example; give at least one")
     return examples.clone()
 
 
@@ -170,3 +176,26 @@ def _by_rows(
 
 def _directions(classifier: ActivationClassifier, rows: LinearRows) -> Tensor:
     return classifier.fitted.directions(rows.weight)[0]
+
+
+@torch.no_grad()
+def bias_beside_known(classifier: ActivationClassifier) -> float:
+    """The constant on the taught categories' scores, where no rows of the known ones are at hand to balance it with.
+
+    Each example is scored without itself; where it is its category's only one, with the familiarity that is usual.
+    """
+    first, limits = len(classifier.base), []
+    left_out = leave_one_out(classifier)
+    if len(left_out.category):
+        own = left_out.scores[:, first:] - classifier.novel_bias
+        is_right = own.argmax(1) == left_out.category - first
+        limits.append((left_out.scores[:, :first].amax(1) - own.amax(1))[is_right])
+    single = [rows for rows in classifier.support.values() if len(rows) == 1]
+    if single and classifier.unknown is not None:
+        rows = torch.cat(single)
+        weight = classifier.rows.weight[first:].norm(dim=1).mean()  # the scale of a score
+        point = classifier.fitted.directions(classifier.rows.weight[:0])[1]
+        expected = classifier.unknown.expected(1)[0] * weight * (classifier.fitted.read(rows) - point).norm(dim=1)
+        limits.append(classifier.scores(rows)[:, :first].amax(1) - expected)
+    pooled = torch.cat(limits) if limits else torch.empty(0)
+    return float(np.quantile(pooled.double().numpy(), WINNING)) if len(pooled) else classifier.novel_bias

@@ -3,6 +3,12 @@
 How close is the highest cosine with a category's row, about the centre (`Classifier.familiarity`). On mini-ImageNet
 through efficientnet-lite0 (16 + 64 validation and training categories, 20 known and 20 unknown, 5 shots) that tells
 known from unknown with an AUROC of 0.844; the softmax of the scores with 0.81, the distance of the best two with 0.77.
+
+What a network knows beside the taught categories is a background. A photo is then as familiar as the most alike
+category: the cosine of its activation with the category's examples, and how alike their profiles are, that is what the
+network's own classifier takes them for among its thousand categories. A photo of something else that the network knows
+has a profile of its own, and so is unknown; a taught category that is among the thousand, or resembles some of them,
+has these in its examples' profiles, so they do not compete with it.
 """
 
 from __future__ import annotations
@@ -13,9 +19,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from actstore.errors import InvalidInputError
+from predictor.phi.network import unit
 
 UNKNOWN = "unknown"  # what is said of an image that no category fits; no category may be called so
 SHARE = 0.95  # of held-out images of known categories that are to be accepted
@@ -30,6 +39,10 @@ PHOTOS_BEFORE_BACKGROUND = {
     1: (0.494, 0.161), 2: (0.539, 0.153), 3: (0.565, 0.152), 5: (0.589, 0.149), 10: (0.614, 0.147),
 }  # fmt: skip
 PHOTOS_KNOWN = 0.165  # of images of the network's own categories, the familiarity that 95% have
+FEWEST = 100  # categories of a network that can be a background
+PROFILE = 0.3  # of familiarity: how much profiles count, and the cosine the rest
+TEMPERATURE = 1.0  # of the softmax that makes profiles
+PSEUDO = 8  # categories at zero that draw the centre there, see `OwnCentre`
 
 
 @dataclass(frozen=True)
@@ -51,7 +64,7 @@ class Unknown:
 
     def set_at(self, threshold: float | None) -> Unknown:
         if threshold is not None and not -1 <= threshold <= 1:
-            raise InvalidInputError(f"the threshold of unknown is a cosine from -1 to 1, got {threshold}")
+            raise InvalidInputError(f"the threshold of unknown is a familiarity from -1 to 1, got {threshold}")
         return replace(self, at=threshold)
 
     def expected(self, shots: int) -> tuple[float, float]:
@@ -99,3 +112,68 @@ def is_reserved(name: str) -> bool:
 def refuse_reserved(name: str) -> None:
     if is_reserved(name):
         raise InvalidInputError(f"{name!r} is what is said where no category fits; give the category another name")
+
+
+@dataclass(frozen=True)
+class Background:
+    """weight (n, dim) and bias (n,): the network's own classifier."""
+
+    weight: Tensor
+    bias: Tensor
+
+    def profiles(self, activations: Tensor) -> Tensor:
+        """(…, dim) -> (…, n) of unit length: roots of probabilities, whose products say how alike two are."""
+        return ((activations @ self.weight.T + self.bias) / TEMPERATURE).softmax(-1).sqrt()
+
+    def fitted(self, support: Sequence[Tensor]) -> FittedBackground:
+        """For categories of (n, dim) examples each."""
+        roots = [signed_root(examples) for examples in support]
+        centre = torch.stack([examples.mean(0) for examples in roots]).sum(0) / (len(roots) + PSEUDO)
+        return FittedBackground(self, centre, [self.profiles(examples) for examples in support], roots)
+
+
+@dataclass(frozen=True)
+class FittedBackground:
+    """centre (dim,), and of each category what its examples are read as: profiles (n, categories of the network) and
+    roots (n, dim)."""
+
+    background: Background
+    centre: Tensor
+    profiles: Sequence[Tensor]
+    roots: Sequence[Tensor]
+
+    @torch.no_grad()
+    def alike(self, activations: Tensor) -> Tensor:
+        """(n, dim) -> (n, categories): from -1 to 1."""
+        seen = unit(signed_root(activations) - self.centre)
+        directions, profiles = self.rows()
+        return join(seen @ directions.T, self.background.profiles(activations) @ profiles.T)
+
+    def rows(self) -> tuple[Tensor, Tensor]:
+        """Unit vectors (categories, dim) about the centre, and profiles (categories, n)."""
+        directions = unit(torch.stack([examples.mean(0) for examples in self.roots]) - self.centre)
+        return directions, torch.stack([profiles.mean(0) for profiles in self.profiles])
+
+    @torch.no_grad()
+    def left_out(self, most: int | None = None) -> list[Tensor]:
+        """Of each category how alike its first `most` examples are to the most alike category, their own one made of
+        the others; none where there is a single one."""
+        found, (directions, known) = [], self.rows()
+        for place, (roots, profiles) in enumerate(zip(self.roots, self.profiles, strict=True)):
+            count, rest = len(roots[:most]) if len(roots) > 1 else 0, max(1, len(roots) - 1)
+            seen = unit(roots[:count] - self.centre)
+            alike = join(seen @ directions.T, profiles[:count] @ known.T)
+            others = unit((roots.sum(0) - roots[:count]) / rest - self.centre)
+            rest_of_profiles = (profiles.sum(0) - profiles[:count]) / rest
+            alike[:, place] = join((seen * others).sum(1), (profiles[:count] * rest_of_profiles).sum(1))
+            found.append(alike.amax(1))
+        return found
+
+
+def join(cosines: Tensor, profiles: Tensor) -> Tensor:
+    return (1 - PROFILE) * cosines + PROFILE * profiles
+
+
+def signed_root(activations: Tensor) -> Tensor:
+    """A few channels of an activation are far larger than the others and would decide its cosines alone."""
+    return activations.sign() * activations.abs().sqrt()

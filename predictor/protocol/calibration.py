@@ -18,9 +18,7 @@ from numpy.typing import NDArray
 
 from actstore.errors import DamagedError, InvalidInputError
 from actstore.split import Split
-from actstore.storage.atomic_file import write_atomic
-from actstore.storage.checksum import check_checksum, with_checksum
-from actstore.storage.file_lock import FileLock
+from actstore.storage.atomic_file import FileLock, check_checksum, with_checksum, write_atomic
 from predictor.protocol.category_split import CategorySplit
 from predictor.protocol.method import ALL, Aggregate, JointMethod, Method
 from predictor.protocol.outcome import Outcome

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from actstore.errors import DamagedError, InvalidInputError, reason_of
-from actstore.storage.atomic_file import write_atomic
-from actstore.storage.checksum import FIELD, check_checksum, with_checksum
+from actstore.storage.atomic_file import FIELD, check_checksum, with_checksum, write_atomic
 
 if TYPE_CHECKING:
     from actstore import ActivationStore

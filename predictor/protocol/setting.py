@@ -67,9 +67,12 @@ def find_test_split(store: ActivationStore, train: str, named: str | None) -> Sp
 def require_test_split(store: ActivationStore, train: str, named: str | None) -> Split:
     test = find_test_split(store, train, named)
     if test is None:
+        others = [name for name in store.splits if name != train]
+        choice = f"; choose another with --test-split: {', '.join(others)}" if others else ""
         raise InvalidInputError(
-            f"{store.path} has no split val or test to take test images from; it has {', '.join(store.splits)}: "
-            "name one (--test-split), or add one with `actstore append`"
+            f"{store.path} has no split val or test to take test images from; it has {train}{choice}. "
+            f"`actstore build FOLDER {store.path}` adds the images of FOLDER/val/CATEGORY, and "
+            f"`actstore import FILE {store.path} --split val` rows of a file"
         )
     return test
 

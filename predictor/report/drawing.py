@@ -175,7 +175,7 @@ def _shots(inputs: Inputs, out: Path) -> Figure:
 
 def _inference(inputs: Inputs, out: Path) -> Figure:
     if inputs.run.bench is None:
-        raise MissingInputError("no JSON of `ppa bench-inference`")
+        raise MissingInputError("no table of `ppa bench-inference`")
     results = [result for result in read_records(inputs.run.bench) if result.get("value") is not None]
     if not results:
         raise MissingInputError(f"{inputs.run.bench} holds no measurement")

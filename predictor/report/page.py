@@ -32,7 +32,7 @@ from predictor.report.tables import (
     map_points,
     paper_efficiency,
 )
-from predictor.training.phi_config import PRESETS
+from predictor.training.phi import PRESETS
 from predictor.training.run_files import read_model
 from predictor.training.trained_phi import TrainedPhi, load_phi
 

@@ -53,7 +53,7 @@ class RunFolder:
             "a phi": (self.phis, "ppa train --phi phi1"),
             "the table of all methods": (self.table, f"ppa eval {phis}".strip()),
             "N-way tasks": (self.episodes, f"ppa episodes {phis}".strip()),
-            "inference times": (self.bench, f"ppa bench-inference --json > {BENCH}"),
+            "inference times": (self.bench, "ppa bench-inference"),
             "figures": (self.figures.is_dir(), f"ppa figures{at}"),
         }
         return {what: command for what, (found, command) in parts.items() if not found}

@@ -1,14 +1,114 @@
-"""What a person can do to a session, and undo: an action changes a state, or refuses. The journal keeps them all."""
+"""What a session has learnt from, categories and their examples, and what a person can do to it, and undo: an action
+changes a state, or refuses. The journal keeps them all."""
 
 from __future__ import annotations
 
+import unicodedata
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
-from predictor.teach.state import Example, RefusalError, State, category_json
+from actstore.errors import InvalidInputError
+from actstore.images.image_set import printable
+from predictor.classifier.presentation import counted
+from predictor.classifier.unknown import is_reserved
+
+NAME_LENGTH = 80  # of a category, in characters
+
+
+class RefusalError(InvalidInputError):
+    """A request that is not granted: one sentence for the person; status: of HTTP, 4xx, for the browser."""
+
+    def __init__(self, status: int, sentence: str) -> None:
+        super().__init__(sentence)
+        self.status = status
+
+
+@dataclass(frozen=True)
+class Example:
+    """key: sha256 of the image's bytes. name: of the file it came in, for people only. has_image: whether there is one;
+    examples of a classifier file are activations alone."""
+
+    key: str
+    name: str
+    has_image: bool = True
+
+    def to_json(self) -> dict[str, Any]:
+        return {"key": self.key, "name": self.name, "image": self.has_image}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Self:
+        return cls(str(data["key"]), str(data["name"]), bool(data["image"]))
+
+
+@dataclass
+class State:
+    """categories: name -> its examples by their key, all in the order in which they came. places: key -> the category
+    it is an example of; an image is an example of one at most. Nothing changes a state once a session has it."""
+
+    categories: dict[str, dict[str, Example]] = field(default_factory=dict)
+    places: dict[str, str] = field(default_factory=dict)
+
+    def copy(self) -> State:
+        return State({name: dict(examples) for name, examples in self.categories.items()}, dict(self.places))
+
+    def add(self, name: str, examples: Iterable[Example]) -> None:
+        """To a category, which is made where it is not there; those of another category move."""
+        mine = self.categories.setdefault(name, {})
+        for example in examples:
+            before = self.places.get(example.key)
+            if before != name:
+                if before is not None:
+                    del self.categories[before][example.key]
+                mine[example.key], self.places[example.key] = example, name
+
+    def remove(self, keys: Iterable[str]) -> None:
+        for key in keys:
+            if (name := self.places.pop(key, None)) is not None:
+                del self.categories[name][key]
+
+    def require(self, name: str) -> None:
+        if name not in self.categories:
+            raise RefusalError(404, f"there is no category {name!r} any more")
+
+    def require_keys(self, keys: Iterable[str]) -> None:
+        if missing := [key for key in keys if key not in self.places]:
+            raise RefusalError(404, f"example {missing[0][:12]} is not there any more")
+
+    def examples(self) -> Iterator[tuple[str, Example]]:
+        """Each with the name of its category, in the order of the categories."""
+        for name, examples in self.categories.items():
+            for example in examples.values():
+                yield name, example
+
+    def to_json(self) -> list[dict[str, Any]]:
+        return [category_json(name, examples.values()) for name, examples in self.categories.items()]
+
+
+def category_json(name: str, examples: Iterable[Example]) -> dict[str, Any]:
+    return {"name": name, "examples": [example.to_json() for example in examples]}
+
+
+def parse_name(given: Any, known: Container[str] = ()) -> str:
+    """A category's name as it is kept: one Unicode spelling, no control characters, no spaces around it.
+
+    known: names of a session, taken as they are: those of the classifier it began with follow no rule."""
+    if not isinstance(given, str):
+        raise RefusalError(422, f"a category's name must be text, got {type(given).__name__}")
+    if given in known:
+        return given
+    name = " ".join(unicodedata.normalize("NFC", given).split())
+    if not name:
+        raise RefusalError(422, "a category needs a name")
+    if len(name) > NAME_LENGTH:
+        raise RefusalError(422, f"a category's name has at most {NAME_LENGTH} characters, got {len(name):,}")
+    if not name.isprintable():
+        raise RefusalError(422, f"a category's name must be printable, got {printable(name)}")
+    if is_reserved(name):
+        raise RefusalError(409, f"{name!r} is what is said where no category fits; choose another name")
+    return name
 
 
 @dataclass(frozen=True)
@@ -40,7 +140,7 @@ class Add(Action):
 
     @property
     def said(self) -> str:
-        return f"{_count(len(self.examples))} added to {self.category}"
+        return f"{counted(len(self.examples), 'example')} added to {self.category}"
 
     def apply(self, state: State) -> None:
         state.add(self.category, {example.key: example for example in self.examples}.values())
@@ -55,7 +155,7 @@ class Merge(Action):
 
     @property
     def said(self) -> str:
-        return f"{_count(sum(len(add.examples) for add in self.categories))} brought by a zip"
+        return f"{counted(sum(len(add.examples) for add in self.categories), 'example')} brought by a zip"
 
     def apply(self, state: State) -> None:
         for add in self.categories:
@@ -88,7 +188,7 @@ class Move(Action):
 
     @property
     def said(self) -> str:
-        return f"{_count(len(self.keys))} moved to {self.category}"
+        return f"{counted(len(self.keys), 'example')} moved to {self.category}"
 
     def apply(self, state: State) -> None:
         state.require_keys(self.keys)
@@ -105,7 +205,7 @@ class Remove(Action):
 
     @property
     def said(self) -> str:
-        return f"{_count(len(self.keys))} removed"
+        return f"{counted(len(self.keys), 'example')} removed"
 
     def apply(self, state: State) -> None:
         state.require_keys(self.keys)
@@ -231,7 +331,3 @@ def _to_json(value: Any) -> Any:
     if isinstance(value, tuple):
         return [_to_json(part) for part in value]
     return value.to_json() if isinstance(value, Example) else value
-
-
-def _count(number: int) -> str:
-    return f"{number:,} example" + ("" if number == 1 else "s")

@@ -31,9 +31,9 @@ from predictor.classifier.classifier import Classifier
 from predictor.classifier.classifier_file import load_classifier, save_classifier
 from predictor.classifier.export import export_onnx
 from predictor.classifier.export_images import export_with_backbone
-from predictor.teach.actions import Add, Merge
+from predictor.teach.actions import Add, Example, Merge, RefusalError, State, parse_name
 from predictor.teach.images import ImageFolder, key_of, row_key
-from predictor.teach.state import MB, Example, Limits, RefusalError, State, parse_name
+from predictor.teach.security import MB, Limits
 
 VERSION = 1
 LABELS, CLASSIFIER, IMAGES = "labels.json", "classifier.safetensors", "images"

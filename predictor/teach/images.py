@@ -17,7 +17,7 @@ from torch import Tensor
 
 from actstore.images.decode import decode
 from actstore.storage.atomic_file import npy_bytes, storage_errors, sync_directory, write_atomic
-from predictor.teach.state import RefusalError
+from predictor.teach.actions import RefusalError
 
 THUMBNAIL = 192  # pixels of the longer side
 IN_MEMORY = 20_000  # activations; those of examples are needed at every change

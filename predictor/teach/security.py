@@ -8,6 +8,7 @@ import hmac
 import json
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from typing import IO, Any
 from urllib.parse import parse_qs
 
@@ -16,8 +17,9 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from predictor.teach.state import MB, Limits, RefusalError
+from predictor.teach.actions import RefusalError
 
+MB = 1 << 20
 # no inline code, nothing from another host, not inside of another page; blob: shows an image before it is sent
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob:; connect-src 'self'; "
@@ -34,6 +36,25 @@ HEADERS = (
 COOKIE_DAYS = 30
 HEADER_BYTES = 32 << 10
 DRAINED_BYTES, DRAINED_SECONDS = 64 * MB, 0.5
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Bytes, pixels, counts and seconds. decodes: images decoded at once, each of up to `pixels` (4 bytes of memory
+    each, three times over where there is transparency). waiting: requests with a body that may wait for their turn."""
+
+    image_bytes: int = 40 * MB
+    json_bytes: int = 1 * MB
+    archive_bytes: int = 1024 * MB
+    unpacked_bytes: int = 2048 * MB
+    pixels: int = 50_000_000
+    examples: int = 5_000
+    categories: int = 1_000
+    decodes: int = 1
+    bodies: int = 4
+    waiting: int = 32
+    body_seconds: float = 60.0
+    connections: int = 64
 
 
 class Security:

@@ -16,12 +16,25 @@ from actstore.errors import ActstoreError
 from actstore.images.image_set import printable
 from predictor.classifier.classifier import Classifier
 from predictor.classifier.classifier_file import save_classifier
-from predictor.classifier.display_names import displays
-from predictor.teach.actions import ASKABLE, Action, Add, Create, Merge, Move, Rename, parse_action
+from predictor.classifier.presentation import displays
+from predictor.teach.actions import (
+    ASKABLE,
+    Action,
+    Add,
+    Create,
+    Example,
+    Merge,
+    Move,
+    RefusalError,
+    Rename,
+    State,
+    parse_action,
+    parse_name,
+)
 from predictor.teach.answers import BaseImages, Learner, Network, find_base_images, nearest_examples, open_image
 from predictor.teach.images import ActivationCache, ImageFolder, keep_newest, key_of, parse_key, row_key, thumbnail
+from predictor.teach.security import Limits
 from predictor.teach.session import RESULT, Session
-from predictor.teach.state import Example, Limits, RefusalError, State, parse_name
 
 DRAWN_SIDE = 64  # networks that read no more pixels than this can be taught with drawings
 QUIET_SECONDS = 0.5  # after a change, before the classifier's file follows: of many in a row only the last is written

@@ -30,13 +30,12 @@ from torch import Tensor
 from actstore.errors import DamagedError, InvalidInputError, LockedError
 from actstore.extraction import choose_network
 from actstore.storage.atomic_file import as_utf8, storage_errors, sync_directory, write_atomic
-from actstore.storage.owned_log import LockedFile
+from actstore.storage.locks import LockedFile
 from actstore.storage.place import stores_in
 from predictor.classifier.classifier import Classifier
 from predictor.classifier.classifier_file import load_classifier, save_classifier
-from predictor.teach.actions import Action, History, parse_action
+from predictor.teach.actions import Action, Example, History, RefusalError, State, parse_action
 from predictor.teach.images import ImageFolder
-from predictor.teach.state import Example, RefusalError, State
 
 VERSION = 1
 ABOUT, START, JOURNAL, RESULT = "session.json", "start.safetensors", "journal", "classifier.safetensors"

@@ -63,16 +63,10 @@ class RunOptions:
 
 
 def train(
-    folder: Path,
-    identity: Mapping[str, Any],
-    make: Callable[[], Trainee],
-    steps: int,
-    every: int = 100,
-    options: RunOptions = RunOptions(),  # noqa: B008 - frozen
-    report: Report | None = None,
-    processes: Processes = Processes(),  # noqa: B008 - frozen
-    products: Sequence[str] = (),
-) -> Trained:
+    folder: Path, identity: Mapping[str, Any], make: Callable[[], Trainee], steps: int, every: int = 100,
+    options: RunOptions = RunOptions(), report: Report | None = None,  # noqa: B008 - frozen
+    processes: Processes = Processes(), products: Sequence[str] = (),  # noqa: B008 - frozen
+) -> Trained:  # fmt: skip
     """Train, or go on with what is in the folder; a finished training of the same identity is only read.
 
     identity: all that decides the outcome, in parts that are mappings, such as {"config": {"lr": 0.1}, "split": {…}}.

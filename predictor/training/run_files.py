@@ -13,9 +13,7 @@ from typing import Any
 from torch import Tensor
 
 from actstore.errors import DamagedError, InvalidInputError
-from actstore.storage.atomic_file import as_utf8, write_atomic
-from actstore.storage.checksum import require_sound_copy, with_checksum
-from actstore.storage.file_lock import FileLock
+from actstore.storage.atomic_file import FileLock, as_utf8, require_sound_copy, with_checksum, write_atomic
 from actstore.storage.tensor_file import read_tensors, write_tensors
 from predictor.protocol.calibration import CALIBRATION_FILES
 from predictor.training.processes import Processes

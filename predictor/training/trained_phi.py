@@ -11,8 +11,7 @@ from actstore import ActivationStore
 from actstore.errors import ActstoreError, InvalidInputError
 from actstore.progress import SplitBars, is_main_process
 from actstore.split import Split
-from actstore.storage.atomic_file import write_atomic
-from actstore.storage.checksum import check_checksum, with_checksum
+from actstore.storage.atomic_file import check_checksum, with_checksum, write_atomic
 from actstore.storage.place import Place
 from actstore.storage.tensor_file import below
 from predictor.phi.network import LAYERS, Phi, build_phi
@@ -22,8 +21,7 @@ from predictor.protocol.method import Aggregate, Method
 from predictor.protocol.method_key import PHI_KINDS, PhiKind
 from predictor.protocol.setting import say_means_are_computed
 from predictor.training.loop import RunOptions
-from predictor.training.phi import WEIGHTS, TrainOptions, run_phi_training
-from predictor.training.phi_config import choose_config
+from predictor.training.phi import WEIGHTS, TrainOptions, choose_config, run_phi_training
 from predictor.training.run_files import CHECKPOINT, MODEL, STORE_NOTE, read_model
 from predictor.training.trainee import Figures
 
@@ -111,21 +109,11 @@ class TrainedPhiMethod(PhiMethod):
 
 
 def train_phi(
-    train: Split | ActivationStore,
-    split: CategorySplit | str | Path | None = None,
-    kind: PhiKind = "phi2",
-    out: str | Path | None = None,
-    *,
-    test: Split | None = None,
-    preset: str = "paper",
-    device: str = "auto",
-    resident: bool | None = None,
-    restart: bool = False,
-    checkpoint_seconds: float = 15.0,
-    command: str = "",
-    progress: bool | None = None,
-    **settings: Any,
-) -> TrainedPhi:
+    train: Split | ActivationStore, split: CategorySplit | str | Path | None = None, kind: PhiKind = "phi2",
+    out: str | Path | None = None, *, test: Split | None = None, preset: str = "paper", device: str = "auto",
+    resident: bool | None = None, restart: bool = False, checkpoint_seconds: float = 15.0, command: str = "",
+    progress: bool | None = None, **settings: Any,
+) -> TrainedPhi:  # fmt: skip
     """Train phi, which predicts the parameters of a category from its activations, on the base categories.
 
     An interrupted training goes on with the same call, and ends with the same weights, bit for bit.

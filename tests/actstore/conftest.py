@@ -23,7 +23,7 @@ def place(request: pytest.FixtureRequest) -> str:
 @pytest.fixture
 def overtaking(monkeypatch: pytest.MonkeyPatch) -> None:
     """Writers in a bucket are taken for killed, as those are whose token is not renewed; they do not know."""
-    monkeypatch.setattr("actstore.storage.owned_log.may_live", lambda token: False)
+    monkeypatch.setattr("actstore.storage.locks.may_live", lambda token: False)
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from actstore import ActivationStore
 from actstore.layout import class_index as classes
 from actstore.layout.class_index import ClassIndex
-from actstore.layout.texts import RowNumbers
+from actstore.layout.columns import RowNumbers
 from actstore.reading.query import glob_rows
 from actstore.streams.sampling import draw_support, plan_batch
 

@@ -14,10 +14,22 @@ from actstore.search import ExactSearch
 from actstore.search.flat import FlatSearch
 from baselines.inference import comparison
 from baselines.inference.adaptation import classifier_step, seconds_per_epoch
-from baselines.inference.comparison import Comparison, Wanted, compare
-from baselines.inference.latency_table import InferenceResults, paper_figures, to_results, totals
-from baselines.inference.parts import (
+from baselines.inference.comparison import (
+    BenchRows,
+    Comparison,
+    Peak,
+    Wanted,
+    available_memory,
+    compare,
+    fitting_size,
+    generated_rows,
+    needed_bytes,
+    own_memory,
+    watch_memory,
+)
+from baselines.inference.latency import (
     LEAST_RUNS,
+    InferenceResults,
     K,
     Latency,
     Part,
@@ -27,17 +39,10 @@ from baselines.inference.parts import (
     flat_parts,
     head_part,
     measure,
+    paper_figures,
     product_part,
-)
-from baselines.inference.rows import (
-    BenchRows,
-    Peak,
-    available_memory,
-    fitting_size,
-    generated_rows,
-    needed_bytes,
-    own_memory,
-    watch_memory,
+    to_results,
+    totals,
 )
 
 pytestmark = pytest.mark.numeric
@@ -130,7 +135,7 @@ def test_what_does_not_fit_is_left_out_and_named(
     needed = 4 * ROWS.numel()
     monkeypatch.setattr(comparison, "available_memory", lambda: comparison.RESERVE + needed - 1)
     data = BenchRows(ROWS, QUERIES, "rows")
-    compared = compare(data, Wanted((2,), 9, "none", "none", budget=0.001))
+    compared = compare(data, Wanted((2,), 9, None, "none", budget=0.001))
     assert len(compared.left_out) == 1
     assert "fp32 copy" in compared.left_out[0]
     assert compared.left_out[0] in capsys.readouterr().err
@@ -153,10 +158,10 @@ def test_groups_are_released_before_the_next(monkeypatch: pytest.MonkeyPatch) ->
         assert held[0]() is None
         return flat_parts(rows)
 
-    monkeypatch.setattr(comparison.parts, "exact_part", exact)
-    monkeypatch.setattr(comparison.parts, "flat_parts", flat)
+    monkeypatch.setattr(comparison, "exact_part", exact)
+    monkeypatch.setattr(comparison, "flat_parts", flat)
     data = BenchRows(ROWS, QUERIES, "rows")
-    compared = compare(data, Wanted((2, 3), 9, "none", "none", budget=0.001), False)
+    compared = compare(data, Wanted((2, 3), 9, None, "none", budget=0.001), False)
     assert [latency.batch for latency in compared.latencies] == [2] * 6 + [3] * 6
     assert not compared.left_out
 

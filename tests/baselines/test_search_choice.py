@@ -11,8 +11,8 @@ import torch
 
 import actstore
 from actstore.search import BoundedSearch
+from actstore.search.engines import SearchChoice
 from actstore.search.index_files import folder
-from actstore.search.leading import SearchChoice
 from baselines.nearest_neighbour import NearestNeighbour
 from baselines.oracle import NearestOracle
 from baselines.registry import make

@@ -29,8 +29,7 @@ from predictor.protocol.category_split import CategorySplit, alphabetical_split
 from predictor.training import RunOptions, Trained
 from predictor.training.backbones.config import choose_preset
 from predictor.training.backbones.trainee import train_backbone
-from predictor.training.phi import TrainOptions, run_phi_training
-from predictor.training.phi_config import choose_config
+from predictor.training.phi import TrainOptions, choose_config, run_phi_training
 from predictor.training.run_files import MODEL, read_log, read_model
 
 STEPS = 20

@@ -15,7 +15,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("actstore", "predictor", "baselines", "cli")
-MODULES = ("actstore/compute/device.py", "actstore/compute/device.py", "actstore/search/gpu.py")
+MODULES = ("actstore/compute/device.py", "actstore/compute/device.py", "actstore/search/flat.py")
 ABILITIES = {
     "GpuSearch", "SideStream", "_gpu_number", "card_of_process", "count_devices", "empty_on_host", "free_memory",
     "gpu_part", "has_bfloat16", "has_half", "has_streams", "is_accelerator", "most_precise", "name_device",
@@ -24,8 +24,8 @@ ABILITIES = {
 KINDS = ("cuda", "mps", "xpu", "gpu")
 TESTS = (
     "tests/test_trainings_on_card.py", "tests/test_inference_on_card.py", "tests/actstore/compute/test_device.py",
-    "tests/actstore/streams/test_class_batches_on_card.py", "tests/actstore/search/test_search_gpu.py",
-    "tests/actstore/search/test_search_leading.py",
+    "tests/actstore/streams/test_class_batches_on_card.py", "tests/actstore/search/test_search_flat.py",
+    "tests/actstore/search/test_search_engines.py",
 )  # fmt: skip
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from actstore.search.gpu import GpuSearch
+from actstore.search.flat import GpuSearch
 from actstore.search.table import unit
 from tests import simulated_faiss
 

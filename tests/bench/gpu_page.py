@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from actstore.errors import InvalidInputError
-from baselines.inference.latency_table import PAPER_BATCH, paper_figures
+from baselines.inference.latency import PAPER_BATCH, paper_figures
 
 if TYPE_CHECKING:
     from tests.bench.gpu_checks import Outcome

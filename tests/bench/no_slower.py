@@ -33,7 +33,7 @@ import torch
 import actstore
 from predictor.protocol.category_split import alphabetical_split
 from predictor.training.phi import PhiTraining
-from predictor.training.phi_config import TrainConfig
+from predictor.training.phi import TrainConfig
 
 path, common = sys.argv[1:]
 train, same = (actstore.open(store)["train"] for store in (path, common))

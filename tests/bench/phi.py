@@ -14,8 +14,7 @@ from actstore.compute.measure import Result
 from predictor.classifier.classifier import Classifier
 from predictor.phi.network import Phi
 from predictor.protocol.category_split import alphabetical_split
-from predictor.training.phi import PhiTraining
-from predictor.training.phi_config import TrainConfig
+from predictor.training.phi import PhiTraining, TrainConfig
 from tests.bench.common import OUT, actstore, alternate, report
 
 DIM, CLASSES, ROWS, TURNS = 2048, 1000, 100_000, 15  # 900 of the classes are the base

@@ -15,12 +15,11 @@ from pathlib import Path
 import torch
 
 import actstore as library
-import predictor.training.phi_loss
+import predictor.training.phi
 from actstore.compute.measure import Result, peak_memory
 from actstore.compute.tensors import reuse_freed_memory
 from predictor.protocol.category_split import CategorySplit
-from predictor.training.phi import PhiTraining
-from predictor.training.phi_config import TrainConfig
+from predictor.training.phi import PhiTraining, TrainConfig
 from predictor.training.processes import joined_processes
 from tests.bench.common import OUT, actstore, report, run
 
@@ -32,7 +31,7 @@ def measure_steps(store: Path, steps: int, block_bytes: int) -> None:
     """In a process of its own, or several that torchrun started: prints a line of figures for each."""
     reuse_freed_memory()
     torch.set_num_threads(1)
-    predictor.training.phi_loss.LOGIT_BYTES = block_bytes
+    predictor.training.phi.LOGIT_BYTES = block_bytes
     split = library.open(store)["train"]
     with joined_processes(torch.device("cpu")) as (processes, device):
         training = PhiTraining(split, None, CategorySplit(split.classes), TrainConfig(), device, processes=processes)
@@ -67,7 +66,7 @@ def main(n_class: int) -> None:
     actstore("synth", store, "--rows", str(2 * n_class), "--classes", str(n_class))
     actstore("means", store)
     rounds, steps = (ROUNDS, 2) if n_class <= 5000 else (1, 1)
-    few = min(predictor.training.phi_loss.LOGIT_BYTES, n_class * n_class // 2)  # at least eight blocks
+    few = min(predictor.training.phi.LOGIT_BYTES, n_class * n_class // 2)  # at least eight blocks
     contenders = [(count, name) for count in (1, 2) for name in (WHOLE, BLOCKS)]
     found: dict[tuple[int, str], list[dict[str, float]]] = {one: [] for one in contenders}
     for _ in range(rounds):

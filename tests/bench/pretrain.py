@@ -12,7 +12,7 @@ from actstore.images.opening import open_images
 from predictor.protocol.category_split import CategorySplit
 from predictor.training.backbones.config import FEW_SHOT_SHORTER, TrainingConfig, choose_preset
 from predictor.training.backbones.images import select_images
-from predictor.training.backbones.planning import bare_step
+from predictor.training.backbones.pretraining import bare_step
 from predictor.training.backbones.trainee import BackboneTrainee
 from predictor.training.processes import Processes
 from tests.bench.common import alternate, report

@@ -29,8 +29,7 @@ from typing import Any
 import numpy as np
 
 from actstore.compute.measure import Result
-from actstore.storage.folder_path import FolderPath
-from actstore.storage.place import Place
+from actstore.storage.place import FolderPath, Place
 from tests.bench.common import OUT, report
 from tests.bench.soak_child import PRELOADED, Errand, run
 from tests.bench.soak_scenarios import Scenario, make_data, scenarios
@@ -153,9 +152,11 @@ class Soak:
         return self._log.with_suffix(".said").read_text()
 
     def _clear(self, place: Place) -> None:
-        place.remove_tree()
-        if isinstance(place, Path):
-            place.with_name(f"{place.name}.search").remove_tree()
+        if (folder := place.local_path) is not None:
+            for each in (folder, folder.with_name(f"{folder.name}.search")):
+                each.remove_tree()
+        else:
+            place.remove_below(place.contents())
 
 
 def summary(cycles: list[dict[str, Any]]) -> list[Result]:

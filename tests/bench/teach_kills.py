@@ -17,9 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from actstore.compute.measure import Result
-from predictor.teach.actions import Add, Create, Delete, History, Move, Remove, Rename
+from predictor.teach.actions import Add, Create, Delete, Example, History, Move, RefusalError, Remove, Rename
 from predictor.teach.images import key_of
-from predictor.teach.state import Example, RefusalError
 from tests.bench.common import report
 from tests.teach_server import TeachServer, glyph_files, write_glyph_classifier
 

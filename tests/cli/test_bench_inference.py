@@ -14,6 +14,11 @@ from cli.ppa import main
 QUICK = ("--seconds", "0.01", "--backbone", "none", "--batch", "2", "--threads", "1")
 
 
+@pytest.fixture(autouse=True)
+def _nothing_is_kept_elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
 def run(*arguments: str | Path) -> Any:
     return CliRunner().invoke(main, [str(argument) for argument in arguments])
 
@@ -39,15 +44,14 @@ def test_a_table_is_written_by_its_ending_and_may_be_replaced(tmp_path: Path, en
     assert "ms/image" in out.read_text()
 
 
-def test_without_a_store_rows_are_generated_at_a_size_that_fits(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_without_a_store_rows_are_generated_at_a_size_that_fits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("ACTSTORE", raising=False)
-    monkeypatch.setattr("baselines.inference.rows.PAPER_SIZE", (1500, 32))
+    monkeypatch.setattr("baselines.inference.comparison.PAPER_SIZE", (1500, 32))
     done = run("bench-inference", *QUICK, "--approximate", "none")
     assert done.exit_code == 0, done.output
     assert "1,500 x 32 generated rows" in done.output
+    kept = json.loads(Path("results/bench-inference.json").read_text())  # where `ppa report` finds it
+    assert kept[0].keys() >= {"name", "value", "unit"}
 
 
 def test_the_store_at_hand(make_store: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -63,11 +67,12 @@ def test_the_store_at_hand(make_store: Callable[..., Any], monkeypatch: pytest.M
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("--synthetic", "12"), "must be ROWSxDIM"),
-        (("--synthetic", "10x10", "--store", "x.zarr"), "exclude each other"),
+        (("--synthetic", "12"), "ROWSxDIM"),
+        (("--synthetic", "10x10", "--store", "x.zarr"), "give one of both"),
         (("--synthetic", "999999999x2048"), "fewer rows"),
         (("--synthetic", "2000x16", "--out", "table.txt"), "must end in .md, .csv or .json"),
         (("--synthetic", "2000x16", "--device", "cuda"), "no CUDA device"),
+        (("--synthetic", "2000x16", "--backbone", "resnet5"), "resnet50"),
     ],
 )
 def test_bad_input(arguments: tuple[str, ...], message: str) -> None:
@@ -77,6 +82,7 @@ def test_bad_input(arguments: tuple[str, ...], message: str) -> None:
     assert done.exit_code in (1, 2)
     assert message in done.output
     assert "Traceback" not in done.output
+    assert "generating" not in done.output
 
 
 @pytest.mark.gpu

@@ -48,7 +48,7 @@ def test_a_tiny_demo_from_nothing_and_again(ppa: Any, tmp_path: Path, monkeypatc
 
 def test_figures_without_any_input_fail_and_say_what_is_missing(ppa: Any, tmp_path: Path) -> None:
     said = ppa("figures", "--run-folder", tmp_path, "--json", code=1).stderr
-    assert "inference: no JSON of `ppa bench-inference`" in said
+    assert "inference: no table of `ppa bench-inference`" in said
     assert "channels: no run of `ppa train --phi phi1`" in said
 
 
@@ -64,7 +64,7 @@ def test_plans_are_of_the_sizes_promised() -> None:
     assert steps[-1].outputs == (Path("d/report.html"),)
     bench = next(step for step in steps if step.name == "bench-inference")
     assert bench.command.startswith("ppa bench-inference --store d/glyphs.zarr")
-    assert bench.command.endswith("--json")  # what is printed goes into a file
+    assert bench.outputs == (Path("d/bench-inference.json"),)
     assert "bench-inference" not in {step.name for step in plan_demo(Path("d"), TINY)}
 
 

@@ -56,7 +56,7 @@ def test_a_build_goes_on_with_the_network_it_began_with(folder: Path, monkeypatc
     def never(*_: Any) -> Any:
         raise AssertionError("the store says which network it is")
 
-    monkeypatch.setattr("actstore.backbones.published.default_backbone", never)
+    monkeypatch.setattr("actstore.backbones.weights.default_backbone", never)
     assert "network: " not in store("build", "photos/train", "photos.zarr", "--workers", 0).stderr
 
 
@@ -79,12 +79,19 @@ def test_photos_are_learnt_without_an_option(folder: Path) -> None:
 
 def test_bad_input_is_answered_before_anything_is_fetched(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("ACTSTORE_OFFLINE", raising=False)
-    monkeypatch.setattr("actstore.backbones.published.urlopen", None)
+    monkeypatch.setattr("actstore.backbones.weights.urlopen", None)
     Path("empty").mkdir()
     assert "empty" in store("build", "empty", code=1).stderr
     assert "did you mean resnet50" in store("build", "photos", "--backbone", "resnet5", code=1).stderr
     assert "--backbone" in store("build", "photos", "--pretrained", code=2).stderr
     assert "--offline" in store("build", "photos", "--backbone", "resnet50", "--pretrained", "--offline", code=2).stderr
+    for refused in (
+        store("build", "photos", "--device", "gpu", code=1),
+        ppa("adapt", "--support", "photos/train", "--device", "gpu", code=1),
+        ppa("adapt", "--support", "absent", code=1),
+        ppa("adapt", "--support", "empty", code=1),
+    ):
+        assert "network: " not in refused.stderr
 
 
 def test_what_follows_a_training_needs_no_more_than_its_name(folder: Path) -> None:
@@ -101,6 +108,7 @@ def test_what_follows_a_training_needs_no_more_than_its_name(folder: Path) -> No
     assert "paper" not in table[0]  # its figures are of 1,000 categories
     kept = json.loads(Path("results/table.json").read_text())
     assert [row["shots"] for row in kept if row["method"] == "phi1"] == ["1", "2", "3"]
+    assert "runs/phi1" in ppa("eval", "--phi", "ph1", code=2).stderr
     ppa("calibrate", "--phi", "phi1", "--tasks", 2)
     ppa("sessions", "--phi", "phi1", "--draws", 2, "--shots", 1)
     ppa("analyse", "--phi", "phi1")
@@ -109,6 +117,16 @@ def test_what_follows_a_training_needs_no_more_than_its_name(folder: Path) -> No
     assert "the table" not in reported.stderr
     assert "N-way tasks (`ppa episodes --phi runs/phi1` makes it)" in reported.stderr
     assert "figures (`ppa figures`" in reported.stderr
+
+
+def test_what_is_missing_for_a_table_is_made_as_the_error_says(folder: Path) -> None:
+    network = ("--backbone", "small", "--random-weights", "--workers", 0)
+    shutil.move("photos/val", "later/val")
+    store("build", "photos/", *network)
+    advice = ppa("eval", "--methods", "nn", code=1).stderr.splitlines()[-1].split("`")
+    assert advice[1] == "actstore build FOLDER photos.zarr"
+    store(*advice[1].replace("FOLDER", "later/").split()[1:], *network)
+    ppa("eval", "--methods", "nn", "--draws", 2)
 
 
 def test_several_stores_are_named_with_the_line_to_type(folder: Path) -> None:

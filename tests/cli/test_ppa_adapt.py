@@ -151,7 +151,7 @@ def test_rows_of_another_network_are_refused(here: Path, ppa: Run, learnt: Path,
             1,
             "no class is named 'emu'",
         ),
-        (["adapt", *NEW, "--phi", "runs/phi2", "--support-store", "x.zarr", "--rows", "5:5"], 1, "holds no row"),
+        (["adapt", *NEW, "--phi", "runs/phi2", "--support-store", "x.zarr", "--rows", "5:5"], 1, "no row"),
         (
             ["adapt", *NEW, "--phi", "runs/phi2", "--store", "x.zarr", "--support-store", "narrow.zarr"],
             1,
@@ -167,11 +167,11 @@ def test_rows_of_another_network_are_refused(here: Path, ppa: Run, learnt: Path,
         (["predict", "--store", "x.zarr", "--top", 0], 2, "is not in the range"),
         (["predict", "--store", "x.zarr", "--classifier", "absent"], 1, "no classifier at absent"),
         (["predict", "absent.jpg"], 1, "no such image or folder: absent.jpg"),
-        (["predict", "split.json"], 1, "the store does not name one: its rows were imported"),
+        (["predict", "split.json"], 1, "imported"),
         (["categories", "list", "c7"], 2, "list takes no names, got c7"),
         (["categories", "remove"], 2, "name the categories to remove"),
         (["categories", "remove", "emu"], 1, "no added category is named 'emu'; there are: c7, c8, c9"),
-        (["categories", "rename", "c7"], 2, "rename takes the old name and the new one, got 1 names"),
+        (["categories", "rename", "c7"], 2, "got: c7"),
         (["categories", "rename", "c7", "c8"], 1, "cannot rename 'c7': 'c8' is taken"),
         (["categories", "add", "c7"], 2, "'add' is not one of"),
         (["export"], 2, "say what to write: --torch FILE, --onnx FILE, or both"),
@@ -194,7 +194,7 @@ def test_rows_without_labels_are_no_support(here: Path, ppa: Run, make_activatio
     rows, labels = make_activations(1, 3)
     actstore.from_arrays(Path("u.zarr"), {"train": (rows, np.where(labels == 4, -1, labels))}, classes=CLASSES)
     arguments = ("adapt", "--phi", "runs/phi2", "--store", "x.zarr", "--support-store", "u.zarr", "--rows", "3:6")
-    assert "holds a row without a label; choose labelled rows" in ppa(*arguments, code=1).stderr
+    assert "a row without a label" in ppa(*arguments, code=1).stderr
 
 
 class Malicious:

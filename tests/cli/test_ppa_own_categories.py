@@ -14,7 +14,7 @@ import torch
 
 import actstore
 from predictor.classifier.classifier_file import load_classifier, save_classifier
-from predictor.classifier.learning import bias_beside_known
+from predictor.classifier.scoring import bias_beside_known
 from predictor.protocol.head import read_head
 
 Run = Callable[..., Any]

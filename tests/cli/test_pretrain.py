@@ -134,15 +134,15 @@ def test_members_hold_out_the_same_tenth(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 def test_hours_plan_a_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from predictor.training.backbones import planning
+    from predictor.training.backbones import pretraining
 
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(planning, "measure_speed", lambda config, size, **_: 72.0)
+    monkeypatch.setattr(pretraining, "measure_speed", lambda config, size, **_: 72.0)
     arguments = ("glyphs:10x8x3", "--preset", "few-shot", "--batch-size", 16, "--device", "cpu", "--workers", 0)
     first = json.loads(run(*arguments, "--hours", 0.0007, "--backbone", "small", "--json").stdout)
     assert (first["epochs"], first["backbone"], first["preset"]) == (2, "small", "few-shot")
     assert json.loads(Path("pretrained/plan.json").read_text())["config"]["image_size"] == 32
-    monkeypatch.setattr(planning, "measure_speed", None)  # the plan is not made again
+    monkeypatch.setattr(pretraining, "measure_speed", None)  # the plan is not made again
     assert json.loads(run(*arguments, "--hours", 0.0007, "--backbone", "small", "--json").stdout)["epochs"] == 2
 
 

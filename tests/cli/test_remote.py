@@ -20,6 +20,7 @@ from actstore.storage.object_path import ObjectPath
 from tests.cli.conftest import invoke
 from tests.object_storage import S3Server
 
+FEW = ("--rows", "100", "--dim", "8")
 BUILD = "glyphs:12x50x4"
 OPTIONS = ("--backbone", "small", "--random-weights", "--chunk-rows", "48", "--batch-size", "16", "--workers", "0")
 
@@ -69,7 +70,7 @@ def test_wrong_credentials_give_one_line(s3: S3Server, monkeypatch: Any) -> None
     s3.require_credentials(True)
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "nobody")
     try:
-        for arguments in (("info", "s3://private/x.zarr"), ("synth", "s3://private/x.zarr", "--rows", "100")):
+        for arguments in (("info", "s3://private/x.zarr"), ("synth", "s3://private/x.zarr", *FEW)):
             refused = run_here(*arguments, code=1)
             assert "access denied" in refused.stderr
             assert "check AWS_ACCESS_KEY_ID" in refused.stderr
@@ -78,7 +79,7 @@ def test_wrong_credentials_give_one_line(s3: S3Server, monkeypatch: Any) -> None
 
 
 def test_a_bucket_that_is_not_there_gives_one_line(s3: S3Server) -> None:
-    for arguments in (("means", "s3://vanished/x.zarr"), ("synth", "s3://vanished/x.zarr", "--rows", "100")):
+    for arguments in (("means", "s3://vanished/x.zarr"), ("synth", "s3://vanished/x.zarr", *FEW)):
         assert "there is no bucket 'vanished'" in run_here(*arguments, code=1).stderr
 
 

@@ -19,10 +19,10 @@ from actstore.search.bounded import BoundedSearch
 from actstore.search.indexing import build_index, extend_index
 from actstore.storage.place import parse_place
 from actstore.tables.importing import append_file, import_file
-from actstore.upkeep.rechunk import rechunk as rechunk_store
+from actstore.upkeep.copies import rechunk as rechunk_store
+from actstore.upkeep.copies import select as select_rows
 from actstore.upkeep.repair import repair_faults as mend
 from actstore.upkeep.repair import restore_groups
-from actstore.upkeep.select import select as select_rows
 from actstore.upkeep.verify import verify_store
 from tests.simulation.rows import K, Rows, make_rows, queries, read_rows
 from tests.simulation.states import CHUNK, SMALL, STORE, World, write_source

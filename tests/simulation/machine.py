@@ -24,9 +24,9 @@ from unittest.mock import patch
 
 from actstore.layout import columns, metadata, zarr_arrays
 from actstore.search import plan
-from actstore.storage import file_lock, owned_log
-from actstore.storage.owned_log import TokenedObject
-from actstore.writing.pending_rows import FlushTimer
+from actstore.storage import locks
+from actstore.storage.locks import TokenedObject
+from actstore.writing.chunk_writer import FlushTimer
 from tests.simulation.scheduler import Simulation
 
 LABELS, ID_BYTES = 48, 512  # of a chunk
@@ -110,7 +110,7 @@ def one_thread_each(simulation: Simulation) -> Iterator[None]:
         actor = simulation.actor_here()
         return process if actor is None else _FIRST_PROCESS + actor.number
 
-    real = file_lock._is_running
+    real = locks._is_running
 
     def is_running(number: int) -> bool:
         if number < _FIRST_PROCESS:
@@ -121,11 +121,10 @@ def one_thread_each(simulation: Simulation) -> Iterator[None]:
     numbers = count(1)
     with ExitStack() as stack:
         stack.enter_context(patch.object(os, "getpid", own_process))
-        stack.enter_context(patch.object(file_lock, "_is_running", is_running))
+        stack.enter_context(patch.object(locks, "_is_running", is_running))
         # unlike any other, and the same in every run; a name shows the first digits
         numbered = SimpleNamespace(uuid4=lambda: uuid.UUID(int=next(numbers) << 96))
-        for module in (file_lock, owned_log):
-            stack.enter_context(patch.object(module, "uuid", numbered))
+        stack.enter_context(patch.object(locks, "uuid", numbered))
         stack.enter_context(patch.object(ThreadPoolExecutor, "submit", _at_once(simulation, ThreadPoolExecutor.submit)))
         yield
 

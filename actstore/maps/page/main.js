@@ -146,7 +146,7 @@ function start(data) {
       if (go && (left < 20 || top < 20 || left > view.width - 20 || top > view.height - 20)) {
         [view.x, view.y] = [data.places[2 * point] / 65535, data.places[2 * point + 1] / 65535];
       }
-      panel.say(`${data.id(point)}, ${panel.facts(point).map(fact => fact.join(" ")).join(", ")}`);
+      panel.say(`${data.id(point)}, ${panel.facts(point).map(fact => fact.join(" ")).join(", ")}`, true);
     }
     panel.pick(point);
     redraw();
@@ -155,7 +155,7 @@ function start(data) {
   function select(points) {
     state.selected = points;
     panel.select(points);
-    panel.say(points.length ? `${points.length.toLocaleString("en")} rows selected` : "Nothing selected");
+    panel.say(points.length ? `${points.length.toLocaleString("en")} rows selected` : "Nothing selected", true);
     recolour();
   }
 

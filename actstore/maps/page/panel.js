@@ -20,8 +20,10 @@ class Panel {
     this.notes.open = data.notes.length > 0;
   }
 
-  say(text) {
+  // isShown: on the page already, so that only who hears the page needs it.
+  say(text, isShown = false) {
     this.said.textContent = text;
+    this.said.classList.toggle("heard", isShown);
   }
 
   facts(point) {

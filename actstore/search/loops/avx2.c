@@ -1,6 +1,6 @@
 /* AVX2: its product of unsigned with signed bytes adds two of them in 16 bits, and saturates above 32,767. The queries'
- * codes are made for that (query_codes.py): where four products are added in 16 bits, the sizes of the query's codes add
- * up to 128 at most, and 128 * 255 is below. Sums of 16 bits are widened by a product with ones, which costs as much as
+ * codes are made for that (encode_queries of levels.py): where four products are added in 16 bits, the sizes of the
+ * query's codes add up to 128 at most, and 128 * 255 is below. Sums of 16 bits are widened by a product with ones, which costs as much as
  * the product of bytes: four at a time are a third faster than two. */
 
 #include "processors.h"

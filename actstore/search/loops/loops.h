@@ -3,8 +3,8 @@
  *
  * Each processor's file (avx2.c, ...) says how its registers load, multiply and compare, and then includes this one,
  * which exports bound_rows_PROCESSOR and so on. Called through ctypes (compiled.py) without Python's lock, so several
- * threads may be in here at once; nothing is kept between calls. What the arrays hold is told in levels.py and
- * query_codes.py. A processor's file defines, beside the functions used below:
+ * threads may be in here at once; nothing is kept between calls. What the arrays hold is told in levels.py.
+ * A processor's file defines, beside the functions used below:
  *
  * PROCESSOR  the name that the exported functions end in
  * TARGET     the attribute that lets a function use the processor's instructions
@@ -15,14 +15,27 @@
 
 #define LEVEL_FACTORS 6 /* levels.py, FACTORS */
 #define TAIL_FLOATS 8   /* levels.py, TAIL */
-#define PANEL 16        /* queries whose codes lie together, four codes of each; bounds.py, _LANES */
+#define PANEL 16        /* queries whose codes lie together, four codes of each; levels.py, _LANES */
 #define ROWS_IN_CACHE (128 / TILE * TILE) /* rows that all queries pass over before the next ones are read */
-#define AHEAD 6         /* pairs whose rows are fetched before they are needed */
+#define AHEAD 16        /* rows or pairs whose bytes are fetched before they are needed */
 #define LOOKED_AT 512   /* pairs that are looked closer at together: their rows lie far apart */
 
 #define JOINED(name, processor) name##_##processor
 #define EXPANDED(name, processor) JOINED(name, processor)
 #define EXPORTED(name) EXPANDED(name, PROCESSOR)
+
+typedef struct { /* queries, and the rows that they are compared with by the first level: compiled.py, Batch */
+    const uint8_t *codes;  /* (rows, width) */
+    const float *factors;  /* (rows, 6) */
+    int64_t width;
+    const int64_t *chosen; /* the rows that are searched; NULL: all. A place is a row's position among them */
+    const uint8_t *allowed; /* a byte per row, or NULL for all */
+    const int8_t *queries; /* (count, width) codes; with panels (panels, width / 4, PANEL, 4) */
+    const int32_t *excess; /* of queries: what the rows' offset adds to a product */
+    const float *coefficients; /* (6, count), of which the first is not used */
+    const float *scales;   /* of queries: what bounds are multiplied by */
+    int64_t count, panels; /* with panels, excess, coefficients and scales have PANEL of them a panel */
+} Batch;
 
 typedef struct { /* what pairs are looked at with whose first bound reaches the limit: compiled.py, Closer */
     const uint8_t *second; /* (rows, width + 32): codes and eight floats; NULL: there is no second level */
@@ -51,6 +64,7 @@ typedef struct {
                              the heap holds the highest ones */
     int64_t looked_at;    /* pairs, the first ones, that had their closer look */
     int64_t examined;     /* pairs that reached their limit, and eight for each that was scored */
+    int64_t capacity;     /* pairs for which there is room, if there is a closer look */
 } Found;
 
 /* Into the heap of a query. */
@@ -91,6 +105,13 @@ INLINE void fetch(const void *bytes, int64_t count)
 {
     for (int64_t place = 0; place < count; place += 64)
         __builtin_prefetch((const char *)bytes + place);
+}
+
+INLINE void fetch_factors(const Batch *batch, int64_t row) /* which may lie in two lines of the cache */
+{
+    const float *factors = batch->factors + row * LEVEL_FACTORS;
+    __builtin_prefetch(factors);
+    __builtin_prefetch(factors + LEVEL_FACTORS - 1);
 }
 
 /* LANES values of a row, float16 or float32; zeros from dim on. */
@@ -154,6 +175,16 @@ TARGET INLINE int64_t bound_again(const Closer *closer, int64_t *rows, int64_t *
     return kept;
 }
 
+/* kth: the lowest of the k highest scores that a query has so far. */
+INLINE void raise_limit(const Closer *closer, float kth, int64_t query, const float *scales, float *limits)
+{
+    double reached = kth - closer->margin;
+    if (reached > closer->thresholds[query]) {
+        closer->thresholds[query] = (float)reached;
+        limits[query] = (float)(reached / scales[query]);
+    }
+}
+
 /* Of the pairs noted since the last look, those that can be among the highest by their scores, which raise the limits. */
 TARGET static void look_closer(Found *found)
 {
@@ -178,37 +209,58 @@ TARGET static void look_closer(Found *found)
         owners[kept] = query;
         bounds[kept++] = score;
         raise_highest(found, row, query, score);
-        double reached = found->top_estimates[query * found->size] - closer->margin;
-        if (reached > closer->thresholds[query]) {
-            closer->thresholds[query] = (float)reached;
-            found->limits[query] = (float)(reached / found->scales[query]);
-        }
+        raise_limit(closer, found->top_estimates[query * found->size], query, found->scales, found->limits);
     }
     found->count = found->looked_at = first + kept;
 }
 
-/* Pairs whose bound reaches the query's limit, of places start to stop: rows of those numbers, or rows chosen[place].
- *
- * codes (rows, width) and factors (rows, 6): the first level. allowed: a byte per row, or NULL for all. queries:
- * (count, width) codes. excess (count,): what the rows' offset adds to a product. coefficients (6, count), of which the
- * first is not used. found: has room for count pairs of every place. */
-TARGET static void bound_few(const uint8_t *codes, const float *factors, int64_t width, const int64_t *chosen,
-                             int64_t start, int64_t stop, const uint8_t *allowed, const int8_t *queries,
-                             const int32_t *excess, const float *coefficients, int64_t count, Found *found)
+/* Looks closer at what is noted. Whether so many more pairs can be noted then, if need be after those are gone that
+ * cannot be among the highest any more. */
+TARGET static int has_room(Found *found, int64_t pairs)
 {
+    const Closer *closer = found->closer;
+    int64_t kept = 0;
+    look_closer(found);
+    if (found->capacity - found->count >= pairs)
+        return 1;
+    for (int64_t pair = 0; pair < found->count; pair++) {
+        if (found->bounds[pair] + closer->margin < closer->thresholds[found->queries[pair]])
+            continue;
+        found->rows[kept] = found->rows[pair];
+        found->queries[kept] = found->queries[pair];
+        found->bounds[kept++] = found->bounds[pair];
+    }
+    found->count = found->looked_at = kept;
+    return found->capacity - kept >= pairs;
+}
+
+INLINE int is_time_to_look(const Found *found, int64_t pairs)
+{
+    return found->closer && (found->count - found->looked_at >= LOOKED_AT || found->capacity - found->count < pairs);
+}
+
+/* Pairs whose bound reaches the query's limit, of places start to stop. found: has room for all, or looks closer; 0
+ * where there is no room for what that leaves. */
+TARGET static int bound_few(const Batch *batch, int64_t start, int64_t stop, Found *found)
+{
+    int64_t width = batch->width, count = batch->count;
+    const int64_t *chosen = batch->chosen;
+    const float *coefficients = batch->coefficients;
     for (int64_t place = start; place < stop; place++) {
         int64_t row = chosen ? chosen[place] : place;
-        if (found->closer && found->count - found->looked_at >= LOOKED_AT)
-            look_closer(found);
-        if (chosen && place + AHEAD < stop) {
-            fetch(codes + chosen[place + AHEAD] * width, width);
-            fetch(factors + chosen[place + AHEAD] * LEVEL_FACTORS, 4 * LEVEL_FACTORS);
+        if (is_time_to_look(found, count) && !has_room(found, count))
+            return 0;
+        if (place + AHEAD < stop) { /* rows that follow each other too: else a third slower */
+            int64_t coming = chosen ? chosen[place + AHEAD] : place + AHEAD;
+            fetch(batch->codes + coming * width, width);
+            fetch_factors(batch, coming);
         }
-        if (allowed && !allowed[row])
+        if (batch->allowed && !batch->allowed[row])
             continue;
-        const float *factor = factors + row * LEVEL_FACTORS;
+        const float *factor = batch->factors + row * LEVEL_FACTORS;
         for (int64_t query = 0; query < count; query++) {
-            float sum = (float)dot_codes(codes + row * width, queries + query * width, width, excess[query]);
+            float sum = (float)dot_codes(batch->codes + row * width, batch->queries + query * width, width,
+                                         batch->excess[query]);
             float estimate = sum * factor[0] + factor[2] * coefficients[2 * count + query];
             float bound = estimate + coefficients[count + query];
             for (int64_t term = 3; term < LEVEL_FACTORS; term++)
@@ -217,6 +269,7 @@ TARGET static void bound_few(const uint8_t *codes, const float *factors, int64_t
                 note(found, row, query, bound, estimate);
         }
     }
+    return 1;
 }
 
 typedef struct {
@@ -262,16 +315,16 @@ TARGET INLINE void multiply_tile(const Tile *tile, int64_t width, const int8_t *
             sums[part][row] = kept[part][row];
 }
 
-/* The pairs of a tile and a register of queries whose bounds reach their limits. coefficients: from that lane on. */
-TARGET INLINE void note_tile(const Tile *tile, const Integers sums[TILE], const float *factors, const uint8_t *allowed,
-                             const float *coefficients, int64_t lanes, int64_t lane, Found *found)
+/* The pairs of a tile and a register of queries, from that lane on, whose bounds reach their limits. */
+TARGET INLINE void note_tile(const Batch *batch, const Tile *tile, const Integers sums[TILE], int64_t lane,
+                             Found *found)
 {
     Floats weights[LEVEL_FACTORS];
 #pragma GCC unroll 8
     for (int term = 1; term < LEVEL_FACTORS; term++)
-        weights[term] = load_floats(coefficients + term * lanes);
+        weights[term] = load_floats(batch->coefficients + term * batch->panels * PANEL + lane);
     for (int64_t row = 0; row < tile->count; row++) {
-        const float *factor = factors + tile->rows[row] * LEVEL_FACTORS;
+        const float *factor = batch->factors + tile->rows[row] * LEVEL_FACTORS;
         Floats estimates = add_product(zeros(), to_floats(sums[row]), repeat_float(factor[0]));
         estimates = add_product(estimates, repeat_float(factor[2]), weights[2]);
         Floats bounds = add_floats(estimates, weights[1]);
@@ -279,7 +332,7 @@ TARGET INLINE void note_tile(const Tile *tile, const Integers sums[TILE], const 
         for (int term = 3; term < LEVEL_FACTORS; term++)
             bounds = add_product(bounds, repeat_float(factor[term]), weights[term]);
         uint32_t reached = reaching(found->rows ? bounds : estimates, load_floats(found->limits + lane));
-        if (!reached || (allowed && !allowed[tile->rows[row]]))
+        if (!reached || (batch->allowed && !batch->allowed[tile->rows[row]]))
             continue;
         float values[LANES], guesses[LANES];
         store_floats(values, bounds);
@@ -291,17 +344,17 @@ TARGET INLINE void note_tile(const Tile *tile, const Integers sums[TILE], const 
     }
 }
 
-/* As bound_few for many queries: (panels, width / 4, PANEL, 4) codes; excess, coefficients and limits have PANEL of
- * them a panel, limits of what fills the last one up are infinite. */
-TARGET static void bound_many(const uint8_t *codes, const float *factors, int64_t width, const int64_t *chosen,
-                              int64_t start, int64_t stop, const uint8_t *allowed, const int8_t *queries,
-                              const int32_t *excess, const float *coefficients, int64_t panels, Found *found)
+/* As bound_few for many queries, in panels; limits of what fills the last one up are infinite. */
+TARGET static int bound_many(const Batch *batch, int64_t start, int64_t stop, Found *found)
 {
-    int64_t lanes = panels * PANEL;
+    int64_t lanes = batch->panels * PANEL, width = batch->width;
+    const int64_t *chosen = batch->chosen;
     Integers sums[REGISTERS][TILE];
     Tile tile;
     for (int64_t first = start; first < stop; first += ROWS_IN_CACHE) {
         int64_t last = first + ROWS_IN_CACHE < stop ? first + ROWS_IN_CACHE : stop;
+        if (is_time_to_look(found, ROWS_IN_CACHE * lanes) && !has_room(found, ROWS_IN_CACHE * lanes))
+            return 0;
         for (int64_t lane = 0; lane < lanes; lane += REGISTERS * LANES) {
             int64_t registers = lanes - lane < REGISTERS * LANES ? (lanes - lane) / LANES : REGISTERS;
             for (int64_t place = first; place < last; place += TILE) {
@@ -310,45 +363,81 @@ TARGET static void bound_many(const uint8_t *codes, const float *factors, int64_
                     int64_t inside = place + (row < tile.count ? row : tile.count - 1);
                     int64_t following = inside + TILE < stop ? inside + TILE : stop - 1;
                     tile.rows[row] = chosen ? chosen[inside] : inside;
-                    tile.codes[row] = codes + tile.rows[row] * width;
-                    tile.next[row] = codes + (chosen ? chosen[following] : following) * width;
+                    tile.codes[row] = batch->codes + tile.rows[row] * width;
+                    tile.next[row] = batch->codes + (chosen ? chosen[following] : following) * width;
+                    if (chosen)
+                        fetch_factors(batch, chosen[following]);
                 }
+                const int8_t *queries = batch->queries + lane * width;
                 if (registers == REGISTERS)
-                    multiply_tile(&tile, width, queries + lane * width, excess + lane, sums, REGISTERS);
+                    multiply_tile(&tile, width, queries, batch->excess + lane, sums, REGISTERS);
                 else /* the last panel alone */
-                    multiply_tile(&tile, width, queries + lane * width, excess + lane, sums, PANEL / LANES);
-                for (int64_t part = 0; part < registers; part++) {
-                    int64_t from = lane + part * LANES;
-                    note_tile(&tile, sums[part], factors, allowed, coefficients + from, lanes, from, found);
-                }
+                    multiply_tile(&tile, width, queries, batch->excess + lane, sums, PANEL / LANES);
+                for (int64_t part = 0; part < registers; part++)
+                    note_tile(batch, &tile, sums[part], lane + part * LANES, found);
             }
         }
-        if (found->closer && found->count - found->looked_at >= LOOKED_AT)
-            look_closer(found);
     }
+    return 1;
 }
 
-/* ranges (parts, 2): places from and to. How many pairs there are. examined: what the closer look took is added. */
-int64_t EXPORTED(bound_rows)(const uint8_t *codes, const float *factors, int64_t width, const int64_t *chosen,
-                             const int64_t *ranges, int64_t parts, const uint8_t *allowed, const int8_t *queries,
-                             const int32_t *excess, const float *coefficients, float *limits, const float *scales,
-                             int64_t count, int64_t panels, int64_t *out_rows, int64_t *out_queries, float *out_bounds,
-                             int64_t top, float *top_estimates, int64_t *top_rows, const Closer *closer,
-                             int64_t *examined)
+TARGET static int bound_range(const Batch *batch, const int64_t *range, Found *found)
 {
-    Found found = {out_rows, out_queries, out_bounds, limits, 0, scales, top, top_estimates, top_rows, closer, 0, 0};
-    for (int64_t part = 0; part < parts; part++) {
-        int64_t start = ranges[2 * part], stop = ranges[2 * part + 1];
-        if (panels)
-            bound_many(codes, factors, width, chosen, start, stop, allowed, queries, excess, coefficients, panels,
-                       &found);
-        else
-            bound_few(codes, factors, width, chosen, start, stop, allowed, queries, excess, coefficients, count,
-                      &found);
+    return batch->panels ? bound_many(batch, range[0], range[1], found) : bound_few(batch, range[0], range[1], found);
+}
+
+/* ranges (parts, 2): places from and to. How many pairs there are. */
+TARGET int64_t EXPORTED(bound_rows)(const Batch *batch, const int64_t *ranges, int64_t parts, float *limits,
+                                    int64_t *out_rows, int64_t *out_queries, float *out_bounds, int64_t top,
+                                    float *top_estimates, int64_t *top_rows)
+{
+    Found found = {.rows = out_rows, .queries = out_queries, .bounds = out_bounds, .limits = limits,
+                   .scales = batch->scales, .size = top, .top_estimates = top_estimates, .top_rows = top_rows};
+    for (int64_t part = 0; part < parts; part++)
+        bound_range(batch, ranges + 2 * part, &found);
+    return found.count;
+}
+
+/* Scores the rows with the highest estimates, of each query `top` where there are as many, and raises the thresholds
+ * and limits that nearest_rows begins with by the k highest scores (lanes, k). */
+TARGET int64_t EXPORTED(raise_thresholds)(const Batch *batch, const Closer *closer, int64_t top,
+                                          const float *top_estimates, const int64_t *top_rows, int64_t k,
+                                          float *highest, int64_t *highest_rows, float *limits)
+{
+    Found found = {.size = k, .top_estimates = highest, .top_rows = highest_rows};
+    int64_t pairs = batch->count * top, bytes = closer->dim * (closer->is_half ? 2 : 4);
+    for (int64_t pair = 0; pair < pairs; pair++) {
+        int64_t query = pair / top, row = top_rows[pair], next = top_rows[pair + 1 < pairs ? pair + 1 : pair];
+        if (!(top_estimates[pair] > -INFINITY))
+            continue;
+        float score = multiply_row(closer->values + row * bytes, closer->values + next * bytes, closer->is_half,
+                                   closer->dim, closer->vectors + query * closer->dim) * closer->scales[row];
+        raise_highest(&found, row, query, score);
     }
-    if (closer) {
-        look_closer(&found);
-        *examined += found.examined;
+    for (int64_t query = 0; query < batch->count; query++)
+        raise_limit(closer, highest[query * k], query, batch->scales, limits);
+    return pairs;
+}
+
+/* With their scores, pairs that hold the k highest of every query; how many. Threads share ranges (parts, 2), of which
+ * each takes the next one, thresholds, limits and examined; each has room for `capacity` pairs and heaps (lanes, k) of
+ * its own. Where `most` are examined, or there is no room, all threads stop: examined is above `most` then. */
+TARGET int64_t EXPORTED(nearest_rows)(const Batch *batch, const Closer *closer, const int64_t *ranges, int64_t parts,
+                                      int64_t *next, int64_t *examined, int64_t most, float *limits,
+                                      int64_t *out_rows, int64_t *out_queries, float *out_scores, int64_t capacity,
+                                      int64_t k, float *highest, int64_t *highest_rows)
+{
+    Found found = {.rows = out_rows, .queries = out_queries, .bounds = out_scores, .limits = limits,
+                   .scales = batch->scales, .size = k, .top_estimates = highest, .top_rows = highest_rows,
+                   .closer = closer, .capacity = capacity};
+    for (int64_t counted = 0; __atomic_load_n(examined, __ATOMIC_RELAXED) <= most; counted = found.examined) {
+        int64_t part = __atomic_fetch_add(next, 1, __ATOMIC_RELAXED);
+        int fits = part >= parts || bound_range(batch, ranges + 2 * part, &found);
+        if (part >= parts)
+            look_closer(&found);
+        __atomic_fetch_add(examined, fits ? found.examined - counted : most + 1, __ATOMIC_RELAXED);
+        if (part >= parts)
+            break;
     }
     return found.count;
 }

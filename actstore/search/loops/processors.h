@@ -1,5 +1,6 @@
 /* What the files of the processors share: which of them are compiled here. */
 
+#include <math.h>
 #include <stdint.h>
 #include <string.h>
 

@@ -16,16 +16,20 @@ from actstore.backbones.network import Transform
 from actstore.errors import InvalidInputError, UnreadableImageError
 from actstore.images.image_set import Loadable
 from actstore.streams.sampling import Stream, generator
-from predictor.training.backbones.augmentation import (
+from predictor.training.backbones.config import TrainingConfig
+from predictor.training.backbones.images import (
+    EVALUATION,
+    LabelledImages,
+    Plan,
+    Rows,
     augment_image,
     change_colours,
     crop_batch,
+    evaluation_plan,
     random_boxes,
     shift_batch,
     shrink,
 )
-from predictor.training.backbones.config import TrainingConfig
-from predictor.training.backbones.images import EVALUATION, LabelledImages, Plan, Rows, evaluation_plan
 
 IGNORED = -100  # the target of an image that cannot be read; torch's losses leave it out
 MEMORY_LIMIT = 2_000_000_000  # bytes of decoded pixels to keep
@@ -58,14 +62,9 @@ class Feed(Protocol):
 
 
 def open_feed(
-    images: LabelledImages,
-    transform: Transform,
-    config: TrainingConfig,
-    in_memory: bool,
-    workers: int,
-    pin: bool = False,
-    decoded: Callable[[int, int], None] | None = None,
-) -> Feed:
+    images: LabelledImages, transform: Transform, config: TrainingConfig, in_memory: bool, workers: int,
+    pin: bool = False, decoded: Callable[[int, int], None] | None = None,
+) -> Feed:  # fmt: skip
     """Memory where it is wanted and enough, else workers. decoded: told of (images done, images in all)."""
     streamed = StreamedImages(images, transform, config, workers, pin)
     side = round(CROPPED_FROM * transform.crop) if config.augment == "crop" else transform.crop
@@ -132,29 +131,22 @@ class StreamedImages:
     def batches(self, plan: Plan) -> Iterator[Batch]:
         """One set of workers for the whole plan: they run ahead over the end of an epoch too."""
         yield from DataLoader(
-            self._dataset,
-            batch_size=None,
-            sampler=plan,
-            num_workers=self._workers,
+            self._dataset, batch_size=None, sampler=plan, num_workers=self._workers,
             prefetch_factor=2 if self._workers else None,
             # forking a process that computes in threads can hang
             multiprocessing_context="spawn" if self._workers else None,
             pin_memory=self._pin,
             generator=torch.Generator().manual_seed(0),  # else it draws its workers' seeds from the global one
-        )
+        )  # fmt: skip
 
 
 class ImagesInMemory:
     """Every image decoded once; a batch is augmented as a whole."""
 
     def __init__(
-        self,
-        images: LabelledImages,
-        source: StreamedImages,
-        config: TrainingConfig,
-        pin: bool,
+        self, images: LabelledImages, source: StreamedImages, config: TrainingConfig, pin: bool,
         decoded: Callable[[int, int], None] | None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         self._config, self._pin, self._done = config, pin, 0
         self._smaller: Tensor | None = None
         parts = []

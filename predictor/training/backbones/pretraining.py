@@ -1,38 +1,53 @@
-"""A backbone trained in one call: R_large^pt of the paper, on the base categories alone, or several joined into one."""
+"""A backbone trained in one call: R_large^pt of the paper, on the base categories alone, or several joined into one.
+
+Where it is to take so many hours, speeds are measured on this machine, then network, sizes and epochs follow. The plan
+is kept in OUT/plan.json, so that the same command goes on with it, however busy the machine is by then.
+"""
 
 from __future__ import annotations
 
 import gc
+import json
 import os
+import statistics
+import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from actstore.backbones import require_trainable
-from actstore.backbones.construction import JOINED_BY, MOST, construct
+from actstore.backbones.construction import JOINED_BY, MOST, build_network, construct
 from actstore.backbones.loading import load_backbone
 from actstore.backbones.weights import Weights, fit_weights, read_weights, save_weights
 from actstore.compute import reuse_freed_memory
-from actstore.compute.device import has_streams, parse_device
-from actstore.errors import InvalidInputError
+from actstore.compute.device import has_streams, parse_device, synchronise
+from actstore.errors import DamagedError, InvalidInputError
 from actstore.images import open_images
 from actstore.images.image_set import ImageSet, Loadable
 from actstore.progress import TrainingBars, is_main_process
+from actstore.storage.atomic_file import write_atomic
 from predictor.protocol.category_split import CategorySplit, alphabetical_split
 from predictor.training.backbones.batches import count_recognised, open_feed
 from predictor.training.backbones.config import TrainingConfig, choose_candidates
 from predictor.training.backbones.images import TrainingImages, evaluation_plan, select_images
-from predictor.training.backbones.planning import PLAN, plan_for_hours
+from predictor.training.backbones.layers import in_precision
 from predictor.training.backbones.trainee import BEST, LAST, TrainingResult, train_backbone
 from predictor.training.loop import Report, RunOptions, discard
-from predictor.training.processes import failing_once, joined_processes
-from predictor.training.run_files import CHECKPOINT, CURVES, LOG
+from predictor.training.processes import Processes, failing_once, joined_processes
+from predictor.training.run_files import CHECKPOINT, CURVES, LOG, refuse_other_training
 
+PLAN = "plan.json"
+SECONDS_PER_SPEED = 4.0  # of measuring one, after a step that warms up
+OTHER_WORK = 0.08  # share of the time that goes into augmentation, evaluation, checkpoints and decoding
+Candidates = Sequence[Sequence[TrainingConfig]]
+Measure = Callable[[TrainingConfig, int], float]  # (settings, side of the images) -> images per second
 Tell = tuple[Report | None, Callable[[int, int], None] | None]  # of steps, and of images decoded
 FEW_SHOT_HOURS = 2.0
 BACKBONE_FILES = (BEST, LAST, LOG, CURVES, CHECKPOINT, "checkpoint.json", PLAN)  # that may be in a folder
@@ -63,21 +78,11 @@ class EnsembleResult:
 
 
 def pretrain(
-    images: str | Path,
-    out: str | Path = "pretrained",
-    *,
-    split: CategorySplit | Callable[[Sequence[str]], CategorySplit] | None = None,
-    preset: str = "quick",
-    hours: float | None = None,
-    ensemble: int = 1,
-    device: str = "auto",
-    workers: int | None = None,
-    seed: int = 0,
-    checkpoint_seconds: float = 15.0,
-    restart: bool = False,
-    progress: bool | None = None,
-    **settings: Any,
-) -> TrainingResult | EnsembleResult | None:
+    images: str | Path, out: str | Path = "pretrained", *,
+    split: CategorySplit | Callable[[Sequence[str]], CategorySplit] | None = None, preset: str = "quick",
+    hours: float | None = None, ensemble: int = 1, device: str = "auto", workers: int | None = None, seed: int = 0,
+    checkpoint_seconds: float = 15.0, restart: bool = False, progress: bool | None = None, **settings: Any,
+) -> TrainingResult | EnsembleResult | None:  # fmt: skip
     """Train a network and its own classifier on the base categories of images, and on no other category.
 
     An interrupted training goes on with the same call, and ends with the same weights. `out` then holds
@@ -144,16 +149,9 @@ def pretrain(
 
 
 def train_ensemble(
-    sets: Mapping[str, ImageSet[Loadable]],
-    split: CategorySplit,
-    config: TrainingConfig,
-    count: int,
-    out: Path,
-    device: str,
-    workers: int,
-    options: RunOptions,
-    tell: Callable[[int], Tell],
-) -> EnsembleResult | None:
+    sets: Mapping[str, ImageSet[Loadable]], split: CategorySplit, config: TrainingConfig, count: int, out: Path,
+    device: str, workers: int, options: RunOptions, tell: Callable[[int], Tell],
+) -> EnsembleResult | None:  # fmt: skip
     """Train the members in out/1, out/2, … with config.seed, config.seed + 1, …, one after another, and join them.
 
     Under torchrun every process calls this, and the first has the result. tell: who is told of member 0, 1, …
@@ -218,26 +216,108 @@ def _joined_tensors(members: Sequence[dict[str, Tensor]]) -> dict[str, Tensor]:
 
 
 def measure_joined(
-    name: str,
-    weights: Path,
-    images: TrainingImages,
-    config: TrainingConfig,
-    members: list[TrainingResult],
-    device: str,
-    workers: int,
-) -> EnsembleResult:
+    name: str, weights: Path, images: TrainingImages, config: TrainingConfig, members: list[TrainingResult],
+    device: str, workers: int,
+) -> EnsembleResult:  # fmt: skip
     backbone, place = load_backbone(name, weights), parse_device(device)
     network, transform = backbone.module.to(place), backbone.transform
     feed = open_feed(images.validation, transform, config.without_changes(), False, workers, has_streams(place))
     batches = feed.batches(evaluation_plan(len(images.validation), config.batch_size))
     top1, top5, seen = count_recognised(network, batches, transform, transform.crop, place).tolist()
+    share1, share5 = top1 / max(1, seen), top5 / max(1, seen)
     return EnsembleResult(
-        weights=str(weights),
-        backbone=name,
-        classes=len(images.classes),
-        val_images=len(images.validation),
-        held_out=images.held_out,
-        val_top1=top1 / max(1, seen),
-        val_top5=top5 / max(1, seen),
-        members=members,
+        str(weights), name, len(images.classes), len(images.validation), images.held_out, share1, share5, members
     )
+
+
+def plan_training(
+    candidates: Candidates, hours: float, images: int, measure: Measure
+) -> tuple[TrainingConfig, dict[str, float]]:
+    """The first candidate that gets at least its epochs over so many images, else the last; and the speeds measured.
+
+    Candidates are lists of equals, of which the fastest is taken. Its epochs then are as many as the hours allow.
+    """
+    speeds: dict[str, float] = {}
+
+    def speed_of(config: TrainingConfig, size: int) -> float:
+        name = f"{config.backbone}, {size} pixels, {config.precision}"
+        if name not in speeds:
+            speeds[name] = measure(config, size)
+        return speeds[name]
+
+    for equals in candidates:
+        config = max(equals, key=lambda equal: speed_of(equal, equal.image_size))
+        seconds = images / speed_of(config, config.image_size)  # of an epoch
+        if config.start_size:
+            first_seconds = images / speed_of(config, config.start_size)
+            seconds = config.start_share * first_seconds + (1 - config.start_share) * seconds
+        epochs = int(hours * 3600 * (1 - OTHER_WORK) / seconds)
+        if epochs >= config.epochs:
+            break
+    return replace(config, epochs=max(1, epochs)), speeds
+
+
+def measure_speed(config: TrainingConfig, size: int, classes: int, device: torch.device, processes: Processes) -> float:
+    """Images per second of training steps on ready pixels, of all processes together."""
+    count = max(2, config.batch_size // processes.count)
+    step = bare_step(config, size, classes, count, device)
+    step()
+    processes.wait()  # all compete for the machine while they are measured, as they will
+    durations: list[float] = []
+    while sum(durations) < SECONDS_PER_SPEED:
+        began = time.perf_counter()
+        step()
+        durations.append(time.perf_counter() - began)
+    speed = torch.tensor([count / statistics.median(durations)], dtype=torch.float64, device=processes.device)
+    return float(processes.sum(speed))
+
+
+def bare_step(config: TrainingConfig, size: int, classes: int, count: int, device: torch.device) -> Callable[[], None]:
+    """Forward, backward and update of the network on `count` images that are ready, and nothing else."""
+    network = build_network(config.backbone, classes, config.seed).to(device)
+    network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    optimiser = torch.optim.SGD(network.parameters(), 0.01, momentum=config.momentum)
+    images = torch.zeros(count, 3, size, size, device=device).contiguous(memory_format=torch.channels_last)
+    targets = torch.zeros(count, dtype=torch.int64, device=device)
+    model = in_precision(network, config, device)
+
+    def step() -> None:
+        optimiser.zero_grad()
+        functional.cross_entropy(model(images), targets).backward()  # type: ignore[no-untyped-call]
+        optimiser.step()
+        synchronise(device)
+
+    return step
+
+
+def plan_for_hours(
+    candidates: Candidates, hours: float, images: TrainingImages, out: Path, device: str = "auto", restart: bool = False
+) -> TrainingConfig:
+    """The settings of a training of so many hours; those that were planned in `out` for the same wish, if any."""
+    asked = {
+        "hours": hours,
+        "images": len(images.train),
+        "candidates": [[config.to_json() for config in equals] for equals in candidates],
+    }
+    with joined_processes(parse_device(device)) as (processes, place):
+        is_new = restart or not (out / PLAN).exists()
+        kept = processes.from_first(b"" if is_new or not processes.is_first else (out / PLAN).read_bytes())
+        if kept:
+            return _read_plan(out / PLAN, kept, asked)
+        measure = partial(measure_speed, classes=len(images.classes), device=place, processes=processes)
+        config, speeds = plan_training(candidates, hours, len(images.train), measure)
+        if processes.is_first:
+            text = {"asked": asked, "config": config.to_json(), "images per second": speeds}
+            out.mkdir(parents=True, exist_ok=True)
+            write_atomic(out / PLAN, json.dumps(text, indent=1).encode())
+        return config
+
+
+def _read_plan(path: Path, content: bytes, asked: Mapping[str, Any]) -> TrainingConfig:
+    try:
+        plan = json.loads(content)
+        before, config = plan["asked"], TrainingConfig(**plan["config"])
+    except (ValueError, TypeError, KeyError) as error:
+        raise DamagedError(f"{path} is no plan of a training ({error}); discard it with --restart") from error
+    refuse_other_training(path, {"plan": before}, {"plan": asked})
+    return config

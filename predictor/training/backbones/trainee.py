@@ -23,12 +23,12 @@ from actstore.errors import InvalidInputError
 from actstore.images.image_set import ImageSet, Loadable
 from actstore.storage.tensor_file import below
 from predictor.protocol.category_split import CategorySplit
-from predictor.training.backbones.augmentation import draw_mixture
 from predictor.training.backbones.batches import IGNORED, Batch, count_recognised, open_feed, to_network
 from predictor.training.backbones.config import TrainingConfig
 from predictor.training.backbones.images import (
     Plan,
     TrainingImages,
+    draw_mixture,
     evaluation_plan,
     select_images,
     share_of,
@@ -63,15 +63,9 @@ class BackboneTrainee(Trainee):
     prefix = "network."
 
     def __init__(
-        self,
-        images: TrainingImages,
-        config: TrainingConfig,
-        device: torch.device,
-        processes: Processes,
-        unreadable: dict[str, None],
-        workers: int = 0,
-        decoded: Callable[[int, int], None] | None = None,
-    ) -> None:
+        self, images: TrainingImages, config: TrainingConfig, device: torch.device, processes: Processes,
+        unreadable: dict[str, None], workers: int = 0, decoded: Callable[[int, int], None] | None = None,
+    ) -> None:  # fmt: skip
         self._images, self._config, self._device, self._processes = images, config, device, processes
         self._unreadable = unreadable
         self._batches: Iterator[tuple[Tensor, Tensor]] = iter(())
@@ -249,17 +243,10 @@ class TrainingResult:
 
 
 def train_backbone(
-    sets: Mapping[str, ImageSet[Loadable]],
-    split: CategorySplit,
-    config: TrainingConfig,
-    out: Path,
-    device: str = "auto",
-    workers: int = 0,
-    options: RunOptions = RunOptions(),  # noqa: B008 - frozen
-    report: Report | None = None,
-    decoded: Callable[[int, int], None] | None = None,
-    held_out_seed: int | None = None,
-) -> TrainingResult:
+    sets: Mapping[str, ImageSet[Loadable]], split: CategorySplit, config: TrainingConfig, out: Path,
+    device: str = "auto", workers: int = 0, options: RunOptions = RunOptions(),  # noqa: B008 - frozen
+    report: Report | None = None, decoded: Callable[[int, int], None] | None = None, held_out_seed: int | None = None,
+) -> TrainingResult:  # fmt: skip
     """Train on the base classes of the split, and only on those; resume what is in `out` of the same training.
 
     Under torchrun every process calls this. decoded: told of (images done, images in all). held_out_seed: draws the
@@ -280,37 +267,20 @@ def train_backbone(
             )
         every = steps_per_epoch(len(images.train), config.batch_size)
         trained = train(
-            out,
-            identity,
-            lambda: BackboneTrainee(images, config, place, processes, unreadable, workers, decoded),
-            config.epochs * every,
-            config.epochs_per_line * every,
-            options,
-            report,
-            processes,
-            products=(BEST, LAST),
-        )
+            out, identity, lambda: BackboneTrainee(images, config, place, processes, unreadable, workers, decoded),
+            config.epochs * every, config.epochs_per_line * every, options, report, processes, products=(BEST, LAST),
+        )  # fmt: skip
     return _result(trained, images, config, list(unreadable))
 
 
 def _result(trained: Trained, images: TrainingImages, config: TrainingConfig, unreadable: list[str]) -> TrainingResult:
     history, best = trained.history, kept_line(trained.history, images.may_choose, config)
     return TrainingResult(
-        weights=str(trained.folder / BEST),
-        backbone=config.backbone,
-        classes=len(images.classes),
-        train_images=len(images.train),
-        val_images=len(images.validation),
-        held_out=images.held_out,
-        epochs=int(history[-1]["epoch"]),
-        steps=trained.steps,
-        seconds=trained.seconds,
+        weights=str(trained.folder / BEST), backbone=config.backbone, classes=len(images.classes),
+        train_images=len(images.train), val_images=len(images.validation), held_out=images.held_out,
+        epochs=int(history[-1]["epoch"]), steps=trained.steps, seconds=trained.seconds,
         images_per_second=sum(line["images_per_second"] for line in history) / len(history),
-        train_loss=history[-1]["train_loss"],
-        val_top1=history[-1]["val_top1"],
-        val_top5=history[-1]["val_top5"],
-        best_epoch=int(best["epoch"]),
-        best_val_top1=best["val_top1"],
-        best_val_top5=best["val_top5"],
+        train_loss=history[-1]["train_loss"], val_top1=history[-1]["val_top1"], val_top5=history[-1]["val_top5"],
+        best_epoch=int(best["epoch"]), best_val_top1=best["val_top1"], best_val_top5=best["val_top5"],
         unreadable=unreadable,
-    )
+    )  # fmt: skip

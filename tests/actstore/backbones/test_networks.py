@@ -8,7 +8,8 @@ import pytest
 import torch
 from torch import nn
 
-from actstore.backbones.construction import NETWORKS, build_network
+from actstore.backbones.architectures import NETWORKS
+from actstore.backbones.construction import build_network
 from actstore.backbones.weights import weights_sha256
 from tests.actstore.backbones.examples import images, import_torchvision
 

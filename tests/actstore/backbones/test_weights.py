@@ -12,7 +12,8 @@ import torch
 from safetensors.torch import save_file
 from torch import nn
 
-from actstore.backbones.construction import NETWORKS, build_network
+from actstore.backbones.architectures import NETWORKS
+from actstore.backbones.construction import build_network
 from actstore.backbones.loading import load_backbone
 from actstore.backbones.weights import save_weights, weights_sha256
 from actstore.errors import ActstoreError, InvalidInputError

@@ -10,7 +10,7 @@ import pytest
 from actstore.compute import cluster as module
 from actstore.compute.cluster import connect, parse_address
 from actstore.errors import ActstoreError, ClusterError
-from actstore.extraction import cluster_build as extraction_task
+from actstore.extraction import build as extraction_task
 
 
 def test_a_cluster_that_is_not_there_is_one_clear_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -1,6 +1,9 @@
-"""Conversions by way of torch give what numpy gives, to the bit."""
+"""Conversions give what numpy gives, to the bit, and checksums those of two passes; freed memory is used again."""
 
 from __future__ import annotations
+
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -8,7 +11,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from actstore.compute.tensors import convert_into
+from actstore.compute import tensors
+from actstore.compute.tensors import convert_checked, convert_into
+from actstore.storage.atomic_file import extend_crc32c
 
 HALVES = np.arange(1 << 16, dtype=np.uint16).view(np.float16)
 FINITE = np.unique(HALVES[np.isfinite(HALVES)].astype(np.float64))
@@ -62,3 +67,63 @@ def test_many_rows() -> None:
     values = np.random.default_rng(0).standard_normal((700, 301)) * 10
     values[::7] = np.resize(MIDDLES, values[::7].shape) * (1 + 1e-12)
     assert_rounded_once(values)
+
+
+@pytest.mark.parametrize("is_compiled", [True, False])
+@pytest.mark.parametrize("shape", [(1, 1), (3, 7), (1, 127), (1, 128), (2, 128), (5, 130), (64, 512)])
+def test_values_and_crc_are_those_of_two_passes(
+    shape: tuple[int, int], is_compiled: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not is_compiled:
+        monkeypatch.setattr(tensors, "_compiled", lambda: None)
+    bits = np.random.default_rng(0).integers(0, 1 << 16, shape, dtype=np.uint16)
+    values, out = bits.view(np.float16), np.full(shape, -1, np.float32)
+    for crc in (0, 0xDEADBEEF):
+        assert convert_checked(out, values, crc) == extend_crc32c(crc, values.view(np.uint8))
+        np.testing.assert_array_equal(out, values.astype(np.float32))
+
+
+def test_parts_in_a_row_give_the_crc_of_all() -> None:
+    values = np.arange(2048, dtype=np.float16).reshape(8, 256)
+    out, crc = np.empty((8, 256), np.float32), 0
+    for start in range(0, 8, 3):
+        part = slice(start, start + 3)
+        crc = convert_checked(out[part], values[part], crc)
+    assert crc == extend_crc32c(0, values.view(np.uint8))
+
+
+def test_float32_rows_are_copied_and_checked() -> None:
+    values, out = np.ones((3, 5), np.float32), np.zeros((3, 5), np.float32)
+    assert convert_checked(out, values, 7) == extend_crc32c(7, values.view(np.uint8))
+    np.testing.assert_array_equal(out, values)
+
+
+FAULTS = """
+import resource, sys
+import torch
+from actstore.compute.tensors import reuse_freed_memory
+torch.set_num_threads(1)
+took = sys.argv[1] == "reuse" and reuse_freed_memory()
+layers = [torch.nn.Conv2d(3, 64, 3), torch.nn.ReLU(), torch.nn.Conv2d(64, 64, 3), torch.nn.ReLU()]
+network, images = torch.nn.Sequential(*layers), torch.rand(16, 3, 96, 96)  # outputs of 35 MiB, freed in every step
+def use():
+    network(images).sum().backward()
+use()
+use()
+before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+use()
+use()
+print(int(took), resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+"""
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="glibc's settings")
+def test_the_buffers_of_a_network_are_used_again() -> None:
+    faults = {}
+    for mode in ("plain", "reuse"):
+        done = subprocess.run([sys.executable, "-c", FAULTS, mode], capture_output=True, text=True, check=True)
+        took, count = map(int, done.stdout.split())
+        if mode == "reuse" and not took:
+            pytest.skip("this C library has no mallopt")
+        faults[mode] = count
+    assert faults["reuse"] < faults["plain"] / 2

@@ -63,7 +63,7 @@ def test_without_a_name_a_network_is_chosen_and_kept(
 ) -> None:
     asked = []
 
-    def choose(offline: bool, telling: Any) -> Any:
+    def choose(offline: bool, progress: Any) -> Any:
         asked.append(offline)
         return from_images.Choice("efficientnet-lite0", Path("weights.pth"), "it is the only one here")
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from actstore.errors import InvalidInputError, StorageError, UnreadableImageError
 from actstore.images.image_set import classes_train_lacks, read_bytes
 from actstore.images.opening import find_images
-from actstore.layout.texts import encode_ids
+from actstore.layout.columns import encode_ids
 from tests.actstore.images.image_files import listed, only, picture, write
 
 # ---- folders

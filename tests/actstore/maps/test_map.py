@@ -16,10 +16,11 @@ import pytest
 from numpy.typing import NDArray
 
 import actstore
+from actstore.analysis.neighbours import Graph
 from actstore.errors import InvalidInputError, MissingColumnError, NotAStoreError
 from actstore.images.glyphs import write_glyphs
-from actstore.maps import colouring
-from actstore.maps.layout import scaled
+from actstore.maps import colouring, making
+from actstore.maps.packing import scaled
 
 
 def clusters(path: Path, count: int = 200, classes: int = 4, **options: Any) -> actstore.Split:
@@ -70,6 +71,19 @@ def test_rows_of_a_class_lie_together_and_a_seed_gives_one_map(split: actstore.S
     np.testing.assert_array_equal(made.neighbours, graph.rows)
     assert any("zeros" in note for note in made.notes)
     assert "<iframe" in made._repr_html_()
+
+
+def test_rows_without_neighbours_lie_beside_the_others(random: np.random.Generator) -> None:
+    pytest.importorskip("umap")
+    plane = random.standard_normal((60, 2)).astype("f4")
+    plane[7] = 1000
+    cosines = np.full((60, 3), 0.5, np.float32)
+    rows = np.stack([(np.arange(60) + step) % 60 for step in (1, 2, 3)], axis=1)
+    rows[7], cosines[7] = -1, -1
+    ids = [str(row) for row in range(60)]
+    placed = making._umap(plane, Graph(cosines, rows, ids, ids, True), 0)
+    side = np.ptp(np.delete(placed, 7, axis=0), axis=0)
+    assert (np.ptp(placed, axis=0) <= 1.05 * side).all()
 
 
 @pytest.mark.slow
@@ -262,7 +276,7 @@ def test_bad_names_are_refused(split: actstore.Split, tmp_path: Path, monkeypatc
         made.to_parquet(tmp_path / "x.csv")
     with pytest.raises(NotAStoreError, match="val"):
         actstore.map(tmp_path / "x.zarr" / "val")
-    monkeypatch.setattr("actstore.maps.layout.find_spec", lambda name: None)
+    monkeypatch.setattr("actstore.maps.making.find_spec", lambda name: None)
     with pytest.raises(InvalidInputError, match="umap-learn"):
         actstore.map(split, method="umap")
     assert any("PCA" in note for note in actstore.map(split).notes)

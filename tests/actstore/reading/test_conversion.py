@@ -21,6 +21,10 @@ def test_rows_come_in_the_type_they_are_stored_in(store: Any) -> None:
     for values in (train.take([1, 2]), train[:3], train[[4]], train[5], train.of_class(0), blocks):
         assert values.dtype == train.dtype
     assert train.means().dtype == np.float32
+    np.testing.assert_array_equal(train.means(dtype="f8"), train.statistics().mean)
+    np.testing.assert_array_equal(train.means(dtype="f8").astype("f4"), train.means())
+    with pytest.raises(InvalidInputError, match="f2"):
+        train.means(dtype="f2")
 
 
 @pytest.mark.parametrize("dtype", ["f4", np.float32, "f8", np.float64])
@@ -66,6 +70,13 @@ def test_the_view_is_an_array_to_numpy(store: Any) -> None:
     np.testing.assert_array_equal(view.T, plain.T)
     assert np.array(view, copy=True).flags.writeable
     np.testing.assert_allclose(view @ plain[0], plain @ plain[0], rtol=1e-6)
+    np.testing.assert_array_equal(view - 1, plain - 1)
+    np.testing.assert_array_equal(plain[0] * view, plain[0] * plain)
+    np.testing.assert_array_equal(view == view, np.ones(plain.shape, bool))
+    np.testing.assert_array_equal(np.maximum.reduce(view), plain.max(0))
+    changed = plain.copy()
+    changed += view
+    np.testing.assert_array_equal(changed, plain + plain)
 
 
 def test_products_that_overflow_float16_are_finite_in_the_view(make_store: Any, tmp_path: Any) -> None:

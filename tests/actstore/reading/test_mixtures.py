@@ -12,7 +12,7 @@ import pytest
 
 import actstore
 from actstore.errors import ActstoreError, DamagedError, ReplacedError
-from actstore.storage.folder_path import FolderPath
+from actstore.storage.place import FolderPath
 from actstore.upkeep.verify import verify_store
 from tests.store_files import files
 

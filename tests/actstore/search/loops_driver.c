@@ -40,10 +40,10 @@ static void run_bound_rows(void)
     float *estimates = take(lanes * top * 4);
     int64_t *out_rows = room(rows * count * 8), *out_queries = room(rows * count * 8), *likely = room(lanes * top * 8);
     float *bounds = room(rows * count * 4);
-    int64_t found = EXPORTED(bound_rows)(codes, factors, width, places ? chosen : NULL, ranges, parts,
-                                         filtered ? allowed : NULL, queries, excess, coefficients, limits, scales, count,
-                                         panels, keeps ? out_rows : NULL, out_queries, bounds, top, estimates, likely, NULL,
-                                         NULL);
+    Batch batch = {codes, factors, width, places ? chosen : NULL, filtered ? allowed : NULL, queries, excess,
+                   coefficients, scales, count, panels};
+    int64_t found = EXPORTED(bound_rows)(&batch, ranges, parts, limits, keeps ? out_rows : NULL, out_queries, bounds,
+                                         top, estimates, likely);
     give(&found, 8);
     give(out_rows, found * 8);
     give(out_queries, found * 8);
@@ -54,9 +54,10 @@ static void run_bound_rows(void)
 
 static void run_closer_look(void)
 {
-    int64_t *sizes = take(9 * 8);
+    int64_t *sizes = take(11 * 8);
     int64_t width = sizes[0], second = sizes[1], rows = sizes[2], count = sizes[3], panels = sizes[4], top = sizes[5];
     int64_t dim = sizes[6], is_half = sizes[7], has_second = sizes[8], lanes = panels ? 16 * panels : count;
+    int64_t sampled = sizes[9], capacity = sizes[10], next = 0;
     int64_t ranges[2] = {0, rows}, examined = 0;
     uint8_t *codes = take(rows * width);
     float *factors = take(rows * LEVEL_FACTORS * 4);
@@ -69,14 +70,18 @@ static void run_closer_look(void)
     float *norms = take(count * TAIL_FLOATS * 4);
     uint8_t *values = take(rows * dim * (is_half ? 2 : 4));
     float *vectors = take(count * dim * 4), *row_scales = take(rows * 4), *thresholds = take(count * 4);
-    float *highest = take(lanes * top * 4);
-    int64_t *out_rows = room(rows * count * 8), *out_queries = room(rows * count * 8), *likely = room(lanes * top * 8);
-    float *scores = room(rows * count * 4);
+    float *highest = take(lanes * top * 4), *estimates = take(lanes * sampled * 4);
+    int64_t *likely = take(lanes * sampled * 8);
+    int64_t *out_rows = room(capacity * 8), *out_queries = room(capacity * 8), *nearest = room(lanes * top * 8);
+    float *scores = room(capacity * 4), *first = room(lanes * top * 4);
+    memcpy(first, highest, lanes * top * 4);
     Closer closer = {has_second ? again : NULL, second, queries_again, excess_again, norms, values, is_half, dim,
                      vectors, row_scales, thresholds, 0.25};
-    int64_t found = EXPORTED(bound_rows)(codes, factors, width, NULL, ranges, 1, NULL, queries, excess, coefficients,
-                                         limits, scales, count, panels, out_rows, out_queries, scores, top, highest,
-                                         likely, &closer, &examined);
+    Batch batch = {codes, factors, width, NULL, NULL, queries, excess, coefficients, scales, count, panels};
+    if (sampled)
+        EXPORTED(raise_thresholds)(&batch, &closer, sampled, estimates, likely, top, first, nearest, limits);
+    int64_t found = EXPORTED(nearest_rows)(&batch, &closer, ranges, 1, &next, &examined, INT64_MAX / 2, limits,
+                                           out_rows, out_queries, scores, capacity, top, highest, nearest);
     give(&found, 8);
     give(&examined, 8);
     give(out_rows, found * 8);

@@ -20,8 +20,8 @@ from actstore.search import BoundedSearch, ExactSearch, bounded, index_files, pl
 from actstore.search.approximate import ApproximateSearch
 from actstore.search.index_files import find, find_loaded, folder, load_tensors, publish, save_cached
 from actstore.search.indexing import keep_index
-from actstore.storage.file_lock import own_name
-from actstore.upkeep.rechunk import rechunk
+from actstore.storage.locks import own_name
+from actstore.upkeep.copies import rechunk
 from actstore.upkeep.verify import verify_store
 
 pytestmark = pytest.mark.numeric

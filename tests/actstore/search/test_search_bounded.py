@@ -194,6 +194,41 @@ def test_bounds_that_leave_too_many_fall_back(random: np.random.Generator, monke
     assert engine.fell_back == 33
 
 
+@pytest.mark.skipif(compiled.kernels() is None, reason="torch makes room for all pairs")
+@pytest.mark.parametrize(("count", "fallen"), [(1, 0), (33, 33)])
+def test_little_room_for_pairs_is_enough_or_falls_back(
+    random: np.random.Generator, count: int, fallen: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    values = clustered(random, 20_000, 64, copies=0)
+    engine = with_widths(values, 16, monkeypatch=monkeypatch)
+    monkeypatch.setattr(bounds, "_ROOM", (0, 0))
+    assert_same(engine, values[:count].astype(np.float32), 60)
+    assert engine.fell_back == fallen
+
+
+def test_a_batch_that_bounds_do_not_help_spares_the_next_ones(
+    random: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = with_widths(random.standard_normal((6000, 64)).astype(np.float16), 16, monkeypatch=monkeypatch)
+    monkeypatch.setattr(bounded, "_QUERIES", 8)
+    runs, run = [], bounded.QueryBatch.run
+    monkeypatch.setattr(bounded.QueryBatch, "run", lambda batch: runs.append(1) or run(batch))  # type: ignore[func-returns-value]
+    assert_same(engine, random.standard_normal((33, 64)), 3)
+    assert (len(runs), engine.fell_back) == (1, 33)
+
+
+def test_queries_are_rotated_once_for_several_parts_of_the_rows(
+    random: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    values = clustered(random, 6000, 64)
+    engine, queries = with_widths(values, 16, monkeypatch=monkeypatch), random.standard_normal((9, 64))
+    first = engine.search(queries, 3)
+    monkeypatch.setattr(bounded, "QueryCodes", None)  # cannot be made again
+    for one, other in zip(engine.search(queries, 3), first, strict=True):
+        np.testing.assert_array_equal(one, other)
+    engine.search(queries, 3, np.arange(0, 6000, 5))
+
+
 def test_large_k_few_rows_and_equal_rows(random: np.random.Generator, monkeypatch: pytest.MonkeyPatch) -> None:
     few = with_widths(clustered(random, 130, 32), 16, monkeypatch=monkeypatch)
     for k in (1, 2, 100, 130):

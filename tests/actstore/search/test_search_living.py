@@ -19,7 +19,7 @@ from actstore.search.approximate import ApproximateSearch
 from actstore.search.index_files import find, folder, remarks
 from actstore.search.indexing import build_index, extend_index
 from actstore.spec import INDEX_KINDS
-from actstore.storage.checksum import with_checksum
+from actstore.storage.atomic_file import with_checksum
 
 pytestmark = pytest.mark.numeric
 ROWS, MORE, DIM = 2000, 300, 48

@@ -132,8 +132,11 @@ def test_rows_are_bounded(driver: Driver, width: int, count: int, chosen: str, k
 
 @pytest.mark.parametrize("kind", [np.float16, np.float32])
 @pytest.mark.parametrize("has_second", [True, False])
-@pytest.mark.parametrize("count", [1, 4, 16, 40])
-def test_the_nearest_are_scored_on_the_way(driver: Driver, count: int, has_second: bool, kind: type) -> None:
+@pytest.mark.parametrize(("count", "sampled", "spare"), [(1, 0, 0), (4, 7, 900), (16, 7, 0), (40, 0, 9000)])
+def test_the_nearest_are_scored_on_the_way(
+    driver: Driver, count: int, sampled: int, spare: int, has_second: bool, kind: type
+) -> None:
+    """sampled: rows of each query that give the first thresholds. spare: room for pairs beyond those of some rows."""
     random, rows, top, width, second, dim = np.random.default_rng(count), 700, 5, 24, 40, 33
     stored, queries = some_codes(driver, random, rows, count, width)
     again, queries_again = some_codes(driver, random, rows, count, second)
@@ -151,17 +154,23 @@ def test_the_nearest_are_scored_on_the_way(driver: Driver, count: int, has_secon
     values, vectors = small(random, rows, dim).astype(kind), small(random, count, dim)
     scales = random.choice([0.5, 1, 2], rows).astype(np.float32)
     scores = (values.astype(np.float64) @ vectors.T * scales[:, None]).astype(np.float32)  # (rows, count)
+    possible = np.flatnonzero(reaches & reaches_again) if has_second else np.flatnonzero(reaches)
+    likely = np.stack([random.choice(possible, sampled, replace=False) for _ in range(lanes)])
+    estimates = np.zeros((lanes, sampled), np.float32)
+    estimates[:, 6:] = -np.inf
+    capacity = 128 * lanes + spare if spare else rows * lanes
+    sizes = [width, second, rows, count, panels, top, dim, kind == np.float16, has_second, sampled, capacity]
     found = driver.run(
-        "closer", np.array([width, second, rows, count, panels, top, dim, kind == np.float16, has_second]), stored,
+        "closer", np.array(sizes), stored,
         factors, ordered, 128 * filled.sum(1, dtype=np.int32), terms, limits, np.ones(lanes, np.float32),
         np.concatenate([again, tails.view(np.uint8)], 1), queries_again, 128 * queries_again.sum(1, dtype=np.int32),
         norms, values, vectors, scales, np.full(count, -1000, np.float32), np.full((lanes, top), -np.inf, np.float32),
+        estimates, likely,
     )  # fmt: skip
 
     number, examined = found.read(np.int64, 2)
     of_rows, owners, given = (found.read(kind, number) for kind in (np.int64, np.int64, np.float32))
     np.testing.assert_array_equal(given, scores[of_rows, owners])
-    possible = np.flatnonzero(reaches & reaches_again) if has_second else np.flatnonzero(reaches)
     assert set(of_rows) <= set(possible)
     assert len(given) < examined
     kth = np.sort(scores[possible], axis=0)[-top]  # (count,)

@@ -12,7 +12,7 @@ import actstore
 from actstore.statistics import class_statistics as statistics
 from actstore.statistics import moments as summation
 from actstore.statistics.moments import Moments, merge_moments, plan_spans, sum_rows, to_moments
-from actstore.upkeep.rechunk import rechunk
+from actstore.upkeep.copies import rechunk
 
 pytestmark = pytest.mark.numeric
 

@@ -47,7 +47,7 @@ def test_listings_that_are_cut_short_are_asked_again(
         assert act() == expected  # type: ignore[operator]
         assert proxy.times == 0
     proxy.times = 2
-    top.remove_tree()
+    top.remove_below(top.contents())
     assert not top.has_entries()
 
 

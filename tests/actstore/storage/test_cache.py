@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 import actstore
 from actstore.errors import InvalidInputError
 from actstore.storage import bucket_client as buckets
-from actstore.storage.chunk_cache import CacheSpec, ChunkCache, parse_size
-from actstore.storage.object_path import ObjectPath
+from actstore.storage.object_path import CacheSpec, ChunkCache, ObjectPath, parse_size
 from tests.object_storage import CountingProxy, S3Server
 
 CHUNK = 96 * 64 * 2 + 4  # bytes of a cached chunk
@@ -27,9 +26,13 @@ def rows(random: np.random.Generator) -> Any:
     return random.random((960, 64), dtype=np.float32).astype(np.float16)  # ten chunks
 
 
+def clear(place: ObjectPath) -> None:
+    place.remove_below(place.contents())
+
+
 def make(name: str, rows: Any) -> str:
     place = f"memory://cache/{name}"
-    ObjectPath.parse(place).remove_tree()
+    clear(ObjectPath.parse(place))
     actstore.from_arrays(place, {"train": (rows, np.arange(len(rows)) % 3)}, chunk_rows=96)
     return place
 
@@ -48,7 +51,7 @@ def test_only_what_is_touched_is_kept(rows: Any, tmp_path: Path) -> None:
 def test_a_warm_cache_needs_no_chunks_of_the_store(rows: Any, tmp_path: Path) -> None:
     place = make("warm", rows)
     actstore.open(place, cache=tmp_path)["train"].take(np.arange(960))
-    (ObjectPath.parse(place) / "train/activations/c").remove_tree()
+    clear(ObjectPath.parse(place) / "train/activations/c")
     np.testing.assert_array_equal(actstore.open(place, cache=tmp_path)["train"].take(np.arange(960)), rows)
 
 

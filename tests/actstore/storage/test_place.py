@@ -11,12 +11,19 @@ import numpy as np
 import pytest
 
 from actstore.errors import InvalidInputError, LockedError
-from actstore.storage import folder_path
-from actstore.storage.chunk_cache import CacheSpec
-from actstore.storage.file_lock import own_name
-from actstore.storage.folder_path import FolderPath, exchange
-from actstore.storage.object_path import ObjectPath
-from actstore.storage.place import Place, parse_place, read_file, read_files, write_chunk, write_file
+from actstore.storage import place as place_module
+from actstore.storage.locks import own_name
+from actstore.storage.object_path import CacheSpec, ObjectPath
+from actstore.storage.place import (
+    FolderPath,
+    Place,
+    exchange,
+    parse_place,
+    read_file,
+    read_files,
+    write_chunk,
+    write_file,
+)
 from tests.store_files import files
 
 _numbers = count()
@@ -91,15 +98,19 @@ class PlaceSuite:
         write_file(top / "zarr.json", b"{}")
         assert top.has_entries(besides="zarr.json.part")
 
-    def test_trees_are_measured_and_removed(self, top: Place) -> None:
-        for name in ("a", "b/c"):
+    def test_trees_are_measured_and_listed_and_removed(self, top: Place) -> None:
+        for name in ("a", "b/c", "b/d/e", "b.txt"):
             write_file(top / name, b"1234")
-        assert top.tree_size() == 8
-        (top / "b").remove_tree()
-        assert top.tree_size() == 4
-        top.remove_tree()
-        top.remove_tree()  # nothing is there: nothing happens
-        assert not top.has_entries()
+        assert top.tree_size() == 16
+        listed = [("a", False), ("b", True), ("b.txt", False), ("b/c", False), ("b/d", True), ("b/d/e", False)]
+        assert sorted(top.contents()) == listed
+        assert sorted((top / "b").contents()) == [("c", False), ("d", True), ("d/e", False)]
+        assert (top / "nothing").contents() == []
+        top.remove_below([("b/c", False), ("b/d", True), ("b", True)])  # folders that are not empty stay
+        assert sorted(top.contents()) == [entry for entry in listed if entry[0] != "b/c"]
+        for _ in range(2):  # again: what is not there is passed over
+            top.remove_below([*sorted(top.contents(), reverse=True), ("b/c", False), ("", True)])
+            assert not top.has_entries()
 
     def test_unlink(self, top: Place) -> None:
         write_file(top / "x", b"1")
@@ -248,7 +259,7 @@ def test_a_folder_that_is_replaced_keeps_what_others_put_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, can_exchange: bool
 ) -> None:
     if not can_exchange:
-        monkeypatch.setattr(folder_path, "exchange", lambda *_: False)
+        monkeypatch.setattr(place_module, "exchange", lambda *_: False)
     top = FolderPath(tmp_path / "mean")
     write_file(top / "values", b"old")
     write_file(top / "README", b"mine")

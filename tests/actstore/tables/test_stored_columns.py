@@ -13,7 +13,7 @@ from click.testing import CliRunner
 import actstore
 from actstore.tables.exporting import export
 from actstore.tables.importing import ImportRequest, import_file
-from actstore.upkeep.rechunk import rechunk
+from actstore.upkeep.copies import rechunk
 from actstore.upkeep.repair import repair_faults
 from actstore.upkeep.verify import verify_store
 from tests.actstore.tables.column_examples import COLUMNS, IDS, VALUES, make, same_columns

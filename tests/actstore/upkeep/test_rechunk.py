@@ -21,11 +21,12 @@ from actstore.errors import (
     NotAStoreError,
     ReplacedError,
 )
-from actstore.storage.folder_path import FolderPath
-from actstore.storage.folder_path import exchange as exchange_names
+from actstore.storage.place import FolderPath
+from actstore.storage.place import exchange as exchange_names
 from actstore.tables.importing import ImportRequest, append_file, import_file
-from actstore.upkeep import rechunk as rechunk_module
-from actstore.upkeep.rechunk import rechunk, split_table
+from actstore.tables.row_source import split_table
+from actstore.upkeep import copies
+from actstore.upkeep.copies import rechunk
 from actstore.upkeep.repair import repair_faults
 from actstore.upkeep.verify import verify_store
 from cli.actstore import main
@@ -150,16 +151,16 @@ def test_killed_while_the_copy_takes_its_place(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(rechunk_module, "exchange", exchange)
-        patched.setattr(rechunk_module, "remove_own", remove)
-        copied = rechunk_module._copy
+        patched.setattr(copies, "exchange", exchange)
+        patched.setattr(copies, "remove_own", remove)
+        copied = copies._copy
 
         def copy(*arguments: Any, **options: Any) -> Any:
             made = copied(*arguments, **options)
             patched.setattr(FolderPath, "rename", rename)
             return made
 
-        patched.setattr(rechunk_module, "_copy", copy)
+        patched.setattr(copies, "_copy", copy)
         with pytest.raises(KeyboardInterrupt):
             rechunk(grown, None, 128)
     rechunk(grown, None, 128)
@@ -197,7 +198,7 @@ def test_what_cannot_be_moved_is_left_and_named(grown: Path, tmp_path: Path, mon
         (first / "README.md").write_bytes(b"the new one's")
         return exchange_names(first, second)
 
-    monkeypatch.setattr(rechunk_module, "exchange", replaced)
+    monkeypatch.setattr(copies, "exchange", replaced)
     with pytest.raises(InvalidInputError, match=r"README\.md could not be moved"):
         rechunk(grown, None, 128)
     assert (tmp_path / "x.zarr.before-rechunk/README.md").read_bytes() == b"mine"
@@ -205,7 +206,7 @@ def test_what_cannot_be_moved_is_left_and_named(grown: Path, tmp_path: Path, mon
 
 
 def test_classes_and_splits_that_come_during_the_copy_are_in_it(grown: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    copied, runs = rechunk_module._copy, 0
+    copied, runs = copies._copy, 0
 
     def copy(*arguments: Any, **options: Any) -> Any:
         nonlocal runs
@@ -218,7 +219,7 @@ def test_classes_and_splits_that_come_during_the_copy_are_in_it(grown: Path, mon
                 writer.append(VALUES[:9], ["late"] * 9, [f"l{row}" for row in range(9)])
         return made
 
-    monkeypatch.setattr(rechunk_module, "_copy", copy)
+    monkeypatch.setattr(copies, "_copy", copy)
     made = rechunk(grown, None, 128)
     assert runs == 2
     assert made.classes[-1] == "late"
@@ -266,17 +267,17 @@ def test_a_writer_of_a_store_that_was_discarded_leaves_nothing(tmp_path: Path) -
 
 def test_two_that_finish_at_once(grown: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The later one waits, and finds nothing left to do."""
-    finished, threads, strangers = [], [], rechunk_module.strangers
+    finished, threads, strangers = [], [], copies.strangers
 
     def meanwhile(old: Path) -> list[Path]:
-        monkeypatch.setattr(rechunk_module, "strangers", strangers)
-        threads.append(threading.Thread(target=lambda: finished.append(rechunk_module._finish(FolderPath(grown)))))
+        monkeypatch.setattr(copies, "strangers", strangers)
+        threads.append(threading.Thread(target=lambda: finished.append(copies._finish(FolderPath(grown)))))
         threads[0].start()
         threads[0].join(0.2)
         assert not finished
         return strangers(old)
 
-    monkeypatch.setattr(rechunk_module, "strangers", meanwhile)
+    monkeypatch.setattr(copies, "strangers", meanwhile)
     rechunk(grown, chunk_rows=128)
     threads[0].join()
     assert finished == [False]

@@ -164,7 +164,7 @@ def test_a_fault_beside_an_append_is_still_named(store: Any, tmp_path: Path, mon
 
 
 def test_pending_that_goes_while_it_is_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from actstore.storage.folder_path import FolderPath
+    from actstore.storage.place import FolderPath
 
     folder = FolderPath(tmp_path / "pending")
     folder.mkdir()

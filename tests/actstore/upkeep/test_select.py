@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 import actstore
 from actstore.errors import DamagedError, IncompleteError, InvalidInputError, MissingColumnError
 from actstore.extraction.recorded_network import network_of
+from actstore.upkeep.copies import select
 from actstore.upkeep.repair import repair_faults
-from actstore.upkeep.select import select
 from actstore.upkeep.verify import verify_store
 from tests.actstore.writing.test_keeping import Killed, files, killed_at
 

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 import actstore
 from actstore.errors import IncompleteError, InvalidInputError, LockedError
 from actstore.upkeep.verify import verify_store
-from actstore.writing import pending_rows as keeping
+from actstore.writing import chunk_writer
 from tests.object_storage import IDS, LABELS
 from tests.store_files import files
 
@@ -134,7 +134,7 @@ def test_what_was_flushed_survives_every_kill(
 @pytest.mark.usefixtures("overtaking")
 def test_rows_are_kept_while_the_source_takes_its_time(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """No further append comes: the thread alone keeps them."""
-    monkeypatch.setattr(keeping, "SECONDS", 0.04)
+    monkeypatch.setattr(chunk_writer, "SECONDS", 0.04)
     store = new_store(place)
     writer = store.writer("train", source=SOURCE)
     for start, stop in ((0, 10), (10, 80), (80, 100)):
@@ -260,7 +260,7 @@ def test_a_writer_that_is_closed_says_so(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("overtaking")
 def test_what_the_thread_could_not_keep_is_raised_by_the_next_call(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(keeping, "SECONDS", 0.04)
+    monkeypatch.setattr(chunk_writer, "SECONDS", 0.04)
     store = new_store(place)
     first = store.writer("train", source=SOURCE)
     second = store.writer("train", source=SOURCE)  # overtakes it

@@ -203,7 +203,8 @@ def test_classes_added_by_two_at_once_are_all_kept(place: str) -> None:
 def test_a_bucket_that_vanished(s3: Any, rows: Any) -> None:
     s3.create_bucket("gone")
     writer = actstore.create("s3://gone/x.zarr", classes=["a"], dim=64, chunk_rows=96).writer("train")
-    ObjectPath.parse("s3://gone").remove_tree()
+    bucket = ObjectPath.parse("s3://gone")
+    bucket.remove_below(bucket.contents())
     s3._send("DELETE", "gone")
     with pytest.raises(StorageError, match="there is no bucket 'gone'"):
         writer.append(rows)

@@ -212,8 +212,8 @@ def test_a_phi_in_training_leaves_no_gradients_behind() -> None:
 
 
 BAD_EXAMPLES: dict[str, tuple[str, Any, str]] = {
-    "none": ("new", torch.empty(0, 16), "category 'new' has no support; give at least one example"),
-    "none, an odd name": ("queries", torch.empty(0, 16), "category 'queries' has no support"),
+    "none": ("new", torch.empty(0, 16), "category 'new' has no example; give at least one"),
+    "none, an odd name": ("queries", torch.empty(0, 16), "category 'queries' has no example"),
     "no list": ("new", [], r"expected activations \(n, 16\), got \(1, 0\)"),
     "dim": ("new", torch.ones(2, 15), r"category 'new': expected activations \(n, 16\), got \(2, 15\)"),
     "three axes": ("new", torch.ones(1, 2, 16), r"got \(1, 2, 16\)"),
@@ -244,9 +244,10 @@ def test_bad_examples_change_nothing(make: Make, case: str) -> None:
         (lambda one: one.remove("zebra"), "no added category is named 'zebra'; there are: okapi, quokka"),
         (lambda one: one.remove("ant"), "'ant' is a base category; only categories that were added can be changed"),
         (lambda one: one.rename("ant", "x"), "'ant' is a base category"),
-        (lambda one: one.rename("okapi", "bee"), "cannot rename 'okapi': 'bee' is taken or empty"),
+        (lambda one: one.rename("okapi", "bee"), "cannot rename 'okapi': 'bee' is taken or no name"),
         (lambda one: one.rename("okapi", "quokka"), "'quokka' is taken"),
-        (lambda one: one.rename("okapi", ""), "is taken or empty"),
+        (lambda one: one.rename("okapi", ""), "is taken or no name"),
+        (lambda one: one.rename("okapi", 5), "5 is taken or no name"),
         (lambda one: one.rename("okapi", "Unknown"), "'Unknown' is what is said where no category fits"),
         (lambda one: one.adapt("UNKNOWN", torch.ones(1, 16)), "'UNKNOWN' is what is said where no category fits"),
         (lambda one: one.predict(torch.ones(1, 16), top=0), "top must be at least 1, got 0"),

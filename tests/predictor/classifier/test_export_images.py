@@ -22,8 +22,8 @@ from actstore.backbones.network import Transform
 from actstore.errors import InvalidInputError
 from predictor.classifier import export_images
 from predictor.classifier.classifier import Classifier
-from predictor.classifier.display_names import set_displays
 from predictor.classifier.export_images import Agreement, export_with_backbone, image_graph
+from predictor.classifier.presentation import set_displays
 from predictor.classifier.unknown import PHOTOS, Unknown
 from predictor.phi.network import Phi
 from predictor.protocol.head import Head

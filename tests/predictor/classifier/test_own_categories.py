@@ -156,7 +156,7 @@ def test_by_hand() -> None:
     assert made.threshold is None
     assert made.is_known(torch.randn(3, DIM)).all()
     for bad in (2.0, float("nan")):
-        with pytest.raises(InvalidInputError, match="a cosine from -1 to 1"):
+        with pytest.raises(InvalidInputError, match="a familiarity from -1 to 1"):
             Unknown(PHOTOS).set_at(bad)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -81,6 +82,7 @@ def test_results_show_themselves(classifier: predictor.Classifier, photos: str) 
     assert list(frame.columns[:4]) == ["image", "answer", "unknown", "category_1"]
     assert frame["category_1"].tolist() == [one.top[0].category for one in found]
     assert found.to_csv().count("\n") == 13
+    assert found.to_markdown(top=1).count("\n") == 13
     for shown in (classifier, found):
         assert "<table>" in shown._repr_html_()  # type: ignore[attr-defined]
     with pytest.raises(InvalidInputError, match=r"broken\.jpg"):
@@ -124,6 +126,30 @@ def test_images_that_cannot_be_learnt_from(classifier: predictor.Classifier, pho
     done = classifier.adapt_images("red", f"{photos}/red/0.png", extend=True, device="cpu", progress=False)
     assert done.learnt == {"red": 1}
     assert len(classifier.support["red"]) == 5
+
+
+MISTAKES: dict[str, tuple[Callable[[predictor.Classifier], object], str]] = {
+    "no image": (lambda one: one.adapt_images("grey", []), "grey"),
+    "nothing asked": (lambda one: one.predict_images([]), "no image"),
+    "a number": (lambda one: one.adapt_images("grey", [3]), "int"),  # type: ignore[list-item]
+    "an image": (lambda one: one.predict_images(Image.new("RGB", (9, 9))), "Image"),  # type: ignore[arg-type]
+    "None": (lambda one: one.predict_images(None), "NoneType"),  # type: ignore[arg-type]
+    "on_error": (lambda one: one.predict_images("photos", on_error="contine"), "contine"),  # type: ignore[arg-type]
+    "aggregate": (lambda one: one.adapt_images("grey", "photos/green", aggregate="median"), "median"),  # type: ignore[arg-type]
+    "a name": (lambda one: one.adapt_images(7, "photos/green"), "7"),  # type: ignore[arg-type]
+    "no base": (lambda one: one.limit_base_loss(1), "no base"),
+    "check": (lambda one: one.export_onnx("c.onnx", check="photos"), "with_backbone"),
+    "no network": (lambda one: predictor.Classifier.alone(8).check_folder("photos"), "no network"),
+    "a folder": (lambda one: predictor.load_classifier("photos"), "folder"),
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_mistakes_are_named_and_change_nothing(classifier: predictor.Classifier, mistake: str) -> None:
+    act, named = MISTAKES[mistake]
+    with pytest.raises(InvalidInputError, match=named):
+        act(classifier)
+    assert classifier.categories == ("blue", "red")
 
 
 def test_a_folder_is_checked_before_anything_is_learnt(classifier: predictor.Classifier, photos: str) -> None:

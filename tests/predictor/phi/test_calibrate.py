@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 import actstore
 from actstore.errors import DamagedError, InvalidInputError
-from actstore.storage.checksum import with_checksum
+from actstore.storage.atomic_file import with_checksum
 from predictor.phi.network import Phi
 from predictor.phi.recogniser import PhiMethod
 from predictor.protocol.calibration import (

@@ -22,8 +22,7 @@ from predictor.protocol.calibration import fit_calibrations
 from predictor.protocol.category_split import CategorySplit
 from predictor.protocol.evaluation import all_way_task, measure
 from predictor.protocol.rows import class_means, is_signed
-from predictor.training.phi import run_phi_training
-from predictor.training.phi_config import choose_config
+from predictor.training.phi import choose_config, run_phi_training
 from predictor.training.trained_phi import load_phi
 
 BASE = tuple(f"c{number}" for number in range(7))

@@ -17,14 +17,13 @@ from PIL import Image
 
 import actstore
 from actstore.storage.place import parse_place
-from actstore.upkeep.select import select
+from actstore.upkeep.copies import select
 from predictor.figures.class_map import make_class_map
 from predictor.protocol.category_split import CategorySplit
 from predictor.report.page import make_page, store_facts, templates, write_report
 from predictor.report.run_folder import find_run
 from predictor.report.tables import ReportTable
-from predictor.training.phi import run_phi_training
-from predictor.training.phi_config import TrainConfig
+from predictor.training.phi import TrainConfig, run_phi_training
 from predictor.training.trained_phi import note_store
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")

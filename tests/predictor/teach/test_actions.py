@@ -11,9 +11,23 @@ from hypothesis import given
 from hypothesis import strategies as some
 
 from actstore.errors import DamagedError, StorageError
-from predictor.teach.actions import ASKABLE, Add, Create, Delete, History, Merge, Move, Remove, Rename, parse_action
+from predictor.teach.actions import (
+    ASKABLE,
+    Add,
+    Create,
+    Delete,
+    Example,
+    History,
+    Merge,
+    Move,
+    RefusalError,
+    Remove,
+    Rename,
+    State,
+    parse_action,
+    parse_name,
+)
 from predictor.teach.session import Journal
-from predictor.teach.state import Example, RefusalError, State, parse_name
 
 KEYS = [f"{number:064x}" for number in range(6)]
 NAMES = ["cat", "dog", "小熊猫", "a/b"]

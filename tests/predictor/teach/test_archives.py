@@ -16,11 +16,12 @@ from PIL import Image
 
 from actstore.errors import LockedError
 from predictor.classifier.classifier_file import load_classifier
+from predictor.teach.actions import RefusalError
 from predictor.teach.archives import MODEL, write_onnx
 from predictor.teach.images import key_of
+from predictor.teach.security import Limits
 from predictor.teach.serving import Server
 from predictor.teach.session import Session, create_session
-from predictor.teach.state import Limits, RefusalError
 from tests.predictor.teach.answers import names
 from tests.predictor.teach.hostile import archive
 from tests.teach_server import TeachServer

@@ -17,10 +17,11 @@ from actstore.images.decode import decode
 from actstore.images.glyphs import write_glyphs
 from cli.actstore import main
 from predictor.classifier.classifier_file import load_classifier
+from predictor.teach.actions import RefusalError
 from predictor.teach.answers import Network, find_base_images
+from predictor.teach.security import Limits
 from predictor.teach.service import TeachService
 from predictor.teach.session import Session, create_session
-from predictor.teach.state import Limits, RefusalError
 
 
 def run(*words: object) -> None:

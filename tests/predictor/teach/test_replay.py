@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from actstore.errors import DamagedError
+from predictor.teach.actions import State
 from predictor.teach.session import _replay
-from predictor.teach.state import State
 
 CREATE = {"do": "create", "category": "okapi"}
 UNDO, REDO = {"do": "undo"}, {"do": "redo"}

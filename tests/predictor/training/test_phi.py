@@ -18,8 +18,7 @@ from actstore.errors import DivergedError, InvalidInputError
 from actstore.streams.class_batches import ClassBatches
 from predictor.protocol.category_split import CategorySplit
 from predictor.training import RunOptions
-from predictor.training.phi import TrainOptions, few_threads, run_phi_training
-from predictor.training.phi_config import TrainConfig, choose_config
+from predictor.training.phi import TrainConfig, TrainOptions, choose_config, few_threads, run_phi_training
 from predictor.training.processes import Processes
 from predictor.training.run_files import read_training
 from predictor.training.trained_phi import load_phi

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from actstore.errors import InvalidInputError
-from predictor.training.phi_config import PRESETS, TrainConfig, choose_config
+from predictor.training.phi import PRESETS, TrainConfig, choose_config
 
 
 def test_the_papers_settings() -> None:

@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch.nn.functional import cross_entropy
 
-import predictor.training.phi_loss
-from predictor.training.phi_loss import category_loss
+import predictor.training.phi
+from predictor.training.phi import category_loss
 
 pytestmark = pytest.mark.numeric
 
@@ -34,7 +34,7 @@ def test_blocks_equal_the_whole(
     queries = 50 * torch.randn((13, 6), generator=random, dtype=dtype)
     targets = torch.randperm(17, generator=random)[:13]
     whole = found(queries, parameters, targets)
-    monkeypatch.setattr(predictor.training.phi_loss, "LOGIT_BYTES", 4 * 17 * rows)
+    monkeypatch.setattr(predictor.training.phi, "LOGIT_BYTES", 4 * 17 * rows)
     for one, other in zip(found(queries, parameters, targets), whole, strict=True):
         torch.testing.assert_close(one, other, rtol=tolerance, atol=tolerance * float(other.abs().max()))
     expected = cross_entropy(queries @ parameters.T, targets, reduction="sum") / 17
@@ -45,7 +45,7 @@ def test_queries_without_a_gradient(monkeypatch: pytest.MonkeyPatch) -> None:
     random = torch.Generator().manual_seed(0)
     parameters = torch.randn((7, 3), generator=random, dtype=torch.float64).requires_grad_()
     queries, targets = torch.randn((7, 3), generator=random, dtype=torch.float64), torch.arange(7)
-    monkeypatch.setattr(predictor.training.phi_loss, "LOGIT_BYTES", 1)
+    monkeypatch.setattr(predictor.training.phi, "LOGIT_BYTES", 1)
     category_loss(queries, parameters, targets).backward()  # type: ignore[no-untyped-call]
     in_blocks, parameters.grad = parameters.grad, None
     cross_entropy(queries @ parameters.T, targets).backward()  # type: ignore[no-untyped-call]

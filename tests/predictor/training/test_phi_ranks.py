@@ -20,8 +20,7 @@ from actstore.streams.class_batches import ClassBatches
 from predictor.phi.network import Phi, PhiSpec
 from predictor.protocol.category_split import CategorySplit
 from predictor.training import Tensors
-from predictor.training.phi import TrainOptions, run_phi_training
-from predictor.training.phi_config import choose_config
+from predictor.training.phi import TrainOptions, choose_config, run_phi_training
 from predictor.training.run_files import read_model, read_training
 from tests.predictor.training.precise import PrecisePhiTraining
 
@@ -39,12 +38,12 @@ import torch
 from safetensors.torch import save_file
 import actstore
 import predictor.training.phi
-from predictor.training import phi_loss
+from predictor.training import phi as phi_training
 from predictor.protocol.category_split import CategorySplit
 from predictor.training.processes import joined_processes
 from predictor.training import RunOptions
 from actstore.streams.class_batches import ClassBatches
-from predictor.training.phi_config import TrainConfig
+from predictor.training.phi import TrainConfig
 from predictor.phi.network import Phi, PhiSpec
 from predictor.training.phi import TrainOptions, run_phi_training
 from tests.predictor.training.precise import PrecisePhiTraining
@@ -66,11 +65,11 @@ def gradients(processes, kind):
     batch = stream.batch(2)
     assert len(stream._means) == len(batch.queries) == (3 if processes.rank == 0 else 4)
     parameters = processes.gather(phi(batch.statistics.double()), 7)
-    loss = phi_loss.category_loss(phi.scale_queries(batch.queries.double()), parameters, batch.targets)
+    loss = phi_training.category_loss(phi.scale_queries(batch.queries.double()), parameters, batch.targets)
     loss.backward()
     found = {{name: processes.sum(one.grad) for name, one in phi.named_parameters()}}
     found["loss"] = processes.sum(loss.detach())
-    save_file(found, folder / f"{{kind}}-{{phi_loss.LOGIT_BYTES}}-{{processes.rank}}")
+    save_file(found, folder / f"{{kind}}-{{phi_training.LOGIT_BYTES}}-{{processes.rank}}")
 
 
 def train(name, stop=0, number=0):
@@ -85,10 +84,10 @@ def train(name, stop=0, number=0):
 
 rank = int(os.environ["RANK"])
 with joined_processes(torch.device("cpu")) as (processes, _):
-    for phi_loss.LOGIT_BYTES in (1 << 28, 2 * 7 * 4):  # as one; in blocks of two queries
+    for phi_training.LOGIT_BYTES in (1 << 28, 2 * 7 * 4):  # as one; in blocks of two queries
         for kind in ("phi1", "phi2"):
             gradients(processes, kind)
-    phi_loss.LOGIT_BYTES = 1 << 28
+    phi_training.LOGIT_BYTES = 1 << 28
     whole = train("whole")
     save_file(whole.tensors, folder / f"whole-{{rank}}")
     for stop, number in ((4, signal.SIGTERM), (9, signal.SIGINT)):

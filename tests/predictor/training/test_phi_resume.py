@@ -16,8 +16,7 @@ import torch
 import actstore
 from predictor.protocol.category_split import CategorySplit
 from predictor.training import Figures, RunOptions, Tensors
-from predictor.training.phi import TrainOptions, run_phi_training
-from predictor.training.phi_config import choose_config
+from predictor.training.phi import TrainOptions, choose_config, run_phi_training
 from predictor.training.run_files import read_model, read_training
 
 pytestmark = pytest.mark.numeric
@@ -111,7 +110,7 @@ import time, torch, actstore
 from pathlib import Path
 from predictor.protocol.category_split import CategorySplit
 from predictor.training import RunOptions
-from predictor.training.phi_config import TrainConfig
+from predictor.training.phi import TrainConfig
 from predictor.training.phi import TrainOptions, run_phi_training
 
 torch.set_num_threads(1)

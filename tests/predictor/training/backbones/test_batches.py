@@ -15,20 +15,18 @@ from actstore.backbones.network import Transform
 from actstore.images.glyphs import GlyphSet
 from actstore.images.opening import find_images
 from predictor.protocol.category_split import CategorySplit
-from predictor.training.backbones.augmentation import (
-    augment_image,
-    crop_batch,
-    random_box,
-    random_boxes,
-    shift_batch,
-    shrink,
-)
 from predictor.training.backbones.batches import IGNORED, Batch, open_feed, to_network
 from predictor.training.backbones.config import PRESETS, choose_preset
 from predictor.training.backbones.images import (
     LabelledImages,
+    augment_image,
+    crop_batch,
     evaluation_plan,
+    random_box,
+    random_boxes,
     select_images,
+    shift_batch,
+    shrink,
     training_plan,
 )  # fmt: skip
 from predictor.training.backbones.trainee import train_backbone
