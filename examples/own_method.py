@@ -18,18 +18,18 @@ import baselines
 import predictor
 
 
-class Ridge(predictor.Method):
-    """Scores of a linear map that is fitted in closed form on base means and examples, each category counted once."""
+class Ridge(predictor.JointMethod):
+    """Scores of a linear map that is fitted in closed form on the means of all categories, each counted once."""
 
     name, key = "Ridge regression on means", "ridge-on-means"
     strength = 0.1
 
-    def novel_scores(self, queries: Tensor, support: Tensor) -> Tensor:
-        """(n, dim) and (ways, shots, dim) -> (n, ways)."""
-        ways, base = len(support), torch.nn.functional.normalize(self.base.means, dim=1)
-        known = torch.cat([base, torch.nn.functional.normalize(support.mean(1), dim=1)])  # (n_base + ways, dim)
+    def scores(self, queries: Tensor, support: Tensor) -> Tensor:
+        """(n, dim) and (ways, shots, dim) -> (n, n_base + ways)."""
+        known = torch.cat([self.base.means, support.mean(1)])  # (n_base + ways, dim)
+        known = torch.nn.functional.normalize(known, dim=1)
         inside = known @ known.T + self.strength * torch.eye(len(known))
-        weights = torch.linalg.solve(inside, known)[-ways:]  # (ways, dim)
+        weights = torch.linalg.solve(inside, known)  # (n_base + ways, dim)
         return torch.nn.functional.normalize(queries, dim=1) @ weights.T
 
 

@@ -27,7 +27,6 @@ PAGES = [README, *sorted((ROOT / "docs").rglob("*.md")), ROOT / "examples" / "RE
 SHORT = {
     "ppa train": "--epochs 1 --batches 3",
     "ppa eval": "--draws 2 --shots 1,2",
-    "ppa bench-inference": "--synthetic 500x32 --seconds 0.01 --backbone none --approximate none --no-fp32",
 }
 
 
