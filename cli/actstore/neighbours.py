@@ -107,7 +107,7 @@ def knn(store: Place, out: Path, split: str | None, k: int, queries: str | None)
     result = {"store": str(store), "split": opened.name, "output": str(out), "k": k, "queries": len(graph.rows),
               "edges": edges, "without_neighbours": alone, "seconds": seconds}  # fmt: skip
     text = f"{out}: {k} nearest of {len(graph.rows):,} rows, {edges:,} edges, {seconds:.1f} s"
-    emit(result, f"{text}; {alone:,} rows of zeros have none" if alone else text)
+    emit(result, f"{text}; rows of zeros, which have no neighbours: {alone:,}" if alone else text)
 
 
 def _open_queries(text: str) -> Any:

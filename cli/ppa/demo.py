@@ -19,7 +19,7 @@ from cli.ppa.demo_steps import FULL, QUICK, Size, Step, plan_demo
 
 
 @click.command(epilog=example("ppa demo", "ppa demo --quick", "ppa demo --out somewhere --json"))
-@click.option("--quick", is_flag=True, help="Fewer categories, images and steps: about a minute.")
+@click.option("--quick", is_flag=True, help="Fewer categories, images and steps: about two minutes.")
 @click.option("--out", type=FOLDER, help="[default: demo-out or demo-out/quick]")
 @json_option
 def demo(quick: bool, out: Path | None) -> None:
