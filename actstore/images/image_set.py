@@ -155,24 +155,6 @@ def image_set(items: Sequence[ImageItem], skipped: Skipped) -> ImageSet[ImageIte
     return ImageSet(items, classes, skipped)
 
 
-def hold_out(sets: Mapping[str, ImageSet[Item]], share: float) -> dict[str, ImageSet[Item]]:
-    """This share of each class of train becomes val. Hashes of ids choose it: the same images give the same splits."""
-    if not 0 < share < 1:
-        raise InvalidInputError(f"the share held out for val must be between 0 and 1, got {share}")
-    if "val" in sets or "train" not in sets:
-        raise InvalidInputError(f"a share for val is taken of train alone, got splits {', '.join(sets)}; leave it out")
-    train, by_class = sets["train"], defaultdict[str | None, list[str]](list)
-    for item in train.items:
-        by_class[item.label].append(item.id)
-    held: set[str] = set()
-    for ids in by_class.values():
-        count = min(len(ids) - 1, max(1, round(share * len(ids))))
-        held.update(sorted(ids, key=lambda one: hashlib.sha256(one.encode()).digest())[:count])
-    parts = ([item for item in train.items if (item.id in held) == is_val] for is_val in (False, True))
-    kept, val = (replace(train, items=items, val_share=share) for items in parts)
-    return {"train": kept, "val": replace(val, skipped=[]), **{name: sets[name] for name in sets if name != "train"}}
-
-
 def classes_train_lacks(classes: Mapping[str, Iterable[str]]) -> dict[str, list[str]]:
     """Split -> its classes that the split `train` does not have, sorted; splits without any are left out.
 

@@ -4,8 +4,10 @@ the images that the rows of a split were made of."""
 from __future__ import annotations
 
 import csv
+import hashlib
 import os
 import re
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import cached_property
@@ -21,12 +23,12 @@ from actstore.images.image_set import (
     SPLITS,
     ImageItem,
     ImageSet,
+    Item,
     Listing,
     Loadable,
     Skipped,
     ending_fault,
     has_image_ending,
-    hold_out,
     id_fault,
     image_set,
     label_validation,
@@ -154,6 +156,24 @@ def open_images(
     """
     sets = _open(text, ground_truth, synsets)
     return sets if val is None else hold_out(sets, val)
+
+
+def hold_out(sets: Mapping[str, ImageSet[Item]], share: float) -> dict[str, ImageSet[Item]]:
+    """This share of each class of train becomes val. Hashes of ids choose it: the same images give the same splits."""
+    if not 0 < share < 1:
+        raise InvalidInputError(f"the share held out for val must be between 0 and 1, got {share}")
+    if "val" in sets or "train" not in sets:
+        raise InvalidInputError(f"a share for val is taken of train alone, got splits {', '.join(sets)}; leave it out")
+    train, by_class = sets["train"], defaultdict[str | None, list[str]](list)
+    for item in train.items:
+        by_class[item.label].append(item.id)
+    held: set[str] = set()
+    for ids in by_class.values():
+        count = min(len(ids) - 1, max(1, round(share * len(ids))))
+        held.update(sorted(ids, key=lambda one: hashlib.sha256(one.encode()).digest())[:count])
+    parts = ([item for item in train.items if (item.id in held) == is_val] for is_val in (False, True))
+    kept, val = (replace(train, items=items, val_share=share) for items in parts)
+    return {"train": kept, "val": replace(val, skipped=[]), **{name: sets[name] for name in sets if name != "train"}}
 
 
 def _open(text: str, ground_truth: Path | None, synsets: Path | None) -> Mapping[str, ImageSet[Loadable]]:

@@ -139,7 +139,7 @@ def apply_calibrations(path: Path, classifier: Classifier, fits: Sequence[Calibr
         InvalidInputError: the calibration failed, so that the file was left as it is.
     """
     fit = nearest_fit(fits, classifier.typical_shots())
-    if fit.failed:
+    if not fit.helps:
         raise InvalidInputError(f"{path} was left as it is: calibration failed: {fit.failed}")
     classifier.calibrate(fit.novel_bias, fit.aggregate)
     save_classifier(path, classifier)

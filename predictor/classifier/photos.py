@@ -103,9 +103,9 @@ def list_category(name: str, images: FilePath | Sequence[FilePath]) -> Photos:
 
 def list_images(images: FilePath | Sequence[FilePath], on_error: str = "fail") -> Photos:
     """Files as they are, and of a folder the images in it and below. on_error: "skip" leaves it to whoever reads them
-    to find that one is missing."""
+    to find that one of several is missing."""
     photos, listed = Photos(), isinstance(images, Iterable) and not isinstance(images, str | os.PathLike)
-    named: Iterable[Any] = images if listed else [images]  # type: ignore[assignment]
+    named: list[Any] = list(images) if listed else [images]  # type: ignore[arg-type]
     for given in named:
         if not isinstance(given, str | os.PathLike):
             raise InvalidInputError(f"images are named by their files or folders, got {type(given).__name__}")
@@ -114,7 +114,7 @@ def list_images(images: FilePath | Sequence[FilePath], on_error: str = "fail") -
             photos.add_below(path)
             if len(photos.items) == before:
                 raise InvalidInputError(f"{path} holds no image ({', '.join(ENDINGS)})")
-        elif path.is_file() or on_error == "skip":
+        elif path.is_file() or (on_error == "skip" and len(named) > 1):
             photos.items.append(ImageItem(path.name, None, str(path.parent)))
         else:
             raise InvalidInputError(f"no such image or folder: {path}")

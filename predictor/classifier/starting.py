@@ -101,8 +101,8 @@ def from_trained_phi(phi: FilePath | TrainedPhi, store: Store | None, split: str
 
 
 def constants(fits: Sequence[Calibration]) -> dict[int, tuple[Aggregate, float]]:
-    """Those that hold, by number of shots."""
-    return {fit.shots: (fit.aggregate or "max", fit.novel_bias) for fit in fits if not fit.failed}
+    """Those that help, by number of shots."""
+    return {fit.shots: (fit.aggregate or "max", fit.novel_bias) for fit in fits if fit.helps}
 
 
 def from_own_classifier(

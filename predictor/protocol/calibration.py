@@ -54,7 +54,7 @@ class Calibration:
         held_out_of: the content of that split.
         gain: what it gains on rows that it was not fitted on, in points of the harmonic mean.
         shortfall: how many points below their best constant it is on stand-ins that it was not fitted on.
-        failed: why the constant is not to be used; empty where it is.
+        failed: why no table shows a row with the constant; empty where one does.
         curve: base and novel accuracy for many values of the constant.
     """
 
@@ -74,6 +74,11 @@ class Calibration:
     shortfall: float = 0.0
     failed: str = ""
     curve: dict[str, list[float]] | None = field(default=None, hash=False, repr=False)
+
+    @property
+    def helps(self) -> bool:
+        """Whether a classifier in use is better with the constant than with none, be it far from the best one."""
+        return not self.failed or self.gain > 0
 
     def is_of(self, method: Method, train: Split, categories: CategorySplit) -> bool:
         """Say whether it was fitted for this method, on these rows or the first of them, and for these categories.

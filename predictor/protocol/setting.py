@@ -79,9 +79,9 @@ def require_test_split(store: ActivationStore, train: str, named: str | None) ->
         choice = f"; choose another with --test-split: {', '.join(others)}" if others else ""
         raise InvalidInputError(
             f"{store.path} has no split val or test to take test images from; it has {train}{choice}. "
-            "`actstore build FOLDER NEW --val-share 0.2` (val=0.2) holds a share out, "
-            f"`actstore build FOLDER {store.path}` adds the images of FOLDER/val/CATEGORY, and "
-            f"`actstore import FILE {store.path} --split val` rows of a file"
+            f"`actstore build FOLDER {store.path}` adds the images of FOLDER/val/CATEGORY, "
+            f"`actstore import FILE {store.path} --split val` rows of a file, and a new store that is built with "
+            "val=0.2 (--val-share) holds a share of each class out"
         )
     return test
 

@@ -110,6 +110,7 @@ def test_beside_the_networks_own_classifier(here: Path, ppa: Run, head: Path) ->
 
 
 def test_in_the_table_and_calibrated(here: Path, ppa: Run, head: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("predictor.protocol.calibration.MOST_SHORTFALL", 99)  # the rows are too few for a constant
     asked = ("eval", "--store", "x.zarr", "--methods", "class-mean", "--base", "head", "--head", head, "--draws", 2,
              "--shots", "1,3", "--split-file", "split.json")  # fmt: skip
     rows = json.loads(ppa(*asked, "--json").stdout)
