@@ -15,11 +15,12 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("actstore", "predictor", "baselines", "cli")
-MODULES = ("actstore/compute/device.py", "actstore/compute/device.py", "actstore/search/flat.py")
+MODULES = ("actstore/compute/device.py",)
 ABILITIES = {
-    "GpuSearch", "SideStream", "_gpu_number", "card_of_process", "count_devices", "empty_on_host", "free_memory",
-    "gpu_part", "has_bfloat16", "has_half", "has_streams", "is_accelerator", "most_precise", "name_device",
-    "pin_memory", "require_gpu", "sent_ahead", "steps_per_reading", "synchronise",
+    "CardPlan", "GpuSearch", "SideStream", "_gpu_number", "card_of_process", "certified", "count_devices",
+    "empty_on_host", "free_memory", "gpu_part", "has_bfloat16", "has_gpu", "has_half", "has_streams",
+    "is_accelerator", "most_precise", "name_device", "pin_memory", "plan_card", "require_gpu", "sent_ahead",
+    "steps_per_reading", "synchronise",
 }  # fmt: skip
 KINDS = ("cuda", "mps", "xpu", "gpu")
 TESTS = (
@@ -37,6 +38,8 @@ def lines_for_cards(file: Path) -> set[int]:
             found |= {one.lineno for one in ast.walk(node) if isinstance(one, ast.stmt)}
         if isinstance(node, ast.FunctionDef) and node.name in ABILITIES:
             found |= {one.lineno for one in node.body if not _is_text(one)}
+        if isinstance(node, ast.ClassDef) and node.name in ABILITIES:
+            found |= {one.lineno for one in ast.walk(node) if isinstance(one, ast.stmt) and not _is_text(one)}
     return found
 
 
