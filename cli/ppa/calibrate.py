@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -15,9 +14,6 @@ from cli.outputs import claim
 from cli.ppa import options
 from cli.ppa.recognition import categories_of, make_baselines, parse_shots, store_of
 from cli.stores import store_option
-
-if TYPE_CHECKING:
-    from predictor import Calibration
 
 
 @click.command(
@@ -101,16 +97,8 @@ def calibrate(
     if classifier is not None and learner is not None:
         predictor.apply_calibrations(classifier, learner, fits)
     where = classifier or (folder if is_kept else "kept nowhere, as `ppa eval --base head` fits it itself")
-    how = f"{_fitted_on(fits)} (their figures, not those of novel categories); {where}"
+    how = f"{fits.fitted_on} (their figures, not those of novel categories); {where}"
     emit([asdict(fit) for fit in fits], f"{fits}\n{how}")
-
-
-def _fitted_on(fits: Sequence[Calibration]) -> str:
-    """With the methods that it is said of, where it is not the same of all."""
-    methods: dict[str, dict[str, None]] = {}
-    for fit in fits:
-        methods.setdefault(fit.fitted_on, {})[fit.key] = None
-    return "; ".join(f"{', '.join(keys)}: " * (len(methods) > 1) + f"fitted on {on}" for on, keys in methods.items())
 
 
 def require_one(phi: Any, classifier: Any, base: Any, methods: Any, aggregate: Any) -> None:

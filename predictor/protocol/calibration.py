@@ -120,6 +120,14 @@ class Calibrations(list[Calibration]):
         ]  # fmt: skip
         return Table(header, lines, named=len(header))
 
+    @property
+    def fitted_on(self) -> str:
+        """What they were fitted on, in words; with the methods where it is not the same for all."""
+        keys: dict[str, dict[str, None]] = {}
+        for fit in self:
+            keys.setdefault(fit.fitted_on, {})[fit.key] = None
+        return "; ".join(f"{', '.join(of)}: " * (len(keys) > 1) + f"fitted on {text}" for text, of in keys.items())
+
     def __repr__(self) -> str:
         return self.table().to_text()
 

@@ -149,9 +149,11 @@ def test_it_is_said_which_method_knew_the_stand_ins(store: actstore.ActivationSt
     known = "; the method was trained on the stand-ins"
     fits = predictor.calibrate(methods, store, SPLIT, shots=1, tasks=2, save=False)
     assert [fit.fitted_on.endswith(known) for fit in fits] == [True, False]
+    assert fits.fitted_on == f"phi2: fitted on {fits[0].fitted_on}; class-mean: fitted on {fits[1].fitted_on}"
     store.add_provenance(trained_classes=list(SPLIT.base))
     fits = predictor.calibrate(methods, "x.zarr", SPLIT, shots=1, tasks=2, save=False)
     assert not any(known in fit.fitted_on for fit in fits)
+    assert fits.fitted_on == f"fitted on {fits[0].fitted_on}"
 
 
 def test_it_is_said_how_a_missing_constant_is_fitted(store: actstore.ActivationStore) -> None:

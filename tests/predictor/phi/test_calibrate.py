@@ -249,7 +249,7 @@ def test_stand_ins_are_the_validation_categories_where_there_are_some(held: Cate
 @pytest.mark.parametrize(
     ("split", "options", "message"),
     [
-        (CategorySplit(("c0", "c1"), ("c2",)), {}, "2 base categories are too few .* novel_bias=, --novel-bias"),
+        (CategorySplit(("c0", "c1"), ("c2",)), {}, "2 base categories are too few .* [(]novel_bias=, --novel-bias"),
         (CategorySplit(("c0", "c1", "c3"), ("c2",)), {"tasks": 0}, "at least one task, got 0"),
         (CategorySplit(("c0", "c1", "c3"), ("c2",)), {"shots": [20]}, "20 shots leave no row of the stand-ins"),
         (CategorySplit(("c0", "c1", "c3"), ("c2",)), {"shots": [21]}, "has 20 rows, too few for 21 shots"),
