@@ -18,7 +18,7 @@ from pathlib import Path
 from tests.bench.gpu_page import to_page
 
 ROWS, QUICK_ROWS = "1200000x2048", "3000x32"  # ImageNet's training images through a ResNet-50: 4.9 GB in fp16
-SMALL = ["--seconds", "0.01", "--backbone", "none", "--threads", "1", "--approximate", "none", "--no-fp32"]
+SMALL = ["--seconds", "0.01", "--backbone", "small", "--threads", "1", "--approximate", "none", "--no-fp32"]
 
 
 def driver() -> str:

@@ -21,7 +21,7 @@ from tests.bench.gpu_page import to_page
 two = gpu_checks.Bench.two_processes
 
 ROOT = Path(__file__).parents[2]
-QUICK = ("--seconds", "0.01", "--backbone", "none", "--threads", "1", "--approximate", "none", "--no-fp32")
+QUICK = ("--seconds", "0.01", "--backbone", "small", "--threads", "1", "--approximate", "none", "--no-fp32")
 
 
 def figures(out: Path, batch: int) -> list[dict[str, object]]:

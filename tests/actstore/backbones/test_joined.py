@@ -41,7 +41,8 @@ def test_each_network_gives_what_it_gives_alone_but_for_its_length(joined: Backb
     alone = [activations(part, image) for part in parts]
     assert joined.layers == {"activations": sum(rows.shape[1] for rows in alone)}
     for own, rows, name in zip(found.split([rows.shape[1] for rows in alone], 1), alone, (FIRST, SECOND), strict=True):
-        torch.testing.assert_close(own, rows * (12 / LENGTHS[name]), rtol=1e-6, atol=1e-6)
+        # convolutions of float32 round differently from run to run; a wrong length would be off by percents
+        torch.testing.assert_close(own, rows * (12 / LENGTHS[name]), rtol=1e-3, atol=1e-4)
     with torch.inference_mode():
         logits = joined.module(joined.transform(image)[None])
         each = [part.module(part.transform(image)[None]) for part in parts]
