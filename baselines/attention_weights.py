@@ -131,6 +131,7 @@ class AttentionWeights(Method):
     """Base scores are those of the trained rows; novel rows are generated from the examples, with no training."""
 
     key, name = METHOD, "Attention over base weights"
+    trained_on_base = True
 
     def __init__(self, trained: Trained) -> None:
         self._names = {name: place for place, name in enumerate(trained.identity["split"]["classes"])}

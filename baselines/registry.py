@@ -83,11 +83,11 @@ def make(
     if "all" in names:
         are_there = [name for name in WHERE_TRAINED if any(source.runs.glob(f"{name}*/{MODEL}"))]
         names = (*(name for name in BASELINES if name not in WHERE_TRAINED or name in are_there),)
-    methods = [
-        made for name in names for made in (BASELINES[name](source) if name in BASELINES else [load_class(name)])
-    ]
-    for method in methods:
-        method.folder = source.runs
+    methods, elsewhere = list[Method](), f" --runs {source.runs}" * (source.runs != Path("runs"))
+    for name in names:
+        for method in BASELINES[name](source) if name in BASELINES else [load_class(name)]:
+            method.folder, method.named_by = source.runs, f"--methods {name}{elsewhere}"
+            methods.append(method)
     return methods
 
 

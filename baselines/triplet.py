@@ -169,6 +169,7 @@ class Triplet(NearestNeighbour):
     """Nearest neighbours in the learned embedding."""
 
     key, name, paper_name = METHOD, "Triplet (activations)", "Triplet"
+    trained_on_base = True
 
 
 _BLOCK = 8192

@@ -10,14 +10,16 @@ from actstore.progress import bar, note
 from predictor.figures.style import draw_trade_off
 from predictor.protocol.calibration import (
     FIGURE,
-    MOST_POOR,
+    FILE,
     TASKS,
     Calibration,
     Calibrations,
     count_shots,
     fit_calibrations,
     is_calibrated,
+    is_replaced,
     load_calibrations,
+    require_keys,
     save_calibrations,
 )
 from predictor.protocol.method import MakesMethod, Method
@@ -25,11 +27,12 @@ from predictor.protocol.setting import (
     Categories,
     Source,
     choose_categories,
-    choose_shots,
     find_test_split,
+    listed,
     make_methods,
     open_store,
     say_means_are_computed,
+    shots_to_fit,
 )
 from predictor.protocol.stand_ins import HeldOut, StandInSource
 
@@ -50,7 +53,7 @@ def calibrate(
     """Fit the constant on novel scores, which trades base for novel accuracy, without looking at a novel category.
 
     Base categories stand in for novel ones while it is fitted, or validation categories where the split has some. A
-    constant that does not hold on rows it was not fitted on has `failed` set, and is not used.
+    constant that does not hold on tasks it was not fitted on has `failed` set, and no table shows a row with it.
 
     Args:
         methods: one method or several, such as a trained phi, `baselines.make(...)` or methods of your own.
@@ -72,47 +75,54 @@ def calibrate(
         The constant of every method and number of examples: a list that shows itself as a table.
 
     Raises:
-        InvalidInputError: base scores of all these methods depend on the examples, so that there is nothing to fit.
+        InvalidInputError: base scores of all these methods depend on the examples, so that there is nothing to fit; or
+            two methods have the same key and folder, by which constants are kept.
 
     Examples:
         >>> fits = predictor.calibrate(phi, store, split, shots=1, tasks=2)
         >>> [(fit.key, fit.shots) for fit in fits]
         [('phi1', 1)]
     """
+    for one in listed(methods):
+        if isinstance(one, type):  # a method made of it here would be gone with its constants
+            name = one.__name__
+            raise InvalidInputError(f"{name} is a class, and constants are kept in a method: give {name}()")
     opened = open_store(store)
     rows = opened[train]
     categories = choose_categories(split, methods, opened)
     fitted = [method for method in make_methods(methods, rows, categories, None) if is_calibrated(method)]
     if not fitted:
         raise InvalidInputError("none of these methods has base scores that do not depend on the examples")
-    stand_ins = categories.validation or categories.base
-    counts = choose_shots(shots, rows, stand_ins, spare=1, shown=progress, poor=MOST_POOR)
+    require_keys(fitted)
+    counts = shots_to_fit(shots, rows, categories, progress)
     say_means_are_computed(rows, progress)
     held_out = None if test == "none" else find_test_split(opened, train, test)
     source = StandInSource(rows, categories, max(counts), None if held_out is None else HeldOut(held_out))
     with bar("calibrate", tasks, "tasks", progress) as shown:
         fits = fit_calibrations(fitted, source, counts, tasks, seed, shown.update)
-    for method in fitted:
-        method.calibrations = [fit for fit in fits if fit.is_of(method, rows, categories)]
+    # by place: methods of several folders may have the same key
+    own = [fits[place * len(counts) :][: len(counts)] for place in range(len(fitted))]
+    for method, ours in zip(fitted, own, strict=True):
+        before = [fit for fit in method.calibrations if not is_replaced(fit, counts, rows.content, categories.base)]
+        method.calibrations = [*before, *ours]
     if save:
-        _save(fitted, fits, progress)
+        _save(fitted, own, progress)
     return Calibrations(fits)
 
 
-def _save(methods: Sequence[Method], fits: Sequence[Calibration], shown: bool | None) -> None:
+def _save(methods: Sequence[Method], fits: Sequence[Sequence[Calibration]], shown: bool | None) -> None:
+    """fits: those of each method."""
     if homeless := [method.name for method in methods if method.folder is None]:
         note(f"kept in the method alone, which has no folder: the constant of {', '.join(homeless)}", shown)
     for folder in dict.fromkeys(method.folder for method in methods if method.folder is not None):
-        keys = {method.key for method in methods if method.folder == folder}
-        ours = [fit for fit in fits if fit.key in keys]
-        replaced = keys & {fit.key for fit in load_calibrations(folder)}
-        kept = save_calibrations(folder, ours)
-        note(
-            f"constants kept in {kept}" + f", in place of those of {', '.join(sorted(replaced))}" * bool(replaced),
-            shown,
-        )
-        if len(keys) == 1 and len({fit.share for fit in ours}) == 1:
-            _draw(folder / FIGURE, ours)
+        here = [fit for method, of in zip(methods, fits, strict=True) if method.folder == folder for fit in of]
+        ours = list({(fit.key, fit.share, fit.shots): fit for fit in here}.values())  # once of both ways of combining
+        gone = sorted({fit.key or ours[0].key for fit in save_calibrations(folder, ours, shown)})
+        note(f"constants kept in {folder / FILE}" + f", in place of those of {', '.join(gone)}" * bool(gone), shown)
+        if len({(fit.key, fit.share) for fit in ours}) == 1:
+            method = ours[0].key, ours[0].share
+            kept = [fit for fit in load_calibrations(folder) if (fit.key, fit.share) == method]
+            _draw(folder / FIGURE, sorted(kept, key=lambda fit: fit.shots))
 
 
 def _draw(path: Path, fits: Sequence[Calibration]) -> None:

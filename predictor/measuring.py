@@ -13,7 +13,15 @@ from actstore.errors import InvalidInputError
 from actstore.progress import bar
 from predictor.calibrating import calibrate as fit_constants
 from predictor.protocol.base_categories import BaseCategories
-from predictor.protocol.calibration import Calibration, count_shots, is_calibrated, load_calibrations, nearest_fit
+from predictor.protocol.calibration import (
+    NOT_FITTED,
+    Calibration,
+    count_shots,
+    is_calibrated,
+    load_calibrations,
+    nearest_fit,
+    require_keys,
+)
 from predictor.protocol.category_split import CategorySplit
 from predictor.protocol.episodes import POOLED, Examples, gather_classes
 from predictor.protocol.episodes import run_episodes as measure_episodes
@@ -93,7 +101,8 @@ def evaluate(
         A row for every method and number of examples.
 
     Raises:
-        InvalidInputError: a category has too few rows, or a method belongs to other rows or categories.
+        InvalidInputError: a category has too few rows, a method belongs to other rows or categories, or two have the
+            same key and folder, by which constants are kept.
 
     Examples:
         >>> results = predictor.evaluate([phi, *baselines.make("class-mean")], store, split, shots=1, draws=2)
@@ -284,13 +293,15 @@ def _calibrations(
     seed: int,
     progress: bool | None,
 ) -> tuple[list[list[Calibration]], list[str]]:
-    """For each method the constants that were fitted for it at these shots, and what is wrong with those that fail."""
+    """For each method the constants that were fitted for it at these shots, and what is wrong with those that fail or
+    are missing."""
     rows, fits = store[train], [list[Calibration]() for _ in methods]
     if calibrate not in (True, False, "saved"):
         raise InvalidInputError(f'calibrate must be True, False or "saved", got {calibrate!r}')
     if calibrate is False:
         return fits, []
     wanted = [is_calibrated(method) and not getattr(method, "novel_bias", 0.0) for method in methods]
+    require_keys([method for place, method in enumerate(methods) if wanted[place]])
     for place, method in enumerate(methods):
         if wanted[place]:
             kept = load_calibrations(method.folder) if method.folder is not None else []
@@ -302,13 +313,18 @@ def _calibrations(
             [methods[place] for place in missing], store, categories, shots=shots, train=train, test=test, seed=seed,
             progress=progress,
         )  # fmt: skip
-        for place in missing:
-            fits[place] = [fit for fit in fitted if fit.is_of(methods[place], rows, categories)]
+        for number, place in enumerate(missing):
+            fits[place] = fitted[number * len(shots) :][: len(shots)]
     asked = [[_of_shots(of, count) for count in shots] if of else [] for of in fits]
     said = []
     for method, of in zip(methods, asked, strict=True):
-        if failed := [f"{count_shots(fit.shots)}: {fit.failed}" for fit in of if fit.failed]:
+        lacking = [fit.shots for fit in of if fit.failed.startswith(NOT_FITTED)]
+        tried = [fit for fit in of if fit.failed and fit.shots not in lacking]
+        if failed := [f"{count_shots(fit.shots)}: {fit.failed}" for fit in tried]:
             said.append(f"calibration failed: {method.name}, {method.share}, {'; '.join(failed)}")
+        if lacking:
+            told, how = " and ".join(map(count_shots, lacking)), _how_to_fit(method, lacking)
+            said.append(f"{NOT_FITTED} for {told}: {method.name}, {method.share}; {how} fits it")
     if any(fit.failed for of in fits for fit in of if fit.shots in shots):
         said.append(MAY_HOLD)
     return asked, said
@@ -319,8 +335,13 @@ def _of_shots(fits: Sequence[Calibration], shots: int) -> Calibration:
     fit = nearest_fit(fits, shots)
     if fit.shots == shots or not fit.content:
         return fit
-    failed = f"fitted for {count_shots(fit.shots)} alone; `ppa calibrate --shots {shots}` fits it"
-    return replace(fit, shots=shots, failed=failed)
+    return replace(fit, shots=shots, failed=f"{NOT_FITTED} for {count_shots(shots)}")
+
+
+def _how_to_fit(method: Method, shots: Sequence[int]) -> str:
+    if not method.named_by or method.folder is None:
+        return "calibrate=True"
+    return f"calibrate=True, or `ppa calibrate {method.named_by} --shots {','.join(map(str, shots))}`,"
 
 
 def _own_task(method: Method, task: AllWayTask, categories: CategorySplit) -> AllWayTask:

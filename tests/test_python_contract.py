@@ -125,6 +125,17 @@ def test_shots_are_numbers_in_a_data_frame(store: actstore.ActivationStore) -> N
     assert len(frame[frame.shots == 1]) == 1
 
 
+def test_results_without_a_record_are_an_empty_data_frame() -> None:
+    assert len(predictor.AllWayResults([]).to_pandas()) == 0
+
+
+def test_a_store_without_a_test_split_says_how_another_is_chosen(store: actstore.ActivationStore) -> None:
+    rows, labels = store["train"].take(range(72)), store["train"].labels
+    actstore.from_arrays("y.zarr", {"train": (rows, labels), "more": (rows, labels)}, classes=NAMES)
+    with pytest.raises(InvalidInputError, match=r"choose another with test= \(--test-split\): more"):
+        predictor.evaluate(Whitened(), "y.zarr", SPLIT, **SHORT)
+
+
 def test_sessions_warn_of_a_network_that_saw_a_category(store: actstore.ActivationStore) -> None:
     store.add_provenance(trained_classes=["eel"])
     for results in (

@@ -63,14 +63,11 @@ def calibrate(
     counts = parse_shots(fitting.pop("shots"))
     import actstore
     import baselines
-    from predictor.protocol import CALIBRATION_FILES, load_calibrations
+    from predictor.protocol import CALIBRATION_FILES, keys_replaced, shots_to_fit
 
     trained = [] if phi is None else [predictor.load_phi(phi)]
     folder = trained[0].path.parent if trained else runs
-    file, figure = (folder / name for name in CALIBRATION_FILES)
     inputs = [fitting["head"], split_file]
-    if base is None and methods is None:
-        claim(file, kept=[figure], inputs=inputs, force=force, advice="replace it with --force")
     opened = actstore.open(store_of(fitting.pop("store"), trained))
     train = opened[fitting["train_split"]]
     categories = categories_of(trained, split_file, train.classes)
@@ -79,22 +76,28 @@ def calibrate(
         names = ",".join(baselines.CALIBRATED) if methods == "all" else methods
         given = {"head": fitting["head"], "runs": runs, "search": search, "device": device}
         fitted = make_baselines(names, train=train, split=categories, **given)
-        there = {fit.key for fit in load_calibrations(folder)} & {method.key for method in fitted}
-        advice = f"replace the constants of {', '.join(sorted(there))} with --force"
-        claim(*[file] * bool(there), kept=[file, figure][bool(there) :], inputs=inputs, force=force, advice=advice)
     elif phi is None:
         fitted = predictor.OwnClassifier(predictor.read_own_head(train, categories.base, fitting.pop("head")))
+    categories.require_known(train.classes, ("base", "novel"))
+    counts, is_kept = shots_to_fit(counts, train, categories, shown=True), phi is not None or methods is not None
+    if is_kept:
+        file, figure = (folder / name for name in CALIBRATION_FILES)
+        there = keys_replaced([one.as_method() for one in fitted], folder, counts, train, categories)
+        what = "it" if methods is None else f"the constants of {', '.join(there)}"
+        advice = f"replace {what} with --force"
+        claim(*[file] * bool(there), kept=[file, figure][bool(there) :], inputs=inputs, force=force, advice=advice)
     learner = None
     if classifier is not None:
         learner = predictor.open_for_calibration(classifier, trained[0] if trained else fitted, categories)
     fits = predictor.calibrate(
         fitted, opened, categories, shots=counts, train=fitting["train_split"],
         test=fitting["held_out"], tasks=fitting["tasks"], seed=fitting["seed"],
-        save=phi is not None or methods is not None, progress=True,
+        save=is_kept, progress=True,
     )  # fmt: skip
     if classifier is not None and learner is not None:
         predictor.apply_calibrations(classifier, learner, fits)
-    how = f"fitted on {fits[0].fitted_on} (their figures, not those of novel categories); {classifier or folder}"
+    where = classifier or (folder if is_kept else "kept nowhere, as `ppa eval --base head` fits it itself")
+    how = f"{fits.fitted_on} (their figures, not those of novel categories); {where}"
     emit([asdict(fit) for fit in fits], f"{fits}\n{how}")
 
 

@@ -84,13 +84,16 @@ def evaluate(
     there are as many categories. The table with all figures is kept in results/table.json, where `ppa report` and `ppa
     figures` find it, unless --out is a .json.
     """
-    counts = parse_shots(shots)
+    given = parse_shots(shots)
     kept = claim_kept_table(out, TABLE)
     claim_table(out, [store, head, split_file, *phis])
     import predictor
+    from predictor.protocol import choose_shots, shots_to_fit
 
     trained, opened, categories = open_measured(store, phis, split_file, train_split)
     train = opened[train_split]
+    categories.require_known(train.classes, ("base", "novel"))
+    counts = given or choose_shots(None, train, categories.novel, shown=True)  # of the table, and of constants
     compared: list[Any] = make_baselines(
         methods, train=train, split=categories, head=head, runs=runs, seed=seed, search=search, device=device
     )
@@ -98,8 +101,9 @@ def evaluate(
     if base is not None:
         own = predictor.OwnClassifier(predictor.read_own_head(train, categories.base, head))
         if novel_bias is None:
+            fitted = given or [one for one in counts if one in shots_to_fit(None, train, categories, shown=False)]
             own.calibrations = predictor.calibrate(
-                own, opened, categories, shots=counts, train=train_split, test=test_split, seed=seed,
+                own, opened, categories, shots=fitted, train=train_split, test=test_split, seed=seed,
                 save=False, progress=True,
             )  # fmt: skip
         compared.append(own)

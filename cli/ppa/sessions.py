@@ -64,8 +64,8 @@ def sessions(
 
     After each session all test images of the categories known by then compete among all of them: accuracy, and the
     harmonic mean of base and novel accuracy, per session, on average and at the end. With 60 base categories and 8
-    sessions of 5 from 5 examples, mini-ImageNet's usual protocol, published methods stand beside them. A backbone
-    that was trained on a category of a session is refused.
+    sessions of 5 from 5 examples, mini-ImageNet's usual protocol, published methods stand beside them. Of a backbone
+    that was trained on a category of a session the table warns.
     """
     claim_table(out, [store, head, split_file, *phis])
     claim(chart)

@@ -94,7 +94,7 @@ class Classifier(LearningClassifier):
     ) -> Classifier:  # fmt: skip
         """Make a classifier of a trained phi; it knows the base categories that phi was trained with.
 
-        What calibration found is applied to all that is taught.
+        What calibration found on these rows is applied to all that is taught.
 
         Args:
             phi: a folder of `train_phi`, or what `train_phi` returned.

@@ -95,9 +95,19 @@ def from_trained_phi(phi: FilePath | TrainedPhi, store: Store | None, split: str
     means = _means(rows, trained.categories, progress)
     about = {**_about(rows), "phi": str(phi if not isinstance(phi, TrainedPhi) else folder)}
     classifier = Classifier.from_means(trained.phi, trained.categories.base, means, about=about)
-    fits = constants(load_calibrations(folder))
+    fits = constants(_kept_for(trained, rows, progress))
     classifier.calibrations = lambda shots: fits
     return _with_base_rows(classifier, rows)
+
+
+def _kept_for(trained: TrainedPhi, rows: Split, progress: bool | None) -> list[Calibration]:
+    """Beside phi, and fitted on these rows or the first of them."""
+    folder, method = trained.path.parent, trained.as_method()
+    kept = load_calibrations(folder)
+    ours = [fit for fit in kept if fit.is_of(method, rows, trained.categories)]
+    if kept and not ours:
+        note(f"without a constant: those in {folder} were fitted on other rows than {rows.path}", progress)
+    return ours
 
 
 def constants(fits: Sequence[Calibration]) -> dict[int, tuple[Aggregate, float]]:

@@ -77,6 +77,8 @@ class PhiMethod(ByRule):
     """phi(mean) for every base category; for a novel one phi of each example, or of their mean, as the authors' 5-shot
     code does."""
 
+    trained_on_base = True
+
     def __init__(self, phi: Phi, aggregate: Aggregate = "max", novel_bias: float = 0.0) -> None:
         self.phi, self.key, self.rule = phi, phi.spec.kind, PhiRule(phi)
         self.aggregate, self.novel_bias = aggregate, novel_bias

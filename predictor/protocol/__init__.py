@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Literal, get_args
 from actstore.lazy import lazily
 
 if TYPE_CHECKING:
-    from predictor.protocol.calibration import CALIBRATION_FILES, load_calibrations
+    from predictor.protocol.calibration import CALIBRATION_FILES, keys_replaced
     from predictor.protocol.category_split import alphabetical_split
     from predictor.protocol.head import head_for
     from predictor.protocol.honesty import UNKNOWN_TRAINING, contamination
-    from predictor.protocol.setting import find_test_split
+    from predictor.protocol.setting import choose_shots, find_test_split, shots_to_fit
 
 __all__ = [
-    "CALIBRATION_FILES", "PHI_KINDS", "UNKNOWN_TRAINING", "alphabetical_split", "contamination", "find_test_split",
-    "head_for", "load_calibrations",
+    "CALIBRATION_FILES", "PHI_KINDS", "UNKNOWN_TRAINING", "alphabetical_split", "choose_shots", "contamination",
+    "find_test_split", "head_for", "keys_replaced", "shots_to_fit",
 ]  # fmt: skip
 
 # Here, as the options of commands name them, which must not wait for numpy or torch.
@@ -27,9 +27,9 @@ PHI_KINDS: tuple[PhiKind, ...] = get_args(PhiKind)  # in the order in which they
 
 __getattr__, __dir__ = lazily(
     __name__,
-    calibration="CALIBRATION_FILES load_calibrations",
+    calibration="CALIBRATION_FILES keys_replaced",
     category_split="alphabetical_split",
     head="head_for",
     honesty="UNKNOWN_TRAINING contamination",
-    setting="find_test_split",
+    setting="choose_shots find_test_split shots_to_fit",
 )

@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from copy import copy
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from actstore.errors import DamagedError, InvalidInputError
+from actstore.progress import note
 from actstore.split import Split
 from actstore.storage.atomic_file import FileLock, check_checksum, with_checksum, write_atomic
 from predictor.protocol.category_split import CategorySplit
@@ -27,11 +29,13 @@ from predictor.protocol.stand_ins import StandInSource
 
 TASKS = 20  # by default
 MOST_POOR = 0.25  # of the categories may have too few rows to stand in, where numbers of shots are not given
-MOST_SHORTFALL = 1.5  # points below the best constant, or below none, on stand-ins that it was not fitted on
+MOST_SHORTFALL = 1.5  # points below the best constant, or below none, on tasks that it was not fitted on
 # Of the best harmonic mean of stand-ins that the network was trained on: they ask for too low a constant, so that the
 # highest is taken with which they lose no more. Mini-ImageNet's 16 validation categories, 8 methods, 1, 3 and 5 shots:
 # 0.4 points below the best constant in the mean and 1.0 at most; with nothing given 1.7 and 6.0.
 GIVEN = 0.05
+NOT_FITTED = "no constant was fitted"  # so begins `Calibration.failed` of a number of shots without one
+TRAINED_ON_THEM = "; the method was trained on the stand-ins"  # where the network was not, or nobody knows
 FILE, FIGURE = CALIBRATION_FILES = "calibration.json", "calibration.png"  # in the folder of a training
 
 
@@ -52,8 +56,10 @@ class Calibration:
         base: the base categories it was fitted for.
         held_out: the share of a split's base rows that were used for fitting and are not to be tested on.
         held_out_of: the content of that split.
-        gain: what it gains on rows that it was not fitted on, in points of the harmonic mean.
-        shortfall: how many points below their best constant it is on stand-ins that it was not fitted on.
+        gain: what a constant gains on a task and rows that it was not fitted on, in points of the harmonic mean.
+        shortfall: how many points it is below the best constant of a task that it was not fitted on. Both are means
+            over tasks; for each the constant is the one with the best harmonic mean on all other tasks, in which the
+            same categories stand in, too. Where the network was trained on these, `novel_bias` may be higher than that.
         failed: why no table shows a row with the constant; empty where one does.
         curve: base and novel accuracy for many values of the constant.
     """
@@ -105,7 +111,7 @@ class Calibrations(list[Calibration]):
     def table(self) -> Table:
         """Make the table that is shown."""
         header = ["method", "D_large", "shots", "aggregate", "novel bias", "harmonic mean without", "with",
-                  "on other rows"]  # fmt: skip
+                  "on other tasks"]  # fmt: skip
         lines = [
             [fit.key, fit.share, str(fit.shots), fit.aggregate or "", f"{fit.novel_bias:+.4g}",
              f"{fit.uncalibrated:.1f}", f"{fit.harmonic_mean:.1f}",
@@ -113,6 +119,14 @@ class Calibrations(list[Calibration]):
             for fit in self
         ]  # fmt: skip
         return Table(header, lines, named=len(header))
+
+    @property
+    def fitted_on(self) -> str:
+        """What they were fitted on, in words; with the methods where it is not the same for all."""
+        keys: dict[str, dict[str, None]] = {}
+        for fit in self:
+            keys.setdefault(fit.fitted_on, {})[fit.key] = None
+        return "; ".join(f"{', '.join(of)}: " * (len(keys) > 1) + f"fitted on {text}" for text, of in keys.items())
 
     def __repr__(self) -> str:
         return self.table().to_text()
@@ -150,6 +164,7 @@ def fit_calibrations(
         if progress is not None:
             progress(1)
     how, held_out = source.describe(tasks), source.held_out
+    are_new = not source.knows_base and not source.categories.validation  # to the network
     fits = []
     for place, method in enumerate(methods):
         for count in shots:
@@ -158,7 +173,7 @@ def fit_calibrations(
             ]
             best = max(of_count, key=lambda fit: fit.harmonic_mean)  # a worse way that holds is no way out
             fits.append(replace(
-                best, fitted_on=how, key=method.key,
+                best, fitted_on=how + TRAINED_ON_THEM * (are_new and method.trained_on_base), key=method.key,
                 share=shares[place], content=source.train.content, base=source.categories.base,
                 held_out=0.0 if held_out is None else held_out.share,
                 held_out_of="" if held_out is None else held_out.split.content,
@@ -173,9 +188,9 @@ def _fit(
     gain, shortfall = _elsewhere(found)
     failed = ""
     if shortfall > MOST_SHORTFALL:
-        failed = f"{shortfall:.1f} points below the best constant of stand-ins that it was not fitted on"
+        failed = f"{shortfall:.1f} points below the best constant on tasks that it was not fitted on"
     elif gain < -MOST_SHORTFALL:
-        failed = f"it loses {-gain:.1f} points on rows that it was not fitted on"
+        failed = f"it loses {-gain:.1f} points on tasks that it was not fitted on"
     fit = fit_constant(outcomes, given)
     return replace(
         fit, shots=shots, aggregate=aggregate, gain=round(gain, 3), shortfall=round(shortfall, 3), failed=failed
@@ -183,11 +198,12 @@ def _fit(
 
 
 def _elsewhere(found: Sequence[tuple[Outcome, NDArray[np.bool_]]]) -> tuple[float, float]:
-    """What a constant is worth on rows and stand-ins that it was not fitted on, by the harmonic mean in points.
+    """What a constant is worth on tasks that it was not fitted on, by the harmonic mean in points.
 
     Fitted on one half of the rows of all other tasks and tried on the other half of a task: the gain over no constant.
-    And fitted on all other tasks, by how much it is below the best constant of a task: what it leaves in a table whose
-    novel categories are as far from the stand-ins as those are from each other.
+    And fitted on all other tasks, by how much it is below the best constant of a task. The categories that stand in
+    are the same in several tasks: they are new to a constant in their company alone. It is the best constant of the
+    other tasks, also where a higher one is kept (`GIVEN`).
     """
     biases = _candidates([outcome for outcome, _ in found])
     halves = np.array(
@@ -261,15 +277,57 @@ def nearest_fit(fits: Sequence[Calibration], shots: int) -> Calibration:
     return by_shots[nearest_shots(by_shots, shots)]
 
 
-def save_calibrations(folder: Path, fits: Sequence[Calibration]) -> Path:
-    """In the place of those of the same methods; those of others stay."""
-    replaced = {(fit.key, fit.share) for fit in fits}
+def require_keys(methods: Iterable[Method]) -> None:
+    """Refuse methods that would get each other's constants, which are kept by these words; of one that combines
+    examples in several ways, each way may be there."""
+    found: dict[tuple[Any, ...], Method] = {}
+    for method in methods:
+        first = found.setdefault((method.key, method.share, method.folder, method.aggregate), method)
+        if first is not method:
+            raise InvalidInputError(
+                f"two methods have the key {method.key!r}, by which constants are kept: {first.name} and "
+                f"{method.name}; name each once, or give them different keys (method.key = …)"
+            )
+
+
+def is_replaced(kept: Calibration, shots: Collection[int], content: str, base: Collection[str]) -> bool:
+    """By constants of the same method for these shots; with those of other rows or categories it cannot stay."""
+    return kept.shots in shots or kept.content != content or set(kept.base) != set(base)
+
+
+def keys_replaced(
+    methods: Iterable[Method], folder: Path, shots: Collection[int], rows: Split, categories: CategorySplit
+) -> list[str]:
+    """Of those of these methods whose constants in the folder new ones for these shots would take the place of."""
+    keys = sorted({method.key for method in methods})
+    try:
+        kept = load_calibrations(folder)
+    except DamagedError:  # whose they are is not known
+        return keys
+    gone = {fit.key for fit in kept if is_replaced(fit, shots, rows.content, categories.base)}
+    return [key for key in keys if gone & {key, ""}]
+
+
+def save_calibrations(folder: Path, fits: Sequence[Calibration], shown: bool | None = None) -> list[Calibration]:
+    """In the place of those that are returned; other methods' stay, and those for other shots on the same rows."""
     folder.mkdir(parents=True, exist_ok=True)
     with FileLock(folder, must_exist=True):  # what others keep meanwhile is read under the lock
-        others = [fit for fit in load_calibrations(folder) if (fit.key, fit.share) not in replaced]
-        document = with_checksum({"calibrations": [asdict(fit) for fit in (*others, *fits)]})
+        try:
+            before = load_calibrations(folder)
+        except DamagedError:  # what was fitted is not lost with what was kept
+            note(f"{folder / FILE} was damaged: no constant that was in it is kept", shown)
+            before = []
+        gone = [kept for kept in before if any(_is_replaced_by(kept, fit) for fit in fits)]
+        stay = [kept for kept in before if kept not in gone]
+        document = with_checksum({"calibrations": [asdict(fit) for fit in (*stay, *fits)]})
         write_atomic(folder / FILE, json.dumps(document, indent=1).encode())
-    return folder / FILE
+    return gone
+
+
+def _is_replaced_by(kept: Calibration, fit: Calibration) -> bool:
+    """Of the same method; one that was kept without a key is of the only method in its folder."""
+    same = kept.key in (fit.key, "") and kept.share == fit.share
+    return same and is_replaced(kept, (fit.shots,), fit.content, fit.base)
 
 
 def load_calibrations(folder: Path) -> list[Calibration]:
@@ -283,7 +341,7 @@ def load_calibrations(folder: Path) -> list[Calibration]:
             raise ValueError("a bias must be finite")
         return [replace(fit, base=tuple(fit.base)) for fit in (Calibration(**fields) for fields in listed)]
     except (ValueError, TypeError, KeyError, AttributeError) as error:
-        raise DamagedError(f"{path} is damaged: {error}; make it again with `ppa calibrate`") from error
+        raise DamagedError(f"{path} is damaged: {error}; make it again with `ppa calibrate` and --force") from error
 
 
 def forget_calibrations(folder: Path) -> None:

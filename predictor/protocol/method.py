@@ -52,6 +52,9 @@ class Method(ABC):
         calibrations: constants that were given by hand.
         scores_categories_apart: whether the score of a category depends on the examples of that category alone; only
             then `run_episodes` gives an AUROC.
+        trained_on_base: whether it was trained on rows of the base categories, which stand in for novel ones when a
+            constant is fitted.
+        named_by: the options by which `ppa calibrate` is told to fit it, such as "--methods nn".
 
     Examples:
         >>> class NearestMean(predictor.Method):
@@ -78,6 +81,8 @@ class Method(ABC):
     aggregate: Aggregate | None = None
     calibrations: Sequence[Calibration] = ()
     scores_categories_apart: bool = False
+    trained_on_base: bool = False
+    named_by: str = ""
     base: BaseCategories
 
     @cached_property

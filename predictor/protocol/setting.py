@@ -13,6 +13,7 @@ from actstore.errors import InvalidInputError
 from actstore.progress import note
 from actstore.statistics.class_statistics import has_statistics
 from actstore.storage.place import Place
+from predictor.protocol.calibration import MOST_POOR
 from predictor.protocol.category_split import CategorySplit, alphabetical_split, as_categories
 from predictor.protocol.method import Aggregate, MakesMethod, Method
 
@@ -76,7 +77,7 @@ def require_test_split(store: ActivationStore, train: str, named: str | None) ->
     test = find_test_split(store, train, named)
     if test is None:
         others = [name for name in store.splits if name != train]
-        choice = f"; choose another with --test-split: {', '.join(others)}" if others else ""
+        choice = f"; choose another with test= (--test-split): {', '.join(others)}" if others else ""
         raise InvalidInputError(
             f"{store.path} has no split val or test to take test images from; it has {train}{choice}. "
             f"`actstore build FOLDER {store.path}` adds the images of FOLDER/val/CATEGORY, "
@@ -107,6 +108,14 @@ def choose_shots(
     if len(shots) < len(SHOTS):
         note(f"shots: {','.join(map(str, shots))}, as category {fewest!r} has {count:,} rows in {split.path}", shown)
     return shots
+
+
+def shots_to_fit(
+    asked: Iterable[int] | int | None, rows: Split, categories: CategorySplit, shown: bool | None = None
+) -> list[int]:
+    """Numbers of examples that constants are fitted for: by default those that most stand-ins have rows for."""
+    stand_ins = categories.validation or categories.base
+    return choose_shots(asked, rows, stand_ins, spare=1, shown=shown, poor=MOST_POOR)
 
 
 def say_means_are_computed(train: Split, shown: bool | None = None) -> None:

@@ -101,17 +101,29 @@ class StandInSource:
 
     @cached_property
     def too_poor(self) -> frozenset[str]:
-        """Categories without a training row beyond their examples, which cannot stand in; none where too many are."""
-        index, names = self.train.class_index, self.categories.validation or self.categories.base
-        poor = frozenset(name for name in names if index.counts[index.position(name)] <= self.most_shots)
+        """Categories without a row beyond their examples, which cannot stand in; none where too many are."""
+        names = self.categories.validation or self.categories.base
+        poor = frozenset(name for name in names if self._is_poor(name))
         return poor if len(names) - len(poor) >= max(2, len(names) // 2) else frozenset()
+
+    def _is_poor(self, name: str) -> bool:
+        """Examples are held-out rows where they suffice, else training rows; asked about are others of either."""
+        index, held = self.train.class_index, len(self._held(name))
+        if held > self.most_shots and self.knows_base:
+            return False
+        return int(index.counts[index.position(name)]) + (held > 0) <= self.most_shots
+
+    def _held(self, name: str) -> Rows:
+        """Held-out rows of a stand-in; a validation category, which the network never saw, has none."""
+        if self.held_out is None or self.categories.validation:
+            return np.empty(0, np.int64)
+        return self.held_out.of_class(name)
 
     @property
     def short_of_rows(self) -> list[str]:
         """Base categories with too few held-out rows to be shown examples of and asked about."""
-        needed = 1 if self.categories.validation else self.most_shots + 1
-        held_out = self.held_out
-        return [] if held_out is None else [n for n in self.categories.base if len(held_out.of_class(n)) < needed]
+        held_out, most = self.held_out, self.most_shots
+        return [] if held_out is None else [n for n in self.categories.base if len(held_out.of_class(n)) <= most]
 
     def _task(self, stand_ins: tuple[str, ...], seed: int, number: int) -> StandInTask:
         random = generator(seed, number, Stream.STAND_IN_EXAMPLES)
@@ -126,7 +138,8 @@ class StandInSource:
         novel_rows, novel_activations, novel_targets, _ = self._gather(novel)
         if not len(novel_rows):
             raise InvalidInputError(
-                f"{self.most_shots} shots leave no row of the stand-ins to measure on; calibrate with fewer (--shots)"
+                f"{self.most_shots} shots leave no row of the stand-ins to measure on; calibrate with fewer (shots=, "
+                "--shots)"
             )
         activations = torch.cat([base_activations, novel_activations])
         examples = torch.cat(shown).reshape(len(stand_ins), self.most_shots, -1)
@@ -148,15 +161,13 @@ class StandInSource:
         rows where it has enough of them, else examples from the training rows; only without any held-out row both. Of
         any other all rows that are not shown: the more, the surer is the constant."""
         index, count = self.train.class_index, self.most_shots
-        held = np.empty(0, np.int64)
-        if self.held_out is not None and not self.categories.validation:
-            held = random.permutation(self.held_out.of_class(name))
+        held = random.permutation(self._held(name))
         if self.held_out is not None and self.knows_base and len(held) > count:
             return (self.held_out.split, held[:count]), [(self.held_out.split, np.sort(held[count:]))]
         rows = random.permutation(index.rows(index.position(name)))
         if len(rows) < count:
             raise InvalidInputError(
-                f"class {name!r} has {len(rows):,} rows, too few for {count} shots; use fewer shots (--shots)"
+                f"class {name!r} has {len(rows):,} rows, too few for {count} shots; use fewer shots (shots=, --shots)"
             )
         asked: list[Taken] = []
         if self.held_out is not None and len(held):
@@ -208,7 +219,10 @@ def choose_stand_ins(
     share = len(categories.novel) / (len(categories.base) + len(categories.novel)) if categories.novel else 0.1
     count = max(2, round(share * len(categories.base)))
     if count >= len(categories.base):
-        raise InvalidInputError(f"{len(categories.base)} base categories are too few to calibrate on; use --novel-bias")
+        raise InvalidInputError(
+            f"{len(categories.base)} base categories are too few to calibrate on; set a constant by hand (novel_bias=, "
+            "--novel-bias)"
+        )
     names = [name for name in categories.base if name not in too_poor]
     count = min(count, len(names))
     again, group = divmod(task, len(names) // count)

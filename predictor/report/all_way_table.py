@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from predictor.protocol.calibration import NOT_FITTED
 from predictor.protocol.evaluation import CalibratedMethod, Row, half_width
 from predictor.protocol.paper import all_way_figures
 from predictor.protocol.results import (
@@ -141,6 +142,8 @@ class AllWayResults(Results):
         """Make a data frame with a row for each record, without its curve; shots are numbers, or "all" of a method that
         takes none."""
         table = super().to_pandas().drop(columns="curve", errors="ignore")
+        if table.empty:
+            return table
         shots = [int(text) if text.isdigit() else text for text in table["shots"]]
         return table.assign(shots=shots)
 
@@ -154,8 +157,9 @@ class AllWayResults(Results):
 
 def _named(record: Record, has_shares: bool) -> str:
     """With what became of its constant: rows of tables that were kept before do not say."""
-    parts = [record["method"], *[record["d_large"]] * has_shares]
-    return ", ".join(parts) + " (no constant: calibration failed)" * bool(record.get("calibration_failed"))
+    parts, failed = [record["method"], *[record["d_large"]] * has_shares], record.get("calibration_failed") or ""
+    why = NOT_FITTED if failed.startswith(NOT_FITTED) else "no constant: calibration failed"
+    return ", ".join(parts) + f" ({why})" * bool(failed)
 
 
 def _short(record: Record, name: str) -> str:

@@ -18,7 +18,7 @@ from predictor.figures.class_map import ClassMap, draw_class_maps, make_class_ma
 from predictor.figures.style import draw_inference, draw_runs, save_both
 from predictor.phi.network import impact, top_k_similarity
 from predictor.protocol.base_categories import class_means
-from predictor.protocol.calibration import load_calibrations
+from predictor.protocol.calibration import Calibration, load_calibrations
 from predictor.protocol.head import head_for, read_head
 from predictor.protocol.results import CALIBRATED, LABELS
 from predictor.protocol.setting import find_test_split
@@ -186,11 +186,15 @@ def _sheet(inputs: Inputs, out: Path) -> Figure:
         raise MissingInputError("no split val or test in the store")
     if not image_sources(train) or not image_sources(inputs.test):
         raise MissingInputError("the store's rows were imported, its images are not known")
-    calibrations = load_calibrations(trained.path.parent)
-    how = LABELS[trained.kind] + (f", {CALIBRATED}" if calibrations else "")
-    return draw_sheet(
-        make_sheet(trained, train, inputs.test, calibrations), how, title_subject(train, trained.categories.novel)
-    )
+    fit = _constant(trained, train)
+    how = LABELS[trained.kind] + f", {CALIBRATED}" * (fit is not None)
+    return draw_sheet(make_sheet(trained, train, inputs.test, fit), how, title_subject(train, trained.categories.novel))
+
+
+def _constant(trained: TrainedPhi, train: Split) -> Calibration | None:
+    """For one example, as a table has it; None where it failed or is of another method, or of other rows."""
+    fits = [fit for fit in load_calibrations(trained.path.parent) if fit.shots == 1 and not fit.failed]
+    return next((fit for fit in fits if fit.is_of(trained.as_method(), train, trained.categories)), None)
 
 
 def title_subject(train: Split, novel: Sequence[str]) -> str:

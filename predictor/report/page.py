@@ -21,7 +21,7 @@ from actstore.images.html_page import data_address, html_page
 from actstore.storage.atomic_file import as_utf8, write_atomic
 from actstore.store import ActivationStore
 from predictor.figures.class_map import ClassMap
-from predictor.protocol.calibration import load_calibrations
+from predictor.protocol.calibration import count_shots, load_calibrations
 from predictor.protocol.category_split import CategorySplit
 from predictor.protocol.honesty import contamination
 from predictor.protocol.results import CALIBRATED, MethodKey, key_of, with_interval
@@ -301,9 +301,10 @@ def training_table(trained: Sequence[TrainedPhi]) -> ReportTable:
     rows = []
     for run in trained:
         took, config = read_model(run.path).seconds, run.identity["config"]
-        fits = load_calibrations(run.path.parent)
         biases = "; ".join(
-            f"{fit.shots} shot{'s' * (fit.shots > 1)} {fit.novel_bias:+.2f} ({fit.aggregate})" for fit in fits
+            f"{count_shots(fit.shots)} {fit.novel_bias:+.2f} ({fit.aggregate}{', failed' * bool(fit.failed)})"
+            for fit in sorted(load_calibrations(run.path.parent), key=lambda fit: fit.shots)
+            if fit.key in (run.kind, "") and (not fit.base or set(fit.base) == set(run.categories.base))
         )
         rows.append([
             run.path.parent.name, config["epochs"] * config["batches"], (f"{config['learning_rate']:g}",

@@ -16,7 +16,7 @@ from predictor.classifier.classifier import Classifier
 from predictor.figures.class_map import unit_rows
 from predictor.figures.style import GREEN, GREY, ORANGE, new_figure, readable
 from predictor.protocol.base_categories import class_means, take_float
-from predictor.protocol.calibration import Calibration, nearest_fit
+from predictor.protocol.calibration import Calibration
 from predictor.training.trained_phi import TrainedPhi
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ class SheetRow:
     top: list[tuple[str, float]]
 
 
-def make_sheet(trained: TrainedPhi, train: Split, test: Split, calibrations: Sequence[Calibration]) -> list[SheetRow]:
+def make_sheet(trained: TrainedPhi, train: Split, test: Split, fit: Calibration | None) -> list[SheetRow]:
     """1 shot of every novel category (draw 0 of seed 0), of which some are shown, evenly spaced over their list and
     not chosen by how they look; the first test image of each is classified among all categories."""
     base, novel = trained.categories.base, trained.categories.novel
@@ -50,8 +50,7 @@ def make_sheet(trained: TrainedPhi, train: Split, test: Split, calibrations: Seq
     learner = Classifier.from_means(trained.phi, base, class_means(train, base))
     examples = take_float(train, support)
     learner.adapt_all({name: examples[place] for place, name in enumerate(novel)})
-    if calibrations:
-        fit = nearest_fit(calibrations, 1)
+    if fit is not None:
         learner.calibrate(fit.novel_bias, fit.aggregate)
     directions = unit_rows(learner.rows.weight.numpy())
     pictures = {part.name: SplitImages(part) for part in (train, test)}

@@ -101,6 +101,7 @@ class TrainedPhiMethod(PhiMethod):
     def __init__(self, trained: TrainedPhi, aggregate: Aggregate, novel_bias: float) -> None:
         super().__init__(trained.phi, aggregate, novel_bias)
         self._trained, self.folder = trained, trained.path.parent
+        self.named_by = f"--phi {self.folder}"
 
     def check(self, train: Split, categories: CategorySplit) -> None:
         self._trained.require_store(train)

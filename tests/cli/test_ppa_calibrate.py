@@ -36,6 +36,55 @@ def test_it_is_kept_beside_phi_with_a_figure(here: Path, ppa: Run) -> None:
     assert "fitted on 3 tasks of base categories as stand-ins" in shown.stdout
 
 
+def test_other_numbers_of_shots_need_no_force_and_leave_what_is_there(here: Path, ppa: Run) -> None:
+    def kept(folder: str) -> dict[int, Any]:
+        fits = json.loads(Path(folder, "calibration.json").read_text())["calibrations"]
+        return {fit["shots"]: fit for fit in fits}
+
+    for words, folder in ((("--phi", "runs/phi2"), "runs/phi2"), (("--methods", "class-mean"), "runs")):
+        ppa("calibrate", *words, "--tasks", 2, "--shots", 1)
+        before = kept(folder)
+        told = ppa("eval", "--phi", "runs/phi2", "--methods", "class-mean", "--shots", "1,3", "--draws", 2).stdout
+        advice = f"ppa calibrate {' '.join(words)} --shots 3"
+        assert f"no constant was fitted for 3 shots: {'phi2' if words[0] == '--phi' else 'Nearest class mean'}" in told
+        assert f"`{advice}`, fits it" in told
+        assert "in place of" not in ppa(*advice.split()[1:], "--tasks", 2).stderr
+        assert kept(folder) == {**before, 3: kept(folder)[3]}
+        for shots in ("3", "1,2"):
+            refused = ppa("calibrate", *words, "--tasks", 2, "--shots", shots, code=1).stderr
+            assert f"{folder}/calibration.json exists; replace" in refused
+        ppa("calibrate", *words, "--tasks", 2, "--shots", 3, "--force")
+        assert kept(folder).keys() == {1, 3}
+
+
+@pytest.mark.parametrize("words", [("--phi", "runs/phi2"), ("--methods", "class-mean")])
+def test_a_damaged_file_is_made_anew_with_force(here: Path, ppa: Run, words: tuple[str, str]) -> None:
+    file = Path("runs/phi2/calibration.json" if words[0] == "--phi" else "runs/calibration.json")
+    file.write_text("[{}]")
+    assert f"{file} exists; replace" in ppa("calibrate", *words, "--tasks", 2, "--shots", 1, code=1).stderr
+    told = ppa("calibrate", *words, "--tasks", 2, "--shots", 1, "--force").stderr
+    assert f"{file} was damaged" in told
+    assert len(json.loads(file.read_text())["calibrations"]) == 1
+
+
+def test_of_a_networks_own_classifier_nothing_is_kept(here: Path, ppa: Run, make_activations: Any) -> None:
+    """Base categories have 3 rows, novel ones 12: their constant is fitted for 1 and 2 shots."""
+    ppa("baseline", "head", "--store", "x.zarr", "--split-file", "split.json", "--epochs", 1)
+    head = ("--base", "head", "--head", "runs/head/head.safetensors")
+    files = sorted(Path("runs").rglob("*"))
+    assert "kept nowhere" in ppa("calibrate", *head, *FAST).stdout.splitlines()[-1]
+    assert sorted(Path("runs").rglob("*")) == files
+    (rows, labels), base = make_activations(12, 0), json.loads(Path("split.json").read_text())["base"]
+    index = {f"c{number}": number for number in range(10)}
+    few = sorted(row for name in base for row in (labels == index[name]).nonzero()[0][3:].tolist())
+    taken = [row for row in range(len(rows)) if row not in set(few)]
+    splits = {"train": (rows[taken], labels[taken]), "val": make_activations(4, 1)}
+    actstore.from_arrays(Path("y.zarr"), splits, classes=list(index))
+    found = ppa("eval", "--store", "y.zarr", *head, "--methods", "none", "--draws", 2)
+    assert "no constant was fitted for 3 shots and 5 shots: Own classifier" in found.stdout
+    assert "shots:" not in found.stderr
+
+
 @pytest.fixture(autouse=True)
 def holds(monkeypatch: pytest.MonkeyPatch) -> None:
     """Constants that were fitted on so few rows are used all the same, so that the tables show them."""

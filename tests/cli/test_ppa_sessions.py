@@ -18,6 +18,11 @@ Run = Callable[..., Any]
 FAST = ("--way", 2, "--shots", 2, "--draws", 3)
 
 
+def test_its_help_says_that_a_network_that_saw_a_category_is_warned_of(ppa: Run) -> None:
+    told = " ".join(ppa("sessions", "--help").stdout.split())
+    assert "Of a backbone that was trained on a category of a session the table warns." in told
+
+
 def test_a_table_of_sessions(here: Path, ppa: Run) -> None:
     ppa("calibrate", "--phi", "runs/phi2", "--tasks", 3, "--shots", 2)
     arguments = ("sessions", "--phi", "runs/phi2", *FAST)

@@ -159,7 +159,7 @@ def test_a_constant_that_other_stand_ins_do_not_want_has_failed() -> None:
     from predictor.protocol.calibration import _fit
 
     fit = _fit([(one, even) for one in apart], 1, None)
-    assert fit.failed.endswith("points below the best constant of stand-ins that it was not fitted on")
+    assert fit.failed.endswith("points below the best constant on tasks that it was not fitted on")
     assert fit.shortfall > 30
     alike = _fit([(apart[0], even)] * 6, 1, None)
     assert (alike.failed, alike.shortfall) == ("", 0.0)
@@ -249,7 +249,7 @@ def test_stand_ins_are_the_validation_categories_where_there_are_some(held: Cate
 @pytest.mark.parametrize(
     ("split", "options", "message"),
     [
-        (CategorySplit(("c0", "c1"), ("c2",)), {}, "2 base categories are too few to calibrate on; use --novel-bias"),
+        (CategorySplit(("c0", "c1"), ("c2",)), {}, "2 base categories are too few .* [(]novel_bias=, --novel-bias"),
         (CategorySplit(("c0", "c1", "c3"), ("c2",)), {"tasks": 0}, "at least one task, got 0"),
         (CategorySplit(("c0", "c1", "c3"), ("c2",)), {"shots": [20]}, "20 shots leave no row of the stand-ins"),
         (CategorySplit(("c0", "c1", "c3"), ("c2",)), {"shots": [21]}, "has 20 rows, too few for 21 shots"),
@@ -296,6 +296,9 @@ def test_a_file_of_an_earlier_version_is_read(tmp_path: Path) -> None:
     (tmp_path / FILE).write_text(json.dumps(with_checksum({"calibrations": [fields]})))
     (fit,) = load_calibrations(tmp_path)
     assert (fit.novel_bias, fit.aggregate, fit.key, fit.held_out_of) == (0.5, "max", "", "abc")
+    again = replace(fitted(3), key="phi2", content="of these rows")
+    assert save_calibrations(tmp_path, [again]) == [fit]
+    assert load_calibrations(tmp_path) == [again]
 
 
 def test_two_who_save_at_once_keep_what_both_found(tmp_path: Path) -> None:

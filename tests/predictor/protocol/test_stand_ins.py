@@ -118,6 +118,24 @@ def test_a_class_of_one_image_does_not_stand_in(tmp_path: Path) -> None:
     assert all("c00" in task.base.names for task in tasks)
 
 
+def test_held_out_rows_count_where_a_class_is_too_poor(tmp_path: Path) -> None:
+    """c00 has one training row, and 8 held-out ones; a network that knows it is asked about those."""
+    random, splits = np.random.default_rng(1), {}
+    centres = random.random((12, 8))
+    for name, counts in (("train", [1] + [12] * 11), ("val", [40] * 12)):
+        labels = np.repeat(np.arange(12), counts)
+        splits[name] = (np.abs(centres[labels] + 0.25 * random.standard_normal((len(labels), 8))), labels)
+    store = actstore.from_arrays(tmp_path / "x.zarr", splits, classes=[f"c{number:02}" for number in range(12)])
+    split, held = split_of(store, 9), HeldOut(store["val"])
+    poor = {most: StandInSource(store["train"], split, most, held).too_poor for most in (1, 2)}
+    assert poor == {1: set(), 2: {"c00"}}  # one example, and held-out rows to ask about
+    assert StandInSource(store["train"], split, 1).too_poor == {"c00"}
+    store.add_provenance(trained_classes=list(split.base))
+    source = StandInSource(actstore.open(tmp_path / "x.zarr")["train"], split, 5, held)
+    assert source.too_poor == set()
+    assert {name for task in source.tasks(9) for name in task.stand_ins} == set(split.base)
+
+
 def test_a_constant_of_other_shots_is_not_used(tmp_path: Path) -> None:
     store = make_store(tmp_path / "x.zarr", 12, 8)
     split, method = split_of(store, 8), ClassMean()
@@ -125,8 +143,10 @@ def test_a_constant_of_other_shots_is_not_used(tmp_path: Path) -> None:
     method.calibrations = [replace(fit, failed="") for fit in fits]
     results = predictor.evaluate(method, store, split, shots=(1, 3), draws=2, progress=False)
     assert [record["shots"] for record in results.records if record["variant"] == "calibrated"] == ["1"]
-    (said,) = (text for text in results.warnings if "calibration failed" in text)
-    assert said.endswith("100%, 3 shots: fitted for 1 shot alone; `ppa calibrate --shots 3` fits it")
+    (said,) = (text for text in results.warnings if "constant was" in text)
+    assert said == "no constant was fitted for 3 shots: Nearest class mean, 100%; calibrate=True fits it"
+    assert "Nearest class mean (no constant was fitted)" in results.to_text()
+    assert not any("calibration failed" in text for text in (*results.warnings, results.to_text()))
     method.calibrations = [Calibration(1, 0.1, 0, 0, "")]  # given by hand: for all
     results = predictor.evaluate(method, store, split, shots=(1, 3), draws=2, progress=False)
     assert [record["shots"] for record in results.records if record["variant"] == "calibrated"] == ["1", "3"]
