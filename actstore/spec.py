@@ -194,12 +194,17 @@ def default_chunk_rows(dim: int, dtype: Dtype, rows: int | None = None) -> int:
     return max(1, wanted // page_rows) * page_rows
 
 
-def remote_inner_rows(dim: int, dtype: Dtype) -> int:
-    """Rows of an inner chunk in a bucket: one, or as many short ones as make half a KiB.
+def remote_chunks(dim: int, dtype: Dtype, chunk_rows: int | None = None) -> tuple[int, int]:
+    """Rows of a chunk in a bucket, as wanted or a few more, and of an inner chunk.
 
-    A row is then fetched alone and checked; its share of crc and index is 20 bytes.
+    An inner chunk has one row, or as many short ones as make half a KiB: a row is then fetched alone and checked; its
+    share of crc and index is 20 bytes. Chunks are whole inner ones, and whole memory pages where those are wanted, so
+    that a cache can map them.
     """
-    return max(1, 512 // (dim * int(dtype[1])))
+    inner, page_rows = max(1, 512 // (dim * int(dtype[1]))), default_chunk_rows(dim, dtype, rows=1)
+    rows = chunk_rows or default_chunk_rows(dim, dtype)
+    unit = inner if rows % page_rows else math.lcm(inner, page_rows)
+    return -(-rows // unit) * unit, inner
 
 
 def parse_class_names(classes: Sequence[str]) -> tuple[str, ...]:

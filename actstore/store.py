@@ -3,28 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing, suppress
 from dataclasses import replace
-from math import lcm
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from actstore.errors import (
-    IncompleteError,
-    LockedError,
-    MissingSplitError,
-    NoMetadataError,
-    NotAStoreError,
-    ReplacedError,
-)
-from actstore.layout.ledger import has_writer, open_ledger, read_ledger
+from actstore.errors import IncompleteError, MissingSplitError, NoMetadataError, NotAStoreError, ReplacedError
 from actstore.layout.metadata import (
     ACTIVATIONS,
     change_attributes,
     create_group,
     read_attributes,
-    remove_own,
+    require_free,
     require_same_store,
+    stores_inside,
 )
 from actstore.spec import (
     CONVENTION,
@@ -37,7 +28,7 @@ from actstore.spec import (
     StoreSpec,
     default_chunk_rows,
     parse_split_name,
-    remote_inner_rows,
+    remote_chunks,
 )
 from actstore.split import Split
 from actstore.storage.atomic_file import storage_errors
@@ -176,10 +167,7 @@ class ActivationStore(Mapping[str, Split]):
         Args:
             split: name of the split.
         """
-        array, committed = self.path.with_cache(None) / split / ACTIVATIONS, self.splits[split]
-        spec, durable = self.spec.of_split(committed), sum(entry.rows for entry in read_ledger(array)[0])
-        kept = sum(len(piece.values) for piece in Pending(array).kept(durable, spec.dim, spec.dtype))
-        return max(0, durable + kept - committed.rows)
+        return Pending(self.path.with_cache(None) / split / ACTIVATIONS).count_rows(self.spec, self.splits[split])
 
     def remove_leftovers(self, split: str) -> None:
         """Finish cleaning up after a build that was killed just after its commit.
@@ -187,14 +175,7 @@ class ActivationStore(Mapping[str, Split]):
         Args:
             split: name of the split.
         """
-        array = self.path.with_cache(None) / split / ACTIVATIONS
-        pending = Pending(array)
-        if not pending.path.has_entries() or (has_writer(array) and not pending.was_of(self.splits[split].sources[-1])):
-            return  # in a bucket: an append may be under way
-        # LockedError: it is no leftover, somebody is writing
-        with suppress(LockedError), closing(open_ledger(array)) as ledger:
-            if pending.is_left_over(self.splits[split], ledger.size()):
-                pending.remove()
+        Pending(self.path.with_cache(None) / split / ACTIVATIONS).remove_left_over(lambda: self.splits[split])
 
     def add_classes(self, names: Sequence[str]) -> None:
         """Append names of classes; those that the store has already are passed over.
@@ -318,9 +299,7 @@ def open(  # noqa: A001
     try:
         attributes = read_attributes(place)
     except NoMetadataError as error:
-        inside = (
-            [] if place.local_path is None else sorted(file.parent for file in place.local_path.glob("*/zarr.json"))
-        )
+        inside = [] if place.local_path is None else stores_inside(place.local_path)
         more = f"; in it are the stores {', '.join(map(str, inside))}" if inside else ""
         raise NoMetadataError(f"{error}{more}") from None
     if KEY not in attributes:
@@ -370,11 +349,7 @@ def create(
     if rows is not None:
         chunk_rows = chunk_rows or default_chunk_rows(dim, dtype, rows)
     if shard_inner_rows is None and codec == "raw" and place.local_path is None:
-        shard_inner_rows = remote_inner_rows(dim, dtype)
-        # whole pieces, and whole memory pages so that a cache can map chunks
-        chunk_rows, page_rows = chunk_rows or default_chunk_rows(dim, dtype), default_chunk_rows(dim, dtype, rows=1)
-        unit = shard_inner_rows if chunk_rows % page_rows else lcm(shard_inner_rows, page_rows)
-        chunk_rows = -(-chunk_rows // unit) * unit
+        chunk_rows, shard_inner_rows = remote_chunks(dim, dtype, chunk_rows)
     spec = StoreSpec(
         classes=tuple(classes),
         dim=dim,
@@ -391,15 +366,3 @@ def create(
         require_free(place)  # of two that make a store here at once, one is refused
         create_group(place, {KEY: spec.to_json(), CONVENTIONS: [CONVENTION]})
     return ActivationStore(place, spec)
-
-
-def require_free(path: Place) -> None:
-    if path.has_entries(besides="zarr.json.part"):  # left by a creation that was killed, and written anew
-        raise NotAStoreError(f"{path} exists already; choose another path")
-
-
-def remove_store(path: Place, keep_top: bool = False) -> None:
-    """A store that holds nothing, or was given up; what others have put into its folder stays, or the folder alone."""
-    remove_own(path)
-    if keep_top and path.local_path is not None:
-        path.local_path.mkdir(exist_ok=True)

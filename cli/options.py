@@ -97,7 +97,7 @@ restart_option = click.option("--restart", is_flag=True, help="Discard an interr
 chunk_rows_option = click.option(
     "--chunk-rows", type=click.IntRange(1), help="Rows per chunk file.  [default: about 32 MiB]"
 )
-split_option = click.option("--split", help="Which split; by default the only one, or train.")
+split_option = click.option("--split", help="Which split, or give STORE/SPLIT; by default the only one, or train.")
 sheet_option = click.option("--sheet", type=FILE, help="Also write a page of thumbnails.")
 threads_option = click.option(
     "--threads", type=click.IntRange(1), help="[default: as many as torch uses, see OMP_NUM_THREADS]"

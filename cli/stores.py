@@ -20,7 +20,7 @@ else:  # for annotations alone: the modules of the real ones take 0.35 s, which 
     ActivationStore = Split = Place = Any
 
 STORE_HELP = "The activation store.  [default: $ACTSTORE, or the one *.zarr in this folder]"
-_BESIDE = ("labels", "ids", "classes", "columns")  # files beside an imported array, as a source names them
+_BESIDE = ("labels", "ids", "classes", "columns")  # of an imported array: files; of generated rows: numbers
 
 
 class StoreType(click.ParamType[Any]):
@@ -89,12 +89,16 @@ def store_option(help_: str = STORE_HELP, find: bool = False) -> Callable[[Comma
 
 
 def open_split(store: Place, split: str | None) -> Split:
-    """By default the only one, or train."""
+    """Of STORE/SPLIT that one; of STORE the one that is named, by default the only one, or train."""
     import actstore
+    from actstore.analysis import store_and_split
 
-    opened = actstore.open(store)
+    place, named = store_and_split(store)
+    if named is not None and split is not None:
+        raise click.UsageError(f"{store} is split {named} already; leave out --split {split}")
+    opened = actstore.open(place)
     names = list(opened.splits)
-    split = split or (names[0] if len(names) == 1 else "train" if "train" in names else None)
+    split = split or named or (names[0] if len(names) == 1 else "train" if "train" in names else None)
     if split is None:
         raise click.UsageError(f"choose a split with --split: {', '.join(names) or 'the store has none yet'}")
     return opened[split]
@@ -111,7 +115,6 @@ def chosen_rows(
 def sources_of(split: Split) -> list[Path]:
     """The store and the files its rows came from, which no export of it may replace."""
     sources = split.committed.sources
-    named = [source[key] for source in sources for key in _BESIDE if key in source]
-    files = [file for file in named if isinstance(file, Mapping)]  # generated rows have a number of classes there
+    files = [source[key] for source in sources for key in _BESIDE if isinstance(source.get(key), Mapping)]
     paths = [split.store_path.local_path, *(file.get("path") for file in [*sources, *files])]
     return [Path(path) for path in paths if path is not None]

@@ -11,8 +11,21 @@ Imports the store and search.
 
 from __future__ import annotations
 
-from actstore.analysis.alignment import open_representation
-from actstore.analysis.comparison import Comparison, compare
-from actstore.analysis.similarity import MEASURES
+from typing import TYPE_CHECKING
 
-__all__ = ["MEASURES", "Comparison", "compare", "open_representation"]
+from actstore.lazy import lazily
+
+if TYPE_CHECKING:
+    from actstore.analysis.alignment import open_representation, store_and_split
+    from actstore.analysis.comparison import Comparison, compare
+    from actstore.analysis.similarity import MEASURES
+
+__all__ = ["MEASURES", "Comparison", "compare", "open_representation", "store_and_split"]
+
+# Loaded on first use: commands that take STORE/SPLIT need `alignment` alone.
+__getattr__, __dir__ = lazily(
+    __name__,
+    alignment="open_representation store_and_split",
+    comparison="Comparison compare",
+    similarity="MEASURES",
+)

@@ -6,6 +6,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from actstore.errors import InvalidInputError, MissingSplitError
+from actstore.errors import InvalidInputError, MissingSplitError, NotAStoreError
 from actstore.layout.columns import Texts
 from actstore.layout.metadata import read_attributes
 from actstore.spec import KEY
@@ -26,11 +27,17 @@ def open_representation(what: Split | AnyPlace) -> Split:
     """The split itself, or that of a path; of a store alone its only split, or train."""
     if isinstance(what, Split):
         return what
-    place = parse_place(what)
-    if not _is_split(place):
-        return default_split(open(place))
-    store, _, name = str(place).rstrip("/").rpartition("/")
-    return open(store or ".")[name]
+    store, name = store_and_split(parse_place(what))
+    return default_split(open(store)) if name is None else open(store)[name]
+
+
+def store_and_split(place: Place) -> tuple[Place, str | None]:
+    """`a.zarr/train` as a.zarr and train, its split; of a store alone no split."""
+    with suppress(NotAStoreError):  # whoever opens it is told
+        about = read_attributes(place).get(KEY)
+        if isinstance(about, dict) and "rows" in about:
+            return place.parent, place.name
+    return place, None
 
 
 def default_split(store: ActivationStore) -> Split:
@@ -41,16 +48,6 @@ def default_split(store: ActivationStore) -> Split:
     raise MissingSplitError(
         f"{store.path} needs a split, such as {store.path}/{(names or ['train'])[0]}; it has: {have}"
     )
-
-
-def _is_split(place: Place) -> bool:
-    """Its group says how many rows it has."""
-    if not (place / "zarr.json").exists():
-        return False
-    about = read_attributes(place).get(KEY)
-    if not isinstance(about, dict):
-        raise InvalidInputError(f"{place} is Zarr, but neither an activation store nor a split of one")
-    return "rows" in about
 
 
 @dataclass(frozen=True)

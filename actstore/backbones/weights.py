@@ -9,6 +9,7 @@ import json
 import os
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from http.client import HTTPException
 from importlib.util import find_spec
@@ -25,7 +26,7 @@ from actstore.backbones.construction import PUBLISHED
 from actstore.backbones.network import Transform
 from actstore.errors import DamagedError, InvalidInputError, UnreachableError, reason_of
 from actstore.progress import Progress, bar, human_bytes, note
-from actstore.storage.atomic_file import atomic_stream
+from actstore.storage.atomic_file import FileLock, atomic_stream
 from actstore.storage.tensor_file import load_tensors, read_torch_file, require_finite, save_tensors
 
 WRAPPERS = ("state_dict", "model")  # keys under which training scripts keep the weights
@@ -200,14 +201,27 @@ def fetch_weights(name: str, progress: bool | None = False) -> Path:
         raise UnreachableError("$ACTSTORE_OFFLINE is set")
     file = PUBLISHED[name][0]
     target, address = torch_cache() / file, f"{SITE}/{file}"
-    response = _connect(address)
-    with response:
-        size = int(response.headers.get("Content-Length") or 0)
-        much = human_bytes(size) if size else "size not said"
-        note(f"fetching {file} ({much}; {LICENCE}) from {address}", progress)
-        with bar("fetch", size, "bytes", progress) as shown:
-            _receive(response, target, shown.update)
+    with _alone_in(target.parent):
+        if target.exists():
+            return target  # another process has fetched it meanwhile
+        with _connect(address) as response:
+            size = int(response.headers.get("Content-Length") or 0)
+            much = human_bytes(size) if size else "size not said"
+            note(f"fetching {file} ({much}; {LICENCE}) from {address}", progress)
+            with bar("fetch", size, "bytes", progress) as shown:
+                _receive(response, target, shown.update)
     return target
+
+
+@contextmanager
+def _alone_in(folder: Path) -> Iterator[None]:
+    """Processes fetch into a folder one after the other. That it cannot be written to is said when the file is."""
+    with suppress(OSError):
+        folder.mkdir(parents=True, exist_ok=True)
+    with ExitStack() as stack:
+        if folder.is_dir():
+            stack.enter_context(FileLock(folder))
+        yield
 
 
 def _connect(address: str) -> Any:

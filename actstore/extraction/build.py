@@ -106,7 +106,7 @@ def is_finished(store: ActivationStore, split: str, origin: Mapping[str, Json]) 
 
 def _differences(before: Mapping[str, Json], origin: Mapping[str, Json]) -> list[str]:
     """A folder that was moved is the same one: its listing tells, and that nothing lies where it was."""
-    keys = {*origin, "views"}
+    keys = {*origin, "views", "val_share"}  # the last two are recorded only where they were given
     was, is_now = Path(before.get("path", "")), Path(origin["path"])
     if is_now.exists() and (was.resolve() == is_now.resolve() or not was.exists()):
         keys.discard("path")

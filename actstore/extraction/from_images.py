@@ -67,13 +67,14 @@ def build(
             is installed with actstore.
         transform: for a torch module: a function from a PIL image in RGB to a tensor (3, side, side). By default the
             short side becomes 256 pixels, the centre of 224 is cut out, and ImageNet's mean and deviation are applied.
-        weights: a .pth or .safetensors file.
+        weights: a .pth or .safetensors file. A torch module has its weights: neither this nor the next three go with
+            one.
         pretrained: fetch the published weights of the named backbone.
         offline: fetch nothing.
         random_weights: use an untrained network, for trying things out.
         layers: names of modules to read instead of the pooled output; each becomes a split.
         val: a share of each class that is held out of train and becomes the split val, such as 0.2; the same images
-            are chosen each time.
+            are chosen each time, by their names. Copies of one image can be on both sides; `actstore audit` finds them.
         device: "cpu", "cuda", "cuda:1" or "auto".
         batch_size: images that go through the network at once.
         workers: processes that decode images.
@@ -91,7 +92,8 @@ def build(
         The store.
 
     Raises:
-        InvalidInputError: there are no images, or the network or its weights are not found.
+        InvalidInputError: there are no images, the network or its weights are not found, or an argument does not go
+            with the kind of backbone.
         IncompleteError: the store holds an interrupted build of other images or of another network.
 
     Examples:
@@ -104,6 +106,10 @@ def build(
         raise InvalidInputError(
             f"backbone is the class {backbone.__name__}; give a network of it: {backbone.__name__}()"
         )
+    _refuse_unused(
+        backbone, transform=transform is not None, layers=bool(layers), weights=weights is not None,
+        pretrained=pretrained, offline=offline, random_weights=random_weights,
+    )  # fmt: skip
     if transform is not None and not isinstance(transform, Transform) and cluster is None:
         workers = _workers_for(transform, workers)
     if views not in VIEWS:
@@ -116,6 +122,10 @@ def build(
     for split, names in classes_train_lacks({name: image_set.classes for name, image_set in sets.items()}).items():
         note(f"WARNING: {lacks_text(split, names)}", progress)
     target, file = parse_place(default_store(source) if store is None else store), _path(weights)
+    if val is not None:
+        held = len(sets["val"].items)
+        note(f"val: {held:,} images are held out of train, chosen by their names; copies of one image can be on both "
+             f"sides, which `actstore audit {target}` finds", progress)  # fmt: skip
     facts: dict[str, Json] = {}
     if isinstance(backbone, Backbone):
         network = backbone
@@ -153,6 +163,22 @@ def _workers_for(transform: PixelFunction, workers: int | None) -> int | None:
             ) from error
         return 0
     return workers
+
+
+_OF_NAMES = ("weights", "pretrained", "offline", "random_weights")  # for networks that are named or chosen
+
+
+def _refuse_unused(backbone: object, **given: bool) -> None:
+    """given: the arguments that only some kinds of backbone use, and whether each was given."""
+    unused: tuple[str, ...] = _OF_NAMES
+    if isinstance(backbone, Backbone):
+        kind, unused = "a Backbone", (*_OF_NAMES, "transform", "layers")
+    elif isinstance(backbone, nn.Module):
+        kind = "a torch module"
+    else:
+        kind, unused = "a network that is named or chosen", ("transform",)
+    if names := [name for name in unused if given[name]]:
+        raise InvalidInputError(f"leave out {', '.join(names)}: not used where backbone is {kind}")
 
 
 def _require_choice(backbone: object, pretrained: bool, offline: bool) -> None:

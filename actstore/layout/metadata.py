@@ -27,7 +27,7 @@ from actstore.layout.ledger import LEDGER, chunk_path, decode_units, require_siz
 from actstore.spec import KEY, LAYOUT, Json, SplitSpec, StoreSpec
 from actstore.storage.atomic_file import CRC_BYTES, FIELD, as_utf8, document_checksum
 from actstore.storage.object_path import EnsureOwner, Version
-from actstore.storage.place import Place, read_files
+from actstore.storage.place import FolderPath, Place, read_files
 
 ACTIVATIONS = "activations"
 LABEL_CHUNK = 65_536  # labels and id offsets: 256 and 512 KiB
@@ -86,6 +86,21 @@ def read_attributes(path: Place) -> dict[str, Json]:
 def read_store_spec(store: Place) -> StoreSpec:
     """What the metadata of a store says now."""
     return StoreSpec.from_json(read_attributes(store).get(KEY, {}), str(store))
+
+
+def stores_inside(folder: FolderPath) -> list[FolderPath]:
+    """The folders in one that are stores; splits, which a store without its zarr.json still has, are none."""
+    found = []
+    for file in sorted(folder.glob("*/zarr.json")):
+        with suppress(ActstoreError):
+            read_store_spec(file.parent)
+            found.append(file.parent)
+    return found
+
+
+def require_free(path: Place) -> None:
+    if path.has_entries(besides="zarr.json.part"):  # left by a creation that was killed, and written anew
+        raise NotAStoreError(f"{path} exists already; choose another path")
 
 
 def read_split_spec(split: Place) -> SplitSpec:

@@ -292,6 +292,11 @@ class FloatRows(NDArrayOperatorsMixin):
         return np.array(values, dtype) if copy else np.asarray(values, dtype)
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **options: Any) -> Any:
+        written = inputs[:1] if method == "at" else options.get("out", ())
+        if any(isinstance(each, FloatRows) for each in written):
+            raise InvalidInputError(
+                f"rows of a store are not written to, as {ufunc.__name__} in place would; work on a copy: split.f4[:]"
+            )
         plain = [each[:] if isinstance(each, FloatRows) else each for each in inputs]
         return getattr(ufunc, method)(*plain, **options)
 

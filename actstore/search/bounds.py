@@ -102,7 +102,8 @@ class CompiledBounds(Bounds):
     def __init__(self, levels: Levels, queries: QueryCodes, rows: Rows | None = None, mask: Mask | None = None) -> None:
         super().__init__(levels, queries, rows, mask)
         self._mask = None if mask is None else mask.view(np.uint8)
-        lanes = queries.lanes
+        # kept, since the batch holds addresses alone, and a thread with the same queries may replace `queries.lanes`
+        self._lane_codes = lanes = queries.lanes
         self._lanes = len(lanes.excess)
         self._batch = Batch(
             address(levels.first), address(levels.factors), levels.first.shape[1], address(rows), address(self._mask),

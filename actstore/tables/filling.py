@@ -15,12 +15,12 @@ from numpy.typing import NDArray
 
 from actstore.errors import ActstoreError, InvalidInputError, LockedError, NotAStoreError
 from actstore.layout.ledger import open_ledger, read_ledger
-from actstore.layout.metadata import ACTIVATIONS, strangers
+from actstore.layout.metadata import ACTIVATIONS, remove_own, strangers
 from actstore.progress import SplitProgress
 from actstore.spec import Json, SplitSpec
 from actstore.storage.atomic_file import CRC_BYTES, crc32c
 from actstore.storage.place import AnyPlace, Place, parse_place
-from actstore.store import ActivationStore, create, open, remove_store
+from actstore.store import ActivationStore, create, open
 from actstore.tables.row_source import Table, natural_dtype
 from actstore.writing.chunk_writer import Pending
 from actstore.writing.row_checks import plain_labels
@@ -160,7 +160,7 @@ def _discard_empty(path: Place) -> None:
         for name in open(path).splits:
             locks.callback(open_ledger(path / name / ACTIVATIONS).close)
         if _holds_nothing(open(path)):
-            remove_store(path)
+            remove_own(path)
 
 
 def _holds_nothing(store: ActivationStore) -> bool:

@@ -15,11 +15,12 @@ from numpy.typing import ArrayLike, NDArray
 
 from actstore.errors import InvalidInputError, LockedError, reason_of
 from actstore.layout.columns import Column
+from actstore.layout.metadata import remove_own, require_free
 from actstore.progress import SplitProgress
 from actstore.spec import ColumnKind, Json, parse_split_name
 from actstore.storage.atomic_file import load_npy
 from actstore.storage.place import AnyPlace, parse_place
-from actstore.store import ActivationStore, open, remove_store, require_free
+from actstore.store import ActivationStore, open
 from actstore.tables.array_files import OPENERS, as_text, open_parquet
 from actstore.tables.filling import (
     FileContent,
@@ -301,7 +302,9 @@ def from_arrays(
         raise
     except BaseException:
         if store.splits.keys() <= tables.keys():  # nobody else has put rows there
-            remove_store(place, keep_top=existed)
+            remove_own(place)  # what others have put there stays
+            if existed and place.local_path is not None:
+                place.local_path.mkdir(exist_ok=True)
         raise
     return store
 

@@ -77,7 +77,7 @@ def array_rows(values: NDArray[Any]) -> SlicedRows:
     return SlicedRows((values.shape[0], values.shape[1]), values.dtype, lambda: nullcontext(values.__getitem__))
 
 
-class SplitRows:
+class ChosenRows:
     """Chosen rows of a split in their order as a source; all of them where rows is None."""
 
     def __init__(self, split: Split, rows: NDArray[np.int64] | None = None) -> None:
@@ -122,10 +122,10 @@ def split_table(split: Split, rows: NDArray[np.int64] | None = None) -> Table:
     ids: Sequence[str] | None = split.ids if split.committed.has_ids else None
     columns = {name: split.columns.stored(name) for name in split.columns}
     if rows is None:
-        return Table(SplitRows(split), labels, ids, columns)
+        return Table(ChosenRows(split), labels, ids, columns)
     ids = None if ids is None else [ids[row] for row in rows.tolist()]
     columns = {name: column.take(rows) for name, column in columns.items()}
-    return Table(SplitRows(split, rows), labels[rows], ids, columns)
+    return Table(ChosenRows(split, rows), labels[rows], ids, columns)
 
 
 def block_rows(dim: int, dtype: np.dtype[Any]) -> int:

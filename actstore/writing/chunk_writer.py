@@ -19,7 +19,7 @@ import zipfile
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from functools import reduce
 from threading import Lock
@@ -28,8 +28,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from actstore.errors import IncompleteError
-from actstore.layout.ledger import Entry, chunk_path, encode_chunk
+from actstore.errors import IncompleteError, LockedError
+from actstore.layout.ledger import Entry, chunk_path, encode_chunk, has_writer, open_ledger, read_ledger
 from actstore.layout.metadata import ACTIVATIONS, remove_pending
 from actstore.spec import Json, SplitSpec, StoreSpec
 from actstore.storage.atomic_file import CRC_BYTES, chunk_parts, crc32c, extend_crc32c
@@ -123,9 +123,25 @@ class Pending:
         begun = json.loads((self.path / "source.json").read_bytes()) if self.exists() else None
         return isinstance(begun, dict) and all(source.get(key) == value for key, value in begun.items())
 
+    def count_rows(self, store: StoreSpec, committed: SplitSpec) -> int:
+        """Rows that are durable and not committed."""
+        spec, durable = store.of_split(committed), sum(entry.rows for entry in read_ledger(self.path.parent)[0])
+        kept = sum(len(piece.values) for piece in self.kept(durable, spec.dim, spec.dtype))
+        return max(0, durable + kept - committed.rows)
+
     def is_left_over(self, committed: SplitSpec, ledger_bytes: int) -> bool:
         """Whether a kill just after the commit left all this: nothing is durable that is not committed."""
         return committed.complete and committed.ledger_bytes == ledger_bytes and not self.has_kept(committed.rows)
+
+    def remove_left_over(self, committed: Callable[[], SplitSpec]) -> None:
+        """Remove it where it is. committed: reads what is committed now."""
+        array = self.path.parent
+        if not self.path.has_entries() or (has_writer(array) and not self.was_of(committed().sources[-1])):
+            return  # in a bucket: an append may be under way
+        # LockedError: it is no leftover, somebody is writing
+        with suppress(LockedError), closing(open_ledger(array)) as ledger:
+            if self.is_left_over(committed(), ledger.size()):
+                self.remove()
 
     def begin_chunk(self, chunk: int, rows: RowMetadata, ensure_owner: EnsureOwner) -> Storing:
         """Labels, ids and columns of a chunk, to be finished before its line in the ledger."""

@@ -72,8 +72,8 @@ def map_(
     if output is not None:
         made.to_parquet(output)
     seconds, size = time.perf_counter() - begin, out.stat().st_size
-    result = {"store": str(store), "split": opened.name, "output": str(out), "bytes": size, "points": len(made),
-              "rows": len(opened), "method": made.method, "seed": seed, "seconds": seconds, "notes": notes,
-              "parquet": None if output is None else str(output)}  # fmt: skip
+    result = {"store": str(opened.store_path), "split": opened.name, "output": str(out), "bytes": size,
+              "points": len(made), "rows": len(opened), "method": made.method, "seed": seed, "seconds": seconds,
+              "notes": notes, "parquet": None if output is None else str(output)}  # fmt: skip
     lines = [f"{out}: {len(made):,} rows by {made.method.upper()}, {human_bytes(size)}, {seconds:.1f} s"]
     emit(result, "\n".join([*lines, *(f"note: {note}" for note in notes)]))

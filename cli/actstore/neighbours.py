@@ -54,14 +54,14 @@ def index(
 
     begin = time.perf_counter()
     opened = open_split(store, split)
-    queries = None if recall_queries is None else open_split(store, recall_queries)
+    queries = None if recall_queries is None else open_split(opened.store_path, recall_queries)
     if recall_queries == opened.name:
         raise click.UsageError(f"--recall-queries must be another split than {opened.name}, which is indexed")
     with bar(f"index {kind}", len(opened), "rows", True) as done:
         built = index_split(opened, kind, queries=queries, again=again, progress=done.update, **settings)
     seconds = time.perf_counter() - begin
-    emit({"store": str(store), "split": opened.name, "kind": kind, **built.facts, "seconds": seconds},
-         f"{store} {opened.name}: {kind} index, {built.text}; {seconds:.1f} s")  # fmt: skip
+    emit({"store": str(opened.store_path), "split": opened.name, "kind": kind, **built.facts, "seconds": seconds},
+         f"{opened.store_path} {opened.name}: {kind} index, {built.text}; {seconds:.1f} s")  # fmt: skip
     if not built.reached:
         text = f"WARNING: the {kind} index finds the nearest row of {built.facts['recall']:.1%} of the queries only, "
         text += f"{settings['recall']:.1%} were asked for; it is kept and can be used. More --dims or --refine, "
@@ -104,8 +104,8 @@ def knn(store: Place, out: Path, split: str | None, k: int, queries: str | None)
         graph = actstore.knn(opened, k, asked, out, done.update)
     seconds, edges = time.perf_counter() - begin, int((graph.rows >= 0).sum())
     alone = int((graph.rows < 0).all(1).sum())
-    result = {"store": str(store), "split": opened.name, "output": str(out), "k": k, "queries": len(graph.rows),
-              "edges": edges, "without_neighbours": alone, "seconds": seconds}  # fmt: skip
+    result = {"store": str(opened.store_path), "split": opened.name, "output": str(out), "k": k,
+              "queries": len(graph.rows), "edges": edges, "without_neighbours": alone, "seconds": seconds}  # fmt: skip
     text = f"{out}: {k} nearest of {len(graph.rows):,} rows, {edges:,} edges, {seconds:.1f} s"
     emit(result, f"{text}; rows of zeros, which have no neighbours: {alone:,}" if alone else text)
 

@@ -50,7 +50,7 @@ def query(
     header, count = ["row", "class", "id"], len(matching)
     records = [dict(zip(header, line, strict=True)) for line in listed]
     more = f"\n… {count - len(shown):,} more; --limit -1 shows all" if count > len(shown) else ""
-    emit({"store": str(store), "split": opened.name, "count": count, "rows": records},
+    emit({"store": str(opened.store_path), "split": opened.name, "count": count, "rows": records},
          f"{table(header, listed)}{more}\n{count:,} rows")  # fmt: skip
 
 

@@ -62,7 +62,8 @@ def search(
         for number, name in enumerate(names)
         for entry in _neighbours(opened, name, scores[number].tolist(), nearest[number].tolist(), row, k)
     ]
-    result = {"store": str(store), "split": opened.name, "method": method, "metric": metric, "neighbours": listed}
+    result = {"store": str(opened.store_path), "split": opened.name, "method": method, "metric": metric,
+              "neighbours": listed}  # fmt: skip
     header = [*(["query"] if len(names) > 1 else []), "rank", "score", "row", "class", "id"]
     emit(result, table(header, [[_shown(entry[key]) for key in header] for entry in listed]))
 

@@ -49,13 +49,13 @@ def means(
     filled = [count for count in statistics.count.tolist() if count]
     fewest, most, empty = min(filled, default=0), max(filled, default=0), len(statistics.count) - len(filled)
     result = {
-        "store": str(store), "split": opened.name, "classes": len(opened.classes), "classes_without_rows": empty,
-        "fewest_rows": fewest, "most_rows": most, "seconds": seconds, "content": opened.content,
-        "kept": kept,
+        "store": str(opened.store_path), "split": opened.name, "classes": len(opened.classes),
+        "classes_without_rows": empty, "fewest_rows": fewest, "most_rows": most, "seconds": seconds,
+        "content": opened.content, "kept": kept,
     }  # fmt: skip
-    text = f"{store} {opened.name}: {len(filled)} class means of {fewest:,} to {most:,} rows, {seconds:.2f} s"
-    text += f"; {empty} classes have no rows" if empty else ""
-    emit(result, text if kept else f"{text}; not kept, as {store} cannot be written to")
+    text = f"{opened.store_path} {opened.name}: {len(filled)} class means of {fewest:,} to {most:,} rows"
+    text += f", {seconds:.2f} s" + (f"; {empty} classes have no rows" if empty else "")
+    emit(result, text if kept else f"{text}; not kept, as {opened.store_path} cannot be written to")
 
 
 @click.command(epilog=example("actstore verify imagenet.zarr", "actstore verify imagenet.zarr --repair"))

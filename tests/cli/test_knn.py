@@ -48,6 +48,20 @@ def test_ground_truth_for_queries(queries: str, count: int) -> None:
     assert (result["queries"], result["edges"], result["without_neighbours"]) == (count, 5 * count, 0)
 
 
+@pytest.mark.parametrize("command", ["knn two.zarr/val g.npz -k 3", "search two.zarr/val --row 0", "means two.zarr/val",
+                                     "query two.zarr/val", "map two.zarr/val --method pca -k 3"])  # fmt: skip
+def test_a_split_is_named_by_its_path(command: str) -> None:
+    values, labels = np.random.default_rng(2).standard_normal((60, 8)).astype("f4"), np.zeros(30, int)
+    actstore.from_arrays("two.zarr", {"train": (values[30:], labels), "val": (values[:30], labels)}, classes=["a"])
+    done = CliRunner().invoke(main, [*command.split(), "--json"])
+    assert done.exit_code == 0, done.output
+    result = json.loads(done.stdout)
+    assert (result["store"], result["split"]) == ("two.zarr", "val")
+    twice = CliRunner().invoke(main, [*command.split(), "--split", "train"])
+    assert twice.exit_code == 2
+    assert "two.zarr/val is split val already" in twice.output
+
+
 @pytest.mark.slow
 def test_killed_and_resumed_it_is_the_same_file(tmp_path: Path) -> None:
     values = np.random.default_rng(1).standard_normal((16_000, 64)).astype("f4")

@@ -15,7 +15,7 @@ from scipy.stats import pearsonr, rankdata, spearmanr
 
 import actstore
 from actstore.analysis import MEASURES, Comparison, similarity
-from actstore.errors import InvalidInputError, MissingSplitError
+from actstore.errors import InvalidInputError, MissingSplitError, NotAStoreError
 
 Values = NDArray[Any]
 Make = Callable[..., actstore.Split]
@@ -211,7 +211,7 @@ def test_one_alone_is_refused_and_paths_name_splits(make: Make, tmp_path: Path, 
     assert found.names == ("two.zarr/a", "two.zarr/b")
     with pytest.raises(MissingSplitError, match="a, b"):
         actstore.compare(tmp_path / "two.zarr", split)
-    with pytest.raises(InvalidInputError, match="labels"):
+    with pytest.raises(NotAStoreError, match="labels"):
         actstore.compare(tmp_path / "two.zarr/a/labels", split)
 
 

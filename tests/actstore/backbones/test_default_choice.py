@@ -6,6 +6,7 @@ import hashlib
 import io
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -22,6 +23,7 @@ from actstore.backbones.loading import load_backbone
 from actstore.backbones.weights import default_backbone, fetch_weights, weights_sha256
 from actstore.errors import DamagedError, InvalidInputError, StorageError, UnreachableError
 from actstore.extraction.recorded_network import load_recorded, record_of
+from actstore.storage.atomic_file import FileLock
 
 LITE0 = "efficientnet-lite0"
 
@@ -120,6 +122,16 @@ def test_a_download_that_breaks_off_leaves_nothing(empty_hub: Path, server: Serv
     with pytest.raises(DamagedError, match="resnet50-0676ba61"):
         fetch_weights("resnet50")
     assert list(empty_hub.iterdir()) == []
+
+
+def test_what_another_process_fetches_is_waited_for_and_taken(empty_hub: Path, server: Server) -> None:
+    target = empty_hub / PUBLISHED["resnet50"][0]
+    with ThreadPoolExecutor(1) as pool, FileLock(empty_hub):
+        fetched = pool.submit(fetch_weights, "resnet50")
+        target.write_bytes(b"of the other process")
+    assert fetched.result() == target
+    assert target.read_bytes() == b"of the other process"
+    assert server.asked == []
 
 
 def test_a_cache_that_cannot_be_written_to_is_named(empty_hub: Path, server: Server) -> None:

@@ -97,11 +97,24 @@ def test_weights_written_beside_give_the_same_rows() -> None:
         ({"backbone": "resnet18", "pretrained": True, "offline": True}, "--offline"),
         ({**TINY, "views": 3}, "views"),
         ({"weights": "gone.pth"}, "gone.pth"),
+        ({**TINY, "transform": Transform(16, 16)}, "leave out transform: .* named or chosen"),
+        ({"transform": Transform(16, 16)}, "leave out transform: .* named or chosen"),
+        ({"backbone": nn.Flatten(), "weights": "gone.pth", "offline": True}, "leave out weights, offline: .* module"),
+        ({"backbone": nn.Flatten(), "random_weights": True}, "leave out random_weights: .* module"),
+        ({"backbone": nn.Flatten(), "pretrained": True}, "leave out pretrained: .* module"),
     ],
 )
 def test_bad_input_is_refused_before_a_store_is_there(options: dict[str, Any], named: str) -> None:
     with pytest.raises(InvalidInputError, match=named):
         actstore.build(GLYPHS, "x.zarr", **options)
+    assert not Path("x.zarr").exists()
+
+
+def test_what_a_backbone_says_already_is_refused() -> None:
+    network = load_backbone("small", random_weights=True)
+    given: dict[str, Any] = {"weights": "gone.pth", "transform": Transform(16, 16), "layers": ["layer2"]}
+    with pytest.raises(InvalidInputError, match=r"leave out weights, transform, layers: .* a Backbone"):
+        actstore.build(GLYPHS, "x.zarr", backbone=network, **given)
     assert not Path("x.zarr").exists()
 
 
@@ -144,14 +157,18 @@ def plain_folder(root: Path, classes: int = 3, images: int = 5) -> None:
             Image.new("RGB", (40, 40), (60 * number, 40 * place, 9)).save(path)
 
 
-def test_a_share_of_each_class_is_held_out_and_the_same_each_time() -> None:
+def test_a_share_of_each_class_is_held_out_and_the_same_each_time(capsys: pytest.CaptureFixture[str]) -> None:
     plain_folder(Path("photos"))
     store = actstore.build("photos", **TINY, val=0.4)
+    assert "val: 6 images are held out" in (said := capsys.readouterr().err)
+    assert "`actstore audit photos.zarr`" in said
     train, val = store["train"], store["val"]
     assert np.bincount(train.labels).tolist() == [3, 3, 3]
     assert np.bincount(val.labels).tolist() == [2, 2, 2]
     assert not set(train.ids) & set(val.ids)
     assert actstore.build("photos", **TINY, val=0.4)["val"].content == val.content  # the finished store is opened
+    with pytest.raises(InvalidInputError, match="val_share"):
+        actstore.build("photos", **TINY)
     again = actstore.build("photos", "again.zarr", **TINY, val=0.4)
     assert list(again["val"].ids) == list(val.ids)
     chunk = next(path for path in sorted(Path("photos.zarr/val").rglob("c/*/*")) if path.is_file())

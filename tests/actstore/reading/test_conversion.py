@@ -79,6 +79,17 @@ def test_the_view_is_an_array_to_numpy(store: Any) -> None:
     np.testing.assert_array_equal(changed, plain + plain)
 
 
+def test_the_view_is_not_written_to(store: Any) -> None:
+    view, plain = store["train"].f4, store.values.astype(np.float32)
+    with pytest.raises(InvalidInputError, match="not written to, as add in place"):
+        view += 1
+    with pytest.raises(InvalidInputError, match="not written to, as exp in place"):
+        np.exp(plain, out=view)
+    with pytest.raises(InvalidInputError, match="not written to, as negative in place"):
+        np.negative.at(view, [3])
+    np.testing.assert_array_equal(view, plain)
+
+
 def test_products_that_overflow_float16_are_finite_in_the_view(make_store: Any, tmp_path: Any) -> None:
     import actstore
 

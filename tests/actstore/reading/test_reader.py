@@ -215,6 +215,16 @@ def test_paths_that_are_no_store(tmp_path: Any, make_store: Any) -> None:
         actstore.open(store.path)
 
 
+def test_stores_in_a_folder_are_named_and_splits_are_not(tmp_path: Any, make_store: Any) -> None:
+    damaged = make_store().path
+    with pytest.raises(NotAStoreError, match=f"in it are the stores {damaged}$"):
+        actstore.open(damaged.parent)
+    (damaged / "zarr.json").unlink()
+    with pytest.raises(NotAStoreError, match=r"no zarr\.json") as caught:
+        actstore.open(damaged)
+    assert "train" not in str(caught.value)
+
+
 def test_unknown_splits_and_classes_are_named(make_store: Any) -> None:
     store = make_store()
     with pytest.raises(InvalidInputError, match="no split 'test'; it has: train"):

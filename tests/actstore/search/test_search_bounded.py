@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -192,6 +193,18 @@ def test_bounds_that_leave_too_many_fall_back(random: np.random.Generator, monke
     engine = with_widths(random.standard_normal((6000, 64)).astype(np.float16), 16, monkeypatch=monkeypatch)
     assert_same(engine, random.standard_normal((33, 64)), 3)
     assert engine.fell_back == 33
+
+
+@pytest.mark.skipif(compiled.kernels() is None, reason="torch is given tensors, not addresses")
+def test_codes_are_kept_as_long_as_loops_have_their_address(
+    random: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = with_widths(clustered(random, 1200, 48), 16, 16, monkeypatch=monkeypatch)
+    queries = QueryCodes(unit(torch.from_numpy(clustered(random, 12, 48).astype(np.float32))), engine.levels)
+    made, codes = CompiledBounds(engine.levels, queries), weakref.ref(queries.lanes)
+    del queries.lanes  # as a thread does that asks for them at the same time, and puts its own there
+    assert codes() is not None
+    assert made.queries is queries
 
 
 @pytest.mark.skipif(compiled.kernels() is None, reason="torch makes room for all pairs")
