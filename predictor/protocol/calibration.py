@@ -51,7 +51,7 @@ class Calibration:
         fitted_on: what it was fitted on, in words.
         aggregate: how examples are combined; None where the method knows one way.
         key: the method.
-        share: how much of D_large the method used.
+        share: how much of D_large the method was asked to use; one that takes a sample of many rows may use less.
         content: the content of the rows it was fitted for.
         base: the base categories it was fitted for.
         held_out: the share of a split's base rows that were used for fitting and are not to be tested on.
@@ -150,12 +150,10 @@ def fit_calibrations(
 ) -> list[Calibration]:
     """For every method and each number of shots."""
     found: dict[tuple[int, int, Aggregate | None], list[tuple[Outcome, NDArray[np.bool_]]]] = {}
-    shares = [method.share for method in methods]
     for task in source.tasks(tasks, seed):
         for place, method in enumerate(methods):
             trial = copy(method)
             trial.prepare_for(task.base)
-            shares[place] = trial.share
             for number, aggregate in enumerate(method.aggregates or (method.aggregate,)):
                 trial.aggregate = aggregate
                 counts = [count for count in shots if count > 1 or number == 0]
@@ -174,7 +172,7 @@ def fit_calibrations(
             best = max(of_count, key=lambda fit: fit.harmonic_mean)  # a worse way that holds is no way out
             fits.append(replace(
                 best, fitted_on=how + TRAINED_ON_THEM * (are_new and method.trained_on_base), key=method.key,
-                share=shares[place], content=source.train.content, base=source.categories.base,
+                share=method.share, content=source.train.content, base=source.categories.base,
                 held_out=0.0 if held_out is None else held_out.share,
                 held_out_of="" if held_out is None else held_out.split.content,
             ))  # fmt: skip

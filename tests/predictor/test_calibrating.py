@@ -201,3 +201,21 @@ def test_a_report_shows_the_constant_that_a_table_would(store: actstore.Activati
     assert first.endswith(", failed)")
     assert second.startswith("2 shots ")
     assert "failed" not in second
+
+
+class Sampled(Scaled):
+    """Finds out how much of the base it takes only when it is prepared, as ridge regression on many rows does."""
+
+    def prepare(self, base: predictor.BaseCategories) -> None:
+        super().prepare(base)
+        self.share = "4.3%"
+
+
+def test_constants_of_a_method_that_takes_a_sample_are_found_again(store: actstore.ActivationStore) -> None:
+    method = Sampled()
+    method.folder = Path("runs")
+    predictor.calibrate(method, store, SPLIT, shots=1, progress=False)
+    again = Sampled()
+    again.folder = Path("runs")
+    results = predictor.evaluate(again, store, SPLIT, shots=1, draws=2, progress=False)
+    assert [row["variant"] for row in results] == ["", "calibrated"]
