@@ -173,8 +173,12 @@ def make_page(run: RunFolder, title: str, warning: str | None = None) -> str:
     done = [step for step in steps if step.get("done")]
     store = None if run.store is None else actstore.open(run.store)
     class_map = run.figures / CLASS_MAP
+    said = list(
+        dict.fromkeys("\n".join(filter(None, [warning, *(row.get("warning") for row in records)])).splitlines())
+    )
     context = {
-        "warnings": dict.fromkeys(filter(None, [warning, *(row.get("warning") for row in records)])),
+        "warnings": [line for line in said if line.startswith("WARNING")],
+        "notes": [line for line in said if not line.startswith("WARNING")],
         "curves": _pictures(run, [CURVES]),
         "phenomenon": describe_phenomenon(records),
         "sentence": _sentence(run, store, trained),

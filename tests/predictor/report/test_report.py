@@ -140,10 +140,13 @@ def test_of_several_stores_the_one_of_phi_is_shown(folder: Path) -> None:
 
 
 def test_warnings_are_on_top_once(folder: Path) -> None:
-    rows = [{**record("phi2", "1", 9), "warning": "the backbone saw c9"}] * 2
+    seen, note = "WARNING: the backbone saw c9", "calibration failed: phi2"
+    rows = [{**record("phi2", "1", 9), "warning": f"{seen}\n{note}"}] * 2
     (folder / "table.json").write_text(json.dumps(rows))
-    page = make_page(find_run(folder), "x", "the backbone saw c9")
-    assert page.count('role="alert"') == 1
+    page = make_page(find_run(folder), "x", seen)
+    assert page.count('role="alert"') == page.count(seen) == 1
+    assert page.count(note) == 1
+    assert page.index("<details") < page.index(note)  # folded: only what spoils all figures stands out
 
 
 def test_calibrated_rows_say_what_their_constants_were_fitted_on(tmp_path: Path) -> None:
