@@ -38,8 +38,7 @@ class SideBySide(Network):
         super().__init__()
         for network in networks:
             network.fc = nn.Identity()  # type: ignore[assignment]  # one classifier for all, which end_in adds
-        dim = sum(network.dim for network in networks)
-        self.end_in(dim, num_classes)
+        self.end_in(sum(network.dim for network in networks), num_classes)
         self.networks = nn.ModuleList(networks)
 
     def maps(self, images: Tensor) -> Tensor:
@@ -93,6 +92,13 @@ def from_torchvision(model: str, pretrained: bool) -> Construction:
         known = ", ".join(entry.name for entry in weights)
         raise InvalidInputError(f"torchvision has no weights {tag!r} for {name}; it has {known or 'none'}")
     head, classes = last_linear(module), imagenet_wnids()
+    published: dict[str, Transform | None] = {}
+    for entry in entries:
+        preset, transform = entry.transforms(), None
+        if hasattr(preset, "resize_size") and hasattr(preset, "crop_size"):  # it is meant for classification
+            sizes = preset.resize_size[0], preset.crop_size[0]
+            transform = Transform(*sizes, preset.mean, preset.std, preset.interpolation.value)
+        published[Path(entry.url).name] = transform
     if pretrained:
         entry = entries[0] if tag else weights.DEFAULT
         exact = f"torchvision:{name}.{entry.name}"
@@ -100,19 +106,10 @@ def from_torchvision(model: str, pretrained: bool) -> Construction:
             module.load_state_dict(entry.get_state_dict(progress=False, check_hash=True))
         except Exception as error:  # noqa: BLE001 - whatever its downloader raises
             _not_fetched(exact, error, entry.url)
-        transform = _preset(entry.transforms()) or IMAGENET
+        transform = published[Path(entry.url).name] or IMAGENET
         return Construction(exact, module, transform, head, {}, classes, has_weights=True)
-    published = {Path(entry.url).name: _preset(entry.transforms()) for entry in entries}
-    transform = next((preset for preset in published.values() if preset), IMAGENET)
+    transform = next(filter(None, published.values()), IMAGENET)
     return Construction(f"torchvision:{model}", module, transform, head, published, classes)
-
-
-def _preset(preset: Any) -> Transform | None:
-    """torchvision's own description of what its weights expect; None for tasks other than classification."""
-    if not hasattr(preset, "resize_size") or not hasattr(preset, "crop_size"):
-        return None
-    interpolation = preset.interpolation.value
-    return Transform(preset.resize_size[0], preset.crop_size[0], preset.mean, preset.std, interpolation)
 
 
 def from_timm(model: str, pretrained: bool) -> Construction:
@@ -134,8 +131,14 @@ def from_timm(model: str, pretrained: bool) -> Construction:
     crop = config["input_size"][-1]
     resize = math.floor(crop / config["crop_pct"])
     transform = Transform(resize, crop, config["mean"], config["std"], config["interpolation"])
+    head = last_linear(module)
+    if hasattr(module, "get_classifier"):  # networks without one, such as DINO's, give the activation
+        classifier = module.get_classifier()
+        first = classifier[0] if isinstance(classifier, tuple) else classifier  # distilled ones have two
+        parts = [name for name, part in module.named_modules() if part is first and isinstance(part, nn.Linear)]
+        head = parts[0] if parts else None
     classes = imagenet_wnids() if tag and "in1k" in tag else None
-    return Construction(name, module, transform, _classifier(module), {}, classes, has_weights=pretrained)
+    return Construction(name, module, transform, head, {}, classes, has_weights=pretrained)
 
 
 def _not_fetched(name: str, error: Exception, url: str) -> NoReturn:
@@ -147,24 +150,14 @@ def _not_fetched(name: str, error: Exception, url: str) -> NoReturn:
 
 
 def _optional(library: str) -> Any:
-    package = library.partition(".")[0]
     try:
         return importlib.import_module(library)
-    except BROKEN_IMPORT as error:
-        reason = str(error).partition("\n")[0]
+    except (ImportError, RuntimeError, OSError, AttributeError) as error:  # such as torchvision built for another torch
+        package, reason = library.partition(".")[0], str(error).partition("\n")[0]
         raise InvalidInputError(
             f"{package}:NAME needs {package}, which cannot be imported ({reason}); "
             "install it, or use a network of actstore such as efficientnet-lite0 or resnet50"
         ) from error
-
-
-def _classifier(module: Any) -> str | None:
-    """timm says itself what its classifier is; networks without one, such as DINO's, give the activation."""
-    if not hasattr(module, "get_classifier"):
-        return last_linear(module)
-    classifier = module.get_classifier()
-    first = classifier[0] if isinstance(classifier, tuple) else classifier  # distilled ones have two
-    return next((name for name, part in module.named_modules() if part is first and isinstance(part, nn.Linear)), None)
 
 
 def last_linear(module: nn.Module) -> str | None:
@@ -208,9 +201,12 @@ def construct(name: str, seed: int = 0, pretrained: bool = False) -> Constructio
             networks = [NETWORKS[part](1) for part in name.split(JOINED_BY)]
             return Construction(name, SideBySide(networks), networks[0].transform)
         if not colon or not kind or not rest:
-            close = difflib.get_close_matches(name.lower(), NETWORKS, n=1)
             if JOINED_BY in name:
-                _not_joined(name)
+                raise InvalidInputError(
+                    f"no backbone {name!r}: side by side stand different ones of {', '.join(LENGTHS)}, or several of "
+                    "one network that was trained with `ppa pretrain --ensemble`"
+                )
+            close = difflib.get_close_matches(name.lower(), NETWORKS, n=1)
             advice = f"did you mean {close[0]}?" if close else "or torchvision:NAME, timm:NAME, package.module:factory"
             raise InvalidInputError(f"no backbone {name!r}; known: {', '.join(NETWORKS)}; {advice}")
         if kind in LIBRARIES:
@@ -237,13 +233,6 @@ def join_networks(name: str, networks: Sequence[nn.Module]) -> Construction:
     lengths = [LENGTHS[part] for part in name.split(JOINED_BY)]
     module = Joined(networks, lengths)  # type: ignore[arg-type]
     return Construction(name, module, module.own_transform, "fc", {}, imagenet_wnids(), has_weights=True)
-
-
-def _not_joined(name: str) -> NoReturn:
-    raise InvalidInputError(
-        f"no backbone {name!r}: side by side stand different ones of {', '.join(LENGTHS)}, or several of one network "
-        "that was trained with `ppa pretrain --ensemble`"
-    )
 
 
 def build_network(name: str, num_classes: int, seed: int = 0) -> Network:
@@ -276,33 +265,25 @@ def _from_factory(module_name: str, attribute: str) -> Construction:
     except Exception as error:  # a user's code may raise anything
         close = difflib.get_close_matches(module_name.lower(), LIBRARIES, n=1)
         advice = f"; did you mean {close[0]}:{attribute}?" if close else ""
-        raise InvalidInputError(f"backbone {name}: cannot import {module_name} ({_raised(error)}){advice}") from error
+        said = f"{type(error).__name__}: {error}".partition("\n")[0]
+        raise InvalidInputError(f"backbone {name}: cannot import {module_name} ({said}){advice}") from error
     factory = getattr(module, attribute, None)
     if not callable(factory):
         raise InvalidInputError(f"backbone {name}: {module_name} has no callable {attribute!r}")
     try:
         network = factory if isinstance(factory, nn.Module) else factory()
     except Exception as error:
+        said = f"{type(error).__name__}: {error}".partition("\n")[0]
         raise InvalidInputError(
-            f"backbone {name} must make a network when it is called, it failed with {_raised(error)}"
+            f"backbone {name} must make a network when it is called, it failed with {said}"
         ) from error
     if not isinstance(network, nn.Module):
         raise InvalidInputError(f"backbone {name} must return a torch.nn.Module, got {type(network).__name__}")
-    head = "fc" if isinstance(network, Network) else None
-    return Construction(name, network, _own_transform(factory, network, name), head, has_weights=True)
-
-
-def _raised(error: Exception) -> str:
-    return f"{type(error).__name__}: {error}".partition("\n")[0]
-
-
-def _own_transform(factory: Any, network: nn.Module, name: str) -> Transform:
-    """The attribute `transform` of the factory or the network; else ImageNet's usual."""
-    stated = getattr(factory, "transform", None) or getattr(network, "transform", None)
-    if isinstance(stated, Mapping):
-        return Transform.from_json(stated)
-    if stated is None or isinstance(stated, nn.Module):  # a layer of that name is the network's own business
-        return IMAGENET
-    if not isinstance(stated, Transform):
-        raise InvalidInputError(f"transform of {name} must be an actstore Transform, got {type(stated).__name__}")
-    return stated
+    transform: Any = getattr(factory, "transform", None) or getattr(network, "transform", None)
+    if isinstance(transform, Mapping):
+        transform = Transform.from_json(transform)
+    elif transform is None or isinstance(transform, nn.Module):  # a layer of that name is the network's own business
+        transform = IMAGENET
+    elif not isinstance(transform, Transform):
+        raise InvalidInputError(f"transform of {name} must be an actstore Transform, got {type(transform).__name__}")
+    return Construction(name, network, transform, "fc" if isinstance(network, Network) else None, has_weights=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -20,7 +20,6 @@ from actstore.backbones.network import IMAGENET, Construction, OwnTransform, Pix
 from actstore.backbones.weights import (
     FETCHED,
     PACKAGES,
-    Weights,
     default_backbone,
     fetch_weights,
     fit_weights,
@@ -42,39 +41,31 @@ def capture(module: nn.Module, layers: Iterable[str], head: str | None) -> Itera
     module's output where head is None. Of a module that runs several times per pass the last output counts.
     """
     outputs: dict[str, Tensor] = {}
-    handles = []
-    try:
+
+    def read(layer: str, _: nn.Module, inputs: Any, *output: Any) -> None:
+        """(n, dim), (n, tokens, dim) or (n, dim, height, width) -> (n, dim). Always a copy, and taken at once: an
+        in-place ReLU that follows would change what the layer gave."""
+        given = output[0] if output else inputs[0]
+        if not isinstance(given, Tensor) or given.ndim not in (2, 3, 4):
+            raise InvalidInputError(
+                f"layer {layer!r} must give a tensor of 2, 3 or 4 dimensions, got {_described(given)}; "
+                "choose another with --layer"
+            )
+        if given.ndim == 2:
+            outputs[layer] = given.to(torch.float32, copy=True)
+        else:
+            outputs[layer] = given.mean(1 if given.ndim == 3 else (2, 3), dtype=torch.float32)
+
+    with ExitStack() as hooks:
         for layer in layers:
             # both hooks are called with the module and its inputs, the second with the output as well
-            read = partial(_read_last, outputs, layer)
             if layer == DEFAULT_LAYER and head is not None:
-                handles.append(module.get_submodule(head).register_forward_pre_hook(read))
+                handle = module.get_submodule(head).register_forward_pre_hook(partial(read, layer))
             else:
                 target = module if layer == DEFAULT_LAYER else module.get_submodule(layer)
-                handles.append(target.register_forward_hook(read))
+                handle = target.register_forward_hook(partial(read, layer))
+            hooks.callback(handle.remove)
         yield outputs
-    finally:
-        for handle in handles:
-            handle.remove()
-
-
-def _read_last(outputs: dict[str, Tensor], layer: str, module: nn.Module, inputs: Any, *output: Any) -> None:
-    outputs[layer] = pool(output[0] if output else inputs[0], layer)
-
-
-def pool(output: Any, layer: str) -> Tensor:
-    """(n, dim), (n, tokens, dim) or (n, dim, height, width) -> (n, dim) float32.
-
-    Always a copy, and taken at once: an in-place ReLU that follows would change what the layer gave.
-    """
-    if isinstance(output, Tensor) and output.ndim == 2:
-        return output.to(torch.float32, copy=True)
-    if isinstance(output, Tensor) and output.ndim in (3, 4):
-        return output.mean(1 if output.ndim == 3 else (2, 3), dtype=torch.float32)
-    raise InvalidInputError(
-        f"layer {layer!r} must give a tensor of 2, 3 or 4 dimensions, got {_described(output)}; "
-        "choose another with --layer"
-    )
 
 
 def _described(output: Any) -> str:
@@ -181,23 +172,18 @@ def load_backbone(
         if expected_sha256 in (None, weights_sha256(built.module)):
             break
     built.module.eval()
-    return Backbone(
-        built.name,
-        built.module,
-        measure_layers(built.module, names, built.head, transform, name),
-        transform,
-        weights_sha256(built.module),
-        _trained_classes(built, file),
-        built.head,
-        pretrained and built.has_weights,
-    )
+    measured, sha256 = measure_layers(built.module, names, built.head, transform, name), weights_sha256(built.module)
+    classes = None if file is None else file.classes
+    is_published = built.has_weights if file is None else file.path.name in built.published
+    if classes is None and is_published and built.classes is not None and built.head is not None:
+        rows = getattr(built.module.get_submodule(built.head), "out_features", None)
+        classes = built.classes if rows == len(built.classes) else None
+    was_fetched = pretrained and built.has_weights
+    return Backbone(built.name, built.module, measured, transform, sha256, classes, built.head, was_fetched)
 
 
 def as_backbone(
-    module: nn.Module,
-    transform: Transform | PixelFunction = IMAGENET,
-    layers: Sequence[str] = (),
-    name: str = "module",
+    module: nn.Module, transform: Transform | PixelFunction = IMAGENET, layers: Sequence[str] = (), name: str = "module"
 ) -> Backbone:
     """A network of one's own, whose output is the activation, or one of whose layers is.
 
@@ -219,16 +205,6 @@ def stated_backbone(weights: Path) -> str | None:
     """
     name = read_weights(weights).backbone if weights.suffix == ".safetensors" else None
     return name if is_ours(name) else None
-
-
-def _trained_classes(built: Construction, file: Weights | None) -> tuple[str, ...] | None:
-    """As the file names them; else those that published weights are known for."""
-    if file is not None and (file.classes is not None or file.path.name not in built.published):
-        return file.classes
-    if (file is None and not built.has_weights) or built.classes is None or built.head is None:
-        return None
-    rows = getattr(built.module.get_submodule(built.head), "out_features", None)
-    return built.classes if rows == len(built.classes) else None
 
 
 def fetch_missing(name: str, progress: bool | None = False) -> Path:

