@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import torch
+import zarr
 
 import actstore
 from actstore.audit import audit_store, kept_audit
@@ -18,7 +19,6 @@ from actstore.backbones.weights import save_weights
 from actstore.errors import DamagedError
 from actstore.extraction.recorded_network import load_recorded
 from actstore.layout.metadata import ACTIVATIONS, FLAT_ARRAYS
-from actstore.layout.zarr_arrays import open_array
 from actstore.search.indexing import build_index
 from actstore.search.plan import build_levels
 from actstore.search.table import RowTable
@@ -93,7 +93,7 @@ def _verified(place: Path) -> Any:
     if faults := verify_store(store):
         raise DamagedError("\n".join(map(str, faults)))
     train = store["train"]
-    arrays = {name: open_array(train.path / name) for name in (ACTIVATIONS, *FLAT_ARRAYS, *NAMES)}
+    arrays = {name: zarr.open_array(train.path / name, mode="r") for name in (ACTIVATIONS, *FLAT_ARRAYS, *NAMES)}
     shapes = {name: (one.shape, one.dtype, one.chunks, str(one.fill_value)) for name, one in arrays.items()}
     statistics = [np.asarray(arrays[name][...]).tobytes() for name in NAMES]
     scores, found = train.search(train.take([3, 700]).astype(np.float32), 5)

@@ -167,8 +167,7 @@ def _threads() -> ThreadPoolExecutor:
     return ThreadPoolExecutor(os.cpu_count(), "actstore-worker", torch.set_num_threads, (1,))
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_threads.cache_clear)  # a child has none of its parent's threads
+os.register_at_fork(after_in_child=_threads.cache_clear)  # a child has none of its parent's threads
 
 
 def spread(work: Callable[[int, int], None], parts: int, workers: int) -> None:

@@ -20,9 +20,10 @@ from numpy.typing import NDArray
 from actstore.errors import DamagedError, InvalidInputError, MissingColumnError
 from actstore.layout.metadata import DIMENSIONS, FLAT_ARRAYS, KIND, RawLayout, read_attributes, read_flat
 from actstore.spec import ColumnKind, ColumnSpec, Json, SplitSpec
-from actstore.storage.atomic_file import crc32c, extend_crc32c
+from actstore.storage.atomic_file import extend_crc32c
 from actstore.storage.place import Place
 
+ID_END = ord("\n")
 _BLOCK = 1 << 14  # texts that a checksum copies at a time
 SMALLEST = int(np.iinfo(np.int64).min)  # numpy's NaT, too
 NONE: dict[ColumnKind, Any] = {"bool": -1, "int": SMALLEST, "float": float("nan"), "date": SMALLEST}
@@ -98,17 +99,20 @@ class Texts(Sequence[str]):
             mask[rows] = (letters == wanted).all(1)
         return mask
 
-    def extend_crc(self, crc: int, end: int) -> int:
-        """The crc32c of what `crc` covers followed by all texts, the byte `end` after each; a block at a time.
 
-        ValueError where the offsets are none.
-        """
-        if self.offsets[0] != 0 or self.offsets[-1] != len(self.data) or (self.lengths < 0).any():
-            raise ValueError("the offsets do not ascend from 0 to the number of bytes")
-        for start in range(0, len(self), _BLOCK):
-            part = self.part(start, min(start + _BLOCK, len(self)))
-            crc = extend_crc32c(crc, np.insert(part.data, part.offsets[1:], end))
-        return crc
+def extend_crc(crc: int, values: NDArray[Any] | Texts, end: int = 0) -> int:
+    """The crc32c of what `crc` covers followed by these values, of texts with the byte `end` after each.
+
+    ValueError where offsets are none.
+    """
+    if not isinstance(values, Texts):
+        return extend_crc32c(crc, values)
+    if values.offsets[0] != 0 or values.offsets[-1] != len(values.data) or (values.lengths < 0).any():
+        raise ValueError("the offsets do not ascend from 0 to the number of bytes")
+    for start in range(0, len(values), _BLOCK):
+        part = values.part(start, min(start + _BLOCK, len(values)))
+        crc = extend_crc32c(crc, np.insert(part.data, part.offsets[1:], end))
+    return crc
 
 
 class RowNumbers(Sequence[str]):
@@ -206,12 +210,6 @@ class Column:
             return np.where(missing, np.nan, self.stored)
         return self.stored.astype(bool if self.kind == "bool" else np.int64, copy=False)
 
-    def extend_crc(self, crc: int) -> int:
-        """The crc32c of what `crc` covers followed by these values."""
-        if isinstance(self.stored, Texts):
-            return self.stored.extend_crc(crc, 0)
-        return extend_crc32c(crc, self.stored)
-
 
 def arrays_of(column: ColumnSpec, rows: int) -> Arrays:
     """The arrays of a column of so many rows; no two columns share one, as names of columns have no dots."""
@@ -227,72 +225,60 @@ def arrays_of(column: ColumnSpec, rows: int) -> Arrays:
     return {name: (RawLayout(DTYPES[kind][1:], (_ROWS,), ("row",), NONE[kind], attributes), rows)}
 
 
+@dataclass(frozen=True)
+class Fact:
+    """Labels, ids or a column of a split. arrays: of texts first their offsets. end: the byte that follows each of them
+    in the checksum."""
+
+    what: str
+    arrays: Arrays
+    crc: int
+    end: int = 0
+
+
+def facts_of(split: SplitSpec) -> dict[str, Fact]:
+    """By name, as they are committed; a split without ids has arrays for them all the same."""
+    id_lengths = {"path_offsets": split.rows + 1 if split.has_ids else 0, "path_bytes": split.id_bytes}
+    id_arrays = {name: (FLAT_ARRAYS[name], length) for name, length in id_lengths.items()}
+    facts = {
+        "labels": Fact("the labels", {"labels": (FLAT_ARRAYS["labels"], split.rows)}, split.labels_crc),
+        # as lines: they hold no line break, so this tells them apart
+        "ids": Fact("the ids", id_arrays, split.ids_crc, ID_END),
+    }
+    for column in split.columns:
+        arrays = arrays_of(column, split.rows)
+        facts[column.name] = Fact(f"the values of column {column.name!r}", arrays, column.crc)
+    return facts
+
+
 def flat_arrays(split: SplitSpec) -> Arrays:
     """Every one-dimensional array that a split has: labels, ids and columns."""
-    offsets = split.rows + 1 if split.has_ids else 0
-    lengths = {"labels": split.rows, "path_offsets": offsets, "path_bytes": split.id_bytes}
-    arrays = {name: (layout, lengths[name]) for name, layout in FLAT_ARRAYS.items()}
-    for column in split.columns:
-        arrays |= arrays_of(column, split.rows)
-    return arrays
+    return {name: array for fact in facts_of(split).values() for name, array in fact.arrays.items()}
 
 
-def read_column(split: Place, column: ColumnSpec, rows: int) -> Column:
-    """The values of the first `rows` rows."""
-    arrays = {name: read_flat(split / name, stop, layout) for name, (layout, stop) in arrays_of(column, rows).items()}
-    if column.kind == "text":
-        return Column(column.kind, Texts(arrays[f"{column.name}.bytes"], arrays[f"{column.name}.offsets"]))
-    return Column(column.kind, arrays[column.name])
+def read_arrays(split: Place, arrays: Arrays) -> NDArray[Any] | Texts:
+    """The values that they hold, as far as each is committed."""
+    values, *data = [read_flat(split / name, stop, layout) for name, (layout, stop) in arrays.items()]
+    if not data:
+        return values
+    return Texts(*data, values) if len(values) else Texts.empty(0)
 
 
-def read_sound_column(split: Place, column: ColumnSpec, rows: int) -> Column:
-    """The same, refused where the values are not those committed."""
-    values = read_column(split, column, rows)
-    where = split / [*arrays_of(column, rows)][-1]
-    require_crc(where, f"the values of column {column.name!r}", column.crc, lambda: values.extend_crc(0))
-    return values
-
-
-def read_labels(split: Place, committed: SplitSpec) -> NDArray[np.int32]:
-    """(rows,) refused where they are not those committed."""
-    labels = read_flat(split / "labels", committed.rows).astype("<i4", copy=False)
-    require_crc(split / "labels", "the labels", committed.labels_crc, lambda: crc32c(labels))
-    return labels.astype(np.int32, copy=False)
-
-
-def read_ids(split: Place, rows: int, id_bytes: int) -> Texts:
-    """The ids of the first rows of a split that has some."""
-    offsets = read_flat(split / "path_offsets", rows + 1)
-    return Texts(read_flat(split / "path_bytes", id_bytes), offsets)
-
-
-def read_sound_ids(split: Place, committed: SplitSpec) -> Texts:
-    """Of a split that has ids; refused where they are not those committed."""
-    ids = read_ids(split, committed.rows, committed.id_bytes)
-    require_crc(split / "path_bytes", "the ids", committed.ids_crc, lambda: extend_ids_crc(0, ids))
-    return ids
-
-
-def extend_ids_crc(crc: int, ids: Texts) -> int:
-    """Of the ids as lines: they hold no line break, so this tells them apart."""
-    return ids.extend_crc(crc, ord("\n"))
-
-
-def require_crc(array: Place, what: str, committed: int, computed: Callable[[], int]) -> None:
-    """Chunks that are sound each by itself may be of different moments, or of another store."""
+def read_fact(split: Place, fact: Fact) -> NDArray[Any] | Texts:
+    """Refused where the values are not those committed: chunks that are sound each by itself may be of different
+    moments, or of another store."""
+    values, array = read_arrays(split, fact.arrays), split / [*fact.arrays][-1]
+    mend = f"run `actstore verify {split.parent} --repair`, or copy the store again"
     try:
-        found = computed()
+        found = extend_crc(0, values, fact.end)
     except ValueError as error:
-        raise DamagedError(f"{what} in {array} are damaged: {error}; {_mend(array)}") from error
-    if found != committed:
+        raise DamagedError(f"{fact.what} in {array} are damaged: {error}; {mend}") from error
+    if found != fact.crc:
         raise DamagedError(
-            f"{what} are not those committed (the crc32c of {array} is {found:08x}, expected {committed:08x}); "
-            f"{_mend(array)}"
+            f"{fact.what} are not those committed (the crc32c of {array} is {found:08x}, expected {fact.crc:08x}); "
+            f"{mend}"
         )
-
-
-def _mend(array: Place) -> str:
-    return f"run `actstore verify {array.parent.parent} --repair`, or copy the store again"
+    return values
 
 
 class Columns(Mapping[str, NDArray[Any]]):
@@ -302,7 +288,7 @@ class Columns(Mapping[str, NDArray[Any]]):
         self, path: Place, split: SplitSpec, reading: Callable[[], AbstractContextManager[None]] = nullcontext
     ) -> None:
         """reading: entered around every read, to say what an error means."""
-        self._path, self._rows, self._reading = path, split.rows, reading
+        self._path, self._facts, self._reading = path, facts_of(split), reading
         self.specs = {column.name: column for column in split.columns}
         self._read: dict[str, Column] = {}
 
@@ -313,7 +299,7 @@ class Columns(Mapping[str, NDArray[Any]]):
             raise MissingColumnError(f"split {self._path.name!r} has no column {name!r}; it has: {have}")
         if name not in self._read:
             with self._reading():
-                self._read[name] = read_sound_column(self._path, self.specs[name], self._rows)
+                self._read[name] = Column(self.specs[name].kind, read_fact(self._path, self._facts[name]))
         return self._read[name]
 
     def __getitem__(self, name: str) -> NDArray[Any]:

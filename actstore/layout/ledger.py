@@ -1,8 +1,8 @@
 """Chunk files, and the ledger of a split: one line per chunk that is safely on disk, and the lock of its writer.
 
 Raw chunks and shards without compression are laid out here, which is much faster than asking Zarr to; the bytes are the
-same. Compressed ones are encoded by Zarr. The ledger lies inside the array's own folder, where Zarr readers look for
-chunks by name and nothing else.
+same. Compressed ones are encoded by Zarr, and all are decoded here. The ledger lies inside the array's own folder,
+where Zarr readers look for chunks by name and nothing else.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from actstore.errors import DamagedError
-from actstore.spec import ColumnSpec, SplitSpec, StoreSpec
+from actstore.spec import SplitSpec, StoreSpec
 from actstore.storage.atomic_file import CRC_BYTES, Data, check_checksum, chunk_parts, crc32c, with_checksum
 from actstore.storage.locks import OwnedLog
 from actstore.storage.place import Place
@@ -51,15 +51,34 @@ def encode_chunk(spec: StoreSpec, values: NDArray[Any], crc: int) -> tuple[Data,
 
 def decode_chunk(spec: StoreSpec, data: NDArray[np.uint8]) -> NDArray[Any]:
     """The bytes of a chunk file -> (chunk_rows, dim); ValueError where they are not what was written."""
-    if spec.codec != "raw":
-        from actstore.layout.zarr_arrays import decode_compressed
-
-        return decode_compressed(spec, data)
     inner = spec.shard_inner_rows or spec.chunk_rows
+    if spec.codec != "raw":
+        spans = shard_index(spec, data) if spec.shard_inner_rows else [(0, len(data))]
+        return np.concatenate([decompress(spec, data[start : start + size]) for start, size in spans])
     whole = spec.chunk_rows // inner * (inner * spec.row_bytes + CRC_BYTES)
     require_size(data, whole, exactly=spec.is_raw)
     units = data[:whole]
     return decode_units(units, inner * spec.row_bytes).view("<" + spec.dtype).reshape(spec.chunk_rows, spec.dim)
+
+
+def decompress(spec: StoreSpec, data: NDArray[np.uint8]) -> NDArray[Any]:
+    """A compressed chunk or inner chunk and its crc32c -> (chunk_rows or shard_inner_rows, dim)."""
+    from numcodecs import blosc
+
+    body = decode_units(data, len(data) - CRC_BYTES)
+    values = np.frombuffer(blosc.decompress(body), "<" + spec.dtype)
+    return values.reshape(spec.shard_inner_rows or spec.chunk_rows, spec.dim)
+
+
+def shard_index(spec: StoreSpec, data: NDArray[np.uint8]) -> list[tuple[int, int]]:
+    """Offset and size of every inner chunk, from the end of a shard."""
+    index = decode_units(data[-index_bytes(spec) :], index_bytes(spec) - CRC_BYTES)
+    return [(int(start), int(size)) for start, size in index.view("<u8").reshape(-1, 2)]
+
+
+def index_bytes(spec: StoreSpec) -> int:
+    """Of what says where the inner chunks of a shard lie; 0 where there are none."""
+    return 16 * (spec.chunk_rows // spec.shard_inner_rows) + CRC_BYTES if spec.shard_inner_rows else 0
 
 
 def require_size(data: NDArray[np.uint8], expected: int, exactly: bool = True) -> None:
@@ -193,17 +212,15 @@ def _newest(lines: Iterable[Entry]) -> list[Entry]:
 
 
 def _is_of(entries: list[Entry], spec: StoreSpec, split: SplitSpec) -> bool:
-    content = content_hash(spec.dtype, spec.dim, entries, split.labels_crc, split.ids_crc, split.columns)
-    return content == split.content
+    return content_hash(spec.dtype, spec.dim, entries, split) == split.content
 
 
-def content_hash(
-    dtype: str, dim: int, entries: Iterable[Entry], labels_crc: int, ids_crc: int, columns: Iterable[ColumnSpec] = ()
-) -> str:
+def content_hash(dtype: str, dim: int, entries: Iterable[Entry], split: SplitSpec) -> str:
     """Names the content of a split: equal for equal rows, labels, ids, columns in any order, and chunking."""
     chunks = [[entry.rows, entry.crc] for entry in entries]
-    named = sorted([column.name, column.kind, column.crc] for column in columns)
-    text = json.dumps([dtype, dim, chunks, labels_crc, ids_crc, *([named] if named else [])], separators=(",", ":"))
+    columns = sorted([column.name, column.kind, column.crc] for column in split.columns)
+    facts = [split.labels_crc, split.ids_crc, *([columns] if columns else [])]
+    text = json.dumps([dtype, dim, chunks, *facts], separators=(",", ":"))
     return "sha256:" + hashlib.sha256(text.encode()).hexdigest()
 
 

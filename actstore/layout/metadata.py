@@ -4,9 +4,10 @@ is still the one that was opened; and which files are a store's own: what else l
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
@@ -26,7 +27,7 @@ from actstore.errors import (
 from actstore.layout.ledger import LEDGER, chunk_path, decode_units, require_size
 from actstore.spec import KEY, LAYOUT, Json, SplitSpec, StoreSpec
 from actstore.storage.atomic_file import CRC_BYTES, FIELD, as_utf8, document_checksum
-from actstore.storage.object_path import EnsureOwner, Version
+from actstore.storage.object_path import EnsureOwner, ObjectPath, Version
 from actstore.storage.place import FolderPath, Place, read_files
 
 ACTIVATIONS = "activations"
@@ -65,14 +66,16 @@ FLAT_ARRAYS: dict[str, RawLayout] = {
 }
 
 
-def flat_length(path: Place) -> int:
-    return int(read_document(path)["shape"][0])
-
-
-def read_grid(path: Place) -> tuple[int, int]:
-    """Rows of a chunk file and the dim of activations, as their own metadata has them."""
-    rows, dim = read_document(path)["chunk_grid"]["configuration"]["chunk_shape"]
-    return int(rows), int(dim)
+def read_layout(path: Place) -> tuple[tuple[int, ...], tuple[int, ...], np.dtype[Any]]:
+    """Shape, shape of a chunk file, and type of an array, as its own metadata has them."""
+    document = read_document(path)
+    try:
+        shape, chunks = document["shape"], document["chunk_grid"]["configuration"]["chunk_shape"]
+        if not 0 < len(shape) == len(chunks):
+            raise ValueError(f"its shape is {shape} and that of its chunks {chunks}")
+        return tuple(map(int, shape)), tuple(map(int, chunks)), np.dtype(document["data_type"])
+    except (KeyError, TypeError, ValueError) as error:
+        raise DamagedError(f"{path} is not a readable Zarr array: {error}") from error
 
 
 def read_attributes(path: Place) -> dict[str, Json]:
@@ -197,11 +200,9 @@ def read_flat(path: Place, stop: int, layout: RawLayout | None = None) -> NDArra
     layout = layout or FLAT_ARRAYS[path.name]
     dtype, (chunk,) = layout.dtype, layout.chunks
     try:
-        length = read_document(path)["shape"][0]
+        length = read_layout(path)[0][0]
     except NotAStoreError as error:
         raise DamagedError(f"{error}; run `actstore verify`") from error
-    except (KeyError, IndexError, TypeError) as error:
-        raise DamagedError(f"{path} is not a readable Zarr array: {error}") from error
     if length < stop:
         raise DamagedError(f"{path} holds {length} values, expected {stop}; run `actstore verify`")
     out = np.empty(-(-stop // chunk) * chunk, "<" + dtype)
@@ -221,7 +222,7 @@ def read_flat_chunk(path: Place, number: int, layout: RawLayout) -> NDArray[Any]
 def _decoded(file: Place, data: NDArray[np.uint8] | None, layout: RawLayout) -> NDArray[Any]:
     if data is None:
         raise DamagedError(f"chunk {file} is missing; run `actstore verify`")
-    size = layout.chunks[0] * np.dtype(layout.dtype).itemsize
+    size = math.prod(layout.chunks) * np.dtype(layout.dtype).itemsize
     try:
         require_size(data, size + CRC_BYTES)
         return decode_units(data, size).view("<" + layout.dtype)
@@ -229,12 +230,16 @@ def _decoded(file: Place, data: NDArray[np.uint8] | None, layout: RawLayout) -> 
         raise DamagedError(f"chunk {file} is corrupt ({error}); run `actstore verify`") from error
 
 
-def require_chunks(path: Place, chunks: Iterable[int], ndim: int) -> None:
-    """Zarr reads a missing chunk as its fill value; a store must not."""
-    for chunk in chunks:
-        file = chunk_path(path, chunk, ndim)
-        if not file.exists():
-            raise DamagedError(f"chunk {file} is missing; run `actstore verify`")
+def read_one_chunk(path: Place) -> NDArray[Any]:
+    """An array of any shape that lies in a single chunk."""
+    shape, chunks, dtype = read_layout(path)
+    if 0 in shape:
+        return np.empty(shape, dtype)
+    if shape != chunks:
+        raise DamagedError(f"{path} is expected to have one chunk of shape {shape}, got {chunks}")
+    file = chunk_path(path, 0, len(shape))
+    (data,) = read_files([file])
+    return _decoded(file, data, RawLayout(dtype.str[1:], chunks, ())).reshape(shape)
 
 
 @contextmanager
@@ -280,7 +285,7 @@ def covers(now: SplitSpec, earlier: SplitSpec) -> bool:
     return earlier.content == now.content or earlier.content in {content for _, content in now.history}
 
 
-AnyKind = TypeVar("AnyKind", bound=Place)
+AnyKind = TypeVar("AnyKind", FolderPath, ObjectPath)
 _METADATA = r"zarr\.json(\.part)?"
 _UNFINISHED = re.compile(rf"\.({'|'.join(DIMENSIONS)})\.[^/]*")  # statistics that a killed process was writing
 # what a folder of the store is -> the names of its own files in it
@@ -298,27 +303,11 @@ def strangers(store: AnyKind) -> list[AnyKind]:
     return [store / name for name, _, is_own in _entries(store, "store") if not is_own]
 
 
-def remove_own(store: AnyKind) -> list[AnyKind]:
-    """Remove a store's own files and folders, as far as these are empty then; returns what others have put there."""
-    return _remove(store, "store")
+def remove_own(top: AnyKind, kind: str = "store") -> list[AnyKind]:
+    """Remove a store's own files and folders, as far as these are empty then; returns what others have put there.
 
-
-def remove_split(split: Place) -> None:
-    """The same of a split."""
-    _remove(split, "split")
-
-
-def remove_array(array: Place) -> None:
-    """The same of an array of a split."""
-    _remove(array, "array")
-
-
-def remove_pending(pending: Place) -> None:
-    """The same of what an unfinished build has kept."""
-    _remove(pending, "pending")
-
-
-def _remove(top: AnyKind, kind: str) -> list[AnyKind]:
+    kind: "split", "array" or "pending" where it is that part of one.
+    """
     entries = list(_entries(top, kind))
     top.remove_below([(name, is_folder) for name, is_folder, is_own in entries if is_own])
     return [top / name for name, _, is_own in entries if not is_own]

@@ -1,4 +1,4 @@
-"""What zarr itself makes and reads: new metadata, and compressed chunks. The only module that imports zarr."""
+"""What zarr itself makes: new metadata, and compressed chunks. The only module that imports zarr."""
 
 from __future__ import annotations
 
@@ -6,15 +6,14 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
 import zarr
 from numpy.typing import NDArray
 from zarr.codecs import BloscCodec, BytesCodec, Crc32cCodec
-from zarr.core.buffer import Buffer, default_buffer_prototype
+from zarr.core.buffer import Buffer
 from zarr.core.metadata import ArrayV3Metadata
-from zarr.storage import MemoryStore, ObjectStore, StorePath
+from zarr.storage import MemoryStore
 
-from actstore.errors import DamagedError, StorageError
+from actstore.errors import DamagedError
 from actstore.layout.columns import flat_arrays
 from actstore.layout.ledger import read_ledger
 from actstore.layout.metadata import (
@@ -24,7 +23,7 @@ from actstore.layout.metadata import (
     RawLayout,
     create_group,
     read_document,
-    remove_array,
+    remove_own,
     write_document,
 )
 from actstore.spec import KEY, Json, SplitSpec, StoreSpec
@@ -40,7 +39,7 @@ def create_split(path: Place, spec: StoreSpec, split: SplitSpec) -> None:
     if not (path / ACTIVATIONS / "zarr.json").exists():
         write_document(path / ACTIVATIONS, expected_document(ACTIVATIONS, spec, split))
     for name, layout in FLAT_ARRAYS.items():
-        remove_array(path / name)
+        remove_own(path / name, "array")
         create_raw_array(path / name, layout, (0,))
     create_group(path, {KEY: split.to_json()})
 
@@ -121,28 +120,8 @@ def metadata_difference(path: Place, expected: Mapping[str, Json], growing: bool
     return None
 
 
-def open_array(path: Place) -> zarr.Array[Any]:
-    try:
-        with path.reading_errors():
-            location = path.object_location
-            where = str(path) if location is None else StorePath(ObjectStore(location[0]), location[1])
-            return zarr.open_array(where, mode="r")
-    except StorageError:
-        raise
-    except (OSError, KeyError, ValueError, TypeError) as error:
-        raise DamagedError(f"{path} is not a readable Zarr array: {error}") from error
-
-
 def encode_compressed(spec: StoreSpec, values: NDArray[Any]) -> bytes:
     """(chunk_rows, dim) values -> the bytes of their chunk file."""
     files: Files = {}
     _create_activations(files, spec, spec.chunk_rows)[...] = values
     return files["c/0/0"].to_bytes()
-
-
-def decode_compressed(spec: StoreSpec, data: NDArray[np.uint8]) -> NDArray[Any]:
-    """The bytes of a chunk file -> (chunk_rows, dim)."""
-    files: Files = {}
-    array = _create_activations(files, spec, spec.chunk_rows)
-    files["c/0/0"] = default_buffer_prototype().buffer.from_bytes(data.tobytes())
-    return np.asarray(array[...])

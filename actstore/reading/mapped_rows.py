@@ -1,7 +1,9 @@
-"""Raw chunk files of one array mapped at consecutive addresses: one (rows, dim) array, no copies.
+"""How the rows of a split are read: mapped where that is possible, else fetched; of a remote store also through a local
+cache, where a chunk is fetched when first touched and mapped from then on.
 
-A range of addresses is reserved, then every chunk file is mapped over its part of the range with MAP_FIXED, without its
-trailing crc. Chunks must fill whole memory pages. Python's mmap does not offer addresses: the C library is called.
+Raw chunk files of one array are mapped at consecutive addresses: one (rows, dim) array, no copies. A range of addresses
+is reserved, then every chunk file is mapped over its part of the range with MAP_FIXED, without its trailing crc. Chunks
+must fill whole memory pages. Python's mmap does not offer addresses: the C library is called.
 """
 
 from __future__ import annotations
@@ -10,8 +12,12 @@ import ctypes
 import mmap
 import os
 import sys
+import threading
+import warnings
 import weakref
 from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -19,12 +25,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from actstore.errors import DamagedError, OutOfMapsError
-from actstore.layout.ledger import by_chunk
-from actstore.reading.rows import Buffer, ChunkChecks, as_asked
-from actstore.spec import StoreSpec
-from actstore.storage.atomic_file import CRC_BYTES, extend_crc32c
-from actstore.storage.place import FolderPath
+from actstore.errors import CacheError, DamagedError, OutOfMapsError, StorageError
+from actstore.layout.ledger import by_chunk, chunk_path
+from actstore.reading.rows import Buffer, CheckedRows, ChunkChecks, FetchedRows, as_asked, read_chunk
+from actstore.spec import SplitSpec, StoreSpec
+from actstore.storage.atomic_file import CRC_BYTES, crc32c, extend_crc32c
+from actstore.storage.object_path import CacheSpec, ChunkCache
+from actstore.storage.place import FolderPath, Place
 
 _MAP_FIXED = 0x10  # the same on Linux and macOS; Python's mmap does not name it
 _MAP_NORESERVE = getattr(mmap, "MAP_NORESERVE", 0)
@@ -33,6 +40,7 @@ _PROT_NONE = 0
 _FAILED = ctypes.c_void_p(-1).value
 _PROCESS_MADVISE = 440  # the same on all Linux architectures, from 5.10 on
 _MOST_RANGES = 1024  # in one call
+_FETCHES = 4  # chunks at a time: four times 64 MiB of memory
 _NO_ROWS = ctypes.c_char()
 _SPARSE = 64  # rows apart on average: closer ones are read faster with what lies between
 
@@ -241,3 +249,151 @@ class MappedRows:
         """Unmap the pages of these rows from this process; views stay valid and fault back in."""
         if start < stop:
             self._mapping.release(start * self._row_bytes, stop * self._row_bytes)
+
+
+class CachedRows(MappedRows):
+    """As MappedRows, over the chunks that are here; the others come first, or where the cache is full, row by row."""
+
+    def __init__(
+        self, remote: FetchedRows, array: Place, cache: CacheSpec, spec: StoreSpec, rows: int, checks: ChunkChecks
+    ) -> None:
+        self._remote, self._array, self._spec = remote, array, spec
+        needed, split = -(-rows // spec.chunk_rows), array.parent
+        self._entries = checks.entries()
+        crcs = [entry.crc for entry in self._entries]
+        self._cache = ChunkCache(cache, str(split.parent), split.name, crcs, spec.chunk_bytes)
+        self._here = np.zeros(needed, bool)  # mapped
+        self._full = False
+        self._lock = threading.Lock()
+        self._reserve(spec, rows, checks)
+
+    def take(self, rows: NDArray[np.int64]) -> NDArray[Any]:
+        """(n,) row ids -> (n, dim)."""
+        chunks = rows // self._spec.chunk_rows
+        if not self._here[chunks].all():
+            self._bring(np.unique(chunks[~self._here[chunks]]))
+            away = np.flatnonzero(~self._here[chunks])
+            if len(away):
+                out = np.empty((len(rows), self.shape[1]), self.dtype)
+                out[away] = self._remote.take(rows[away])
+                near = np.flatnonzero(self._here[chunks])
+                out[near] = super().take(rows[near])
+                return out
+        return super().take(rows)
+
+    def read(self, start: int, stop: int) -> NDArray[Any]:
+        """(stop - start, dim), read-only."""
+        chunks = np.arange(start // self._spec.chunk_rows, -(-stop // self._spec.chunk_rows))
+        if not self._here[chunks].all():
+            self._bring(chunks[~self._here[chunks]])
+            if not self._here[chunks].all():
+                return self._remote.read(start, stop)
+        return super().read(start, stop)
+
+    def scan(self, start: int, stop: int, step: int, into: Buffer | None = None) -> Iterator[NDArray[Any]]:
+        for chunk, first, last in by_chunk(start, stop, self._spec.chunk_rows):
+            self._bring(np.array([chunk]))
+            scan = super().scan if self._here[chunk] else self._remote.scan
+            yield from scan(first, last, step, into)
+
+    def check(self, chunks: Iterable[int]) -> None:
+        for chunk in chunks:
+            self._bring(np.array([chunk]))
+            if self._here[chunk]:
+                super().check([chunk])
+            else:
+                self._remote.check([chunk])
+
+    def _compare(self, chunk: int, crc: int) -> None:
+        try:
+            super()._compare(chunk, crc)
+        except DamagedError as error:
+            path = self._cache.paths[chunk]
+            path.unlink(missing_ok=True)
+            raise DamagedError(f"{path} in the cache was damaged, and is removed; run the command again") from error
+
+    def pieces(self, rows: NDArray[np.int64]) -> Iterator[tuple[slice, NDArray[Any]]]:
+        self._bring(np.unique(rows // self._spec.chunk_rows))  # side by side, not piece by piece
+        yield from super().pieces(rows)
+
+    def _bring(self, chunks: NDArray[np.int64]) -> None:
+        """Map these chunks, fetching those that are not on disk yet, until the cache is full."""
+        wanted = [chunk for chunk in chunks.tolist() if not self._here[chunk]]
+        if wanted:
+            with ThreadPoolExecutor(_FETCHES) as pool:
+                list(pool.map(self._bring_one, wanted))
+
+    def _bring_one(self, chunk: int) -> None:
+        try:
+            here = self._cache.has(chunk) or self._fetch(chunk)
+        except CacheError as error:
+            here = self._stop_caching(error)
+        if not here:
+            return
+        with self._lock:
+            try:
+                if not self._here[chunk]:
+                    self._mapping.map(chunk, self._cache.paths[chunk])
+                    self._here[chunk] = True
+            except (OutOfMapsError, DamagedError) as error:  # another process may have needed the room just now
+                self._stop_caching(error)
+
+    def _stop_caching(self, error: Exception) -> bool:
+        """From now on rows come from the bucket, as they would without a cache; said once."""
+        if not self._full:
+            self._full = True
+            warnings.warn(f"chunks are no longer cached, rows come from the bucket: {error}", stacklevel=2)
+        return False
+
+    def _fetch(self, chunk: int) -> bool:
+        if self._full or not self._cache.has_room():
+            self._full = True
+            return False
+        entry = self._entries[chunk]
+        values = read_chunk(self._array, self._spec, chunk)
+        if crc32c(values) != entry.crc:
+            values = values.copy()
+            values[entry.rows :] = 0  # an append may have extended the chunk since its ledger was read
+            if crc32c(values) != entry.crc:
+                path = chunk_path(self._array, chunk)
+                raise DamagedError(f"chunk {path} is not the one its ledger names; run `actstore verify`")
+        try:
+            return self._cache.add(chunk, values, entry.crc)
+        except StorageError as error:
+            raise CacheError(str(error)) from error
+
+
+Rows = FetchedRows | MappedRows | CheckedRows
+
+
+def open_rows(
+    array: Place, spec: StoreSpec, rows: int, committed: SplitSpec | None = None, checked: bool = False
+) -> Rows:
+    """committed: what the caller knows of the split, whose files must be of that moment, or of a later one. Writers,
+    who hold the ledger, leave it out."""
+    checks = ChunkChecks(array, spec, rows, committed)
+    with checks.explained():
+        found = _open_rows(array, spec, rows, checks)
+    return CheckedRows(found, spec.chunk_rows) if checked else found
+
+
+def _open_rows(array: Place, spec: StoreSpec, rows: int, checks: ChunkChecks) -> FetchedRows | MappedRows:
+    chunks = -(-rows // spec.chunk_rows)
+    mappable = can_map(spec.chunk_bytes, chunks)
+    if array.local_path is not None and spec.is_raw and mappable:
+        with suppress(OutOfMapsError):
+            return MappedRows(array.local_path, spec, rows, checks)
+    if array.local_path is not None:  # of a bucket this would fetch whole chunks
+        checks.entries()
+        for chunk in filter(checks.was_rewritten, range(chunks)):
+            checks.check_file(chunk)
+    fetched = FetchedRows(array, spec, rows, checks)
+    if array.cache is None:
+        return fetched
+    if not mappable:
+        warnings.warn(f"chunks of {array} are no whole memory pages, so they are not cached", stacklevel=2)
+        return fetched
+    try:
+        return CachedRows(fetched, array, array.cache, spec, rows, checks)
+    except OutOfMapsError:
+        return fetched

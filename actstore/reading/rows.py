@@ -1,12 +1,13 @@
-"""What every reader of a split offers, and what readers that copy rows out of files have in common; chunks compared
-with the ledger, each once for as long as a split is open."""
+"""Rows copied out of files or objects; chunks compared with the ledger, each once for as long as a split is open; and
+row numbers as callers give them."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any, Protocol
+from itertools import pairwise
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -19,12 +20,17 @@ from actstore.layout.ledger import (
     chunk_path,
     committed_entries,
     decode_chunk,
+    decode_units,
+    decompress,
+    index_bytes,
     read_ledger,
     read_lines,
+    require_size,
+    shard_index,
 )
 from actstore.layout.metadata import explained, require_same_split
 from actstore.spec import SplitSpec, StoreSpec
-from actstore.storage.atomic_file import crc32c
+from actstore.storage.atomic_file import CRC_BYTES, crc32c
 from actstore.storage.place import Place
 
 Buffer = NDArray[np.float32]
@@ -155,93 +161,158 @@ def read_chunk(array: Place, spec: StoreSpec, chunk: int) -> NDArray[Any]:
         raise DamagedError(f"chunk {file} is corrupt ({error}); run `actstore verify`") from error
 
 
-class Rows(Protocol):
-    """Random and sequential access to (rows, dim) values."""
+class FetchedRows:
+    """Random and sequential access to (rows, dim) values in memory of their own: nothing stays mapped.
 
-    shape: tuple[int, int]
-    decoded_rows: int | None  # that are decoded together; None: any range is as good as another
+    Of raw chunks little more is fetched than what is asked for, of shards the inner chunks that it lies in; other
+    chunks are decoded as a whole.
+    """
+
     in_memory: NDArray[Any] | None = None  # (rows, dim) where all of them are mapped and the page cache can hold them
+
+    def __init__(self, array: Place, spec: StoreSpec, rows: int, checks: ChunkChecks) -> None:
+        self.shape = (rows, spec.dim)
+        self.dtype = np.dtype("<" + spec.dtype)
+        self.decoded_rows: int | None = spec.chunk_rows  # that are decoded together; None: any range is as good
+        self._array, self._spec, self._checks = array, spec, checks
+        self._unit = spec.shard_inner_rows or 1  # rows that are fetched together
+        self._stride = self._unit * spec.row_bytes + (CRC_BYTES if spec.shard_inner_rows else 0)
+        units = spec.chunk_rows // self._unit if spec.shard_inner_rows else 0
+        raw_bytes = spec.chunk_bytes + CRC_BYTES * max(1, units) + index_bytes(spec)
+        self._file_bytes = raw_bytes if spec.codec == "raw" else None
 
     def take(self, rows: NDArray[np.int64]) -> NDArray[Any]:
         """(n,) row ids -> (n, dim)."""
+        wanted, back = np.unique(rows, return_inverse=True)
+        edges = np.flatnonzero(np.diff(wanted // self._spec.chunk_rows, prepend=-1, append=-1))
+        distinct = np.empty((len(wanted), self.shape[1]), self.dtype)
+
+        def fetch(part: tuple[int, int]) -> None:
+            first, last = part
+            chunk = int(wanted[first]) // self._spec.chunk_rows
+            distinct[first:last] = self._take_from(chunk, wanted[first:last] - chunk * self._spec.chunk_rows)
+
+        list(self._array.map_parallel(fetch, list(pairwise(edges.tolist()))))
+        return distinct.take(back, axis=0)
 
     def pieces(self, rows: NDArray[np.int64]) -> Iterator[tuple[slice, NDArray[Any]]]:
         """As `take`, some at a time where that keeps memory small: which of them, and their values."""
+        yield slice(0, len(rows)), self.take(rows)
 
     def read(self, start: int, stop: int) -> NDArray[Any]:
         """(stop - start, dim), which may be a read-only view."""
-
-    def release(self, start: int, stop: int) -> None:
-        """These rows are not needed soon."""
+        out = np.empty((max(0, stop - start), self.shape[1]), self.dtype)
+        for chunk, first, last in by_chunk(start, stop, self._spec.chunk_rows):
+            before = chunk * self._spec.chunk_rows
+            out[first - start : last - start] = self._read_from(chunk, first - before, last - before)
+        return out
 
     def scan(self, start: int, stop: int, step: int, into: Buffer | None = None) -> Iterator[NDArray[Any]]:
         """Rows in order, at most `step` at a time, for passes over whole chunks: each is checked on the way, and what
         is wrong with a chunk may be raised after its first rows were handed out.
 
         into: (step, dim) float32, where rows are converted to; its part with the rows is handed out each time."""
-
-    def check(self, chunks: Iterable[int]) -> None:
-        """Refuse damaged chunks; one that was found sound is not looked at again."""
-
-
-class FetchedRows(Rows):
-    """Rows in memory of their own: nothing stays mapped. Chunks are checked whenever they are read as a whole."""
-
-    def __init__(self, array: Place, spec: StoreSpec, rows: int, checks: ChunkChecks) -> None:
-        self.shape = (rows, spec.dim)
-        self.dtype = np.dtype("<" + spec.dtype)
-        self.decoded_rows = spec.chunk_rows
-        self._array, self._spec, self._checks = array, spec, checks
-
-    def check(self, chunks: Iterable[int]) -> None:
-        """Pieces with a crc of their own are checked whenever they are read; whole chunks are where they have none, or
-        where an append has extended them, so that a file from before it would do as well."""
-        for chunk in chunks:
-            if self._spec.is_raw or self._checks.was_rewritten(chunk):
-                self._checks.check_file(chunk)
-
-    def pieces(self, rows: NDArray[np.int64]) -> Iterator[tuple[slice, NDArray[Any]]]:
-        yield slice(0, len(rows)), self.take(rows)
-
-    def scan(self, start: int, stop: int, step: int, into: Buffer | None = None) -> Iterator[NDArray[Any]]:
         for _, first, last in by_chunk(start, stop, self._spec.chunk_rows):
             block = self.read(first, last)
             for row in range(0, len(block), step):
                 yield as_asked(block[row : row + step], into)
 
+    def check(self, chunks: Iterable[int]) -> None:
+        """Refuse damaged chunks; one that was found sound is not looked at again. Pieces with a crc of their own are
+        checked whenever they are read; whole chunks are where they have none, or where an append has extended them, so
+        that a file from before it would do as well."""
+        for chunk in chunks:
+            if self._spec.is_raw or self._checks.was_rewritten(chunk):
+                self._checks.check_file(chunk)
+
     def release(self, start: int, stop: int) -> None:
-        """Nothing is held."""
+        """These rows are not needed soon; here nothing is held."""
+
+    def _take_from(self, chunk: int, rows: NDArray[np.int64]) -> NDArray[Any]:
+        """Some rows of a chunk, ascending -> (n, dim)."""
+        if self._is_whole:
+            return self._whole(chunk)[rows]
+        units, at = np.unique(rows // self._unit, return_inverse=True)
+        return self._units(chunk, units)[at * self._unit + rows % self._unit]
+
+    def _read_from(self, chunk: int, first: int, last: int) -> NDArray[Any]:
+        """Rows first to last of a chunk -> (last - first, dim)."""
+        used = min(self._spec.chunk_rows, self.shape[0] - chunk * self._spec.chunk_rows)
+        if self._is_whole or (self._spec.is_raw and last - first == used):
+            return self._whole(chunk)[first:last]
+        start, stop = first // self._unit, -(-last // self._unit)
+        return self._units(chunk, range(start, stop))[first - start * self._unit : last - start * self._unit]
+
+    @property
+    def _is_whole(self) -> bool:
+        return self._spec.codec != "raw" and not self._spec.shard_inner_rows
+
+    def _whole(self, chunk: int) -> NDArray[Any]:
+        """(chunk_rows, dim), against its own crc."""
+        with self._checks.explained():
+            values = read_chunk(self._array, self._spec, chunk)
+            self._checks.require_same_split()
+            return values
+
+    def _units(self, chunk: int, units: NDArray[np.int64] | range) -> NDArray[Any]:
+        """(units * rows of each, dim). A file of another size, of a disk where that is asked quickly, is one of another
+        layout."""
+        path = chunk_path(self._array, chunk)
+        with self._checks.explained():
+            try:
+                if path.local_path is not None and self._file_bytes not in (None, path.size()):
+                    raise ValueError(f"it has {path.size():,} bytes, expected {self._file_bytes:,}: it is truncated")
+                values = self._fetch(path, units)
+            except FileNotFoundError as error:
+                what = f"truncated: {error}" if path.exists() else "missing"
+                raise DamagedError(f"chunk {path} is {what}; run `actstore verify`") from None
+            except (ValueError, RuntimeError) as error:
+                raise DamagedError(f"chunk {path} is corrupt ({error}); run `actstore verify`") from error
+            self._checks.require_same_split()
+            return values
+
+    def _fetch(self, path: Place, units: NDArray[np.int64] | range) -> NDArray[Any]:
+        if self._spec.codec != "raw":
+            size = path.size()
+            index = shard_index(self._spec, path.read_span(size - index_bytes(self._spec), size))
+            spans = [index[unit] for unit in units]
+            found = path.read_ranges([start for start, _ in spans], [start + size for start, size in spans])
+            return np.concatenate([decompress(self._spec, np.frombuffer(piece, np.uint8)) for piece in found])
+        if isinstance(units, range):
+            data = path.read_span(units.start * self._stride, units.stop * self._stride)
+        else:
+            starts = units * self._stride
+            data = np.frombuffer(
+                b"".join(path.read_ranges(starts.tolist(), (starts + self._stride).tolist())), np.uint8
+            )
+            require_size(data, len(units) * self._stride)
+        if self._spec.shard_inner_rows:
+            data = decode_units(data, self._unit * self._spec.row_bytes)
+        return data.view(self.dtype).reshape(-1, self.shape[1])
 
 
 class CheckedRows:
-    """Rows of which every chunk is checked before it is first read from: `actstore.open(..., checked=True)`."""
+    """Chunks are compared with the ledger before rows are first taken from them."""
 
     in_memory: NDArray[Any] | None = None  # a look into memory would not be checked
 
-    def __init__(self, rows: Rows, chunk_rows: int) -> None:
+    def __init__(self, rows: Any, chunk_rows: int) -> None:
         self._rows, self._chunk_rows = rows, chunk_rows
-        self.shape, self.decoded_rows = rows.shape, rows.decoded_rows
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._rows, name)
 
     def take(self, rows: NDArray[np.int64]) -> NDArray[Any]:
-        self.check(np.unique(rows // self._chunk_rows).tolist())
-        return self._rows.take(rows)
+        self._rows.check(np.unique(rows // self._chunk_rows).tolist())
+        return cast(NDArray[Any], self._rows.take(rows))
 
     def pieces(self, rows: NDArray[np.int64]) -> Iterator[tuple[slice, NDArray[Any]]]:
-        self.check(np.unique(rows // self._chunk_rows).tolist())
-        return self._rows.pieces(rows)
+        self._rows.check(np.unique(rows // self._chunk_rows).tolist())
+        return cast(Iterator[tuple[slice, NDArray[Any]]], self._rows.pieces(rows))
 
     def read(self, start: int, stop: int) -> NDArray[Any]:
-        self.check(range(start // self._chunk_rows, -(-stop // self._chunk_rows)) if stop > start else ())
-        return self._rows.read(start, stop)
-
-    def scan(self, start: int, stop: int, step: int, into: Buffer | None = None) -> Iterator[NDArray[Any]]:
-        return self._rows.scan(start, stop, step, into)
-
-    def check(self, chunks: Iterable[int]) -> None:
-        self._rows.check(chunks)
-
-    def release(self, start: int, stop: int) -> None:
-        self._rows.release(start, stop)
+        self._rows.check(range(start // self._chunk_rows, -(-stop // self._chunk_rows)) if stop > start else ())
+        return cast(NDArray[Any], self._rows.read(start, stop))
 
 
 def as_asked(rows: NDArray[Any], into: Buffer | None) -> NDArray[Any]:

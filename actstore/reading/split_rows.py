@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from functools import cached_property
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
@@ -13,10 +13,10 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from actstore.errors import InvalidInputError, RowRangeError
 from actstore.layout.class_index import ClassIndex
-from actstore.layout.columns import Columns, RowNumbers, read_labels, read_sound_ids
+from actstore.layout.columns import Columns, RowNumbers, Texts, facts_of, read_fact
 from actstore.layout.metadata import ACTIVATIONS, explained
-from actstore.reading.reader import open_rows
-from actstore.reading.rows import CheckedRows, Rows, parse_rows
+from actstore.reading.mapped_rows import Rows, open_rows
+from actstore.reading.rows import parse_rows
 from actstore.spec import SplitSpec, StoreSpec
 from actstore.storage.place import Place
 
@@ -72,14 +72,13 @@ class SplitRows:
     @cached_property
     def rows(self) -> Rows:
         """The reader that `take` and the like use, over mapped chunks or over Zarr."""
-        rows = open_rows(self.path / ACTIVATIONS, self.spec, len(self), self.committed)
-        return CheckedRows(rows, self.spec.chunk_rows) if self.checked else rows
+        return open_rows(self.path / ACTIVATIONS, self.spec, len(self), self.committed, self.checked)
 
     @cached_property
     def labels(self) -> NDArray[np.int32]:
         """(rows,) the label of each row, and -1 for a row without one."""
         with self._explained():
-            labels = read_labels(self.path, self.committed)
+            labels = np.asarray(read_fact(self.path, facts_of(self.committed)["labels"]), np.int32)
         labels.flags.writeable = False
         return labels
 
@@ -89,7 +88,7 @@ class SplitRows:
         if not self.committed.has_ids:
             return RowNumbers(len(self))
         with self._explained():
-            return read_sound_ids(self.path, self.committed)
+            return cast(Texts, read_fact(self.path, facts_of(self.committed)["ids"]))
 
     @cached_property
     def columns(self) -> Columns:

@@ -150,14 +150,13 @@ def _put_guarded(path: ObjectPath, body: bytes, ensure_owner: EnsureOwner) -> No
             ensure_owner()
 
 
+@cache
 def threads(count: int, name: str) -> ThreadPoolExecutor:
     """Threads that wait for a bucket, kept for the next call; a forked process gets its own."""
-    return _threads(count, name, os.getpid())
-
-
-@cache
-def _threads(count: int, name: str, process: int) -> ThreadPoolExecutor:
     return ThreadPoolExecutor(count, thread_name_prefix=f"actstore-{name}")
+
+
+os.register_at_fork(after_in_child=threads.cache_clear)
 
 
 def retried(ask: Callable[[], T]) -> T:

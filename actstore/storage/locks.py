@@ -15,7 +15,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from actstore.errors import LockedError
 from actstore.storage.atomic_file import FileLock, storage_errors, write_all
@@ -59,7 +59,6 @@ def _began(process: str) -> str:
 
 
 AnyPath = TypeVar("AnyPath", bound=Path)
-_PATTERN = r"\.{name}\.(?P<machine>[^/]*)\.(?P<process>[0-9]+)\.[0-9a-f]{{8}}"
 
 
 def own_name(path: AnyPath) -> AnyPath:
@@ -69,18 +68,9 @@ def own_name(path: AnyPath) -> AnyPath:
 
 def abandoned_names(path: AnyPath) -> list[AnyPath]:
     """What processes of this machine that are gone have left of `own_name(path)`."""
-    pattern = re.compile(_PATTERN.format(name=re.escape(path.name)))
-    found = ((entry, pattern.fullmatch(entry.name)) for entry in path.parent.glob(f".{glob_text(path.name)}.*"))
-    return [
-        entry
-        for entry, match in found
-        if match is not None and match["machine"] == platform.node() and not _is_running(int(match["process"]))
-    ]
-
-
-def glob_text(text: str) -> str:
-    """A text as a pattern that matches nothing else."""
-    return re.sub(r"([*?[])", r"[\1]", text)
+    own = re.compile(rf"\.{re.escape(path.name)}\.{re.escape(platform.node())}\.(?P<process>[0-9]+)\.[0-9a-f]{{8}}")
+    found = ((entry, own.fullmatch(entry.name)) for entry in path.parent.glob(".*"))
+    return [entry for entry, match in found if match is not None and not _is_running(int(match["process"]))]
 
 
 def _is_running(process: int) -> bool:
@@ -89,7 +79,7 @@ def _is_running(process: int) -> bool:
     except ProcessLookupError:
         return False
     except PermissionError:
-        return True
+        pass
     return True
 
 
@@ -97,23 +87,8 @@ BEAT, LEASE = 4.0, 20.0  # seconds: a token is renewed, and is taken over when i
 LOOK = 0.5  # seconds between two looks at somebody else's token
 
 
-class OwnedLog(Protocol):
-    """As long as it can be appended to, nobody else writes to the split that it belongs to."""
-
-    def append(self, line: bytes) -> None: ...
-    def truncate(self, length: int) -> None: ...
-    def require_own(self) -> None:
-        """LockedError where somebody else has begun to write."""
-
-    def settle(self) -> None:
-        """What was appended is final."""
-
-    def size(self) -> int: ...
-    def close(self) -> None: ...
-
-
 class LockedFile(FileLock):
-    """A log on disk. Holding it open is holding its lock."""
+    """A log on disk. Holding it open is holding its lock: nobody else writes to the split that it belongs to."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(path, f"another process is writing to {path.parent.parent}; wait for it to end, or stop it")
@@ -135,10 +110,10 @@ class LockedFile(FileLock):
             os.fsync(self.descriptor)
 
     def require_own(self) -> None:
-        """The lock sees to it."""
+        """LockedError where somebody else has begun to write; the lock sees to it."""
 
     def settle(self) -> None:
-        """Every line was flushed to disk."""
+        """What was appended is final; every line was flushed to disk."""
 
     def size(self) -> int:
         return os.fstat(self.descriptor).st_size
@@ -257,6 +232,7 @@ class TokenedObject:
         return LockedError(f"another process has begun to write to {self.path.parent.parent}; this one stops")
 
 
+OwnedLog = LockedFile | TokenedObject
 _writers: weakref.WeakValueDictionary[bytes, TokenedObject] = weakref.WeakValueDictionary()  # of this process
 
 

@@ -30,7 +30,7 @@ from actstore.storage.bucket_client import Upload, bucket_of, object_errors, ret
 from actstore.storage.locks import TokenedObject
 
 if TYPE_CHECKING:
-    from obstore.store import ObjectStore
+    pass
 
 
 SCHEMES = ("s3", "gs", "memory")
@@ -163,13 +163,6 @@ class ObjectPath:
 
     def map_parallel(self, read: Callable[[T], U], parts: Sequence[T]) -> Iterator[U]:
         return map(read, parts) if len(parts) < 2 else threads(_READS, "read").map(read, parts)
-
-    def reading_errors(self) -> AbstractContextManager[None]:
-        return object_errors(self)
-
-    @property
-    def object_location(self) -> tuple[ObjectStore, str]:
-        return bucket_of(self.root), self.key
 
     def begin_write(self, *parts: Data, ensure_owner: EnsureOwner | None = None) -> Upload:
         return Upload(self, *parts, ensure_owner=ensure_owner)

@@ -1,6 +1,5 @@
-"""Where a store lies. `Place` is all that the rest of the library knows of storage. Its kinds are `FolderPath`, files
-and folders of this machine, of which two change places in one step where the system can do that; and `ObjectPath`, a
-bucket, whose chunks may be kept on this machine's disk."""
+"""Where a store lies: a `Place` is a file or folder of this machine or of a bucket, by name. The rest of the library
+calls what both kinds offer, and asks for neither. A file is there whole or not at all."""
 
 from __future__ import annotations
 
@@ -9,11 +8,11 @@ import errno
 import mmap
 import os
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path, PosixPath
-from typing import Any, Protocol, Self, TypeVar
+from typing import Any, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,105 +20,12 @@ from numpy.typing import NDArray
 from actstore.errors import StorageError, reason_of
 from actstore.spec import is_stray
 from actstore.storage.atomic_file import AtomicFile, Data, FileLock, chunk_parts, crc32c, storage_errors, write_atomic
-from actstore.storage.locks import LockedFile, OwnedLog, abandoned_names, own_name
+from actstore.storage.bucket_client import Upload
+from actstore.storage.locks import LockedFile, abandoned_names, own_name
 from actstore.storage.object_path import CacheSpec, EnsureOwner, ObjectPath, Version
 
 T = TypeVar("T")
 U = TypeVar("U")
-
-
-class Storing(Protocol):
-    """A file on its way: `finish` makes it durable under its name and returns its size."""
-
-    def finish(self) -> int: ...
-    def abandon(self) -> None: ...
-
-
-class Place(Protocol):
-    """A file or folder of a store, by name. A file is there whole or not at all."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def parent(self) -> Self: ...
-    def __truediv__(self, part: str, /) -> Self: ...
-    def absolute(self) -> Self:
-        """The same place for a process in another working folder."""
-
-    @property
-    def local_path(self) -> FolderPath | None:
-        """Where it lies on this machine, so that files can be mapped and folders renamed."""
-
-    @property
-    def cache(self) -> CacheSpec | None:
-        """Where chunks that were fetched are kept on this machine."""
-
-    def with_cache(self, cache: CacheSpec | None) -> Self:
-        """None: for writers, who need what is there now."""
-
-    def side_folder(self, what: str) -> Path:
-        """A folder on this machine for what belongs to a store but must be a file."""
-
-    def exists(self) -> bool:
-        """Whether there is a file of this very name."""
-
-    def iterdir(self) -> Iterable[Self]: ...
-    def children(self) -> list[Self]:
-        """The folders directly in a folder, by name; stray ones are passed over, and so are files."""
-
-    def has_entries(self, besides: str = "") -> bool:
-        """Whether anything lies at or below a place, stray files and one of that name aside."""
-
-    def size(self) -> int: ...
-    def tree_size(self) -> int:
-        """Bytes of all files below a folder."""
-
-    def read_bytes(self) -> bytes: ...
-    def read_version(self) -> tuple[memoryview, Version | None]:
-        """A whole file, and where files have versions, which one this is."""
-
-    def read_span(self, start: int, stop: int) -> NDArray[np.uint8]:
-        """The bytes [start, stop) of a file, which must reach that far."""
-
-    def read_ranges(self, starts: Sequence[int], stops: Sequence[int]) -> Sequence[Any]:
-        """The bytes of each range of a file, as buffers."""
-
-    def map_parallel(self, read: Callable[[T], U], parts: Sequence[T]) -> Iterator[U]:
-        """`read` of every part in order, several at a time where each waits for a network."""
-
-    def reading_errors(self) -> AbstractContextManager[None]:
-        """Around a read by another library: what a bucket says, in one line. A disk's errors stay as they are."""
-
-    @property
-    def object_location(self) -> tuple[Any, str] | None:
-        """An obstore client and a key, for a library that reads objects by itself; None for files."""
-
-    def begin_write(self, *parts: Data, ensure_owner: EnsureOwner | None = None) -> Storing:
-        """Start to write a whole file. ensure_owner: asked before an object of others may be replaced."""
-
-    def put(self, data: Data, version: Version | None = None) -> Version | None:
-        """Write a file. version: where files have versions the one it must have now, {} for none at all; LockedError
-        where somebody else has written something else meanwhile."""
-
-    def unlink(self) -> None: ...
-    def contents(self) -> list[tuple[str, bool]]:
-        """What lies below a folder, by its path from there, and whether it is a folder; a link is none."""
-
-    def remove_below(self, entries: Sequence[tuple[str, bool]]) -> None:
-        """Remove some of the contents in this order, "" being the folder itself; of folders only those that are empty.
-        What is not there any more is passed over."""
-
-    def replacing(self) -> AbstractContextManager[Self]:
-        """Where to write a folder anew that takes this one's place in the end; nothing is left of it on an error."""
-
-    def changing(self) -> AbstractContextManager[object]:
-        """While a folder's metadata is read, changed and written; keeps other processes out where that is needed."""
-
-    def open_log(self) -> OwnedLog:
-        """A file to append to, which nobody else appends to as long as it is open."""
-
-    def has_log_writer(self) -> bool:
-        """Whether the end of a log says that somebody appends to it, or was killed. Where locks tell that, no."""
 
 
 _HERE = -100  # AT_FDCWD
@@ -151,26 +57,29 @@ def _rename() -> Any:
 
 
 class FolderPath(PosixPath):
-    """A path like any other, with what `Place` asks for. No method is called `read` or `write`: numpy would take a path
-    that has one for an open file."""
+    """A path like any other, with what is asked of a place. No method is called `read` or `write`: numpy would take a
+    path that has one for an open file."""
 
     cache: CacheSpec | None = None
-    object_location = None
 
     @property
     def local_path(self) -> Self:
+        """Where it lies on this machine, so that files can be mapped and folders renamed."""
         return self
 
     def with_cache(self, cache: CacheSpec | None) -> Self:
         return self  # it is here already
 
     def side_folder(self, what: str) -> Path:
+        """A folder on this machine for what belongs to a store but must be a file."""
         return self.with_name(f"{self.name}.{what}")
 
     def children(self) -> list[Self]:
+        """The folders directly in a folder, by name; stray ones are passed over, and so are files."""
         return sorted(entry for entry in self.iterdir() if not is_stray(entry.name) and entry.is_dir())
 
     def has_entries(self, besides: str = "") -> bool:
+        """Whether anything lies at or below a place, stray files and one of that name aside."""
         try:
             return any(not is_stray(name) and name != besides for name in (entry.name for entry in self.iterdir()))
         except FileNotFoundError:
@@ -188,6 +97,7 @@ class FolderPath(PosixPath):
         return self._read().tobytes()
 
     def read_version(self) -> tuple[memoryview, None]:
+        """A whole file, and where files have versions, which one this is."""
         return self._read().data, None
 
     def _read(self, start: int = 0, stop: int | None = None) -> NDArray[np.uint8]:
@@ -207,28 +117,33 @@ class FolderPath(PosixPath):
             raise StorageError(f"cannot read {self}: {reason_of(error)}") from error
 
     def read_span(self, start: int, stop: int) -> NDArray[np.uint8]:
+        """The bytes [start, stop) of a file, which must reach that far."""
         data = self._read(start, stop)
         if len(data) != stop - start:
             raise FileNotFoundError(f"{self} ends before byte {stop}")
         return data
 
     def read_ranges(self, starts: Sequence[int], stops: Sequence[int]) -> list[bytes]:
+        """The bytes of each range of a file."""
         with self.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
             return [mapped[start:stop] for start, stop in zip(starts, stops, strict=True)]
 
     def map_parallel(self, read: Callable[[T], U], parts: Sequence[T]) -> Iterator[U]:
+        """`read` of every part in order, several at a time where each waits for a network."""
         return map(read, parts)
 
-    def reading_errors(self) -> AbstractContextManager[None]:
-        return nullcontext()
-
     def begin_write(self, *parts: Data, ensure_owner: EnsureOwner | None = None) -> AtomicFile:
-        return AtomicFile(self, *parts)  # the log's lock keeps others out: there is nothing to ask
+        """Start to write a whole file. ensure_owner: asked before an object of others may be replaced; on a disk the
+        log's lock keeps others out."""
+        return AtomicFile(self, *parts)
 
     def put(self, data: Data, version: Version | None = None) -> None:
+        """Write a file. version: where files have versions the one it must have now, {} for none at all; LockedError
+        where somebody else has written something else meanwhile."""
         write_atomic(self, data)
 
     def contents(self) -> list[tuple[str, bool]]:
+        """What lies below a folder, by its path from there, and whether it is a folder; a link is none."""
         found = []
         for folder, folders, names in os.walk(self):
             above = os.path.relpath(folder, self) + "/" if folder != str(self) else ""
@@ -237,6 +152,8 @@ class FolderPath(PosixPath):
         return found
 
     def remove_below(self, entries: Sequence[tuple[str, bool]]) -> None:
+        """Remove some of the contents in this order, "" being the folder itself; of folders only those that are empty.
+        What is not there any more is passed over."""
         for name, is_folder in entries:
             if is_folder:
                 with suppress(OSError):  # something of others is in it, or it was never there
@@ -251,6 +168,7 @@ class FolderPath(PosixPath):
 
     @contextmanager
     def replacing(self) -> Iterator[Self]:
+        """Where to write a folder anew that takes this one's place in the end; nothing is left of it on an error."""
         fresh = own_name(self)
         for left in abandoned_names(self):
             left.remove_tree()
@@ -276,15 +194,20 @@ class FolderPath(PosixPath):
         self.remove_tree()
 
     def changing(self) -> FileLock:
+        """Held while a folder's metadata is read, changed and written."""
         return FileLock(self, must_exist=True)
 
     def open_log(self) -> LockedFile:
+        """A file to append to, which nobody else appends to as long as it is open."""
         return LockedFile(self)
 
     def has_log_writer(self) -> bool:
+        """Whether the end of a log says that somebody appends to it, or was killed; on a disk its lock tells that."""
         return False
 
 
+Place = FolderPath | ObjectPath
+Storing = AtomicFile | Upload  # a file on its way: `finish` makes it durable under its name and returns its size
 AnyPlace = str | Path | Place  # as users give one
 
 

@@ -15,18 +15,16 @@ from actstore.audit.outcome import FILE, folder_of
 from actstore.compute.tensors import convert_into
 from actstore.errors import ActstoreError, DamagedError, InvalidInputError, LockedError
 from actstore.extraction.recorded_network import reopen_images
-from actstore.layout.columns import column_arrays, encode_ids, extend_ids_crc, flat_arrays, read_column, read_ids
+from actstore.layout.columns import column_arrays, encode_ids, extend_crc, facts_of, flat_arrays, read_arrays
 from actstore.layout.ledger import content_hash, has_writer, read_ledger
 from actstore.layout.metadata import (
     ACTIVATIONS,
     create_group,
-    flat_length,
     read_attributes,
-    read_flat,
-    read_grid,
+    read_layout,
     read_split_spec,
     read_store_spec,
-    remove_array,
+    remove_own,
     write_document,
 )
 from actstore.layout.zarr_arrays import expected_document
@@ -108,27 +106,24 @@ def _describe_again(path: Place, store: StoreSpec) -> SplitSpec:
         raise DamagedError("a build or an append was under way; restore the file from a backup")
     entries, length = read_ledger(path / ACTIVATIONS)
     rows = sum(entry.rows for entry in entries)
-    chunk_rows, dim = read_grid(path / ACTIVATIONS)
+    _, (chunk_rows, dim), _ = read_layout(path / ACTIVATIONS)
+
+    def length_of(name: str) -> int:
+        return read_layout(path / name)[0][0]
+
+    kinds = {name.partition(".")[0]: kind for name, kind in column_arrays(path).items()}
+    sizes = {name: length_of(f"{name}.bytes") if kind == "text" else 0 for name, kind in kinds.items()}
     own = {} if dim == store.dim else {"dim": dim, "chunk_rows": chunk_rows}
-    labels_crc = crc32c(read_flat(path / "labels", rows).astype("<i4"))
-    id_bytes, has_ids = flat_length(path / "path_bytes"), flat_length(path / "path_offsets") > 0
-    names_crc = extend_ids_crc(0, read_ids(path, rows, id_bytes)) if has_ids else 0
-    columns = tuple(_describe_column(path, name, kind, rows) for name, kind in _columns_of(path).items())
-    content = content_hash(store.dtype, dim, entries, labels_crc, names_crc, columns)
-    return SplitSpec(
-        rows, True, content, labels_crc, names_crc, has_ids, id_bytes, length, ((rows, content),),
-        ({"kind": "unknown", "rows": [0, rows]},), **own, columns=columns,
+    found = SplitSpec(
+        rows, True, has_ids=length_of("path_offsets") > 0, id_bytes=length_of("path_bytes"), ledger_bytes=length,
+        sources=({"kind": "unknown", "rows": [0, rows]},), **own,
+        columns=tuple(ColumnSpec(name, kind, text_bytes=sizes[name]) for name, kind in kinds.items()),
     )  # fmt: skip
-
-
-def _columns_of(path: Place) -> dict[str, ColumnKind]:
-    return {name.partition(".")[0]: kind for name, kind in column_arrays(path).items()}
-
-
-def _describe_column(path: Place, name: str, kind: ColumnKind, rows: int) -> ColumnSpec:
-    size = flat_length(path / f"{name}.bytes") if kind == "text" else 0
-    column = ColumnSpec(name, kind, text_bytes=size)
-    return replace(column, crc=read_column(path, column, rows).extend_crc(0))
+    crcs = {name: extend_crc(0, read_arrays(path, fact.arrays), fact.end) for name, fact in facts_of(found).items()}
+    columns = tuple(replace(column, crc=crcs[column.name]) for column in found.columns)
+    found = replace(found, labels_crc=crcs["labels"], ids_crc=crcs["ids"], columns=columns)
+    content = content_hash(store.dtype, dim, entries, found)
+    return replace(found, content=content, history=((rows, content),))
 
 
 @dataclass(frozen=True)
@@ -213,7 +208,7 @@ def _repair_one(store: ActivationStore, name: str, split: SplitSpec, fault: Faul
         if fault.kind == "non-finite":
             return "left: the rows were written like this; build the split again from a clean source"
         if fault.array in STATISTICS:
-            remove_array(path / fault.array)
+            remove_own(path / fault.array, "array")
             return "removed: statistics are computed again when asked for"
         if fault.array.startswith(SEARCH_FILES):
             remove(Split(store.path, name, store.spec, split), fault.array.removeprefix(SEARCH_FILES))

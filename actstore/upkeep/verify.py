@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable, Container, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -9,18 +10,25 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Literal
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from actstore.audit.outcome import damaged as audit_damage
 from actstore.compute.cluster import Cluster
 from actstore.compute.tensors import first_non_finite_row
 from actstore.errors import ActstoreError, DamagedError, StorageError, reason_of
-from actstore.layout.columns import arrays_of, flat_arrays, read_labels, read_sound_column, read_sound_ids
-from actstore.layout.ledger import LEDGER, Entry, chunk_path, content_hash, decode_chunk, decode_units, read_ledger
-from actstore.layout.metadata import ACTIVATIONS, read_attributes, read_split_spec, read_store_spec
-from actstore.layout.zarr_arrays import expected_document, metadata_difference, open_array
+from actstore.layout.columns import facts_of, flat_arrays, read_fact
+from actstore.layout.ledger import (
+    LEDGER,
+    Entry,
+    chunk_path,
+    content_hash,
+    decode_chunk,
+    decode_units,
+    read_ledger,
+    require_size,
+)
+from actstore.layout.metadata import ACTIVATIONS, read_attributes, read_layout, read_split_spec, read_store_spec
+from actstore.layout.zarr_arrays import expected_document, metadata_difference
 from actstore.progress import Progress
 from actstore.search.index_files import damaged
 from actstore.spec import KEY, SplitSpec, StoreSpec
@@ -201,23 +209,17 @@ def _metadata_faults(path: Place, spec: StoreSpec, split: SplitSpec, entries: li
             difference, kind = str(error), _kind_of(error, kind)
         if difference is not None:
             yield fault(name, difference, path / name / "zarr.json", kind)
-    if split.complete and not _is_growing(path):
-        content = content_hash(spec.dtype, spec.dim, entries, split.labels_crc, split.ids_crc, split.columns)
-        if content != split.content or named != split.rows:
-            said = f"rows or content hash of the split are not those of its {LEDGER}"
-            yield fault(GROUP, said, path / "zarr.json")
+    is_other = content_hash(spec.dtype, spec.dim, entries, split) != split.content or named != split.rows
+    if is_other and split.complete and not _is_growing(path):
+        yield fault(GROUP, f"rows or content hash of the split are not those of its {LEDGER}", path / "zarr.json")
 
 
 def _fact_faults(path: Place, split: SplitSpec) -> Iterator[Fault]:
     """Labels, ids and columns whose chunks are sound may still be other ones than those committed."""
-    reads: dict[str, Callable[[], object]] = {"labels": partial(read_labels, path, split)}
-    if split.has_ids:
-        reads["path_bytes"] = partial(read_sound_ids, path, split)
-    for column in split.columns:
-        reads[[*arrays_of(column, split.rows)][-1]] = partial(read_sound_column, path, column, split.rows)
-    for name, read in reads.items():
+    for fact in facts_of(split).values():
+        name = [*fact.arrays][-1]
         try:
-            read()
+            read_fact(path, fact)
         except ActstoreError as error:
             yield Fault(path.name, name, 0, _kind_of(error, "corrupt"), str(error), str(path / name))
 
@@ -273,30 +275,22 @@ def _is_kept(array: Place) -> bool:
 def _raw_array_faults(path: Place, name: str) -> Iterator[Fault]:
     """Faults of a small array of raw chunks, each checked against its own crc."""
     try:
-        read_attributes(path / name)  # compares its checksum
-        array = open_array(path / name)
+        shape, chunk, dtype = read_layout(path / name)
     except ActstoreError as error:
         yield Fault(path.name, name, -1, _kind_of(error, "metadata"), str(error), str(path / name / "zarr.json"))
         return
-    expected = int(np.prod(array.chunks)) * array.dtype.itemsize + CRC_BYTES
-    chunks = range(-(-array.shape[0] // array.chunks[0]))
-    files = [chunk_path(path / name, chunk, array.ndim) for chunk in chunks]
+    size = math.prod(chunk) * dtype.itemsize
+    files = [chunk_path(path / name, number, len(shape)) for number in range(-(-shape[0] // chunk[0]))]
     try:
-        for chunk, file, data in zip(chunks, files, read_files(files), strict=True):
+        for number, data in enumerate(read_files(files)):
             if data is None:
-                yield Fault(path.name, name, chunk, "missing", f"{file} does not exist")
-            elif len(data) != expected:
-                kind: Kind = "truncated" if len(data) < expected else "corrupt"
-                yield Fault(path.name, name, chunk, kind, f"{len(data)} bytes, expected {expected}", str(file))
-            elif fault := _unit_fault(data, expected - CRC_BYTES):
-                yield Fault(path.name, name, chunk, "corrupt", fault, str(file))
+                yield Fault(path.name, name, number, "missing", f"{files[number]} does not exist")
+                continue
+            try:
+                require_size(data, size + CRC_BYTES)
+                decode_units(data, size)
+            except ValueError as error:
+                kind: Kind = "truncated" if len(data) < size + CRC_BYTES else "corrupt"
+                yield Fault(path.name, name, number, kind, str(error), str(files[number]))
     except StorageError as error:
         yield Fault(path.name, name, -1, "unreadable", str(error))
-
-
-def _unit_fault(data: NDArray[np.uint8], size: int) -> str | None:
-    try:
-        decode_units(data, size)
-    except ValueError as error:
-        return str(error)
-    return None

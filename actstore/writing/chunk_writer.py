@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 
 from actstore.errors import IncompleteError, LockedError
 from actstore.layout.ledger import Entry, chunk_path, encode_chunk, has_writer, open_ledger, read_ledger
-from actstore.layout.metadata import ACTIVATIONS, remove_pending
+from actstore.layout.metadata import ACTIVATIONS, remove_own
 from actstore.spec import Json, SplitSpec, StoreSpec
 from actstore.storage.atomic_file import CRC_BYTES, chunk_parts, crc32c, extend_crc32c
 from actstore.storage.locks import OwnedLog, repeat
@@ -200,7 +200,7 @@ class Pending:
 
     def remove(self) -> None:
         self.remove_kept()  # before what says whose they are
-        remove_pending(self.path)
+        remove_own(self.path, "pending")
 
     def _file(self, chunk: int) -> Place:
         return self.path / f"rows-{chunk}.npz"

@@ -14,15 +14,15 @@ from numpy.typing import NDArray
 
 from actstore.errors import DamagedError, IncompleteError, LockedError
 from actstore.layout.columns import (
+    ID_END,
     Arrays,
     Column,
     Texts,
     arrays_of,
-    extend_ids_crc,
+    extend_crc,
+    facts_of,
     flat_arrays,
-    read_labels,
-    read_sound_column,
-    read_sound_ids,
+    read_fact,
     uncommitted_columns,
 )
 from actstore.layout.ledger import chunk_path, committed_entries, content_hash, open_ledger, read_ledger
@@ -32,16 +32,15 @@ from actstore.layout.metadata import (
     read_flat_chunk,
     read_split_spec,
     read_store_spec,
-    remove_array,
-    remove_split,
+    remove_own,
     require_same_store,
     resize,
     write_attributes,
 )
 from actstore.layout.zarr_arrays import create_raw_array, create_split
-from actstore.reading.reader import open_rows
+from actstore.reading.mapped_rows import open_rows
 from actstore.spec import KEY, ColumnSpec, Json, SplitSpec, StoreSpec
-from actstore.storage.atomic_file import crc32c, extend_crc32c
+from actstore.storage.atomic_file import crc32c
 from actstore.storage.locks import OwnedLog
 from actstore.storage.object_path import EnsureOwner
 from actstore.storage.place import Place, write_chunk
@@ -87,11 +86,8 @@ def require_sound(split: Place, spec: StoreSpec, committed: SplitSpec) -> None:
         return
     try:
         committed_entries(split / ACTIVATIONS, spec, committed)
-        read_labels(split, committed)
-        if committed.has_ids:
-            read_sound_ids(split, committed)
-        for column in committed.columns:
-            read_sound_column(split, column, committed.rows)
+        for fact in facts_of(committed).values():
+            read_fact(split, fact)
     except DamagedError as error:
         raise DamagedError(
             f"nothing was written, since {split} is damaged: {error}; mend it with "
@@ -143,7 +139,7 @@ def drop_uncommitted(split: Place, spec: StoreSpec, committed: SplitSpec, ledger
         _discard(split, spec, committed, ledger, pending)
     else:
         (split / "zarr.json").unlink()  # first: without it there is no split
-        remove_split(split)
+        remove_own(split, "split")
 
 
 def _discard(split: Place, spec: StoreSpec, committed: SplitSpec, ledger: OwnedLog, pending: Pending) -> None:
@@ -159,7 +155,7 @@ def _discard(split: Place, spec: StoreSpec, committed: SplitSpec, ledger: OwnedL
         begin_storing(array, spec, chunk, values, crc32c(values), ledger)[0].finish()
     ledger.truncate(committed.ledger_bytes)
     for name in uncommitted_columns(split, committed):
-        remove_array(split / name)
+        remove_own(split / name, "array")
     pending.remove()
 
 
@@ -191,7 +187,7 @@ def commit(
             f"{error}, so the build cannot be finished; discard it with restart=True (--restart)"
         ) from error
     resize(split / ACTIVATIONS, rows)
-    content = content_hash(spec.dtype, spec.dim, entries, after.labels_crc, after.ids_crc, after.columns)
+    content = content_hash(spec.dtype, spec.dim, entries, after)
     after = replace(
         after,
         rows=rows,
@@ -237,7 +233,7 @@ def write_facts(split: Place, before: SplitSpec, parts: Iterable[RowMetadata], e
 def describe_column(before: ColumnSpec, part: Column) -> ColumnSpec:
     """The checksum and size after some more rows."""
     size = len(part.stored.data) if isinstance(part.stored, Texts) else 0
-    return replace(before, crc=part.extend_crc(before.crc), text_bytes=before.text_bytes + size)
+    return replace(before, crc=extend_crc(before.crc, part.stored), text_bytes=before.text_bytes + size)
 
 
 def describe_facts(before: SplitSpec, part: RowMetadata) -> SplitSpec:
@@ -248,11 +244,11 @@ def describe_facts(before: SplitSpec, part: RowMetadata) -> SplitSpec:
             nothing = Column.nothing(values.kind, before.rows)
             known[name] = describe_column(ColumnSpec(name, values.kind), nothing)
     columns = tuple(describe_column(one, part.column(name, one.kind)) for name, one in known.items())
-    labels_crc = extend_crc32c(before.labels_crc, part.labels.astype("<i4"))
+    labels_crc = extend_crc(before.labels_crc, part.labels.astype("<i4"))
     after = replace(before, rows=before.rows + len(part), labels_crc=labels_crc, columns=columns)
     if not part.ids:
         return after
-    names_crc, id_bytes = extend_ids_crc(before.ids_crc, part.ids), before.id_bytes + len(part.ids.data)
+    names_crc, id_bytes = extend_crc(before.ids_crc, part.ids, ID_END), before.id_bytes + len(part.ids.data)
     return replace(after, has_ids=True, id_bytes=id_bytes, ids_crc=names_crc)
 
 

@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -20,7 +20,7 @@ from numpy.typing import ArrayLike, NDArray
 from actstore.compute.signals import terminated_as_interrupted
 from actstore.compute.tensors import convert_into, first_non_finite_row
 from actstore.errors import ActstoreError, InvalidInputError
-from actstore.layout.columns import Texts, encode_ids, read_ids
+from actstore.layout.columns import Texts, encode_ids, facts_of, read_arrays
 from actstore.layout.ledger import read_ledger
 from actstore.layout.metadata import ACTIVATIONS
 from actstore.spec import Json, SplitSpec, StoreSpec
@@ -132,15 +132,13 @@ class SplitWriter:
         if self._pending.has(len(entries) - 1):
             kept = self._pending.read(len(entries) - 1).ids
             return str(kept[-1]) if kept else None
-        if self.committed.has_ids and self.committed.rows:
-            return self._committed_ids()[-1]
-        return None
+        committed = self._committed_ids()
+        return str(committed[-1]) if committed else None
 
     def ids(self) -> Iterator[str]:
         """Ids of all rows so far, in order."""
         self._chunks.drain()
-        if self.committed.has_ids:
-            yield from self._committed_ids()
+        yield from self._committed_ids()
         for chunk in range(self.committed.rows // self._spec.chunk_rows, self._chunk):
             if self._pending.has(chunk):
                 yield from self._pending.read(chunk).ids or ()
@@ -239,8 +237,8 @@ class SplitWriter:
         facts = join_facts(self._facts, self._kinds).part(first - before, self.position - before)
         return OpenRows(first, values, facts)
 
-    def _committed_ids(self) -> Sequence[str]:
-        return read_ids(self._split, self.committed.rows, self.committed.id_bytes)
+    def _committed_ids(self) -> Texts:
+        return cast(Texts, read_arrays(self._split, facts_of(self.committed)["ids"].arrays))
 
     def _start(self, durable: int) -> None:
         self._chunk, self._filled = divmod(durable, self._spec.chunk_rows)

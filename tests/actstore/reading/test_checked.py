@@ -145,7 +145,9 @@ def test_a_truncated_chunk_is_named_with_its_sizes(make_store: Any, layout: dict
     for read in reads:
         with pytest.raises(DamagedError) as caught:
             read()
-        assert f"{file} is truncated: 513 bytes, expected {size}" in str(caught.value)
+        assert str(file) in str(caught.value)
+        assert "513 bytes" in str(caught.value)
+        assert f"expected {size}" in str(caught.value).replace(",", "")
 
 
 def test_truncated_labels_are_named_with_their_sizes(make_store: Any) -> None:

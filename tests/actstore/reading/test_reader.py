@@ -15,7 +15,7 @@ from torch.utils.data import DataLoader
 import actstore
 from actstore.errors import DamagedError, InvalidInputError, NotAStoreError, RowRangeError
 from actstore.reading.mapped_rows import MappedRows
-from actstore.reading.reader import RangedRows, ZarrRows
+from actstore.reading.rows import FetchedRows
 
 LAYOUTS: dict[str, dict[str, Any]] = {
     "mapped": {},
@@ -128,8 +128,8 @@ def test_loader_workers_see_every_row_once(make_store: Any, layout: str, start: 
 
 def test_readers_are_chosen_by_layout(make_store: Any) -> None:
     assert isinstance(make_store(name="a.zarr")["train"].rows, MappedRows)
-    assert isinstance(make_store(name="b.zarr", chunk_rows=7)["train"].rows, RangedRows)
-    assert isinstance(make_store(name="c.zarr", codec="blosc")["train"].rows, ZarrRows)
+    assert isinstance(make_store(name="b.zarr", chunk_rows=7)["train"].rows, FetchedRows)
+    assert isinstance(make_store(name="c.zarr", codec="blosc")["train"].rows, FetchedRows)
 
 
 def test_mapped_rows_outlive_their_split_and_cannot_be_written(make_store: Any) -> None:

@@ -10,7 +10,8 @@ import pytest
 
 import actstore
 from actstore.errors import DamagedError, InvalidInputError, NotAStoreError, StorageError
-from actstore.reading.reader import CachedRows, RangedRows
+from actstore.reading.mapped_rows import CachedRows
+from actstore.reading.rows import FetchedRows
 from actstore.storage.atomic_file import crc32c
 from actstore.storage.object_path import ObjectPath
 from actstore.streams.class_batches import ClassBatches
@@ -114,7 +115,7 @@ def test_a_row_of_a_shard_is_checked_alone(place: str, rows: Any) -> None:
     data[(128 * 4 + 4) * 3 + 5] ^= 4  # of rows 12 to 15: inner chunks of four rows
     chunk.put(bytes(data))
     train = store["train"]
-    assert isinstance(train.rows, RangedRows)
+    assert isinstance(train.rows, FetchedRows)
     np.testing.assert_array_equal(train.take([0, 11, 16]), rows[[0, 11, 16]])
     with pytest.raises(DamagedError, match="corrupt"):
         train.take([13])

@@ -141,7 +141,7 @@ def test_an_append_between_two_looks_is_no_fault(
 
         return call
 
-    for name in ("read_ledger", "metadata_difference", "check_activations", "read_labels", "_raw_array_faults"):
+    for name in ("read_ledger", "metadata_difference", "check_activations", "read_fact", "_raw_array_faults"):
         monkeypatch.setattr(verify, name, growing(getattr(verify, name)))
     assert verify_store(actstore.open(store.path)) == []
     assert len(actstore.open(store.path)["b"]) == 160
