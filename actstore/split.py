@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import torch
 
     from actstore.compute.cluster import Cluster
-    from actstore.statistics.class_statistics import ClassStatistics
+    from actstore.statistics import ClassStatistics
     from actstore.streams.class_batches import RowDataset
 
 
@@ -141,7 +141,7 @@ class Split(AdaptedRows):
             >>> train.statistics().count
             array([10, 10, 10, 10])
         """
-        from actstore.statistics.class_statistics import class_statistics
+        from actstore.statistics import class_statistics
 
         return class_statistics(self, progress, cluster)
 
@@ -158,7 +158,7 @@ class Split(AdaptedRows):
             >>> train.means().shape
             (4, 8)
         """
-        from actstore.statistics.class_statistics import class_means
+        from actstore.statistics import class_means
 
         if np.dtype(dtype) not in (np.float32, np.float64):
             raise InvalidInputError(f"dtype of means must be 'f4' or 'f8', got {dtype!r}")

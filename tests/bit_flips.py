@@ -22,7 +22,7 @@ from actstore.layout.metadata import ACTIVATIONS, FLAT_ARRAYS
 from actstore.search.indexing import build_index
 from actstore.search.plan import build_levels
 from actstore.search.table import RowTable
-from actstore.statistics.class_statistics import NAMES
+from actstore.statistics import NAMES
 from actstore.upkeep.verify import verify_store
 from predictor.classifier.classifier import Classifier
 from predictor.classifier.classifier_file import load_classifier, save_classifier

@@ -32,7 +32,7 @@ from actstore.progress import bar
 from actstore.search.index_files import remove
 from actstore.spec import KEY, ColumnKind, ColumnSpec, Json, SplitSpec, StoreSpec
 from actstore.split import Split
-from actstore.statistics.class_statistics import NAMES as STATISTICS
+from actstore.statistics import NAMES as STATISTICS
 from actstore.storage.atomic_file import crc32c
 from actstore.storage.locks import OwnedLog
 from actstore.storage.place import AnyPlace, Place, parse_place

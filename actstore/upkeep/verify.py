@@ -33,7 +33,7 @@ from actstore.progress import Progress
 from actstore.search.index_files import damaged
 from actstore.spec import KEY, SplitSpec, StoreSpec
 from actstore.split import Split
-from actstore.statistics.class_statistics import NAMES as STATISTICS
+from actstore.statistics import NAMES as STATISTICS
 from actstore.storage.atomic_file import CRC_BYTES, crc32c
 from actstore.storage.place import Place, read_files
 from actstore.store import ActivationStore

@@ -22,7 +22,7 @@ from actstore.extraction import load_network
 from actstore.extraction.recorded_network import network_of, record_of
 from actstore.progress import note
 from actstore.split import Split
-from actstore.statistics.class_statistics import has_statistics
+from actstore.statistics import has_statistics
 from actstore.storage.place import parse_place
 from actstore.streams.sampling import draw_support
 from predictor.calibrating import calibrate

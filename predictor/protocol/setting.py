@@ -11,7 +11,7 @@ import actstore
 from actstore import ActivationStore, Split
 from actstore.errors import InvalidInputError
 from actstore.progress import note
-from actstore.statistics.class_statistics import has_statistics
+from actstore.statistics import has_statistics
 from actstore.storage.place import Place
 from predictor.protocol.calibration import MOST_POOR
 from predictor.protocol.category_split import CategorySplit, alphabetical_split, as_categories

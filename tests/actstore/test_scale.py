@@ -34,7 +34,7 @@ from actstore.streams.sampling import plan_batch
 from actstore.tables.row_source import Table
 from actstore.streams.class_batches import ClassBatches
 from actstore.upkeep.verify import verify_store
-import actstore.statistics.class_statistics
+import actstore.statistics
 
 ROWS, FEW, DIM, CLASSES = {ROWS}, {FEW}, {DIM}, {CLASSES}
 

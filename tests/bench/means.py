@@ -27,7 +27,7 @@ from actstore.compute.tensors import borrow
 from actstore.search import ExactSearch
 from actstore.search.index_files import folder
 from actstore.split import Split
-from actstore.statistics.class_statistics import NAMES, class_statistics
+from actstore.statistics import NAMES, class_statistics
 from actstore.tables.exporting import export
 from tests.bench.common import OUT, actstore, alternate, features, rate, report
 

@@ -29,7 +29,7 @@ PRELOADED = [
     "faiss",
     "zarr",
     "obstore",
-    "actstore.statistics.class_statistics",
+    "actstore.statistics",
     "actstore.tables.synthetic",
     "torch._dynamo",
     "matplotlib.pyplot",

@@ -15,6 +15,7 @@ import pytest
 import torch
 from PIL import Image
 
+from actstore import statistics
 from actstore.backbones.loading import Backbone, load_backbone
 from actstore.backbones.weights import save_weights
 from actstore.compute.cluster import Cluster, connect
@@ -22,8 +23,7 @@ from actstore.errors import ClusterError, InvalidInputError
 from actstore.extraction.build import build
 from actstore.extraction.forward import BuildOptions
 from actstore.images.opening import open_images
-from actstore.statistics import moments
-from actstore.statistics.class_statistics import class_statistics
+from actstore.statistics import class_statistics
 from actstore.upkeep.verify import verify_store
 from tests.store_files import files
 
@@ -165,8 +165,8 @@ def test_a_killed_client_is_resumed_here_to_the_same_bytes(
 def test_means_are_the_same_here_there_and_with_a_killed_worker(
     cluster: Cluster, make_store: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(moments, "_LEAST_BYTES", 1)
-    monkeypatch.setattr(moments, "_RATIO", 0.1)
+    monkeypatch.setattr(statistics, "_LEAST_BYTES", 1)
+    monkeypatch.setattr(statistics, "_RATIO", 0.1)
     done: list[int] = []
 
     def kill_once(rows: int) -> None:

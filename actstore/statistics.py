@@ -1,9 +1,15 @@
-"""Class statistics of a split: computed with dask in one pass, cached in the store, extended on append."""
+"""Count, mean and variance of every class of a split: summed with dask in one pass, kept in the store under the hash of
+its content, extended on append.
+
+Floating-point sums depend on their order. Rows are summed over spans, which are a function of the labels and not of how
+many work on them, and added up in order: so means have the same bytes on one thread, on many workers, and after one of
+them was lost.
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from copy import copy
@@ -20,30 +26,150 @@ from actstore.compute.tensors import PIECE_ROWS, one_thread, pieces_as_float
 from actstore.errors import ActstoreError
 from actstore.layout.ledger import by_chunk, chunk_path
 from actstore.layout.metadata import DIMENSIONS, RawLayout, covers, read_attributes, read_one_chunk, read_split_spec
+from actstore.progress import Progress
 from actstore.spec import SplitSpec
-from actstore.statistics.moments import (
-    SUMS_BYTES,
-    Moments,
-    Span,
-    Sums,
-    add_sums,
-    choose_pivot,
-    merge_moments,
-    no_sums,
-    plan_spans,
-    sum_rows,
-    to_moments,
-)
 from actstore.storage.atomic_file import crc32c
 from actstore.storage.place import Place, write_chunk
 
 if TYPE_CHECKING:
     from actstore.split import Split
 
+__all__ = ["has_statistics"]
+
 NAMES = ("class_count", "class_mean", "class_var")
 _PIVOT_ROWS = 256
 _SUMS_BYTES = 1 << 30
-Progress = Callable[[int], None]
+_MOVED = 1024  # classes at a time: copies of all 21,000 of ImageNet-21k would take half a gigabyte
+_ROW_SUMS = 16  # bytes per value: two float64 sums
+_RATIO = 8  # rows are so many times larger than their sums, which have to be zeroed, sent and added
+_LEAST_BYTES = 64 << 20
+_FLUSH_ROWS = 1024  # float32 sums run over about this many rows of a class at most
+
+
+@dataclass(frozen=True)
+class Sums:
+    """Of the classes that occur in some rows: labels (k,) ascending, count (k,), and in float64 the sums
+    of (row - pivot) and of its square, (2, k, dim)."""
+
+    labels: NDArray[np.int64]
+    count: NDArray[np.int64]
+    sums: torch.Tensor
+
+    def add(self, part: Sums) -> Sums:
+        """Add in place a part whose labels are among its own."""
+        at = np.searchsorted(self.labels, part.labels)
+        self.count[at] += part.count
+        for mine, theirs in zip(self.sums, part.sums, strict=True):
+            mine.index_add_(0, torch.from_numpy(at), theirs)
+        return self
+
+
+@dataclass(frozen=True)
+class Moments:
+    """labels (k,) ascending, count (k,), mean and m2 (k, dim), the sum of squared deviations from the mean."""
+
+    labels: NDArray[np.int64]
+    count: NDArray[np.int64]
+    mean: NDArray[np.float64]
+    m2: NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Span:
+    """Rows [start, stop), and how many classes they have."""
+
+    start: int
+    stop: int
+    classes: int
+
+
+def plan_spans(labels: NDArray[Any], first: int, chunk_rows: int, dim: int, itemsize: int) -> Iterator[Span]:
+    """The rows from `first` on in order; borders lie between chunks."""
+    seen = np.zeros(int(labels.max(initial=-1)) + 2, bool)  # by label + 1: -1 is unlabelled
+    start = first
+    for _, begin, end in by_chunk(first, len(labels), chunk_rows):
+        seen[labels[begin:end] + 1] = True
+        classes = int(np.count_nonzero(seen))
+        bytes_each = (end - start) * itemsize  # of each feature
+        enough = bytes_each >= _RATIO * _ROW_SUMS * classes and bytes_each * dim >= _LEAST_BYTES
+        if enough or end == len(labels):
+            yield Span(start, end, classes)
+            start, seen[:] = end, False
+
+
+def sum_rows(
+    pieces: Iterable[torch.Tensor],
+    labels: NDArray[Any],
+    pivot: NDArray[np.float32],
+    working: torch.dtype = torch.float32,
+) -> Sums:
+    """One pass over consecutive pieces of rows, whose labels are given; unlabelled rows are left out.
+
+    pieces: (n, dim) of `working` precision, a few hundred rows each; what is in them is overwritten.
+    Rows are shifted by `pivot` (dim,), see choose_pivot. Sums run in `working` precision and
+    move to float64 in time.
+    """
+    present, local = np.unique(labels, return_inverse=True)
+    index, shift = torch.from_numpy(local), torch.from_numpy(pivot).to(working)
+    # sums of rows and of their squares: that of an fp16 value fits float32 with room to spare, of an fp32 value not
+    near, far = (torch.zeros(2, len(present), len(pivot), dtype=kind) for kind in (working, torch.float64))
+    done = flushed = 0
+    for piece in pieces:
+        classes = index[done : done + len(piece)]
+        near[0].index_add_(0, classes, piece.sub_(shift))
+        near[1].index_add_(0, classes, piece.square_())
+        done += len(piece)
+        touched = np.flatnonzero(np.bincount(local[flushed:done]))
+        # Long enough that moving sums costs less than adding rows, short enough for float32.
+        if done == len(labels) or done - flushed >= max(_FLUSH_ROWS, 16 * len(touched)):
+            for some in torch.from_numpy(touched).split(_MOVED):
+                for mine, theirs in zip(near, far, strict=True):
+                    theirs.index_add_(0, some, mine.index_select(0, some).double())
+                    mine.index_fill_(0, some, 0)
+            flushed = done
+    first = int(np.searchsorted(present, 0))  # -1, unlabelled, comes before all classes
+    count = np.bincount(local, minlength=len(present)).astype(np.int64)
+    return Sums(present[first:].astype(np.int64), count[first:], far[:, first:])
+
+
+def choose_pivot(sample: NDArray[Any]) -> NDArray[np.float32]:
+    """(n, dim) rows -> (dim,) shift: the mean of features that lie far from zero for their spread, else 0.
+
+    Without the shift their variance would drown in rounding; for others a shift would only add rounding.
+    """
+    if not len(sample):
+        return np.zeros(sample.shape[1], np.float32)
+    wide = sample.astype(np.float64)
+    mean = wide.mean(axis=0)
+    return np.where(np.abs(mean) > 5 * wide.std(axis=0), mean, 0).astype(np.float32)
+
+
+def to_moments(sums: Sums, pivot: NDArray[np.float32]) -> Moments:
+    """In the memory of the sums, which are gone afterwards."""
+    shift, counts = torch.from_numpy(pivot), torch.from_numpy(sums.count)[:, None]
+    for start in range(0, len(counts), _MOVED):
+        part = slice(start, start + _MOVED)
+        total, squares = sums.sums[:, part]
+        shifted = total / counts[part]
+        squares.addcmul_(total, shifted, value=-1).clamp_(min=0)
+        torch.add(shifted, shift, out=total)
+    return Moments(sums.labels, sums.count, *sums.sums.numpy())
+
+
+def merge_moments(a: Moments, b: Moments) -> Moments:
+    """As if the rows of both had been one set (Chan, Golub & LeVeque 1979)."""
+    labels = np.union1d(a.labels, b.labels)
+    count = np.zeros(len(labels), np.int64)
+    mean, m2 = np.zeros((len(labels), a.mean.shape[1])), np.zeros((len(labels), a.mean.shape[1]))
+    for part in (a, b):
+        at = np.searchsorted(labels, part.labels)
+        both = count[at] + part.count
+        delta = part.mean - mean[at]
+        share = (part.count / both)[:, None]
+        m2[at] += part.m2 + delta**2 * share * count[at][:, None]
+        mean[at] += delta * share
+        count[at] = both
+    return Moments(labels, count, mean, m2)
 
 
 @dataclass(frozen=True)
@@ -98,7 +224,10 @@ def _compute(split: Split, first: int, progress: Progress | None, cluster: Clust
     sample = np.linspace(0, len(split) - 1, min(_PIVOT_ROWS, len(split))).astype(np.int64)
     pivot = choose_pivot(split.rows.take(sample))
     spans = list(plan_spans(split.labels, first, split.spec.chunk_rows, split.dim, split.dtype.itemsize))
-    whole = no_sums(_present(split.labels[first:]), split.dim)
+    present = np.flatnonzero(np.bincount(split.labels[first:] + 1)[1:])  # -1 is none
+    whole = Sums(
+        present, np.zeros(len(present), np.int64), torch.zeros(2, len(present), split.dim, dtype=torch.float64)
+    )
     if cluster is None:
         return to_moments(_sum_here(split, spans, pivot, whole, progress), pivot)
     shared = copy(split)
@@ -108,7 +237,7 @@ def _compute(split: Split, first: int, progress: Progress | None, cluster: Clust
         cluster.map(f"sum-{split.name}", partial(_sum_span, shared, pivot), spans), spans, strict=True
     ):
         with one_thread():
-            add_sums(whole, part)
+            whole.add(part)
         if progress is not None:
             progress(span.stop - span.start)
     return to_moments(whole, pivot)
@@ -126,19 +255,14 @@ def _sum_here(
     )
     for number, span in enumerate(spans):
         part = sum_span(span, dask_key_name=f"sum-{split.name}-{number}")
-        sums = dask.delayed(add_sums)(sums, part, dask_key_name=f"add-{split.name}-{number}")
+        sums = dask.delayed(Sums.add)(sums, part, dask_key_name=f"add-{split.name}-{number}")
     # A task holds four more bytes per value and accumulator, and its part waits for those before it.
-    largest = (SUMS_BYTES + 8) * split.dim * max((span.classes for span in spans), default=1)
+    largest = (_ROW_SUMS + 8) * split.dim * max((span.classes for span in spans), default=1)
     workers = max(1, min(os.cpu_count() or 1, _SUMS_BYTES // largest))
     # Each task on one thread: torch's own threads would only fight over the cores.
     with ThreadPoolExecutor(workers, initializer=torch.set_num_threads, initargs=(1,)) as pool:
         (found,) = dask.compute(sums, scheduler="threads", pool=pool)
     return cast(Sums, found)
-
-
-def _present(labels: NDArray[np.int32]) -> NDArray[np.int64]:
-    """The labels that occur, ascending; -1 is none."""
-    return np.flatnonzero(np.bincount(labels + 1)[1:])
 
 
 def _sum_span(split: Split, pivot: NDArray[np.float32], span: Span, progress: Progress | None = None) -> Sums:

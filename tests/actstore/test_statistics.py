@@ -9,9 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import actstore
-from actstore.statistics import class_statistics as statistics
-from actstore.statistics import moments as summation
-from actstore.statistics.moments import Moments, merge_moments, plan_spans, sum_rows, to_moments
+from actstore import statistics
+from actstore.statistics import Moments, merge_moments, plan_spans, sum_rows, to_moments
 from actstore.upkeep.copies import rechunk
 
 pytestmark = pytest.mark.numeric
@@ -129,8 +128,8 @@ def test_spans_cover_every_row_once_and_are_larger_than_their_sums(
 
 def test_means_do_not_depend_on_how_many_compute_them(make_store: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     store = make_store(rows=3000, chunk_rows=32)
-    monkeypatch.setattr(summation, "_LEAST_BYTES", 1)
-    monkeypatch.setattr(summation, "_RATIO", 0.1)
+    monkeypatch.setattr(statistics, "_LEAST_BYTES", 1)
+    monkeypatch.setattr(statistics, "_RATIO", 0.1)
     assert len(list(plan_spans(store.labels, 0, 32, 64, 2))) > 20
     found = []
     for cores in (1, 2, 7):
