@@ -235,11 +235,11 @@ class Split(AdaptedRows):
         return RowDataset(self, batch_size, seed=seed, **options)
 
     def __repr__(self) -> str:
-        from actstore.description import brief_line
+        from actstore.store import brief_line
 
         return f"<Split {brief_line(self.store_path, self.spec, {self.name: self.committed})}>"
 
     def _repr_html_(self) -> str:
-        from actstore.description import brief_table
+        from actstore.store import brief_table
 
         return brief_table(self.store_path, self.spec, {self.name: self.committed})

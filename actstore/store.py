@@ -4,10 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from actstore.errors import IncompleteError, MissingSplitError, NoMetadataError, NotAStoreError, ReplacedError
+from actstore.errors import (
+    DamagedError,
+    IncompleteError,
+    MissingSplitError,
+    NoMetadataError,
+    NotAStoreError,
+    ReplacedError,
+)
+from actstore.layout.columns import summary
 from actstore.layout.metadata import (
     ACTIVATIONS,
     change_attributes,
@@ -17,6 +26,8 @@ from actstore.layout.metadata import (
     require_same_store,
     stores_inside,
 )
+from actstore.progress import human_bytes
+from actstore.reading.mapped_rows import can_map
 from actstore.spec import (
     CONVENTION,
     CONVENTIONS,
@@ -38,6 +49,9 @@ from actstore.writing.chunk_writer import Pending
 
 if TYPE_CHECKING:
     from actstore.writing.split_writer import SplitWriter
+
+
+_TYPES = {"f2": "float16", "f4": "float32"}
 
 
 class ActivationStore(Mapping[str, Split]):
@@ -252,18 +266,30 @@ class ActivationStore(Mapping[str, Split]):
             >>> store.describe()["splits"][0]["rows"]
             40
         """
-        from actstore.description import describe
-
-        return describe(self, classes)
+        spec, splits = self.spec, self.splits
+        layout = {"chunk_rows": spec.chunk_rows, "chunk_bytes": spec.chunk_bytes, "codec": spec.codec}
+        if spec.shard_inner_rows:
+            layout["shard_inner_rows"] = spec.shard_inner_rows
+        facts = {
+            "store": str(self.path),
+            "dim": spec.dim,
+            "dtype": spec.dtype,
+            "classes": len(spec.classes),
+            "layout": layout,
+            "splits": [_describe_split(self, name, split) for name, split in splits.items()],
+            "provenance": dict(spec.provenance),
+            "conventions": read_attributes(self.path).get(CONVENTIONS, []),
+        }
+        if classes:
+            complete = [name for name, split in splits.items() if split.complete]
+            counts = {name: self[name].class_index.counts.tolist() for name in complete}
+            facts["class_rows"] = {name: dict(zip(self.classes, counts[name], strict=True)) for name in complete}
+        return facts
 
     def __repr__(self) -> str:
-        from actstore.description import brief_line
-
         return f"<ActivationStore {brief_line(self.path, self.spec, self.splits)}>"
 
     def _repr_html_(self) -> str:
-        from actstore.description import brief_table
-
         return brief_table(self.path, self.spec, self.splits)
 
 
@@ -366,3 +392,58 @@ def create(
         require_free(place)  # of two that make a store here at once, one is refused
         create_group(place, {KEY: spec.to_json(), CONVENTIONS: [CONVENTION]})
     return ActivationStore(place, spec)
+
+
+def _describe_split(store: ActivationStore, name: str, split: SplitSpec) -> dict[str, Any]:
+    path = store.path
+    spec = store.spec.of_split(split)
+    chunks = -(-split.rows // spec.chunk_rows)
+    return {
+        "split": name,
+        "rows": split.rows,
+        "complete": split.complete,
+        "unfinished_rows": store.unfinished_rows(name),
+        "bytes": (path / name).tree_size(),
+        "dim": spec.dim,
+        "chunks": chunks,
+        "mapped": path.local_path is not None and spec.is_raw and can_map(spec.chunk_bytes, chunks),
+        "ids": split.has_ids,
+        "means": (path / name / "class_mean" / "zarr.json").exists(),
+        "content": split.content,
+        "sources": [dict(source) for source in split.sources],
+        "columns": _describe_columns(store[name]) if split.complete else [],
+    }
+
+
+def _describe_columns(split: Split) -> list[dict[str, Any]]:
+    """Name, type, how many rows lack it, and its range or how many values it has."""
+    columns = []
+    for name, spec in split.columns.specs.items():
+        try:
+            columns.append({"name": name, **summary(split.columns.stored(name))})
+        except DamagedError as error:  # what is sound is shown all the same
+            columns.append({"name": name, "type": spec.kind, "damaged": str(error)})
+    return columns
+
+
+def brief_line(path: object, spec: StoreSpec, splits: Mapping[str, SplitSpec]) -> str:
+    """A repr: of all splits of a store, or of one."""
+    rows = ", ".join(f"{name}: {split.rows:,}{'' if split.complete else '+'} rows" for name, split in splits.items())
+    return f"{path}: {rows or 'no rows yet'}, dim {spec.dim}, {_TYPES[spec.dtype]}, {len(spec.classes):,} classes"
+
+
+def brief_table(path: object, spec: StoreSpec, splits: Mapping[str, SplitSpec]) -> str:
+    """The same as a table in HTML. Sizes are those of the values, so that no folder is walked."""
+    header = ("split", "rows", "dim", "type", "size", "complete")
+    lines = [_cells(name, spec.of_split(split), split) for name, split in splits.items()]
+    network = spec.provenance.get("backbone")
+    made = f"activations of {network}" if network else "imported rows"
+    caption = f"<b>{escape(str(path))}</b>: {len(spec.classes):,} classes, {escape(str(made))}"
+    head = "".join(f"<th>{name}</th>" for name in header)
+    body = "".join(f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in line)}</tr>" for line in lines)
+    return f"<table><caption>{caption}</caption><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+
+
+def _cells(name: str, spec: StoreSpec, split: SplitSpec) -> Sequence[str]:
+    size = human_bytes(split.rows * spec.row_bytes)
+    return name, f"{split.rows:,}", f"{spec.dim:,}", _TYPES[spec.dtype], size, "yes" if split.complete else "no"
