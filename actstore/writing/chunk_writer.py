@@ -2,19 +2,14 @@
 but not yet committed, beside the ledger, which is removed when a build commits.
 
 `source.json`: where the rows come from. `rows-N.npz`: labels, ids and columns of chunk N, which is on disk, until they
-are merged into the split's arrays. `open-R.npz`: rows of a chunk that is not full yet, from row R on, with their
-values. A chunk of 8,192 photos takes minutes: so that a kill does not lose them all, a thread makes the rows of an open
-chunk durable now and then, also while a slow source makes its next block.
+are merged into the split's arrays. `open-R.npz`: all rows of the chunk that is not full yet, from row R on, with their
+values, written anew whenever they are made durable. A chunk of 8,192 photos takes minutes, and no kill may lose them.
 """
 
 from __future__ import annotations
 
 import io
 import json
-import re
-import threading
-import time
-import weakref
 import zipfile
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
@@ -22,63 +17,20 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from functools import reduce
-from threading import Lock
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from actstore.errors import IncompleteError, LockedError
-from actstore.layout.ledger import Entry, chunk_path, encode_chunk, has_writer, open_ledger, read_ledger
+from actstore.layout.ledger import Entry, chunk_path, decode_units, encode_chunk, has_writer, open_ledger, read_ledger
 from actstore.layout.metadata import ACTIVATIONS, remove_own
 from actstore.spec import Json, SplitSpec, StoreSpec
 from actstore.storage.atomic_file import CRC_BYTES, chunk_parts, crc32c, extend_crc32c
-from actstore.storage.locks import OwnedLog, repeat
+from actstore.storage.locks import OwnedLog
 from actstore.storage.object_path import EnsureOwner
 from actstore.storage.place import Place, Storing, read_file, write_file
 from actstore.writing.row_checks import RowMetadata, pack, unpack
-
-SECONDS = 16.0  # a row waits at most so long; with the time that its write takes, 20 s
-
-
-class FlushTimer:
-    """Calls `keep` while the oldest row that is not durable has waited for three quarters of SECONDS.
-
-    It holds no reference to what `keep` is bound to: a writer that is dropped lets go of its split.
-    """
-
-    def __init__(self, keep: Callable[[], None]) -> None:
-        self._keep = weakref.WeakMethod(keep)
-        self.since: float | None = None  # when the oldest row came that is not durable
-        self._stopped = threading.Event()
-        self._thread: threading.Thread | None = None
-        self.failure: BaseException | None = None
-
-    def rows_came(self) -> None:
-        """Some rows are not durable yet. The first call starts the thread."""
-        if self.since is None:
-            self.since = time.monotonic()
-        if self._thread is None:
-            self._thread = repeat(SECONDS / 4, self.keep_if_due, self._stopped, "actstore-keep")
-
-    def stop(self) -> None:
-        """Returns when the thread does nothing any more."""
-        self._stopped.set()
-        if self._thread is not None and self._thread is not threading.current_thread():
-            self._thread.join()
-
-    def keep_if_due(self) -> bool:
-        """Whether there may be more to do."""
-        keep = self._keep()
-        if keep is None:
-            return False
-        if self.since is not None and time.monotonic() - self.since >= SECONDS * 3 / 4:
-            try:
-                keep()
-            except BaseException as error:  # noqa: BLE001 - the next call of the writer raises it
-                self.failure = error
-                return False
-        return True
 
 
 @dataclass(frozen=True)
@@ -97,9 +49,7 @@ class OpenRows:
 class Pending:
     def __init__(self, array: Place) -> None:
         self.path = array / "pending"
-        self._lock = Lock()  # chunks settle on a thread of their own
-        self._open: set[int] = set()  # first rows of the pieces that this process wrote or read
-        self._last = (-1, 0)  # where the newest of them ends, and its crc
+        self._kept: set[int] = set()  # first rows of open chunks that this process wrote or read
 
     def exists(self) -> bool:
         return (self.path / "source.json").exists()
@@ -125,9 +75,9 @@ class Pending:
 
     def count_rows(self, store: StoreSpec, committed: SplitSpec) -> int:
         """Rows that are durable and not committed."""
-        spec, durable = store.of_split(committed), sum(entry.rows for entry in read_ledger(self.path.parent)[0])
-        kept = sum(len(piece.values) for piece in self.kept(durable, spec.dim, spec.dtype))
-        return max(0, durable + kept - committed.rows)
+        durable = sum(entry.rows for entry in read_ledger(self.path.parent)[0])
+        kept = self.kept(durable, store.of_split(committed))
+        return max(0, (durable if kept is None else kept.end) - committed.rows)
 
     def is_left_over(self, committed: SplitSpec, ledger_bytes: int) -> bool:
         """Whether a kill just after the commit left all this: nothing is durable that is not committed."""
@@ -152,79 +102,45 @@ class Pending:
             return unpack(arrays)
 
     def keep(self, piece: OpenRows, ensure_owner: EnsureOwner) -> None:
-        """Make rows of the open chunk durable. A piece names the crc of the one before it, so that pieces of two
-        writers are never taken for one."""
-        end, crc = self._last
-        before = np.array([crc if end == piece.first else 0], np.uint32)
-        body = pack(piece.rows, values=piece.values, before=before)
-        crc = crc32c(body)
+        """Make rows of the open chunk durable."""
+        body = pack(piece.rows, values=piece.values)
         ensure_owner()
-        write_file(self._piece(piece.first), *chunk_parts(body, crc), ensure_owner=ensure_owner)
-        self._note(piece, crc)
+        write_file(self._open_file(piece.first), *chunk_parts(body, crc32c(body)), ensure_owner=ensure_owner)
+        self._kept.add(piece.first)
 
-    def kept(self, durable: int, dim: int, dtype: str) -> Iterator[OpenRows]:
-        """The pieces that follow row `durable`, one upon the other; what a kill has torn ends them."""
-        first: int = durable
-        while (read := self._read_piece(first)) is not None:
-            piece, before, crc = read
-            fits = piece.values.dtype == np.dtype("<" + dtype) and piece.values.shape[1:] == (dim,)
-            if not fits or (first > durable and before != self._last[1]):
-                return
-            self._note(piece, crc)
-            yield piece
-            first = piece.end
+    def kept(self, first: int, spec: StoreSpec) -> OpenRows | None:
+        """The rows from `first` on that were made durable; those before it are in a chunk that is whole by now."""
+        with suppress(FileNotFoundError, KeyError, ValueError, zipfile.BadZipFile):
+            data = read_file(self._open_file(first))
+            with np.load(io.BytesIO(decode_units(data, len(data) - CRC_BYTES).data)) as arrays:
+                piece = OpenRows(first, arrays["values"], unpack(arrays))
+            if piece.values.dtype == np.dtype("<" + spec.dtype) and piece.values.shape[1:] == (spec.dim,):
+                self._kept.add(first)
+                return piece
+        return None
 
-    def has_kept(self, durable: int) -> bool:
-        """Whether a piece follows row `durable`; earlier ones are left over from chunks that are whole by now."""
-        return self._read_piece(durable) is not None
+    def has_kept(self, first: int) -> bool:
+        return self._open_file(first).exists()
 
     def forget_kept(self, end: int) -> None:
-        """Remove the pieces before row `end`, whose chunk is on disk."""
-        with self._lock:
-            over = {first for first in self._open if first < end}
-            self._open -= over
-        for first in over:
-            with suppress(FileNotFoundError):
-                self._piece(first).unlink()
-
-    def remove_kept(self) -> None:
-        """Remove every piece, known or not."""
-        if self.path.has_entries():
-            for entry in self.path.iterdir():
-                if re.fullmatch(r"open-\d+\.npz(\.part)?", entry.name):
-                    entry.unlink()
-        self._open, self._last = set(), (-1, 0)
+        """Remove what was kept of a chunk that is on disk up to row `end`."""
+        for first in [*self._kept]:
+            if first < end:
+                self._kept.discard(first)
+                with suppress(FileNotFoundError):
+                    self._open_file(first).unlink()
 
     def has(self, chunk: int) -> bool:
         return self._file(chunk).exists()
 
     def remove(self) -> None:
-        self.remove_kept()  # before what says whose they are
         remove_own(self.path, "pending")
 
     def _file(self, chunk: int) -> Place:
         return self.path / f"rows-{chunk}.npz"
 
-    def _piece(self, first: int) -> Place:
+    def _open_file(self, first: int) -> Place:
         return self.path / f"open-{first}.npz"
-
-    def _note(self, piece: OpenRows, crc: int) -> None:
-        with self._lock:
-            self._open.add(piece.first)
-            self._last = (piece.end, crc)
-
-    def _read_piece(self, first: int) -> tuple[OpenRows, int, int] | None:
-        """A piece, the crc that it says the one before has, and its own; None if it is not there or not sound."""
-        try:
-            data = read_file(self._piece(first))
-        except FileNotFoundError:
-            return None
-        body, crc = data[:-CRC_BYTES], int.from_bytes(data[-CRC_BYTES:].tobytes(), "little")
-        if len(body) == 0 or crc32c(body) != crc:
-            return None
-        with suppress(KeyError, ValueError, zipfile.BadZipFile), np.load(io.BytesIO(body.data)) as arrays:
-            return OpenRows(first, arrays["values"], unpack(arrays)), int(arrays["before"][0]), crc
-        return None
 
 
 def describe(source: Mapping[str, Json] | None) -> str:

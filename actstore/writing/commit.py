@@ -98,7 +98,7 @@ def require_sound(split: Place, spec: StoreSpec, committed: SplitSpec) -> None:
 def find_position(
     split: Place, spec: StoreSpec, committed: SplitSpec, ledger: OwnedLog, pending: Pending,
     source: Mapping[str, Json] | None, resume: bool, restart: bool,
-) -> tuple[int, list[OpenRows]]:  # fmt: skip
+) -> tuple[int, OpenRows | None]:  # fmt: skip
     """How many rows the chunks on disk hold, and the rows of the open chunk that were kept beside them."""
     array = split / ACTIVATIONS
     whole = read_ledger(array)[1]
@@ -110,13 +110,13 @@ def find_position(
     elif pending.exists():
         pending.require_source(source)
     if not pending.exists():
-        pending.remove_kept()
+        pending.remove()  # of a build whose removal was killed
         pending.begin(source)
     durable = sum(entry.rows for entry in read_ledger(array)[0])
     if durable < committed.rows:
         raise DamagedError(f"the ledger of {split} names {durable} rows, expected {committed.rows}")
-    kept = list(pending.kept(durable, spec.dim, spec.dtype))
-    end = kept[-1].end if kept else durable
+    kept = pending.kept(durable, spec)
+    end = durable if kept is None else kept.end
     if end > committed.rows and source is None and not resume:
         raise IncompleteError(
             f"{split} holds {end - committed.rows} rows of an interrupted build; go on with row {end} and "

@@ -24,11 +24,13 @@ from actstore.layout.columns import Texts, encode_ids, facts_of, read_arrays
 from actstore.layout.ledger import read_ledger
 from actstore.layout.metadata import ACTIVATIONS
 from actstore.spec import Json, SplitSpec, StoreSpec
+from actstore.storage.locks import repeat
 from actstore.storage.place import Place
-from actstore.writing.chunk_writer import ChunkWriter, FlushTimer, OpenRows, Pending
+from actstore.writing.chunk_writer import ChunkWriter, OpenRows, Pending
 from actstore.writing.commit import commit, drop_uncommitted, find_position, lock_split, require_sound, sound_rows
 from actstore.writing.row_checks import RowMetadata, join_facts, parse_columns, parse_labels, refused_row
 
+SECONDS = 16.0  # a row waits at most so long until it is durable; with the time that its write takes, 20 s
 _CHECK_ROWS = 1024
 
 
@@ -54,7 +56,10 @@ class SplitWriter:
         self._labels_of = {name: label for label, name in enumerate(spec.classes)}
         self._closed = False
         self._signals = ExitStack()
-        self._keeper = FlushTimer(self._keep)
+        self._waiting_since: float | None = None  # when the oldest row came that is not durable
+        self._timer: threading.Thread | None = None
+        self._stopped = threading.Event()
+        self._failure: BaseException | None = None  # of the timer
         self._changing, self._writing = threading.Lock(), threading.Lock()  # the open chunk; a piece of it
         try:
             self._pending = Pending(self._split / ACTIVATIONS)
@@ -115,7 +120,7 @@ class SplitWriter:
             stop = min(len(values), done + self._spec.chunk_rows - self._filled)
             done += self._fill(values[done:stop], facts.part(done, stop), done)
         if self._filled:
-            self._keeper.rows_came()
+            self._rows_came()
 
     def flush(self) -> None:
         """Make every row so far durable now; they wait to be committed, or resumed."""
@@ -156,7 +161,7 @@ class SplitWriter:
             **facts: what became known about the source only now, such as the files that were skipped.
         """
         self._require_open()
-        self._keeper.stop()
+        self._stop_timer()
         if self._filled > self._durable:
             self._submit()
         self._chunks.drain()
@@ -174,7 +179,7 @@ class SplitWriter:
     def discard(self) -> None:
         """Let go of the split as it was before: rows that are not committed are dropped, and a new split is no more."""
         self._require_open()
-        self._keeper.stop()
+        self._stop_timer()
         self._chunks.close()
         with self._ending():
             drop_uncommitted(self._split, self._spec, self.committed, self._ledger, self._pending)
@@ -205,7 +210,7 @@ class SplitWriter:
         """The last thing that a writer does."""
         self._closed = True
         with ExitStack() as stack:
-            for last in (self._signals.close, self._ledger.close, self._chunks.close, self._keeper.stop):
+            for last in (self._signals.close, self._ledger.close, self._chunks.close, self._stop_timer):
                 stack.callback(last)
             yield
 
@@ -214,28 +219,47 @@ class SplitWriter:
             raise InvalidInputError(
                 f"this writer of {self._split} is closed; open another with store.writer({self._split.name!r})"
             )
-        if self._keeper.failure is not None:
-            raise self._keeper.failure
+        if self._failure is not None:
+            raise self._failure
+
+    def _rows_came(self) -> None:
+        """Some rows are not durable yet: a thread sees to them, also while a slow source makes its next block."""
+        if self._waiting_since is None:
+            self._waiting_since = time.monotonic()
+        if self._timer is None:
+            self._timer = repeat(SECONDS / 4, self._keep_if_due, self._stopped, "actstore-keep")
+
+    def _keep_if_due(self) -> bool:
+        """Once the oldest row has waited for three quarters of SECONDS; whether there may be more to do."""
+        if self._waiting_since is not None and time.monotonic() - self._waiting_since >= SECONDS * 3 / 4:
+            try:
+                self._keep()
+            except BaseException as error:  # noqa: BLE001 - the next call of the writer raises it
+                self._failure = error
+                return False
+        return True
+
+    def _stop_timer(self) -> None:
+        """Returns when its thread does nothing any more."""
+        self._stopped.set()
+        if self._timer is not None and self._timer is not threading.current_thread():
+            self._timer.join()
 
     def _keep(self) -> None:
         """Make the rows of the open chunk durable, those that are not."""
         with self._writing:
             with self._changing:
-                began, piece = time.monotonic(), self._open_rows()
-            if len(piece.values):
+                began, end, start = time.monotonic(), self.position, self._chunk * self._spec.chunk_rows
+                first = start + self._durable
+                before = max(self.committed.rows, start)  # labels, ids and columns are those after it
+                facts = join_facts(self._facts, self._kinds).part(first - before, end - before)
+                piece = OpenRows(first, self._buffer[self._durable : self._filled].copy(), facts)
+                has_more = end > max(first, self._kept)
+            if has_more:
                 self._pending.keep(piece, self._ledger.require_own)
             with self._changing:
-                self._kept = max(self._kept, piece.end)
-                self._keeper.since = None if self._kept >= self.position else began
-
-    def _open_rows(self) -> OpenRows:
-        """A copy of the rows of the open chunk that are not durable."""
-        start = self._chunk * self._spec.chunk_rows
-        first = max(self._kept, start + self._durable)
-        values = self._buffer[first - start : self._filled].copy()
-        before = max(self.committed.rows, start)  # labels, ids and columns are those after it
-        facts = join_facts(self._facts, self._kinds).part(first - before, self.position - before)
-        return OpenRows(first, values, facts)
+                self._kept = max(self._kept, end)
+                self._waiting_since = None if self._kept >= self.position else began
 
     def _committed_ids(self) -> Texts:
         return cast(Texts, read_arrays(self._split, facts_of(self.committed)["ids"].arrays))
@@ -254,16 +278,16 @@ class SplitWriter:
             if self._filled:
                 self._facts = [last]
 
-    def _load_open_chunk(self, kept: list[OpenRows]) -> None:
+    def _load_open_chunk(self, kept: OpenRows | None) -> None:
         self._buffer = self._chunks.buffer()
         if self._filled:
             start = self._chunk * self._spec.chunk_rows
             self._buffer[: self._filled] = sound_rows(
                 self._split / ACTIVATIONS, self._spec, self._chunk, start + self._filled
             )
-        for piece in kept:
-            self._fill(piece.values, piece.rows, 0)
-            self._kept = piece.end
+        if kept is not None:
+            self._fill(kept.values, kept.rows, 0)
+            self._kept = kept.end
 
     def _know_kinds(self, facts: RowMetadata) -> None:
         """Every chunk on disk names all columns up to it, so the newest one is enough to know them again."""
@@ -282,7 +306,7 @@ class SplitWriter:
             with self._changing:
                 self._chunk, self._filled, self._durable = self._chunk + 1, 0, 0
                 self._buffer, self._facts = buffer, []
-                self._keeper.since = None
+                self._waiting_since = None
         return len(values)
 
     def _convert(self, out: NDArray[Any], values: NDArray[Any], row: int, offset: int) -> None:

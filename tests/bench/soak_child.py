@@ -67,7 +67,7 @@ def run(errand: Errand) -> None:
 
 def _watch_writers(errand: Errand, note: Any) -> None:
     from actstore.tables import row_source as rows
-    from actstore.writing import chunk_writer as keeping
+    from actstore.writing import split_writer as keeping
     from actstore.writing.split_writer import SplitWriter
 
     keeping.SECONDS, rows.BLOCK_BYTES = errand.interval, 4096

@@ -26,7 +26,7 @@ from actstore.layout import columns, metadata, zarr_arrays
 from actstore.search import plan
 from actstore.storage import locks
 from actstore.storage.locks import TokenedObject
-from actstore.writing.chunk_writer import FlushTimer
+from actstore.writing.split_writer import SplitWriter
 from tests.simulation.scheduler import Simulation
 
 LABELS, ID_BYTES = 48, 512  # of a chunk
@@ -76,7 +76,7 @@ def small_and_timeless() -> Iterator[None]:
         stack.enter_context(patch.object(columns, "_ROWS", LABELS))
         stack.enter_context(patch.object(columns, "_BYTES", ID_BYTES))
         stack.enter_context(patch.object(plan, "_BLOCK", INDEXED))
-        stack.enter_context(patch.object(FlushTimer, "rows_came", lambda keeper: None))
+        stack.enter_context(patch.object(SplitWriter, "_rows_came", lambda writer: None))
         stack.enter_context(patch.object(TokenedObject, "_begin_beating", lambda log: None))
         stack.enter_context(patch.object(plan, "measure_costs", lambda table: _COSTS))
         stack.enter_context(patch.object(metadata, "document_checksum", _checksum))

@@ -186,7 +186,7 @@ def test_restart_forgets_the_columns_of_what_was_interrupted(tmp_path: Path) -> 
         writer.append(*part(0, 64), columns=columns(0, 64, ("area", "note")))
         with suppress(Killed):
             writer.commit()
-        writer._keeper.stop()
+        writer._stop_timer()
         writer._chunks.close()
         writer._ledger.close()
     assert (store.path / "train/area").exists()

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 import actstore
 from actstore.errors import IncompleteError, InvalidInputError, LockedError
 from actstore.upkeep.verify import verify_store
-from actstore.writing import chunk_writer
+from actstore.writing import split_writer
 from tests.object_storage import IDS, LABELS
 from tests.store_files import files
 
@@ -134,7 +134,7 @@ def test_what_was_flushed_survives_every_kill(
 @pytest.mark.usefixtures("overtaking")
 def test_rows_are_kept_while_the_source_takes_its_time(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """No further append comes: the thread alone keeps them."""
-    monkeypatch.setattr(chunk_writer, "SECONDS", 0.04)
+    monkeypatch.setattr(split_writer, "SECONDS", 0.04)
     store = new_store(place)
     writer = store.writer("train", source=SOURCE)
     for start, stop in ((0, 10), (10, 80), (80, 100)):
@@ -143,7 +143,7 @@ def test_rows_are_kept_while_the_source_takes_its_time(place: str, monkeypatch: 
         while writer._kept < stop and time.monotonic() < patience:
             time.sleep(0.01)
         assert writer._kept == stop
-    writer._keeper.stop()  # a kill: nothing is closed
+    writer._stop_timer()  # a kill: nothing is closed
     again = store.writer("train", source=SOURCE) if "://" in str(place) else None
     assert again is not None
     assert again.position == 100
@@ -161,26 +161,26 @@ def test_a_fast_source_writes_its_rows_once(tmp_path: Path) -> None:
             assert not list(writer._pending.path.glob("open-*"))
 
 
-def test_pieces_go_when_their_chunk_is_whole(tmp_path: Path) -> None:
+def test_kept_rows_go_when_their_chunk_is_whole(tmp_path: Path) -> None:
     with new_store(tmp_path / "x.zarr").writer("train") as writer:
         for start in range(0, 60, 10):
             writer.append(*part(start, start + 10))
             writer.flush()
-        assert len(list(writer._pending.path.glob("open-*"))) == 6
+        assert [file.name for file in writer._pending.path.glob("open-*")] == ["open-0.npz"]
         writer.append(*part(60, 70))
         writer.flush()
         assert [file.name for file in writer._pending.path.glob("open-*")] == ["open-64.npz"]
 
 
 @pytest.mark.parametrize("damage", ["cut", "flip", "gone", "other"])
-def test_a_torn_piece_ends_what_is_resumed(tmp_path: Path, damage: str) -> None:
-    store = new_store(tmp_path / "x.zarr", 300)
+def test_damaged_rows_of_an_open_chunk_are_asked_for_again(tmp_path: Path, damage: str) -> None:
+    store = new_store(tmp_path / "x.zarr", 64)
     writer = store.writer("train", source=SOURCE)
     for start in range(0, 100, 25):
         writer.append(*part(start, start + 25))
         writer.flush()
     writer.close()
-    file = store.path / "train/activations/pending/open-50.npz"
+    file = store.path / "train/activations/pending/open-64.npz"
     content = bytearray(file.read_bytes())
     content[len(content) // 2] ^= 1
     if damage == "cut":
@@ -189,16 +189,14 @@ def test_a_torn_piece_ends_what_is_resumed(tmp_path: Path, damage: str) -> None:
         file.write_bytes(content)
     elif damage == "gone":
         file.unlink()
-    else:  # a sound piece, but after another one than this
-        other = new_store(tmp_path / "y.zarr", 300).writer("train", source=SOURCE)
-        for rows in (part(100, 150), part(50, 75)):
-            other.append(*rows)
-            other.flush()
+    else:  # sound rows, but longer ones
+        other = new_store(tmp_path / "y.zarr", 64, dim=16).writer("train", source=SOURCE)
+        other.append(np.ones((100, 16)), *part(0, 100)[1:])
         other.close()
-        shutil.copy(tmp_path / "y.zarr/train/activations/pending/open-50.npz", file)
+        shutil.copy(tmp_path / "y.zarr/train/activations/pending/open-64.npz", file)
     with store.writer("train", source=SOURCE) as again:
-        assert again.position == 50
-        again.append(*part(50, 200))
+        assert again.position == 64
+        again.append(*part(64, 200))
     np.testing.assert_array_equal(store["train"][:], VALUES[:200])
 
 
@@ -260,13 +258,13 @@ def test_a_writer_that_is_closed_says_so(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("overtaking")
 def test_what_the_thread_could_not_keep_is_raised_by_the_next_call(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(chunk_writer, "SECONDS", 0.04)
+    monkeypatch.setattr(split_writer, "SECONDS", 0.04)
     store = new_store(place)
     first = store.writer("train", source=SOURCE)
     second = store.writer("train", source=SOURCE)  # overtakes it
     first.append(*part(0, 10))
-    assert first._keeper._thread is not None
-    first._keeper._thread.join(60)
+    assert first._timer is not None
+    first._timer.join(60)
     with pytest.raises(LockedError, match="another process has begun to write"):
         first.append(*part(10, 20))
     with suppress(LockedError):
