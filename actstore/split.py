@@ -72,9 +72,20 @@ class Split(AdaptedRows):
             >>> train.query(where="class = dog and width < 3")
             array([30, 31, 32])
         """
-        from actstore.reading.query import find_rows
+        from actstore.reading.query import column_of, glob_rows, matching_rows, parse_row_filter
 
-        return find_rows(self, classes=classes, path_glob=path_glob, rows=rows, where=where)
+        keep = np.ones(len(self), bool)
+        if classes is not None:
+            wanted = self.class_index.positions([classes] if isinstance(classes, str) else classes)
+            keep &= np.isin(self.labels, wanted)
+        numbers = np.arange(len(self))
+        if path_glob is not None:
+            keep &= np.isin(numbers, glob_rows(self.ids, path_glob))
+        if rows is not None:
+            keep &= np.isin(numbers, parse_row_filter(rows, len(self)))
+        if where is not None and len(where):
+            keep &= matching_rows(where, lambda name: column_of(self, name), len(self), self)
+        return np.flatnonzero(keep)
 
     def search(
         self,

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,17 +38,16 @@ _TOKEN = re.compile(
 )
 
 
-@dataclass(frozen=True)
-class Literal:
-    """A value as it was written; quoted, it is text whatever it looks like. place: of its first letter, from 1."""
+class Token(NamedTuple):
+    """A word as it was written; quoted, it is text whatever it looks like. place: of its first letter, from 1."""
 
+    kind: str  # quoted, operator, mark, word or end
     text: str
-    quoted: bool
     place: int
 
     @property
     def is_none(self) -> bool:
-        return not self.quoted and self.text.lower() == "none"
+        return self.kind == "word" and self.text.lower() == "none"
 
 
 @dataclass(frozen=True)
@@ -57,15 +56,8 @@ class Condition:
 
     column: str
     operator: str  # one of OPERATORS, or "in"
-    values: tuple[Literal, ...]
+    values: tuple[Token, ...]
     negated: bool
-    place: int
-
-
-@dataclass(frozen=True)
-class _Token:
-    kind: str  # quoted, operator, mark, word or end
-    text: str
     place: int
 
 
@@ -105,27 +97,26 @@ class _Parser:
         operator = self._require("operator", expected=f"one of {' '.join(OPERATORS)} in").text
         return Condition(name.text, "==" if operator == "=" else operator, (self._value(),), False, name.place)
 
-    def _list(self) -> Iterator[Literal]:
+    def _list(self) -> Iterator[Token]:
         self._require("mark", "(", expected="'('")
         yield self._value()
         while self._accept("mark", ","):
             yield self._value()
         self._require("mark", ")", expected="')'")
 
-    def _value(self) -> Literal:
-        if token := self._accept("quoted"):
-            return Literal(re.sub(r"\\(.)", r"\1", token.text[1:-1], flags=re.DOTALL), True, token.place)
-        token = self._require("word", expected="a value")
-        return Literal(token.text, False, token.place)
+    def _value(self) -> Token:
+        if quoted := self._accept("quoted"):
+            return quoted._replace(text=re.sub(r"\\(.)", r"\1", quoted.text[1:-1], flags=re.DOTALL))
+        return self._require("word", expected="a value")
 
-    def _accept(self, kind: str, text: str | None = None) -> _Token | None:
+    def _accept(self, kind: str, text: str | None = None) -> Token | None:
         """The next token, where it is of that kind and text."""
         token = self._tokens[0]
         if token.kind != kind or text not in (None, token.text.lower()):
             return None
         return self._tokens.popleft()
 
-    def _require(self, kind: str, text: str | None = None, *, expected: str) -> _Token:
+    def _require(self, kind: str, text: str | None = None, *, expected: str) -> Token:
         return self._accept(kind, text) or self._refuse(expected)
 
     def _refuse(self, expected: str) -> NoReturn:
@@ -134,7 +125,7 @@ class _Parser:
         refuse(self._text, token.place, f"expected {expected}, got {got}")
 
 
-def _tokens(text: str) -> Iterator[_Token]:
+def _tokens(text: str) -> Iterator[Token]:
     place, end = 0, len(text.rstrip())
     while place < end:
         matched = _TOKEN.match(text, place)
@@ -143,13 +134,12 @@ def _tokens(text: str) -> Iterator[_Token]:
             said = "a quotation that does not end" if text[start] in "'\"" else f"expected a word, got {text[start]!r}"
             refuse(text, start + 1, said)
         kind = str(matched.lastgroup)
-        yield _Token(kind, matched[kind], matched.start(kind) + 1)
+        yield Token(kind, matched[kind], matched.start(kind) + 1)
         place = matched.end()
-    yield _Token("end", "", end + 1)
+    yield Token("end", "", end + 1)
 
 
 Mask = NDArray[np.bool_]
-Lookup = Callable[[str], Column]  # of a name; raises MissingColumnError, which names those that are there
 _COMPARE: dict[str, Callable[[Any, Any], Any]] = {
     "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge,
 }  # fmt: skip
@@ -159,8 +149,11 @@ _EXPECTED_DATE = "expected a date such as 2024-05-31 or 2024-05-31T12:00"
 _UNITS = ("Y", "M", "D", "h", "m", "s")
 
 
-def matching_rows(where: str | Sequence[str], lookup: Lookup, count: int) -> Mask:
-    """(count,) rows that satisfy every condition of every text.
+def matching_rows(
+    where: str | Sequence[str], lookup: Callable[[str], Column], count: int, split: Split | None = None
+) -> Mask:
+    """(count,) rows that satisfy every condition of every text. lookup: of a name; raises MissingColumnError.
+    split: refuse texts that no row of it has.
 
     A row without a value satisfies `== none` alone, and whatever is negated: `!=` and `not in` hold wherever `==`
     and `in` do not.
@@ -168,7 +161,10 @@ def matching_rows(where: str | Sequence[str], lookup: Lookup, count: int) -> Mas
     keep = np.ones(count, bool)
     for text in [where] if isinstance(where, str) else where:
         for condition in parse_where(text):
-            keep &= _holds(condition, lookup(condition.column), text)
+            column = lookup(condition.column)
+            if split is not None:
+                require_known(condition, column, split, text)
+            keep &= _holds(condition, column, text)
     return keep
 
 
@@ -184,7 +180,7 @@ def _holds(condition: Condition, column: Column, text: str) -> Mask:
     return ~mask if condition.negated or condition.operator == "!=" else mask
 
 
-def _equal(column: Column, value: Literal, text: str) -> Mask:
+def _equal(column: Column, value: Token, text: str) -> Mask:
     if isinstance(column.stored, Texts):
         return column.stored.equal(value.text)
     if column.kind == "date":
@@ -194,7 +190,7 @@ def _equal(column: Column, value: Literal, text: str) -> Mask:
     return mask & ~column.missing()
 
 
-def _ordered(column: Column, name: str, value: Literal, text: str) -> Mask:
+def _ordered(column: Column, name: str, value: Token, text: str) -> Mask:
     compare = _COMPARE[name]
     if isinstance(column.stored, Texts):
         mask: Mask = np.fromiter((compare(stored, value.text) for stored in column.stored), bool, len(column))
@@ -208,7 +204,7 @@ def _ordered(column: Column, name: str, value: Literal, text: str) -> Mask:
     return mask & ~column.missing()
 
 
-def _number(column: Column, value: Literal, text: str) -> int | float:
+def _number(column: Column, value: Token, text: str) -> int | float:
     if column.kind == "bool":
         if value.text.lower() not in _TRUTH:
             refuse(text, value.place, f"expected true or false, got {value.text!r}")
@@ -223,7 +219,7 @@ def _number(column: Column, value: Literal, text: str) -> int | float:
         refuse(text, value.place, f"expected a number, got {value.text!r}")
 
 
-def _dates(value: Literal, text: str) -> tuple[int, int]:
+def _dates(value: Token, text: str) -> tuple[int, int]:
     """[first, after) in microseconds of what a date of any precision stands for."""
     matched = _DATE.fullmatch(value.text)
     if matched is None:
@@ -240,59 +236,26 @@ def _dates(value: Literal, text: str) -> tuple[int, int]:
     return int(begin.astype("M8[us]").astype(np.int64)), int((begin + 1).astype("M8[us]").astype(np.int64))
 
 
-def find_rows(
-    split: Split,
-    classes: Sequence[str | int] | None = None,
-    path_glob: str | None = None,
-    rows: Any = None,
-    where: str | Sequence[str] | None = None,
-) -> NDArray[np.int64]:
-    """Rows that satisfy every filter given, ascending and distinct.
-
-    classes: names or labels. path_glob: a shell pattern for ids. rows: a slice, row numbers, a mask,
-    "1000:2000", or the path of a text or .npy file of row numbers. where: conditions on columns, see `filters`;
-    class, label, id and row can be named too.
-    """
-    keep = np.ones(len(split), bool)
-    if classes is not None:
-        if isinstance(classes, str):
-            classes = [classes]
-        wanted = np.array([split.class_index.position(name) for name in classes], np.int64)
-        keep &= np.isin(split.labels, wanted)
-    if path_glob is not None:
-        keep &= _mask(glob_rows(split.ids, path_glob), len(split))
-    if rows is not None:
-        keep &= _mask(parse_row_filter(rows, len(split)), len(split))
-    if where is not None and len(where):
-        _require_known(split, where)
-        keep &= matching_rows(where, lambda name: _column(split, name), len(split))
-    return np.flatnonzero(keep)
-
-
-def _require_known(split: Split, where: str | Sequence[str]) -> None:
+def require_known(condition: Condition, column: Column, split: Split, text: str) -> None:
     """`class = tenhc` or `source = wbe` is a mistake, not a question that no row answers; a number may be in no row."""
-    for text in [where] if isinstance(where, str) else where:
-        for condition in parse_where(text):
-            if condition.operator in ("==", "!=", "in"):
-                for value in condition.values:
-                    if value.text and not value.is_none:
-                        _require_value(split, condition, value, text)
-
-
-def _require_value(split: Split, condition: Condition, value: Literal, text: str) -> None:
-    if condition.column == "class":
-        split.class_index.position(value.text)
+    if condition.operator not in ("==", "!=", "in"):
         return
-    stored = _column(split, condition.column).stored
-    excludes = condition.negated or condition.operator == "!="
-    if excludes or not isinstance(stored, Texts) or not len(stored) or stored.equal(value.text).any():
-        return
-    close = get_close_matches(value.text, set(stored), n=1)
-    hint = f"; did you mean {close[0]!r}?" if close else ""
-    raise UnknownValueError(f"where {text!r}: no row has {value.text!r} in the column {condition.column}{hint}")
+    for value in condition.values:
+        if not value.text or value.is_none:
+            continue
+        if condition.column == "class":
+            split.class_index.position(value.text)
+        elif (
+            condition.operator != "!=" and not condition.negated and isinstance(column.stored, Texts)
+            and len(column) and not column.stored.equal(value.text).any()
+        ):  # fmt: skip
+            close = get_close_matches(value.text, set(column.stored), n=1)
+            hint = f"; did you mean {close[0]!r}?" if close else ""
+            said = f"no row has {value.text!r} in the column {condition.column}{hint}"
+            raise UnknownValueError(f"where {text!r}: {said}")
 
 
-def _column(split: Split, name: str) -> Column:
+def column_of(split: Split, name: str) -> Column:
     """A column of the split, or what every split has by itself."""
     if name == "row":
         return Column("int", np.arange(len(split)))
@@ -312,17 +275,14 @@ def parse_row_filter(rows: Any, count: int) -> NDArray[np.int64]:
     if isinstance(rows, str) and not rows:
         raise InvalidInputError("rows is empty; give a range such as 0:1000, or a file of row numbers")
     if isinstance(rows, str | PathLike):
-        return _parse_range(str(rows), count) if ":" in str(rows) else parse_rows(_read_row_file(Path(rows)), count)
+        if ":" not in str(rows):
+            return parse_rows(_read_row_file(Path(rows)), count)
+        try:
+            numbers = [int(part) if part else None for part in str(rows).split(":")]
+            return np.arange(*slice(*numbers).indices(count))
+        except (ValueError, TypeError):
+            raise InvalidInputError(f"rows must look like 1000:2000 (or start:stop:step), got {str(rows)!r}") from None
     return parse_rows(rows, count)
-
-
-def _parse_range(text: str, count: int) -> NDArray[np.int64]:
-    parts = str(text).split(":")
-    try:
-        numbers = [int(part) if part else None for part in parts]
-        return np.arange(*slice(*numbers).indices(count))
-    except (ValueError, TypeError):
-        raise InvalidInputError(f"rows must look like 1000:2000 (or start:stop:step), got {str(text)!r}") from None
 
 
 def _read_row_file(path: Path) -> NDArray[Any]:
@@ -340,9 +300,3 @@ def glob_rows(ids: Sequence[str], pattern: str) -> NDArray[np.int64]:
     """Rows whose id matches a shell pattern."""
     matches = re.compile(fnmatch.translate(pattern)).match
     return np.fromiter((row for row, name in enumerate(ids) if matches(name)), np.int64)
-
-
-def _mask(rows: NDArray[np.int64], count: int) -> NDArray[np.bool_]:
-    mask = np.zeros(count, bool)
-    mask[rows] = True
-    return mask

@@ -111,23 +111,19 @@ def _finish(folder: FolderPath) -> bool:
             fresh.rename(old)
         if not old.exists():
             return False
-        _hand_over(old, folder)
+        for path in strangers(old):
+            there = folder / path.relative_to(old)
+            with suppress(OSError):  # then it stays
+                if path != old / _MARK and not os.path.lexists(there):
+                    there.parent.mkdir(parents=True, exist_ok=True)
+                    path.rename(there)
+        (old / _MARK).unlink(missing_ok=True)
+        if left := remove_own(old):
+            raise InvalidInputError(
+                f"{folder} is replaced, but {', '.join(str(path) for path in left)} could not be moved into it and is "
+                f"left where it is; move it elsewhere and remove {old}"
+            )
     return True
-
-
-def _hand_over(old: FolderPath, folder: FolderPath) -> None:
-    for path in strangers(old):
-        there = folder / path.relative_to(old)
-        with suppress(OSError):  # then it stays
-            if path != old / _MARK and not os.path.lexists(there):
-                there.parent.mkdir(parents=True, exist_ok=True)
-                path.rename(there)
-    (old / _MARK).unlink(missing_ok=True)
-    if left := remove_own(old):
-        raise InvalidInputError(
-            f"{folder} is replaced, but {', '.join(str(path) for path in left)} could not be moved into it and is left "
-            f"where it is; move it elsewhere and remove {old}"
-        )
 
 
 def _replace(folder: FolderPath, chunk_rows: int | None, progress: SplitProgress | None, restart: bool) -> None:
@@ -143,7 +139,12 @@ def _replace(folder: FolderPath, chunk_rows: int | None, progress: SplitProgress
             if restart and fresh.exists():
                 remove_own(fresh)
                 restart = False
-            _keep_up(source, fresh)
+            if (fresh / "zarr.json").exists():  # classes and facts may have been added since that copy began
+                target = open(fresh)
+                if source.classes[: len(target.classes)] == target.classes:
+                    target.add_classes(source.classes)
+                if target.spec.provenance.items() <= source.spec.provenance.items():
+                    target.add_provenance(**source.spec.provenance)
             _copy(source, fresh, chunk_rows, progress, restart=False)
             with folder.changing():
                 now = open(folder)
@@ -156,16 +157,6 @@ def _replace(folder: FolderPath, chunk_rows: int | None, progress: SplitProgress
                     return
 
 
-def _keep_up(source: ActivationStore, copy: Place) -> None:
-    """Class names and facts that were added since a copy of the store began."""
-    if (copy / "zarr.json").exists():
-        target = open(copy)
-        if source.classes[: len(target.classes)] == target.classes:
-            target.add_classes(source.classes)
-        if target.spec.provenance.items() <= source.spec.provenance.items():
-            target.add_provenance(**source.spec.provenance)
-
-
 def _copy(
     source: ActivationStore, out: Place, chunk_rows: int | None, progress: SplitProgress | None, restart: bool
 ) -> ActivationStore:
@@ -174,10 +165,13 @@ def _copy(
     target = copy_target(source, out, chunk_rows)
     for name, split in source.splits.items():
         done = target.splits.get(name)
-        if done is not None and done.complete:
+        if done is not None and done.complete:  # by an interrupted run
             _require_same_rows(source[name], target[name])
             continue
-        _require_sound(source, name, split)
+        path = source.path / name  # what was seen while others append may be no fault
+        # a copy gives its chunks new checksums: what is damaged must not pass for sound after it
+        if faults := lasting_faults(path, verify_split(path, source.spec.of_split(split), split)):
+            raise DamagedError(f"{faults[0]}; mend it with `actstore verify {source.path} --repair` first")
         new = target.spec.new_split(split.dim or source.dim, chunk_rows)
         origin = {"kind": "rechunk", "path": str(source.path), "split": name, "content": split.content}
         copy_rows(split_table(source[name]), target, name, new, origin, split.sources, progress, restart)
@@ -203,7 +197,7 @@ def copy_target(
 
 
 def _require_same_rows(source: Split, target: Split) -> None:
-    """A split that an interrupted run has finished; the source may have grown since, or the path may hold another."""
+    """The source may have grown since, or the path may hold another store."""
     before, after = source.committed, target.committed
     same = all(getattr(before, key) == getattr(after, key) for key in ("rows", "labels_crc", "ids_crc", "columns"))
     bits = f"u{source.dtype.itemsize}"
@@ -215,14 +209,6 @@ def _require_same_rows(source: Split, target: Split) -> None:
             f"{target.path} holds other rows than {source.path}; choose another path, or discard it "
             "with restart=True (--restart)"
         )
-
-
-def _require_sound(source: ActivationStore, name: str, split: SplitSpec) -> None:
-    """A copy gives its chunks new checksums: what is damaged must not pass for sound after it."""
-    path = source.path / name  # what was seen while others append may be no fault
-    faults = lasting_faults(path, verify_split(path, source.spec.of_split(split), split))
-    if faults:
-        raise DamagedError(f"{faults[0]}; mend it with `actstore verify {source.path} --repair` first")
 
 
 def _chosen_rows(
@@ -314,21 +300,17 @@ def _copy_chosen(
     }  # fmt: skip
     done = target.splits.get(name)
     if done is not None and done.complete:
-        _require_same(target.path / name, done, origin)
+        same = all({key: each.get(key) for key in origin} == origin for each in done.sources)
+        if not same or done.rows != len(rows):
+            raise IncompleteError(
+                f"{target.path / name} is finished and holds other rows than those chosen now; choose another path"
+            )
         target.remove_leftovers(name)
         return
     new = target.spec.new_split(split.dim, chunk_rows)
     copy_rows(
         split_table(split, rows), target, name, new, origin, list(_sources(split, rows, origin)), progress, restart
     )
-
-
-def _require_same(path: Place, done: SplitSpec, origin: Mapping[str, Json]) -> None:
-    same = done.rows == origin["count"] and all(
-        {key: source.get(key) for key in origin} == origin for source in done.sources
-    )
-    if not same:
-        raise IncompleteError(f"{path} is finished and holds other rows than those chosen now; choose another path")
 
 
 def _sources(split: Split, rows: NDArray[np.int64], origin: Mapping[str, Json]) -> Iterator[dict[str, Json]]:

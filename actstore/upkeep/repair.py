@@ -3,7 +3,7 @@ chunks, and only those, once more from their source."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from pathlib import Path
@@ -41,7 +41,7 @@ from actstore.tables.filling import check_table
 from actstore.tables.importing import ImportRequest, read_request
 from actstore.tables.row_source import Table
 from actstore.tables.synthetic import SyntheticSpec
-from actstore.upkeep.copies import SELECTED, reopen_selected
+from actstore.upkeep.copies import reopen_selected
 from actstore.upkeep.verify import AUDIT, SEARCH_FILES, Fault, lasting_faults, readable_splits, verify_store
 from actstore.writing.chunk_writer import begin_storing, describe
 from actstore.writing.commit import describe_facts, locked, write_facts
@@ -64,29 +64,22 @@ def restore_groups(path: Place) -> list[tuple[str, str]]:
     spec = read_store_spec(path)
     for entry in path.children():
         if (entry / ACTIVATIONS).has_entries() and not _is_sound(entry):
-            said = _restore_locked(path, entry, spec)
+            try:
+                said = _restore_split(path, entry, spec)
+            except (ActstoreError, ValueError) as error:
+                said = f"left: {error}"
             outcomes += [] if said is None else [(str(entry / "zarr.json"), said)]
     return outcomes
 
 
-def _restore_locked(store: Place, path: Place, spec: StoreSpec) -> str | None:
+def _restore_split(store: Place, path: Place, spec: StoreSpec) -> str | None:
     if has_writer(path / ACTIVATIONS):
         return f"left: {path} is being written to, or was when its writer was killed"
-    try:
-        with locked(store, path.name):
-            return _restore_split(path, spec)
-    except LockedError as error:
-        return f"left: {error}"
-
-
-def _restore_split(path: Place, spec: StoreSpec) -> str | None:
-    if _is_sound(path):
-        return None
-    try:
+    with locked(store, path.name):
+        if _is_sound(path):
+            return None
         described = _describe_again(path, spec)
-    except (ActstoreError, ValueError) as error:
-        return f"left: {error}"
-    create_group(path, {KEY: described.to_json()}, replace=True)
+        create_group(path, {KEY: described.to_json()}, replace=True)
     return (
         f"written anew from the ledger and the arrays: {described.rows} rows; where they came from is lost with "
         "the old one, so damaged chunks can no longer be read again from their source"
@@ -275,10 +268,17 @@ def _tables(split: SplitSpec, start: int, stop: int) -> Iterator[tuple[Table, in
 
 def reopen(source: Mapping[str, Json], kinds: Mapping[str, ColumnKind]) -> Table:
     """The table a split was once filled from; kinds: of its columns."""
-    opener = _OPENERS.get(source.get("kind", ""))
-    if opener is None:
-        raise InvalidInputError(f"its rows came from {describe(source)}, which cannot be read again")
-    return opener(source, kinds)
+    match source.get("kind"):
+        case "file":
+            return _reopen_file(source, kinds)
+        case "synthetic":
+            fields = {key: value for key, value in source.items() if key not in ("kind", "rows", "count")}
+            return SyntheticSpec(rows=source["count"], **fields).table()
+        case "images":
+            return reopen_images(source)
+        case "select":
+            return reopen_selected(source)
+    raise InvalidInputError(f"its rows came from {describe(source)}, which cannot be read again")
 
 
 def _reopen_file(source: Mapping[str, Json], kinds: Mapping[str, ColumnKind]) -> Table:
@@ -293,16 +293,3 @@ def _reopen_file(source: Mapping[str, Json], kinds: Mapping[str, ColumnKind]) ->
     if source["split"] not in tables:
         raise InvalidInputError(f"{source['path']} no longer holds split {source['split']!r}")
     return tables[source["split"]]
-
-
-def _reopen_synthetic(source: Mapping[str, Json], kinds: Mapping[str, ColumnKind]) -> Table:
-    fields = {key: value for key, value in source.items() if key not in ("kind", "rows", "count")}
-    return SyntheticSpec(rows=source["count"], **fields).table()
-
-
-_OPENERS: dict[str, Callable[[Mapping[str, Json], Mapping[str, ColumnKind]], Table]] = {
-    "file": _reopen_file,
-    "synthetic": _reopen_synthetic,
-    "images": lambda source, _: reopen_images(source),
-    SELECTED: lambda source, _: reopen_selected(source),
-}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Container, Iterator
+from collections.abc import Container, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -79,13 +79,9 @@ def verify_store(
             Fault(name, f"{SEARCH_FILES}{kept}", -1, _kind_of(error, "corrupt"), str(error))
             for kept, error in damaged(Split(store.path, name, spec, split))
         ]
-    first = [*splits][:1]
-    faults += [
-        Fault(name, AUDIT, -1, _kind_of(error, "corrupt"), str(error))
-        for name in first
-        for error in audit_damage(store)
-    ]
-    return [*faults, *_lost_splits(store)]
+    for name in [*splits][:1]:
+        faults += [Fault(name, AUDIT, -1, _kind_of(error, "corrupt"), str(error)) for error in audit_damage(store)]
+    return faults
 
 
 def lasting_faults(path: Place, faults: list[Fault]) -> list[Fault]:
@@ -108,14 +104,13 @@ def lasting_faults(path: Place, faults: list[Fault]) -> list[Fault]:
 def _moment(path: Place) -> tuple[bytes | None, ...]:
     """What every commit changes, and what tells that one is under way."""
     array = path / ACTIVATIONS
-    return tuple(map(_bytes_of, (path / "zarr.json", array / LEDGER, array / "pending" / "source.json")))
-
-
-def _bytes_of(file: Place) -> bytes | None:
-    try:
-        return file.read_bytes()
-    except (FileNotFoundError, StorageError):  # one that may not be read is a fault already
-        return None
+    found: list[bytes | None] = []
+    for file in (path / "zarr.json", array / LEDGER, array / "pending" / "source.json"):
+        try:
+            found.append(file.read_bytes())
+        except (FileNotFoundError, StorageError):  # one that may not be read is a fault already
+            found.append(None)
+    return tuple(found)
 
 
 def _kind_of(error: ActstoreError, otherwise: Kind) -> Kind:
@@ -124,13 +119,14 @@ def _kind_of(error: ActstoreError, otherwise: Kind) -> Kind:
 
 
 def readable_splits(store: ActivationStore) -> tuple[dict[str, SplitSpec], list[Fault]]:
-    """The splits whose metadata can be read, and a fault for each of the others."""
+    """The splits whose metadata can be read, and a fault for each of the others, and where it is lost."""
     splits, faults = {}, []
     for entry in store.entries():
         try:
             if not (entry / "zarr.json").exists():
-                continue
-            if KEY in (attributes := read_attributes(entry)):
+                if (entry / ACTIVATIONS / "c").has_entries():  # else it was never begun: a kill may leave a ledger
+                    raise DamagedError(f"{entry / 'zarr.json'} is lost")
+            elif KEY in (attributes := read_attributes(entry)):
                 splits[entry.name] = SplitSpec.from_json(attributes[KEY], str(entry))
             elif (entry / ACTIVATIONS).has_entries():
                 raise DamagedError(f"{entry / 'zarr.json'} holds no {KEY!r} attribute")
@@ -140,18 +136,6 @@ def readable_splits(store: ActivationStore) -> tuple[dict[str, SplitSpec], list[
         except PermissionError as error:
             faults.append(Fault(entry.name, GROUP, -1, "unreadable", reason_of(error), str(entry)))
     return splits, faults
-
-
-def _lost_splits(store: ActivationStore) -> Iterator[Fault]:
-    """Folders with rows but without the metadata that makes them a split."""
-    for entry in store.entries():
-        try:
-            # without a chunk it was never begun: a kill may leave an empty ledger
-            is_lost = not (entry / "zarr.json").exists() and (entry / ACTIVATIONS / "c").has_entries()
-        except PermissionError:  # `readable_splits` names it
-            continue
-        if is_lost:
-            yield Fault(entry.name, GROUP, -1, "metadata", f"{entry / 'zarr.json'} is lost")
 
 
 def verify_split(
@@ -172,23 +156,22 @@ def verify_split(
     faults = list(_metadata_faults(path, spec, split, entries))
     check = partial(check_activations, path if cluster is None else path.absolute(), spec)
     some = [entry for entry in entries if chunks is None or entry.chunk in chunks]
-    checked = _checked_here(check, some) if cluster is None else cluster.map(f"verify-{path.name}", check, some)
-    for fault, entry in zip(checked, some, strict=True):
-        faults += [] if fault is None else [fault]
-        if progress is not None:
-            progress(entry.rows)
+    with ThreadPoolExecutor(os.cpu_count(), initializer=torch.set_num_threads, initargs=(1,)) as pool:
+        checked = pool.map(check, some) if cluster is None else cluster.map(f"verify-{path.name}", check, some)
+        for fault, entry in zip(checked, some, strict=True):
+            faults += [] if fault is None else [fault]
+            if progress is not None:
+                progress(entry.rows)
     unreadable, flat = {fault.array for fault in faults}, flat_arrays(split)
     for name in (*flat, *STATISTICS):
-        if (name in flat and name not in unreadable) or (name in STATISTICS and _is_kept(path / name)):
+        array = path / name
+        # statistics in a bucket are none until their metadata is there, after their chunk
+        is_kept = array.has_entries() if array.local_path is not None else (array / "zarr.json").exists()
+        if (name in flat and name not in unreadable) or (name in STATISTICS and is_kept):
             faults += _raw_array_faults(path, name)
     if not any(fault.array in flat for fault in faults):
         faults += _fact_faults(path, split)
     return faults
-
-
-def _checked_here(check: Callable[[Entry], Fault | None], entries: list[Entry]) -> Iterator[Fault | None]:
-    with ThreadPoolExecutor(os.cpu_count(), initializer=torch.set_num_threads, initargs=(1,)) as pool:
-        yield from pool.map(check, entries)
 
 
 def _metadata_faults(path: Place, spec: StoreSpec, split: SplitSpec, entries: list[Entry]) -> Iterator[Fault]:
@@ -265,11 +248,6 @@ def check_activations(path: Place, spec: StoreSpec, entry: Entry) -> Fault | Non
 def _is_growing(path: Place) -> bool:
     """Whether an append is in flight."""
     return (path / ACTIVATIONS / "pending").has_entries()
-
-
-def _is_kept(array: Place) -> bool:
-    """Of statistics, which in a bucket are none until their metadata is there, after their chunk."""
-    return array.has_entries() if array.local_path is not None else (array / "zarr.json").exists()
 
 
 def _raw_array_faults(path: Place, name: str) -> Iterator[Fault]:
