@@ -122,7 +122,8 @@ def sum_rows(
         touched = np.flatnonzero(np.bincount(local[flushed:done]))
         # Long enough that moving sums costs less than adding rows, short enough for float32.
         if done == len(labels) or done - flushed >= max(_FLUSH_ROWS, 16 * len(touched)):
-            for some in torch.from_numpy(touched).split(_MOVED):
+            for begin in range(0, len(touched), _MOVED):
+                some = torch.from_numpy(touched[begin : begin + _MOVED])
                 for mine, theirs in zip(near, far, strict=True):
                     theirs.index_add_(0, some, mine.index_select(0, some).double())
                     mine.index_fill_(0, some, 0)

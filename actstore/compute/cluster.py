@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 from uuid import uuid4
 
-from actstore.errors import ActstoreError, ClusterError
+from actstore.errors import ActstoreError, ClusterError, reason_of
 
 CONNECT_SECONDS = 10.0
 WORKER_SECONDS = 60.0  # how long to wait for a worker where there is none: at the start, and when all were lost
@@ -176,7 +176,7 @@ def _client(address: str) -> Any:
             "such as tcp://10.0.0.1:8786"
         ) from error
     except ImportError as error:
-        raise ClusterError(f"the scheduler at {address} has other versions: {_first_line(error)}") from error
+        raise ClusterError(f"the scheduler at {address} has other versions: {reason_of(error)}") from error
 
 
 def _require_same_versions(client: Any) -> None:
@@ -209,15 +209,9 @@ def _clear_errors(name: str) -> Iterator[None]:
             f"{error.last_worker.address}: look at their logs (out of memory?), then {again}"
         ) from error
     except (CancelledError, OSError) as error:
-        raise ClusterError(
-            f"{name}: the dask scheduler was lost ({_first_line(error)}); start it and {again}"
-        ) from error
+        raise ClusterError(f"{name}: the dask scheduler was lost ({reason_of(error)}); start it and {again}") from error
     except Exception as error:
-        raise ClusterError(f"{name} failed on a worker: {type(error).__name__}: {_first_line(error)}") from error
-
-
-def _first_line(error: BaseException) -> str:
-    return (str(error).splitlines() or [""])[0]
+        raise ClusterError(f"{name} failed on a worker: {type(error).__name__}: {reason_of(error)}") from error
 
 
 @contextmanager

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -34,7 +34,10 @@ class ClassIndex:
     def order(self) -> NDArray[Any] | None:
         """(rows,) grouped by class, None for sorted labels; made when first needed, in 0.3 s for ten million rows."""
         labels = self._labels
-        if all((part[1:] >= part[:-1]).all() for part in _overlapping(labels)):
+        parts = (
+            labels[start : start + _BLOCK + 1] for start in range(0, len(labels), _BLOCK)
+        )  # the next one's first, too
+        if all((part[1:] >= part[:-1]).all() for part in parts):
             return None
         # half the memory of int64 wherever row numbers allow it: 40 MB for ten million rows
         order = np.empty(len(labels), np.uint32 if len(labels) < 2**32 else np.int64)
@@ -68,10 +71,13 @@ class ClassIndex:
             if 0 <= int(name) < len(self.names):
                 return int(name)
             raise InvalidInputError(f"class {name} is out of range: there are {len(self.names)} classes")
-        try:
+        if name in self._positions:
             return self._positions[name]
-        except KeyError:
-            raise InvalidInputError(f"no class is named {name!r}{_closest(name, self.names)}") from None
+        from difflib import get_close_matches
+
+        close = get_close_matches(name, self.names, n=1)
+        hint = f"did you mean {close[0]!r}?" if close else f"the store has {len(self)}, see `actstore info --classes`"
+        raise InvalidInputError(f"no class is named {name!r}; {hint}")
 
     def positions(self, names: Iterable[str | int]) -> NDArray[np.int64]:
         """(n,) labels of these classes."""
@@ -93,15 +99,3 @@ class ClassIndex:
     def row_at(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
         """Positions in the grouped order -> row ids."""
         return positions if self.order is None else self.order[positions].astype(np.int64)
-
-
-def _overlapping(labels: NDArray[Any]) -> Iterator[NDArray[Any]]:
-    """Blocks of which each begins with the last of the one before."""
-    return (labels[start : start + _BLOCK + 1] for start in range(0, len(labels), _BLOCK))
-
-
-def _closest(name: str, names: Sequence[str]) -> str:
-    from difflib import get_close_matches
-
-    close = get_close_matches(name, names, n=1)
-    return f"; did you mean {close[0]!r}?" if close else f"; the store has {len(names)}, see `actstore info --classes`"

@@ -261,7 +261,7 @@ def read_arrays(split: Place, arrays: Arrays) -> NDArray[Any] | Texts:
     values, *data = [read_flat(split / name, stop, layout) for name, (layout, stop) in arrays.items()]
     if not data:
         return values
-    return Texts(*data, values) if len(values) else Texts.empty(0)
+    return Texts(data[0], values) if len(values) else Texts.empty(0)
 
 
 def read_fact(split: Place, fact: Fact) -> NDArray[Any] | Texts:

@@ -160,28 +160,25 @@ def _read_version(path: Place) -> tuple[dict[str, Json], Version | None]:
         raise NotAStoreError(f"{file} is damaged: {error}") from error
     if not isinstance(document, dict):
         raise NotAStoreError(f"{file} is damaged: expected an object, got {document!r}")
-    return _unsealed(document, file), version
-
-
-def _unsealed(document: dict[str, Json], file: Place) -> dict[str, Json]:
-    """Without the checksum among its attributes, which covers all but a copy that other tools may have put in."""
     attributes = document.get("attributes")
-    if not isinstance(attributes, dict) or FIELD not in attributes:
-        return document
-    plain = {**document, "attributes": {key: value for key, value in attributes.items() if key != FIELD}}
-    checksum = document_checksum({key: value for key, value in plain.items() if key != "consolidated_metadata"})
-    if checksum != attributes[FIELD]:
-        raise DamagedError(
-            f"{file} is damaged: its checksum is {checksum}, it says {attributes[FIELD]}; "
-            "try `actstore verify STORE --repair`"
-        )
-    return plain
+    if isinstance(attributes, dict) and FIELD in attributes:
+        document["attributes"] = {key: value for key, value in attributes.items() if key != FIELD}
+        if (checksum := _checksum(document)) != attributes[FIELD]:
+            raise DamagedError(
+                f"{file} is damaged: its checksum is {checksum}, it says {attributes[FIELD]}; "
+                "try `actstore verify STORE --repair`"
+            )
+    return document, version
+
+
+def _checksum(document: Mapping[str, Json]) -> str:
+    """Of the text of a zarr.json without its own line, and without a copy that other tools may have put in."""
+    return document_checksum({key: value for key, value in document.items() if key != "consolidated_metadata"})
 
 
 def seal_document(document: Mapping[str, Json]) -> bytes:
-    """The text of a zarr.json. Its checksum is that of the same text without the line of the checksum."""
-    covered = {key: value for key, value in document.items() if key != "consolidated_metadata"}
-    attributes = {**document.get("attributes", {}), FIELD: document_checksum(covered)}
+    """The text of a zarr.json."""
+    attributes = {**document.get("attributes", {}), FIELD: _checksum(document)}
     return as_utf8(json.dumps({**document, "attributes": attributes}, indent=2, ensure_ascii=False))
 
 
@@ -256,21 +253,18 @@ def explained(split: Place, spec: StoreSpec, opened: SplitSpec) -> Iterator[None
 
 
 def require_same_split(split: Place, spec: StoreSpec, opened: SplitSpec) -> None:
-    if _was_replaced(split, spec, opened):
-        raise ReplacedError(f"{split} was replaced or removed since it was opened; open it again")
-
-
-def _was_replaced(split: Place, spec: StoreSpec, opened: SplitSpec) -> bool:
-    """Whether it has another layout now, or rows that do not begin with those that were opened. Appends change neither,
-    and damaged metadata says nothing."""
+    """Refuse one that has another layout now, or rows that do not begin with those that were opened. Appends change
+    neither, and damaged metadata says nothing."""
     try:
         store, now = read_store_spec(split.parent), read_split_spec(split)
-    except NoMetadataError:  # which were there: the store is gone, if only until another takes its place
-        return True
+        own = store.of_split(now)
+        is_other = not covers(now, opened) or any(getattr(own, key) != getattr(spec, key) for key in LAYOUT)
+    except NoMetadataError:  # which was there: the store is gone, if only until another takes its place
+        is_other = True
     except ActstoreError:
-        return False
-    own = store.of_split(now)
-    return not covers(now, opened) or any(getattr(own, key) != getattr(spec, key) for key in LAYOUT)
+        is_other = False
+    if is_other:
+        raise ReplacedError(f"{split} was replaced or removed since it was opened; open it again")
 
 
 def require_same_store(where: Place, held: StoreSpec, now: StoreSpec) -> None:
@@ -303,7 +297,7 @@ def strangers(store: AnyKind) -> list[AnyKind]:
     return [store / name for name, _, is_own in _entries(store, "store") if not is_own]
 
 
-def remove_own(top: AnyKind, kind: str = "store") -> list[AnyKind]:
+def remove_own(top: Place, kind: str = "store") -> list[Place]:
     """Remove a store's own files and folders, as far as these are empty then; returns what others have put there.
 
     kind: "split", "array" or "pending" where it is that part of one.

@@ -233,7 +233,8 @@ class FetchedRows:
         if self._is_whole:
             return self._whole(chunk)[rows]
         units, at = np.unique(rows // self._unit, return_inverse=True)
-        return self._units(chunk, units)[at * self._unit + rows % self._unit]
+        values: NDArray[Any] = self._units(chunk, units)[at * self._unit + rows % self._unit]
+        return values
 
     def _read_from(self, chunk: int, first: int, last: int) -> NDArray[Any]:
         """Rows first to last of a chunk -> (last - first, dim)."""

@@ -106,7 +106,7 @@ def _describe_again(path: Place, store: StoreSpec) -> SplitSpec:
 
     kinds = {name.partition(".")[0]: kind for name, kind in column_arrays(path).items()}
     sizes = {name: length_of(f"{name}.bytes") if kind == "text" else 0 for name, kind in kinds.items()}
-    own = {} if dim == store.dim else {"dim": dim, "chunk_rows": chunk_rows}
+    own: Json = {} if dim == store.dim else {"dim": dim, "chunk_rows": chunk_rows}
     found = SplitSpec(
         rows, True, has_ids=length_of("path_offsets") > 0, id_bytes=length_of("path_bytes"), ledger_bytes=length,
         sources=({"kind": "unknown", "rows": [0, rows]},), **own,
