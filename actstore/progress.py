@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from importlib.util import find_spec
-from typing import Any, Protocol
+from typing import Any
 
 from actstore.errors import InvalidInputError
 
@@ -22,14 +22,25 @@ Progress = Callable[[int], None]  # is told how many more are done
 SplitProgress = Callable[[str, int, int], None]  # is told the split, how many of it are done, and how many it has
 
 
-class Bar(Protocol):
-    def update(self, n: float | None = 1) -> Any: ...
-    def set_postfix_str(self, s: str = "", refresh: bool = True) -> None: ...
+class Bar:
+    """What work reports to, from several threads; without a bar of tqdm nothing is shown."""
+
+    def __init__(self, shown: Any = None) -> None:
+        self._shown, self._lock = shown, threading.Lock()
+
+    def update(self, n: float | None = 1) -> None:
+        with self._lock:
+            if self._shown is not None:
+                self._shown.update(n)
+
+    def set_postfix_str(self, s: str = "", refresh: bool = True) -> None:
+        if self._shown is not None:
+            self._shown.set_postfix_str(s, refresh)
 
 
 @contextmanager
 def bar(what: str, total: int | None, unit: str, shown: bool | None = None, before: int = 0) -> Iterator[Bar]:
-    """A bar with rate and time left; `update` may be called from several threads.
+    """A bar with rate and time left.
 
     shown: None is a bar on a terminal or in a notebook and nothing elsewhere, True is a line every LINE_SECONDS
     elsewhere, False is nothing at all. before: done by an earlier run.
@@ -38,7 +49,7 @@ def bar(what: str, total: int | None, unit: str, shown: bool | None = None, befo
         raise InvalidInputError(f"progress must be None, True or False, got {shown!r}")
     has_screen = _has_screen()
     if shown is False or (shown is None and not has_screen):
-        yield _Silent()
+        yield Bar()
     elif not has_screen:
         yield _Lines(what, total, unit, before)
     else:
@@ -49,7 +60,7 @@ def bar(what: str, total: int | None, unit: str, shown: bool | None = None, befo
             from tqdm import tqdm
         looks = {"unit": f" {unit}", "unit_scale": True, "mininterval": 0.2, "dynamic_ncols": True}
         with tqdm(total=total, desc=what, initial=before, **looks) as tqdm_bar:
-            yield _Locked(tqdm_bar)
+            yield Bar(tqdm_bar)
 
 
 def _has_screen() -> bool:
@@ -62,29 +73,12 @@ def _is_notebook() -> bool:
     return type(shell).__name__ == "ZMQInteractiveShell"
 
 
-class _Silent:
-    def update(self, n: float | None = 1) -> None: ...
-
-    def set_postfix_str(self, s: str = "", refresh: bool = True) -> None: ...
-
-
-class _Locked:
-    def __init__(self, tqdm_bar: Any) -> None:
-        self._bar, self._lock = tqdm_bar, threading.Lock()
-
-    def update(self, n: float | None = 1) -> None:
-        with self._lock:
-            self._bar.update(n)
-
-    def set_postfix_str(self, s: str = "", refresh: bool = True) -> None:
-        self._bar.set_postfix_str(s, refresh)
-
-
-class _Lines:
+class _Lines(Bar):
     """A whole line now and then, for a log: none at all where the work is soon done."""
 
     def __init__(self, what: str, total: int | None, unit: str, before: int) -> None:
-        self._what, self._total, self._unit, self._lock = what, total, unit, threading.Lock()
+        super().__init__()
+        self._what, self._total, self._unit = what, total, unit
         self._before, self._done, self._note, self._began = before, float(before), "", time.monotonic()
         self._next = self._began + LINE_SECONDS
 
@@ -130,7 +124,7 @@ class SplitBars:
         self._what, self._unit, self._shown, self._split, self._done = what, unit, shown, "", 0
         self._figures: dict[str, float] = {}
         self._open = ExitStack()
-        self._bar: Bar = _Silent()
+        self._bar = Bar()
 
     def __call__(self, split: str, done: int, total: int, figures: Mapping[str, float] | None = None) -> None:
         if split != self._split:

@@ -12,7 +12,7 @@ from actstore.lazy import lazily
 if TYPE_CHECKING:
     from actstore.compute.cluster import Cluster, connect
     from actstore.compute.device import parse_device
-    from actstore.compute.measure import Result
+    from actstore.compute.process import Result
     from actstore.compute.tensors import reuse_freed_memory
 
 __all__ = ["Cluster", "Result", "connect", "parse_device", "reuse_freed_memory"]
@@ -21,6 +21,6 @@ __getattr__, __dir__ = lazily(
     __name__,
     cluster="Cluster connect",
     device="parse_device",
-    measure="Result",
+    process="Result",
     tensors="reuse_freed_memory",
 )

@@ -17,7 +17,7 @@ from typing import Any, Self, cast
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from actstore.compute.signals import terminated_as_interrupted
+from actstore.compute.process import terminated_as_interrupted
 from actstore.compute.tensors import convert_into, first_non_finite_row
 from actstore.errors import ActstoreError, InvalidInputError
 from actstore.layout.columns import Texts, encode_ids, facts_of, read_arrays

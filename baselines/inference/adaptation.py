@@ -18,7 +18,7 @@ from torch.nn import functional
 from actstore.backbones.construction import construct
 from actstore.compute import parse_device, reuse_freed_memory
 from actstore.compute.device import has_half
-from actstore.compute.measure import Result
+from actstore.compute.process import Result
 from baselines.inference.latency import backbone_part, timed
 from predictor.protocol.paper import read_table
 from predictor.protocol.results import Results, Table

@@ -23,7 +23,7 @@ from actstore import ActivationStore
 from actstore.backbones.construction import construct
 from actstore.backbones.network import Construction
 from actstore.compute.device import name_device, parse_device
-from actstore.compute.measure import peak_memory
+from actstore.compute.process import peak_memory
 from actstore.compute.tensors import borrow
 from actstore.errors import InvalidInputError
 from actstore.progress import bar, human_bytes, note

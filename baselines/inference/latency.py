@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from actstore.compute.device import has_half, synchronise
-from actstore.compute.measure import Result, seconds
+from actstore.compute.process import Result, seconds
 from actstore.progress import human_bytes
 from actstore.search import BoundedSearch, ExactSearch, RowTable
 from actstore.search.flat import FlatSearch

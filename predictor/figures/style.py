@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from actstore.backbones.network import imagenet_names
-from actstore.compute.measure import Result
+from actstore.compute.process import Result
 from actstore.errors import InvalidInputError
 from actstore.storage.atomic_file import write_atomic
 from predictor.protocol.results import LABELS, key_of

@@ -28,7 +28,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from actstore.compute.signals import Interruption, noted_signals
+from actstore.compute.process import Interruption, noted_signals
 from actstore.errors import DivergedError
 from predictor.training.processes import Processes
 from predictor.training.run_files import (

@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 
 import actstore as library
 from actstore.analysis.xarray_backend import ActstoreBackend
-from actstore.compute.measure import Result, seconds
+from actstore.compute.process import Result, seconds
 from tests.bench.common import OUT, actstore, alternate, rate, report
 
 ROWS, DIM = 100_000, 2048

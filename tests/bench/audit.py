@@ -27,7 +27,7 @@ import actstore as library
 from actstore.analysis.neighbours import find_neighbours
 from actstore.audit import Audit, kept_audit
 from actstore.audit.outcome import Kind
-from actstore.compute.measure import Result
+from actstore.compute.process import Result
 from actstore.images.image_set import ImageItem, read_bytes
 from actstore.images.opening import SplitImages, find_images
 from tests.bench.common import OUT, actstore, report

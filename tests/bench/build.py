@@ -17,7 +17,7 @@ import torch
 from PIL import Image
 
 from actstore.backbones.loading import Backbone, load_backbone
-from actstore.compute.measure import Result
+from actstore.compute.process import Result
 from actstore.extraction.build import build
 from actstore.extraction.forward import BuildOptions
 from actstore.images.opening import open_images

@@ -19,7 +19,7 @@ import torch
 import actstore
 from actstore.backbones.loading import Backbone, load_backbone
 from actstore.compute.cluster import Cluster, connect
-from actstore.compute.measure import Result, seconds
+from actstore.compute.process import Result, seconds
 from actstore.extraction.build import build
 from actstore.extraction.forward import BuildOptions, ExtractedBatch
 from actstore.images.decode import ImageFacts

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from actstore.compute.measure import Result, seconds
+from actstore.compute.process import Result, seconds
 from actstore.compute.tensors import convert_into
 from actstore.tables.synthetic import SyntheticSpec
 
@@ -79,7 +79,7 @@ def run(*command: str | Path) -> tuple[float, str]:
 def actstore(*arguments: str | Path) -> tuple[float, int, str]:
     """Run an `actstore` command; returns its seconds, its peak resident bytes and what it printed."""
     code = (
-        "from cli.actstore import main; from actstore.compute.measure import peak_memory; "
+        "from cli.actstore import main; from actstore.compute.process import peak_memory; "
         "main(standalone_mode=False); print(peak_memory())"
     )
     seconds, printed = run(sys.executable, "-c", code, *arguments)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from actstore.compute.measure import Result, seconds
+from actstore.compute.process import Result, seconds
 from actstore.tables.importing import ImportRequest, import_file
 from tests.bench.common import OUT, actstore, features, rate, report
 

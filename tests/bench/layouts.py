@@ -25,7 +25,7 @@ import zarr
 from numpy.typing import NDArray
 
 import actstore
-from actstore.compute.measure import Result, seconds
+from actstore.compute.process import Result, seconds
 from actstore.compute.tensors import borrow
 from actstore.tables.importing import from_arrays
 from actstore.tables.synthetic import SyntheticSpec

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from actstore.compute.measure import Result
+from actstore.compute.process import Result
 from tests.bench.common import OUT, actstore, report
 from tests.conftest import REAL_DATA
 from tests.predictor.teach.browser import open_browser

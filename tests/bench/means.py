@@ -22,7 +22,7 @@ import torch
 from flox import groupby_reduce
 
 import actstore as library
-from actstore.compute.measure import Result
+from actstore.compute.process import Result
 from actstore.compute.tensors import borrow
 from actstore.search import ExactSearch
 from actstore.search.index_files import folder

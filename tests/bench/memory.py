@@ -18,7 +18,7 @@ from pathlib import Path
 
 import numpy as np
 
-from actstore.compute.measure import Result
+from actstore.compute.process import Result
 from tests.bench.common import OUT, ROOT, report
 from tests.bench.watch import Usage, watch
 

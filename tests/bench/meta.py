@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from actstore.compute.measure import Result
+from actstore.compute.process import Result
 from actstore.images.opening import open_images
 from baselines.meta_learner import MetaLearner, decode_classes
 from baselines.meta_training import choose_meta_config, make_learner, read_learner, train_learner

@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from actstore.compute.measure import Result
+from actstore.compute.process import Result
 from tests.bench.common import OUT, report, run
 from tests.bench.meta import IMAGES, SIDE, SIZE, TASKS
 

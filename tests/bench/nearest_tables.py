@@ -26,7 +26,7 @@ from pathlib import Path
 import numpy as np
 
 import actstore
-from actstore.compute.measure import Result
+from actstore.compute.process import Result
 from actstore.tables.synthetic import SyntheticSpec
 from tests.bench.common import ROOT, report
 

@@ -20,7 +20,7 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
-from actstore.compute.measure import Result
+from actstore.compute.process import Result
 from tests.bench.common import ROOT, report
 
 COMMAND = "import sys; from cli.actstore import main; main(sys.argv[1:])"

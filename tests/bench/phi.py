@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 
 import actstore as library
-from actstore.compute.measure import Result
+from actstore.compute.process import Result
 from predictor.classifier.classifier import Classifier
 from predictor.phi.network import Phi
 from predictor.protocol.category_split import alphabetical_split

@@ -16,7 +16,7 @@ import torch
 
 import actstore as library
 import predictor.training.phi
-from actstore.compute.measure import Result, peak_memory
+from actstore.compute.process import Result, peak_memory
 from actstore.compute.tensors import reuse_freed_memory
 from predictor.protocol.category_split import CategorySplit
 from predictor.training.phi import PhiTraining, TrainConfig

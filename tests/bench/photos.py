@@ -19,7 +19,7 @@ from actstore.backbones.construction import PUBLISHED
 from actstore.backbones.loading import load_backbone
 from actstore.backbones.network import imagenet_wnids
 from actstore.backbones.weights import package_folder
-from actstore.compute.measure import Result
+from actstore.compute.process import Result
 from actstore.images.opening import find_images
 from tests.bench.common import ROOT, alternate, rate, report
 

@@ -19,7 +19,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from actstore.compute.measure import Result
+from actstore.compute.process import Result
 from tests.bench.common import ROOT, report
 
 DATA = Path(os.environ.get("ACTSTORE_DATA", ROOT.parent / "shared" / "data"))

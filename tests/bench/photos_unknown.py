@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from actstore.backbones.loading import Backbone, load_backbone
-from actstore.compute.measure import Result
+from actstore.compute.process import Result
 from actstore.extraction.recorded_network import activations_of
 from actstore.images.opening import find_images
 from predictor.classifier.classifier import Classifier

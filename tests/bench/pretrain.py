@@ -6,7 +6,7 @@ from itertools import count
 
 import torch
 
-from actstore.compute.measure import Result
+from actstore.compute.process import Result
 from actstore.compute.tensors import reuse_freed_memory
 from actstore.images.opening import open_images
 from predictor.protocol.category_split import CategorySplit

@@ -17,7 +17,7 @@ import click
 import numpy as np
 
 import actstore
-from actstore.compute.measure import Result
+from actstore.compute.process import Result
 from actstore.storage import bucket_client as buckets
 from actstore.storage.object_path import ObjectPath
 from actstore.upkeep.verify import verify_store

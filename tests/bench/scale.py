@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from actstore.compute.measure import Result
+from actstore.compute.process import Result
 from actstore.compute.tensors import convert_into
 from actstore.tables.synthetic import SyntheticSpec
 from tests.bench.common import OUT, machine

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import actstore
-from actstore.compute.measure import seconds
+from actstore.compute.process import seconds
 from actstore.layout.class_index import ClassIndex
 from actstore.split import Split
 from actstore.streams.sampling import draw_support, generator, plan_batch

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from actstore.compute.measure import Result
+from actstore.compute.process import Result
 from actstore.search import ExactSearch
 from actstore.search.indexing import build_index, measure_recall
 from tests.bench.common import alternate, report

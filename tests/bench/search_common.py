@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 import actstore as library
-from actstore.compute.measure import Result
+from actstore.compute.process import Result
 from actstore.search import BoundedSearch
 from actstore.search.index_files import find
 from actstore.search.table import unit

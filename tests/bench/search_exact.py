@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from actstore.analysis.neighbours import BLOCK_ROWS
-from actstore.compute.measure import Result, peak_memory
+from actstore.compute.process import Result, peak_memory
 from actstore.compute.tensors import borrow
 from actstore.search import BoundedSearch
 from actstore.search.levels import fit_directions

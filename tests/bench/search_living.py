@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 import actstore as library
-from actstore.compute.measure import Result
+from actstore.compute.process import Result
 from actstore.search import BoundedSearch
 from actstore.tables.synthetic import TILE, SyntheticSpec
 from tests.bench.common import OUT, actstore, report

@@ -22,7 +22,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from actstore.compute.measure import Result
+from actstore.compute.process import Result
 from actstore.errors import ActstoreError
 from actstore.search.approximate import ApproximateSearch
 from actstore.search.indexing import keep_index

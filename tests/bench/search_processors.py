@@ -14,7 +14,7 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from actstore.compute.measure import Result
+from actstore.compute.process import Result
 from actstore.search.compiled import SWITCH, able_processors
 from tests.bench.common import OUT, report
 from tests.bench.search_common import BATCH, DIM, Action, K, bounded_of, held_out, in_turns, synthetic_store

@@ -10,7 +10,7 @@ from __future__ import annotations
 import argparse
 import sys
 
-from actstore.compute.measure import Result
+from actstore.compute.process import Result
 from tests.bench.common import OUT, report
 from tests.simulation.exploration import explore
 from tests.simulation.scenarios import SCENARIOS

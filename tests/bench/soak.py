@@ -28,7 +28,7 @@ from typing import Any
 
 import numpy as np
 
-from actstore.compute.measure import Result
+from actstore.compute.process import Result
 from actstore.storage.place import FolderPath, Place
 from tests.bench.common import OUT, report
 from tests.bench.soak_child import PRELOADED, Errand, run

@@ -14,7 +14,7 @@ from pathlib import Path
 import torch
 
 import actstore as library
-from actstore.compute.measure import Result, peak_memory
+from actstore.compute.process import Result, peak_memory
 from actstore.streams.class_batches import Batch, ClassBatches
 from tests.bench.common import OUT, actstore, report, run
 

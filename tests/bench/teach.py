@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from actstore.compute.measure import Result
+from actstore.compute.process import Result
 from tests.bench.common import report
 from tests.predictor.teach.browser import CHROMIUM, Page, open_browser
 from tests.teach_server import TeachServer, glyph_files, write_glyph_classifier

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from actstore.compute.measure import Result
+from actstore.compute.process import Result
 from predictor.teach.actions import Add, Create, Delete, Example, History, Move, RefusalError, Remove, Rename
 from predictor.teach.images import key_of
 from tests.bench.common import report

@@ -15,7 +15,7 @@ from PIL import Image
 
 import actstore
 from actstore.backbones.network import imagenet_names
-from actstore.compute.measure import Result
+from actstore.compute.process import Result
 from predictor.figures.accuracies import (
     ENDS,
     Box,

@@ -1,13 +1,16 @@
-"""Ctrl-C and SIGTERM: noted while a training runs, so that it can stop between two steps; both an interrupt while
-rows are written."""
+"""This process: Ctrl-C and SIGTERM, noted while a training runs, so that it can stop between two steps, and both an
+interrupt while rows are written; how long an action takes, and the most memory so far."""
 
 from __future__ import annotations
 
+import resource
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 _DEFAULTS: dict[signal.Signals, Any] = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: signal.SIG_DFL}
@@ -63,3 +66,33 @@ def _at_first_signal(numbers: Iterable[signal.Signals], act: Callable[[], None])
         yield
     finally:
         restore()
+
+
+@dataclass(frozen=True)
+class Result:
+    """One figure beside its peer's; ratio > 1 means better than the peer."""
+
+    name: str
+    value: float
+    unit: str
+    peer: str | None = None
+    peer_value: float | None = None
+    ratio: float | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def seconds(action: Callable[[], Any]) -> float:
+    begin = time.perf_counter()
+    action()
+    return time.perf_counter() - begin
+
+
+def peak_memory() -> int:
+    """The most bytes this process has had resident, mapped files included."""
+    status = Path("/proc/self/status")
+    if status.exists():  # getrusage would also count what the parent had when it forked
+        line = next(line for line in status.read_text().splitlines() if line.startswith("VmHWM"))
+        return int(line.split()[1]) * 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # macOS counts bytes
