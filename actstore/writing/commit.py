@@ -21,7 +21,6 @@ from actstore.layout.columns import (
     arrays_of,
     extend_crc,
     facts_of,
-    flat_arrays,
     read_fact,
     uncommitted_columns,
 )
@@ -207,57 +206,46 @@ def commit(
 
 def write_facts(split: Place, before: SplitSpec, parts: Iterable[RowMetadata], ensure_owner: EnsureOwner) -> SplitSpec:
     """Append labels, ids and columns after the committed ones; returns the spec with what describes them updated."""
-    arrays = flat_arrays(before)
-    labels = ColumnAppender(split, {"labels": arrays["labels"]}, ensure_owner)
-    ids = ColumnAppender(split, {name: arrays[name] for name in ("path_offsets", "path_bytes")}, ensure_owner)
-    columns = {
-        column.name: ColumnAppender(split, arrays_of(column, before.rows), ensure_owner) for column in before.columns
-    }
+    appenders = {name: ColumnAppender(split, fact.arrays, ensure_owner) for name, fact in facts_of(before).items()}
     state = before
     for part in parts:
-        labels.append(part.labels)
+        appenders["labels"].append(part.labels)
         if part.ids:
-            ids.append(part.ids)
+            appenders["ids"].append(part.ids)
         after = describe_facts(state, part)
         for column in after.columns:
-            if column.name not in columns:  # rows before those with the first value have none
-                columns[column.name] = _create_column(split, column, ensure_owner)
-                columns[column.name].append(Column.nothing(column.kind, state.rows).stored)
-            columns[column.name].append(part.column(column.name, column.kind).stored)
+            if column.name not in appenders:  # rows before those with the first value have none
+                ensure_owner()
+                arrays = {name: (layout, 0) for name, (layout, _) in arrays_of(column, 0).items()}
+                for name, (layout, _) in arrays.items():
+                    create_raw_array(split / name, layout, (0,))
+                appenders[column.name] = ColumnAppender(split, arrays, ensure_owner)
+                appenders[column.name].append(Column.nothing(column.kind, state.rows).stored)
+            appenders[column.name].append(part.column(column.name, column.kind).stored)
         state = after
-    for appender in (labels, ids, *columns.values()):
+    for appender in appenders.values():
         appender.close()
     return state
 
 
-def describe_column(before: ColumnSpec, part: Column) -> ColumnSpec:
-    """The checksum and size after some more rows."""
-    size = len(part.stored.data) if isinstance(part.stored, Texts) else 0
-    return replace(before, crc=extend_crc(before.crc, part.stored), text_bytes=before.text_bytes + size)
-
-
 def describe_facts(before: SplitSpec, part: RowMetadata) -> SplitSpec:
     """The checksums and sizes after one more part; rows that came without a column have no value of it."""
+
+    def extended(column: ColumnSpec, values: Column) -> ColumnSpec:
+        size = len(values.stored.data) if isinstance(values.stored, Texts) else 0
+        return replace(column, crc=extend_crc(column.crc, values.stored), text_bytes=column.text_bytes + size)
+
     known = {column.name: column for column in before.columns}
     for name, values in part.columns.items():
         if name not in known:
-            nothing = Column.nothing(values.kind, before.rows)
-            known[name] = describe_column(ColumnSpec(name, values.kind), nothing)
-    columns = tuple(describe_column(one, part.column(name, one.kind)) for name, one in known.items())
+            known[name] = extended(ColumnSpec(name, values.kind), Column.nothing(values.kind, before.rows))
+    columns = tuple(extended(one, part.column(name, one.kind)) for name, one in known.items())
     labels_crc = extend_crc(before.labels_crc, part.labels.astype("<i4"))
     after = replace(before, rows=before.rows + len(part), labels_crc=labels_crc, columns=columns)
     if not part.ids:
         return after
     names_crc, id_bytes = extend_crc(before.ids_crc, part.ids, ID_END), before.id_bytes + len(part.ids.data)
     return replace(after, has_ids=True, id_bytes=id_bytes, ids_crc=names_crc)
-
-
-def _create_column(split: Place, column: ColumnSpec, ensure_owner: EnsureOwner) -> ColumnAppender:
-    ensure_owner()
-    arrays = {name: (layout, 0) for name, (layout, _) in arrays_of(column, 0).items()}
-    for name, (layout, _) in arrays.items():
-        create_raw_array(split / name, layout, (0,))
-    return ColumnAppender(split, arrays, ensure_owner)
 
 
 class ColumnAppender:
