@@ -104,13 +104,19 @@ threads_option = click.option(
 )
 
 
-def _parse_chart(_ctx: click.Context, _param: click.Parameter, value: Path | None) -> Path | None:
-    if value is not None and value.suffix not in (".png", ".svg"):
-        raise click.UsageError(f"--chart must end in .png or .svg, got {value}")
-    return value
+def ending(*endings: str) -> Callable[[click.Context, click.Parameter, Path | None], Path | None]:
+    """A callback that refuses a file of another kind."""
+
+    def check(_ctx: click.Context, param: click.Parameter, value: Path | None) -> Path | None:
+        if value is not None and value.suffix not in endings:
+            name = param.opts[0] if isinstance(param, click.Option) else param.human_readable_name
+            raise click.UsageError(f"{name} must end in {' or '.join(endings)}, got {value}")
+        return value
+
+    return check
 
 
-chart_option = click.option("--chart", type=FILE, callback=_parse_chart, help="Also draw bars, .png or .svg.")
+chart_option = click.option("--chart", type=FILE, callback=ending(".png", ".svg"), help="Also draw bars, .png or .svg.")
 
 
 def wait_without_spinning() -> None:

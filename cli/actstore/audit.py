@@ -10,9 +10,9 @@ import click
 
 from actstore.progress import bar
 from cli.group import emit, example, json_option, table
-from cli.options import FOLDER, PATH
+from cli.options import FOLDER, PATH, ending
 from cli.outputs import claim, claim_folder
-from cli.stores import ActivationStore, Place, sources_of, store_argument
+from cli.stores import Place, sources_of, store_argument
 
 HEADERS = {
     "copy": ["", "row", "id", "is also", "id", "label"],
@@ -35,8 +35,9 @@ HEADERS = {
 @click.option("--split", "names", multiple=True, help="Which split; may be repeated.  [default: all]")
 @click.option("-k", type=click.IntRange(1, 1000), default=10, show_default=True, help="Neighbours that are looked at.")
 @click.option("--most", type=click.IntRange(0), default=10, show_default=True, help="Findings of each kind to print.")
-@click.option("--output", "-o", type=PATH, help="Also write all findings: .csv or .parquet.")
-@click.option("--sheet", type=PATH, help="Also write a page of thumbnails, .html.")
+@click.option("--output", "-o", type=PATH, callback=ending(".csv", ".parquet"),
+              help="Also write all findings: .csv or .parquet.")  # fmt: skip
+@click.option("--sheet", type=PATH, callback=ending(".html"), help="Also write a page of thumbnails, .html.")
 @click.option("--images", type=click.Path(path_type=Path, exists=True, file_okay=False),
               help="Where the ids of imported rows are paths of images, for --sheet.")  # fmt: skip
 @click.option(
@@ -55,11 +56,14 @@ def audit(
     of older rows, it is made again. `ppa eval` names the leaks.
     """
     import actstore
-    from actstore.audit import audit_store, make_sheet, write_findings
+    from actstore.audit import FILE, audit_store, make_sheet, write_findings
     from actstore.storage import as_utf8, write_atomic
 
     opened = actstore.open(store)
-    _claim(opened, output, sheet, keep)
+    inputs = [path for name in opened.splits for path in sources_of(opened[name])]
+    claim(output, sheet, inputs=inputs)
+    if keep is not None:
+        claim_folder(keep, [FILE], inputs)
     begin = time.perf_counter()
     rows = sum(opened.splits[name].rows for name in set(names or opened.splits) if name in opened.splits)
     with bar("audit", 2 * rows, "rows", True) as done:  # one pass over the rows, and the neighbours of each
@@ -71,19 +75,6 @@ def audit(
         write_atomic(sheet, as_utf8(make_sheet(outcome, splits, images)))
     result = {"store": str(store), **outcome.to_json(splits), "seconds": time.perf_counter() - begin}
     emit(result, _text(result, most))
-
-
-def _claim(opened: ActivationStore, output: Path | None, sheet: Path | None, keep: Path | None) -> None:
-    from actstore.audit import ENDINGS, FILE
-
-    if output is not None and output.suffix not in ENDINGS:
-        raise click.UsageError(f"--output must end in {' or '.join(ENDINGS)}, got {output}")
-    if sheet is not None and sheet.suffix != ".html":
-        raise click.UsageError(f"--sheet must end in .html, got {sheet}")
-    inputs = [path for name in opened.splits for path in sources_of(opened[name])]
-    claim(output, sheet, inputs=inputs)
-    if keep is not None:
-        claim_folder(keep, [FILE], inputs)
 
 
 def _text(result: dict[str, Any], most: int) -> str:

@@ -10,7 +10,7 @@ import click
 
 from actstore.progress import bar
 from cli.group import emit, example, json_option, table
-from cli.options import FILE, seed_option
+from cli.options import FILE, ending, seed_option
 from cli.outputs import claim
 from cli.stores import STORE, Place, cache_options, sources_of
 
@@ -38,8 +38,9 @@ MEASURES = ("cka", "procrustes", "rsa-spearman", "rsa-pearson", "knn")
 @click.option("--resamples", type=click.IntRange(0), default=200, show_default=True,
               help="Of the bootstrap over rows that gives 95% intervals; 0: none.")  # fmt: skip
 @seed_option
-@click.option("--output", "-o", type=FILE, help="Also write the table, .csv.")
-@click.option("--chart", type=FILE, help="Also draw a heat map of each measure, .png or .svg.")
+@click.option("--output", "-o", type=FILE, callback=ending(".csv"), help="Also write the table, .csv.")
+@click.option("--chart", type=FILE, callback=ending(".png", ".svg"),
+              help="Also draw a heat map of each measure, .png or .svg.")  # fmt: skip
 @json_option
 def compare(
     representations: tuple[Place, ...], measures: tuple[str, ...], sample: int, k: int, distance: str, resamples: int,
@@ -55,10 +56,6 @@ def compare(
 
     if len(representations) < 2:
         raise click.UsageError("give two stores or splits to compare, or more")
-    if output is not None and output.suffix != ".csv":
-        raise click.UsageError(f"--output must end in .csv, got {output}")
-    if chart is not None and chart.suffix not in (".png", ".svg"):
-        raise click.UsageError(f"--chart must end in .png or .svg, got {chart}")
     splits = [open_representation(place) for place in representations]
     inputs = [path for split in splits for path in sources_of(split)]
     claim(output, chart, inputs=inputs)

@@ -10,7 +10,7 @@ import click
 
 from actstore.progress import bar
 from cli.group import emit, example, human_bytes, json_option
-from cli.options import FILE, seed_option, split_option
+from cli.options import FILE, ending, seed_option, split_option
 from cli.outputs import claim
 from cli.row_options import filter_options, where_option
 from cli.stores import Place, chosen_rows, open_split, sources_of, store_argument
@@ -40,8 +40,9 @@ from cli.stores import Place, chosen_rows, open_split, sources_of, store_argumen
 @click.option("--images", type=click.Path(path_type=Path, exists=True, file_okay=False),
               help="Where the ids of imported rows are paths of images.")  # fmt: skip
 @seed_option
-@click.option("--out", "-o", type=FILE, default=Path("map.html"), show_default=True, help="The page, .html.")
-@click.option("--parquet", "output", type=FILE,
+@click.option("--out", "-o", type=FILE, default=Path("map.html"), show_default=True, callback=ending(".html"),
+              help="The page, .html.")  # fmt: skip
+@click.option("--parquet", "output", type=FILE, callback=ending(".parquet"),
               help="Also write x, y, id, class, columns and neighbours, as Embedding Atlas reads them.")  # fmt: skip
 @json_option
 def map_(
@@ -57,9 +58,6 @@ def map_(
     import actstore
     from actstore.maps import require_scale
 
-    for name, path, ending in (("--out", out, ".html"), ("--parquet", output, ".parquet")):
-        if path is not None and path.suffix != ending:
-            raise click.UsageError(f"{name} must end in {ending}, got {path}")
     opened = open_split(store, split)
     require_scale(opened, color)
     claim(out, output, inputs=sources_of(opened))

@@ -11,11 +11,9 @@ import click
 from actstore.progress import bar
 from actstore.search import INDEX_KINDS
 from cli.group import emit, example, json_option
-from cli.options import FILE, seed_option, split_option
+from cli.options import FILE, ending, seed_option, split_option
 from cli.outputs import claim
 from cli.stores import STORE, Place, cache_options, open_split, sources_of, store_argument
-
-ENDINGS = (".npz", ".parquet")
 
 
 @click.command(
@@ -78,7 +76,7 @@ def index(
     )
 )
 @click.argument("store", type=STORE)
-@click.argument("out", type=FILE)
+@click.argument("out", type=FILE, callback=ending(".npz", ".parquet"))
 @cache_options
 @split_option
 @click.option("-k", type=click.IntRange(1), default=15, show_default=True, help="Neighbours of every row.")
@@ -94,8 +92,6 @@ def knn(store: Place, out: Path, split: str | None, k: int, queries: str | None)
     """
     import actstore
 
-    if out.suffix not in ENDINGS:
-        raise click.UsageError(f"OUT must end in {' or '.join(ENDINGS)}, got {out}")
     opened = open_split(store, split)
     asked = None if queries is None else _open_queries(queries)
     claim(out, inputs=[*sources_of(opened), queries and Path(queries)])
