@@ -131,12 +131,7 @@ class Entry(NamedTuple):
     file_crc: int | None = None
 
     def line(self) -> bytes:
-        data: dict[str, int | str] = {
-            "chunk": self.chunk,
-            "rows": self.rows,
-            "crc": f"{self.crc:08x}",
-            "bytes": self.stored,
-        }
+        data = {"chunk": self.chunk, "rows": self.rows, "crc": f"{self.crc:08x}", "bytes": self.stored}
         if self.file_crc is not None:
             data["file_crc"] = f"{self.file_crc:08x}"
         return json.dumps(with_checksum(data)).encode() + b"\n"
@@ -160,25 +155,24 @@ def read_ledger(array: Place) -> tuple[list[Entry], int]:
     return entries, length
 
 
-def read_lines(array: Place) -> tuple[list[Entry], int]:
-    """Every whole line, older states of a chunk included, and their length in bytes."""
-    path = array / LEDGER
-    try:
-        data = path.read_bytes()
-    except FileNotFoundError:
-        data = b""
-    return _parse_lines(data, path)
-
-
-def _parse_lines(data: bytes, path: Place) -> tuple[list[Entry], int]:
+def read_lines(array: Place, stop: int | None = None) -> tuple[list[Entry], int]:
+    """Every whole line, older states of a chunk included, and their length in bytes. stop: bytes that count."""
+    path, data = array / LEDGER, _read(array)[:stop]
     whole = data[: data.rfind(b"\n") + 1]
     entries = []
-    for number, line in enumerate(whole.split(b"\n")[:-1], 1):
+    for number, line in enumerate(whole.splitlines(), 1):
         try:
             entries.append(Entry.parse(line))
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise DamagedError(f"{path} line {number} is damaged ({error})") from error
     return entries, len(whole)
+
+
+def _read(array: Place) -> bytes:
+    try:
+        return (array / LEDGER).read_bytes()
+    except FileNotFoundError:
+        return b""
 
 
 def committed_entries(array: Place, spec: StoreSpec, split: SplitSpec) -> list[Entry]:
@@ -187,17 +181,11 @@ def committed_entries(array: Place, spec: StoreSpec, split: SplitSpec) -> list[E
     The content hash covers rows and crc of every chunk. So the lines are not parsed with their own checksums, unless
     this fails: 150 of them take 0.2 ms instead of 3.
     """
-    try:
-        data = (array / LEDGER).read_bytes()[: split.ledger_bytes]
-    except FileNotFoundError:
-        data = b""
-    found = (
-        Entry(int(chunk), int(rows), int(crc, 16), int(size)) for chunk, rows, crc, size in _PLAIN_LINE.findall(data)
-    )
-    entries = _newest(found)
-    if not _is_of(entries, spec, split):
-        entries = _newest(_parse_lines(data, array / LEDGER)[0])
-        if not _is_of(entries, spec, split):
+    lines = _PLAIN_LINE.findall(_read(array)[: split.ledger_bytes])
+    entries = _newest(Entry(int(chunk), int(rows), int(crc, 16), int(size)) for chunk, rows, crc, size in lines)
+    if content_hash(spec.dtype, spec.dim, entries, split) != split.content:
+        entries = _newest(read_lines(array, split.ledger_bytes)[0])
+        if content_hash(spec.dtype, spec.dim, entries, split) != split.content:
             raise DamagedError(
                 f"{array / LEDGER} is not the one of the rows that {array.parent} says it holds; "
                 f"run `actstore verify {array.parent.parent}`, or copy the store again"
@@ -209,10 +197,6 @@ def _newest(lines: Iterable[Entry]) -> list[Entry]:
     """The last entry of every chunk, in the order of chunks."""
     newest = {entry.chunk: entry for entry in lines}
     return [newest[chunk] for chunk in sorted(newest)]
-
-
-def _is_of(entries: list[Entry], spec: StoreSpec, split: SplitSpec) -> bool:
-    return content_hash(spec.dtype, spec.dim, entries, split) == split.content
 
 
 def content_hash(dtype: str, dim: int, entries: Iterable[Entry], split: SplitSpec) -> str:

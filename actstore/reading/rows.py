@@ -115,10 +115,13 @@ class ChunkChecks:
         return bool(self._done[chunk])
 
     def compare(self, chunk: int, crc: int, values: NDArray[Any]) -> None:
-        """values: all rows of the chunk, padding included, whose crc32c is `crc`."""
+        """values: all rows of the chunk, padding included, whose crc32c is `crc`. An append rewrites the last chunk:
+        what is open may be the chunk before it, or after it with a ledger that does not say so yet."""
         with self.explained():
             named = self.entries()[chunk].crc
-            if crc != named and not self._is_of_another_moment(chunk, crc, values):
+            if crc != named and not any(
+                line.crc in (crc, crc32c(_cut(values, line.rows))) for line in self._lines(chunk)
+            ):
                 raise DamagedError(
                     f"chunk {chunk} of split {self._array.parent.name!r} is damaged: the crc32c of the rows in "
                     f"{chunk_path(self._array, chunk)} is {crc:08x}, the ledger says {named:08x}; "
@@ -136,18 +139,12 @@ class ChunkChecks:
         needed = min(self.chunk_rows, self._rows - chunk * self.chunk_rows)
         return [line for line in lines if line.chunk == chunk and line.rows >= needed]
 
-    def _is_of_another_moment(self, chunk: int, crc: int, values: NDArray[Any]) -> bool:
-        """An append rewrites the last chunk: what is open may be the chunk before it, or after it with a ledger that
-        does not say so yet."""
-        lines = self._lines(chunk)
-        if any(line.crc == crc for line in lines):
-            return True
-        for line in lines:
-            cut = values.copy()
-            cut[line.rows :] = 0
-            if line.rows < self.chunk_rows and crc32c(cut) == line.crc:
-                return True
-        return False
+
+def _cut(values: NDArray[Any], rows: int) -> NDArray[Any]:
+    """A chunk as it was when it held so many rows."""
+    cut = values.copy()
+    cut[rows:] = 0
+    return cut
 
 
 def read_chunk(array: Place, spec: StoreSpec, chunk: int) -> NDArray[Any]:
