@@ -1,8 +1,7 @@
 """Chunk files, and the ledger of a split: one line per chunk that is safely on disk, and the lock of its writer.
 
-Raw chunks and shards without compression are laid out here, which is much faster than asking Zarr to; the bytes are the
-same. Compressed ones are encoded by Zarr, and all are decoded here. The ledger lies inside the array's own folder,
-where Zarr readers look for chunks by name and nothing else.
+Chunks and shards are laid out here, which is much faster than asking Zarr to; the bytes are the same. The ledger lies
+inside the array's own folder, where Zarr readers look for chunks by name and nothing else.
 """
 
 from __future__ import annotations
@@ -18,9 +17,11 @@ from numpy.typing import NDArray
 
 from actstore.errors import DamagedError
 from actstore.spec import SplitSpec, StoreSpec
-from actstore.storage.atomic_file import CRC_BYTES, Data, check_checksum, chunk_parts, crc32c, with_checksum
+from actstore.storage.atomic_file import CRC_BYTES, Data, as_bytes, check_checksum, chunk_parts, crc32c, with_checksum
 from actstore.storage.locks import OwnedLog
 from actstore.storage.place import Place
+
+BLOSC = {"cname": "zstd", "clevel": 3, "shuffle": 2, "blocksize": 0}  # 2: by bits
 
 
 def chunk_path(array: Place, chunk: int, ndim: int = 2) -> Place:
@@ -39,14 +40,22 @@ def by_chunk(start: int, stop: int, chunk_rows: int) -> Iterator[tuple[int, int,
 
 
 def encode_chunk(spec: StoreSpec, values: NDArray[Any], crc: int) -> tuple[Data, ...]:
-    """(chunk_rows, dim) values whose crc32c is `crc` -> the parts of their file."""
+    """(chunk_rows, dim) values whose crc32c is `crc` -> the parts of their file. A Zarr shard has its inner chunks in
+    order, then for each of them its offset and size, then the crc32c of those."""
     if spec.is_raw:
         return chunk_parts(values, crc)
-    if spec.codec == "raw":
-        return _encode_shard(values, spec.shard_inner_rows or 1)
-    from actstore.layout.zarr_arrays import encode_compressed
+    inner = spec.shard_inner_rows or spec.chunk_rows
+    pieces = [values[start : start + inner] for start in range(0, len(values), inner)]
+    if spec.codec == "blosc":
+        from numcodecs.blosc import Blosc
 
-    return (encode_compressed(spec, values),)
+        pieces = list(map(Blosc(**BLOSC).encode, pieces))
+    units = b"".join(as_bytes(part).data for piece in pieces for part in chunk_parts(piece, crc32c(piece)))
+    if not spec.shard_inner_rows:
+        return (units,)
+    sizes = np.array([len(as_bytes(piece)) + CRC_BYTES for piece in pieces], "<u8")
+    index = np.stack([sizes.cumsum() - sizes, sizes], axis=1)
+    return units, *chunk_parts(index, crc32c(index))
 
 
 def decode_chunk(spec: StoreSpec, data: NDArray[np.uint8]) -> NDArray[Any]:
@@ -63,10 +72,9 @@ def decode_chunk(spec: StoreSpec, data: NDArray[np.uint8]) -> NDArray[Any]:
 
 def decompress(spec: StoreSpec, data: NDArray[np.uint8]) -> NDArray[Any]:
     """A compressed chunk or inner chunk and its crc32c -> (chunk_rows or shard_inner_rows, dim)."""
-    from numcodecs import blosc
+    from numcodecs.blosc import decompress as decompress_blosc
 
-    body = decode_units(data, len(data) - CRC_BYTES)
-    values = np.frombuffer(blosc.decompress(body), "<" + spec.dtype)
+    values = np.frombuffer(decompress_blosc(decode_units(data, len(data) - CRC_BYTES)), "<" + spec.dtype)
     return values.reshape(spec.shard_inner_rows or spec.chunk_rows, spec.dim)
 
 
@@ -99,19 +107,6 @@ def decode_units(data: NDArray[np.uint8], size: int) -> NDArray[np.uint8]:
         if computed != stored[number]:
             raise ValueError(f"crc32c is {computed:08x}, the chunk says {stored[number]:08x}")
     return units[0, :size] if len(units) == 1 else np.ascontiguousarray(units[:, :size]).reshape(-1)
-
-
-def _encode_shard(values: NDArray[Any], inner: int) -> tuple[Data, Data]:
-    """A Zarr shard: inner chunks in order, then for each of them its offset and size, then the crc32c of those."""
-    flat = values.view(np.uint8).reshape(len(values) // inner, -1)  # (inner chunks, bytes)
-    count, size = flat.shape
-    units = np.empty((count, size + CRC_BYTES), np.uint8)
-    units[:, :size] = flat
-    units[:, size:].view("<u4")[:, 0] = [crc32c(unit) for unit in flat]
-    index = np.empty((count, 2), "<u8")
-    index[:, 0] = np.arange(count, dtype=np.uint64) * np.uint64(size + CRC_BYTES)
-    index[:, 1] = size + CRC_BYTES
-    return units, index.tobytes() + crc32c(index).to_bytes(CRC_BYTES, "little")
 
 
 LEDGER = "ledger.jsonl"

@@ -1,21 +1,15 @@
-"""What zarr itself makes: new metadata, and compressed chunks. The only module that imports zarr."""
+"""The metadata of arrays, as zarr itself would write it. The only module that imports zarr, where others did."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Any
 
-import zarr
-from numpy.typing import NDArray
-from zarr.codecs import BloscCodec, BytesCodec, Crc32cCodec
-from zarr.core.buffer import Buffer
-from zarr.core.metadata import ArrayV3Metadata
-from zarr.storage import MemoryStore
+import numpy as np
 
 from actstore.errors import DamagedError
 from actstore.layout.columns import flat_arrays
-from actstore.layout.ledger import read_ledger
+from actstore.layout.ledger import BLOSC, read_ledger
 from actstore.layout.metadata import (
     ACTIVATIONS,
     DIMENSIONS,
@@ -28,8 +22,6 @@ from actstore.layout.metadata import (
 )
 from actstore.spec import KEY, Json, SplitSpec, StoreSpec
 from actstore.storage.place import Place
-
-Files = dict[str, Buffer]  # of a Zarr hierarchy in memory
 
 
 def create_split(path: Place, spec: StoreSpec, split: SplitSpec) -> None:
@@ -44,70 +36,64 @@ def create_split(path: Place, spec: StoreSpec, split: SplitSpec) -> None:
     create_group(path, {KEY: split.to_json()})
 
 
-def _document(files: Files) -> dict[str, Json]:
-    """The metadata that Zarr has made in memory; it goes to its place in a write of our own, durable and whole."""
-    document: dict[str, Json] = json.loads(files["zarr.json"].to_bytes())
-    return document
-
-
-def _create_activations(files: Files, spec: StoreSpec, rows: int) -> zarr.Array[Any]:
-    blosc = [BloscCodec(cname="zstd", clevel=3, shuffle="bitshuffle")] if spec.codec == "blosc" else []
-    inner = spec.shard_inner_rows
-    return zarr.create_array(
-        MemoryStore(files),
-        shape=(rows, spec.dim),
-        dtype=spec.dtype,
-        chunks=(inner or spec.chunk_rows, spec.dim),
-        shards=(spec.chunk_rows, spec.dim) if inner else None,
-        filters=None,
-        serializer=BytesCodec(endian="little"),
-        compressors=[*blosc, Crc32cCodec()],
-        fill_value=float("nan"),  # a reader that ignores a lost chunk sees NaN, never plausible zeros
-        dimension_names=DIMENSIONS[ACTIVATIONS],
-        zarr_format=3,
-    )
-
-
 def create_raw_array(path: Place, layout: RawLayout, shape: tuple[int, ...]) -> None:
     """The metadata of an array whose chunk files are raw values and a crc32c."""
     write_document(path, _raw_document(layout, shape))
 
 
 def _raw_document(layout: RawLayout, shape: tuple[int, ...]) -> dict[str, Json]:
-    files: Files = {}
-    zarr.create_array(
-        MemoryStore(files),
-        shape=shape,
-        dtype=layout.dtype,
-        chunks=layout.chunks,
-        filters=None,
-        serializer=BytesCodec(endian=None if layout.dtype[1] == "1" else "little"),
-        compressors=[Crc32cCodec()],
-        fill_value=layout.fill,
-        attributes=dict(layout.attributes),
-        dimension_names=layout.dimensions,
-        zarr_format=3,
-    )
-    return _document(files)
+    fill = "NaN" if layout.fill != layout.fill else layout.fill
+    return _document(layout, shape, [*_bytes_codecs(layout.dtype), {"name": "crc32c"}], fill)
+
+
+def _bytes_codecs(dtype: str) -> list[Json]:
+    return [{"name": "bytes"} if dtype[1] == "1" else {"name": "bytes", "configuration": {"endian": "little"}}]
+
+
+def _document(layout: RawLayout, shape: tuple[int, ...], codecs: list[Json], fill: Json) -> dict[str, Json]:
+    """As zarr itself writes it."""
+    return {
+        "shape": list(shape),
+        "data_type": np.dtype(layout.dtype).name,
+        "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": list(layout.chunks)}},
+        "chunk_key_encoding": {"name": "default", "configuration": {"separator": "/"}},
+        "fill_value": fill,
+        "codecs": codecs,
+        "attributes": dict(layout.attributes),
+        "dimension_names": list(layout.dimensions),
+        "zarr_format": 3,
+        "node_type": "array",
+        "storage_transformers": [],
+    }
 
 
 def expected_document(name: str, spec: StoreSpec, split: SplitSpec) -> dict[str, Json]:
     """The metadata that an array of this split must have: it follows from the store's own."""
-    if name == ACTIVATIONS:
-        files: Files = {}
-        _create_activations(files, spec, split.rows)
-        return _document(files)
-    layout, length = flat_arrays(split)[name]
-    return _raw_document(layout, (length,))
+    if name != ACTIVATIONS:
+        layout, length = flat_arrays(split)[name]
+        return _raw_document(layout, (length,))
+    crc = {"name": "crc32c"}
+    codecs = _bytes_codecs(spec.dtype)
+    if spec.codec == "blosc":
+        settings = {"typesize": int(spec.dtype[1]), **BLOSC, "shuffle": "bitshuffle"}
+        codecs.append({"name": "blosc", "configuration": settings})
+    codecs.append(crc)
+    if spec.shard_inner_rows:
+        inner = {"chunk_shape": [spec.shard_inner_rows, spec.dim], "codecs": codecs}
+        index = {"index_codecs": [*_bytes_codecs("u8"), crc], "index_location": "end"}
+        codecs = [{"name": "sharding_indexed", "configuration": {**inner, **index}}]
+    # a reader that ignores a lost chunk sees NaN, never plausible zeros
+    layout = RawLayout(spec.dtype, (spec.chunk_rows, spec.dim), DIMENSIONS[ACTIVATIONS])
+    return _document(layout, (split.rows, spec.dim), codecs, "NaN")
 
 
 def metadata_difference(path: Place, expected: Mapping[str, Json], growing: bool) -> str | None:
     """What an array's zarr.json says otherwise than expected. growing: it may be longer already."""
     document = read_document(path)
-    if "dimension_names" not in document:  # earlier versions named them of activations alone
-        expected = {key: value for key, value in expected.items() if key != "dimension_names"}
     if {**document, "attributes": {}} == {**expected, "attributes": {}}:
         return None  # word by word; else they may still mean the same
+    from zarr.core.metadata import ArrayV3Metadata  # zarr takes a second to import
+
     try:
         actual, wanted = (ArrayV3Metadata.from_dict(dict(metadata)).to_dict() for metadata in (document, expected))
     except (KeyError, ValueError, TypeError, AttributeError, NotImplementedError) as error:
@@ -118,10 +104,3 @@ def metadata_difference(path: Place, expected: Mapping[str, Json], growing: bool
         if key != "attributes" and json.dumps(actual.get(key), default=str) != json.dumps(value, default=str):
             return f"{path / 'zarr.json'} says {key} {actual.get(key)}, expected {value}"
     return None
-
-
-def encode_compressed(spec: StoreSpec, values: NDArray[Any]) -> bytes:
-    """(chunk_rows, dim) values -> the bytes of their chunk file."""
-    files: Files = {}
-    _create_activations(files, spec, spec.chunk_rows)[...] = values
-    return files["c/0/0"].to_bytes()

@@ -14,11 +14,13 @@ from typing import Any
 import numpy as np
 import pytest
 import zarr
+from zarr.codecs import BloscCodec, BytesCodec, Crc32cCodec
 
 import actstore
+from actstore.layout.columns import flat_arrays
 from actstore.layout.ledger import decode_chunk, encode_chunk
-from actstore.layout.zarr_arrays import encode_compressed
-from actstore.spec import StoreSpec
+from actstore.layout.zarr_arrays import expected_document
+from actstore.spec import ColumnSpec, SplitSpec, StoreSpec
 from actstore.storage.atomic_file import crc32c
 
 LAYOUTS: list[dict[str, Any]] = [{}, {"codec": "blosc"}, {"shard_inner_rows": 12}, {"dtype": "f4"}]
@@ -133,13 +135,40 @@ def test_zarrita(make_store: Any, tmp_path: Path) -> None:
     assert [data[a:b].decode() for a, b in pairwise(offsets)] == store.ids
 
 
-@pytest.mark.parametrize("inner", [1, 8, 96])
-def test_shards_are_those_that_zarr_writes(random: Any, inner: int) -> None:
-    spec = StoreSpec(("a",), 64, chunk_rows=96, shard_inner_rows=inner)
-    values = random.random((96, 64), dtype=np.float32).astype(np.float16)
+@pytest.mark.parametrize("dtype", ["f2", "f4"])
+@pytest.mark.parametrize("codec", ["raw", "blosc"])
+@pytest.mark.parametrize("inner", [None, 1, 12, 96])
+def test_chunks_and_metadata_are_those_that_zarr_writes(
+    tmp_path: Path, random: Any, dtype: Any, codec: Any, inner: int | None
+) -> None:
+    spec = StoreSpec(("a",), 64, dtype, chunk_rows=96, codec=codec, shard_inner_rows=inner)
+    values = random.random((96, 64), dtype=np.float32).astype(dtype)
+    values[60:] = 0
+    blosc = [BloscCodec(cname="zstd", clevel=3, shuffle="bitshuffle")] if codec == "blosc" else []
+    array = zarr.create_array(
+        tmp_path / "x", shape=(96, 64), dtype=dtype, chunks=(inner or 96, 64), shards=(96, 64) if inner else None,
+        filters=None, serializer=BytesCodec(endian="little"), compressors=[*blosc, Crc32cCodec()],
+        fill_value=float("nan"), dimension_names=("row", "feature"), zarr_format=3,
+    )  # fmt: skip
+    array[...] = values
     ours = b"".join(bytes(part) for part in encode_chunk(spec, values, crc32c(values)))
-    assert ours == encode_compressed(spec, values)
+    assert ours == (tmp_path / "x/c/0/0").read_bytes()
     np.testing.assert_array_equal(decode_chunk(spec, np.frombuffer(ours, np.uint8)), values)
+    document = expected_document("activations", spec, SplitSpec(rows=96))
+    assert json.dumps(document) == json.dumps(json.loads((tmp_path / "x/zarr.json").read_text()))
+
+
+@pytest.mark.parametrize("kind", ["bool", "int", "float", "date"])
+def test_metadata_of_columns_are_those_that_zarr_writes(tmp_path: Path, kind: Any) -> None:
+    split = SplitSpec(rows=70, columns=(ColumnSpec("x", kind),))
+    layout, _ = flat_arrays(split)["x"]
+    zarr.create_array(
+        tmp_path / "x", shape=(70,), dtype=layout.dtype, chunks=layout.chunks, filters=None,
+        serializer=BytesCodec(endian=None if kind == "bool" else "little"), compressors=[Crc32cCodec()],
+        fill_value=layout.fill, attributes=dict(layout.attributes), dimension_names=("row",), zarr_format=3,
+    )  # fmt: skip
+    document = expected_document("x", StoreSpec(("a",), 64), split)
+    assert json.dumps(document) == json.dumps(json.loads((tmp_path / "x/zarr.json").read_text()))
 
 
 def test_a_lost_chunk_is_nan_to_other_readers(make_store: Any) -> None:
