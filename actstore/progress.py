@@ -47,7 +47,7 @@ def bar(what: str, total: int | None, unit: str, shown: bool | None = None, befo
     """
     if shown not in (None, True, False):
         raise InvalidInputError(f"progress must be None, True or False, got {shown!r}")
-    has_screen = _has_screen()
+    has_screen = sys.stderr.isatty() or _is_notebook()
     if shown is False or (shown is None and not has_screen):
         yield Bar()
     elif not has_screen:
@@ -61,10 +61,6 @@ def bar(what: str, total: int | None, unit: str, shown: bool | None = None, befo
         looks = {"unit": f" {unit}", "unit_scale": True, "mininterval": 0.2, "dynamic_ncols": True}
         with tqdm(total=total, desc=what, initial=before, **looks) as tqdm_bar:
             yield Bar(tqdm_bar)
-
-
-def _has_screen() -> bool:
-    return sys.stderr.isatty() or _is_notebook()
 
 
 def _is_notebook() -> bool:

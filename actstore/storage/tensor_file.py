@@ -7,6 +7,7 @@ import json
 import pickle
 import re
 import warnings
+import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -134,7 +135,7 @@ def read_torch_file(path: Path, advice: str, mapped: bool = False) -> Any:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)  # about the pickle's protocol; what matters is raised
-            return torch.load(path, map_location="cpu", weights_only=True, mmap=mapped and _is_zip(path))
+            return torch.load(path, map_location="cpu", weights_only=True, mmap=mapped and zipfile.is_zipfile(path))
     except pickle.UnpicklingError as error:
         refused = re.search(r"GLOBAL (\w+\.[\w.]+)", str(error))
         what = f"the object {refused[1]!r}" if refused else "something else, or is damaged"
@@ -143,8 +144,3 @@ def read_torch_file(path: Path, advice: str, mapped: bool = False) -> Any:
         raise InvalidInputError(
             f"{path} is damaged or no file of torch.save ({type(error).__name__}); {advice}"
         ) from error
-
-
-def _is_zip(path: Path) -> bool:
-    with path.open("rb") as file:
-        return file.read(4) == b"PK\x03\x04"

@@ -135,16 +135,10 @@ class ClassBatches:
         return Batch(step, statistics, rows[: len(plan.labels)], targets, plan)
 
     def __iter__(self) -> Iterator[Batch]:
-        sent = _prefetched(self._under_way(), self._prefetch) if self._prefetch else self._under_way()
-        for batch, arrive in sent:
+        sent = map(self._send, count(self._start) if self._stop is None else range(self._start, self._stop))
+        for batch, arrive in _prefetched(sent, self._prefetch) if self._prefetch else sent:
             arrive()
             yield batch
-
-    def _under_way(self) -> Iterator[tuple[Batch, Arrival]]:
-        step = self._start
-        while self._stop is None or step < self._stop:
-            yield self._send(step)
-            step += 1
 
 
 def _means_of(rows: torch.Tensor, counts: NDArray[np.int64]) -> torch.Tensor:
