@@ -120,7 +120,7 @@ def connect(scheduler: str | None = None, local: int | None = None) -> Iterator[
             with _local_cluster(local or 1) as client:
                 yield Cluster(client, find_spec("bokeh") is not None)
             return
-        client = _connect(parse_address(scheduler))
+        client = _client(parse_address(scheduler))
         try:
             cluster = Cluster(client)
             cluster.require_workers()
@@ -162,7 +162,7 @@ def parse_address(text: str) -> str:
     return address
 
 
-def _connect(address: str) -> Any:
+def _client(address: str) -> Any:
     from distributed import Client
     from distributed.versions import VersionMismatchWarning
 
