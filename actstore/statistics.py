@@ -25,7 +25,15 @@ from actstore.compute.cluster import Cluster
 from actstore.compute.tensors import PIECE_ROWS, one_thread, pieces_as_float
 from actstore.errors import ActstoreError
 from actstore.layout.ledger import by_chunk, chunk_path
-from actstore.layout.metadata import DIMENSIONS, RawLayout, covers, read_attributes, read_one_chunk, read_split_spec
+from actstore.layout.metadata import (
+    DIMENSIONS,
+    RawLayout,
+    covers,
+    create_raw_array,
+    read_attributes,
+    read_one_chunk,
+    read_split_spec,
+)
 from actstore.progress import Progress
 from actstore.spec import SplitSpec
 from actstore.storage.atomic_file import crc32c
@@ -335,8 +343,6 @@ def _save(split: Split, statistics: ClassStatistics) -> None:
 
 
 def _replace(place: Place, values: NDArray[Any], content: str) -> None:
-    from actstore.layout.zarr_arrays import create_raw_array
-
     with place.replacing() as fresh:
         # the chunk first: what a reader finds with a zarr.json is whole
         if values.size:

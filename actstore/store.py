@@ -8,6 +8,8 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from actstore.errors import (
     DamagedError,
     IncompleteError,
@@ -16,7 +18,7 @@ from actstore.errors import (
     NotAStoreError,
     ReplacedError,
 )
-from actstore.layout.columns import summary
+from actstore.layout.columns import Column, Texts
 from actstore.layout.metadata import (
     ACTIVATIONS,
     change_attributes,
@@ -51,6 +53,7 @@ if TYPE_CHECKING:
     from actstore.writing.split_writer import SplitWriter
 
 
+_MOST_DISTINCT = 10_000  # texts that are counted
 _TYPES = {"f2": "float16", "f4": "float32"}
 
 
@@ -420,7 +423,7 @@ def _describe_columns(split: Split) -> list[dict[str, Any]]:
     columns = []
     for name, spec in split.columns.specs.items():
         try:
-            columns.append({"name": name, **summary(split.columns.stored(name))})
+            columns.append({"name": name, **_summary(split.columns.stored(name))})
         except DamagedError as error:  # what is sound is shown all the same
             columns.append({"name": name, "type": spec.kind, "damaged": str(error)})
     return columns
@@ -447,3 +450,24 @@ def brief_table(path: object, spec: StoreSpec, splits: Mapping[str, SplitSpec]) 
 def _cells(name: str, spec: StoreSpec, split: SplitSpec) -> Sequence[str]:
     size = human_bytes(split.rows * spec.row_bytes)
     return name, f"{split.rows:,}", f"{spec.dim:,}", _TYPES[spec.dtype], size, "yes" if split.complete else "no"
+
+
+def _summary(column: Column) -> dict[str, Json]:
+    """Type, how many have no value, and the range of numbers and dates or the number of distinct texts."""
+    missing = column.missing()
+    facts: dict[str, Json] = {"type": column.kind, "missing": int(missing.sum())}
+    if isinstance(column.stored, Texts):
+        distinct: set[str] = set()
+        for text in column.stored:
+            distinct.add(text)
+            if len(distinct) > _MOST_DISTINCT:
+                break
+        is_more = len(distinct) > _MOST_DISTINCT
+        distinct.discard("")
+        return facts | {"distinct": min(len(distinct), _MOST_DISTINCT), "distinct_is_more": is_more}
+    present = column.take(np.flatnonzero(~missing)).values()
+    if not len(present):
+        return facts | {"smallest": None, "largest": None}
+    ends = present.min(), present.max()
+    plain = [str(end).removesuffix("T00:00:00.000000") if column.kind == "date" else end.item() for end in ends]
+    return facts | {"smallest": plain[0], "largest": plain[1]}

@@ -8,6 +8,7 @@ integer, -1 of a truth value, the empty text.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
@@ -18,8 +19,24 @@ import numpy as np
 from numpy.typing import NDArray
 
 from actstore.errors import DamagedError, InvalidInputError, MissingColumnError
-from actstore.layout.metadata import DIMENSIONS, FLAT_ARRAYS, KIND, RawLayout, read_attributes, read_flat
-from actstore.spec import ColumnKind, ColumnSpec, Json, SplitSpec
+from actstore.layout.ledger import BLOSC, read_ledger
+from actstore.layout.metadata import (
+    ACTIVATIONS,
+    DIMENSIONS,
+    FLAT_ARRAYS,
+    KIND,
+    RawLayout,
+    array_document,
+    create_group,
+    create_raw_array,
+    raw_codecs,
+    read_attributes,
+    read_document,
+    read_flat,
+    remove_own,
+    write_document,
+)
+from actstore.spec import KEY, ColumnKind, ColumnSpec, Json, SplitSpec, StoreSpec
 from actstore.storage.atomic_file import extend_crc32c
 from actstore.storage.place import Place
 
@@ -28,7 +45,6 @@ _BLOCK = 1 << 14  # texts that a checksum copies at a time
 SMALLEST = int(np.iinfo(np.int64).min)  # numpy's NaT, too
 NONE: dict[ColumnKind, Any] = {"bool": -1, "int": SMALLEST, "float": float("nan"), "date": SMALLEST}
 DTYPES: dict[ColumnKind, str] = {"bool": "<i1", "int": "<i8", "float": "<f8", "date": "<i8"}
-_MOST_DISTINCT = 10_000  # texts that are counted
 _ROWS, _BYTES = 16_384, 1 << 18  # of a chunk: 128 and 256 KiB
 # as netCDF and so xarray spell it, whose readers see dates, and missing values as missing
 _DATES: dict[str, Json] = {"units": "microseconds since 1970-01-01", "calendar": "proleptic_gregorian"}
@@ -334,22 +350,50 @@ def uncommitted_columns(split: Place, committed: SplitSpec) -> set[str]:
     return set(column_arrays(split)) - set(flat_arrays(committed))
 
 
-def summary(column: Column) -> dict[str, Json]:
-    """Type, how many have no value, and the range of numbers and dates or the number of distinct texts."""
-    missing = column.missing()
-    facts: dict[str, Json] = {"type": column.kind, "missing": int(missing.sum())}
-    if isinstance(column.stored, Texts):
-        distinct: set[str] = set()
-        for text in column.stored:
-            distinct.add(text)
-            if len(distinct) > _MOST_DISTINCT:
-                break
-        is_more = len(distinct) > _MOST_DISTINCT
-        distinct.discard("")
-        return facts | {"distinct": min(len(distinct), _MOST_DISTINCT), "distinct_is_more": is_more}
-    present = column.take(np.flatnonzero(~missing)).values()
-    if not len(present):
-        return facts | {"smallest": None, "largest": None}
-    ends = present.min(), present.max()
-    plain = [str(end).removesuffix("T00:00:00.000000") if column.kind == "date" else end.item() for end in ends]
-    return facts | {"smallest": plain[0], "largest": plain[1]}
+def create_split(path: Place, spec: StoreSpec, split: SplitSpec) -> None:
+    """An empty split: its arrays with no rows yet. The group comes last, so a split exists whole or not."""
+    if read_ledger(path / ACTIVATIONS)[0]:
+        raise DamagedError(f"{path} holds rows but has lost its zarr.json; restore that file from a backup")
+    if not (path / ACTIVATIONS / "zarr.json").exists():
+        write_document(path / ACTIVATIONS, expected_document(ACTIVATIONS, spec, split))
+    for name, layout in FLAT_ARRAYS.items():
+        remove_own(path / name, "array")
+        create_raw_array(path / name, layout, (0,))
+    create_group(path, {KEY: split.to_json()})
+
+
+def expected_document(name: str, spec: StoreSpec, split: SplitSpec) -> dict[str, Json]:
+    """The metadata that an array of this split must have: it follows from the store's own."""
+    if name != ACTIVATIONS:
+        layout, length = flat_arrays(split)[name]
+        return array_document(layout, (length,))
+    codecs = raw_codecs(spec.dtype)
+    if spec.codec == "blosc":
+        settings = {"typesize": int(spec.dtype[1]), **BLOSC, "shuffle": "bitshuffle"}
+        codecs.insert(1, {"name": "blosc", "configuration": settings})
+    if spec.shard_inner_rows:
+        inner = {"chunk_shape": [spec.shard_inner_rows, spec.dim], "codecs": codecs}
+        index = {"index_codecs": raw_codecs("u8"), "index_location": "end"}
+        codecs = [{"name": "sharding_indexed", "configuration": {**inner, **index}}]
+    # a reader that ignores a lost chunk sees NaN, never plausible zeros
+    layout = RawLayout(spec.dtype, (spec.chunk_rows, spec.dim), DIMENSIONS[ACTIVATIONS], float("nan"))
+    return array_document(layout, (split.rows, spec.dim), codecs)
+
+
+def metadata_difference(path: Place, expected: Mapping[str, Json], growing: bool) -> str | None:
+    """What an array's zarr.json says otherwise than expected. growing: it may be longer already."""
+    document = read_document(path)
+    if {**document, "attributes": {}} == {**expected, "attributes": {}}:
+        return None  # word by word; else they may still mean the same
+    from zarr.core.metadata import ArrayV3Metadata  # zarr takes a second to import
+
+    try:
+        actual, wanted = (ArrayV3Metadata.from_dict(dict(metadata)).to_dict() for metadata in (document, expected))
+    except (KeyError, ValueError, TypeError, AttributeError, NotImplementedError) as error:
+        return f"{path / 'zarr.json'} cannot be read: {type(error).__name__} {error}".splitlines()[0]
+    if growing and actual["shape"][0] > wanted["shape"][0]:  # type: ignore[index,operator]
+        actual["shape"] = wanted["shape"]
+    for key, value in wanted.items():
+        if key != "attributes" and json.dumps(actual.get(key), default=str) != json.dumps(value, default=str):
+            return f"{path / 'zarr.json'} says {key} {actual.get(key)}, expected {value}"
+    return None

@@ -186,6 +186,33 @@ def write_document(path: Place, document: Mapping[str, Json], version: Version |
     (path / "zarr.json").put(seal_document({"attributes": {}, **document}), version)
 
 
+def raw_codecs(dtype: str) -> list[Json]:
+    """Of chunk files that are raw values and a crc32c."""
+    endian = {} if dtype[1] == "1" else {"configuration": {"endian": "little"}}
+    return [{"name": "bytes", **endian}, {"name": "crc32c"}]
+
+
+def array_document(layout: RawLayout, shape: tuple[int, ...], codecs: list[Json] | None = None) -> dict[str, Json]:
+    """The metadata of an array as zarr itself writes it, by default of one with raw chunks."""
+    return {
+        "shape": list(shape),
+        "data_type": np.dtype(layout.dtype).name,
+        "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": list(layout.chunks)}},
+        "chunk_key_encoding": {"name": "default", "configuration": {"separator": "/"}},
+        "fill_value": "NaN" if layout.fill != layout.fill else layout.fill,
+        "codecs": raw_codecs(layout.dtype) if codecs is None else codecs,
+        "attributes": dict(layout.attributes),
+        "dimension_names": list(layout.dimensions),
+        "zarr_format": 3,
+        "node_type": "array",
+        "storage_transformers": [],
+    }
+
+
+def create_raw_array(path: Place, layout: RawLayout, shape: tuple[int, ...]) -> None:
+    write_document(path, array_document(layout, shape))
+
+
 def create_group(path: Place, attributes: Mapping[str, Json], replace: bool = False) -> None:
     """replace: whether one may be there; else one that came meanwhile is refused."""
     document = {"attributes": dict(attributes), "zarr_format": 3, "node_type": "group"}

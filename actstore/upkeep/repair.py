@@ -15,7 +15,15 @@ from actstore.audit.outcome import FILE, folder_of
 from actstore.compute.tensors import convert_into
 from actstore.errors import ActstoreError, DamagedError, InvalidInputError, LockedError
 from actstore.extraction.recorded_network import reopen_images
-from actstore.layout.columns import column_arrays, encode_ids, extend_crc, facts_of, flat_arrays, read_arrays
+from actstore.layout.columns import (
+    column_arrays,
+    encode_ids,
+    expected_document,
+    extend_crc,
+    facts_of,
+    flat_arrays,
+    read_arrays,
+)
 from actstore.layout.ledger import content_hash, has_writer, read_ledger
 from actstore.layout.metadata import (
     ACTIVATIONS,
@@ -27,7 +35,6 @@ from actstore.layout.metadata import (
     remove_own,
     write_document,
 )
-from actstore.layout.zarr_arrays import expected_document
 from actstore.progress import bar
 from actstore.search.index_files import remove
 from actstore.spec import KEY, ColumnKind, ColumnSpec, Json, SplitSpec, StoreSpec

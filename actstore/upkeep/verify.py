@@ -16,7 +16,7 @@ from actstore.audit.outcome import damaged as audit_damage
 from actstore.compute.cluster import Cluster
 from actstore.compute.tensors import first_non_finite_row
 from actstore.errors import ActstoreError, DamagedError, StorageError, reason_of
-from actstore.layout.columns import facts_of, flat_arrays, read_fact
+from actstore.layout.columns import expected_document, facts_of, flat_arrays, metadata_difference, read_fact
 from actstore.layout.ledger import (
     LEDGER,
     Entry,
@@ -28,7 +28,6 @@ from actstore.layout.ledger import (
     require_size,
 )
 from actstore.layout.metadata import ACTIVATIONS, read_attributes, read_layout, read_split_spec, read_store_spec
-from actstore.layout.zarr_arrays import expected_document, metadata_difference
 from actstore.progress import Progress
 from actstore.search.index_files import damaged
 from actstore.spec import KEY, SplitSpec, StoreSpec

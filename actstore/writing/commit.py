@@ -19,6 +19,7 @@ from actstore.layout.columns import (
     Column,
     Texts,
     arrays_of,
+    create_split,
     extend_crc,
     facts_of,
     read_fact,
@@ -28,6 +29,7 @@ from actstore.layout.ledger import chunk_path, committed_entries, content_hash, 
 from actstore.layout.metadata import (
     ACTIVATIONS,
     RawLayout,
+    create_raw_array,
     read_flat_chunk,
     read_split_spec,
     read_store_spec,
@@ -36,7 +38,6 @@ from actstore.layout.metadata import (
     resize,
     write_attributes,
 )
-from actstore.layout.zarr_arrays import create_raw_array, create_split
 from actstore.reading.mapped_rows import open_rows
 from actstore.spec import KEY, ColumnSpec, Json, SplitSpec, StoreSpec
 from actstore.storage.atomic_file import crc32c

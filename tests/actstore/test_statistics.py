@@ -146,7 +146,7 @@ def test_a_read_only_store_still_gives_means(make_store: Any, monkeypatch: pytes
     def refuse(*_: Any, **__: Any) -> None:
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr("actstore.layout.zarr_arrays.create_raw_array", refuse)
+    monkeypatch.setattr("actstore.statistics.create_raw_array", refuse)
     assert_right(store["train"])
     assert not (store.path / "train" / "class_mean").exists()
 

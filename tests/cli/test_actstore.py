@@ -137,13 +137,13 @@ def test_errors_are_one_clear_line(store: Path, case: str) -> None:
 def test_means_of_a_store_that_cannot_be_written_to_are_not_called_kept(
     store: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from actstore.layout import zarr_arrays
+    from actstore import statistics
 
     def refuse(*_: Any, **__: Any) -> None:
         raise PermissionError(13, "Permission denied")
 
     with monkeypatch.context() as patch:
-        patch.setattr(zarr_arrays, "create_raw_array", refuse)
+        patch.setattr(statistics, "create_raw_array", refuse)
         assert "not kept" in run("means", store).stdout
         assert run_json("means", store)["kept"] is False
     assert "not kept" not in run("means", store).stdout

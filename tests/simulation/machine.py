@@ -22,7 +22,7 @@ from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
-from actstore.layout import columns, metadata, zarr_arrays
+from actstore.layout import columns, metadata
 from actstore.search import plan
 from actstore.storage import locks
 from actstore.storage.locks import TokenedObject
@@ -36,10 +36,8 @@ _COSTS = plan.Costs(byte=1e-10, product=1e-9, coordinate=1e-11, exact=1e-7, pair
 
 
 _checksums: dict[str, str] = {}
-_documents: dict[str, str] = {}
 _seals: dict[str, bytes] = {}
 _make_checksum, _make_seal = metadata.document_checksum, metadata.seal_document
-_make_document = zarr_arrays._raw_document
 
 
 def _checksum(document: Any) -> str:
@@ -55,14 +53,6 @@ def _sealed(document: Mapping[str, Any]) -> bytes:
     if text not in _seals:
         _seals[text] = _make_seal(document)
     return _seals[text]
-
-
-def _raw_document(layout: metadata.RawLayout, shape: tuple[int, ...]) -> dict[str, Any]:
-    """What zarr makes of the same layout, made once."""
-    asked = repr((layout, shape))
-    if asked not in _documents:
-        _documents[asked] = json.dumps(_make_document(layout, shape))
-    return dict(json.loads(_documents[asked]))
 
 
 @contextmanager
@@ -81,7 +71,6 @@ def small_and_timeless() -> Iterator[None]:
         stack.enter_context(patch.object(plan, "measure_costs", lambda table: _COSTS))
         stack.enter_context(patch.object(metadata, "document_checksum", _checksum))
         stack.enter_context(patch.object(metadata, "seal_document", _sealed))
-        stack.enter_context(patch.object(zarr_arrays, "_raw_document", _raw_document))
         yield
 
 

@@ -17,9 +17,8 @@ import zarr
 from zarr.codecs import BloscCodec, BytesCodec, Crc32cCodec
 
 import actstore
-from actstore.layout.columns import flat_arrays
+from actstore.layout.columns import expected_document, flat_arrays
 from actstore.layout.ledger import decode_chunk, encode_chunk
-from actstore.layout.zarr_arrays import expected_document
 from actstore.spec import ColumnSpec, SplitSpec, StoreSpec
 from actstore.storage.atomic_file import crc32c
 
