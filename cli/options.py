@@ -47,24 +47,6 @@ def typed_with_store(name: str) -> str:
     return shlex.join([*words[:place], name, *words[place:]])
 
 
-class Percent(click.ParamType[float]):
-    """2% or 2."""
-
-    name = "percent"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        try:
-            percent = float(str(value).strip().removesuffix("%"))
-        except ValueError:
-            percent = -1.0
-        if not 0 <= percent <= 100:
-            self.fail(f"expected a share such as 2%, from 0% to 100%, got {value!r}", param, ctx)
-        return percent
-
-
-PERCENT = Percent()
-
-
 def device_option(
     default: str = "auto", help_: str = "auto, cpu, cuda, cuda:1, mps or xpu.", of_torch: bool = True
 ) -> Callable[[Command], Command]:

@@ -9,11 +9,22 @@ import click
 
 from actstore import InvalidInputError
 from cli.group import emit, example, json_option
-from cli.options import FILE, FOLDER, PERCENT, device_option, on_error_option, wait_without_spinning
+from cli.options import FILE, FOLDER, device_option, on_error_option, wait_without_spinning
 from cli.ppa.options import unknown_option
 from cli.ppa.start_options import StartOptions, say_all, start_options
 from cli.row_options import filter_options
 from cli.stores import STORE, Place, cache_options
+
+
+def _percent(_ctx: click.Context, _param: click.Parameter, value: str | None) -> float | None:
+    """2% or 2."""
+    try:
+        percent = None if value is None else float(value.strip().removesuffix("%"))
+    except ValueError:
+        percent = -1.0
+    if percent is not None and not 0 <= percent <= 100:
+        raise click.BadParameter(f"expected a share such as 2%, from 0% to 100%, got {value!r}")
+    return percent
 
 
 @click.command(
@@ -34,7 +45,7 @@ from cli.stores import STORE, Place, cache_options
 @click.option("--aggregate", type=click.Choice(["max", "mean"]),
               help="How a category's examples are combined.  [default: as calibrated, else max]")  # fmt: skip
 @click.option("--novel-bias", type=float, help="On the novel scores.  [default: as calibrated, else 0]")
-@click.option("--max-base-loss", type=PERCENT, metavar="PERCENT",
+@click.option("--max-base-loss", callback=_percent, metavar="PERCENT",
               help="The highest --novel-bias with which the base loses at most so many points of top-1, such as 2%."
               )  # fmt: skip
 @unknown_option
