@@ -85,7 +85,10 @@ class ImageTrainee(Trainee):
         decoding = _decoding(backbone, config)
         pin = has_streams(run.device)
         self._feed = open_feed(images, backbone.transform, decoding, True, run.workers, pin, run.decoded)
-        self._rates = config.learning_rate, RowTraining().rate(0, self._mean_square(len(images)), len(rows[0]))
+        self._rates = (
+            config.learning_rate,
+            RowTraining.in_steps(config.steps).rate(0, self._mean_square(len(images)), len(rows[0])),
+        )
         self.network.train()
         for module in self.network.modules():
             if isinstance(module, nn.BatchNorm2d):

@@ -6,18 +6,23 @@ and shown if it has enough; else all rows of a stand-in are as new to it. Traini
 are left out of what is known: a query is never compared with itself. Where the split has validation categories, which
 the network never saw, those are used instead.
 
+How many categories compete changes the best constant. So nearly as many compete as in the test: a few base categories
+stand in at a time, and others, which stay known, compete as novel ones beside them (rivals).
+
 A network that was trained on the base tells these stand-ins apart more easily than what is novel, so they ask for too
 low a constant. Whether it was (`knows_base`) decides how far above it the constant is chosen (calibration.py).
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from actstore.errors import InvalidInputError
@@ -31,7 +36,9 @@ from predictor.protocol.outcome import BaseSide, Outcome, Queries
 
 MOST_QUERIES = 4000  # of the base and of the stand-ins in each task
 HELD_OUT_SHARE = 0.2  # of the base rows of the split that is tested on
-LEFT_OUT_SHARE = 0.2  # of the training rows of a base category that has no held-out ones
+LEFT_OUT_SHARE = 0.2  # of the training rows of a base category, where they are asked about
+ENOUGH_QUERIES = 10  # of a base category, where training rows may be asked about too
+MOST_STAND_INS = 0.2  # of the base categories in a task
 KNOWN_POINTS, KNOWN_ERRORS = 3.0, 2.0  # by which training rows must be easier: in points, and in standard errors
 Taken = tuple[Split, Rows]  # rows of a split
 
@@ -60,23 +67,39 @@ class HeldOut:
 
 @dataclass(frozen=True)
 class StandInTask:
-    """base: the categories that keep what is known of them. examples: (n_stand_in, most_shots, dim).
-    is_even: (n,) whether the row that a query was made of has an even number: halves which
-    share no row, so that what is fitted on one can be tried on the other."""
+    """base: the categories that keep what is known of them. rivals: (n_rival,) places of those among them that compete
+    as novel ones too. examples: (n_stand_in + n_rival, most_shots, dim). as_in_test: (n,) chooses queries at random, no
+    more than the test has of either side: the fewer there are, the more the best constant gains by chance."""
 
     base: BaseCategories
     stand_ins: tuple[str, ...]
+    rivals: Rows
     examples: Tensor
     queries: Queries
-    is_even: Tensor
+    as_in_test: NDArray[np.bool_]
 
     def outcomes(self, method: Method, shots: Sequence[int]) -> list[Outcome]:
         """For each number of shots, by a method that was prepared for `base`."""
         side = BaseSide.of(method.table_base_scores(self.queries), self.queries)
-        asked = self.queries.activations
-        return [
-            Outcome.of(side, method.combined_scores(asked, self.examples[:, :count]), self.queries) for count in shots
-        ]
+        asked, found = self.queries.activations, []
+        for count in shots:
+            scores = method.combined_scores(asked, self.examples[:, :count])
+            found.append(Outcome.of(side, scores.masked_fill(self.is_rival_of_itself, -torch.inf), self.queries))
+        return found
+
+    def categories_asked(self, names: Sequence[str]) -> tuple[Rows, Rows, Rows]:
+        """Places among these names: of the category of each base and of each novel query, and of the stand-ins."""
+        place = {name: number for number, name in enumerate(names)}
+        base, novel = (np.array([place[name] for name in part]) for part in (self.base.names, self.stand_ins))
+        return base[self.queries.base_targets.numpy()], novel[self.queries.novel_targets.numpy()], novel
+
+    @cached_property
+    def is_rival_of_itself(self) -> Tensor:
+        """(n, n_stand_in + n_rival) whether a query is of the base category that competes there."""
+        novel = torch.full((len(self.stand_ins),), -1)
+        competing = torch.cat([novel, torch.from_numpy(self.rivals)])
+        of_novel = torch.full((len(self.queries.novel_targets),), -2)
+        return torch.cat([self.queries.base_targets, of_novel])[:, None] == competing
 
 
 @dataclass(frozen=True)
@@ -133,28 +156,53 @@ class StandInSource:
             shown.append(take_float(*taught))
             novel.append(asked)
         others = tuple(name for name in self.categories.base if name not in set(stand_ins))
-        base = [[self._base_rows(name, random)] for name in others]
-        base_rows, base_activations, base_targets, left_out = self._gather(base)
-        novel_rows, novel_activations, novel_targets, _ = self._gather(novel)
-        if not len(novel_rows):
+        base_activations, base_targets, left_out = self._gather([self._base_rows(name, random) for name in others])
+        novel_activations, novel_targets, _ = self._gather(novel)
+        rivals = self._rivals(others, len(stand_ins), random)
+        shown += [take_float(*self._stand_in_rows(others[place], random)[0]) for place in rivals]
+        if not len(novel_targets):
             raise InvalidInputError(
                 f"{self.most_shots} shots leave no row of the stand-ins to measure on; calibrate with fewer (shots=, "
                 "--shots)"
             )
         activations = torch.cat([base_activations, novel_activations])
-        examples = torch.cat(shown).reshape(len(stand_ins), self.most_shots, -1)
+        examples = torch.stack(shown)
         known = BaseCategories.of_split(self.train, others, left_out=left_out)
-        is_even = torch.from_numpy(np.concatenate([base_rows, novel_rows]) % 2 == 0)
-        return StandInTask(known, stand_ins, examples, Queries(activations, base_targets, novel_targets), is_even)
+        counts = zip((len(base_targets), len(novel_targets)), self._test_size, strict=True)
+        as_in_test = np.concatenate([random.permutation(count) < most for count, most in counts])
+        queries = Queries(activations, base_targets, novel_targets)
+        return StandInTask(known, stand_ins, rivals, examples, queries, as_in_test)
 
-    def _base_rows(self, name: str, random: np.random.Generator) -> Taken:
-        """What is asked about a base category: held-out rows, or a share of the training rows that leaves some."""
+    @cached_property
+    def _test_size(self) -> tuple[float, float]:
+        """Images of base and of novel categories in the test; infinite where nobody knows."""
+        if self.held_out is None:
+            return math.inf, math.inf
+        index = self.held_out.split.class_index
+        base, novel = (int(index.counts[index.positions(part)].sum()) for part in
+                       (self.categories.base, self.categories.novel))  # fmt: skip
+        return base - len(self.held_out.rows(self.categories.base)), novel or math.inf
+
+    def _rivals(self, others: Sequence[str], stand_ins: int, random: np.random.Generator) -> Rows:
+        """Places of those that compete as novel ones too, so that there is one to as many known ones as in the test."""
+        able = [place for place, name in enumerate(others) if not self._is_poor(name)]
+        wanted = round(len(self.categories.novel) * len(others) / len(self.categories.base))
+        return np.sort(random.permutation(np.array(able, np.int64))[: max(0, wanted - stand_ins)])
+
+    def _base_rows(self, name: str, random: np.random.Generator) -> list[Taken]:
+        """What is asked about a base category: held-out rows, and where these are few, a share of the training rows
+        that leaves some; where the network may have been trained on these, only if there is no held-out row."""
+        asked: list[Taken] = []
+        missing = ENOUGH_QUERIES
         if self.held_out is not None and len(rows := self.held_out.of_class(name)):
-            return self.held_out.split, rows
+            asked.append((self.held_out.split, rows))
+            missing -= len(rows)
+            if missing <= 0 or self.knows_base or self.categories.validation:
+                return asked
         index = self.train.class_index
-        rows = index.rows(index.position(name))
-        count = min(len(rows) - 1, max(1, round(LEFT_OUT_SHARE * len(rows))))
-        return self.train, np.sort(random.permutation(rows)[:count])
+        rows = random.permutation(index.rows(index.position(name)))
+        most = min(len(rows) - 1, max(1, round(LEFT_OUT_SHARE * len(rows))))
+        return [*asked, (self.train, np.sort(rows[: min(most, missing) if asked else most]))]
 
     def _stand_in_rows(self, name: str, random: np.random.Generator) -> tuple[Taken, list[Taken]]:
         """Examples of a stand-in, and what is asked about it. Of a category that the network was trained on held-out
@@ -176,8 +224,8 @@ class StandInSource:
             asked.append((self.train, np.sort(rows[count:])))
         return (self.train, rows[:count]), asked
 
-    def _gather(self, groups: Sequence[Sequence[Taken]]) -> tuple[Rows, Tensor, Tensor, Rows]:
-        """Rows (at most MOST_QUERIES), activations and targets of groups from two splits; and the training rows."""
+    def _gather(self, groups: Sequence[Sequence[Taken]]) -> tuple[Tensor, Tensor, Rows]:
+        """Activations and targets of groups from two splits, at most MOST_QUERIES rows; and the training rows."""
         parts = [(split is self.train, rows, target) for target, group in enumerate(groups) for split, rows in group]
         rows, places = join_groups([rows for _, rows, _ in parts], MOST_QUERIES)
         in_train = np.array([known for known, _, _ in parts], bool)[places]
@@ -187,7 +235,7 @@ class StandInSource:
         taken = [take_float(self.train, rows[in_train])]
         if self.held_out is not None:
             taken.insert(0, take_float(self.held_out.split, rows[~in_train]))
-        return rows, torch.cat(taken), torch.from_numpy(targets), rows[in_train]
+        return torch.cat(taken), torch.from_numpy(targets), rows[in_train]
 
     def describe(self, tasks: int) -> str:
         """What constants were fitted on, for a column of the table."""
@@ -211,13 +259,13 @@ class StandInSource:
 def choose_stand_ins(
     categories: CategorySplit, seed: int, task: int, too_poor: Collection[str] = ()
 ) -> tuple[str, ...]:
-    """All validation categories, or base ones in the proportion that the novel ones have among all. Each stands in as
-    often as others: one task after another takes the next ones of a permutation, until too few are left. too_poor:
-    those that cannot stand in."""
+    """All validation categories, or base ones in the proportion that the novel ones have among all, but at most a
+    fifth. Each stands in as often as others: one task after another takes the next ones of a permutation, until too few
+    are left. too_poor: those that cannot stand in."""
     if categories.validation:
         return tuple(name for name in categories.validation if name not in too_poor)
     share = len(categories.novel) / (len(categories.base) + len(categories.novel)) if categories.novel else 0.1
-    count = max(2, round(share * len(categories.base)))
+    count = max(2, round(min(share, MOST_STAND_INS) * len(categories.base)))
     if count >= len(categories.base):
         raise InvalidInputError(
             f"{len(categories.base)} base categories are too few to calibrate on; set a constant by hand (novel_bias=, "

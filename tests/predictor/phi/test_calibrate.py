@@ -21,6 +21,9 @@ from predictor.phi.recogniser import PhiMethod
 from predictor.protocol.calibration import (
     FILE,
     Calibration,
+    Tried,
+    _by_category,
+    _fit,
     fit_calibrations,
     fit_constant,
     load_calibrations,
@@ -98,9 +101,12 @@ class PlainTasks:
     def accuracies(self, task: Any, aggregate: Any, bias: float) -> list[float]:
         phi, count = self.phi, len(task.queries.base_targets)
         scores = [phi.logits(phi(task.base.means), task.queries.activations)]
-        for examples in task.examples[:, : self.shots]:
+        competing = [-1] * len(task.stand_ins) + task.rivals.tolist()
+        for examples, rival in zip(task.examples[:, : self.shots], competing, strict=True):
             shown = examples.mean(0, keepdim=True) if aggregate == "mean" else examples
-            scores.append(phi.logits(phi(shown), task.queries.activations).amax(1, keepdim=True) + bias)
+            novel = phi.logits(phi(shown), task.queries.activations).amax(1, keepdim=True) + bias
+            novel[:count][task.queries.base_targets == rival] = -torch.inf
+            scores.append(novel)
         truth = torch.cat([task.queries.base_targets, task.queries.novel_targets + len(task.base.names)])
         right = (torch.cat(scores, 1).argmax(1) == truth).double()
         return [100 * float(right[:count].mean()), 100 * float(right[count:].mean())]
@@ -139,30 +145,53 @@ def test_of_the_best_a_share_is_given_for_a_higher_constant(limits: list[tuple[l
     assert 0.9 * best.harmonic_mean <= higher.harmonic_mean <= best.harmonic_mean
 
 
+def tried(one: Outcome, stand_ins: list[int]) -> Tried:
+    """Queries of the base are of category 0, and of those that stand in there are as many of each."""
+    novel = np.array(stand_ins).repeat(len(one.novel_limit) // len(stand_ins))
+    asked = np.ones(len(one.base_limit) + len(novel), bool)
+    return Tried(one, np.zeros(len(one.base_limit), np.int64), novel, np.array(stand_ins), asked)
+
+
+def test_right_queries_are_counted_by_category() -> None:
+    one = tried(outcome([2.0, 0.5, -np.inf], [1.0, 0.0, np.inf, 3.0]), [1, 2])
+    biases = np.array([0.0, 0.5, 2.0, 4.0])
+    right, asked = _by_category([one], biases)
+    assert right[0].tolist() == [[2, 2, 1, 0], [0] * 4, [0] * 4]
+    assert right[1].tolist() == [[0] * 4, [0, 1, 2, 2], [0, 0, 0, 1]]
+    assert asked.tolist() == [[3, 0, 0], [0, 2, 2]]
+    assert np.allclose(right.sum(1) / [[0.03], [0.04]], one.outcome.accuracies(biases))
+    twice, both = _by_category([one, one], biases)
+    assert (twice == 2 * right).all()
+    assert (both == 2 * asked).all()
+
+
 def test_a_constant_that_does_not_hold_elsewhere_has_failed() -> None:
-    """Fitted on rows of even numbers it helps those, and harms the others, and the other way round."""
-    even = np.array([True] * 4 + [False] * 4 + [True] * 4 + [False] * 4)
-    one = outcome([2.0] * 4 + [0.5] * 4, [1.0] * 4 + [-0.1] * 4)
-    from predictor.protocol.calibration import _fit
-
-    assert _fit([(one, even)], 1, None).failed
-    assert _fit([(one, even)], 1, None).gain < 0
-    sound = outcome([2.0] * 8, [1.0] * 8)
-    fit = _fit([(sound, even)], 1, None)
-    assert (fit.failed, fit.gain) == ("", 100.0)
+    """What two categories ask for harms the two others, and the other way round, whichever tasks they are in."""
+    low, high = outcome([0.5] * 8, [-0.1] * 8), outcome([2.0] * 8, [1.0] * 8)
+    fit = _fit([tried(low, [1, 2]), tried(high, [3, 4])] * 3, 1, None)
+    assert fit.failed
+    assert fit.shortfall == 100
+    sound = _fit([tried(high, [1, 2]), tried(high, [3, 4])], 1, None)
+    assert (sound.failed, sound.gain) == ("", 100.0)
 
 
-def test_a_constant_that_other_stand_ins_do_not_want_has_failed() -> None:
-    """Half of the tasks ask for a constant of about 1, the others for one of about 3."""
-    even = np.array([True, False] * 8)
-    apart = [outcome([1.5 + shift, 1.5 + shift] * 4, [0.5 + shift, 0.5 + shift] * 4) for shift in (0.0, 2.0) * 3]
-    from predictor.protocol.calibration import _fit
+def test_of_a_task_no_image_of_its_stand_ins_is_fitted_on() -> None:
+    """In every task one category asks for its own constant; what others ask for is wrong for it."""
+    apart = [outcome([0.5 + shift] * 8, [-0.1 + shift] * 8) for shift in (0.0, 2.0)]
+    recurring = [tried(apart[number % 2], [1 + number % 2]) for number in range(6)]
+    assert _fit(recurring, 1, None).shortfall == 100
+    same = [tried(apart[0], [1]) for _ in range(6)]  # as validation categories: in every task
+    assert _fit(same, 1, None).shortfall == 0
 
-    fit = _fit([(one, even) for one in apart], 1, None)
-    assert fit.failed.endswith("points below the best constant on tasks that it was not fitted on")
-    assert fit.shortfall > 30
-    alike = _fit([(apart[0], even)] * 6, 1, None)
-    assert (alike.failed, alike.shortfall) == ("", 0.0)
+
+@pytest.mark.parametrize("odd", [2, 3])
+def test_a_constant_must_be_near_the_best_on_average(odd: int) -> None:
+    """Some of twenty tasks ask for another one: half a point is lost by each."""
+    common, other = outcome([1.5] * 10, [0.5] * 10), outcome([3.0] * 10, [0.5] * 8 + [2.0] * 2)
+    tasks = [tried(common, [number]) for number in range(1, 21 - odd)]
+    fit = _fit([*tasks, *(tried(other, [number]) for number in range(21 - odd, 21))], 1, None)
+    assert fit.shortfall == pytest.approx(odd * (100 - 200 / (1 + 1 / 0.8)) / 20, abs=0.001)
+    assert bool(fit.failed) is (odd > 2)
 
 
 def poisoned(store: actstore.ActivationStore, path: Path, names: tuple[str, ...]) -> actstore.Split:

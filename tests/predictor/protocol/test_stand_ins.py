@@ -18,7 +18,7 @@ from predictor.protocol.calibration import Calibration, fit_calibrations, load_c
 from predictor.protocol.category_split import CategorySplit
 from predictor.protocol.evaluation import all_way_task, measure
 from predictor.protocol.honesty import without_fitted_rows
-from predictor.protocol.stand_ins import HeldOut, StandInSource, choose_stand_ins, knows_base
+from predictor.protocol.stand_ins import HeldOut, StandInSource, StandInTask, choose_stand_ins, knows_base
 from predictor.report.all_way_table import differences, reference_of
 
 pytestmark = pytest.mark.numeric
@@ -66,10 +66,10 @@ def test_a_limit_on_the_queries_leaves_out_no_category(tmp_path: Path, monkeypat
     store = make_store(tmp_path / "x.zarr", 20, 8)
     held = HeldOut(store["val"], 0.5)  # 10 rows of each class
     (task,) = StandInSource(store["train"], split_of(store, 10), 2, held_out=held).tasks(1)
-    assert (len(task.base.names), len(task.stand_ins)) == (5, 5)
-    for targets in (task.queries.base_targets, task.queries.novel_targets):
+    assert (len(task.base.names), len(task.stand_ins)) == (8, 2)
+    for targets, categories in ((task.queries.base_targets, 8), (task.queries.novel_targets, 2)):
         assert len(targets) == 40
-        assert len(targets.unique()) == 5
+        assert len(targets.unique()) == categories
 
 
 def uneven_store(path: Path, few: int) -> actstore.ActivationStore:
@@ -158,9 +158,11 @@ def test_no_query_is_compared_with_itself(tmp_path: Path) -> None:
         method = NearestNeighbour()
         method.prepare(task.base)
         count = len(task.queries.base_targets)
-        assert method.scores(task.queries.activations, task.examples).max() < 1 - 1e-6
+        assert method.base_scores(task.queries.activations).max() < 1 - 1e-6
+        novel = method.novel_scores(task.queries.activations, task.examples)
+        assert novel.masked_fill(task.is_rival_of_itself, 0).max() < 1 - 1e-6
         if "c01" in task.base.names:
-            assert count == 4 * (len(task.base.names) - 1) + 2
+            assert count == (4 + 2) * (len(task.base.names) - 1) + (2 + 2)  # held-out and training rows
 
 
 def test_without_held_out_rows_no_query_is_known(tmp_path: Path) -> None:
@@ -216,22 +218,59 @@ def test_without_held_out_rows_it_is_known_as_recorded(tmp_path: Path) -> None:
         assert knows_base(opened["train"], split, None) is known
 
 
-def test_halves_of_a_task_share_no_row(tmp_path: Path) -> None:
-    store = make_store(tmp_path / "x.zarr", 6, 8)
-    source = StandInSource(store["train"], split_of(store, 4), 2, held_out=HeldOut(store["val"], 0.5))
-    rows: tuple[set[bytes], set[bytes]] = (set(), set())
-    for task in source.tasks(1):
-        for even, row in zip(task.is_even.tolist(), task.queries.activations, strict=True):
-            rows[even].add(row.numpy().tobytes())
-    assert not rows[0] & rows[1]
-    assert min(map(len, rows)) > 3
+def test_as_many_novel_categories_compete_for_each_known_one_as_in_the_test(tmp_path: Path) -> None:
+    """Base categories compete as novel ones too where few stand in, but against no image of their own."""
+    store = make_store(tmp_path / "x.zarr", 12, 8)
+    split, held = split_of(store, 6), HeldOut(store["val"])
+    for task in StandInSource(store["train"], split, 2, held_out=held).tasks(3):
+        assert (len(task.stand_ins), len(task.rivals), len(task.base.names)) == (2, 2, 4)
+        assert task.examples.shape == (4, 2, 8)
+        of_base = len(task.queries.base_targets)
+        assert of_base == 4 * (4 + 2)  # a fifth of 20 held-out rows, and a fifth of 12 training rows
+        method = KnowsAll(task)
+        method.prepare_for(task.base)
+        assert method.novel_scores(task.queries.activations, task.examples)[:of_base].max() == 9
+        (found,) = task.outcomes(method, [2])
+        assert (found.base_limit == 1).all()
+
+
+class KnowsAll(predictor.Method):
+    """All scores are 0, but 1 of the true base category and 9 of a rival for images of its own."""
+
+    name = "knows all"
+
+    def __init__(self, task: StandInTask) -> None:
+        self.task, self.targets = task, task.queries.base_targets
+
+    def base_scores(self, queries: torch.Tensor) -> torch.Tensor:
+        scores = torch.zeros(len(queries), len(self.base.names))
+        scores[torch.arange(len(self.targets)), self.targets] = 1
+        return scores
+
+    def novel_scores(self, queries: torch.Tensor, support: torch.Tensor) -> torch.Tensor:
+        scores = torch.zeros(len(queries), len(support))
+        for column, place in enumerate(self.task.rivals.tolist(), len(self.task.stand_ins)):
+            scores[: len(self.targets)][self.targets == place, column] = 9
+        return scores
+
+
+def test_the_check_asks_about_no_more_images_than_the_test(tmp_path: Path) -> None:
+    random, splits = np.random.default_rng(1), {}
+    for name, counts in (("train", [30] * 8), ("val", [20] * 7 + [5])):
+        labels = np.repeat(np.arange(8), counts)
+        splits[name] = (random.random((len(labels), 8)), labels)
+    store = actstore.from_arrays(tmp_path / "x.zarr", splits, classes=[f"c{number:02}" for number in range(8)])
+    for task in StandInSource(store["train"], split_of(store, 7), 2, held_out=HeldOut(store["val"])).tasks(2):
+        count = len(task.queries.base_targets)
+        assert task.as_in_test[:count].all()  # fewer than the 112 of the test
+        assert task.as_in_test[count:].sum() == 5 < len(task.queries.novel_targets)
 
 
 @pytest.mark.parametrize("dim", [4, 16, 64])
 def test_a_constant_is_found_whatever_the_dimensions(tmp_path: Path, dim: int) -> None:
     store = make_store(tmp_path / "x.zarr", 60, dim)
     split = split_of(store, 42)
-    assert len(choose_stand_ins(split, 0, 0)) == 13
+    assert len(choose_stand_ins(split, 0, 0)) == 8
     source = StandInSource(store["train"], split, 1)
     (fit,) = fit_calibrations([ClassMean()], source, [1], tasks=5)
     assert fit.harmonic_mean > 100 / 60
