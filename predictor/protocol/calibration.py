@@ -29,12 +29,14 @@ from predictor.protocol.stand_ins import StandInSource
 
 TASKS = 20  # by default
 MOST_POOR = 0.25  # of the categories may have too few rows to stand in, where numbers of shots are not given
-MOST_SHORTFALL = 1.5  # points that a constant may be below the best one, or below none
-MOST_EXPECTED = 1.25  # points below the best one on tasks that it was not fitted on: the test may ask for more
+# Points below the best constant on tasks that it was not fitted on; fewer than the 1.5 that are accepted in the test,
+# where novel categories may be unlike those that stand in. Of 1,281 constants on generated rows, limits of 1, 1.25 and
+# 1.5 points missed 27, 43 and 70 that were worse in the test, and refused 488, 294 and 164 that were not.
+MOST_SHORTFALL = 1.25
 # Of the best harmonic mean of stand-ins that the network was trained on: they ask for too low a constant, so that the
 # highest is taken with which they lose no more. Mini-ImageNet's 16 validation categories, 8 methods, 1, 3 and 5 shots:
 # 0.4 points below the best constant in the mean and 1.0 at most; with nothing given 1.7 and 6.0.
-GIVEN = 0.05
+GIVEN, MOST_GIVEN = 0.05, 1.5  # a share, and points
 NOT_FITTED = "no constant was fitted"  # so begins `Calibration.failed` of a number of shots without one
 TRAINED_ON_THEM = "; the method was trained on the stand-ins"  # where the network was not, or nobody knows
 Numbers = NDArray[np.int64]
@@ -187,10 +189,8 @@ def fit_calibrations(
 def _fit(found: Sequence[Tried], shots: int, aggregate: Aggregate | None, given: float = 0.0) -> Calibration:
     gain, shortfall = _elsewhere(found)
     failed = ""
-    if shortfall > MOST_EXPECTED:
+    if shortfall > MOST_SHORTFALL:
         failed = f"{shortfall:.1f} points below the best constant on tasks that it was not fitted on"
-    elif gain < -MOST_SHORTFALL:
-        failed = f"it loses {-gain:.1f} points on tasks that it was not fitted on"
     fit = fit_constant([tried.outcome for tried in found], given)
     return replace(
         fit, shots=shots, aggregate=aggregate, gain=round(gain, 3), shortfall=round(shortfall, 3), failed=failed
@@ -252,7 +252,7 @@ def fit_constant(outcomes: Sequence[Outcome], given: float = 0.0) -> Calibration
     plain = int(np.abs(biases).argmin())
     best = _middle_of_best(harmonic)
     if given:
-        allowed = min(given * harmonic.max(), MOST_SHORTFALL)
+        allowed = min(given * harmonic.max(), MOST_GIVEN)
         best = int(np.flatnonzero(harmonic >= max(harmonic.max() - allowed, harmonic[plain]))[-1])
     curve = {"bias": biases, "base": base, "novel": novel}
     thinned = {name: np.round(values[:: max(1, len(biases) // 200)], 4).tolist() for name, values in curve.items()}

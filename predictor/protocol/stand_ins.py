@@ -39,7 +39,7 @@ HELD_OUT_SHARE = 0.2  # of the base rows of the split that is tested on
 LEFT_OUT_SHARE = 0.2  # of the training rows of a base category, where they are asked about
 ENOUGH_QUERIES = 10  # of a base category, where training rows may be asked about too
 MOST_STAND_INS = 0.2  # of the base categories in a task
-KNOWN_POINTS, KNOWN_ERRORS = 3.0, 2.0  # by which training rows must be easier: in points, and in standard errors
+KNOWN_POINTS, KNOWN_ERRORS = 3.0, 3.0  # by which training rows must be easier: in points, and in standard errors
 Taken = tuple[Split, Rows]  # rows of a split
 
 
@@ -250,7 +250,9 @@ class StandInSource:
         if self.held_out is None:
             return f"{tasks} tasks of base categories as stand-ins{left_out}; {where}"
         if not self.knows_base:
-            return f"{tasks} tasks of base categories as stand-ins{left_out}; their training rows and {where}"
+            if any(len(self.held_out.of_class(name)) < ENOUGH_QUERIES for name in self.categories.base):
+                where += " and of their training rows, which are left out of what is known"
+            return f"{tasks} tasks of base categories as stand-ins{left_out}, by their training rows; {where}"
         if few := self.short_of_rows:
             where += f" (examples of {len(few):,} categories with too few there, such as {few[0]}: training rows)"
         return f"{tasks} tasks of base categories as stand-ins{left_out}, which the network was trained on; {where}"
