@@ -398,8 +398,13 @@ def create(
 
 
 def _describe_split(store: ActivationStore, name: str, split: SplitSpec) -> dict[str, Any]:
-    path = store.path
-    spec = store.spec.of_split(split)
+    path, spec, columns = store.path, store.spec.of_split(split), []
+    opened = store[name] if split.columns and split.complete else None
+    for column in split.columns:
+        try:
+            columns += [] if opened is None else [{"name": column.name, **_summary(opened.columns.stored(column.name))}]
+        except DamagedError as error:  # what is sound is shown all the same
+            columns.append({"name": column.name, "type": column.kind, "damaged": str(error)})
     chunks = -(-split.rows // spec.chunk_rows)
     return {
         "split": name,
@@ -414,19 +419,8 @@ def _describe_split(store: ActivationStore, name: str, split: SplitSpec) -> dict
         "means": (path / name / "class_mean" / "zarr.json").exists(),
         "content": split.content,
         "sources": [dict(source) for source in split.sources],
-        "columns": _describe_columns(store[name]) if split.complete else [],
+        "columns": columns,
     }
-
-
-def _describe_columns(split: Split) -> list[dict[str, Any]]:
-    """Name, type, how many rows lack it, and its range or how many values it has."""
-    columns = []
-    for name, spec in split.columns.specs.items():
-        try:
-            columns.append({"name": name, **_summary(split.columns.stored(name))})
-        except DamagedError as error:  # what is sound is shown all the same
-            columns.append({"name": name, "type": spec.kind, "damaged": str(error)})
-    return columns
 
 
 def brief_line(path: object, spec: StoreSpec, splits: Mapping[str, SplitSpec]) -> str:

@@ -63,7 +63,8 @@ def decode_chunk(spec: StoreSpec, data: NDArray[np.uint8]) -> NDArray[Any]:
     inner = spec.shard_inner_rows or spec.chunk_rows
     if spec.codec != "raw":
         spans = shard_index(spec, data) if spec.shard_inner_rows else [(0, len(data))]
-        return np.concatenate([decompress(spec, data[start : start + size]) for start, size in spans])
+        pieces = [decompress(spec, data[start : start + size]) for start, size in spans]
+        return np.concatenate(pieces) if len(pieces) > 1 else pieces[0]
     whole = spec.chunk_rows // inner * (inner * spec.row_bytes + CRC_BYTES)
     require_size(data, whole, exactly=spec.is_raw)
     units = data[:whole]

@@ -223,6 +223,8 @@ def read_flat(path: Place, stop: int, layout: RawLayout | None = None) -> NDArra
     """The first `stop` values of labels, ids or a column, each chunk checked against its crc."""
     layout = layout or FLAT_ARRAYS[path.name]
     dtype, (chunk,) = layout.dtype, layout.chunks
+    if not stop:
+        return np.empty(0, "<" + dtype)
     try:
         length = read_layout(path)[0][0]
     except NotAStoreError as error:

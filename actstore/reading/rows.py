@@ -4,10 +4,10 @@ row numbers as callers give them."""
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from itertools import pairwise
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -31,9 +31,12 @@ from actstore.layout.ledger import (
 from actstore.layout.metadata import explained, require_same_split
 from actstore.spec import SplitSpec, StoreSpec
 from actstore.storage.atomic_file import CRC_BYTES, crc32c
+from actstore.storage.bucket_client import threads
 from actstore.storage.place import Place
 
 Buffer = NDArray[np.float32]
+T = TypeVar("T")
+_DECODERS = 8  # chunks that are decoded side by side
 
 
 class ChunkChecks:
@@ -189,7 +192,7 @@ class FetchedRows:
             chunk = int(wanted[first]) // self._spec.chunk_rows
             distinct[first:last] = self._take_from(chunk, wanted[first:last] - chunk * self._spec.chunk_rows)
 
-        list(self._array.map_parallel(fetch, list(pairwise(edges.tolist()))))
+        self._fetch_all(fetch, list(pairwise(edges.tolist())))
         return distinct.take(back, axis=0)
 
     def pieces(self, rows: NDArray[np.int64]) -> Iterator[tuple[slice, NDArray[Any]]]:
@@ -199,10 +202,20 @@ class FetchedRows:
     def read(self, start: int, stop: int) -> NDArray[Any]:
         """(stop - start, dim), which may be a read-only view."""
         out = np.empty((max(0, stop - start), self.shape[1]), self.dtype)
-        for chunk, first, last in by_chunk(start, stop, self._spec.chunk_rows):
+
+        def fetch(part: tuple[int, int, int]) -> None:
+            chunk, first, last = part
             before = chunk * self._spec.chunk_rows
             out[first - start : last - start] = self._read_from(chunk, first - before, last - before)
+
+        self._fetch_all(fetch, list(by_chunk(start, stop, self._spec.chunk_rows)))
         return out
+
+    def _fetch_all(self, fetch: Callable[[T], None], parts: Sequence[T]) -> None:
+        """Side by side from a bucket, and where chunks are compressed: on the main thread blosc would use threads of
+        its own for each, and wait for them."""
+        is_raw = self._spec.codec == "raw"
+        list(self._array.map_parallel(fetch, parts) if is_raw else threads(_DECODERS, "decode").map(fetch, parts))
 
     def scan(self, start: int, stop: int, step: int, into: Buffer | None = None) -> Iterator[NDArray[Any]]:
         """Rows in order, at most `step` at a time, for passes over whole chunks: each is checked on the way, and what

@@ -68,11 +68,6 @@ class Pending:
                 "with restart=True (--restart)"
             )
 
-    def was_of(self, source: Mapping[str, Json]) -> bool:
-        """Whether these are the remains of the build that this committed source describes."""
-        begun = json.loads((self.path / "source.json").read_bytes()) if self.exists() else None
-        return isinstance(begun, dict) and all(source.get(key) == value for key, value in begun.items())
-
     def count_rows(self, store: StoreSpec, committed: SplitSpec) -> int:
         """Rows that are durable and not committed."""
         durable = sum(entry.rows for entry in read_ledger(self.path.parent)[0])
@@ -86,19 +81,20 @@ class Pending:
     def remove_left_over(self, committed: Callable[[], SplitSpec]) -> None:
         """Remove it where it is. committed: reads what is committed now."""
         array = self.path.parent
-        if not self.path.has_entries() or (has_writer(array) and not self.was_of(committed().sources[-1])):
-            return  # in a bucket: an append may be under way
+        if not self.path.has_entries():
+            return
+        if has_writer(array):  # in a bucket: an append may be under way, unless these are remains of what is committed
+            begun = json.loads((self.path / "source.json").read_bytes()) if self.exists() else None
+            source = committed().sources[-1]
+            if not isinstance(begun, dict) or any(source.get(key) != value for key, value in begun.items()):
+                return
         # LockedError: it is no leftover, somebody is writing
         with suppress(LockedError), closing(open_ledger(array)) as ledger:
             if self.is_left_over(committed(), ledger.size()):
                 self.remove()
 
-    def begin_chunk(self, chunk: int, rows: RowMetadata, ensure_owner: EnsureOwner) -> Storing:
-        """Labels, ids and columns of a chunk, to be finished before its line in the ledger."""
-        return self._file(chunk).begin_write(pack(rows), ensure_owner=ensure_owner)
-
     def read(self, chunk: int) -> RowMetadata:
-        with np.load(io.BytesIO(read_file(self._file(chunk)).data), allow_pickle=False) as arrays:
+        with np.load(io.BytesIO(read_file(self.file(chunk)).data), allow_pickle=False) as arrays:
             return unpack(arrays)
 
     def keep(self, piece: OpenRows, ensure_owner: EnsureOwner) -> None:
@@ -130,13 +126,11 @@ class Pending:
                 with suppress(FileNotFoundError):
                     self._open_file(first).unlink()
 
-    def has(self, chunk: int) -> bool:
-        return self._file(chunk).exists()
-
     def remove(self) -> None:
         remove_own(self.path, "pending")
 
-    def _file(self, chunk: int) -> Place:
+    def file(self, chunk: int) -> Place:
+        """Labels, ids and columns of a chunk."""
         return self.path / f"rows-{chunk}.npz"
 
     def _open_file(self, first: int) -> Place:
@@ -214,7 +208,8 @@ class ChunkWriter:
 
     def _write(self, chunk: int, values: NDArray[Any], used: int, rows: RowMetadata) -> Future[None]:
         with self._stopping_at_first_error():
-            sidecar = self._pending.begin_chunk(chunk, rows, self._ledger.require_own)
+            # to be finished before the chunk's line in the ledger
+            sidecar = self._pending.file(chunk).begin_write(pack(rows), ensure_owner=self._ledger.require_own)
             crc = crc32c(values)
             try:
                 file, file_crc = begin_storing(self._array, self._spec, chunk, values, crc, self._ledger)

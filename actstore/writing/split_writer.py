@@ -134,7 +134,7 @@ class SplitWriter:
         if ids := self._open_ids():
             return str(ids[-1])
         entries, _ = read_ledger(self._split / ACTIVATIONS)
-        if self._pending.has(len(entries) - 1):
+        if self._pending.file(len(entries) - 1).exists():
             kept = self._pending.read(len(entries) - 1).ids
             return str(kept[-1]) if kept else None
         committed = self._committed_ids()
@@ -145,7 +145,7 @@ class SplitWriter:
         self._chunks.drain()
         yield from self._committed_ids()
         for chunk in range(self.committed.rows // self._spec.chunk_rows, self._chunk):
-            if self._pending.has(chunk):
+            if self._pending.file(chunk).exists():
                 yield from self._pending.read(chunk).ids or ()
         yield from self._open_ids()
 

@@ -54,13 +54,15 @@ def import_(array_file: Path, store: Place | None, restart: bool, trained_on: li
     size = sum(rows.values()) * made.spec.row_bytes
     unlabelled, lacking = made.unlabelled_rows(), made.classes_train_lacks()
     warn_of_classes(lacking)
+    some = [f"{count:,} of {name}" for name, count in unlabelled.items() if 0 < count < rows[name]]
+    without = f"; without a label: {', '.join(some)}" if some else ""
     result = {
         "store": str(target), "rows": rows, "dim": made.dim, "classes": len(made.classes), "dtype": made.spec.dtype,
         "rounding": rounding.largest, "unlabelled": unlabelled, "classes_train_lacks": lacking, "seconds": seconds,
     }  # fmt: skip
     emit(result, f"{target}: {describe_rows(rows)}, dim {made.dim}, {len(made.classes)} classes, {made.spec.dtype}, "
          f"{human_bytes(size)} in {seconds:.1f} s{_rounded(rounding.largest, made.spec.dtype)}"
-         f"{_without(unlabelled, rows)}")  # fmt: skip
+         f"{without}")  # fmt: skip
 
 
 @click.command(epilog=example("actstore append more.npy imagenet.zarr --labels more_labels.txt --split train"))
@@ -93,9 +95,3 @@ def _rounded(largest: float | None, dtype: str) -> str:
     if largest == 0:
         return f"; {dtype} holds every value exactly"
     return f"; rounding to {dtype} moved no value by more than {largest:.2g} of the largest in its row"
-
-
-def _without(unlabelled: dict[str, int], rows: dict[str, int]) -> str:
-    """Said where some rows have a label and others none."""
-    some = [f"{count:,} of {name}" for name, count in unlabelled.items() if 0 < count < rows[name]]
-    return f"; without a label: {', '.join(some)}" if some else ""

@@ -46,6 +46,8 @@ def search(
     --class, --glob, --rows and --where limit the rows that are searched. An image goes through the backbone that
     made the store; its weights must be the very same.
     """
+    from actstore.search import remarks
+
     if (bool(images), row is not None, vector is not None).count(True) != 1:
         raise click.UsageError("give one of --image, --row and --vector")
     opened = open_split(store, split)
@@ -56,7 +58,10 @@ def search(
     if k > others and not (among is not None and not len(among)):
         raise click.UsageError(f"-k is {k:,}, but only {others:,} rows are there to be found; ask for fewer")
     scores, nearest = opened.search(vectors, k + itself, rows=among, method=method, metric=metric, device=device)
-    _remark(opened, method)
+    wanted = ("bounded",) if method in ("auto", "bounded") else () if method in ("exact", "faiss") else INDEX_KINDS
+    for name, remark in remarks(opened):  # an index that could have been used covers only some of the rows, or none
+        if name in wanted:
+            click.echo(remark, err=True)
     listed = [
         entry
         for number, name in enumerate(names)
@@ -66,16 +71,6 @@ def search(
               "neighbours": listed}  # fmt: skip
     header = [*(["query"] if len(names) > 1 else []), "rank", "score", "row", "class", "id"]
     emit(result, table(header, [[_shown(entry[key]) for key in header] for entry in listed]))
-
-
-def _remark(split: Split, method: str) -> None:
-    """Say on stderr where an index that could have been used covers only some of the rows, or none."""
-    from actstore.search import remarks
-
-    wanted = ("bounded",) if method in ("auto", "bounded") else () if method in ("exact", "faiss") else INDEX_KINDS
-    for name, remark in remarks(split):
-        if name in wanted:
-            click.echo(remark, err=True)
 
 
 def _queries(
