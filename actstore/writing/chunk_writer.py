@@ -15,7 +15,6 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass
 from functools import reduce
 from typing import Any
 
@@ -32,18 +31,7 @@ from actstore.storage.object_path import EnsureOwner
 from actstore.storage.place import Place, Storing, read_file, write_file
 from actstore.writing.row_checks import RowMetadata, pack, unpack
 
-
-@dataclass(frozen=True)
-class OpenRows:
-    """Rows of the open chunk from row `first` of the split on: values (n, dim) and what belongs to them."""
-
-    first: int
-    values: NDArray[Any]
-    rows: RowMetadata
-
-    @property
-    def end(self) -> int:
-        return self.first + len(self.values)
+OpenRows = tuple[NDArray[Any], RowMetadata]  # values (n, dim) of rows of the open chunk, and what belongs to them
 
 
 class Pending:
@@ -72,7 +60,7 @@ class Pending:
         """Rows that are durable and not committed."""
         durable = sum(entry.rows for entry in read_ledger(self.path.parent)[0])
         kept = self.kept(durable, store.of_split(committed))
-        return max(0, (durable if kept is None else kept.end) - committed.rows)
+        return max(0, durable + (0 if kept is None else len(kept[0])) - committed.rows)
 
     def is_left_over(self, committed: SplitSpec, ledger_bytes: int) -> bool:
         """Whether a kill just after the commit left all this: nothing is durable that is not committed."""
@@ -97,22 +85,22 @@ class Pending:
         with np.load(io.BytesIO(read_file(self.file(chunk)).data), allow_pickle=False) as arrays:
             return unpack(arrays)
 
-    def keep(self, piece: OpenRows, ensure_owner: EnsureOwner) -> None:
-        """Make rows of the open chunk durable."""
-        body = pack(piece.rows, values=piece.values)
+    def keep(self, first: int, values: NDArray[Any], rows: RowMetadata, ensure_owner: EnsureOwner) -> None:
+        """Make rows of the open chunk durable, from row `first` of the split on."""
+        body = pack(rows, values=values)
         ensure_owner()
-        write_file(self._open_file(piece.first), *chunk_parts(body, crc32c(body)), ensure_owner=ensure_owner)
-        self._kept.add(piece.first)
+        write_file(self._open_file(first), *chunk_parts(body, crc32c(body)), ensure_owner=ensure_owner)
+        self._kept.add(first)
 
     def kept(self, first: int, spec: StoreSpec) -> OpenRows | None:
         """The rows from `first` on that were made durable; those before it are in a chunk that is whole by now."""
         with suppress(FileNotFoundError, KeyError, ValueError, zipfile.BadZipFile):
             data = read_file(self._open_file(first))
             with np.load(io.BytesIO(decode_units(data, len(data) - CRC_BYTES).data)) as arrays:
-                piece = OpenRows(first, arrays["values"], unpack(arrays))
-            if piece.values.dtype == np.dtype("<" + spec.dtype) and piece.values.shape[1:] == (spec.dim,):
+                values, rows = arrays["values"], unpack(arrays)
+            if values.dtype == np.dtype("<" + spec.dtype) and values.shape[1:] == (spec.dim,):
                 self._kept.add(first)
-                return piece
+                return values, rows
         return None
 
     def has_kept(self, first: int) -> bool:

@@ -116,7 +116,7 @@ def find_position(
     if durable < committed.rows:
         raise DamagedError(f"the ledger of {split} names {durable} rows, expected {committed.rows}")
     kept = pending.kept(durable, spec)
-    end = durable if kept is None else kept.end
+    end = durable + (0 if kept is None else len(kept[0]))
     if end > committed.rows and source is None and not resume:
         raise IncompleteError(
             f"{split} holds {end - committed.rows} rows of an interrupted build; go on with row {end} and "

@@ -253,10 +253,10 @@ class SplitWriter:
                 first = start + self._durable
                 before = max(self.committed.rows, start)  # labels, ids and columns are those after it
                 facts = join_facts(self._facts, self._kinds).part(first - before, end - before)
-                piece = OpenRows(first, self._buffer[self._durable : self._filled].copy(), facts)
+                values = self._buffer[self._durable : self._filled].copy()
                 has_more = end > max(first, self._kept)
             if has_more:
-                self._pending.keep(piece, self._ledger.require_own)
+                self._pending.keep(first, values, facts, self._ledger.require_own)
             with self._changing:
                 self._kept = max(self._kept, end)
                 self._waiting_since = None if self._kept >= self.position else began
@@ -286,8 +286,8 @@ class SplitWriter:
                 self._split / ACTIVATIONS, self._spec, self._chunk, start + self._filled
             )
         if kept is not None:
-            self._fill(kept.values, kept.rows, 0)
-            self._kept = kept.end
+            self._fill(*kept, 0)
+            self._kept = self.position
 
     def _know_kinds(self, facts: RowMetadata) -> None:
         """Every chunk on disk names all columns up to it, so the newest one is enough to know them again."""
