@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from itertools import pairwise
 from typing import Any, TypeVar, cast
 
@@ -153,10 +153,18 @@ def _cut(values: NDArray[Any], rows: int) -> NDArray[Any]:
 def read_chunk(array: Place, spec: StoreSpec, chunk: int) -> NDArray[Any]:
     """(chunk_rows, dim), each piece checked against its own crc."""
     file = chunk_path(array, chunk)
+    with _damage_of(file):
+        is_known = spec.is_raw and file.local_path is None  # a bucket is not asked for the size
+        return decode_chunk(spec, file.read_span(0, spec.chunk_bytes + CRC_BYTES if is_known else file.size()))
+
+
+@contextmanager
+def _damage_of(file: Place) -> Iterator[None]:
     try:
-        return decode_chunk(spec, file.read_span(0, file.size()))
-    except FileNotFoundError:
-        raise DamagedError(f"chunk {file} is missing; run `actstore verify`") from None
+        yield
+    except FileNotFoundError as error:
+        what = f"truncated: {error}" if file.exists() else "missing"
+        raise DamagedError(f"chunk {file} is {what}; run `actstore verify`") from None
     except (ValueError, RuntimeError) as error:
         raise DamagedError(f"chunk {file} is corrupt ({error}); run `actstore verify`") from error
 
@@ -270,15 +278,10 @@ class FetchedRows:
         layout."""
         path = chunk_path(self._array, chunk)
         with self._checks.explained():
-            try:
+            with _damage_of(path):
                 if path.local_path is not None and self._file_bytes not in (None, path.size()):
                     raise ValueError(f"it has {path.size():,} bytes, expected {self._file_bytes:,}: it is truncated")
                 values = self._fetch(path, units)
-            except FileNotFoundError as error:
-                what = f"truncated: {error}" if path.exists() else "missing"
-                raise DamagedError(f"chunk {path} is {what}; run `actstore verify`") from None
-            except (ValueError, RuntimeError) as error:
-                raise DamagedError(f"chunk {path} is corrupt ({error}); run `actstore verify`") from error
             self._checks.require_same_split()
             return values
 
