@@ -116,23 +116,20 @@ class ClassBatches:
 
     def _send(self, step: int) -> tuple[Batch, Arrival]:
         """A batch under way to the device, by whichever thread, and what the thread that uses it calls first."""
-        with self._stream.working():
-            batch = self._gather_batch(step)
-            return batch, self._stream.arrival(batch.statistics, batch.queries, batch.targets)
-
-    def _gather_batch(self, step: int) -> Batch:
         plan = plan_batch(self._index, self.labels, self._seed, step, self._p_mean, self._examples)
         plan = plan.shard(self._rank, self._world_size)
         drawn = np.flatnonzero(~plan.use_mean)
         shown = np.column_stack([plan.statistic_rows, plan.more_rows])[drawn]  # (drawn, most examples)
         is_used = np.arange(shown.shape[1]) <= plan.more[drawn, None]
-        # one gather for both kinds of rows
-        rows = self._gather(np.concatenate([plan.query_rows, shown[is_used]]))
-        statistics = self._means.clone()
-        places = torch.from_numpy(drawn).to(self._device)
-        statistics[places] = _means_of(rows[len(plan.labels) :], is_used.sum(1))
-        targets = torch.from_numpy(plan.targets).to(self._device)
-        return Batch(step, statistics, rows[: len(plan.labels)], targets, plan)
+        with self._stream.working():
+            # one gather for both kinds of rows
+            rows = self._gather(np.concatenate([plan.query_rows, shown[is_used]]))
+            statistics = self._means.clone()
+            places = torch.from_numpy(drawn).to(self._device)
+            statistics[places] = _means_of(rows[len(plan.labels) :], is_used.sum(1))
+            targets = torch.from_numpy(plan.targets).to(self._device)
+            batch = Batch(step, statistics, rows[: len(plan.labels)], targets, plan)
+            return batch, self._stream.arrival(batch.statistics, batch.queries, batch.targets)
 
     def __iter__(self) -> Iterator[Batch]:
         sent = map(self._send, count(self._start) if self._stop is None else range(self._start, self._stop))

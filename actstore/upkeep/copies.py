@@ -25,7 +25,6 @@ from actstore.upkeep.verify import lasting_faults, verify_split
 from actstore.writing.commit import locked
 from actstore.writing.split_writer import SplitWriter
 
-SELECTED = "select"
 _BLOCK = 4096  # rows
 _SAME = ("classes", "dim", "dtype", "codec", "provenance")  # of a store and its unfinished copy
 _NEW, _OLD = ".rechunked", ".before-rechunk"
@@ -281,36 +280,27 @@ def select(
         raise InvalidInputError(f"no row of {', '.join(chosen)} in {place} is chosen, so there is nothing to write")
     longest = max(len(numbers) for numbers in chosen.values())
     target = copy_target(source, target_place, chunk_rows, longest)
-    for name, numbers in chosen.items():
-        if len(numbers):
-            _copy_chosen(source, target, name, numbers, choice, chunk_rows, progress, restart)
-    return target
-
-
-def _copy_chosen(
-    source: ActivationStore, target: ActivationStore, name: str, rows: NDArray[np.int64], choice: Mapping[str, Json],
-    chunk_rows: int | None, progress: SplitProgress | None, restart: bool,
-) -> None:  # fmt: skip
-    split = source[name]
     # row numbers given by a program are not kept
     named = {key: value for key, value in choice.items() if (key != "rows" or isinstance(value, str)) and value}
-    origin = {
-        "kind": SELECTED, "path": str(source.path.absolute()), "split": name, "content": split.content,
-        "choice": named, "count": len(rows), "crc": f"{crc32c(rows.astype('<i8')):08x}",
-    }  # fmt: skip
-    done = target.splits.get(name)
-    if done is not None and done.complete:
-        same = all({key: each.get(key) for key in origin} == origin for each in done.sources)
-        if not same or done.rows != len(rows):
-            raise IncompleteError(
-                f"{target.path / name} is finished and holds other rows than those chosen now; choose another path"
-            )
-        target.remove_leftovers(name)
-        return
-    new = target.spec.new_split(split.dim, chunk_rows)
-    copy_rows(
-        split_table(split, rows), target, name, new, origin, list(_sources(split, rows, origin)), progress, restart
-    )
+    for name, numbers in chosen.items():
+        if not len(numbers):
+            continue
+        split, done = source[name], target.splits.get(name)
+        origin = {
+            "kind": "select", "path": str(source.path.absolute()), "split": name, "content": split.content,
+            "choice": named, "count": len(numbers), "crc": f"{crc32c(numbers.astype('<i8')):08x}",
+        }  # fmt: skip
+        if done is not None and done.complete:
+            same = all({key: each.get(key) for key in origin} == origin for each in done.sources)
+            if not same or done.rows != len(numbers):
+                raise IncompleteError(
+                    f"{target.path / name} is finished and holds other rows than those chosen now; choose another path"
+                )
+            target.remove_leftovers(name)
+            continue
+        sources, new = list(_sources(split, numbers, origin)), target.spec.new_split(split.dim, chunk_rows)
+        copy_rows(split_table(split, numbers), target, name, new, origin, sources, progress, restart)
+    return target
 
 
 def _sources(split: Split, rows: NDArray[np.int64], origin: Mapping[str, Json]) -> Iterator[dict[str, Json]]:
