@@ -59,20 +59,4 @@ __all__ = [
 ]
 
 # Loaded on first use: `actstore --help` must not wait for zarr.
-__getattr__, __dir__ = lazily(
-    __name__,
-    analysis__comparison="compare",
-    analysis__alignment="fingerprint",
-    analysis__neighbours="knn",
-    errors="ActstoreError DamagedError InvalidInputError",
-    extraction__from_images="build",
-    images__glyphs="write_glyphs",
-    maps__making="map",
-    split="Split",
-    store="ActivationStore create open",
-    streams__class_batches="ClassBatches",
-    tables__importing="from_arrays",
-    tables__synthetic="synthesize",
-    upkeep__copies="rechunk select",
-    upkeep__repair="verify",
-)
+__getattr__, __dir__ = lazily(__name__)

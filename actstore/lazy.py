@@ -2,26 +2,35 @@
 
 from __future__ import annotations
 
+import dis
+import sys
 from collections.abc import Callable
 from difflib import get_close_matches
 from importlib import import_module
 from typing import Any
 
 
-def lazily(package: str, **homes: str) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """A package's `__getattr__` and `__dir__`. homes: a module of it, and the names to be taken from there;
-    `__` stands for a dot."""
-    modules = {name: module.replace("__", ".") for module, names in homes.items() for name in names.split()}
+def lazily(package: str) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+    """A package's `__getattr__` and `__dir__`, for the names that it imports `if TYPE_CHECKING`. They are found in its
+    code, so that each is written once."""
+    module = sys.modules[package]
+    loader: Any = module.__spec__ and module.__spec__.loader
+    homes: dict[str, str] = {}
+    home = ""
+    for step in dis.get_instructions(loader.get_code(package)):
+        if step.opname == "IMPORT_NAME":
+            home = step.argval
+        elif step.opname == "IMPORT_FROM" and step.argval not in vars(module):
+            homes[step.argval] = home
 
     def get(name: str) -> Any:
-        if name not in modules:
-            close = get_close_matches(name, modules, n=1)
+        if name not in homes:
+            close = get_close_matches(name, homes, n=1)
             meant = f"; did you mean {close[0]}?" if close else ""
             raise AttributeError(f"module {package!r} has no attribute {name!r}{meant}")
-        return getattr(import_module(f"{package}.{modules[name]}"), name)
+        return getattr(import_module(homes[name]), name)
 
     def names() -> list[str]:
-        own = {name for name in vars(import_module(package)) if name not in ("TYPE_CHECKING", "annotations", "lazily")}
-        return sorted({*own, *modules})
+        return sorted({*homes, *vars(module)} - {"TYPE_CHECKING", "annotations", "lazily"})
 
     return get, names

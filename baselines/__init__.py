@@ -37,13 +37,4 @@ __all__ = [
 ]
 
 # Loaded on first use: most wait for torch.
-__getattr__, __dir__ = lazily(
-    __name__,
-    inference__adaptation="time_adaptation",
-    inference__comparison="time_inference",
-    inference__latency="InferenceResults",
-    meta_training="read_learners",
-    method_names="CALIBRATED EPISODE_NAMES NAMES require_names",
-    registry="make make_for_episodes",
-    trainings="OPTIONS train",
-)
+__getattr__, __dir__ = lazily(__name__)

@@ -88,27 +88,4 @@ __all__ = [
 ]
 
 # Loaded on first use: a name waits for torch only where it needs it.
-__getattr__, __dir__ = lazily(
-    __name__,
-    calibrating="calibrate",
-    classifier__checking="Check check_folder",
-    classifier__classifier="Classifier",
-    classifier__classifier_file="apply_calibrations load_classifier open_for_calibration save_classifier set_constant",
-    classifier__export="names_file",
-    classifier__export_images="Agreement",
-    classifier__learning="Adaptation",
-    classifier__predictions="Prediction Predictions",
-    classifier__starting="BaseLoss",
-    measuring="evaluate run_episodes run_sessions",
-    phi__recogniser="OwnClassifier",
-    protocol__base_categories="BaseCategories",
-    protocol__calibration="Calibration Calibrations",
-    protocol__category_split="CategorySplit read_split split_categories",
-    protocol__head="Head read_head read_own_head",
-    protocol__method="JointMethod Method",
-    protocol__results="Results",
-    report__all_way_table="AllWayResults",
-    report__session_table="EpisodeResults SessionResults",
-    training__backbones__pretraining="pretrain",
-    training__trained_phi="TrainedPhi load_phi train_phi",
-)
+__getattr__, __dir__ = lazily(__name__)

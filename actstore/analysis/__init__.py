@@ -23,9 +23,4 @@ if TYPE_CHECKING:
 __all__ = ["MEASURES", "Comparison", "compare", "open_representation", "store_and_split"]
 
 # Loaded on first use: commands that take STORE/SPLIT need `alignment` alone.
-__getattr__, __dir__ = lazily(
-    __name__,
-    alignment="open_representation store_and_split",
-    comparison="Comparison compare",
-    similarity="MEASURES",
-)
+__getattr__, __dir__ = lazily(__name__)

@@ -33,9 +33,4 @@ __all__ = [
     "write_findings",
 ]  # fmt: skip
 
-__getattr__, __dir__ = lazily(
-    __name__,
-    auditing="audit_store",
-    outcome="ENDINGS FILE KIND_LABELS Audit Finding kept_audit shared_rows write_findings",
-    sheet="make_sheet",
-)
+__getattr__, __dir__ = lazily(__name__)

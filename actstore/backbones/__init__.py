@@ -27,10 +27,4 @@ __all__ = [
     "stated_backbone",
 ]
 
-__getattr__, __dir__ = lazily(
-    __name__,
-    construction="construct require_trainable",
-    loading="Backbone as_backbone load_backbone stated_backbone",
-    network="Transform",
-    weights="Choice default_backbone",
-)
+__getattr__, __dir__ = lazily(__name__)

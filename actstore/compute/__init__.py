@@ -17,10 +17,4 @@ if TYPE_CHECKING:
 
 __all__ = ["Cluster", "Result", "connect", "parse_device", "reuse_freed_memory"]
 
-__getattr__, __dir__ = lazily(
-    __name__,
-    cluster="Cluster connect",
-    device="parse_device",
-    process="Result",
-    tensors="reuse_freed_memory",
-)
+__getattr__, __dir__ = lazily(__name__)

@@ -16,8 +16,4 @@ if TYPE_CHECKING:
 __all__ = ["choose_network", "embed_images", "load_network"]
 
 # Loaded on first use: from_images builds stores, which needs zarr.
-__getattr__, __dir__ = lazily(
-    __name__,
-    from_images="choose_network load_network",
-    recorded_network="embed_images",
-)
+__getattr__, __dir__ = lazily(__name__)

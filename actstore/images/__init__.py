@@ -16,9 +16,4 @@ if TYPE_CHECKING:
 
 __all__ = ["classes_train_lacks", "lacks_text", "open_images", "write_glyphs"]
 
-__getattr__, __dir__ = lazily(
-    __name__,
-    glyphs="write_glyphs",
-    image_set="classes_train_lacks lacks_text",
-    opening="open_images",
-)
+__getattr__, __dir__ = lazily(__name__)

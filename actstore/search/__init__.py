@@ -31,13 +31,4 @@ __all__ = [
     "index_split", "open_engine", "remarks", "search",
 ]  # fmt: skip
 
-__getattr__, __dir__ = lazily(
-    __name__,
-    bounded="BoundedSearch",
-    engines="Engine open_engine search",
-    exact="ExactSearch",
-    indexing="index_split",
-    index_files="remarks",
-    ranking="Neighbours",
-    table="RowTable",
-)
+__getattr__, __dir__ = lazily(__name__)

@@ -27,10 +27,4 @@ __all__ = [
 ]
 
 # Loaded on first use: whoever embeds a photo reads no file of rows, and waits for no zarr.
-__getattr__, __dir__ = lazily(
-    __name__,
-    array_files="as_text",
-    exporting="export exported_files",
-    importing="ImportRequest append_file import_file read_column",
-    row_source="Rounding",
-)
+__getattr__, __dir__ = lazily(__name__)

@@ -15,4 +15,4 @@ if TYPE_CHECKING:
 
 __all__ = ["draw_similarities", "save"]
 
-__getattr__, __dir__ = lazily(__name__, channels="draw_similarities", style="save")
+__getattr__, __dir__ = lazily(__name__)

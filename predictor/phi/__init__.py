@@ -14,4 +14,4 @@ if TYPE_CHECKING:
 
 __all__ = ["PAPER", "Phi", "PhiSpec", "analyse"]
 
-__getattr__, __dir__ = lazily(__name__, network="PAPER Phi PhiSpec analyse")
+__getattr__, __dir__ = lazily(__name__)

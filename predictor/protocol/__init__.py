@@ -25,11 +25,4 @@ __all__ = [
 PhiKind = Literal["phi1", "phi2", "phi2star"]
 PHI_KINDS: tuple[PhiKind, ...] = get_args(PhiKind)  # in the order in which they are shown
 
-__getattr__, __dir__ = lazily(
-    __name__,
-    calibration="CALIBRATION_FILES keys_replaced",
-    category_split="alphabetical_split",
-    head="head_for",
-    honesty="UNKNOWN_TRAINING contamination",
-    setting="choose_shots find_test_split shots_to_fit",
-)
+__getattr__, __dir__ = lazily(__name__)

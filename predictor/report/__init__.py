@@ -23,6 +23,4 @@ __all__ = [
 RESULTS = Path("results")
 TABLE, EPISODES, BENCH = "table.json", "episodes.json", "bench-inference.json"
 
-__getattr__, __dir__ = lazily(
-    __name__, drawing="FIGURE_FILES draw_run", page="write_report", run_folder="RunFolder find_run"
-)
+__getattr__, __dir__ = lazily(__name__)

@@ -15,4 +15,4 @@ if TYPE_CHECKING:
 
 __all__ = ["OtherStartError", "begin_session", "serve", "write_opening"]
 
-__getattr__, __dir__ = lazily(__name__, serving="serve", session="OtherStartError begin_session write_opening")
+__getattr__, __dir__ = lazily(__name__)

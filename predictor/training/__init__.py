@@ -24,12 +24,4 @@ __all__ = [
     "cosine", "failing_once", "noted_store", "read_model", "read_trained", "train",
 ]  # fmt: skip
 
-__getattr__, __dir__ = lazily(
-    __name__,
-    backbones__pretraining="BACKBONE_FILES",
-    loop="DivergedError Report RunOptions train",
-    processes="failing_once",
-    run_files="RUN_FILES Trained read_model read_trained",
-    trained_phi="noted_store",
-    trainee="Figures Tensors Trainee cosine",
-)
+__getattr__, __dir__ = lazily(__name__)
