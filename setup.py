@@ -15,6 +15,7 @@ kernels = Extension(
     "actstore.search._kernels",
     [str(path) for path in (SEARCH / "kernels.c", *sorted(SEARCH.glob("loops/*.c")))],
     depends=[str(path) for path in sorted(SEARCH.glob("loops/*.h"))],
+    libraries=["m"],
     extra_compile_args=["-O3"],
     optional=True,
     py_limited_api=ONE_FOR_ALL,

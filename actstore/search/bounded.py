@@ -23,7 +23,7 @@ from actstore.compute.tensors import worker_threads
 from actstore.search.bounds import CompiledBounds, Ranges, open_bounds
 from actstore.search.compiled import Kernels, kernels
 from actstore.search.exact import ExactSearch
-from actstore.search.levels import Levels, QueryCodes
+from actstore.search.levels import SINGLE_QUERIES, Levels, QueryCodes
 from actstore.search.plan import Progress, build_levels, load_levels
 from actstore.search.ranking import (
     LEAST,
@@ -39,6 +39,7 @@ from actstore.search.ranking import (
     stack,
     tabled,
 )
+from actstore.search.shorter import ShortCodes
 from actstore.search.table import Mask, Rows, RowTable, are_few, mask_of, parse_k, parse_rows, parse_vectors, unit
 from actstore.streams.sampling import Stream, generator
 
@@ -71,7 +72,11 @@ class QueryBatch:
         gathered = rows is not None and len(rows) > _ROWS_TO_SHARE
         self.workers = workers if products > _PRODUCTS_TO_SHARE or gathered else 1
         codes = engine.query_codes(queries, self.workers)
-        self.units, self.bounds = codes.units, open_bounds(self.levels, codes, rows, mask)
+        shorter = None
+        if len(queries) <= SINGLE_QUERIES:
+            shorter = engine.shorter.asked(workers) if rows is None else engine.shorter.codes
+        self.judges = shorter is not None and self.total == len(self.levels.first) and mask is None
+        self.units, self.bounds = codes.units, open_bounds(self.levels, codes, rows, mask, shorter)
 
     def run(self) -> Pairs | None:
         """Pairs that hold the k nearest; None where the bounds leave too many."""
@@ -84,6 +89,8 @@ class QueryBatch:
                 ranges, sample, self.table, self.units, self.k, self.workers, self._margin, self._most(_MOST_EXAMINED)
             )
             nearest, kth = found if found is not None else (None, None)
+            if self.judges:
+                self.engine.shorter.judge(len(self.units), self.bounds.left)
         else:
             nearest, kth = self._nearest_in_parts(ranges, sample), None
         if nearest is None:
@@ -184,6 +191,7 @@ class BoundedSearch:
             levels = build_levels(self.table) if self.table.split is None else load_levels(self.table.split)
         self.levels = levels
         self.exact = ExactSearch(self.table)
+        self.shorter = ShortCodes(levels)
         self.fell_back = 0  # queries that were searched by all products, since their bounds left too many rows
         self._last: tuple[Kernels | None, Tensor, QueryCodes] | None = None
         self._lock = threading.Lock()

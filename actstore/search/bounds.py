@@ -18,6 +18,7 @@ from actstore.compute.tensors import spread
 from actstore.search.compiled import OFFSET, Batch, Closer, address, integers_pay, kernels, multiply_codes
 from actstore.search.levels import TAIL, Levels, QueryCodes
 from actstore.search.ranking import LEAST, NO_PAIRS, Pairs, highest, join, runs
+from actstore.search.shorter import Shorter
 from actstore.search.table import Mask, Rows, RowTable
 
 _GATHERED = 1 << 20  # bytes of rows that are gathered at a time
@@ -99,16 +100,20 @@ class Bounds:
 class CompiledBounds(Bounds):
     """See kernels.c for the order of the arrays."""
 
-    def __init__(self, levels: Levels, queries: QueryCodes, rows: Rows | None = None, mask: Mask | None = None) -> None:
+    def __init__(
+        self, levels: Levels, queries: QueryCodes, rows: Rows | None = None, mask: Mask | None = None,
+        shorter: Shorter | None = None,
+    ) -> None:  # fmt: skip
         super().__init__(levels, queries, rows, mask)
-        self._mask = None if mask is None else mask.view(np.uint8)
+        self._mask, self._shorter = None if mask is None else mask.view(np.uint8), shorter
+        self.left = 0  # pairs that the short codes left
         # kept, since the batch holds addresses alone, and a thread with the same queries may replace `queries.lanes`
         self._lane_codes = lanes = queries.lanes
         self._lanes = len(lanes.excess)
         self._batch = Batch(
             address(levels.first), address(levels.factors), levels.first.shape[1], address(rows), address(self._mask),
             address(lanes.codes), address(lanes.excess), address(lanes.coefficients), address(lanes.scales),
-            len(queries), lanes.panels,
+            len(queries), lanes.panels, address(shorter),
         )  # fmt: skip
 
     def nearest(
@@ -138,7 +143,7 @@ class CompiledBounds(Bounds):
         loops.raise_thresholds(
             *asked, k + 3, address(estimates), address(likely), k, address(highest), address(rows), address(limits)
         )
-        shared = np.zeros(16, np.int64)  # the next range, and in another line of the cache how many were examined
+        shared = np.zeros(16, np.int64)  # the next range, and in another line of the cache how many were examined and left
         found: list[tuple[Pairs, NDArray[np.float32]]] = []
 
         def look(part: int, worker: int) -> None:
@@ -152,6 +157,7 @@ class CompiledBounds(Bounds):
             found.append((Pairs(rows[:left].copy(), owners[:left].copy(), scores[:left].copy()), highest[:count]))
 
         spread(look, workers, workers)
+        self.left = int(shared[9])
         if shared[8] > most:
             return None
         best = np.concatenate([highest for _, highest in found], 1)
@@ -267,5 +273,11 @@ class TorchBounds(Bounds):
         return Pairs(left.rows[reaches], left.queries[reaches], bounds[reaches])
 
 
-def open_bounds(levels: Levels, queries: QueryCodes, rows: Rows | None = None, mask: Mask | None = None) -> Bounds:
-    return (TorchBounds if kernels() is None else CompiledBounds)(levels, queries, rows, mask)
+def open_bounds(
+    levels: Levels, queries: QueryCodes, rows: Rows | None = None, mask: Mask | None = None,
+    shorter: Shorter | None = None,
+) -> Bounds:  # fmt: skip
+    """shorter: those of a few queries (shorter.py)."""
+    if kernels() is None:
+        return TorchBounds(levels, queries, rows, mask)
+    return CompiledBounds(levels, queries, rows, mask, shorter)

@@ -28,13 +28,14 @@ from actstore.errors import InvalidInputError
 
 SWITCH = "ACTSTORE_COMPILED"  # 0: torch alone; auto: the best that this processor can run; or one of these by name
 PROCESSORS = ("avx512", "avxvnni", "avx2", "neon")  # the fastest first
-_VERSION = 5  # of kernels.c
+_VERSION = 6  # of kernels.c
 _NUMBER, _ARRAY = c_int64, c_void_p
 _FUNCTIONS = {
     "bound_rows": [_ARRAY, _ARRAY, _NUMBER, *[_ARRAY] * 4, _NUMBER, *[_ARRAY] * 2],
     "raise_thresholds": [_ARRAY, _ARRAY, _NUMBER, _ARRAY, _ARRAY, _NUMBER, *[_ARRAY] * 3],
     "nearest_rows": [_ARRAY, _ARRAY, _ARRAY, _NUMBER, _ARRAY, _ARRAY, _NUMBER, *[_ARRAY] * 4, _NUMBER, _NUMBER,
                      *[_ARRAY] * 2],
+    "shorten_rows": [_ARRAY, _ARRAY, *[_NUMBER] * 3, _ARRAY],
     "bound_pairs": [_ARRAY, _NUMBER, *[_ARRAY] * 3, _NUMBER, *[_ARRAY] * 4],
     "score_pairs": [_ARRAY, _NUMBER, _NUMBER, _ARRAY, _ARRAY, _NUMBER, *[_ARRAY] * 3],
     "multiply_rows": [_ARRAY, _NUMBER, _NUMBER, _NUMBER, _ARRAY, _NUMBER, _ARRAY],
@@ -47,7 +48,7 @@ class Batch(ctypes.Structure):
 
     _fields_ = [("codes", _ARRAY), ("factors", _ARRAY), ("width", _NUMBER), ("chosen", _ARRAY), ("allowed", _ARRAY),
                 ("queries", _ARRAY), ("excess", _ARRAY), ("coefficients", _ARRAY), ("scales", _ARRAY),
-                ("count", _NUMBER), ("panels", _NUMBER)]  # fmt: skip
+                ("count", _NUMBER), ("panels", _NUMBER), ("shorter", _ARRAY)]  # fmt: skip
 
 
 class Closer(ctypes.Structure):
@@ -75,7 +76,7 @@ class Kernels:
         self.bound_rows, self.bound_pairs = function("bound_rows"), function("bound_pairs")
         self.raise_thresholds, self.nearest_rows = function("raise_thresholds"), function("nearest_rows")
         self.score_pairs, self.fold_pairs = function("score_pairs"), function("fold_pairs")
-        self.multiply_rows = function("multiply_rows")
+        self.multiply_rows, self.shorten_rows = function("multiply_rows"), function("shorten_rows")
 
 
 @cache

@@ -228,7 +228,7 @@ class SecondCodes:
     norms: NDArray[np.float32]
 
 
-_SINGLE_QUERIES = 4  # queries, each of which is multiplied with a row on its own
+SINGLE_QUERIES = 4  # queries, each of which is multiplied with a row on its own
 _LANES = 16  # queries of a panel, two of which are multiplied at a time
 
 
@@ -272,7 +272,7 @@ class QueryCodes:
     @cached_property
     def lanes(self) -> LaneCodes:
         codes, count = self.first.codes.numpy(), len(self)  # (p, n)
-        panels = 0 if count <= _SINGLE_QUERIES else -(-count // _LANES)
+        panels = 0 if count <= SINGLE_QUERIES else -(-count // _LANES)
         filled = np.zeros((len(codes), panels * _LANES or count), np.int8)
         filled[:, :count] = codes
         ordered = filled.reshape(-1, 4, panels, _LANES).transpose(2, 0, 3, 1) if panels else filled.T

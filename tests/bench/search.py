@@ -1,7 +1,9 @@
 """Searches beside their peers: exact, bounded and approximate, on real and on generated rows; all take turns.
 
 python -m tests.bench.search [--rows 1200000] [--rounds N] [--threads N]
-    [--only synthetic,faiss,filters,neighbours,append,real,isotropic,approximate,processors] | --peers
+    [--only synthetic,faiss,filters,neighbours,append,real,isotropic,approximate,processors] | --peers | --before TREE
+
+TREE: a checkout of earlier code, its compiled loops built (python setup.py build_ext --inplace).
 
 At 1.2 million rows without `approximate`: below 20 minutes on two cores, 10 GB of disk in bench-out, 13 GB of memory.
 """
@@ -10,13 +12,14 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
+from pathlib import Path
 
 import torch
 
 from tests.bench.search_approximate import approximate
 from tests.bench.search_exact import against_faiss, isotropic, neighbours, real, synthetic
 from tests.bench.search_living import appending, filters
-from tests.bench.search_processors import processors
+from tests.bench.search_processors import before, processors
 
 PARTS = ("synthetic", "faiss", "filters", "neighbours", "append", "real", "isotropic", "approximate", "processors")
 
@@ -27,6 +30,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--only", default=",".join(PARTS))
     parser.add_argument("--peers", action="store_true", help="Other libraries alone, at 200,000 rows at most.")
+    parser.add_argument("--before", type=Path, metavar="TREE", help="The bounded search alone, beside that of TREE.")
     parser.add_argument("--threads", type=int, help="By default those of torch: one per core.")
     options = parser.parse_args()
     if options.threads:
@@ -36,6 +40,8 @@ def main() -> None:
         from tests.bench.search_peers import main as peers
 
         return peers(few, rounds)
+    if options.before:
+        return before(rows, rounds, options.before)
     parts: dict[str, Callable[[], None]] = {
         "synthetic": lambda: synthetic(rows, rounds),
         "faiss": lambda: against_faiss(rows, max(2, rounds - 2)),

@@ -1,6 +1,7 @@
-"""The bounded search by the compiled loops of each processor that this one can play, and by torch as it would be there.
+"""The bounded search by the compiled loops of each processor that this one can play, and by torch as it would be there;
+and beside that of an earlier tree.
 
-Each in a process of its own that searches when it is asked to; all take turns.
+Each in a process of its own that searches when it is asked to, for other queries each time; all take turns.
 """
 
 from __future__ import annotations
@@ -10,13 +11,14 @@ import subprocess
 import sys
 from contextlib import ExitStack
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from actstore.compute.process import Result
 from actstore.search.compiled import SWITCH, able_processors
-from tests.bench.common import OUT, report
+from tests.bench.common import OUT, ROOT, report
 from tests.bench.search_common import BATCH, DIM, Action, K, bounded_of, held_out, in_turns, synthetic_store
 
 _TORCH = {  # what torch and its libraries are limited to, to be those of another processor
@@ -32,20 +34,21 @@ from actstore.search import BoundedSearch
 engine, queries = BoundedSearch(actstore.open(sys.argv[1])["train"]), np.load(sys.argv[2])
 found = engine.search(queries, int(sys.argv[3]))
 print(hashlib.sha256(found[0].tobytes() + found[1].tobytes()).hexdigest(), flush=True)
-for line in sys.stdin:
+for turn, line in enumerate(sys.stdin):
+    asked = queries.take(range(int(line) * turn, int(line) * (turn + 1)), 0, mode="wrap")
     begin, used = time.perf_counter(), time.process_time()
-    engine.search(queries[: int(line)], int(sys.argv[3]))
+    engine.search(asked, int(sys.argv[3]))
     print(time.perf_counter() - begin, time.process_time() - used, flush=True)
 """
 
 
 class Child:
-    """answers: a digest of the answers to all queries."""
+    """Imports the packages of a tree. answers: a digest of the answers to all queries."""
 
-    def __init__(self, store: str, queries: str, environment: dict[str, str]) -> None:
-        self._process = subprocess.Popen([sys.executable, "-c", _CHILD, store, queries, str(K)], text=True,
-                                         env={**os.environ, **environment}, stdin=subprocess.PIPE,
-                                         stdout=subprocess.PIPE)  # fmt: skip
+    def __init__(self, store: str, queries: str, environment: dict[str, str], tree: Path = ROOT) -> None:
+        self._process = subprocess.Popen([sys.executable, "-c", _CHILD, store, queries, str(K)], text=True, cwd=tree,
+                                         env={**os.environ, "PYTHONPATH": str(tree), **environment},
+                                         stdin=subprocess.PIPE, stdout=subprocess.PIPE)  # fmt: skip
         self.answers = self._line()
         self.used: dict[int, list[float]] = {}  # processor seconds of all threads
 
@@ -88,6 +91,25 @@ def processors(rows: int, rounds: int) -> None:
         verdict = "identical" if len({child.answers for child in children.values()}) == 1 else "DIFFERENT"
     notes = ["avx2 and avxvnni: 1.8x of torch, 0.4x of avx512", f"{len(queries)} queries by all of them: {verdict}"]
     report("search-processors", results, [*notes, f"widths {engine.levels.widths}"])
+
+
+def before(rows: int, rounds: int, tree: Path) -> None:
+    """Batches of 32, 8 and 1 by this tree and by an earlier one, on one store and one index."""
+    split, asked = synthetic_store(rows)["train"], OUT / "queries-before.npy"
+    widths = bounded_of(split).levels.widths
+    np.save(asked, held_out(rows, 200))
+    with ExitStack() as stack:
+        sides = {name: Child(str(split.store_path), str(asked), {}, where)
+                 for name, where in {"after": ROOT, "before": tree.resolve()}.items()}  # fmt: skip
+        for child in sides.values():
+            stack.callback(child.close)
+        results = []
+        for batch in (BATCH, 8, 1):
+            taken = in_turns({name: partial(child.search, batch) for name, child in sides.items()}, rounds)
+            what = f"bounded, {rows:,} x {DIM}, batch {batch}"
+            results.append(_result(what, taken["after"] / batch, tree.name, taken["before"] / batch))
+    verdict = "identical" if sides["after"].answers == sides["before"].answers else "DIFFERENT"
+    report("search-before", results, [f"batch 1: 1.8x; answers {verdict}; widths {widths}"])
 
 
 def _children(stack: ExitStack, store: str, queries: NDArray[np.float32], able: list[str]) -> dict[str, Child]:

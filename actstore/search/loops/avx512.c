@@ -55,6 +55,20 @@ TARGET INLINE int32_t dot_codes(const uint8_t *row, const int8_t *query, int64_t
     return _mm512_reduce_add_epi32(_mm512_add_epi32(even, odd)) - excess;
 }
 
+TARGET INLINE int32_t dot_short(const uint8_t *row, const int8_t *query, int64_t half)
+{
+    __m512i low = _mm512_setzero_si512(), high = low, fifteen = _mm512_set1_epi8(15);
+    for (int64_t place = 0; place < half; place += 64) {
+        __mmask64 inside = half - place >= 64 ? ~0ULL : (1ULL << (half - place)) - 1;
+        __m512i both = _mm512_maskz_loadu_epi8(inside, row + place);
+        low = _mm512_dpbusd_epi32(low, _mm512_and_si512(both, fifteen),
+                                  _mm512_maskz_loadu_epi8(inside, query + place));
+        high = _mm512_dpbusd_epi32(high, _mm512_and_si512(_mm512_srli_epi16(both, 4), fifteen),
+                                   _mm512_maskz_loadu_epi8(inside, query + half + place));
+    }
+    return _mm512_reduce_add_epi32(_mm512_add_epi32(low, high));
+}
+
 TARGET INLINE Floats zeros(void) { return _mm512_setzero_ps(); }
 TARGET INLINE Floats repeat_float(float value) { return _mm512_set1_ps(value); }
 TARGET INLINE Floats load_floats(const float *values) { return _mm512_loadu_ps(values); }

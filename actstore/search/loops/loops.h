@@ -15,10 +15,13 @@
 
 #define LEVEL_FACTORS 6 /* levels.py, FACTORS */
 #define TAIL_FLOATS 8   /* levels.py, TAIL */
+#define SHORT_FACTORS 5 /* shorter.py */
 #define PANEL 16        /* queries whose codes lie together, four codes of each; levels.py, _LANES */
 #define ROWS_IN_CACHE (128 / TILE * TILE) /* rows that all queries pass over before the next ones are read */
 #define AHEAD 16        /* rows or pairs whose bytes are fetched before they are needed */
 #define LOOKED_AT 512   /* pairs that are looked closer at together: their rows lie far apart */
+#define BEST_STEP 0.335 /* of 16 steps, to the deviation: it loses least of what is spread normally */
+#define WAITING 32      /* pairs whose codes are fetched before they are needed */
 
 #define JOINED(name, processor) name##_##processor
 #define EXPANDED(name, processor) JOINED(name, processor)
@@ -35,6 +38,8 @@ typedef struct { /* queries, and the rows that they are compared with by the fir
     const float *coefficients; /* (6, count), of which the first is not used */
     const float *scales;   /* of queries: what bounds are multiplied by */
     int64_t count, panels; /* with panels, excess, coefficients and scales have PANEL of them a panel */
+    const uint8_t *shorter; /* (rows, width / 2 + 20): codes of four bits and five floats, looked at before the others by
+                               a few queries; NULL: there are none. See shorter.py */
 } Batch;
 
 typedef struct { /* what pairs are looked at with whose first bound reaches the limit: compiled.py, Closer */
@@ -65,6 +70,8 @@ typedef struct {
     int64_t looked_at;    /* pairs, the first ones, that had their closer look */
     int64_t examined;     /* pairs that reached their limit, and eight for each that was scored */
     int64_t capacity;     /* pairs for which there is room, if there is a closer look */
+    int64_t passed;       /* pairs that the short codes left */
+    int64_t waiting, waiting_rows[WAITING], waiting_queries[WAITING]; /* of them, those whose codes are fetched */
 } Found;
 
 /* Into the heap of a query. */
@@ -239,37 +246,88 @@ INLINE int is_time_to_look(const Found *found, int64_t pairs)
     return found->closer && (found->count - found->looked_at >= LOOKED_AT || found->capacity - found->count < pairs);
 }
 
+/* By the first level. 0 where there is no room for what a closer look leaves. */
+TARGET INLINE int bound_pair(const Batch *batch, int64_t row, int64_t query, Found *found)
+{
+    int64_t width = batch->width, count = batch->count;
+    const float *coefficients = batch->coefficients + query, *factor = batch->factors + row * LEVEL_FACTORS;
+    float sum = (float)dot_codes(batch->codes + row * width, batch->queries + query * width, width,
+                                 batch->excess[query]);
+    float estimate = sum * factor[0] + factor[2] * coefficients[2 * count];
+    float bound = estimate + coefficients[count];
+    for (int64_t term = 3; term < LEVEL_FACTORS; term++)
+        bound += factor[term] * coefficients[term * count];
+    if ((found->rows ? bound : estimate) < found->limits[query])
+        return 1;
+    if (is_time_to_look(found, 1) && !has_room(found, 1))
+        return 0;
+    note(found, row, query, bound, estimate);
+    return 1;
+}
+
 /* Pairs whose bound reaches the query's limit, of places start to stop. found: has room for all, or looks closer; 0
  * where there is no room for what that leaves. */
 TARGET static int bound_few(const Batch *batch, int64_t start, int64_t stop, Found *found)
 {
-    int64_t width = batch->width, count = batch->count;
     const int64_t *chosen = batch->chosen;
-    const float *coefficients = batch->coefficients;
     for (int64_t place = start; place < stop; place++) {
         int64_t row = chosen ? chosen[place] : place;
-        if (is_time_to_look(found, count) && !has_room(found, count))
-            return 0;
         if (place + AHEAD < stop) { /* rows that follow each other too: else a third slower */
             int64_t coming = chosen ? chosen[place + AHEAD] : place + AHEAD;
-            fetch(batch->codes + coming * width, width);
+            fetch(batch->codes + coming * batch->width, batch->width);
             fetch_factors(batch, coming);
         }
         if (batch->allowed && !batch->allowed[row])
             continue;
-        const float *factor = batch->factors + row * LEVEL_FACTORS;
-        for (int64_t query = 0; query < count; query++) {
-            float sum = (float)dot_codes(batch->codes + row * width, batch->queries + query * width, width,
-                                         batch->excess[query]);
-            float estimate = sum * factor[0] + factor[2] * coefficients[2 * count + query];
-            float bound = estimate + coefficients[count + query];
-            for (int64_t term = 3; term < LEVEL_FACTORS; term++)
-                bound += factor[term] * coefficients[term * count + query];
-            if ((found->rows ? bound : estimate) >= found->limits[query])
-                note(found, row, query, bound, estimate);
-        }
+        for (int64_t query = 0; query < batch->count; query++)
+            if (!bound_pair(batch, row, query, found))
+                return 0;
     }
     return 1;
+}
+
+TARGET static int bound_waiting(const Batch *batch, Found *found)
+{
+    int fits = 1;
+    for (int64_t pair = 0; fits && pair < found->waiting; pair++)
+        fits = bound_pair(batch, found->waiting_rows[pair], found->waiting_queries[pair], found);
+    found->passed += found->waiting;
+    found->waiting = 0;
+    return fits;
+}
+
+/* As bound_few, with a look at the short codes first: what they leave waits until its codes are there. */
+TARGET static int bound_shorter(const Batch *batch, int64_t start, int64_t stop, Found *found)
+{
+    int64_t half = batch->width / 2, stride = half + 4 * SHORT_FACTORS, count = batch->count;
+    const int64_t *chosen = batch->chosen;
+    for (int64_t place = start; place < stop; place++) {
+        int64_t row = chosen ? chosen[place] : place;
+        if (place + AHEAD < stop)
+            fetch(batch->shorter + (chosen ? chosen[place + AHEAD] : place + AHEAD) * stride, stride);
+        if (batch->allowed && !batch->allowed[row])
+            continue;
+        const uint8_t *codes = batch->shorter + row * stride;
+        float factor[SHORT_FACTORS];
+        memcpy(factor, codes + half, sizeof factor);
+        for (int64_t query = 0; query < count; query++) {
+            const float *coefficients = batch->coefficients + query;
+            float excess = (float)batch->excess[query] * (7.5f / 128); /* exact: codes are too large by 7.5 */
+            float sum = (float)dot_short(codes, batch->queries + query * 2 * half, half) - excess;
+            float bound = sum * factor[0] + coefficients[count];
+            for (int64_t term = 1; term < SHORT_FACTORS; term++)
+                bound += factor[term] * coefficients[(term + 1) * count];
+            if (bound < found->limits[query])
+                continue;
+            found->waiting_rows[found->waiting] = row;
+            found->waiting_queries[found->waiting++] = query;
+            fetch(batch->codes + row * batch->width, batch->width);
+            fetch_factors(batch, row);
+            if (found->waiting == WAITING && !bound_waiting(batch, found))
+                return 0;
+        }
+    }
+    return bound_waiting(batch, found);
 }
 
 typedef struct {
@@ -383,7 +441,56 @@ TARGET static int bound_many(const Batch *batch, int64_t start, int64_t stop, Fo
 
 TARGET static int bound_range(const Batch *batch, const int64_t *range, Found *found)
 {
-    return batch->panels ? bound_many(batch, range[0], range[1], found) : bound_few(batch, range[0], range[1], found);
+    if (batch->panels)
+        return bound_many(batch, range[0], range[1], found);
+    if (batch->shorter && found->rows)
+        return bound_shorter(batch, range[0], range[1], found);
+    return bound_few(batch, range[0], range[1], found);
+}
+
+/* Short codes of rows start to stop, from those of the first level: see shorter.py. The step is an eighth of a whole
+ * number, so that what it loses is summed up exactly. */
+TARGET int64_t EXPORTED(shorten_rows)(const uint8_t *codes, const float *factors, int64_t width, int64_t start,
+                                      int64_t stop, uint8_t *shorter)
+{
+    int64_t half = width / 2, stride = half + 4 * SHORT_FACTORS;
+    for (int64_t row = start; row < stop; row++) {
+        const uint8_t *from = codes + row * width;
+        const float *factor = factors + row * LEVEL_FACTORS;
+        uint8_t *to = shorter + row * stride;
+        int32_t squares = 0;
+        double lost = 0, kept = 0;
+        for (int64_t place = 0; place < width; place++)
+            squares += (from[place] - 128) * (from[place] - 128);
+        int32_t step = (int32_t)(8 * BEST_STEP * sqrt((double)squares / (double)width)) + 1;
+        float scale = 8 / (float)step;
+        for (int64_t first = 0; first < half; first += 64) {
+            int64_t count = half - first < 64 ? half - first : 64;
+            int32_t lost_here = 0, kept_here = 0; /* of 128 codes: they fit */
+            for (int64_t place = first; place < first + count; place++) {
+                int32_t both[2];
+#pragma GCC unroll 2
+                for (int part = 0; part < 2; part++) {
+                    int32_t code = from[place + part * half] - 128;
+                    float level = (float)code * scale + 8;
+                    level = level > 0 ? level < 15 ? level : 15 : 0;
+                    both[part] = (int32_t)level;
+                    int32_t off = 16 * code - step * (2 * both[part] - 15);
+                    lost_here += off * off;
+                    kept_here += (2 * both[part] - 15) * (2 * both[part] - 15);
+                }
+                to[place] = (uint8_t)(both[0] | both[1] << 4);
+            }
+            lost += lost_here;
+            kept += kept_here;
+        }
+        double unit = (double)factor[0] * step / 16, up = 1 + 0x1p-20; /* more than float32 rounds */
+        double error = factor[3] + (double)factor[0] * sqrt(lost) / 16;
+        float made[SHORT_FACTORS] = {(float)(2 * unit), factor[2], (float)(error * up), (float)(unit * sqrt(kept) * up),
+                                     factor[5]};
+        memcpy(to + half, made, sizeof made);
+    }
+    return stop - start;
 }
 
 /* ranges (parts, 2): places from and to. How many pairs there are. */
@@ -420,7 +527,7 @@ TARGET int64_t EXPORTED(raise_thresholds)(const Batch *batch, const Closer *clos
 }
 
 /* With their scores, pairs that hold the k highest of every query; how many. Threads share ranges (parts, 2), of which
- * each takes the next one, thresholds, limits and examined; each has room for `capacity` pairs and heaps (lanes, k) of
+ * each takes the next one, thresholds, limits and examined, with how many the short codes left behind it; each has room for `capacity` pairs and heaps (lanes, k) of
  * its own. Where `most` are examined, or there is no room, all threads stop: examined is above `most` then. */
 TARGET int64_t EXPORTED(nearest_rows)(const Batch *batch, const Closer *closer, const int64_t *ranges, int64_t parts,
                                       int64_t *next, int64_t *examined, int64_t most, float *limits,
@@ -439,6 +546,7 @@ TARGET int64_t EXPORTED(nearest_rows)(const Batch *batch, const Closer *closer, 
         if (part >= parts)
             break;
     }
+    __atomic_fetch_add(examined + 1, found.passed, __ATOMIC_RELAXED);
     return found.count;
 }
 

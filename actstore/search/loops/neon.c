@@ -69,6 +69,21 @@ TARGET INLINE int32_t dot_codes(const uint8_t *row, const int8_t *query, int64_t
     return sum;
 }
 
+TARGET INLINE int32_t dot_short(const uint8_t *row, const int8_t *query, int64_t half)
+{
+    Integers low = vdupq_n_s32(0), high = low;
+    int64_t place = 0;
+    for (; place + 16 <= half; place += 16) {
+        uint8x16_t both = vld1q_u8(row + place);
+        low = add_products(low, vreinterpretq_s8_u8(vandq_u8(both, vdupq_n_u8(15))), load_queries(query + place));
+        high = add_products(high, vreinterpretq_s8_u8(vshrq_n_u8(both, 4)), load_queries(query + half + place));
+    }
+    int32_t sum = vaddvq_s32(vaddq_s32(low, high));
+    for (; place < half; place++)
+        sum += (row[place] & 15) * query[place] + (row[place] >> 4) * query[half + place];
+    return sum;
+}
+
 TARGET INLINE Floats zeros(void) { return vdupq_n_f32(0); }
 TARGET INLINE Floats repeat_float(float value) { return vdupq_n_f32(value); }
 TARGET INLINE Floats load_floats(const float *values) { return vld1q_f32(values); }

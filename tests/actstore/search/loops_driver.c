@@ -41,7 +41,7 @@ static void run_bound_rows(void)
     int64_t *out_rows = room(rows * count * 8), *out_queries = room(rows * count * 8), *likely = room(lanes * top * 8);
     float *bounds = room(rows * count * 4);
     Batch batch = {codes, factors, width, places ? chosen : NULL, filtered ? allowed : NULL, queries, excess,
-                   coefficients, scales, count, panels};
+                   coefficients, scales, count, panels, NULL};
     int64_t found = EXPORTED(bound_rows)(&batch, ranges, parts, limits, keeps ? out_rows : NULL, out_queries, bounds,
                                          top, estimates, likely);
     give(&found, 8);
@@ -58,7 +58,7 @@ static void run_closer_look(void)
     int64_t width = sizes[0], second = sizes[1], rows = sizes[2], count = sizes[3], panels = sizes[4], top = sizes[5];
     int64_t dim = sizes[6], is_half = sizes[7], has_second = sizes[8], lanes = panels ? 16 * panels : count;
     int64_t sampled = sizes[9], capacity = sizes[10], next = 0;
-    int64_t ranges[2] = {0, rows}, examined = 0;
+    int64_t ranges[2] = {0, rows}, examined[2] = {0, 0};
     uint8_t *codes = take(rows * width);
     float *factors = take(rows * LEVEL_FACTORS * 4);
     int8_t *queries = take(lanes * width);
@@ -77,17 +77,43 @@ static void run_closer_look(void)
     memcpy(first, highest, lanes * top * 4);
     Closer closer = {has_second ? again : NULL, second, queries_again, excess_again, norms, values, is_half, dim,
                      vectors, row_scales, thresholds, 0.25};
-    Batch batch = {codes, factors, width, NULL, NULL, queries, excess, coefficients, scales, count, panels};
+    Batch batch = {codes, factors, width, NULL, NULL, queries, excess, coefficients, scales, count, panels, NULL};
     if (sampled)
         EXPORTED(raise_thresholds)(&batch, &closer, sampled, estimates, likely, top, first, nearest, limits);
-    int64_t found = EXPORTED(nearest_rows)(&batch, &closer, ranges, 1, &next, &examined, INT64_MAX / 2, limits,
+    int64_t found = EXPORTED(nearest_rows)(&batch, &closer, ranges, 1, &next, examined, INT64_MAX / 2, limits,
                                            out_rows, out_queries, scores, capacity, top, highest, nearest);
     give(&found, 8);
-    give(&examined, 8);
+    give(examined, 8);
     give(out_rows, found * 8);
     give(out_queries, found * 8);
     give(scores, found * 4);
     give(thresholds, count * 4);
+}
+
+static void run_short_codes(void) /* made, and what they leave of the pairs of all rows and a few queries */
+{
+    int64_t *sizes = take(4 * 8), width = sizes[0], rows = sizes[1], count = sizes[2], places = sizes[3];
+    int64_t stride = width / 2 + 4 * SHORT_FACTORS, ranges[4] = {0, places / 2, places / 2, places}, next = 0;
+    int64_t examined[2] = {0, 0}, *out_rows = room(rows * count * 8), *out_queries = room(rows * count * 8);
+    uint8_t *codes = take(rows * width), *shorter = room(rows * stride);
+    float *factors = take(rows * LEVEL_FACTORS * 4), *scores = room(rows * count * 4);
+    int64_t *chosen = take(places * 8), *nearest = room(count * 8);
+    int8_t *queries = take(count * width);
+    int32_t *excess = take(count * 4);
+    float *coefficients = take(LEVEL_FACTORS * count * 4), *limits = take(count * 4), *scales = take(count * 4);
+    float *values = take(rows * 4), *vectors = take(count * 4), *row_scales = take(rows * 4);
+    float *thresholds = take(count * 4), *highest = take(count * 4);
+    EXPORTED(shorten_rows)(codes, factors, width, 0, rows / 3, shorter);
+    EXPORTED(shorten_rows)(codes, factors, width, rows / 3, rows, shorter);
+    Closer closer = {NULL, 0, NULL, NULL, NULL, (uint8_t *)values, 0, 1, vectors, row_scales, thresholds, 0.25};
+    Batch batch = {codes, factors, width, chosen, NULL, queries, excess, coefficients, scales, count, 0, shorter};
+    int64_t found = EXPORTED(nearest_rows)(&batch, &closer, ranges, 2, &next, examined, INT64_MAX / 2, limits,
+                                           out_rows, out_queries, scores, rows * count, 1, highest, nearest);
+    give(shorter, rows * stride);
+    give(examined, 16);
+    give(&found, 8);
+    give(out_rows, found * 8);
+    give(out_queries, found * 8);
 }
 
 static void run_bound_pairs(void)
@@ -139,6 +165,8 @@ int main(int count, char **arguments) /* WHAT INPUT OUTPUT */
         run_bound_rows();
     else if (!strcmp(arguments[1], "closer"))
         run_closer_look();
+    else if (!strcmp(arguments[1], "short"))
+        run_short_codes();
     else if (!strcmp(arguments[1], "pairs"))
         run_bound_pairs();
     else

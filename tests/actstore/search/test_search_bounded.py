@@ -27,6 +27,7 @@ from actstore.search import (
     compiled,
     plan,
     ranking,
+    shorter,
 )
 from actstore.search.bounds import CompiledBounds, TorchBounds
 from actstore.search.compiled import multiply_codes
@@ -240,6 +241,50 @@ def test_queries_are_rotated_once_for_several_parts_of_the_rows(
     for one, other in zip(engine.search(queries, 3), first, strict=True):
         np.testing.assert_array_equal(one, other)
     engine.search(queries, 3, np.arange(0, 6000, 5))
+
+
+@pytest.fixture
+def short_codes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Made for few and narrow rows too."""
+    monkeypatch.setattr(shorter, "_LEAST_BYTES", 0)
+    monkeypatch.setattr(shorter, "_LEAST_WIDTH", 0)
+
+
+needs_kernels = pytest.mark.skipif(compiled.kernels() is None, reason="compiled loops alone use short codes")
+
+
+@needs_kernels
+@pytest.mark.usefixtures("short_codes")
+@pytest.mark.parametrize("widths", [(16,), (32, 16), (160, 32)])
+def test_short_codes_give_the_exact_answer(
+    widths: tuple[int, ...], random: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    values = clustered(random, 20_000, 200, rank=40, copies=0.01)
+    values[9] = 0
+    engine = with_widths(values, *widths, monkeypatch=monkeypatch)
+    queries = np.concatenate([values[10:40], random.standard_normal((10, 200))]).astype(np.float32)
+    assert_same(engine, queries[:1], 3)
+    assert engine.shorter.codes is None  # they are made by the second search for a few queries
+    for count in (1, 2, 4):
+        for start in range(0, 40, count):
+            assert_same(engine, queries[start : start + count], 3)
+    for some in (np.arange(0, 20_000, 5), np.arange(0, 20_000, 2)):  # gathered, and masked
+        for one, other in zip(engine.search(queries[:2], 3, some), engine.exact.search(queries[:2], 3, some), strict=True):
+            np.testing.assert_array_equal(one, other)
+
+
+@needs_kernels
+@pytest.mark.usefixtures("short_codes")
+def test_short_codes_stay_where_they_leave_few_rows(
+    random: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    near = clustered(random, 6000, 64, copies=0)
+    for values, stay in ((near, True), (random.standard_normal((6000, 64)).astype(np.float16), False)):
+        monkeypatch.setattr(bounded, "_MOST_EXAMINED", 2.0)  # never fall back
+        engine = with_widths(values, 32, monkeypatch=monkeypatch)
+        for query in random.standard_normal((20, 64)) if not stay else near[:20].astype(np.float32):
+            assert_same(engine, query[None], 2)
+        assert (engine.shorter.codes is not None) == stay
 
 
 def test_large_k_few_rows_and_equal_rows(random: np.random.Generator, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -64,7 +64,7 @@ def driver(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     program = folder / "driver"
     static = ["-static"] if emulated else []
     subprocess.run([compiler, "-O2", "-Wall", "-Wextra", "-Werror", *static, f'-DLOOPS="{processor}.c"', "-I", LOOPS,
-                    DRIVER, "-o", program], check=True)  # fmt: skip
+                    DRIVER, "-lm", "-o", program], check=True)  # fmt: skip
     emulator = [EMULATOR, "-cpu", "max"] if emulated else []
     return Driver([*emulator, str(program)], folder, 32 if processor == "avx2" else 127)
 
@@ -178,6 +178,53 @@ def test_the_nearest_are_scored_on_the_way(
     for query in range(count):
         nearest = possible[scores[possible, query] >= kth[query]]
         assert set(nearest) <= set(of_rows[owners == query])
+
+
+@pytest.mark.parametrize("is_normal", [True, False])
+@pytest.mark.parametrize(("width", "count"), [(16, 1), (100, 2), (576, 1), (1024, 4)])
+def test_short_codes_bound_what_they_stand_for(driver: Driver, width: int, count: int, is_normal: bool) -> None:
+    """What they and the first level leave is what the first level alone does."""
+    random, rows = np.random.default_rng(width + count), 90
+    stored, queries = some_codes(driver, random, rows, count, width)
+    if is_normal:
+        stored = np.clip(np.rint(random.standard_normal((rows, width)) * 35), -127, 127).astype(np.int16) + 128
+    stored[5] = 128  # a row of zeros
+    stored = stored.astype(np.uint8)
+    factors = np.abs(small(random, rows, 6))
+    factors[:, 0] = random.choice([0.5, 1, 2], rows)
+    coefficients = np.abs(small(random, 6, count))
+    coefficients[3] = np.ceil(np.linalg.norm(queries.astype(float), axis=1))  # what a row's error is multiplied by
+    chosen = np.sort(random.choice(rows, 70, replace=False))
+    codes = stored.astype(np.float64) - 128
+    level = factors[:, :1] * (codes @ queries.astype(np.float64).T) + np.outer(factors[:, 2], coefficients[2])
+    level += coefficients[1] + factors[:, 3:] @ coefficients[3:]  # (rows, count)
+    limits = np.quantile(level[chosen], 0.8, axis=0).astype(np.float32)
+    assert (limits > 0).all()  # with scores and thresholds of zero, these stay as they are
+    found = driver.run(
+        "short", np.array([width, rows, count, len(chosen)]), stored, factors, chosen, queries,
+        128 * queries.sum(1, dtype=np.int32), coefficients, limits, np.ones(count, np.float32),
+        np.ones(rows, np.float32), np.zeros(count, np.float32), np.ones(rows, np.float32),
+        np.zeros(count, np.float32), np.full(count, -np.inf, np.float32),
+    )  # fmt: skip
+
+    made = found.read(np.uint8, rows * (width // 2 + 20)).reshape(rows, -1)
+    halves, short = made[:, : width // 2], made[:, width // 2 :].copy().view(np.float32).astype(np.float64)
+    means = short[:, :1] * (np.concatenate([halves & 15, halves >> 4], 1) - 7.5)  # (rows, width) what they stand for
+    lost, norm = np.linalg.norm(factors[:, :1] * codes - means, axis=1), np.linalg.norm(means, axis=1)
+    assert (short[:, 1] == factors[:, 2]).all()
+    assert (short[:, 4] == factors[:, 5]).all()
+    for above, exact in ((short[:, 2], factors[:, 3] + lost), (short[:, 3], norm)):
+        assert (above >= exact * (1 - 1e-9)).all()
+        assert (above <= exact * (1 + 1e-5) + 1e-6).all()
+    if is_normal:
+        assert np.median(lost) < 0.12 * np.median(np.linalg.norm(factors[:, :1] * codes, axis=1))
+
+    _, left, number = found.read(np.int64, 3)
+    pairs = set(zip(found.read(np.int64, number).tolist(), found.read(np.int64, number).tolist(), strict=True))
+    reached = level[chosen] >= limits
+    row, query = np.nonzero(reached)
+    assert pairs == set(zip(chosen[row].tolist(), query.tolist(), strict=True))
+    assert reached.sum() <= left <= reached.size
 
 
 @pytest.mark.parametrize("width", [16, 24, 64, 100, 384])
