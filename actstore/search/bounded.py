@@ -49,6 +49,7 @@ if TYPE_CHECKING:
 
 _PAIRS = 1 << 16  # bounds of a range of rows
 _RANGE_ROWS = (1024, 16_384)  # at least and at most
+_RANGES, _SHARED_ROWS = 8, 256  # of a thread, and the rows of the shortest, where few rows are shared
 _SAMPLE, _LEAST_SAMPLE = 4096, 1024  # rows that give the first thresholds, and a sixteenth of all where these are few
 _FIRST, _GROWTH = 64, 8  # ranges of the first part; a part to the one before
 _MOST_TIES = 1 << 18  # pairs that rounding leaves, before the exact search with its thinning out is better
@@ -80,7 +81,10 @@ class QueryBatch:
 
     def run(self) -> Pairs | None:
         """Pairs that hold the k nearest; None where the bounds leave too many."""
-        ranges, sample = _plan_ranges(self.total, len(self.units), self.k, _RANGE_ROWS)
+        least, most = _RANGE_ROWS
+        if isinstance(self.bounds, CompiledBounds):  # whose ranges cost nothing: so many that no thread waits for another
+            most = min(most, max(_SHARED_ROWS, self.total // (_RANGES * self.workers)))
+        ranges, sample = _plan_ranges(self.total, len(self.units), self.k, (min(least, most), most))
         if self.mask is not None:
             ranges = ranges[[bool(self.mask[start:stop].any()) for start, stop in ranges]]
             sample = _sample(ranges, self.total, self.k)

@@ -21,6 +21,10 @@
 #define AHEAD 16        /* rows or pairs whose bytes are fetched before they are needed */
 #define LOOKED_AT 512   /* pairs that are looked closer at together: their rows lie far apart */
 #define BEST_STEP 0.335 /* of 16 steps, to the deviation: it loses least of what is spread normally */
+/* Of what a bound allows beyond the estimate, the part that a near row may well have, by the first level and by both:
+ * of parts from 0.3 to 0.7 these left least to look at. */
+#define EXPECTED 0.6f
+#define EXPECTED_AGAIN 0.3f
 #define WAITING 32      /* pairs whose codes are fetched before they are needed */
 
 #define JOINED(name, processor) name##_##processor
@@ -70,6 +74,8 @@ typedef struct {
     int64_t looked_at;    /* pairs, the first ones, that had their closer look */
     int64_t examined;     /* pairs that reached their limit, and eight for each that was scored */
     int64_t capacity;     /* pairs for which there is room, if there is a closer look */
+    int64_t deferred;     /* of them, the last ones, from the end: their closer look can wait until limits have risen. Rows
+                             whose second level was looked at are stored as ~row */
     int64_t passed;       /* pairs that the short codes left */
     int64_t waiting, waiting_rows[WAITING], waiting_queries[WAITING]; /* of them, those whose codes are fetched */
 } Found;
@@ -94,8 +100,26 @@ static void raise_highest(Found *found, int64_t row, int64_t query, float estima
     rows[place] = row;
 }
 
+INLINE void defer(Found *found, int64_t row, int64_t query, float bound)
+{
+    int64_t place = found->capacity - ++found->deferred;
+    found->rows[place] = row;
+    found->queries[place] = query;
+    found->bounds[place] = bound;
+}
+
+/* Whether a row is likely to be so near that its score would raise the limit. */
+INLINE int is_likely(float bound, float estimate, float limit, float part)
+{
+    return estimate + part * (bound - estimate) >= limit;
+}
+
 INLINE void note(Found *found, int64_t row, int64_t query, float bound, float estimate)
 {
+    if (found->closer && !is_likely(bound, estimate, found->limits[query], EXPECTED)) {
+        defer(found, row, query, bound * found->scales[query]);
+        return;
+    }
     if (found->rows) {
         found->rows[found->count] = row;
         found->queries[found->count] = query;
@@ -156,28 +180,37 @@ TARGET INLINE float multiply_row(const uint8_t *row, const uint8_t *next, int64_
     return sum_floats(add_floats(add_floats(sums[0], sums[1]), add_floats(sums[2], sums[3])));
 }
 
-/* Pairs that still reach their query's limit by both levels, moved to the front; how many. */
+/* Pairs that still reach their query's limit by both levels, moved to the front; how many. found: takes those that can
+ * wait, unless it is NULL. */
 TARGET INLINE int64_t bound_again(const Closer *closer, int64_t *rows, int64_t *owners, float *bounds, int64_t count,
-                                  const float *limits)
+                                  const float *limits, Found *found)
 {
     int64_t width = closer->width, stride = width + 4 * TAIL_FLOATS, kept = 0;
     for (int64_t pair = 0; pair < count; pair++) {
         if (pair + AHEAD < count)
             fetch(closer->second + rows[pair + AHEAD] * stride, stride);
-        const uint8_t *row = closer->second + rows[pair] * stride;
-        int64_t query = owners[pair];
-        float tail[TAIL_FLOATS];
-        memcpy(tail, row + width, sizeof tail);
+        const uint8_t *codes = closer->second + rows[pair] * stride;
+        int64_t row = rows[pair], query = owners[pair];
+        float tail[TAIL_FLOATS], slack = 0;
+        memcpy(tail, codes + width, sizeof tail);
         const float *norm = closer->norms + query * TAIL_FLOATS;
-        int32_t product = dot_codes(row, closer->queries + query * width, width, closer->excess[query]);
+        int32_t product = dot_codes(codes, closer->queries + query * width, width, closer->excess[query]);
         float bound = tail[0] * norm[0] * (float)product;
-        for (int64_t term = 1; term < TAIL_FLOATS; term++)
+        for (int64_t term = 1; term < 4; term++)
+            slack += tail[term] * norm[term];
+        for (int64_t term = 4; term < TAIL_FLOATS; term++)
             bound += tail[term] * norm[term];
-        bound += bounds[pair];
-        rows[kept] = rows[pair];
+        bound += slack + bounds[pair];
+        if (bound < limits[query])
+            continue;
+        if (found && found->capacity - found->deferred > found->count &&
+            !is_likely(bound, bound - slack, limits[query], EXPECTED_AGAIN)) {
+            defer(found, ~row, query, bound);
+            continue;
+        }
+        rows[kept] = row;
         owners[kept] = query;
-        bounds[kept] = bound;
-        kept += bound >= limits[query];
+        bounds[kept++] = bound;
     }
     return kept;
 }
@@ -192,33 +225,80 @@ INLINE void raise_limit(const Closer *closer, float kth, int64_t query, const fl
     }
 }
 
+TARGET static void score_pair(Found *found, int64_t row, int64_t query, int64_t next, int64_t *kept)
+{
+    const Closer *closer = found->closer;
+    int64_t bytes = closer->dim * (closer->is_half ? 2 : 4);
+    float score = multiply_row(closer->values + row * bytes, closer->values + next * bytes, closer->is_half,
+                               closer->dim, closer->vectors + query * closer->dim) * closer->scales[row];
+    found->examined += 8;
+    if (score + closer->margin < closer->thresholds[query])
+        return;
+    found->rows[*kept] = row;
+    found->queries[*kept] = query;
+    found->bounds[(*kept)++] = score;
+    raise_highest(found, row, query, score);
+    raise_limit(closer, found->top_estimates[query * found->size], query, found->scales, found->limits);
+}
+
 /* Of the pairs noted since the last look, those that can be among the highest by their scores, which raise the limits. */
 TARGET static void look_closer(Found *found)
 {
     const Closer *closer = found->closer;
-    int64_t first = found->looked_at;
-    int64_t *rows = found->rows + first, *owners = found->queries + first, count = found->count - first, kept = 0;
-    int64_t bytes = closer->dim * (closer->is_half ? 2 : 4);
+    int64_t first = found->looked_at, kept = first;
+    int64_t *rows = found->rows + first, *owners = found->queries + first, count = found->count - first;
     float *bounds = found->bounds + first;
     found->examined += count;
     if (closer->second)
-        count = bound_again(closer, rows, owners, bounds, count, closer->thresholds);
-    for (int64_t pair = 0; pair < count; pair++) {
-        int64_t row = rows[pair], query = owners[pair], next = rows[pair + 1 < count ? pair + 1 : pair];
-        if (bounds[pair] < closer->thresholds[query])
-            continue; /* which rose meanwhile */
-        float score = multiply_row(closer->values + row * bytes, closer->values + next * bytes, closer->is_half,
-                                   closer->dim, closer->vectors + query * closer->dim) * closer->scales[row];
-        found->examined += 8;
-        if (score + closer->margin < closer->thresholds[query])
+        count = bound_again(closer, rows, owners, bounds, count, closer->thresholds, found);
+    for (int64_t pair = 0; pair < count; pair++)
+        if (bounds[pair] >= closer->thresholds[owners[pair]]) /* which rose meanwhile */
+            score_pair(found, rows[pair], owners[pair], rows[pair + 1 < count ? pair + 1 : pair], &kept);
+    found->count = found->looked_at = kept;
+}
+
+/* Of the deferred pairs, those that still reach their limit by both levels. */
+TARGET static void bound_deferred(Found *found)
+{
+    const Closer *closer = found->closer;
+    int64_t rows[LOOKED_AT], owners[LOOKED_AT], last = found->capacity - found->deferred;
+    float bounds[LOOKED_AT];
+    found->deferred = 0;
+    for (int64_t place = found->capacity - 1, waiting = 0; place >= last; place--) {
+        int64_t row = found->rows[place], query = found->queries[place];
+        float bound = found->bounds[place];
+        int reaches = bound >= closer->thresholds[query];
+        if (reaches && (row < 0 || !closer->second)) {
+            defer(found, row, query, bound);
+        } else if (reaches) {
+            rows[waiting] = row;
+            owners[waiting] = query;
+            bounds[waiting++] = bound;
+        }
+        if (waiting < LOOKED_AT && (place > last || !waiting))
             continue;
-        rows[kept] = row;
-        owners[kept] = query;
-        bounds[kept++] = score;
-        raise_highest(found, row, query, score);
-        raise_limit(closer, found->top_estimates[query * found->size], query, found->scales, found->limits);
+        found->examined += waiting;
+        waiting = bound_again(closer, rows, owners, bounds, waiting, closer->thresholds, NULL);
+        while (waiting) {
+            waiting--;
+            defer(found, ~rows[waiting], owners[waiting], bounds[waiting]);
+        }
     }
-    found->count = found->looked_at = first + kept;
+}
+
+/* Looks closer at what was deferred. */
+TARGET static void look_at_deferred(Found *found)
+{
+    const Closer *closer = found->closer;
+    look_closer(found);
+    bound_deferred(found);
+    for (int64_t place = found->capacity - found->deferred; place < found->capacity; place++) {
+        int64_t row = found->rows[place], next = found->rows[place + 1 < found->capacity ? place + 1 : place];
+        if (found->bounds[place] >= closer->thresholds[found->queries[place]]) /* no more is kept than was read */
+            score_pair(found, row < 0 ? ~row : row, found->queries[place], next < 0 ? ~next : next, &found->count);
+    }
+    found->deferred = 0;
+    found->looked_at = found->count;
 }
 
 /* Looks closer at what is noted. Whether so many more pairs can be noted then, if need be after those are gone that
@@ -228,8 +308,9 @@ TARGET static int has_room(Found *found, int64_t pairs)
     const Closer *closer = found->closer;
     int64_t kept = 0;
     look_closer(found);
-    if (found->capacity - found->count >= pairs)
+    if (found->capacity - found->count - found->deferred >= pairs)
         return 1;
+    look_at_deferred(found);
     for (int64_t pair = 0; pair < found->count; pair++) {
         if (found->bounds[pair] + closer->margin < closer->thresholds[found->queries[pair]])
             continue;
@@ -243,7 +324,8 @@ TARGET static int has_room(Found *found, int64_t pairs)
 
 INLINE int is_time_to_look(const Found *found, int64_t pairs)
 {
-    return found->closer && (found->count - found->looked_at >= LOOKED_AT || found->capacity - found->count < pairs);
+    return found->closer && (found->count - found->looked_at >= LOOKED_AT ||
+                             found->capacity - found->count - found->deferred < pairs);
 }
 
 /* By the first level. 0 where there is no room for what a closer look leaves. */
@@ -448,6 +530,30 @@ TARGET static int bound_range(const Batch *batch, const int64_t *range, Found *f
     return bound_few(batch, range[0], range[1], found);
 }
 
+typedef struct { /* of short codes: what they lose of the codes that they are made of, squared, in a 16th of their unit;
+                    and what they stand for, squared, in half a step */
+    double lost, kept;
+} Shortened;
+
+/* steps: short codes of up to 64 codes. Sums of so many fit. */
+TARGET INLINE void shorten(const uint8_t *codes, int64_t count, int32_t step, uint8_t *steps, Shortened *sums)
+{
+    int32_t lost = 0, kept = 0;
+    float scale = 8 / (float)step;
+    for (int64_t place = 0; place < count; place++) {
+        int32_t code = codes[place] - 128;
+        float level = (float)code * scale + 8;
+        level = level > 0 ? level : 0;
+        int32_t chosen = (int32_t)(level < 15 ? level : 15);
+        int32_t odd = 2 * chosen - 15, off = 16 * code - step * odd;
+        lost += off * off;
+        kept += odd * odd;
+        steps[place] = (uint8_t)chosen;
+    }
+    sums->lost += lost;
+    sums->kept += kept;
+}
+
 /* Short codes of rows start to stop, from those of the first level: see shorter.py. The step is an eighth of a whole
  * number, so that what it loses is summed up exactly. */
 TARGET int64_t EXPORTED(shorten_rows)(const uint8_t *codes, const float *factors, int64_t width, int64_t start,
@@ -459,35 +565,22 @@ TARGET int64_t EXPORTED(shorten_rows)(const uint8_t *codes, const float *factors
         const float *factor = factors + row * LEVEL_FACTORS;
         uint8_t *to = shorter + row * stride;
         int32_t squares = 0;
-        double lost = 0, kept = 0;
+        Shortened sums = {0, 0};
         for (int64_t place = 0; place < width; place++)
             squares += (from[place] - 128) * (from[place] - 128);
         int32_t step = (int32_t)(8 * BEST_STEP * sqrt((double)squares / (double)width)) + 1;
-        float scale = 8 / (float)step;
         for (int64_t first = 0; first < half; first += 64) {
             int64_t count = half - first < 64 ? half - first : 64;
-            int32_t lost_here = 0, kept_here = 0; /* of 128 codes: they fit */
-            for (int64_t place = first; place < first + count; place++) {
-                int32_t both[2];
-#pragma GCC unroll 2
-                for (int part = 0; part < 2; part++) {
-                    int32_t code = from[place + part * half] - 128;
-                    float level = (float)code * scale + 8;
-                    level = level > 0 ? level < 15 ? level : 15 : 0;
-                    both[part] = (int32_t)level;
-                    int32_t off = 16 * code - step * (2 * both[part] - 15);
-                    lost_here += off * off;
-                    kept_here += (2 * both[part] - 15) * (2 * both[part] - 15);
-                }
-                to[place] = (uint8_t)(both[0] | both[1] << 4);
-            }
-            lost += lost_here;
-            kept += kept_here;
+            uint8_t low[64], high[64];
+            shorten(from + first, count, step, low, &sums);
+            shorten(from + half + first, count, step, high, &sums);
+            for (int64_t place = 0; place < count; place++)
+                to[first + place] = low[place] | (uint8_t)(high[place] << 4);
         }
         double unit = (double)factor[0] * step / 16, up = 1 + 0x1p-20; /* more than float32 rounds */
-        double error = factor[3] + (double)factor[0] * sqrt(lost) / 16;
-        float made[SHORT_FACTORS] = {(float)(2 * unit), factor[2], (float)(error * up), (float)(unit * sqrt(kept) * up),
-                                     factor[5]};
+        double error = factor[3] + (double)factor[0] * sqrt(sums.lost) / 16;
+        float made[SHORT_FACTORS] = {(float)(2 * unit), factor[2], (float)(error * up),
+                                     (float)(unit * sqrt(sums.kept) * up), factor[5]};
         memcpy(to + half, made, sizeof made);
     }
     return stop - start;
@@ -541,7 +634,7 @@ TARGET int64_t EXPORTED(nearest_rows)(const Batch *batch, const Closer *closer, 
         int64_t part = __atomic_fetch_add(next, 1, __ATOMIC_RELAXED);
         int fits = part >= parts || bound_range(batch, ranges + 2 * part, &found);
         if (part >= parts)
-            look_closer(&found);
+            look_at_deferred(&found);
         __atomic_fetch_add(examined, fits ? found.examined - counted : most + 1, __ATOMIC_RELAXED);
         if (part >= parts)
             break;
@@ -566,7 +659,7 @@ TARGET int64_t EXPORTED(bound_pairs)(const uint8_t *second, int64_t width, int64
         owners[left] = owners[pair];
         bounds[left++] = bounds[pair];
     }
-    return second ? bound_again(&closer, rows, owners, bounds, left, limits) : left;
+    return second ? bound_again(&closer, rows, owners, bounds, left, limits, NULL) : left;
 }
 
 /* Products of whole rows, float16 or float32, with float32 vectors (n, dim), times the row's scale. */
