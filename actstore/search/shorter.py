@@ -2,9 +2,9 @@
 these instead of all of those. Together they are half as long, and leave some percent of the rows to be looked at again.
 
 A row's codes c, of scale s, become whole numbers n from 0 to 15 with c about t (n - 7.5), with a step t of the row's own.
-Its width / 2 bytes hold the first half of them in their lower bits, and the others above. Five floats follow: s t and,
-as in `factors` (levels.py), x_0, what the codes lose, the norm of what they stand for, and the rest. A bound is the same
-sum of products as that of the first level.
+Its width / 2 bytes hold the first half of them in their lower bits, and the others above. Four floats follow: s t and,
+as in `factors` (levels.py), x_0, what the codes lose, and the rest. A bound is the same sum of products as that of the
+first level, but that the norm of what the codes stand for is taken to be that of a whole row and what they lose.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from actstore.compute.tensors import spread
 from actstore.search.compiled import address, kernels
 from actstore.search.levels import Levels
 
-_FACTORS = 4 * 5  # bytes
+_FACTORS = 4 * 4  # bytes
 _LEAST_BYTES = 1 << 26  # of the first level: below, caches hold much of it
 _LEAST_WIDTH = 128  # codes, below which the floats are much of a row
 _MOST_LEFT = 0.25  # of the pairs: with more, looking at them again costs more than was spared
 _JUDGED = 8  # queries, after which this is decided
 _ROWS = 16_384  # at a time
 
-Shorter = NDArray[np.uint8]  # (rows, width / 2 + 20)
+Shorter = NDArray[np.uint8]  # (rows, width / 2 + 16)
 
 
 class ShortCodes:
@@ -64,7 +64,7 @@ class ShortCodes:
 
 
 def shorten(levels: Levels, workers: int) -> Shorter:
-    """(rows, width / 2 + 20)"""
+    """(rows, width / 2 + 16)"""
     count, width = levels.first.shape
     made, loops = np.empty((count, width // 2 + _FACTORS), np.uint8), kernels()
     assert loops is not None

@@ -15,7 +15,7 @@
 
 #define LEVEL_FACTORS 6 /* levels.py, FACTORS */
 #define TAIL_FLOATS 8   /* levels.py, TAIL */
-#define SHORT_FACTORS 5 /* shorter.py */
+#define SHORT_FACTORS 4 /* shorter.py */
 #define PANEL 16        /* queries whose codes lie together, four codes of each; levels.py, _LANES */
 #define ROWS_IN_CACHE (128 / TILE * TILE) /* rows that all queries pass over before the next ones are read */
 #define AHEAD 16        /* rows or pairs whose bytes are fetched before they are needed */
@@ -42,7 +42,7 @@ typedef struct { /* queries, and the rows that they are compared with by the fir
     const float *coefficients; /* (6, count), of which the first is not used */
     const float *scales;   /* of queries: what bounds are multiplied by */
     int64_t count, panels; /* with panels, excess, coefficients and scales have PANEL of them a panel */
-    const uint8_t *shorter; /* (rows, width / 2 + 20): codes of four bits and five floats, looked at before the others by
+    const uint8_t *shorter; /* (rows, width / 2 + 16): codes of four bits and four floats, looked at before the others by
                                a few queries; NULL: there are none. See shorter.py */
 } Batch;
 
@@ -378,36 +378,70 @@ TARGET static int bound_waiting(const Batch *batch, Found *found)
     return fits;
 }
 
+typedef struct {
+    const uint8_t *codes[FOUR];
+    int64_t rows[FOUR], count; /* of them; what is beyond repeats the first */
+    float factors[FOUR][SHORT_FACTORS];
+} ShortTile;
+
+/* Of the rows of a tile, those whose bound by the short codes reaches the query's limit, as bits. */
+TARGET INLINE uint32_t reaching_shortly(const Batch *batch, const ShortTile *tile, int64_t query, float limit)
+{
+    int64_t half = batch->width / 2, count = batch->count;
+    const float *coefficients = batch->coefficients + query;
+    float excess = (float)batch->excess[query] * (7.5f / 128); /* exact: short codes are too large by 7.5 */
+    float constant = coefficients[count] + coefficients[4 * count]; /* a row's norm is one at most, but for its error */
+    float of_first = coefficients[2 * count], of_error = coefficients[3 * count] + coefficients[4 * count];
+    float of_rest = coefficients[5 * count], bounds[FOUR];
+    int32_t sums[FOUR];
+    uint32_t reached = 0;
+    dot_short(tile->codes, batch->queries + query * 2 * half, half, sums);
+#pragma GCC unroll 4
+    for (int row = 0; row < FOUR; row++) {
+        const float *factor = tile->factors[row];
+        bounds[row] = ((float)sums[row] - excess) * factor[0] + constant + factor[1] * of_first +
+                      factor[2] * of_error + factor[3] * of_rest;
+    }
+#pragma GCC unroll 4
+    for (int row = 0; row < FOUR; row++)
+        reached |= (uint32_t)(bounds[row] >= limit) << row;
+    return reached;
+}
+
 /* As bound_few, with a look at the short codes first: what they leave waits until its codes are there. */
 TARGET static int bound_shorter(const Batch *batch, int64_t start, int64_t stop, Found *found)
 {
-    int64_t half = batch->width / 2, stride = half + 4 * SHORT_FACTORS, count = batch->count;
+    int64_t half = batch->width / 2, stride = half + 4 * SHORT_FACTORS;
     const int64_t *chosen = batch->chosen;
+    ShortTile tile = {.count = 0};
     for (int64_t place = start; place < stop; place++) {
         int64_t row = chosen ? chosen[place] : place;
         if (place + AHEAD < stop)
             fetch(batch->shorter + (chosen ? chosen[place + AHEAD] : place + AHEAD) * stride, stride);
-        if (batch->allowed && !batch->allowed[row])
-            continue;
-        const uint8_t *codes = batch->shorter + row * stride;
-        float factor[SHORT_FACTORS];
-        memcpy(factor, codes + half, sizeof factor);
-        for (int64_t query = 0; query < count; query++) {
-            const float *coefficients = batch->coefficients + query;
-            float excess = (float)batch->excess[query] * (7.5f / 128); /* exact: codes are too large by 7.5 */
-            float sum = (float)dot_short(codes, batch->queries + query * 2 * half, half) - excess;
-            float bound = sum * factor[0] + coefficients[count];
-            for (int64_t term = 1; term < SHORT_FACTORS; term++)
-                bound += factor[term] * coefficients[(term + 1) * count];
-            if (bound < found->limits[query])
-                continue;
-            found->waiting_rows[found->waiting] = row;
-            found->waiting_queries[found->waiting++] = query;
-            fetch(batch->codes + row * batch->width, batch->width);
-            fetch_factors(batch, row);
-            if (found->waiting == WAITING && !bound_waiting(batch, found))
-                return 0;
+        if (!batch->allowed || batch->allowed[row]) {
+            tile.codes[tile.count] = batch->shorter + row * stride;
+            tile.rows[tile.count++] = row;
         }
+        if (!tile.count || (tile.count < FOUR && place + 1 < stop))
+            continue;
+        for (int64_t rest = tile.count; rest < FOUR; rest++)
+            tile.codes[rest] = tile.codes[0];
+#pragma GCC unroll 4
+        for (int part = 0; part < FOUR; part++)
+            memcpy(tile.factors[part], tile.codes[part] + half, sizeof tile.factors[part]);
+        for (int64_t query = 0; query < batch->count; query++) {
+            uint32_t reached = reaching_shortly(batch, &tile, query, found->limits[query]) & ((1u << tile.count) - 1);
+            for (; reached; reached &= reached - 1) {
+                int64_t noted = tile.rows[__builtin_ctz(reached)];
+                found->waiting_rows[found->waiting] = noted;
+                found->waiting_queries[found->waiting++] = query;
+                fetch(batch->codes + noted * batch->width, batch->width);
+                fetch_factors(batch, noted);
+                if (found->waiting == WAITING && !bound_waiting(batch, found))
+                    return 0;
+            }
+        }
+        tile.count = 0;
     }
     return bound_waiting(batch, found);
 }
@@ -530,28 +564,21 @@ TARGET static int bound_range(const Batch *batch, const int64_t *range, Found *f
     return bound_few(batch, range[0], range[1], found);
 }
 
-typedef struct { /* of short codes: what they lose of the codes that they are made of, squared, in a 16th of their unit;
-                    and what they stand for, squared, in half a step */
-    double lost, kept;
-} Shortened;
-
-/* steps: short codes of up to 64 codes. Sums of so many fit. */
-TARGET INLINE void shorten(const uint8_t *codes, int64_t count, int32_t step, uint8_t *steps, Shortened *sums)
+/* steps: short codes of up to 64 codes. What they lose, squared, in a 16th of the codes' unit. */
+TARGET INLINE int32_t shorten(const uint8_t *codes, int64_t count, int32_t step, uint8_t *steps)
 {
-    int32_t lost = 0, kept = 0;
+    int32_t lost = 0;
     float scale = 8 / (float)step;
     for (int64_t place = 0; place < count; place++) {
         int32_t code = codes[place] - 128;
         float level = (float)code * scale + 8;
         level = level > 0 ? level : 0;
         int32_t chosen = (int32_t)(level < 15 ? level : 15);
-        int32_t odd = 2 * chosen - 15, off = 16 * code - step * odd;
+        int32_t off = 16 * code - step * (2 * chosen - 15);
         lost += off * off;
-        kept += odd * odd;
         steps[place] = (uint8_t)chosen;
     }
-    sums->lost += lost;
-    sums->kept += kept;
+    return lost;
 }
 
 /* Short codes of rows start to stop, from those of the first level: see shorter.py. The step is an eighth of a whole
@@ -565,22 +592,21 @@ TARGET int64_t EXPORTED(shorten_rows)(const uint8_t *codes, const float *factors
         const float *factor = factors + row * LEVEL_FACTORS;
         uint8_t *to = shorter + row * stride;
         int32_t squares = 0;
-        Shortened sums = {0, 0};
+        double lost = 0;
         for (int64_t place = 0; place < width; place++)
             squares += (from[place] - 128) * (from[place] - 128);
         int32_t step = (int32_t)(8 * BEST_STEP * sqrt((double)squares / (double)width)) + 1;
         for (int64_t first = 0; first < half; first += 64) {
             int64_t count = half - first < 64 ? half - first : 64;
             uint8_t low[64], high[64];
-            shorten(from + first, count, step, low, &sums);
-            shorten(from + half + first, count, step, high, &sums);
+            lost += shorten(from + first, count, step, low);
+            lost += shorten(from + half + first, count, step, high);
             for (int64_t place = 0; place < count; place++)
                 to[first + place] = low[place] | (uint8_t)(high[place] << 4);
         }
         double unit = (double)factor[0] * step / 16, up = 1 + 0x1p-20; /* more than float32 rounds */
-        double error = factor[3] + (double)factor[0] * sqrt(sums.lost) / 16;
-        float made[SHORT_FACTORS] = {(float)(2 * unit), factor[2], (float)(error * up),
-                                     (float)(unit * sqrt(sums.kept) * up), factor[5]};
+        double error = factor[3] + (double)factor[0] * sqrt(lost) / 16;
+        float made[SHORT_FACTORS] = {(float)(2 * unit), factor[2], (float)(error * up), factor[5]};
         memcpy(to + half, made, sizeof made);
     }
     return stop - start;

@@ -69,19 +69,21 @@ TARGET INLINE int32_t dot_codes(const uint8_t *row, const int8_t *query, int64_t
     return sum;
 }
 
-TARGET INLINE int32_t dot_short(const uint8_t *row, const int8_t *query, int64_t half)
+TARGET INLINE void dot_short(const uint8_t *const rows[FOUR], const int8_t *query, int64_t half, int32_t out[FOUR])
 {
-    Integers low = vdupq_n_s32(0), high = low;
+    Integers sums[FOUR] = {vdupq_n_s32(0), vdupq_n_s32(0), vdupq_n_s32(0), vdupq_n_s32(0)};
     int64_t place = 0;
     for (; place + 16 <= half; place += 16) {
-        uint8x16_t both = vld1q_u8(row + place);
-        low = add_products(low, vreinterpretq_s8_u8(vandq_u8(both, vdupq_n_u8(15))), load_queries(query + place));
-        high = add_products(high, vreinterpretq_s8_u8(vshrq_n_u8(both, 4)), load_queries(query + half + place));
+        Queries low = load_queries(query + place), high = load_queries(query + half + place);
+#pragma GCC unroll 4
+        for (int row = 0; row < FOUR; row++) {
+            uint8x16_t both = vld1q_u8(rows[row] + place);
+            sums[row] = add_products(sums[row], vreinterpretq_s8_u8(vandq_u8(both, vdupq_n_u8(15))), low);
+            sums[row] = add_products(sums[row], vreinterpretq_s8_u8(vshrq_n_u8(both, 4)), high);
+        }
     }
-    int32_t sum = vaddvq_s32(vaddq_s32(low, high));
-    for (; place < half; place++)
-        sum += (row[place] & 15) * query[place] + (row[place] >> 4) * query[half + place];
-    return sum;
+    for (int row = 0; row < FOUR; row++)
+        out[row] = vaddvq_s32(sums[row]) + dot_rest(rows[row], query, place, half);
 }
 
 TARGET INLINE Floats zeros(void) { return vdupq_n_f32(0); }

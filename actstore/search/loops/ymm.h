@@ -56,20 +56,23 @@ TARGET INLINE int32_t dot_codes(const uint8_t *row, const int8_t *query, int64_t
     return sum_integers(sums[0]) - excess;
 }
 
-TARGET INLINE int32_t dot_short(const uint8_t *row, const int8_t *query, int64_t half)
+TARGET INLINE void dot_short(const uint8_t *const rows[FOUR], const int8_t *query, int64_t half, int32_t out[FOUR])
 {
-    Integers low = _mm256_setzero_si256(), high = low, fifteen = _mm256_set1_epi8(15);
+    Integers sums[FOUR] = {_mm256_setzero_si256(), _mm256_setzero_si256(), _mm256_setzero_si256(),
+                           _mm256_setzero_si256()};
+    Integers fifteen = _mm256_set1_epi8(15);
     int64_t place = 0;
     for (; place + 32 <= half; place += 32) {
-        __m256i both = load_codes(row + place);
-        low = add_bytes(low, _mm256_and_si256(both, fifteen), load_codes(query + place));
-        high = add_bytes(high, _mm256_and_si256(_mm256_srli_epi16(both, 4), fifteen),
-                         load_codes(query + half + place));
+        __m256i low = load_codes(query + place), high = load_codes(query + half + place);
+#pragma GCC unroll 4
+        for (int row = 0; row < FOUR; row++) {
+            __m256i both = load_codes(rows[row] + place);
+            sums[row] = add_bytes(sums[row], _mm256_and_si256(both, fifteen), low);
+            sums[row] = add_bytes(sums[row], _mm256_and_si256(_mm256_srli_epi16(both, 4), fifteen), high);
+        }
     }
-    int32_t sum = sum_integers(_mm256_add_epi32(low, high));
-    for (; place < half; place++)
-        sum += (row[place] & 15) * query[place] + (row[place] >> 4) * query[half + place];
-    return sum;
+    for (int row = 0; row < FOUR; row++)
+        out[row] = sum_integers(sums[row]) + dot_rest(rows[row], query, place, half);
 }
 
 TARGET INLINE Floats zeros(void) { return _mm256_setzero_ps(); }
