@@ -21,10 +21,11 @@
 #define AHEAD 16        /* rows or pairs whose bytes are fetched before they are needed */
 #define LOOKED_AT 512   /* pairs that are looked closer at together: their rows lie far apart */
 #define BEST_STEP 0.335 /* of 16 steps, to the deviation: it loses least of what is spread normally */
-/* Of what a bound allows beyond the estimate, the part that a near row may well have, by the first level and by both:
- * of parts from 0.3 to 0.7 these left least to look at. */
+/* Of what a bound allows beyond the estimate, the part that a near row may well have, by the first level, by both and by
+ * short codes: of parts from 0.3 to 0.7 these left least to look at. */
 #define EXPECTED 0.6f
 #define EXPECTED_AGAIN 0.3f
+#define EXPECTED_SHORTLY 0.5f
 #define WAITING 32      /* pairs whose codes are fetched before they are needed */
 
 #define JOINED(name, processor) name##_##processor
@@ -74,8 +75,8 @@ typedef struct {
     int64_t looked_at;    /* pairs, the first ones, that had their closer look */
     int64_t examined;     /* pairs that reached their limit, and eight for each that was scored */
     int64_t capacity;     /* pairs for which there is room, if there is a closer look */
-    int64_t deferred;     /* of them, the last ones, from the end: their closer look can wait until limits have risen. Rows
-                             whose second level was looked at are stored as ~row */
+    int64_t deferred;     /* of them, the last ones, from the end: their closer look can wait until limits have risen */
+    const Batch *batch;   /* of those that have been bounded by short codes alone */
     int64_t passed;       /* pairs that the short codes left */
     int64_t waiting, waiting_rows[WAITING], waiting_queries[WAITING]; /* of them, those whose codes are fetched */
 } Found;
@@ -100,12 +101,20 @@ static void raise_highest(Found *found, int64_t row, int64_t query, float estima
     rows[place] = row;
 }
 
-INLINE void defer(Found *found, int64_t row, int64_t query, float bound)
+/* What a deferred pair has been bounded by is kept above its query. */
+enum { BY_FIRST, BY_BOTH, BY_SHORT, LEVEL_BIT = 32 };
+
+INLINE void defer(Found *found, int64_t row, int64_t query, float bound, int64_t level)
 {
     int64_t place = found->capacity - ++found->deferred;
     found->rows[place] = row;
-    found->queries[place] = query;
+    found->queries[place] = query | level << LEVEL_BIT;
     found->bounds[place] = bound;
+}
+
+INLINE int64_t query_of(int64_t deferred)
+{
+    return deferred & ((1LL << LEVEL_BIT) - 1);
 }
 
 /* Whether a row is likely to be so near that its score would raise the limit. */
@@ -117,7 +126,7 @@ INLINE int is_likely(float bound, float estimate, float limit, float part)
 INLINE void note(Found *found, int64_t row, int64_t query, float bound, float estimate)
 {
     if (found->closer && !is_likely(bound, estimate, found->limits[query], EXPECTED)) {
-        defer(found, row, query, bound * found->scales[query]);
+        defer(found, row, query, bound * found->scales[query], BY_FIRST);
         return;
     }
     if (found->rows) {
@@ -205,7 +214,7 @@ TARGET INLINE int64_t bound_again(const Closer *closer, int64_t *rows, int64_t *
             continue;
         if (found && found->capacity - found->deferred > found->count &&
             !is_likely(bound, bound - slack, limits[query], EXPECTED_AGAIN)) {
-            defer(found, ~row, query, bound);
+            defer(found, row, query, bound, BY_BOTH);
             continue;
         }
         rows[kept] = row;
@@ -257,20 +266,63 @@ TARGET static void look_closer(Found *found)
     found->count = found->looked_at = kept;
 }
 
+/* By the first level, over the query's scale. */
+TARGET INLINE float bound_row(const Batch *batch, int64_t row, int64_t query, float *estimate)
+{
+    int64_t width = batch->width, count = batch->count;
+    const float *coefficients = batch->coefficients + query, *factor = batch->factors + row * LEVEL_FACTORS;
+    float sum = (float)dot_codes(batch->codes + row * width, batch->queries + query * width, width,
+                                 batch->excess[query]);
+    *estimate = sum * factor[0] + factor[2] * coefficients[2 * count];
+    float bound = *estimate + coefficients[count];
+    for (int64_t term = 3; term < LEVEL_FACTORS; term++)
+        bound += factor[term] * coefficients[term * count];
+    return bound;
+}
+
+INLINE void fetch_codes(const Batch *batch, int64_t row)
+{
+    fetch(batch->codes + row * batch->width, batch->width);
+    fetch_factors(batch, row);
+}
+
+/* Of the deferred pairs, those that still reach their limit by the first level. */
+TARGET static void bound_deferred_first(Found *found)
+{
+    const float *thresholds = found->closer->thresholds;
+    int64_t last = found->capacity - found->deferred;
+    found->deferred = 0;
+    for (int64_t place = found->capacity - 1, ahead = place; place >= last; place--) {
+        for (; ahead >= last && ahead > place - AHEAD; ahead--)
+            if (found->queries[ahead] >> LEVEL_BIT == BY_SHORT &&
+                found->bounds[ahead] >= thresholds[query_of(found->queries[ahead])])
+                fetch_codes(found->batch, found->rows[ahead]);
+        int64_t row = found->rows[place], level = found->queries[place] >> LEVEL_BIT;
+        int64_t query = query_of(found->queries[place]);
+        float bound = found->bounds[place], estimate;
+        if (level == BY_SHORT && bound >= thresholds[query]) {
+            bound = bound_row(found->batch, row, query, &estimate) * found->scales[query];
+            level = BY_FIRST;
+            found->passed++;
+        }
+        if (bound >= thresholds[query])
+            defer(found, row, query, bound, level);
+    }
+}
+
 /* Of the deferred pairs, those that still reach their limit by both levels. */
-TARGET static void bound_deferred(Found *found)
+TARGET static void bound_deferred_again(Found *found)
 {
     const Closer *closer = found->closer;
     int64_t rows[LOOKED_AT], owners[LOOKED_AT], last = found->capacity - found->deferred;
     float bounds[LOOKED_AT];
     found->deferred = 0;
     for (int64_t place = found->capacity - 1, waiting = 0; place >= last; place--) {
-        int64_t row = found->rows[place], query = found->queries[place];
+        int64_t row = found->rows[place], query = query_of(found->queries[place]);
         float bound = found->bounds[place];
-        int reaches = bound >= closer->thresholds[query];
-        if (reaches && (row < 0 || !closer->second)) {
-            defer(found, row, query, bound);
-        } else if (reaches) {
+        if (found->queries[place] >> LEVEL_BIT == BY_BOTH) {
+            defer(found, row, query, bound, BY_BOTH);
+        } else {
             rows[waiting] = row;
             owners[waiting] = query;
             bounds[waiting++] = bound;
@@ -281,7 +333,7 @@ TARGET static void bound_deferred(Found *found)
         waiting = bound_again(closer, rows, owners, bounds, waiting, closer->thresholds, NULL);
         while (waiting) {
             waiting--;
-            defer(found, ~rows[waiting], owners[waiting], bounds[waiting]);
+            defer(found, rows[waiting], owners[waiting], bounds[waiting], BY_BOTH);
         }
     }
 }
@@ -291,11 +343,13 @@ TARGET static void look_at_deferred(Found *found)
 {
     const Closer *closer = found->closer;
     look_closer(found);
-    bound_deferred(found);
+    bound_deferred_first(found);
+    if (closer->second)
+        bound_deferred_again(found);
     for (int64_t place = found->capacity - found->deferred; place < found->capacity; place++) {
-        int64_t row = found->rows[place], next = found->rows[place + 1 < found->capacity ? place + 1 : place];
-        if (found->bounds[place] >= closer->thresholds[found->queries[place]]) /* no more is kept than was read */
-            score_pair(found, row < 0 ? ~row : row, found->queries[place], next < 0 ? ~next : next, &found->count);
+        int64_t query = query_of(found->queries[place]), next = place + 1 < found->capacity ? place + 1 : place;
+        if (found->bounds[place] >= closer->thresholds[query]) /* no more is kept than was read */
+            score_pair(found, found->rows[place], query, found->rows[next], &found->count);
     }
     found->deferred = 0;
     found->looked_at = found->count;
@@ -328,17 +382,10 @@ INLINE int is_time_to_look(const Found *found, int64_t pairs)
                              found->capacity - found->count - found->deferred < pairs);
 }
 
-/* By the first level. 0 where there is no room for what a closer look leaves. */
+/* 0 where there is no room for what a closer look leaves. */
 TARGET INLINE int bound_pair(const Batch *batch, int64_t row, int64_t query, Found *found)
 {
-    int64_t width = batch->width, count = batch->count;
-    const float *coefficients = batch->coefficients + query, *factor = batch->factors + row * LEVEL_FACTORS;
-    float sum = (float)dot_codes(batch->codes + row * width, batch->queries + query * width, width,
-                                 batch->excess[query]);
-    float estimate = sum * factor[0] + factor[2] * coefficients[2 * count];
-    float bound = estimate + coefficients[count];
-    for (int64_t term = 3; term < LEVEL_FACTORS; term++)
-        bound += factor[term] * coefficients[term * count];
+    float estimate, bound = bound_row(batch, row, query, &estimate);
     if ((found->rows ? bound : estimate) < found->limits[query])
         return 1;
     if (is_time_to_look(found, 1) && !has_room(found, 1))
@@ -356,8 +403,7 @@ TARGET static int bound_few(const Batch *batch, int64_t start, int64_t stop, Fou
         int64_t row = chosen ? chosen[place] : place;
         if (place + AHEAD < stop) { /* rows that follow each other too: else a third slower */
             int64_t coming = chosen ? chosen[place + AHEAD] : place + AHEAD;
-            fetch(batch->codes + coming * batch->width, batch->width);
-            fetch_factors(batch, coming);
+            fetch_codes(batch, coming);
         }
         if (batch->allowed && !batch->allowed[row])
             continue;
@@ -385,22 +431,23 @@ typedef struct {
 } ShortTile;
 
 /* Of the rows of a tile, those whose bound by the short codes reaches the query's limit, as bits. */
-TARGET INLINE uint32_t reaching_shortly(const Batch *batch, const ShortTile *tile, int64_t query, float limit)
+TARGET INLINE uint32_t reaching_shortly(const Batch *batch, const ShortTile *tile, int64_t query, float limit,
+                                        float bounds[FOUR], float estimates[FOUR])
 {
     int64_t half = batch->width / 2, count = batch->count;
     const float *coefficients = batch->coefficients + query;
     float excess = (float)batch->excess[query] * (7.5f / 128); /* exact: short codes are too large by 7.5 */
     float constant = coefficients[count] + coefficients[4 * count]; /* a row's norm is one at most, but for its error */
     float of_first = coefficients[2 * count], of_error = coefficients[3 * count] + coefficients[4 * count];
-    float of_rest = coefficients[5 * count], bounds[FOUR];
+    float of_rest = coefficients[5 * count];
     int32_t sums[FOUR];
     uint32_t reached = 0;
     dot_short(tile->codes, batch->queries + query * 2 * half, half, sums);
 #pragma GCC unroll 4
     for (int row = 0; row < FOUR; row++) {
         const float *factor = tile->factors[row];
-        bounds[row] = ((float)sums[row] - excess) * factor[0] + constant + factor[1] * of_first +
-                      factor[2] * of_error + factor[3] * of_rest;
+        estimates[row] = ((float)sums[row] - excess) * factor[0] + factor[1] * of_first;
+        bounds[row] = estimates[row] + constant + factor[2] * of_error + factor[3] * of_rest;
     }
 #pragma GCC unroll 4
     for (int row = 0; row < FOUR; row++)
@@ -430,13 +477,19 @@ TARGET static int bound_shorter(const Batch *batch, int64_t start, int64_t stop,
         for (int part = 0; part < FOUR; part++)
             memcpy(tile.factors[part], tile.codes[part] + half, sizeof tile.factors[part]);
         for (int64_t query = 0; query < batch->count; query++) {
-            uint32_t reached = reaching_shortly(batch, &tile, query, found->limits[query]) & ((1u << tile.count) - 1);
-            for (; reached; reached &= reached - 1) {
-                int64_t noted = tile.rows[__builtin_ctz(reached)];
+            float bounds[FOUR], estimates[FOUR], limit = found->limits[query];
+            uint32_t reached = reaching_shortly(batch, &tile, query, limit, bounds, estimates);
+            for (reached &= (1u << tile.count) - 1; reached; reached &= reached - 1) {
+                int which = __builtin_ctz(reached);
+                int64_t noted = tile.rows[which];
+                if (found->closer && found->capacity - found->count - found->deferred > WAITING &&
+                    !is_likely(bounds[which], estimates[which], limit, EXPECTED_SHORTLY)) {
+                    defer(found, noted, query, bounds[which] * found->scales[query], BY_SHORT);
+                    continue;
+                }
                 found->waiting_rows[found->waiting] = noted;
                 found->waiting_queries[found->waiting++] = query;
-                fetch(batch->codes + noted * batch->width, batch->width);
-                fetch_factors(batch, noted);
+                fetch_codes(batch, noted);
                 if (found->waiting == WAITING && !bound_waiting(batch, found))
                     return 0;
             }
@@ -655,7 +708,7 @@ TARGET int64_t EXPORTED(nearest_rows)(const Batch *batch, const Closer *closer, 
 {
     Found found = {.rows = out_rows, .queries = out_queries, .bounds = out_scores, .limits = limits,
                    .scales = batch->scales, .size = k, .top_estimates = highest, .top_rows = highest_rows,
-                   .closer = closer, .capacity = capacity};
+                   .closer = closer, .capacity = capacity, .batch = batch};
     for (int64_t counted = 0; __atomic_load_n(examined, __ATOMIC_RELAXED) <= most; counted = found.examined) {
         int64_t part = __atomic_fetch_add(next, 1, __ATOMIC_RELAXED);
         int fits = part >= parts || bound_range(batch, ranges + 2 * part, &found);

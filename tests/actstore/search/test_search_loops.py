@@ -199,12 +199,11 @@ def test_short_codes_bound_what_they_stand_for(driver: Driver, width: int, count
     level = factors[:, :1] * (codes @ queries.astype(np.float64).T) + np.outer(factors[:, 2], coefficients[2])
     level += coefficients[1] + factors[:, 3:] @ coefficients[3:]  # (rows, count)
     limits = np.quantile(level[chosen], 0.8, axis=0).astype(np.float32)
-    assert (limits > 0).all()  # with scores and thresholds of zero, these stay as they are
     found = driver.run(
         "short", np.array([width, rows, count, len(chosen)]), stored, factors, chosen, queries,
         128 * queries.sum(1, dtype=np.int32), coefficients, limits, np.ones(count, np.float32),
-        np.ones(rows, np.float32), np.zeros(count, np.float32), np.ones(rows, np.float32),
-        np.zeros(count, np.float32), np.full(count, -np.inf, np.float32),
+        np.ones(rows, np.float32), limits, np.ones(rows, np.float32),  # every score is the threshold, which stays
+        limits, np.full(count, -np.inf, np.float32),
     )  # fmt: skip
 
     made = found.read(np.uint8, rows * (width // 2 + 16)).reshape(rows, -1)
