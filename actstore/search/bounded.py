@@ -82,7 +82,7 @@ class QueryBatch:
     def run(self) -> Pairs | None:
         """Pairs that hold the k nearest; None where the bounds leave too many."""
         least, most = _RANGE_ROWS
-        if isinstance(self.bounds, CompiledBounds):  # whose ranges cost nothing: so many that no thread waits for another
+        if isinstance(self.bounds, CompiledBounds):  # whose ranges cost nothing: enough of them that no thread waits
             most = min(most, max(_SHARED_ROWS, self.total // (_RANGES * self.workers)))
         ranges, sample = _plan_ranges(self.total, len(self.units), self.k, (min(least, most), most))
         if self.mask is not None:

@@ -26,7 +26,7 @@ _PAIRS_TO_SHARE = 4096  # pairs, below which one thread looks at them
 
 Ranges = NDArray[np.int64]  # (n, 2) places of rows, from and to
 _RANGES_AT_ONCE = 16
-_ROOM, _ROOM_SHARE = (1 << 16, 1 << 20), 8  # for at least and at most so many pairs of a thread, or an eighth of its own,
+_ROOM = (1 << 16, 1 << 20)  # for an eighth of the pairs of a thread, for at least and at most so many,
 _BLOCK_ROWS = 128  # and for those of so many rows more, which loops pass over at a time: loops.h, ROWS_IN_CACHE
 
 
@@ -143,8 +143,9 @@ class CompiledBounds(Bounds):
         loops.raise_thresholds(
             *asked, k + 3, address(estimates), address(likely), k, address(highest), address(rows), address(limits)
         )
-        room = int(np.clip(count * int((ranges[:, 1] - ranges[:, 0]).sum()) // (_ROOM_SHARE * workers), *_ROOM)) + _BLOCK_ROWS * self._lanes
-        shared = np.zeros(16, np.int64)  # the next range, and in another line of the cache how many were examined and left
+        pairs = count * int((ranges[:, 1] - ranges[:, 0]).sum())
+        room = int(np.clip(pairs // (8 * workers), *_ROOM)) + _BLOCK_ROWS * self._lanes
+        shared = np.zeros(16, np.int64)  # the next range, and in another line of the cache how many were examined, left
         found: list[tuple[Pairs, NDArray[np.float32]]] = []
 
         def look(part: int, worker: int) -> None:

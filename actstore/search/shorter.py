@@ -1,7 +1,7 @@
-"""Codes of four bits, made from the first level's codes of eight: a search for a few queries waits for memory, and reads
-these instead of all of those. Together they are half as long, and leave some percent of the rows to be looked at again.
+"""Codes of four bits, made from the first level's codes of eight: a search for a few queries waits for memory, and they
+are half as long. They leave some percent of the rows, whose codes of eight bits are read then.
 
-A row's codes c, of scale s, become whole numbers n from 0 to 15 with c about t (n - 7.5), with a step t of the row's own.
+A row's codes c, of scale s, become whole numbers n from 0 to 15: c is about t (n - 7.5), where t is the row's own step.
 Its width / 2 bytes hold the first half of them in their lower bits, and the others above. Four floats follow: s t and,
 as in `factors` (levels.py), x_0, what the codes lose, and the rest. A bound is the same sum of products as that of the
 first level, but that the norm of what the codes stand for is taken to be that of a whole row and what they lose.
@@ -29,7 +29,7 @@ Shorter = NDArray[np.uint8]  # (rows, width / 2 + 16)
 
 
 class ShortCodes:
-    """Of one index, in memory: made for the second search for a few queries, since a single one is over before they are.
+    """Of one index, in memory: made by the second search for a few queries, since a single one is over before they are.
     They are given up where they leave too many rows."""
 
     def __init__(self, levels: Levels) -> None:

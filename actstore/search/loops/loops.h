@@ -26,6 +26,7 @@
 #define EXPECTED 0.6f
 #define EXPECTED_AGAIN 0.3f
 #define EXPECTED_SHORTLY 0.5f
+#define MOST_SHORT 4    /* queries that look at short codes first: levels.py, SINGLE_QUERIES */
 #define WAITING 32      /* pairs whose codes are fetched before they are needed */
 
 #define JOINED(name, processor) name##_##processor
@@ -430,24 +431,37 @@ typedef struct {
     float factors[FOUR][SHORT_FACTORS];
 } ShortTile;
 
-/* Of the rows of a tile, those whose bound by the short codes reaches the query's limit, as bits. */
-TARGET INLINE uint32_t reaching_shortly(const Batch *batch, const ShortTile *tile, int64_t query, float limit,
+typedef struct { /* of a query: what a tile is multiplied with */
+    const int8_t *codes;
+    float excess, constant, of_first, of_error, of_rest;
+} ShortQuery;
+
+static ShortQuery ask_shortly(const Batch *batch, int64_t query)
+{
+    const float *coefficients = batch->coefficients + query;
+    int64_t count = batch->count;
+    return (ShortQuery){
+        .codes = batch->queries + query * batch->width,
+        .excess = (float)batch->excess[query] * (7.5f / 128), /* exact: short codes are too large by 7.5 */
+        .constant = coefficients[count] + coefficients[4 * count], /* a row's norm is one at most, but for its error */
+        .of_first = coefficients[2 * count],
+        .of_error = coefficients[3 * count] + coefficients[4 * count],
+        .of_rest = coefficients[5 * count],
+    };
+}
+
+/* Of the rows of a tile, those whose bound by the short codes reaches the limit, as bits. */
+TARGET INLINE uint32_t reaching_shortly(const ShortTile *tile, const ShortQuery *query, int64_t half, float limit,
                                         float bounds[FOUR], float estimates[FOUR])
 {
-    int64_t half = batch->width / 2, count = batch->count;
-    const float *coefficients = batch->coefficients + query;
-    float excess = (float)batch->excess[query] * (7.5f / 128); /* exact: short codes are too large by 7.5 */
-    float constant = coefficients[count] + coefficients[4 * count]; /* a row's norm is one at most, but for its error */
-    float of_first = coefficients[2 * count], of_error = coefficients[3 * count] + coefficients[4 * count];
-    float of_rest = coefficients[5 * count];
     int32_t sums[FOUR];
     uint32_t reached = 0;
-    dot_short(tile->codes, batch->queries + query * 2 * half, half, sums);
+    dot_short(tile->codes, query->codes, half, sums);
 #pragma GCC unroll 4
     for (int row = 0; row < FOUR; row++) {
         const float *factor = tile->factors[row];
-        estimates[row] = ((float)sums[row] - excess) * factor[0] + factor[1] * of_first;
-        bounds[row] = estimates[row] + constant + factor[2] * of_error + factor[3] * of_rest;
+        estimates[row] = ((float)sums[row] - query->excess) * factor[0] + factor[1] * query->of_first;
+        bounds[row] = estimates[row] + query->constant + factor[2] * query->of_error + factor[3] * query->of_rest;
     }
 #pragma GCC unroll 4
     for (int row = 0; row < FOUR; row++)
@@ -461,6 +475,9 @@ TARGET static int bound_shorter(const Batch *batch, int64_t start, int64_t stop,
     int64_t half = batch->width / 2, stride = half + 4 * SHORT_FACTORS;
     const int64_t *chosen = batch->chosen;
     ShortTile tile = {.count = 0};
+    ShortQuery asked[MOST_SHORT];
+    for (int64_t query = 0; query < batch->count; query++)
+        asked[query] = ask_shortly(batch, query);
     for (int64_t place = start; place < stop; place++) {
         int64_t row = chosen ? chosen[place] : place;
         if (place + AHEAD < stop)
@@ -478,7 +495,7 @@ TARGET static int bound_shorter(const Batch *batch, int64_t start, int64_t stop,
             memcpy(tile.factors[part], tile.codes[part] + half, sizeof tile.factors[part]);
         for (int64_t query = 0; query < batch->count; query++) {
             float bounds[FOUR], estimates[FOUR], limit = found->limits[query];
-            uint32_t reached = reaching_shortly(batch, &tile, query, limit, bounds, estimates);
+            uint32_t reached = reaching_shortly(&tile, asked + query, half, limit, bounds, estimates);
             for (reached &= (1u << tile.count) - 1; reached; reached &= reached - 1) {
                 int which = __builtin_ctz(reached);
                 int64_t noted = tile.rows[which];
@@ -612,7 +629,7 @@ TARGET static int bound_range(const Batch *batch, const int64_t *range, Found *f
 {
     if (batch->panels)
         return bound_many(batch, range[0], range[1], found);
-    if (batch->shorter && found->rows)
+    if (batch->shorter && found->rows && batch->count <= MOST_SHORT)
         return bound_shorter(batch, range[0], range[1], found);
     return bound_few(batch, range[0], range[1], found);
 }

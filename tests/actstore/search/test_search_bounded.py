@@ -269,7 +269,8 @@ def test_short_codes_give_the_exact_answer(
         for start in range(0, 40, count):
             assert_same(engine, queries[start : start + count], 3)
     for some in (np.arange(0, 20_000, 5), np.arange(0, 20_000, 2)):  # gathered, and masked
-        for one, other in zip(engine.search(queries[:2], 3, some), engine.exact.search(queries[:2], 3, some), strict=True):
+        found, expected = engine.search(queries[:2], 3, some), engine.exact.search(queries[:2], 3, some)
+        for one, other in zip(found, expected, strict=True):
             np.testing.assert_array_equal(one, other)
 
 
