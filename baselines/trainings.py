@@ -13,8 +13,7 @@ from actstore import ActivationStore
 from actstore.backbones import load_backbone, stated_backbone
 from actstore.compute import parse_device
 from actstore.errors import InvalidInputError
-from actstore.extraction.build import build
-from actstore.extraction.forward import BuildOptions
+from actstore.extraction.build import BuildOptions, build
 from actstore.images import open_images
 from actstore.progress import SplitBars, TrainingBars, note
 from baselines.attention_weights import AttentionConfig, train_attention

@@ -17,7 +17,7 @@ from actstore.backbones.construction import build_network
 from actstore.backbones.loading import load_backbone
 from actstore.backbones.weights import save_weights
 from actstore.errors import DamagedError
-from actstore.extraction.recorded_network import load_recorded
+from actstore.extraction.forward import load_recorded
 from actstore.layout.metadata import ACTIVATIONS, FLAT_ARRAYS
 from actstore.search.indexing import build_index
 from actstore.search.plan import build_levels

@@ -16,7 +16,7 @@ from urllib.parse import urlencode, urlsplit
 import torch
 
 from actstore.backbones.loading import load_backbone
-from actstore.extraction.recorded_network import activations_of
+from actstore.extraction.forward import activations_of
 from actstore.images.glyphs import GlyphSet, write_glyphs
 
 ROOT = Path(__file__).parents[1]

@@ -18,8 +18,8 @@ from actstore.compute.device import name_device
 from actstore.errors import InvalidInputError
 from actstore.extraction import build as cluster_build
 from actstore.extraction import forward
-from actstore.extraction.build import build
-from actstore.extraction.forward import BuildOptions, decode_batches
+from actstore.extraction.build import BuildOptions, build
+from actstore.extraction.forward import decode_batches
 from actstore.images.opening import open_images
 from actstore.search import ExactSearch
 from actstore.search.by_class import ClassRows, best_by_class
@@ -76,9 +76,9 @@ def test_a_build_in_16_bits(card: Any, backbone: Backbone, tmp_path: Path, monke
 
 
 def test_loaders_pin_every_batch(card: Any, backbone: Backbone) -> None:
-    """In worker processes' place too: it is the loader that pins."""
+    """Also those that decode ahead."""
     items = open_images(GLYPHS)["train"].items
-    batches = list(decode_batches(items, backbone.transform, 6, workers=1, pin=True))
+    batches = list(decode_batches(items, backbone.transform, 6, threads=1, pin=True))
     assert card.counts["pinned"] == len(batches) == 4
     card.counts.clear()
     images = LabelledImages(items, np.arange(len(items)))
@@ -101,7 +101,7 @@ def test_workers_of_a_cluster_find_their_card(card: Any, monkeypatch: pytest.Mon
     assert cluster_build._device_of_worker("auto") == torch.device("sim:1")
     assert cluster_build._device_of_worker("sim:0") == torch.device("sim:0")
     assert cluster_build._device_of_worker("cpu") == torch.device("cpu")
-    assert forward.count_decoders(None, torch.device("sim")) >= 1
+    assert BuildOptions(workers=None).decoders(torch.device("sim")) >= 1
 
 
 @pytest.mark.parametrize(("name", "devices"), [("cuda:1", [1]), ("cpu", None)])

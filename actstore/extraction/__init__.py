@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 from actstore.lazy import lazily
 
 if TYPE_CHECKING:
+    from actstore.extraction.forward import embed_images
     from actstore.extraction.from_images import choose_network, load_network
-    from actstore.extraction.recorded_network import embed_images
 
 __all__ = ["choose_network", "embed_images", "load_network"]
 

@@ -11,46 +11,62 @@ would.
 
 from __future__ import annotations
 
-import hashlib
+import json
 import os
 import re
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from actstore.backbones.loading import Backbone, load_backbone
+from actstore.backbones.loading import Backbone
 from actstore.compute.cluster import Cluster, worker_name
-from actstore.compute.device import count_devices, is_accelerator, parse_device
+from actstore.compute.device import count_devices, has_streams, is_accelerator, parse_device
 from actstore.compute.tensors import convert_into, first_non_finite_row
 from actstore.errors import ActstoreError, InvalidInputError, UnreadableImageError
 from actstore.extraction.forward import (
-    BuildOptions,
-    ExtractedBatch,
-    ImageRange,
+    Batch,
     columns_of,
-    count_decoders,
-    decode_in_threads,
-    extract_here,
+    decode_batches,
+    load_recorded,
     move_to,
     pass_through,
+    record_of,
 )
 from actstore.images.image_set import ImageItem, ImageSet, Loadable
 from actstore.progress import SplitProgress
-from actstore.spec import Json
+from actstore.spec import Json, StoreSpec
 from actstore.storage.place import AnyPlace, Place, parse_place
 from actstore.store import ActivationStore, create, open
+from actstore.writing.split_writer import SplitWriter
 
-if TYPE_CHECKING:
-    from actstore.compute.cluster import Cluster
-    from actstore.writing.split_writer import SplitWriter
+
+@dataclass(frozen=True)
+class BuildOptions:
+    """How images become rows; a network of a given name and weights and these give the same bytes everywhere."""
+
+    device: str = "auto"
+    batch_size: int = 32
+    workers: int | None = 1  # threads that decode, here or in each worker of a cluster; None: by the device
+    on_error: Literal["skip", "fail"] = "skip"
+    restart: bool = False
+    weights: str | None = None  # the file the backbone came from, so that it can be loaded again
+    layout: Mapping[str, Any] = field(default_factory=dict)  # dtype, chunk_rows, codec, … of a new store
+    facts: Mapping[str, Json] = field(default_factory=dict)  # which a new store keeps beside its network
+    views: int = field(default=1, kw_only=True)  # of each image, averaged: its centre, or 10: see `Transform.views`
+
+    def decoders(self, device: torch.device) -> int:
+        """As asked for, else 1 beside a CPU and up to 8 beside a GPU."""
+        if self.workers is not None:
+            return self.workers
+        return min(8, os.cpu_count() or 1) if is_accelerator(device) else 1
 
 
 def _open_target(
@@ -122,7 +138,7 @@ def origin_of(
         "path": source,
         "split": split,
         "images": len(images.items),
-        "listing": listing_hash(images),
+        "listing": images.listing_hash(),
         **({"val_share": images.val_share} if images.val_share else {}),
         "backbone": backbone.name,
         "weights_sha256": backbone.weights_sha256,
@@ -132,20 +148,12 @@ def origin_of(
     }
 
 
-def listing_hash(images: ImageSet[Loadable]) -> str:
-    """Names the images of a split by their ids and labels; what is in the files is not read."""
-    listing = hashlib.sha256()
-    for item in images.items:
-        listing.update(f"{item.id}\n{item.label}\n".encode())
-    return listing.hexdigest()
-
-
 def _rare_facts(backbone: Backbone, views: int) -> dict[str, Json]:
     """Recorded only where they apply: stores of one view and of weights at hand stay as they were, byte for byte."""
     return ({"pretrained": True} if backbone.pretrained else {}) | ({} if views == 1 else {"views": views})
 
 
-Extraction = Callable[[ImageRange], Iterator[ExtractedBatch]]
+Extraction = Callable[[str, Sequence[Loadable], int, StoreSpec], Iterator[Batch]]  # of a split from an item on
 
 
 def build(
@@ -172,10 +180,18 @@ def build(
 
 def _extraction(backbone: Backbone, options: BuildOptions, cluster: Cluster | None) -> Extraction:
     if cluster is not None:
-        return partial(extract_on_cluster, cluster, backbone, options)
+        return partial(_extract_on_cluster, cluster, backbone, options)
     device = parse_device(options.device)
     move_to(device, backbone)
-    return partial(extract_here, backbone, device, options)
+
+    def extract_here(_: str, items: Sequence[Loadable], first: int, __: StoreSpec) -> Iterator[Batch]:
+        threads, pin = options.decoders(device), has_streams(device)
+        transform, size = backbone.transform, options.batch_size
+        return pass_through(
+            backbone, device, decode_batches(items, transform, size, first, threads, pin, options.views)
+        )
+
+    return extract_here
 
 
 def _build_split(
@@ -201,8 +217,7 @@ def _build_split(
             )
             targets.append(_LayerTarget(layer, stack.enter_context(writer), images.items, store.classes))
         first = min(target.next_item for target in targets)
-        wanted = ImageRange(split, images.items, first, unfinished, store.spec.dtype, store.spec.chunk_rows)
-        for batch in extract(wanted):
+        for batch in extract(split, images.items, first, store.spec):
             if batch.failures and options.on_error == "fail":
                 raise InvalidInputError(f"{batch.failures[0][1]} (--on-error skip leaves such files out)")
             for target in targets:
@@ -224,7 +239,7 @@ class _LayerTarget:
         if (last := writer.last_id()) is not None:  # unreadable images have no row, so only ids lead back to items
             self.next_item = next(position for position, item in enumerate(items) if item.id == last) + 1
 
-    def append(self, batch: ExtractedBatch) -> None:
+    def append(self, batch: Batch) -> None:
         keep = [index for index, position in enumerate(batch.positions) if position >= self.next_item]
         if keep:
             items = [self._items[batch.positions[index]] for index in keep]
@@ -255,33 +270,19 @@ TASK_ITEMS = 256  # 1 MiB of 2048 fp16 values, 20 s of a slow CPU: little to los
 _ONE_AT_A_TIME = threading.Lock()  # a worker of several threads still has one backbone and one device
 
 
-@dataclass(frozen=True)
-class Recipe:
-    """How to load a backbone, and the hash of the weights it must then have."""
-
-    name: str
-    weights: str | None
-    random_weights: bool
-    layers: tuple[str, ...]
-    weights_sha256: str | None
-    pretrained: bool
-
-
-def extract_on_cluster(
-    cluster: Cluster, backbone: Backbone, options: BuildOptions, wanted: ImageRange
-) -> Iterator[ExtractedBatch]:
+def _extract_on_cluster(
+    cluster: Cluster, backbone: Backbone, options: BuildOptions, split: str, items: Sequence[Loadable], first: int,
+    spec: StoreSpec,
+) -> Iterator[Batch]:  # fmt: skip
     """Batches of a split from the workers of a cluster, in order."""
-    recipe = Recipe(
-        backbone.name, options.weights, options.random_weights, tuple(backbone.layers), backbone.weights_sha256,
-        backbone.pretrained,
-    )  # fmt: skip
-    ranges = task_ranges(wanted.first, len(wanted.items), options.batch_size, wanted.chunk_rows)
-    parts = (
-        replace(wanted, items=[_with_absolute_path(item) for item in wanted.items[start:stop]], first=start)
-        for start, stop in ranges
+    weights = None if options.weights is None else Path(options.weights)
+    network = json.dumps([record_of(backbone, weights), list(backbone.layers)])
+    tasks = (
+        (start, [_with_absolute_path(item) for item in items[start:stop]])
+        for start, stop in task_ranges(first, len(items), options.batch_size, spec.chunk_rows)
     )
-    run = partial(run_extraction, recipe, options, torch.get_num_threads())
-    for batches in cluster.map(f"extract-{wanted.split}", run, parts):
+    run = partial(run_extraction, network, options, torch.get_num_threads(), spec.dtype)
+    for batches in cluster.map(f"extract-{split}", run, tasks):
         yield from batches
 
 
@@ -291,23 +292,29 @@ def task_ranges(first: int, count: int, batch_size: int, chunk_rows: int) -> lis
     return [(start, min(start + step, count)) for start in range(first - first % batch_size, count, step)]
 
 
-def run_extraction(recipe: Recipe, options: BuildOptions, threads: int, wanted: ImageRange) -> list[ExtractedBatch]:
-    """In a worker: a whole number of batches, one after the other, rows in the store's type."""
+def run_extraction(
+    network: str, options: BuildOptions, threads: int, dtype: str, task: tuple[int, Sequence[Loadable]]
+) -> list[Batch]:
+    """In a worker: a whole number of batches, one after the other, rows in the store's type.
+
+    task: items, and the number of the first of them in the split. network: the record of a network and its layers.
+    """
+    start, items = task
     with _ONE_AT_A_TIME:
         device = _device_of_worker(options.device)
-        backbone = _load(recipe, device)
+        backbone = _load(network, device)
         torch.set_num_threads(threads)
-        decoders = count_decoders(options.workers, device)
-        decoded = decode_in_threads(wanted.items, backbone.transform, options.batch_size, decoders, options.views)
-        return [_as_stored(batch, wanted) for batch in pass_through(backbone, device, decoded)]
-
-
-def _as_stored(batch: ExtractedBatch, wanted: ImageRange) -> ExtractedBatch:
-    """Rows in the type of the store, positions counted from the beginning of the split."""
-    rows = {layer: _converted(batch.rows[layer], wanted.dtype) for layer in wanted.layers}
-    positions = [wanted.first + position for position in batch.positions]
-    failures = [(wanted.first + position, reason) for position, reason in batch.failures]
-    return ExtractedBatch(rows, positions, failures, batch.facts)
+        decoders = max(1, options.decoders(device))
+        decoded = decode_batches(items, backbone.transform, options.batch_size, 0, decoders, views=options.views)
+        return [
+            replace(
+                batch,
+                rows={layer: _converted(rows, dtype) for layer, rows in batch.rows.items()},
+                positions=[start + position for position in batch.positions],
+                failures=[(start + position, reason) for position, reason in batch.failures],
+            )
+            for batch in pass_through(backbone, device, decoded)
+        ]
 
 
 def _converted(values: NDArray[Any], dtype: str) -> NDArray[Any]:
@@ -318,20 +325,14 @@ def _converted(values: NDArray[Any], dtype: str) -> NDArray[Any]:
 
 
 @lru_cache(maxsize=1)
-def _load(recipe: Recipe, device: torch.device) -> Backbone:
-    weights = None if recipe.weights is None else Path(recipe.weights)
+def _load(network: str, device: torch.device) -> Backbone:
+    record, layers = json.loads(network)
     try:
-        backbone = load_backbone(
-            recipe.name, weights, recipe.layers, random_weights=recipe.random_weights, pretrained=recipe.pretrained
-        )
+        backbone = load_recorded(record, layers=layers)
     except ActstoreError as error:
-        raise InvalidInputError(f"worker {worker_name()} cannot load the backbone: {error}") from error
-    if backbone.weights_sha256 != recipe.weights_sha256:
         raise InvalidInputError(
-            f"worker {worker_name()} has other weights of {recipe.name} ({recipe.weights or 'no file'}) than the "
-            f"client: sha256 {str(backbone.weights_sha256)[:12]}, expected {str(recipe.weights_sha256)[:12]}; "
-            "give it the same file at the same path"
-        )
+            f"worker {worker_name()} cannot load the backbone: {error}; give it the same file at the same path"
+        ) from error
     move_to(device, backbone)
     return backbone
 

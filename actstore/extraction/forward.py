@@ -1,53 +1,61 @@
-"""Images -> backbone -> rows, batch by batch, before they go into a store.
+"""Images through a network: decoded in batches, passed, as the activations of a list of images; and the network that
+made a split, loaded again for new images or to make its rows once more, another one refused.
 
-Images are decoded and transformed in loader workers, in batches whose borders never move: batch k holds items
-k * size to (k + 1) * size - 1 whichever items are wanted. A network gives an image the very same activation only
-inside of the same batch, and resumed builds must end byte-identical.
+Batches have borders that never move: batch k holds items k * size to (k + 1) * size - 1 whichever items are wanted. A
+network gives an image the very same activation only inside of the same batch, and resumed builds must end
+byte-identical.
 """
 
 from __future__ import annotations
 
-import os
-import sys
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from threading import Barrier
-from typing import Any, Literal
+from typing import Any
 
+import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset
 
-from actstore.backbones.loading import Backbone
+from actstore.backbones.construction import PUBLISHED
+from actstore.backbones.loading import Backbone, load_backbone
 from actstore.backbones.network import Transform
-from actstore.compute.device import has_half, has_streams, is_accelerator, sent_ahead
-from actstore.errors import UnreadableImageError
+from actstore.backbones.weights import published_files
+from actstore.compute.device import has_half, parse_device, sent_ahead
+from actstore.errors import InvalidInputError, UnreadableImageError
 from actstore.images.decode import ImageFacts
-from actstore.images.image_set import Loadable
+from actstore.images.image_set import ImageItem, Loadable
+from actstore.images.opening import image_sources, open_images
 from actstore.layout.columns import Column
-from actstore.progress import note
 from actstore.spec import Json
+from actstore.split import Split
+from actstore.tables.row_source import RowSource, Table
 from actstore.writing.row_checks import parse_column
 
-Failures = list[tuple[int, str]]
+CPU = torch.device("cpu")
+_NONE = torch.empty(0)
 
 
 @dataclass(frozen=True)
-class ImageBatch:
-    """images (n, views, 3, crop, crop) and facts of the items in `positions` (n,); failures: (position, reason)."""
+class Batch:
+    """images (n, views, 3, crop, crop), rows: layer -> (n, dim) of those that have passed a network, and facts, all of
+    the items in `positions` (n,); failures: (position, reason) of the others."""
 
-    images: Tensor
     positions: list[int]
-    failures: Failures
+    failures: list[tuple[int, str]]
     facts: list[ImageFacts]
+    images: Tensor = _NONE
+    rows: Mapping[str, NDArray[Any]] = field(default_factory=dict)
 
-    def pin_memory(self) -> ImageBatch:
-        """As torch's loader asks for it: memory from which copies to a device run beside the host."""
-        return replace(self, images=self.images.pin_memory())
+    @property
+    def end(self) -> int:
+        """The position after the last item, read or not."""
+        return max([*self.positions, *(position for position, _ in self.failures)]) + 1
 
 
 def columns_of(facts: Sequence[ImageFacts]) -> dict[str, Column]:
@@ -57,65 +65,43 @@ def columns_of(facts: Sequence[ImageFacts]) -> dict[str, Column]:
     return {**columns, "date": parse_column("date", [fact.date for fact in facts], "date")}
 
 
-class _Batches(Dataset[ImageBatch]):
-    def __init__(self, items: Sequence[Loadable], transform: Transform, size: int, views: int) -> None:
-        self._items, self._transform, self._size, self._views = items, transform, size, views
-
-    def __len__(self) -> int:
-        return -(-len(self._items) // self._size)
-
-    def __getitem__(self, number: int) -> ImageBatch:
-        images, positions, failures, facts = [], [], [], []
-        for position in range(number * self._size, min((number + 1) * self._size, len(self._items))):
-            try:
-                image, known = self._items[position].load_with_facts()
-                images.append(self._transform.views(image, self._views))
-                positions.append(position)
-                facts.append(known)
-            except UnreadableImageError as error:
-                failures.append((position, str(error)))
-        channels, crop = self._transform.channels, self._transform.crop
-        stacked = torch.stack(images) if images else torch.empty(0, self._views, channels, crop, crop)
-        return ImageBatch(stacked, positions, failures, facts)
-
-
 def decode_batches(
-    items: Sequence[Loadable],
-    transform: Transform,
-    size: int,
-    first: int = 0,
-    workers: int = 0,
-    pin: bool = False,
+    items: Sequence[Loadable], transform: Transform, size: int, first: int = 0, threads: int = 0, pin: bool = False,
     views: int = 1,
-) -> Iterator[ImageBatch]:
-    """Batches in order, from the one that holds item `first` on."""
-    batches = _Batches(items, transform, size, views)
-    wanted = range(first // size, len(batches))
-    yield from DataLoader(
-        batches,
-        batch_size=None,
-        sampler=wanted,
-        num_workers=workers,
-        prefetch_factor=2 if workers else None,
-        multiprocessing_context="spawn" if workers else None,
-        worker_init_fn=_use_one_thread,
-        pin_memory=pin,
-    )
-
-
-def decode_in_threads(
-    items: Sequence[Loadable], transform: Transform, size: int, threads: int, views: int = 1
-) -> Iterator[ImageBatch]:
-    """The same batches, all of them, where no child process may be started: in a worker of a cluster."""
-    batches = _Batches(items, transform, size, views)
-    ahead: deque[Future[ImageBatch]] = deque()
-    with _decoders(max(1, threads)) as pool:
-        for number in range(len(batches)):
-            ahead.append(pool.submit(batches.__getitem__, number))
-            if len(ahead) > max(1, threads):
+) -> Iterator[Batch]:  # fmt: skip
+    """Batches in order, from the one that holds item `first` on. threads: that decode ahead. pin: into memory from
+    which copies to a device run beside the host."""
+    numbers = range(first // size, -(-len(items) // size))
+    decode = partial(_decode, items, transform, size, pin, views)
+    if not threads:
+        yield from map(decode, numbers)
+        return
+    ahead: deque[Future[Batch]] = deque()
+    with _decoders(threads) as pool:
+        try:
+            for number in numbers:
+                ahead.append(pool.submit(decode, number))
+                if len(ahead) > threads + 1:
+                    yield ahead.popleft().result()
+            while ahead:
                 yield ahead.popleft().result()
-        while ahead:
-            yield ahead.popleft().result()
+        finally:
+            pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _decode(items: Sequence[Loadable], transform: Transform, size: int, pin: bool, views: int, number: int) -> Batch:
+    images, positions, failures, facts = [], [], [], []
+    for position in range(number * size, min((number + 1) * size, len(items))):
+        try:
+            image, known = items[position].load_with_facts()
+        except UnreadableImageError as error:
+            failures.append((position, str(error)))
+            continue
+        images.append(transform.views(image, views))
+        positions.append(position)
+        facts.append(known)
+    stacked = torch.stack(images) if images else torch.empty(0, views, transform.channels, *2 * [transform.crop])
+    return Batch(positions, failures, facts, stacked.pin_memory() if pin else stacked)
 
 
 def _decoders(threads: int) -> ThreadPoolExecutor:
@@ -137,105 +123,161 @@ def _decoders(threads: int) -> ThreadPoolExecutor:
     return pool
 
 
-def _use_one_thread(worker: int) -> None:
-    torch.set_num_threads(1)
+def pass_through(backbone: Backbone, device: torch.device, decoded: Iterable[Batch]) -> Iterator[Batch]:
+    """Batches with rows in the place of images; where the device has streams, one is sent while another is used."""
 
-
-@dataclass(frozen=True)
-class BuildOptions:
-    """How images become rows; a network of a given name and weights and these give the same bytes everywhere."""
-
-    device: str = "auto"
-    batch_size: int = 32
-    workers: int | None = 1  # processes that decode, or threads in each worker of a cluster; None: by the device
-    on_error: Literal["skip", "fail"] = "skip"
-    restart: bool = False
-    weights: str | None = None  # the file the backbone came from, so that a repair can load it again
-    layout: Mapping[str, Any] = field(default_factory=dict)  # dtype, chunk_rows, codec, … of a new store
-    random_weights: bool = False  # how the workers of a cluster are to load the backbone
-    facts: Mapping[str, Json] = field(default_factory=dict)  # which a new store keeps beside its network
-    views: int = field(default=1, kw_only=True)  # of each image, averaged: its centre, or 10: see `Transform.views`
-
-
-@dataclass(frozen=True)
-class ImageRange:
-    """Items of a split from the batch that holds `first` on, for some layers, and how the store will keep them."""
-
-    split: str
-    items: Sequence[Loadable]
-    first: int
-    layers: Sequence[str]
-    dtype: str
-    chunk_rows: int
-
-
-@dataclass(frozen=True)
-class ExtractedBatch:
-    """rows: layer -> (n, dim), and facts, of the items in `positions` (n,); failures: (position, reason) of others."""
-
-    rows: dict[str, NDArray[Any]]
-    positions: list[int]
-    failures: Failures
-    facts: list[ImageFacts]
-
-    @property
-    def end(self) -> int:
-        """The position after the last item, read or not."""
-        return max([*self.positions, *(position for position, _ in self.failures)]) + 1
-
-
-def extract_here(
-    backbone: Backbone, device: torch.device, options: BuildOptions, wanted: ImageRange
-) -> Iterator[ExtractedBatch]:
-    """Batches of a split from this machine, in order: decoded in loader processes, run on one device."""
-    decoders, pin = count_decoders(options.workers, device), has_streams(device)
-    decoded = decode_batches(
-        wanted.items, backbone.transform, options.batch_size, wanted.first, decoders, pin, options.views
-    )
-    return pass_through(backbone, device, decoded)
-
-
-def pass_through(backbone: Backbone, device: torch.device, decoded: Iterable[ImageBatch]) -> Iterator[ExtractedBatch]:
-    def send(batch: ImageBatch) -> ImageBatch:
+    def send(batch: Batch) -> Batch:
         return replace(batch, images=batch.images.to(device, non_blocking=True))
 
     for batch in sent_ahead(decoded, send, lambda batch: [batch.images], device):
-        rows = {layer: values.numpy() for layer, values in forward(backbone, batch, device).items()}
-        yield ExtractedBatch(rows, batch.positions, batch.failures, batch.facts)
+        rows = {layer: values.numpy() for layer, values in forward(backbone, batch.images, device).items()}
+        yield replace(batch, images=_NONE, rows=rows)
 
 
-def forward(backbone: Backbone, batch: ImageBatch, device: torch.device) -> dict[str, torch.Tensor]:
-    """(n, dim) float32 per layer, on the CPU: the mean over the views, which pass one after the other."""
-    if not batch.positions:
+def forward(backbone: Backbone, images: Tensor, device: torch.device) -> dict[str, Tensor]:
+    """(n, views, 3, height, width) -> (n, dim) float32 per layer, on the CPU: the mean over the views, which pass one
+    after the other."""
+    if not len(images):
         return {layer: torch.empty(0, dim) for layer, dim in backbone.layers.items()}
-    sums: dict[str, torch.Tensor] = {}
-    for view in batch.images.unbind(1):
-        images = view.to(device, non_blocking=True).contiguous(memory_format=torch.channels_last)
+    sums: dict[str, Tensor] = {}
+    for view in images.unbind(1):
+        sent = view.to(device, non_blocking=True).contiguous(memory_format=torch.channels_last)
         with torch.inference_mode(), torch.autocast(device.type, torch.float16, enabled=has_half(device)):
-            for layer, rows in backbone.activations(images).items():
+            for layer, rows in backbone.activations(sent).items():
                 sums[layer] = rows.float() if layer not in sums else sums[layer] + rows.float()
-    return {layer: (rows / batch.images.shape[1]).cpu() for layer, rows in sums.items()}
+    return {layer: (rows / images.shape[1]).cpu() for layer, rows in sums.items()}
 
 
 def move_to(device: torch.device, backbone: Backbone) -> None:
     backbone.module.to(device).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 
 
-def is_guarded() -> bool:
-    """Whether processes may be started from here: each imports the script that runs, which must not begin its work
-    again. True in a notebook and at a prompt, where there is no script."""
-    script = getattr(sys.modules["__main__"], "__file__", None)
-    try:
-        return script is None or "__main__" in Path(script).read_text("utf-8", "replace")
-    except OSError:
-        return True
+def activations_of(
+    backbone: Backbone, items: Sequence[Loadable], device: torch.device, views: int = 1, batch_size: int = 32,
+    on_batch: Callable[[int], object] | None = None,
+) -> tuple[Tensor, list[int], list[tuple[int, str]]]:  # fmt: skip
+    """(n, dim) of the readable images, their positions among the items, and (position, reason) of the others.
+
+    views: of each image, averaged; as many as the store has. on_batch: is told how many images each batch had.
+    """
+    move_to(device, backbone)
+    layer, dim = next(iter(backbone.layers.items()))
+    rows, positions, failures = [torch.empty(0, dim)], [], []
+    for batch in decode_batches(items, backbone.transform, batch_size, views=views):
+        rows.append(forward(backbone, batch.images, device)[layer])
+        positions += batch.positions
+        failures += batch.failures
+        if on_batch is not None:
+            on_batch(len(batch.positions) + len(batch.failures))
+    return torch.cat(rows), positions, failures
 
 
-def count_decoders(workers: int | None, device: torch.device) -> int:
-    """How many decode at once: as asked for, else 1 beside a CPU and up to 8 beside a GPU."""
-    if not is_guarded():
-        note("images are decoded in this process; for more speed put the script under `if __name__ == '__main__':`")
-        return 0
-    if workers is not None:
-        return workers
-    return 1 if not is_accelerator(device) else min(8, os.cpu_count() or 1)
+def embed_images(split: Split, images: Sequence[Path], weights: Path | None = None, device: str = "cpu") -> Tensor:
+    """(n, dim) float32 activations of image files.
+
+    weights: the file the backbone was loaded from, where the store does not say or it has moved; another is refused.
+    """
+    record = network_of(split)
+    if not record:
+        raise InvalidInputError(
+            f"split {split.name!r} of {split.store_path} was not built from images, so it is not known which backbone "
+            "made its rows; search by row or by vector"
+        )
+    items = [ImageItem(path.name, None, str(path.parent)) for path in images]
+    rows, _, failures = activations_of(load_recorded(record, weights), items, parse_device(device), record["views"])
+    if failures:
+        raise InvalidInputError(failures[0][1])
+    return rows
+
+
+def network_of(split: Split) -> dict[str, Any]:
+    """What a store knows about the network of a split; empty where rows were imported."""
+    sources = image_sources(split)
+    return recorded_network(sources[-1]) if sources else {}
+
+
+def recorded_network(source: Mapping[str, Any]) -> dict[str, Any]:
+    """The network that a build recorded in its split's source."""
+    record = {key: source.get(key) for key in ("backbone", "weights", "weights_sha256", "layer", "transform")}
+    pretrained = {"pretrained": True} if source.get("pretrained") else {}
+    return record | pretrained | {"views": source.get("views", 1)}
+
+
+def record_of(backbone: Backbone, weights: Path | None = None) -> dict[str, Any]:
+    """The same of a network at hand, as `load_backbone(…, weights)` gave it."""
+    source = {
+        "backbone": backbone.name, "weights": None if weights is None else str(weights.absolute()),
+        "weights_sha256": backbone.weights_sha256, "layer": next(iter(backbone.layers)),
+        "transform": backbone.transform.to_json(), "pretrained": backbone.pretrained,
+    }  # fmt: skip
+    return recorded_network(source)
+
+
+def load_recorded(
+    record: Mapping[str, Any], weights: Path | None = None, layers: Sequence[str] | None = None
+) -> Backbone:
+    """record: as `network_of` gives it. weights: where the file is now; by default where it was. layers: by default
+    the one that the record names."""
+    if not record.get("backbone"):
+        raise InvalidInputError(
+            "images need the network their activations come from, but the store does not name one: its rows were "
+            "imported; give activations instead, or build the store from images with `actstore build`"
+        )
+    path = weights or (None if record.get("weights") is None else Path(record["weights"]))
+    if path is not None and not path.is_file():
+        raise InvalidInputError(
+            f"the weights of {record['backbone']} are not at {path}; say where with weights=… (--weights)"
+        )
+    if layers is None:
+        layers = () if record["layer"] == "activations" else (record["layer"],)
+    name = record["backbone"]
+    ways: list[dict[str, Any]] = [{"random_weights": True}, {"expected_sha256": record["weights_sha256"]}]
+    if path is not None or record.get("pretrained"):
+        ways = [{"pretrained": path is None}]
+    elif published_files(name, PUBLISHED.get(name, ())):  # then these are likelier than weights drawn from the seed
+        ways.reverse()
+    for way in ways:
+        backbone = load_backbone(name, path, layers, **way)
+        if backbone.weights_sha256 == record["weights_sha256"]:
+            break
+    else:
+        raise InvalidInputError(
+            f"the weights of {record['backbone']} in {path or 'the cache of torch'} are not those the activations were "
+            f"made with (sha256 {str(backbone.weights_sha256)[:12]}…, expected {str(record['weights_sha256'])[:12]}…)"
+        )
+    backbone.transform = Transform.from_json(record["transform"])
+    return backbone
+
+
+def reopen_images(source: Mapping[str, Json], with_columns: bool) -> Table:
+    """Labels, ids and activations as a build recorded them in its split's sources; columns take reading every file."""
+    images = open_images(source["path"], val=source.get("val_share")).get(source["split"])
+    if images is None or images.listing_hash() != source["listing"]:
+        raise InvalidInputError(f"the images in {source['path']} are no longer those the split was built from")
+    skipped = {name for name, _ in source["skipped"]}
+    kept = [position for position, item in enumerate(images.items) if item.id not in skipped]
+    items = [images.items[position] for position in kept]
+    names = [item.label for item in items]
+    labels = None if None in names else np.array(names, dtype=object)
+    rows = _rows_again(images.items, kept, source)
+    columns = columns_of([item.load_with_facts()[1] for item in items]) if with_columns else {}
+    return Table(rows, labels, [item.id for item in items], columns)
+
+
+def _rows_again(items: Sequence[Loadable], kept: list[int], source: Mapping[str, Json]) -> RowSource:
+    """Row i is the activation of item kept[i], computed in the same batch as in the build."""
+    backbone = load_recorded(recorded_network(source))
+    move_to(CPU, backbone)
+    layer, size = source["layer"], source["batch_size"]
+
+    def blocks(start: int, stop: int) -> Iterator[NDArray[Any]]:
+        if start >= stop:
+            return
+        first, last = kept[start], kept[stop - 1]
+        wanted_items = items[: (last // size + 1) * size]
+        for batch in decode_batches(wanted_items, backbone.transform, size, first, views=source.get("views", 1)):
+            wanted = [index for index, position in enumerate(batch.positions) if first <= position <= last]
+            if wanted:
+                yield forward(backbone, batch.images, CPU)[layer][wanted].numpy()
+
+    return RowSource((len(kept), backbone.layers[layer]), np.dtype(np.float32), blocks)

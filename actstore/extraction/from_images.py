@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Sequence
 from os import PathLike
 from pathlib import Path
@@ -14,9 +13,9 @@ from actstore.backbones.loading import Backbone, as_backbone, fetch_missing, loa
 from actstore.backbones.network import IMAGENET, VIEWS, PixelFunction, Transform
 from actstore.backbones.weights import FETCHED, Choice, default_backbone
 from actstore.compute.tensors import reuse_freed_memory
-from actstore.errors import InvalidInputError, reason_of
+from actstore.errors import InvalidInputError
+from actstore.extraction.build import BuildOptions
 from actstore.extraction.build import build as build_store
-from actstore.extraction.forward import BuildOptions
 from actstore.images.image_set import classes_train_lacks, lacks_text
 from actstore.images.opening import open_images
 from actstore.progress import SplitBars, note
@@ -77,7 +76,7 @@ def build(
             are chosen each time, by their names. Copies of one image can be on both sides; `actstore audit` finds them.
         device: "cpu", "cuda", "cuda:1" or "auto".
         batch_size: images that go through the network at once.
-        workers: processes that decode images.
+        workers: threads that decode images.
         views: 1; 2 averages an image and its mirror image; 10 the centre, the four corners and their mirror images.
         on_error: "skip" leaves images out that cannot be read and lists them in the store; "fail" stops.
         ground_truth: the labels of a flat val folder of ILSVRC.
@@ -110,8 +109,6 @@ def build(
         backbone, transform=transform is not None, layers=bool(layers), weights=weights is not None,
         pretrained=pretrained, offline=offline, random_weights=random_weights,
     )  # fmt: skip
-    if transform is not None and not isinstance(transform, Transform) and cluster is None:
-        workers = _workers_for(transform, workers)
     if views not in VIEWS:
         raise InvalidInputError(f"views must be one of {', '.join(map(str, VIEWS))}, got {views}")
     reuse_freed_memory()
@@ -139,30 +136,12 @@ def build(
     if trained_on is not None and network.trained_classes is not None:
         raise InvalidInputError(f"{network.name} says itself which classes it was trained on; leave trained_on out")
     written = None if file is None else str(file.resolve())
-    options = BuildOptions(
-        device, batch_size, workers, on_error, restart, written, layout, random_weights, facts, views=views
-    )
+    options = BuildOptions(device, batch_size, workers, on_error, restart, written, layout, facts, views=views)
     with SplitBars("build", "images", progress) as bars:
         made = build_store(sets, source, target, network, options, bars, cluster)
     if trained_on is not None or random_weights:
         made.add_provenance(trained_classes=list(trained_on or []))
     return made
-
-
-def _workers_for(transform: PixelFunction, workers: int | None) -> int | None:
-    """A function that cannot be sent to another process, such as a lambda, leaves decoding to this one."""
-    if workers == 0:
-        return 0
-    try:
-        pickle.dumps(transform)
-    except Exception as error:
-        if workers is not None:
-            raise InvalidInputError(
-                f"transform cannot be sent to {workers} processes that decode ({reason_of(error)}); define it at the "
-                "top of a module, or give workers=0"
-            ) from error
-        return 0
-    return workers
 
 
 _OF_NAMES = ("weights", "pretrained", "offline", "random_weights")  # for networks that are named or chosen

@@ -17,7 +17,7 @@ from actstore.errors import InvalidInputError
 from actstore.layout.columns import Column, Texts
 from actstore.spec import parse_column_name
 from actstore.storage.atomic_file import ENDS_EARLY, load_npy, read_header
-from actstore.tables.row_source import ArrayFile, BatchedRows, RowSource, SlicedRows, array_rows, block_rows
+from actstore.tables.row_source import ArrayFile, Read, RowSource, array_rows, batched_rows, block_rows, sliced_rows
 from actstore.tables.tabular import NUMBERING, is_plain, parquet_column, parquet_file, parquet_values, wide_parquet
 from actstore.writing.row_checks import parse_column
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 @contextmanager
 def _opened_npy(
     opener: Callable[[], IO[bytes]], name: str, offset: int, dim: int, dtype: np.dtype[Any]
-) -> Iterator[Callable[[slice], NDArray[Any]]]:
+) -> Iterator[Read]:
     """Rows of a C-ordered array behind an .npy header. offset: of its first value, in bytes."""
     buffer = np.empty((block_rows(dim, dtype), dim), dtype)
     with opener() as stream:
@@ -52,7 +52,7 @@ def _rows(opener: Callable[[], IO[bytes]], name: str, load: Callable[[], NDArray
     if len(shape) != 2 or not shape[1]:
         raise InvalidInputError(f"{name} must be a two-dimensional array, got shape {shape}")
     if not is_fortran or shape[0] <= 1:
-        return SlicedRows(shape, dtype, partial(_opened_npy, opener, name, offset, shape[1], dtype))
+        return sliced_rows(shape, dtype, partial(_opened_npy, opener, name, offset, shape[1], dtype))
     try:
         return array_rows(load())
     except ValueError as error:
@@ -122,7 +122,7 @@ def open_hdf(path: Path) -> ArrayFile:
             return np.asarray(data.asstr()[()] if h5py.check_string_dtype(data.dtype) else data[()])
 
     @contextmanager
-    def opened(name: str) -> Iterator[Callable[[slice], NDArray[Any]]]:
+    def opened(name: str) -> Iterator[Read]:
         with h5py.File(path, "r") as file:
             yield file[name].__getitem__
 
@@ -130,7 +130,7 @@ def open_hdf(path: Path) -> ArrayFile:
         arrays = {name: item for name, item in file.items() if hasattr(item, "shape")}
         shapes = {name: tuple(item.shape) for name, item in arrays.items()}
         types = {name: np.dtype(item.dtype) for name, item in arrays.items()}
-    return ArrayFile(shapes, lambda name: SlicedRows(shapes[name], types[name], partial(opened, name)), values)
+    return ArrayFile(shapes, lambda name: sliced_rows(shapes[name], types[name], partial(opened, name)), values)
 
 
 def open_safetensors(path: Path) -> ArrayFile:
@@ -167,13 +167,13 @@ def open_safetensors(path: Path) -> ArrayFile:
             return Column("text", Texts(file.get_tensor(f"{name}.bytes"), file.get_tensor(f"{name}.offsets")))
 
     @contextmanager
-    def opened(name: str) -> Iterator[Callable[[slice], NDArray[Any]]]:
+    def opened(name: str) -> Iterator[Read]:
         with safe_open(path, "numpy") as file:
             yield file.get_slice(name).__getitem__
 
     def rows(name: str) -> RowSource:
         with opened(name) as read:
-            return SlicedRows(shapes[name], read(slice(0, 1)).dtype, partial(opened, name))
+            return sliced_rows(shapes[name], read(slice(0, 1)).dtype, partial(opened, name))
 
     return ArrayFile(shapes, rows, values, {name: partial(column, name) for name in kinds})
 
@@ -241,7 +241,7 @@ def _list_rows(path: Path, name: str) -> RowSource:
     def values(batch: pyarrow.RecordBatch) -> NDArray[Any]:
         return np.asarray(batch.column(0).flatten().to_numpy(zero_copy_only=False).reshape(-1, dim))
 
-    return BatchedRows((count, dim), np.dtype(row.type.to_pandas_dtype()), batches, values)
+    return batched_rows((count, dim), np.dtype(row.type.to_pandas_dtype()), batches, values)
 
 
 def open_torch(path: Path) -> ArrayFile:
@@ -261,12 +261,12 @@ def open_torch(path: Path) -> ArrayFile:
     }
 
     @contextmanager
-    def opened(name: str) -> Iterator[Callable[[slice], NDArray[Any]]]:
+    def opened(name: str) -> Iterator[Read]:
         yield lambda part: _as_array(tensors[name][part])
 
     def rows(name: str) -> RowSource:
         count, dim = tensors[name].shape
-        return SlicedRows((count, dim), _as_array(tensors[name][:0]).dtype, partial(opened, name))
+        return sliced_rows((count, dim), _as_array(tensors[name][:0]).dtype, partial(opened, name))
 
     shapes = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
     return ArrayFile(shapes, rows, lambda name: _as_array(tensors[name]))

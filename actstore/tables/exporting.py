@@ -5,10 +5,11 @@ from __future__ import annotations
 import csv
 import io
 import json
+import math
 import zipfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,12 +17,23 @@ from numpy.typing import NDArray
 from actstore.errors import InvalidInputError
 from actstore.layout.columns import Column, Texts
 from actstore.progress import Progress
+from actstore.reading.adapters import class_names, row_ids
 from actstore.reading.rows import parse_rows
 from actstore.split import Split
 from actstore.storage.atomic_file import as_bytes, atomic_stream, npy_bytes, write_atomic
-from actstore.tables.tabular import arrow_type, arrow_values
 
-_TENSORS = {"bool": "I8", "int": "I64", "float": "F64", "date": "I64"}
+if TYPE_CHECKING:
+    import pyarrow
+
+_TENSORS = {
+    "f2": "F16",
+    "f4": "F32",
+    "f8": "F64",
+    "i1": "I8",
+    "i4": "I32",
+    "i8": "I64",
+    "u1": "U8",
+}  # safetensors' names
 _BLOCK_ROWS = 4096
 
 
@@ -32,19 +44,6 @@ class Selection:
         self.split = split
         self.rows = np.arange(len(split)) if rows is None else parse_rows(rows, len(split))
         self._progress = progress
-
-    @property
-    def labels(self) -> NDArray[np.int32]:
-        return self.split.labels[self.rows]
-
-    @property
-    def ids(self) -> list[str]:
-        ids = self.split.ids
-        return [ids[row] for row in self.rows.tolist()]
-
-    @property
-    def columns(self) -> dict[str, Column]:
-        return {name: self.split.columns.stored(name).take(self.rows) for name in self.split.columns}
 
     def blocks(self) -> Iterator[tuple[NDArray[np.int64], NDArray[Any]]]:
         """(row numbers (n,), activations (n, dim))."""
@@ -96,13 +95,33 @@ def exported_files(path: Path, has_columns: bool = False) -> list[Path]:
 
 
 def _write_beside(selection: Selection, path: Path) -> list[Path]:
+    split, rows = selection.split, selection.rows
     labels, ids, columns = exported_files(path, has_columns=True)[1:]
-    write_atomic(labels, npy_bytes(selection.labels))
-    write_atomic(ids, "".join(f"{name}\n" for name in selection.ids).encode())
-    if not selection.split.columns:
+    write_atomic(labels, npy_bytes(split.labels[rows]))
+    write_atomic(ids, "".join(f"{name}\n" for name in row_ids(split, rows)).encode())
+    if not split.columns:
         return [labels, ids]
-    write_atomic(columns, arrow_file(selection.columns))
+    import pyarrow.parquet
+
+    stream = io.BytesIO()
+    pyarrow.parquet.write_table(_facts(split, rows).select(list(split.columns)), stream)
+    write_atomic(columns, stream.getvalue())
     return [labels, ids, columns]
+
+
+def _facts(split: Split, rows: NDArray[np.int64]) -> pyarrow.Table:
+    """`id`, `class` and columns of rows, texts as plain ones."""
+    import pyarrow
+    import pyarrow.types as types
+
+    table = split.to_arrow(rows).drop_columns("label")
+    plain = {
+        field.name: pyarrow.string()
+        if types.is_dictionary(field.type) or types.is_large_string(field.type)
+        else field.type
+        for field in table.schema
+    }
+    return table.cast(pyarrow.schema(plain))
 
 
 def _write_npy(selection: Selection, stream: IO[bytes]) -> None:
@@ -114,15 +133,15 @@ def _write_npy(selection: Selection, stream: IO[bytes]) -> None:
 
 
 def _write_npz(selection: Selection, stream: IO[bytes]) -> None:
+    split, rows = selection.split, selection.rows
+    columns = {name: split.columns.stored(name).take(rows).values() for name in split.columns}
     small = {
-        "labels": selection.labels,
-        "ids": np.array(selection.ids, dtype=str),
-        "classes": np.array(selection.split.classes, dtype=str),
+        "labels": split.labels[rows],
+        "ids": row_ids(split, rows).astype(str),
+        "classes": np.array(split.classes, dtype=str),
+        **({"columns": np.array(list(columns), dtype=str)} if columns else {}),
+        **{name: values.astype(str) if values.dtype == object else values for name, values in columns.items()},
     }
-    if columns := selection.columns:
-        small["columns"] = np.array(list(columns), dtype=str)
-        for name, column in columns.items():
-            small[name] = column.values().astype(str) if column.kind == "text" else column.values()
     with zipfile.ZipFile(stream, "w", zipfile.ZIP_STORED) as archive:
         with archive.open("activations.npy", "w", force_zip64=True) as member:
             _write_npy(selection, member)
@@ -136,94 +155,62 @@ def _write_parquet(selection: Selection, stream: IO[bytes]) -> None:
     import pyarrow.parquet
 
     split = selection.split
-    number = pyarrow.float16() if split.dtype == np.float16 else pyarrow.float32()
-    stored = {name: split.columns.stored(name) for name in split.columns}
-    schema = pyarrow.schema(
-        {
-            "id": pyarrow.string(),
-            "label": pyarrow.string(),
-            "activations": pyarrow.list_(number, split.dim),
-            **{name: arrow_type(column.kind) for name, column in stored.items()},
-        },
-        metadata={"classes": json.dumps(split.classes)},
-    )
-    names = np.array([*split.classes, None], dtype=object)  # label -1 picks the last: none
-    ids = split.ids
-    with pyarrow.parquet.ParquetWriter(stream, schema) as writer:
+
+    def table(rows: NDArray[np.int64], values: NDArray[Any]) -> pyarrow.Table:
+        lists = pyarrow.FixedSizeListArray.from_arrays(pyarrow.array(values.reshape(-1)), split.dim)
+        made = _facts(split, rows).rename_columns({"class": "label"}).add_column(2, "activations", lists)
+        return made.replace_schema_metadata({"classes": json.dumps(split.classes)})
+
+    nothing = table(selection.rows[:0], np.empty((0, split.dim), split.dtype))
+    with pyarrow.parquet.ParquetWriter(stream, nothing.schema) as writer:
         for rows, values in selection.blocks():
-            flat = pyarrow.array(values.reshape(-1))
-            columns = [
-                pyarrow.array([ids[row] for row in rows.tolist()]),
-                pyarrow.array(names[split.labels[rows]].tolist(), pyarrow.string()),
-                pyarrow.FixedSizeListArray.from_arrays(flat, split.dim),
-                *(arrow_values(column.take(rows)) for column in stored.values()),
-            ]
-            writer.write_table(pyarrow.Table.from_arrays(columns, schema=schema))
+            writer.write_table(table(rows, values))
 
 
 def _write_csv(selection: Selection, stream: IO[bytes]) -> None:
     split = selection.split
-    names, ids = (*split.classes, ""), split.ids
     text = io.TextIOWrapper(stream, encoding="utf-8", newline="")
     writer = csv.writer(text)
     stored = {name: split.columns.stored(name) for name in split.columns}
     writer.writerow(["row", "id", "class", *stored, *(f"f{feature}" for feature in range(split.dim))])
+    shortest = 5 if split.dtype == np.float16 else 9  # digits that tell values apart
     for rows, values in selection.blocks():
+        named = zip(rows.tolist(), row_ids(split, rows), class_names(split, rows), strict=True)
         cells = zip(*(cells_of(column.take(rows)) for column in stored.values()), strict=True)
-        for row, line in zip(rows.tolist(), values.astype(np.float64).tolist(), strict=True):
-            # 5 digits tell fp16 values apart, 9 do for fp32
-            digits = (f"{value:.{5 if split.dtype == np.float16 else 9}g}" for value in line)
-            writer.writerow([row, ids[row], names[split.labels[row]], *next(cells, ()), *digits])
+        for facts, line in zip(named, values.astype(np.float64).tolist(), strict=True):
+            writer.writerow([*facts, *next(cells, ()), *(f"{value:.{shortest}g}" for value in line)])
     text.detach()
 
 
 def _write_safetensors(selection: Selection, stream: IO[bytes]) -> None:
     """The format is a length, a JSON header and the bytes; its library would want everything in memory."""
-    split, count = selection.split, len(selection.rows)
-    size, labels = count * split.spec.row_bytes, selection.labels.astype("<i4")
-    ids = Texts.of(selection.ids)
-    columns = {
-        "labels": ("I32", labels),
-        "path_offsets": ("I64", ids.offsets),
-        "path_bytes": ("U8", ids.data),
-    }
+    split, rows = selection.split, selection.rows
+    stored = {name: split.columns.stored(name).take(rows) for name in split.columns}
     metadata = {"classes": json.dumps(split.classes)}
-    if stored := selection.columns:
+    if stored:
         metadata["columns"] = json.dumps({name: column.kind for name, column in stored.items()})
-        for name, column in stored.items():
-            columns |= tensors_of(name, column)
-    header: dict[str, Any] = {
-        "__metadata__": metadata,
-        "activations": {
-            "dtype": "F16" if split.dtype == np.float16 else "F32",
-            "shape": [count, split.dim],
-            "data_offsets": [0, size],
-        },
-    }
-    for name, (dtype, values) in columns.items():
-        header[name] = {"dtype": dtype, "shape": [len(values)], "data_offsets": [size, size + values.nbytes]}
-        size += values.nbytes
+    ids = Texts.of(row_ids(split, rows))
+    small = {"labels": split.labels[rows].astype("<i4"), "path_offsets": ids.offsets, "path_bytes": ids.data}
+    for name, column in stored.items():
+        if isinstance(column.stored, Texts):
+            small |= {f"{name}.offsets": column.stored.offsets, f"{name}.bytes": column.stored.data}
+        else:
+            small[name] = column.stored
+    shapes = {"activations": (split.dtype, [len(rows), split.dim])}
+    shapes |= {name: (values.dtype, [len(values)]) for name, values in small.items()}
+    header: dict[str, Any] = {"__metadata__": metadata}
+    start = 0
+    for name, (dtype, shape) in shapes.items():
+        stop = start + math.prod(shape) * dtype.itemsize
+        header[name] = {"dtype": _TENSORS[dtype.str[1:]], "shape": shape, "data_offsets": [start, stop]}
+        start = stop
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % 8)  # data begins at a multiple of eight bytes
     stream.write(len(text).to_bytes(8, "little") + text)
     for _, values in selection.blocks():
         stream.write(as_bytes(values).data)
-    for _, values in columns.values():
+    for values in small.values():
         stream.write(as_bytes(values).data)
-
-
-def arrow_file(columns: Mapping[str, Column]) -> bytes:
-    """A parquet file of columns alone, which says that it is one of ours."""
-    import pyarrow
-    import pyarrow.parquet
-
-    schema = pyarrow.schema(
-        {name: arrow_type(column.kind) for name, column in columns.items()}, metadata={"actstore": "columns"}
-    )
-    stream = io.BytesIO()
-    arrays = [arrow_values(column) for column in columns.values()]
-    pyarrow.parquet.write_table(pyarrow.Table.from_arrays(arrays, schema=schema), stream)
-    return stream.getvalue()
 
 
 def cells_of(column: Column) -> list[str]:
@@ -238,13 +225,6 @@ def cells_of(column: Column) -> list[str]:
     else:
         shown = [repr(value) for value in column.stored.tolist()]
     return ["" if none else text for none, text in zip(missing, shown, strict=True)]
-
-
-def tensors_of(name: str, column: Column) -> dict[str, tuple[str, NDArray[Any]]]:
-    """Under the names of the arrays in a store: (type in a safetensors file, values)."""
-    if isinstance(column.stored, Texts):
-        return {f"{name}.offsets": ("I64", column.stored.offsets), f"{name}.bytes": ("U8", column.stored.data)}
-    return {name: (_TENSORS[column.kind], column.stored)}
 
 
 _WRITERS: dict[str, Callable[[Selection, IO[bytes]], None]] = {

@@ -7,6 +7,7 @@ import hashlib
 import json
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
@@ -31,29 +32,6 @@ _FILES = ("labels", "ids", "classes", "columns")
 _PIECE = 1 << 16  # bytes
 
 
-def fill_new_split(
-    store: ActivationStore,
-    split: str,
-    table: Table,
-    source: Mapping[str, Json],
-    progress: SplitProgress | None = None,
-    restart: bool = False,
-    content: FileContent | None = None,
-) -> None:
-    """Fill a split that is new or unfinished; one that this very source has filled is left alone."""
-    while (done := store.splits.get(split)) is None or not done.complete:
-        before = (done or SplitSpec()).content
-        if fill_split(store, split, table, source, progress, restart, content, before) is not None:
-            return
-    if find_source(done.sources, source, content) is None:
-        raise InvalidInputError(
-            f"{store.path} has a finished split {split!r} of another origin; add rows with `actstore append`, "
-            "or choose another --split or store"
-        )
-    else:
-        store.remove_leftovers(split)
-
-
 def fill_split(
     store: ActivationStore,
     split: str,
@@ -62,30 +40,43 @@ def fill_split(
     progress: SplitProgress | None = None,
     restart: bool = False,
     content: FileContent | None = None,
-    before: str | None = None,
-) -> int | None:
+    adds: bool = False,
+    classes: Sequence[str] | None = None,
+    again: bool = False,
+) -> int:
     """Append every row of a table that is not yet on disk, and commit; returns the rows that the split gains.
 
-    before: the content of the split that the caller has looked at. Where others have committed since, nothing is
-    written, and the answer is None: what was decided has to be decided again.
+    A split that this very source has filled gains nothing. adds: one that others have filled gains the rows, and the
+    store these classes; else it is refused. again: also one that has the rows already.
     """
-    done = store.splits.get(split)
-    check_table(table, split, store.dim if done is None else store.spec.of_split(done).dim)
-    with store.writer(split, source=source, restart=restart) as writer, ExitStack() as stack:
-        if before is not None and writer.committed.content != before:
-            writer.discard()
-            return None
-        if content is not None:
-            content.begin()
-            stack.callback(content.stop)
-        try:
-            append_rest(writer, split, table, progress)
-        except InvalidInputError:  # what was mended is another source, which does not go on from here
-            with suppress(ActstoreError, OSError):  # what refused the rows is raised
+    while True:
+        done = store.splits.get(split) or SplitSpec()
+        if done.complete and not again and find_source(done.sources, source, content) is not None:
+            store.remove_leftovers(split)
+            return 0
+        if done.complete and not adds:
+            raise InvalidInputError(
+                f"{store.path} has a finished split {split!r} of another origin; add rows with `actstore append`, "
+                "or choose another --split or store"
+            )
+        check_table(table, split, store.spec.of_split(done).dim)
+        if adds:
+            add_table_classes(store, table, classes)
+        with store.writer(split, source=source, restart=restart) as writer, ExitStack() as stack:
+            if writer.committed.content != done.content:  # others have committed since: what was decided may be wrong
                 writer.discard()
-            raise
-        facts: dict[str, Json] = {} if content is None else {CONTENT: content()}
-        return writer.commit(**facts).rows - writer.committed.rows
+                continue
+            if content is not None:
+                content.begin()
+                stack.callback(content.stop)
+            try:
+                append_rest(writer, split, table, progress)
+            except InvalidInputError:  # what was mended is another source, which does not go on from here
+                with suppress(ActstoreError, OSError):  # what refused the rows is raised
+                    writer.discard()
+                raise
+            facts: dict[str, Json] = {} if content is None else {CONTENT: content()}
+            return writer.commit(**facts).rows - writer.committed.rows
 
 
 def append_rest(writer: SplitWriter, split: str, table: Table, progress: SplitProgress | None) -> None:
@@ -228,40 +219,31 @@ class FileContent:
 
     def __init__(self, source: Mapping[str, Json]) -> None:
         self._source = source
-        self._found: str | None = None
         self._stopped = threading.Event()
-        self._thread: threading.Thread | None = None
+        self._reading: Future[str] | None = None
 
     def begin(self) -> None:
-        if self._found is None and self._thread is None:
-            self._thread = threading.Thread(target=self._read_early, name="actstore-content", daemon=True)
-            self._thread.start()
+        if self._reading is None:
+            pool = ThreadPoolExecutor(1, "actstore-content")
+            self._reading = pool.submit(self._read)
+            pool.shutdown(wait=False)
 
     def stop(self) -> None:
         self._stopped.set()
 
     def __call__(self) -> str:
-        if self._thread is not None:
-            self._thread.join()
-        if self._found is None:
-            self._read()
-        assert self._found is not None
-        return self._found
+        self.begin()
+        assert self._reading is not None
+        return self._reading.result()
 
-    def _read_early(self) -> None:
-        with suppress(OSError):  # `__call__` reads again, and raises it
-            self._read()
-
-    def _read(self) -> None:
+    def _read(self) -> str:
         source, digest = self._source, hashlib.sha256()
         parts = {name: source[name]["path"] for name in _FILES if name in source}
         features = [source["column"]] if "column" in source else []
         digest.update(json.dumps([source["array"], source["split"], sorted(parts), *features]).encode())
         for path in (source["path"], *parts.values()):
             with Path(path).open("rb") as file:
-                while piece := file.read(_PIECE):
-                    if self._stopped.is_set():
-                        return
+                while not self._stopped.is_set() and (piece := file.read(_PIECE)):
                     digest.update(crc32c(piece).to_bytes(CRC_BYTES, "little"))
             digest.update(b"end")
-        self._found = "sha256:" + digest.hexdigest()
+        return "sha256:" + digest.hexdigest()

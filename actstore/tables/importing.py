@@ -22,15 +22,7 @@ from actstore.storage.atomic_file import load_npy
 from actstore.storage.place import AnyPlace, parse_place
 from actstore.store import ActivationStore, open
 from actstore.tables.array_files import OPENERS, as_text, open_parquet
-from actstore.tables.filling import (
-    FileContent,
-    add_table_classes,
-    check_table,
-    fill_new_split,
-    fill_split,
-    find_source,
-    open_or_create,
-)
+from actstore.tables.filling import FileContent, check_table, fill_split, open_or_create
 from actstore.tables.row_source import ArrayFile, Rounding, Table, array_rows
 from actstore.tables.tabular import read_columns, wide_csv
 from actstore.writing.row_checks import parse_column, parse_columns
@@ -71,28 +63,48 @@ class ImportRequest:
 def read_request(
     request: ImportRequest, kinds: Mapping[str, ColumnKind] | None = None
 ) -> tuple[dict[str, Table], list[str] | None]:
-    """Tables by split, with labels, ids and columns of their own files where those were given.
+    """Tables by split, with labels, ids and columns of their own files where those were given; and class names, where
+    there are any.
 
-    kinds: the types that columns have in the store; cells of a csv are read as those.
+    With `array`, that array alone becomes `split` (default "train"). Otherwise every two-dimensional
+    array K beside a K_labels becomes split K; else the only two-dimensional array, with `labels`. kinds: the types that
+    columns have in the store; cells of a csv are read as those.
     """
-    known, own = kinds or {}, request.column if request.columns is None else ()
-    tables, classes = open_tables(request.path, request.array, request.split, own, known)
-    if request.classes is not None:
-        classes = as_text(read_column(request.classes, "classes"))
-    if request.labels is None and request.ids is None and request.columns is None:
-        return tables, classes
-    if len(tables) != 1:
+    path, known = request.path, kinds or {}
+    if not path.exists():
+        raise InvalidInputError(f"no such file: {path}")
+    own = request.column if request.columns is None else ()
+    file = _open(path, own, known)
+    splits = _choose_splits(path, file, request.array, request.split)
+    beside = [file for file in (request.labels, request.ids, request.columns) if file is not None]
+    if beside and len(splits) != 1:
         raise InvalidInputError(
-            f"{request.path} holds the splits {', '.join(tables)}; choose one with --array to give it labels, ids or "
-            "columns"
+            f"{path} holds the splits {', '.join(splits)}; choose one with --array to give it labels, ids or columns"
         )
-    ((split, table),) = tables.items()
-    labels = table.labels if request.labels is None else read_column(request.labels, "labels")
-    ids = table.ids if request.ids is None else as_text(read_column(request.ids, "ids"))
-    columns = dict(table.columns)
+    tables = {name: _table(request, file, key, own, known) for name, key in splits.items()}
+    if request.classes is not None:
+        return tables, as_text(read_column(request.classes, "classes"))
+    return tables, as_text(file.values("classes")) if "classes" in file.shapes else None
+
+
+def _table(
+    request: ImportRequest, file: ArrayFile, key: str, own: Sequence[str], kinds: Mapping[str, ColumnKind]
+) -> Table:
+    """The rows of an array of the file, and what belongs to them there or in files of its own."""
+
+    def values(beside: Path | None, what: str, *names: str) -> NDArray[Any] | None:
+        name = next((name for name in names if name in file.shapes), None)
+        if beside is None:
+            return None if name is None else file.values(name)
+        return read_column(beside, what)
+
+    labels = values(request.labels, "labels", f"{key}_labels", "labels", "label")
+    named = values(request.ids, "ids", f"{key}_ids", "ids", "id")
+    ids = None if named is None else as_text(named)
+    columns = _columns_of(request.path, file, key, own)
     if request.columns is not None:
-        columns |= read_columns(request.columns, request.column, ids, known)
-    return {split: Table(table.activations, labels, ids, columns)}, classes
+        columns |= read_columns(request.columns, request.column, ids, kinds)
+    return Table(file.rows(key), labels, ids, columns)
 
 
 def import_file(
@@ -109,10 +121,10 @@ def import_file(
     """
     tables, classes = read_request(request)
     target = open_or_create(store, tables, classes, provenance={"source": str(request.path)}, **options)
-    tables = tables if rounding is None else rounding.watch(tables, target.spec.dtype)
     for split, table in tables.items():
+        watched = table if rounding is None else rounding.watch(table, target.spec.dtype)
         source = request.source(split)
-        fill_new_split(target, split, table, source, progress, restart, FileContent(source))
+        fill_split(target, split, watched, source, progress, restart, FileContent(source))
     return target
 
 
@@ -131,20 +143,12 @@ def append_file(
     target, added = open(store), 0
     kinds = {column.name: column.kind for split in target.splits.values() for column in split.columns}
     tables, classes = read_request(request, kinds)
-    tables = tables if rounding is None else rounding.watch(tables, target.spec.dtype)
     for split, table in tables.items():
         check_table(table, split, target[split].dim)
+        watched = table if rounding is None else rounding.watch(table, target.spec.dtype)
         source = request.source(split)
-        content, before = FileContent(source), target[split].committed
-        while again or find_source(before.sources, source, content) is None:
-            add_table_classes(target, table, classes)
-            gained = fill_split(target, split, table, source, progress, restart, content, before.content)
-            if gained is not None:
-                added += gained
-                break
-            before = target[split].committed  # which may have this source by now
-        else:
-            target.remove_leftovers(split)
+        content = FileContent(source)
+        added += fill_split(target, split, watched, source, progress, restart, content, True, classes, again)
     return added
 
 
@@ -153,36 +157,6 @@ def _fingerprint(path: Path) -> dict[str, Json]:
         raise InvalidInputError(f"no such file: {path}")
     facts = path.stat()
     return {"path": str(path.resolve()), "size": facts.st_size, "mtime_ns": facts.st_mtime_ns}
-
-
-def open_tables(
-    path: Path,
-    array: str | None,
-    split: str | None,
-    columns: Sequence[str] = (),
-    kinds: Mapping[str, ColumnKind] | None = None,
-) -> tuple[dict[str, Table], list[str] | None]:
-    """{split name: table} and class names, where the file has them.
-
-    With `array`, that array alone becomes `split` (default "train"). Otherwise every two-dimensional
-    array K beside a K_labels becomes split K; else the only two-dimensional array, with `labels`. columns: which arrays
-    or columns of the file, K_NAME or NAME, are kept beside the rows; by default those that can be nothing else.
-    """
-    if not path.exists():
-        raise InvalidInputError(f"no such file: {path}")
-    file = _open(path, columns, kinds or {})
-    tables = {}
-    for name, key in _choose_splits(path, file, array, split).items():
-        labels = next((array for array in (f"{key}_labels", "labels", "label") if array in file.shapes), None)
-        ids = next((array for array in (f"{key}_ids", "ids", "id") if array in file.shapes), None)
-        tables[name] = Table(
-            file.rows(key),
-            None if labels is None else file.values(labels),
-            None if ids is None else as_text(file.values(ids)),
-            _columns_of(path, file, key, columns),
-        )
-    classes = as_text(file.values("classes")) if "classes" in file.shapes else None
-    return tables, classes
 
 
 def _columns_of(path: Path, file: ArrayFile, key: str, wanted: Sequence[str]) -> dict[str, Column]:

@@ -1,12 +1,12 @@
-"""What every source of rows offers, the two shapes most have (what can be sliced, and what comes in batches), rows of a
-split among them, and what rows lose on their way into a store of a narrower type."""
+"""Rows on their way into a store: what every source of them offers, the kinds that most are, rows of a split among
+them, and what rows lose in a store of a narrower type."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -22,19 +22,19 @@ if TYPE_CHECKING:
 
 
 BLOCK_BYTES = 8 << 20  # read at a time: fits the cache, so that conversion does not wait for memory
+Read = Callable[[slice], NDArray[Any]]
 
 
-class RowSource(Protocol):
-    """(rows, dim) values that are read in order, from any row on, without ever being whole in memory."""
+@dataclass(frozen=True)
+class RowSource:
+    """(rows, dim) values that are read in order, from any row on, without ever being whole in memory.
 
-    @property
-    def shape(self) -> tuple[int, int]: ...
-    @property
-    def dtype(self) -> np.dtype[Any]: ...
+    blocks: (start, stop) -> consecutive (n, dim) blocks; a block may be overwritten when the next one is drawn.
+    """
 
-    def blocks(self, start: int, stop: int) -> Iterator[NDArray[Any]]:
-        """Consecutive (n, dim) blocks; a block may be overwritten when the next one is drawn."""
-        ...
+    shape: tuple[int, int]
+    dtype: np.dtype[Any]
+    blocks: Callable[[int, int], Iterator[NDArray[Any]]]
 
 
 @dataclass(frozen=True)
@@ -57,82 +57,70 @@ class ArrayFile:
     columns: Mapping[str, Callable[[], Column]] = field(default_factory=dict)  # what is plainly a column, unasked for
 
 
-@dataclass(frozen=True)
-class SlicedRows:
+def sliced_rows(
+    shape: tuple[int, ...], dtype: np.dtype[Any], opened: Callable[[], AbstractContextManager[Read]]
+) -> RowSource:
     """Rows of what gives any slice of them; `opened` opens it before the first and closes it after the last."""
 
-    shape: tuple[int, int]
-    dtype: np.dtype[Any]
-    opened: Callable[[], AbstractContextManager[Callable[[slice], NDArray[Any]]]]
-
-    def blocks(self, start: int, stop: int) -> Iterator[NDArray[Any]]:
-        step = block_rows(self.shape[1], self.dtype)
-        with self.opened() as read:
+    def blocks(start: int, stop: int) -> Iterator[NDArray[Any]]:
+        step = block_rows(shape[1], dtype)
+        with opened() as read:
             for position in range(start, stop, step):
                 yield read(slice(position, min(position + step, stop)))
 
+    return RowSource((shape[0], shape[1]), dtype, blocks)
 
-def array_rows(values: NDArray[Any]) -> SlicedRows:
+
+def array_rows(values: NDArray[Any]) -> RowSource:
     """An array or memory map."""
-    return SlicedRows((values.shape[0], values.shape[1]), values.dtype, lambda: nullcontext(values.__getitem__))
+    return sliced_rows(values.shape, values.dtype, lambda: nullcontext(values.__getitem__))
 
 
-class ChosenRows:
-    """Chosen rows of a split in their order as a source; all of them where rows is None."""
-
-    def __init__(self, split: Split, rows: NDArray[np.int64] | None = None) -> None:
-        self._split, self._rows = split, rows
-        self.shape = (len(split) if rows is None else len(rows), split.dim)
-        self.dtype = split.dtype
-
-    def blocks(self, start: int, stop: int) -> Iterator[NDArray[Any]]:
-        step = block_rows(self.shape[1], self.dtype)
-        for position in range(start, stop, step):
-            end = min(position + step, stop)
-            if self._rows is not None:
-                yield self._split.rows.take(self._rows[position:end])
-            else:
-                yield self._split.rows.read(position, end)
-                self._split.rows.release(position, end)
-
-
-@dataclass(frozen=True)
-class BatchedRows:
+def batched_rows(
+    shape: tuple[int, int],
+    dtype: np.dtype[Any],
+    batches: Callable[[int], Iterable[pyarrow.RecordBatch]],
+    values: Callable[[pyarrow.RecordBatch], NDArray[Any]],
+) -> RowSource:
     """Rows of a table of arrow that is read from its beginning. batches: by how many rows to read at a time."""
 
-    shape: tuple[int, int]
-    dtype: np.dtype[Any]
-    batches: Callable[[int], Iterable[pyarrow.RecordBatch]]
-    values: Callable[[pyarrow.RecordBatch], NDArray[Any]]
-
-    def blocks(self, start: int, stop: int) -> Iterator[NDArray[Any]]:
+    def blocks(start: int, stop: int) -> Iterator[NDArray[Any]]:
         position = 0
-        for batch in self.batches(block_rows(self.shape[1], self.dtype)):
+        for batch in batches(block_rows(shape[1], dtype)):
             first, last = max(start - position, 0), min(stop - position, len(batch))
             if first < last:
-                yield self.values(batch.slice(first, last - first))
+                yield values(batch.slice(first, last - first))
             position += len(batch)
             if position >= stop:
                 return
 
+    return RowSource(shape, dtype, blocks)
+
 
 def split_table(split: Split, rows: NDArray[np.int64] | None = None) -> Table:
     """Rows of a split with their labels, as numbers of its class list, columns, and ids where it has any."""
-    labels = split.labels
     ids: Sequence[str] | None = split.ids if split.committed.has_ids else None
     columns = {name: split.columns.stored(name) for name in split.columns}
+
+    def blocks(start: int, stop: int) -> Iterator[NDArray[Any]]:
+        step = block_rows(split.dim, split.dtype)
+        for position in range(start, stop, step):
+            end = min(position + step, stop)
+            if rows is not None:
+                yield split.rows.take(rows[position:end])
+            else:
+                yield split.rows.read(position, end)
+                split.rows.release(position, end)
+
+    source = RowSource((len(split) if rows is None else len(rows), split.dim), split.dtype, blocks)
     if rows is None:
-        return Table(ChosenRows(split), labels, ids, columns)
+        return Table(source, split.labels, ids, columns)
     ids = None if ids is None else [ids[row] for row in rows.tolist()]
-    columns = {name: column.take(rows) for name, column in columns.items()}
-    return Table(ChosenRows(split, rows), labels[rows], ids, columns)
+    return Table(source, split.labels[rows], ids, {name: column.take(rows) for name, column in columns.items()})
 
 
 def block_rows(dim: int, dtype: np.dtype[Any]) -> int:
     return max(1, BLOCK_BYTES // (dim * dtype.itemsize))
-
-
-_PIECE_ROWS = 512
 
 
 def natural_dtype(tables: Mapping[str, Table]) -> Dtype:
@@ -148,23 +136,30 @@ def is_exact(dtype: np.dtype[Any], stored: str) -> bool:
     return bool(np.can_cast(dtype.newbyteorder("="), stored, "safe"))
 
 
+_PIECE_ROWS = 512
+
+
 class Rounding:
     """The largest rounding error of a value, relative to the largest value of its row; None: nothing was rounded."""
 
     def __init__(self) -> None:
         self.largest: float | None = None
 
-    def watch(self, tables: Mapping[str, Table], stored: str) -> dict[str, Table]:
-        """The same tables; what is read of them is measured where the stored type may change it.
+    def watch(self, table: Table, stored: str) -> Table:
+        """The same table; what is read of it is measured where the stored type may change it.
 
         Types that are no real numbers pass as they are: the writer refuses them with a reason of its own.
         """
-        return {
-            name: table
-            if is_exact(table.activations.dtype, stored) or table.activations.dtype.kind not in "fiub"
-            else replace(table, activations=_Watched(table.activations, stored, self))
-            for name, table in tables.items()
-        }
+        rows = table.activations
+        if is_exact(rows.dtype, stored) or rows.dtype.kind not in "fiub":
+            return table
+
+        def blocks(start: int, stop: int) -> Iterator[NDArray[Any]]:
+            for block in rows.blocks(start, stop):
+                self.measure(block, stored)
+                yield block
+
+        return replace(table, activations=replace(rows, blocks=blocks))
 
     def measure(self, values: NDArray[Any], stored: str) -> None:
         """values (n, dim)"""
@@ -177,14 +172,3 @@ class Rounding:
             error = (torch.from_numpy(kept).to(before.dtype) - before).abs_().amax(dim=1) / before.abs().amax(dim=1)
             # NaN is a row of zeros, or one that is not finite: the writer refuses that with a reason of its own
             self.largest = max(self.largest or 0.0, float(error.nan_to_num(0.0, 0.0).max()))
-
-
-class _Watched:
-    def __init__(self, rows: RowSource, stored: str, rounding: Rounding) -> None:
-        self.shape, self.dtype = rows.shape, rows.dtype
-        self._rows, self._stored, self._rounding = rows, stored, rounding
-
-    def blocks(self, start: int, stop: int) -> Iterator[NDArray[Any]]:
-        for block in self._rows.blocks(start, stop):
-            self._rounding.measure(block, self._stored)
-            yield block

@@ -21,8 +21,8 @@ from actstore.spec import Json
 from actstore.storage.place import AnyPlace
 from actstore.store import ActivationStore
 from actstore.streams.sampling import Stream, generator
-from actstore.tables.filling import fill_new_split, open_or_create
-from actstore.tables.row_source import Table
+from actstore.tables.filling import fill_split, open_or_create
+from actstore.tables.row_source import RowSource, Table
 
 TILE = 2048  # rows drawn from one random stream; never depends on how rows are asked for
 _LATENT = 512
@@ -60,7 +60,8 @@ class SyntheticSpec:
 
     def table(self) -> Table:
         labels = self.labels()
-        return Table(SyntheticRows(self, labels), labels)
+        rows = RowSource((self.rows, self.dim), np.dtype(np.float32), _Rows(self, labels).blocks)
+        return Table(rows, labels)
 
 
 def synthesize(
@@ -95,17 +96,15 @@ def synthesize(
     spec = SyntheticSpec(rows, dim, classes, seed, shuffled)
     table, provenance = spec.table(), {"source": f"synthetic, seed {seed}"}
     target = open_or_create(store, {split: table}, spec.class_names(), provenance=provenance, **layout)
-    fill_new_split(target, split, table, spec.source(), progress, restart)
+    fill_split(target, split, table, spec.source(), progress, restart)
     return target
 
 
-class SyntheticRows:
+class _Rows:
     """Row i is the same whichever rows are asked for with it (on one machine and number of threads)."""
 
     def __init__(self, spec: SyntheticSpec, labels: NDArray[np.int64]) -> None:
-        self.shape = (spec.rows, spec.dim)
-        self.dtype = np.dtype(np.float32)
-        self._seed, self._labels = spec.seed, labels
+        self._seed, self._labels, self._dim = spec.seed, labels, spec.dim
         random = _torch_generator(spec.seed, 0, Stream.SYNTHETIC_FEATURES)
         self._row_mix = _mixing(_ROW_SPECTRUM, spec.dim, random)  # (latent, dim)
         self._class_mix = _mixing(_CLASS_SPECTRUM, spec.dim, random)
@@ -124,7 +123,7 @@ class SyntheticRows:
         labels = self._labels[tile * TILE : (tile + 1) * TILE]
         hidden = torch.randn(TILE, _LATENT, generator=random) @ self._row_mix
         hidden *= ((1 - _CLASS_SHARE) * (1 - _NOISE_SHARE)) ** 0.5
-        noise = torch.randn(TILE, self.shape[1], generator=random)
+        noise = torch.randn(TILE, self._dim, generator=random)
         hidden.add_(noise, alpha=((1 - _CLASS_SHARE) * _NOISE_SHARE) ** 0.5)
         amplitude = torch.exp(_ROW_SPREAD * torch.randn(TILE, 1, generator=random))
         hidden = hidden[: len(labels)]

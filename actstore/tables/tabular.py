@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from actstore.errors import InvalidInputError, reason_of
 from actstore.layout.columns import Column
 from actstore.spec import ColumnKind
-from actstore.tables.row_source import ArrayFile, BatchedRows
+from actstore.tables.row_source import ArrayFile, batched_rows
 from actstore.writing.row_checks import parse_column
 
 if TYPE_CHECKING:
@@ -36,25 +36,6 @@ _READERS: dict[re.Pattern[str], Callable[[str], Any]] = {
     re.compile(r"[+-]?(((0|[1-9]\d*)(\.\d*)?|\.\d+)(e[+-]?\d+)?|nan|inf|infinity)", re.ASCII | re.IGNORECASE): float,
     re.compile(r"\d{4}-\d\d-\d\d([T ]\d\d:\d\d.*)?", re.ASCII): datetime.fromisoformat,
 }
-
-
-def arrow_type(kind: ColumnKind) -> pyarrow.DataType:
-    import pyarrow
-
-    return {
-        "bool": pyarrow.bool_(), "int": pyarrow.int64(), "float": pyarrow.float64(), "date": pyarrow.timestamp("us"),
-        "text": pyarrow.string(),
-    }[kind]  # fmt: skip
-
-
-def arrow_values(column: Column) -> pyarrow.Array:
-    """Missing ones are null; a text of no letters is one."""
-    import pyarrow
-
-    values: Any = column.stored if column.kind in ("int", "float") else column.values()
-    if column.kind == "bool":
-        values = column.stored == 1
-    return pyarrow.array(values, arrow_type(column.kind), mask=column.missing())
 
 
 def column_of_arrow(name: str, values: pyarrow.ChunkedArray | pyarrow.Array, where: str) -> Column:
@@ -275,7 +256,7 @@ def _wide_file(
         cells = _column_values(batches, known[name])
         return _label_values(cells, known[name]) if name == "labels" else np.array(cells, dtype=object)
 
-    rows = BatchedRows((count, len(features)), dtype, partial(batches, features), block)
+    rows = batched_rows((count, len(features)), dtype, partial(batches, features), block)
     shapes = {"activations": rows.shape, **dict.fromkeys(known, (count,))}
     return ArrayFile(shapes, lambda _: rows, values, columns)
 

@@ -14,7 +14,7 @@ import numpy as np
 from actstore.audit.outcome import FILE, folder_of
 from actstore.compute.tensors import convert_into
 from actstore.errors import ActstoreError, DamagedError, InvalidInputError, LockedError
-from actstore.extraction.recorded_network import reopen_images
+from actstore.extraction.forward import reopen_images
 from actstore.layout.columns import (
     column_arrays,
     encode_ids,
@@ -235,8 +235,9 @@ def _rewrite_chunk(store: ActivationStore, path: Place, split: SplitSpec, chunk:
     entry = read_ledger(path / ACTIVATIONS)[0][chunk]
     values = np.zeros((spec.chunk_rows, spec.dim), "<" + spec.dtype)
     start, filled = chunk * spec.chunk_rows, 0
-    for table, first, last in _tables(split, start, start + entry.rows):
-        check_table(replace(table, columns={}), path.name, spec.dim)  # reading those of images takes its time
+    without_columns = replace(split, columns=())  # reading those of images takes its time
+    for table, first, last in _tables(without_columns, start, start + entry.rows):
+        check_table(replace(table, columns={}), path.name, spec.dim)
         for block in table.activations.blocks(first, last):
             convert_into(values[filled : filled + len(block)], block)
             filled += len(block)
@@ -282,7 +283,7 @@ def reopen(source: Mapping[str, Json], kinds: Mapping[str, ColumnKind]) -> Table
             fields = {key: value for key, value in source.items() if key not in ("kind", "rows", "count")}
             return SyntheticSpec(rows=source["count"], **fields).table()
         case "images":
-            return reopen_images(source)
+            return reopen_images(source, with_columns=bool(kinds))
         case "select":
             return reopen_selected(source)
     raise InvalidInputError(f"its rows came from {describe(source)}, which cannot be read again")

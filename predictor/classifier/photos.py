@@ -17,7 +17,7 @@ from actstore.backbones.loading import Backbone
 from actstore.compute.device import parse_device
 from actstore.compute.tensors import borrow
 from actstore.errors import InvalidInputError
-from actstore.extraction.recorded_network import activations_of, load_recorded
+from actstore.extraction.forward import activations_of, load_recorded
 from actstore.images.class_folders import is_folder, list_below, sorted_entries
 from actstore.images.image_set import ENDINGS, ImageItem, id_fault, printable, same_bytes
 from actstore.progress import bar

@@ -19,7 +19,7 @@ from torch import Tensor
 import actstore
 from actstore.errors import InvalidInputError
 from actstore.extraction import load_network
-from actstore.extraction.recorded_network import network_of, record_of
+from actstore.extraction.forward import network_of, record_of
 from actstore.progress import note
 from actstore.split import Split
 from actstore.statistics import has_statistics

@@ -118,7 +118,7 @@ def read_own_head(train: Split, base: Sequence[str], path: str | Path | None = N
     Raises:
         InvalidInputError: the store names no network, or the classifier lacks a category.
     """
-    from actstore.extraction.recorded_network import load_recorded, network_of
+    from actstore.extraction.forward import load_recorded, network_of
 
     record = network_of(train)
     if path is None and not record.get("backbone"):

@@ -22,8 +22,7 @@ from torch import Tensor
 import actstore
 from actstore.compute.device import parse_device
 from actstore.errors import ActstoreError, UnreadableImageError
-from actstore.extraction.forward import ImageBatch, forward, move_to
-from actstore.extraction.recorded_network import load_recorded
+from actstore.extraction.forward import forward, load_recorded, move_to
 from actstore.images.decode import decode, readable_formats
 from actstore.images.opening import SplitImages, image_sources
 from actstore.split import Split
@@ -61,7 +60,7 @@ class Network:
     def activation(self, image: Image.Image) -> Tensor:
         """An image in mode RGB -> (dim,)."""
         pixels = self.backbone.transform.views(image, self._views)[None]  # (1, views, 3, side, side)
-        rows = forward(self.backbone, ImageBatch(pixels, [0], [], []), self._device)
+        rows = forward(self.backbone, pixels, self._device)
         return next(iter(rows.values()))[0].clone()
 
 

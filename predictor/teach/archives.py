@@ -24,7 +24,7 @@ from PIL import Image
 from torch import Tensor
 
 from actstore.errors import InvalidInputError
-from actstore.extraction.recorded_network import load_recorded
+from actstore.extraction.forward import load_recorded
 from actstore.images.decode import readable_formats
 from actstore.images.image_set import has_image_ending
 from predictor.classifier.classifier import Classifier

@@ -12,8 +12,7 @@ import torch
 from actstore.backbones.loading import load_backbone
 from actstore.backbones.weights import read_weights, save_weights
 from actstore.errors import InvalidInputError
-from actstore.extraction.build import build
-from actstore.extraction.forward import BuildOptions
+from actstore.extraction.build import BuildOptions, build
 from actstore.images.opening import open_images
 from actstore.streams.sampling import draw_support
 from baselines.finetune import Draw, FineTuned, support_rows, train_finetuned

@@ -18,8 +18,7 @@ from PIL import Image
 
 from actstore.backbones.loading import Backbone, load_backbone
 from actstore.compute.process import Result
-from actstore.extraction.build import build
-from actstore.extraction.forward import BuildOptions
+from actstore.extraction.build import BuildOptions, build
 from actstore.images.opening import open_images
 from tests.bench.common import OUT, ROOT, report
 

@@ -20,8 +20,8 @@ import actstore
 from actstore.backbones.loading import Backbone, load_backbone
 from actstore.compute.cluster import Cluster, connect
 from actstore.compute.process import Result, seconds
-from actstore.extraction.build import build
-from actstore.extraction.forward import BuildOptions, ExtractedBatch
+from actstore.extraction.build import BuildOptions, build
+from actstore.extraction.forward import Batch
 from actstore.images.decode import ImageFacts
 from actstore.images.opening import open_images
 from tests.bench.build import unpack
@@ -33,7 +33,7 @@ ROWS, DIM, BATCH, TASK = 65_536, 2048, 32, 1024
 
 def run(folder: Path, store: Path, backbone: Backbone, cluster: Cluster | None, **options: Any) -> None:
     shutil.rmtree(store, ignore_errors=True)
-    chosen = BuildOptions("cpu", BATCH, 1, random_weights=True, **options)
+    chosen = BuildOptions("cpu", BATCH, 1, **options)
     build(open_images(str(folder)), str(folder), store, backbone, chosen, cluster=cluster)
 
 
@@ -78,11 +78,11 @@ def kills(cluster: Cluster) -> list[Result]:
     return [Result("workers killed in mid-build, all stores byte-identical", done, "times")]
 
 
-def ready_rows(first: int) -> list[ExtractedBatch]:
+def ready_rows(first: int) -> list[Batch]:
     """What a task of extraction returns, without the work."""
     rows, facts = np.ones((BATCH, DIM), np.float16), [ImageFacts(32, 32)] * BATCH
     return [
-        ExtractedBatch({"activations": rows.copy()}, list(range(start, start + BATCH)), [], facts)
+        Batch(list(range(start, start + BATCH)), [], facts, rows={"activations": rows.copy()})
         for start in range(first, first + TASK, BATCH)
     ]
 

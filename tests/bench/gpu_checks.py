@@ -20,8 +20,7 @@ from torch import Tensor
 import actstore
 from actstore.backbones.loading import load_backbone
 from actstore.compute.device import count_devices, has_bfloat16, parse_device
-from actstore.extraction.build import build
-from actstore.extraction.forward import BuildOptions
+from actstore.extraction.build import BuildOptions, build
 from actstore.images.opening import open_images
 from actstore.tables.synthetic import SyntheticSpec
 from baselines.triplet import TripletConfig, train_triplet
@@ -157,7 +156,7 @@ class Bench:
         for place, device in (("card", self.device), ("cpu", "cpu")):
             backbone = load_backbone(self.size.backbone, random_weights=True, seed=1)
             path = self.folder / f"images-{place}.zarr"
-            options = BuildOptions(device, workers=0, random_weights=True)
+            options = BuildOptions(device, workers=0)
             rows.append(build(sets, self.size.images, path, backbone, options)["train"].to_torch(dtype=torch.float32))
         off = float((rows[0] - rows[1]).norm() / rows[1].norm())
         return f"{len(rows[0])} rows differ by {off:.2%} of their length", off < 0.02

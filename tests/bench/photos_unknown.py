@@ -23,7 +23,7 @@ from torch import Tensor
 
 from actstore.backbones.loading import Backbone, load_backbone
 from actstore.compute.process import Result
-from actstore.extraction.recorded_network import activations_of
+from actstore.extraction.forward import activations_of
 from actstore.images.opening import find_images
 from predictor.classifier.classifier import Classifier
 from predictor.classifier.starting import background_of

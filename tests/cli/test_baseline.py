@@ -74,8 +74,7 @@ def test_backbones_are_trained_and_stores_extracted_for_eval() -> None:
     from actstore.backbones.construction import build_network
     from actstore.backbones.loading import load_backbone
     from actstore.backbones.weights import save_weights
-    from actstore.extraction.build import build
-    from actstore.extraction.forward import BuildOptions
+    from actstore.extraction.build import BuildOptions, build
     from actstore.images.opening import open_images
     from actstore.streams.sampling import draw_support
     from baselines.registry import make

@@ -124,8 +124,8 @@ def test_in_the_table_and_calibrated(here: Path, ppa: Run, head: Path, monkeypat
     assert [one["shots"] for one in fits] == [1, 2]
     # without --head: that of the network which the store names
     own = read_head(head)
-    monkeypatch.setattr("actstore.extraction.recorded_network.network_of", lambda rows: {"backbone": "small"})
-    monkeypatch.setattr("actstore.extraction.recorded_network.load_recorded", lambda record: record["backbone"])
+    monkeypatch.setattr("actstore.extraction.forward.network_of", lambda rows: {"backbone": "small"})
+    monkeypatch.setattr("actstore.extraction.forward.load_recorded", lambda record: record["backbone"])
     monkeypatch.setattr("predictor.protocol.head.head_of", {"small": own}.get)
     assert json.loads(ppa(*fit).stdout) == fits
     assert json.loads(ppa(*(one for one in asked if one not in ("--head", head)), "--json").stdout) == rows

@@ -22,7 +22,7 @@ from actstore.backbones.construction import PUBLISHED, build_network
 from actstore.backbones.loading import load_backbone
 from actstore.backbones.weights import default_backbone, fetch_weights, weights_sha256
 from actstore.errors import DamagedError, InvalidInputError, StorageError, UnreachableError
-from actstore.extraction.recorded_network import load_recorded, record_of
+from actstore.extraction.forward import load_recorded, record_of
 from actstore.storage.atomic_file import FileLock
 
 LITE0 = "efficientnet-lite0"

@@ -19,9 +19,8 @@ from actstore.backbones.loading import load_backbone
 from actstore.backbones.network import Transform, imagenet_names, imagenet_wnids
 from actstore.backbones.weights import PACKAGES, package_folder, weights_sha256
 from actstore.errors import InvalidInputError
-from actstore.extraction.build import build
-from actstore.extraction.forward import BuildOptions
-from actstore.extraction.recorded_network import load_recorded, network_of
+from actstore.extraction.build import BuildOptions, build
+from actstore.extraction.forward import load_recorded, network_of
 from actstore.images.opening import open_images
 from predictor.protocol.head import read_head
 

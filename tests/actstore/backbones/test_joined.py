@@ -15,7 +15,7 @@ from actstore.backbones.construction import LENGTHS, is_joined, is_ours
 from actstore.backbones.loading import Backbone, load_backbone
 from actstore.backbones.network import JoinedTransform, Transform, joined_transform
 from actstore.errors import InvalidInputError
-from actstore.extraction.recorded_network import load_recorded, network_of
+from actstore.extraction.forward import load_recorded, network_of
 
 FIRST, SECOND = "efficientnet-lite0", "efficientnet-lite2"
 NAME = f"{FIRST}+{SECOND}"

@@ -15,9 +15,8 @@ import actstore
 from actstore.backbones.loading import load_backbone
 from actstore.backbones.network import Transform, imagenet_wnids
 from actstore.errors import InvalidInputError
-from actstore.extraction.build import build
-from actstore.extraction.forward import BuildOptions
-from actstore.extraction.recorded_network import load_recorded, network_of
+from actstore.extraction.build import BuildOptions, build
+from actstore.extraction.forward import load_recorded, network_of
 from actstore.images.opening import open_images
 
 CONFIG = {"input_size": (3, 32, 32), "crop_pct": 1.0, "mean": (0, 0, 0), "std": (1, 1, 1), "interpolation": "bicubic"}

@@ -17,8 +17,7 @@ from PIL import Image
 import actstore
 from actstore.backbones.loading import Backbone, load_backbone
 from actstore.errors import ActstoreError, InvalidInputError
-from actstore.extraction.build import build
-from actstore.extraction.forward import BuildOptions
+from actstore.extraction.build import BuildOptions, build
 from actstore.images.opening import open_images
 from tests.store_files import files
 

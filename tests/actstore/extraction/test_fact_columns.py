@@ -10,8 +10,7 @@ from PIL import Image
 
 import actstore
 from actstore.backbones.loading import Backbone, load_backbone
-from actstore.extraction.build import build
-from actstore.extraction.forward import BuildOptions
+from actstore.extraction.build import BuildOptions, build
 from actstore.images.decode import decode_with_facts
 from actstore.images.opening import open_images
 from actstore.upkeep.repair import repair_faults

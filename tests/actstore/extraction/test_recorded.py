@@ -14,9 +14,8 @@ from actstore.backbones import loading
 from actstore.backbones.loading import load_backbone
 from actstore.backbones.weights import save_weights
 from actstore.errors import InvalidInputError
-from actstore.extraction.build import build
-from actstore.extraction.forward import BuildOptions
-from actstore.extraction.recorded_network import activations_of, load_recorded, network_of
+from actstore.extraction.build import BuildOptions, build
+from actstore.extraction.forward import activations_of, load_recorded, network_of
 from actstore.images.image_set import ImageItem
 from actstore.images.opening import open_images
 from actstore.upkeep.repair import repair_faults

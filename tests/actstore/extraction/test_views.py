@@ -12,8 +12,7 @@ from PIL import Image
 from actstore.backbones.loading import Backbone, load_backbone
 from actstore.backbones.network import Transform
 from actstore.errors import ActstoreError, InvalidInputError
-from actstore.extraction.build import build
-from actstore.extraction.forward import BuildOptions
+from actstore.extraction.build import BuildOptions, build
 from actstore.images.opening import open_images
 from actstore.upkeep.repair import repair_faults
 from actstore.upkeep.verify import verify_store

@@ -30,9 +30,9 @@ def test_every_format_imports(tmp_path: Path, labels: Path, ending: str) -> None
 
 @pytest.mark.parametrize("ending", [*ENDINGS, ".h5"])
 def test_an_import_resumes_from_any_row(tmp_path: Path, ending: str) -> None:
-    from actstore.tables.importing import open_tables
+    from actstore.tables.importing import ImportRequest, read_request
 
-    tables, _ = open_tables(save(tmp_path / f"x{ending}"), None, None)
+    tables, _ = read_request(ImportRequest(save(tmp_path / f"x{ending}")))
     rows = tables["train"].activations
     np.testing.assert_array_equal(np.concatenate([b.copy() for b in rows.blocks(123, 300)]), VALUES[123:])
     np.testing.assert_array_equal(np.concatenate([b.copy() for b in rows.blocks(7, 9)]), VALUES[7:9])

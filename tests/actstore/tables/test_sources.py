@@ -131,8 +131,7 @@ def test_sources_of_older_stores_are_compared_as_before(tmp_path: Path) -> None:
 
 def test_what_was_appended_does_not_hide_a_build(tmp_path: Path) -> None:
     from actstore.backbones.loading import load_backbone
-    from actstore.extraction.build import build
-    from actstore.extraction.forward import BuildOptions
+    from actstore.extraction.build import BuildOptions, build
     from actstore.images.glyphs import write_glyphs
     from actstore.images.opening import open_images
 

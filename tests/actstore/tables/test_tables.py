@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 import actstore
 from actstore.errors import InvalidInputError
 from actstore.tables.exporting import export
-from actstore.tables.importing import ImportRequest, import_file, open_tables, read_column
+from actstore.tables.importing import ImportRequest, import_file, read_column, read_request
 from actstore.tables.row_source import Rounding
 from cli.actstore import main
 
@@ -158,7 +158,7 @@ def test_a_source_is_read_from_any_row_on(
         torch.save(torch.from_numpy(VALUES), path)
     else:
         np.save(path, np.asfortranarray(VALUES))
-    rows = open_tables(path, None, None)[0]["train"].activations
+    rows = read_request(ImportRequest(path))[0]["train"].activations
     assert rows.shape == (300, 16)
     for stop in (start, min(start + 40, 300), 300):
         parts = [np.array(block) for block in rows.blocks(start, stop)]
@@ -277,7 +277,7 @@ def test_an_import_names_classes_that_train_lacks_and_rows_without_a_label(tmp_p
 
 def most_allocated(path: Path) -> int:
     """Bytes that arrow holds at most, of all moments when a block is handed over."""
-    ((_, table),) = open_tables(path, None, None)[0].items()
+    ((_, table),) = read_request(ImportRequest(path))[0].items()
     rows, before = table.activations, pyarrow.total_allocated_bytes()
     return max(pyarrow.total_allocated_bytes() - before for _ in rows.blocks(0, rows.shape[0]))
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 import actstore
 from actstore.errors import DamagedError, IncompleteError, InvalidInputError, MissingColumnError
-from actstore.extraction.recorded_network import network_of
+from actstore.extraction.forward import network_of
 from actstore.upkeep.copies import select
 from actstore.upkeep.repair import repair_faults
 from actstore.upkeep.verify import verify_store

@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import actstore
-from actstore.tables.filling import fill_new_split, open_or_create
+from actstore.tables.filling import fill_split, open_or_create
 from actstore.tables.importing import ImportRequest, append_file, import_file
 from actstore.tables.synthetic import SyntheticSpec
 from actstore.upkeep.repair import repair_faults
@@ -164,7 +164,7 @@ def test_repair_refuses_a_changed_source(imported: actstore.ActivationStore, tmp
 def test_repair_of_generated_rows_and_of_rows_from_a_program(make_store: Any, tmp_path: Path) -> None:
     spec = SyntheticSpec(rows=3000, dim=32, classes=5)
     store = open_or_create(tmp_path / "s.zarr", {"train": spec.table()}, spec.class_names(), chunk_rows=512)
-    fill_new_split(store, "train", spec.table(), spec.source())
+    fill_split(store, "train", spec.table(), spec.source())
     chunk = store.path / "train/activations/c/4/0"
     data = chunk.read_bytes()
     chunk.unlink()

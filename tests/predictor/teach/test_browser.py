@@ -12,7 +12,7 @@ import torch
 from click.testing import CliRunner
 
 from actstore.backbones.loading import load_backbone
-from actstore.extraction.recorded_network import activations_of
+from actstore.extraction.forward import activations_of
 from actstore.images.image_set import ImageItem
 from cli.ppa import main
 from predictor.classifier.classifier_file import load_classifier
