@@ -30,8 +30,7 @@ if TYPE_CHECKING:
     from actstore.split import Split
     from actstore.store import ActivationStore, create, open
     from actstore.streams.class_batches import ClassBatches
-    from actstore.tables.importing import from_arrays
-    from actstore.tables.synthetic import synthesize
+    from actstore.tables.importing import from_arrays, synthesize
     from actstore.upkeep.copies import rechunk, select
     from actstore.upkeep.repair import verify
 

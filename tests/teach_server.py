@@ -17,7 +17,7 @@ import torch
 
 from actstore.backbones.loading import load_backbone
 from actstore.extraction.forward import activations_of
-from actstore.images.glyphs import GlyphSet, write_glyphs
+from actstore.images.glyphs import glyph_sets, write_glyphs
 
 ROOT = Path(__file__).parents[1]
 
@@ -142,7 +142,7 @@ def write_glyph_classifier(path: Path, known: int = 8) -> None:
     from predictor.classifier.classifier_file import save_classifier
     from predictor.phi.network import Phi, PhiSpec
 
-    items = GlyphSet(known, 3, 0).image_sets()["train"]
+    items = glyph_sets(known, 3, 0)["train"]
     rows, _, _ = activations_of(load_backbone("small", random_weights=True), items.items, torch.device("cpu"))
     means = rows.reshape(known, 3, -1).mean(1)
     phi = Phi(PhiSpec("phi1", means.shape[1])).eval().requires_grad_(False)

@@ -10,8 +10,7 @@ from pathlib import Path
 
 from actstore.audit.outcome import Audit, Finding, class_of, record
 from actstore.errors import ActstoreError, InvalidInputError
-from actstore.images.html_page import data_address, html_page, jpeg_bytes
-from actstore.images.opening import SplitImages, image_sources
+from actstore.images.opening import SplitImages, data_address, html_page, image_sources, jpeg_bytes
 from actstore.split import Split
 
 SIDE = 112  # pixels of a thumbnail

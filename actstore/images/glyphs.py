@@ -17,7 +17,6 @@ from functools import cache, lru_cache
 from importlib.resources import files
 from itertools import islice
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -187,53 +186,39 @@ class GlyphItem:
         return self.load(), ImageFacts(self.size, self.size)
 
 
-@dataclass(frozen=True)
-class GlyphSet:
-    """A source of images like a folder: `image_sets()["train"].items[0].load()`.
+def glyph_sets(
+    classes: int = 1000, per_class: int = 40, val_per_class: int = 10, seed: int = 0, size: int = 32,
+    distortion: float = 1.0,
+) -> dict[str, ImageSet[GlyphItem]]:  # fmt: skip
+    """Split name -> images, sorted by class and number; no "val" where val_per_class is 0.
 
     distortion: how far characters are turned, sheared, shrunk, moved and how noisy they are; with 1 a small network
     recognises 98% of 900, with 2.5 about three quarters.
     """
-
-    classes: int = 1000
-    per_class: int = 40
-    val_per_class: int = 10
-    seed: int = 0
-    size: int = 32
-    distortion: float = 1.0
-
-    def __post_init__(self) -> None:
-        glyph_categories(self.classes)
-        if not SMALLEST <= self.size <= LARGEST:
-            raise InvalidInputError(f"glyph size: expected {SMALLEST} to {LARGEST} pixels, got {self.size}")
-        if not 0 <= self.distortion <= MOST_DISTORTION:
-            raise InvalidInputError(f"glyph distortion: expected 0 to {MOST_DISTORTION:g}, got {self.distortion:g}")
-        if not 1 <= self.per_class <= FIRST_VALIDATION_SAMPLE or self.val_per_class < 0 or self.seed < 0:
-            raise InvalidInputError(
-                f"expected 1 to {FIRST_VALIDATION_SAMPLE:,} images per class, 0 or more for validation and a seed of "
-                f"0 or more, got {self.per_class}, {self.val_per_class} and {self.seed}"
-            )
-
-    def image_sets(self) -> dict[str, ImageSet[GlyphItem]]:
-        """Split name -> images, sorted by class and number; no "val" where val_per_class is 0."""
-        characters = glyph_categories(self.classes)
-        order = sorted(range(self.classes), key=lambda category: class_name(characters[category]))
-        names = [class_name(characters[category]) for category in order]
-        drawn: dict[str, Any] = {"seed": self.seed, "size": self.size, "distortion": self.distortion}
-        splits = {"train": (0, self.per_class), "val": (FIRST_VALIDATION_SAMPLE, self.val_per_class)}
-        return {
-            split: ImageSet(
-                [
-                    GlyphItem(f"{name}/{number:04d}.png", name, category, first + number, **drawn)
-                    for name, category in zip(names, order, strict=True)
-                    for number in range(count)
-                ],
-                names,
-                [],
-            )
-            for split, (first, count) in splits.items()
-            if count
-        }
+    if not SMALLEST <= size <= LARGEST:
+        raise InvalidInputError(f"glyph size: expected {SMALLEST} to {LARGEST} pixels, got {size}")
+    if not 0 <= distortion <= MOST_DISTORTION:
+        raise InvalidInputError(f"glyph distortion: expected 0 to {MOST_DISTORTION:g}, got {distortion:g}")
+    if not 1 <= per_class <= FIRST_VALIDATION_SAMPLE or val_per_class < 0 or seed < 0:
+        raise InvalidInputError(
+            f"expected 1 to {FIRST_VALIDATION_SAMPLE:,} images per class, 0 or more for validation and a seed of "
+            f"0 or more, got {per_class}, {val_per_class} and {seed}"
+        )
+    names = {class_name(character): place for place, character in enumerate(glyph_categories(classes))}
+    splits = {"train": (0, per_class), "val": (FIRST_VALIDATION_SAMPLE, val_per_class)}
+    return {
+        split: ImageSet(
+            [
+                GlyphItem(f"{name}/{number:04d}.png", name, names[name], first + number, seed, size, distortion)
+                for name in sorted(names)
+                for number in range(count)
+            ],
+            sorted(names),
+            [],
+        )
+        for split, (first, count) in splits.items()
+        if count
+    }
 
 
 def write_glyphs(
@@ -268,7 +253,7 @@ def write_glyphs(
         9
     """
     written, out = 0, Path(out)
-    for split, images in GlyphSet(classes, per_class, val_per_class, seed, size, distortion).image_sets().items():
+    for split, images in glyph_sets(classes, per_class, val_per_class, seed, size, distortion).items():
         for label in images.classes:
             with storage_errors(out / split / label):
                 (out / split / label).mkdir(parents=True, exist_ok=True)

@@ -1,24 +1,29 @@
-"""Where images come from: a path or the embedded glyphs, the layout of a folder, list or archive, and its splits; and
-the images that the rows of a split were made of."""
+"""Where images come from: a path or the embedded glyphs, the layout of a folder, list or archive, and its splits; the
+images that the rows of a split were made of; and HTML pages that show them, which hold everything, style, script and
+images, and load nothing from elsewhere."""
 
 from __future__ import annotations
 
+import base64
 import csv
 import hashlib
+import io
 import os
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
+from html import escape
+from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Any
 
-from PIL import Image
+from PIL import Image, ImageOps
 
 from actstore.errors import ActstoreError, InvalidInputError, reason_of
 from actstore.images.class_folders import is_folder, list_folder, list_tar, list_tar_splits, sorted_entries
-from actstore.images.glyphs import GlyphSet
+from actstore.images.glyphs import glyph_sets
 from actstore.images.image_set import (
     SPLITS,
     ImageItem,
@@ -83,55 +88,47 @@ def _refuse_wrong_folder(path: Path, splits: dict[str, Listing]) -> None:
 
 def _rows(path: Path) -> Iterator[Row]:
     try:
-        yield from _parquet_rows(path) if path.suffix == ".parquet" else _csv_rows(path)
+        for row in _parquet_rows(path) if path.suffix == ".parquet" else _csv_rows(path):
+            label, split = ("" if row.get(key) is None else str(row[key]).strip() for key in ("label", "split"))
+            yield str(row["path"] or ""), label or None, split or "train"
     except (UnicodeDecodeError, csv.Error) as error:
         raise InvalidInputError(f"{path} is not a csv in UTF-8: {reason_of(error)}") from None
     except OSError as error:
         raise InvalidInputError(f"{path} cannot be read: {error.strerror or error}") from None
 
 
-def _csv_rows(path: Path) -> Iterator[Row]:
+def _csv_rows(path: Path) -> Iterator[Mapping[str, Any]]:
     with path.open(encoding="utf-8-sig", newline="") as file:
         reader = csv.DictReader(file, strict=True, skipinitialspace=True)
-        has_split = _check_columns(path, reader.fieldnames or [])
+        _columns_of(path, reader.fieldnames or [])
         for row in reader:
             if row["label"] is None or None in row:
                 raise InvalidInputError(
                     f"line {reader.line_num} of {path} does not have as many columns as the header; "
                     "quote paths that hold a comma"
                 )
-            yield _row(row["path"], row["label"], row["split"] if has_split else None)
+            yield row
 
 
-def _parquet_rows(path: Path) -> Iterator[Row]:
+def _parquet_rows(path: Path) -> Iterator[Mapping[str, Any]]:
     import pyarrow
     import pyarrow.parquet
 
     try:
         with pyarrow.parquet.ParquetFile(path) as file:
-            has_split = _check_columns(path, file.schema_arrow.names)
-            columns = ["path", "label", "split"] if has_split else ["path", "label"]
-            for batch in file.iter_batches(columns=columns):
-                values = [batch.column(name).to_pylist() for name in columns]
-                for row in zip(*values, strict=True):
-                    yield _row(*row)
+            for batch in file.iter_batches(columns=_columns_of(path, file.schema_arrow.names)):
+                yield from batch.to_pylist()
     except pyarrow.ArrowException as error:
         raise InvalidInputError(f"{path} is not a readable parquet file: {reason_of(error)}") from None
 
 
-def _row(path: Any, label: Any, split: Any = None) -> Row:
-    text = "" if label is None else str(label).strip()
-    return str(path or ""), text or None, str(split or "").strip() or "train"
-
-
-def _check_columns(path: Path, names: Iterable[str]) -> bool:
-    """Whether there is a split column."""
-    columns = list(names)
-    if "path" not in columns or "label" not in columns:
+def _columns_of(path: Path, names: Sequence[str]) -> list[str]:
+    """Those of a list, without which it is none."""
+    if not {"path", "label"} <= set(names):
         raise InvalidInputError(
-            f"{path} has columns {', '.join(columns) or 'none'}; expected a header path,label[,split]"
+            f"{path} has columns {', '.join(names) or 'none'}; expected a header path,label[,split]"
         )
-    return "split" in columns
+    return [name for name in ("path", "label", "split") if name in names]
 
 
 GLYPHS = re.compile(r"glyphs(?::(\d+)x(\d+)x(\d+)(?:@(\d+(?:\.\d+)?))?)?")
@@ -149,7 +146,7 @@ def open_images(
     text: str, ground_truth: Path | None = None, synsets: Path | None = None, val: float | None = None
 ) -> Mapping[str, ImageSet[Loadable]]:
     """Split name -> images of `glyphs`, `glyphs:1000x40x10` (classes, train and val images of each),
-    `glyphs:1000x40x10@3` (distorted three times as far, see `GlyphSet`) or a path.
+    `glyphs:1000x40x10@3` (distorted three times as far, see `glyph_sets`) or a path.
 
     A folder that is called glyphs comes before the embedded ones. ground_truth, synsets: see `find_images`. val: a
     share of each class that is held out of train.
@@ -181,7 +178,7 @@ def _open(text: str, ground_truth: Path | None, synsets: Path | None) -> Mapping
     if matched is not None and not Path(text).exists():
         *counts, distortion = matched.groups()
         sizes = [int(number) for number in counts if number is not None]
-        return replace(GlyphSet(*sizes), distortion=float(distortion or 1)).image_sets()
+        return glyph_sets(*sizes, distortion=float(distortion or 1))
     if text.startswith("glyphs:"):
         raise InvalidInputError(f"{SOURCES}, got {text!r}")
     if not text:
@@ -294,8 +291,41 @@ class SplitImages:
 
     def thumbnail(self, row: int, side: int) -> Image.Image:
         """The centre square, (side, side) pixels."""
-        image = self.load(row)
-        short = min(image.size)
-        left, top = (image.width - short) // 2, (image.height - short) // 2
-        square = image.crop((left, top, left + short, top + short))
-        return square.resize((side, side), Image.Resampling.BICUBIC)
+        return ImageOps.fit(self.load(row), (side, side))
+
+
+def html_page(
+    title: str, about: str, content: str, style: Traversable, script: Traversable | None = None, kind: str = ""
+) -> str:
+    """title, about: plain text. content: HTML. kind: by which the file is known later, such as "actstore audit"."""
+    generator = f'<meta name="generator" content="{escape(kind)}">\n' if kind else ""
+    code = "" if script is None else f"<script>{script.read_text('utf-8')}</script>\n"
+    return f"""<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+{generator}<title>{escape(title)}</title>
+<link rel="icon" href="data:,">
+<style>{style.read_text("utf-8")}</style>
+</head>
+<body>
+<header><h1>{escape(title)}</h1>
+<p>{escape(about)}</p></header>
+<main>
+{content}
+</main>
+{code}</body>
+</html>
+"""
+
+
+def jpeg_bytes(image: Image.Image) -> bytes:
+    data = io.BytesIO()
+    image.save(data, "JPEG", quality=80)
+    return data.getvalue()
+
+
+def data_address(data: bytes, kind: str = "jpeg") -> str:
+    """What stands in `src` for an image inside of the page."""
+    return f"data:image/{kind};base64,{base64.b64encode(data).decode('ascii')}"

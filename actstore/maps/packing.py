@@ -20,8 +20,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from actstore.errors import ActstoreError
-from actstore.images.html_page import html_page, jpeg_bytes
-from actstore.images.opening import SplitImages, image_sources
+from actstore.images.opening import SplitImages, html_page, image_sources, jpeg_bytes
 from actstore.layout.columns import Texts
 from actstore.maps.colouring import Categories, Numbers, scales_of
 from actstore.split import Split

@@ -23,7 +23,7 @@ from actstore.storage.place import AnyPlace, parse_place
 from actstore.store import ActivationStore, open
 from actstore.tables.array_files import OPENERS, as_text, open_parquet
 from actstore.tables.filling import FileContent, check_table, fill_split, open_or_create
-from actstore.tables.row_source import ArrayFile, Rounding, Table, array_rows
+from actstore.tables.row_source import ArrayFile, Rounding, SyntheticSpec, Table, array_rows
 from actstore.tables.tabular import read_columns, wide_csv
 from actstore.writing.row_checks import parse_column, parse_columns
 
@@ -298,3 +298,39 @@ def _parse(name: str, parts: Arrays) -> Table:
         None if ids is None else list(ids),
         parse_columns(columns, len(values), {}, f"split {name!r}"),
     )
+
+
+def synthesize(
+    store: AnyPlace, rows: int = 100_000, dim: int = 2048, classes: int = 1000, *, seed: int = 0,
+    shuffled: bool = False, split: str = "train", restart: bool = False, progress: SplitProgress | None = None,
+    **layout: Any,
+) -> ActivationStore:  # fmt: skip
+    """Generate a store of rows that resemble the activations of a ResNet-50, block by block.
+
+    An interrupted call goes on when it is repeated.
+
+    Args:
+        store: where the store goes.
+        rows: how many rows.
+        dim: number of values in a row.
+        classes: how many classes.
+        seed: of the random numbers.
+        shuffled: put the labels into random order instead of class after class.
+        split: name of the split.
+        restart: drop the rows of an interrupted call.
+        progress: is called with the split, how many of its rows are done and how many it has.
+        **layout: `dtype`, `chunk_rows` and `codec`; see `create`.
+
+    Returns:
+        The store.
+
+    Examples:
+        >>> made = actstore.synthesize("generated.zarr", rows=100, dim=32, classes=5)
+        >>> made["train"].shape
+        (100, 32)
+    """
+    spec = SyntheticSpec(rows, dim, classes, seed, shuffled)
+    table, provenance = spec.table(), {"source": f"synthetic, seed {seed}"}
+    target = open_or_create(store, {split: table}, spec.class_names(), provenance=provenance, **layout)
+    fill_split(target, split, table, spec.source(), progress, restart)
+    return target

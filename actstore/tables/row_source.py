@@ -1,11 +1,11 @@
-"""Rows on their way into a store: what every source of them offers, the kinds that most are, rows of a split among
-them, and what rows lose in a store of a narrower type."""
+"""Rows on their way into a store: what every source of them offers, the kinds that most are, rows of a split and
+generated ones among them, and what rows lose in a store of a narrower type."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,9 +13,11 @@ import torch
 from numpy.typing import NDArray
 
 from actstore.compute.tensors import borrow, convert_into
+from actstore.errors import InvalidInputError
 from actstore.layout.columns import Column
-from actstore.spec import Dtype
+from actstore.spec import Dtype, Json
 from actstore.split import Split
+from actstore.streams.sampling import Stream, generator
 
 if TYPE_CHECKING:
     import pyarrow
@@ -172,3 +174,106 @@ class Rounding:
             error = (torch.from_numpy(kept).to(before.dtype) - before).abs_().amax(dim=1) / before.abs().amax(dim=1)
             # NaN is a row of zeros, or one that is not finite: the writer refuses that with a reason of its own
             self.largest = max(self.largest or 0.0, float(error.nan_to_num(0.0, 0.0).max()))
+
+
+# Generated rows that resemble real ResNet-50 activations: class structure, sparsity, spectrum. A row is a gain times
+# relu(h + threshold)^2 per feature. h is Gaussian: a part shared by the class, a part of the row, both with a power-law
+# spectrum, and a little independent noise. The constants were fitted to the statistics of 2,000 activations of a
+# ResNet-50; docs/synthetic.md compares them.
+TILE = 2048  # rows drawn from one random stream; never depends on how rows are asked for
+_LATENT = 512
+_ROW_SPECTRUM, _CLASS_SPECTRUM = 1.137, 1.164  # eigenvalue k falls as k to the minus this
+_CLASS_SHARE, _NOISE_SHARE = 0.2015, 0.0696  # of the variance of h; of the rest
+_THRESHOLD, _THRESHOLD_SPREAD = 0.65, 0.2235
+_GAIN_SPREAD, _ROW_SPREAD = 0.453, 0.0497  # log-normal, over features and over rows
+_MEAN_NORM = 50.3
+
+
+@dataclass(frozen=True)
+class SyntheticSpec:
+    rows: int
+    dim: int = 2048
+    classes: int = 1000
+    seed: int = 0
+    shuffled: bool = False  # labels in random order instead of class after class
+
+    def __post_init__(self) -> None:
+        for name, value in (("rows", self.rows), ("dim", self.dim), ("classes", self.classes)):
+            if value < 1:
+                raise InvalidInputError(f"{name} must be positive, got {value}")
+
+    def source(self) -> dict[str, Json]:
+        facts = asdict(self)
+        return {"kind": "synthetic", "count": facts.pop("rows"), **facts}
+
+    def labels(self) -> NDArray[np.int64]:
+        ordered = np.arange(self.rows, dtype=np.int64) * self.classes // self.rows
+        return generator(self.seed, 0, Stream.SYNTHETIC_ORDER).permutation(ordered) if self.shuffled else ordered
+
+    def class_names(self) -> list[str]:
+        width = len(str(self.classes - 1))
+        return [f"class{label:0{width}d}" for label in range(self.classes)]
+
+    def table(self) -> Table:
+        labels = self.labels()
+        rows = RowSource((self.rows, self.dim), np.dtype(np.float32), _Rows(self, labels).blocks)
+        return Table(rows, labels)
+
+
+class _Rows:
+    """Row i is the same whichever rows are asked for with it (on one machine and number of threads)."""
+
+    def __init__(self, spec: SyntheticSpec, labels: NDArray[np.int64]) -> None:
+        self._seed, self._labels, self._dim = spec.seed, labels, spec.dim
+        random = _torch_generator(spec.seed, 0, Stream.SYNTHETIC_FEATURES)
+        self._row_mix = _mixing(_ROW_SPECTRUM, spec.dim, random)  # (latent, dim)
+        self._class_mix = _mixing(_CLASS_SPECTRUM, spec.dim, random)
+        self._threshold = _THRESHOLD + _THRESHOLD_SPREAD * torch.randn(spec.dim, generator=random)
+        gain = torch.exp(_GAIN_SPREAD * torch.randn(spec.dim, generator=random))
+        self._gain = gain * _MEAN_NORM / _expected_norm(gain, self._threshold)
+
+    def blocks(self, start: int, stop: int) -> Iterator[NDArray[Any]]:
+        for tile in range(start // TILE, -(-stop // TILE)):
+            first, last = max(start, tile * TILE), min(stop, (tile + 1) * TILE)
+            yield self._tile(tile)[first - tile * TILE : last - tile * TILE].numpy()
+
+    def _tile(self, tile: int) -> torch.Tensor:
+        """(TILE, dim); rows past the end are drawn too, so that a longer set begins with a shorter one's noise."""
+        random = _torch_generator(self._seed, tile, Stream.SYNTHETIC_ROWS)
+        labels = self._labels[tile * TILE : (tile + 1) * TILE]
+        hidden = torch.randn(TILE, _LATENT, generator=random) @ self._row_mix
+        hidden *= ((1 - _CLASS_SHARE) * (1 - _NOISE_SHARE)) ** 0.5
+        noise = torch.randn(TILE, self._dim, generator=random)
+        hidden.add_(noise, alpha=((1 - _CLASS_SHARE) * _NOISE_SHARE) ** 0.5)
+        amplitude = torch.exp(_ROW_SPREAD * torch.randn(TILE, 1, generator=random))
+        hidden = hidden[: len(labels)]
+        present, position = np.unique(labels, return_inverse=True)
+        centres = torch.stack([self._class_code(int(label)) for label in present]) @ self._class_mix
+        hidden.add_(centres[torch.from_numpy(position)], alpha=_CLASS_SHARE**0.5)
+        hidden.add_(self._threshold).relu_().square_().mul_(self._gain).mul_(amplitude[: len(labels)])
+        return hidden
+
+    def _class_code(self, label: int) -> torch.Tensor:
+        return torch.randn(_LATENT, generator=_torch_generator(self._seed, label, Stream.SYNTHETIC_CLASSES))
+
+
+def _mixing(decay: float, dim: int, random: torch.Generator) -> torch.Tensor:
+    """(latent, dim) whose columns have unit length: every feature of h has unit variance."""
+    scale = torch.arange(1, _LATENT + 1).pow(-decay / 2)
+    mix = torch.randn(_LATENT, dim, generator=random) * scale[:, None]
+    unit: torch.Tensor = mix / mix.norm(dim=0)
+    return unit
+
+
+def _expected_norm(gain: torch.Tensor, threshold: torch.Tensor) -> float:
+    """sqrt(E |x|^2) with h standard normal, by quadrature."""
+    grid = torch.linspace(-6, 6, 601, dtype=torch.float64)
+    weight = torch.exp(-(grid**2) / 2)
+    fourth = torch.relu(grid[:, None] + threshold.double()).pow(4)  # (grid, dim)
+    moment = (weight[:, None] * fourth).sum(0) / weight.sum()
+    return float((gain.double() ** 2 * moment).sum().sqrt())
+
+
+def _torch_generator(seed: int, number: int, stream: int) -> torch.Generator:
+    drawn = generator(seed, number, stream).integers(0, 2**63)
+    return torch.Generator().manual_seed(int(drawn))

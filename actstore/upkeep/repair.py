@@ -46,8 +46,7 @@ from actstore.storage.place import AnyPlace, Place, parse_place
 from actstore.store import ActivationStore, open
 from actstore.tables.filling import check_table
 from actstore.tables.importing import ImportRequest, read_request
-from actstore.tables.row_source import Table
-from actstore.tables.synthetic import SyntheticSpec
+from actstore.tables.row_source import SyntheticSpec, Table
 from actstore.upkeep.copies import reopen_selected
 from actstore.upkeep.verify import AUDIT, SEARCH_FILES, Fault, lasting_faults, readable_splits, verify_store
 from actstore.writing.chunk_writer import begin_storing, describe

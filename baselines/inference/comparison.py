@@ -29,7 +29,7 @@ from actstore.errors import InvalidInputError
 from actstore.progress import bar, human_bytes, note
 from actstore.split import Split
 from actstore.streams.sampling import generator
-from actstore.tables.synthetic import SyntheticSpec
+from actstore.tables.row_source import SyntheticSpec
 from baselines.inference.latency import (
     InferenceResults,
     Latency,

@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Literal
 from PIL import Image
 
 from actstore.errors import InvalidInputError
-from actstore.images.html_page import data_address, html_page, jpeg_bytes
 from actstore.images.image_set import ImageItem
+from actstore.images.opening import data_address, html_page, jpeg_bytes
 from actstore.storage.atomic_file import as_utf8, write_atomic
 from predictor.figures.style import known_display
 from predictor.protocol.results import Table

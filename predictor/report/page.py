@@ -17,7 +17,7 @@ from typing import Any, Literal
 import jinja2
 
 import actstore
-from actstore.images.html_page import data_address, html_page
+from actstore.images.opening import data_address, html_page
 from actstore.storage.atomic_file import as_utf8, write_atomic
 from actstore.store import ActivationStore
 from predictor.figures.class_map import ClassMap

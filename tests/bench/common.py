@@ -18,7 +18,7 @@ import numpy as np
 
 from actstore.compute.process import Result, seconds
 from actstore.compute.tensors import convert_into
-from actstore.tables.synthetic import SyntheticSpec
+from actstore.tables.row_source import SyntheticSpec
 
 ROOT = Path(__file__).parents[2]
 OUT = Path(os.environ.get("ACTSTORE_BENCH", ROOT / "bench-out"))

@@ -22,7 +22,7 @@ from actstore.backbones.loading import load_backbone
 from actstore.compute.device import count_devices, has_bfloat16, parse_device
 from actstore.extraction.build import BuildOptions, build
 from actstore.images.opening import open_images
-from actstore.tables.synthetic import SyntheticSpec
+from actstore.tables.row_source import SyntheticSpec
 from baselines.triplet import TripletConfig, train_triplet
 from predictor.protocol.category_split import CategorySplit, alphabetical_split
 from predictor.training import RunOptions, Trained

@@ -28,7 +28,7 @@ import actstore
 from actstore.compute.process import Result, seconds
 from actstore.compute.tensors import borrow
 from actstore.tables.importing import from_arrays
-from actstore.tables.synthetic import SyntheticSpec
+from actstore.tables.row_source import SyntheticSpec
 from tests.bench.common import alternate, report
 
 Values = NDArray[Any]

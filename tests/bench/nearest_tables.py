@@ -27,7 +27,7 @@ import numpy as np
 
 import actstore
 from actstore.compute.process import Result
-from actstore.tables.synthetic import SyntheticSpec
+from actstore.tables.row_source import SyntheticSpec
 from tests.bench.common import ROOT, report
 
 CLASSES = 1000

@@ -16,7 +16,7 @@ import numpy as np
 
 from actstore.compute.process import Result
 from actstore.compute.tensors import convert_into
-from actstore.tables.synthetic import SyntheticSpec
+from actstore.tables.row_source import SyntheticSpec
 from tests.bench.common import OUT, machine
 from tests.bench.scale_stages import STAGES, Figures
 from tests.bench.watch import watch

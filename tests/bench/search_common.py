@@ -17,7 +17,7 @@ from actstore.compute.process import Result
 from actstore.search import BoundedSearch
 from actstore.search.index_files import find
 from actstore.search.table import unit
-from actstore.tables.synthetic import TILE, SyntheticSpec
+from actstore.tables.row_source import TILE, SyntheticSpec
 from tests.bench.common import OUT, actstore
 
 BATCH, K, DIM = 32, 5, 2048

@@ -10,7 +10,7 @@ import torch
 import actstore as library
 from actstore.compute.process import Result
 from actstore.search import BoundedSearch
-from actstore.tables.synthetic import TILE, SyntheticSpec
+from actstore.tables.row_source import TILE, SyntheticSpec
 from tests.bench.common import OUT, actstore, report
 from tests.bench.search_common import (
     BATCH,

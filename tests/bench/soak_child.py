@@ -30,7 +30,7 @@ PRELOADED = [
     "zarr",
     "obstore",
     "actstore.statistics",
-    "actstore.tables.synthetic",
+    "actstore.tables.row_source",
     "torch._dynamo",
     "matplotlib.pyplot",
     "tqdm",

@@ -19,11 +19,11 @@ from hypothesis import strategies as st
 from actstore.errors import InvalidInputError, StorageError
 from actstore.images.glyphs import (
     FACES,
-    GlyphSet,
     class_name,
     face_file,
     glyph_categories,
     glyph_image,
+    glyph_sets,
     ink,
     write_glyphs,
 )
@@ -93,7 +93,7 @@ def _unit(category: int, sample: int) -> np.ndarray:
 
 
 def test_the_set_and_its_files_are_the_same(tmp_path: Path) -> None:
-    made = GlyphSet(classes=5, per_class=3, val_per_class=2, seed=1).image_sets()
+    made = glyph_sets(classes=5, per_class=3, val_per_class=2, seed=1)
     told: list[int] = []
     assert write_glyphs(tmp_path, 5, 3, 2, seed=1, progress=told.append) == 25
     assert sum(told) == 25
@@ -109,9 +109,9 @@ def test_the_set_and_its_files_are_the_same(tmp_path: Path) -> None:
 
 
 def test_validation_does_not_depend_on_how_many_are_for_training() -> None:
-    few, many = (GlyphSet(3, per_class, 2).image_sets()["val"] for per_class in (1, 9))
+    few, many = (glyph_sets(3, per_class, 2)["val"] for per_class in (1, 9))
     assert few.items == many.items
-    assert "val" not in GlyphSet(3, 1, 0).image_sets()
+    assert "val" not in glyph_sets(3, 1, 0)
 
 
 def test_writing_resumes(tmp_path: Path) -> None:
@@ -144,7 +144,7 @@ def test_a_full_disk_leaves_no_half_file(tmp_path: Path, monkeypatch: pytest.Mon
 )  # fmt: skip
 def test_wrong_numbers_are_refused(wrong: dict[str, int]) -> None:
     with pytest.raises(InvalidInputError, match="expected"):
-        GlyphSet(**wrong)
+        glyph_sets(**wrong)
 
 
 def test_command(tmp_path: Path) -> None:

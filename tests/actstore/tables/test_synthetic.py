@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from actstore.errors import InvalidInputError
-from actstore.tables.synthetic import TILE, SyntheticSpec
+from actstore.tables.row_source import TILE, SyntheticSpec
 
 pytestmark = pytest.mark.numeric
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import actstore
 from actstore.tables.filling import fill_split, open_or_create
 from actstore.tables.importing import ImportRequest, append_file, import_file
-from actstore.tables.synthetic import SyntheticSpec
+from actstore.tables.row_source import SyntheticSpec
 from actstore.upkeep.repair import repair_faults
 from actstore.upkeep.verify import Fault, verify_store
 

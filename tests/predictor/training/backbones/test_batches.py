@@ -12,7 +12,7 @@ import torch
 from PIL import Image
 
 from actstore.backbones.network import Transform
-from actstore.images.glyphs import GlyphSet
+from actstore.images.glyphs import glyph_sets
 from actstore.images.opening import find_images
 from predictor.protocol.category_split import CategorySplit
 from predictor.training.backbones.batches import IGNORED, Batch, open_feed, to_network
@@ -76,7 +76,7 @@ def test_augmentation_is_a_function_of_its_generator(random: np.random.Generator
 
 
 def labelled(count: int = 6) -> LabelledImages:
-    return LabelledImages(GlyphSet(2, count // 2, 0).image_sets()["train"].items, np.arange(count) // (count // 2))
+    return LabelledImages(glyph_sets(2, count // 2, 0)["train"].items, np.arange(count) // (count // 2))
 
 
 @pytest.mark.parametrize("in_memory", [True, False])

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from actstore.errors import InvalidInputError
-from actstore.images.glyphs import GlyphSet
+from actstore.images.glyphs import glyph_sets
 from actstore.images.opening import open_images
 from predictor.protocol.category_split import CategorySplit, alphabetical_split
 from predictor.training.backbones.batches import IGNORED
@@ -79,7 +79,7 @@ def test_without_a_split_val_a_tenth_of_every_class_is_held_out() -> None:
 def test_the_fingerprint_tells_drawings_of_another_seed() -> None:
     prints = set()
     for seed in (0, 1):
-        sets = GlyphSet(4, 3, 2, seed).image_sets()
+        sets = glyph_sets(4, 3, 2, seed)
         prints.add(select_images(sets, alphabetical_split(sets["train"].classes), 0).fingerprint())
     assert len(prints) == 2
 
