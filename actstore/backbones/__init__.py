@@ -5,15 +5,10 @@ Imports `images` and what stands above it. What others may use is in `__all__`.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from actstore.lazy import lazily
-
-if TYPE_CHECKING:
-    from actstore.backbones.construction import construct, require_trainable
-    from actstore.backbones.loading import Backbone, as_backbone, load_backbone, stated_backbone
-    from actstore.backbones.network import Transform
-    from actstore.backbones.weights import Choice, default_backbone
+from actstore.backbones.construction import construct, require_trainable
+from actstore.backbones.loading import Backbone, as_backbone, load_backbone, stated_backbone
+from actstore.backbones.network import Transform
+from actstore.backbones.weights import Choice, default_backbone
 
 __all__ = [
     "Backbone",
@@ -26,5 +21,3 @@ __all__ = [
     "require_trainable",
     "stated_backbone",
 ]
-
-__getattr__, __dir__ = lazily(__name__)

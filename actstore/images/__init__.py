@@ -5,15 +5,8 @@ Imports `tables` and what stands above it. What others may use is in `__all__`.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from actstore.lazy import lazily
-
-if TYPE_CHECKING:
-    from actstore.images.glyphs import write_glyphs
-    from actstore.images.image_set import classes_train_lacks, lacks_text
-    from actstore.images.opening import open_images
+from actstore.images.glyphs import write_glyphs
+from actstore.images.image_set import classes_train_lacks, lacks_text
+from actstore.images.opening import open_images
 
 __all__ = ["classes_train_lacks", "lacks_text", "open_images", "write_glyphs"]
-
-__getattr__, __dir__ = lazily(__name__)

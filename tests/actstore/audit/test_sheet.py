@@ -15,8 +15,7 @@ from PIL import Image
 
 import actstore
 from actstore.audit import Audit, Finding
-from actstore.audit.outcome import COLUMNS, write_findings
-from actstore.audit.sheet import make_sheet
+from actstore.audit.outcome import COLUMNS, make_sheet, write_findings
 from actstore.errors import ActstoreError, InvalidInputError
 from actstore.images.opening import SplitImages
 from actstore.split import Split
