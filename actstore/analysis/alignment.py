@@ -165,8 +165,8 @@ def fingerprint(model: Any, transform: Any = None, source: Any = None) -> str:
         >>> actstore.fingerprint("resnet50", {"crop": 224}) == actstore.fingerprint("resnet50", {"crop": 192})
         False
     """
-    described = [_VERSION, *(_describe(part, name) for part, name in
-                             ((model, "model"), (transform, "transform"), (source, "source")))]  # fmt: skip
+    parts = {"model": model, "transform": transform, "source": source}
+    described = [_VERSION, *(_describe(part, name) for name, part in parts.items())]
     return "sha256:" + hashlib.sha256(json.dumps(described, sort_keys=True).encode()).hexdigest()
 
 
@@ -193,25 +193,16 @@ def _describe(value: Any, where: str) -> Any:
         return {"dataclass": [type(value).__qualname__, parts]}
     if hasattr(value, "__fspath__"):
         return {"files": _files(Path(value), where)}
-    return _describe_object(value, where)
-
-
-def _describe_object(value: Any, where: str) -> Any:
-    """Modules and tensors of torch, and whatever has a repr that is the same tomorrow."""
     if hasattr(value, "state_dict") and hasattr(value, "named_modules"):
         weights = {name: _describe(tensor, f"{where}.{name}") for name, tensor in value.state_dict().items()}
         return {"module": [_stable_repr(value, where), weights]}
     if hasattr(value, "detach") and hasattr(value, "cpu"):
+        import torch
+
         plain = value.detach().cpu().contiguous()
-        data = hashlib.sha256(plain.flatten().view(_torch().uint8).numpy().data).hexdigest()
+        data = hashlib.sha256(plain.flatten().view(torch.uint8).numpy().data).hexdigest()
         return {"tensor": [str(plain.dtype), list(plain.shape), data]}
     return {"object": _stable_repr(value, where)}
-
-
-def _torch() -> Any:
-    import torch
-
-    return torch
 
 
 def _stable_repr(value: Any, where: str) -> str:
@@ -227,11 +218,9 @@ def _files(path: Path, where: str) -> list[list[str]]:
     """Name and sha256 of a file, or of every file below a folder."""
     if not path.exists():
         raise InvalidInputError(f"{where} is {path}, which does not exist")
-    files = sorted(file for file in path.rglob("*") if file.is_file()) if path.is_dir() else [path]
-    named = [(file.relative_to(path).as_posix() if path.is_dir() else "", file) for file in files]
-    return [[name, _digest(file)] for name, file in named]
-
-
-def _digest(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+    named = []
+    for file in sorted(file for file in path.rglob("*") if file.is_file()) if path.is_dir() else [path]:
+        with file.open("rb") as stream:
+            digest = hashlib.file_digest(stream, "sha256").hexdigest()
+        named.append([file.relative_to(path).as_posix() if path.is_dir() else "", digest])
+    return named

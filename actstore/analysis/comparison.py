@@ -23,7 +23,6 @@ from actstore.analysis.similarity import (
     Floats,
     Measurer,
     Settings,
-    Usable,
 )
 from actstore.compute.tensors import borrow
 from actstore.errors import InvalidInputError
@@ -161,15 +160,14 @@ def compare(
     _require_memory(splits, chosen)
     sampled = _draw_sample(len(alignment), chosen)
     covariances, rows = _read_once(splits, alignment, sampled, chosen, progress)
-    usable = Usable.of(rows)
-    measured = Measurer(covariances, rows, usable.rows, len(alignment), chosen)
+    measured = Measurer(covariances, rows, len(alignment), chosen)
     similarities = [
         Similarity(called[i], called[j], measure, *measured.measure(measure, i, j))
         for i, j in combinations(range(len(splits)), 2)
         for measure in chosen.measures
     ]
     pairwise = any(not measure.startswith(("cka", "procrustes")) for measure in chosen.measures)
-    notes = (*alignment.notes, *_notes(splits, called, similarities, len(alignment), usable.left_out * pairwise))
+    notes = (*alignment.notes, *_notes(splits, called, similarities, len(alignment), measured.left_out * pairwise))
     return Comparison(called, len(alignment), len(sampled) * pairwise, tuple(similarities), notes, chosen)
 
 

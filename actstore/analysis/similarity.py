@@ -6,10 +6,10 @@ nearest neighbours are of sampled rows.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import combinations_with_replacement
-from typing import Any
 
 import numpy as np
 import torch
@@ -63,25 +63,19 @@ class Covariances:
 
 
 Floats = NDArray[np.float64]
+Linear = tuple[float, Floats]
 _EQUAL = 1e-10  # of the largest distance: nearer ones are ties, which rounding would order at random
 
 
-@dataclass(frozen=True)
-class Linear:
-    """A similarity, and what each of some rows adds to it: its influence (n,), to first order and of mean about 0."""
-
-    value: float
-    influence: Floats
-
-
 def linear_cka(cross: Tensor, one: Tensor, other: Tensor, rows: Tensor, other_rows: Tensor) -> Linear:
-    """cross, one, other: covariances between both and within each. rows, other_rows (n, dim): some centred rows.
+    """The similarity, and what each of some rows adds to it: its influence (n,), to first order and of mean about 0.
 
-    NaN where one of them is constant.
+    cross, one, other: covariances between both and within each. rows, other_rows (n, dim): some centred rows. NaN where
+    one of them is constant.
     """
     squares = [float(c.square().sum()) for c in (cross, one, other)]
     if not squares[1] or not squares[2]:
-        return Linear(float("nan"), np.full(len(rows), np.nan))
+        return float("nan"), np.full(len(rows), np.nan)
     value = squares[0] / np.sqrt(squares[1] * squares[2])
     parts = [
         2 * (_quadratic(left, c, right) - square)
@@ -92,20 +86,20 @@ def linear_cka(cross: Tensor, one: Tensor, other: Tensor, rows: Tensor, other_ro
         )
     ]
     slope = parts[0] / np.sqrt(squares[1] * squares[2])  # of the numerator, then of both norms below
-    return Linear(value, slope - value / 2 * (parts[1] / squares[1] + parts[2] / squares[2]))
+    return value, slope - value / 2 * (parts[1] / squares[1] + parts[2] / squares[2])
 
 
 def procrustes(cross: Tensor, one: Tensor, other: Tensor, rows: Tensor, other_rows: Tensor) -> Linear:
     """As `linear_cka`."""
     traces = [float(c.trace()) for c in (one, other)]
     if not traces[0] or not traces[1]:
-        return Linear(float("nan"), np.full(len(rows), np.nan))
+        return float("nan"), np.full(len(rows), np.nan)
     left, singular, right = torch.linalg.svd(cross, full_matrices=False)
     total, size = float(singular.sum()), float(np.sqrt(traces[0] * traces[1]))
     value = total / size
     slope = (_quadratic(rows, left @ right, other_rows) - total) / size
     sizes = [c.square().sum(1).numpy() / trace - 1 for c, trace in zip((rows, other_rows), traces, strict=True)]
-    return Linear(value, slope - value / 2 * (sizes[0] + sizes[1]))
+    return value, slope - value / 2 * (sizes[0] + sizes[1])
 
 
 def _quadratic(left: Tensor, matrix: Tensor, right: Tensor) -> Floats:
@@ -216,76 +210,63 @@ class Settings:
         return bool({"cka", "procrustes"} & set(self.measures))
 
 
-@dataclass(frozen=True)
-class Usable:
-    """Sampled rows that have a direction in every representation, and how many have none."""
+class _Sampled:
+    """Sampled rows (n, dim) of one representation, and what is computed of them once."""
 
-    rows: NDArray[np.int64]
-    left_out: int
+    def __init__(self, rows: Floats, settings: Settings) -> None:
+        self._rows, self._settings = rows, settings
 
-    @classmethod
-    def of(cls, sampled: Sequence[torch.Tensor]) -> Usable:
-        is_flat = [(rows == rows[:, :1]).all(1).numpy() for rows in sampled]
-        flat: NDArray[np.bool_] = np.any(is_flat, axis=0)
-        return cls(np.flatnonzero(~flat), int(flat.sum()))
+    @cached_property
+    def nearest(self) -> NDArray[np.int64]:
+        return nearest(self._rows, min(self._settings.k, len(self._rows) - 1))
+
+    @cached_property
+    def distances(self) -> Floats:
+        return distances(self._rows, self._settings.distance)
+
+    @cached_property
+    def ranks(self) -> Floats:
+        return weighted_ranks(rank_codes(self.distances))
 
 
 class Measurer:
     """Values and intervals of any measure; what belongs to one representation alone is computed once."""
 
     def __init__(
-        self, covariances: Covariances | None, sampled: Sequence[torch.Tensor], usable: NDArray[np.int64], count: int,
-        settings: Settings,
-    ) -> None:  # fmt: skip
-        """sampled: rows (n, dim) of each representation. usable: which of them have pairs. count: of all rows."""
-        self._covariances, self._sampled, self._usable = covariances, sampled, torch.from_numpy(usable)
-        self._count, self._settings = count, settings
-        self._kept: dict[tuple[str, int], Any] = {}
-        self._weights = _resample_weights(min(len(usable), _RESAMPLED_ROWS), settings)
+        self, covariances: Covariances | None, sampled: Sequence[Tensor], count: int, settings: Settings
+    ) -> None:
+        """sampled: rows (n, dim) of each representation. count: of all rows."""
+        self._covariances, self._sampled, self._count, self._settings = covariances, sampled, count, settings
+        usable = ~torch.stack([(rows == rows[:, :1]).all(1) for rows in sampled]).any(0)  # have a direction everywhere
+        self._usable, self.left_out = int(usable.sum()), int((~usable).sum())
+        self._pairwise = [_Sampled(rows[usable].double().numpy(), settings) for rows in sampled]
+        self._weights = _resample_weights(min(self._usable, _RESAMPLED_ROWS), settings)
 
     def measure(self, measure: str, i: int, j: int) -> tuple[float, float, float]:
         """Value, low and high end."""
+        shrink = 1.0
         if measure in ("cka", "procrustes"):
             assert self._covariances is not None
-            found = self._linear(self._covariances, linear_cka if measure == "cka" else procrustes, i, j)
-            value, drawn = found.value, _resampled_means(found.influence, self._settings)
-            shrink = np.sqrt(len(found.influence) / self._count)
+            rows = [self._covariances.centred(self._sampled[number], number) for number in (i, j)]
+            within = [self._covariances.between(number, number) for number in (i, j)]
+            compared = linear_cka if measure == "cka" else procrustes
+            value, influence = compared(self._covariances.between(i, j), *within, *rows)
+            drawn = _resampled_means(influence, self._settings)
+            shrink = np.sqrt(len(influence) / self._count)
         elif measure == "knn":
-            shared = overlaps(self._nearest(i), self._nearest(j)) if len(self._usable) > 1 else np.full(1, np.nan)
-            value, drawn, shrink = float(shared.mean()), _resampled_means(shared, self._settings), 1.0
+            near = [self._pairwise[number].nearest for number in (i, j)] if self._usable > 1 else []
+            shared = overlaps(*near) if near else np.full(1, np.nan)
+            value, drawn = float(shared.mean()), _resampled_means(shared, self._settings)
         else:
             value, drawn = self._rsa(measure == "rsa-spearman", i, j)
-            shrink = np.sqrt(min(1.0, _RESAMPLED_ROWS / max(1, len(self._usable))))
+            shrink = np.sqrt(min(1.0, _RESAMPLED_ROWS / max(1, self._usable)))
         return value, *_interval(value, drawn, shrink, _LOWEST.get(measure, 0.0))
-
-    def _linear(self, covariances: Covariances, measure: Callable[..., Linear], i: int, j: int) -> Linear:
-        rows = [covariances.centred(self._sampled[number], number) for number in (i, j)]
-        within = [covariances.between(number, number) for number in (i, j)]
-        return measure(covariances.between(i, j), *within, *rows)
-
-    def _once(self, what: str, i: int, make: Callable[[Floats], Any]) -> Any:
-        if (what, i) not in self._kept:
-            self._kept[what, i] = make(self._sampled[i][self._usable].double().numpy())
-        return self._kept[what, i]
-
-    def _nearest(self, i: int) -> NDArray[np.int64]:
-        k = min(self._settings.k, len(self._usable) - 1)
-        near: NDArray[np.int64] = self._once("nearest", i, lambda rows: nearest(rows, k))
-        return near
-
-    def _distances(self, i: int) -> Floats:
-        kind = self._settings.distance
-        rdm: Floats = self._once("rdm", i, lambda rows: distances(rows, kind))
-        return rdm
-
-    def _ranks(self, i: int) -> Floats:
-        ranks: Floats = self._once("ranks", i, lambda _: weighted_ranks(rank_codes(self._distances(i))))
-        return ranks
 
     def _rsa(self, by_rank: bool, i: int, j: int) -> tuple[float, Floats]:
         """Its value, and the values of resamples of the first rows, whose pairs of one row with itself do not count."""
-        one, other = (self._ranks(number) if by_rank else self._distances(number) for number in (i, j))
-        few = _first_rows(len(self._usable), self._weights.shape[1])
+        pair = [self._pairwise[number] for number in (i, j)]
+        one, other = (each.ranks if by_rank else each.distances for each in pair)
+        few = _first_rows(self._usable, self._weights.shape[1])
         parts = one[few], other[few]
         codes = [rank_codes(part) for part in parts] if by_rank else []
         drawn = np.full(len(self._weights), np.nan)

@@ -1,6 +1,6 @@
-"""What an audit says: findings, each about a row or a feature, and scores of all rows; findings as a table and a page of
-thumbnails; and the file that keeps them, STORE.audit/audit.safetensors, with a checksum and named by the content it is
-of."""
+"""What an audit says: findings, each about a row or a feature, and scores of all rows; findings as a table and a page
+of thumbnails; and the file that keeps them, STORE.audit/audit.safetensors, with a checksum and named by the content it
+is of."""
 
 from __future__ import annotations
 

@@ -76,9 +76,6 @@ class Joined(Network):
         return torch.cat([network.features(own) * scale for network, own, scale in parts], 1)  # type: ignore[operator]
 
 
-BROKEN_IMPORT = (ImportError, RuntimeError, OSError, AttributeError)  # torchvision built for another torch
-
-
 def from_torchvision(model: str, pretrained: bool) -> Construction:
     """model: NAME, or NAME.TAG such as resnet50.IMAGENET1K_V1; without a tag its newest weights are fetched."""
     models = _optional("torchvision.models")
@@ -162,7 +159,7 @@ def _optional(library: str) -> Any:
 
 def last_linear(module: nn.Module) -> str | None:
     """The classifier comes last in published networks; what it reads is the activation."""
-    return next((name for name, part in reversed(list(module.named_modules())) if isinstance(part, nn.Linear)), None)
+    return next((name for name, part in reversed([*module.named_modules()]) if isinstance(part, nn.Linear)), None)
 
 
 # Files of weights for ImageNet's categories; the first one found in torch's cache or in PACKAGES is taken. Of

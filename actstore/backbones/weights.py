@@ -158,18 +158,13 @@ STALL_SECONDS = 30.0  # without a single byte
 PIECE = 1 << 20
 
 
-def is_offline(asked: bool = False) -> bool:
-    """Whether nothing may be fetched: asked for, or $ACTSTORE_OFFLINE is set to anything but 0."""
-    return asked or os.environ.get("ACTSTORE_OFFLINE", "0") not in ("", "0")
-
-
 def fetch_weights(name: str, progress: bool | None = False) -> Path:
     """The published weights of a network of FETCHED. progress: as for `bar`, which shows the bytes after a line
     that says where they come from.
 
     UnreachableError: nothing gave the file, nothing was written. DamagedError: what came was not it, and is removed.
     """
-    if is_offline():
+    if os.environ.get("ACTSTORE_OFFLINE", "0") not in ("", "0"):
         raise UnreachableError("$ACTSTORE_OFFLINE is set")
     file = PUBLISHED[name][0]
     target, address = torch_cache() / file, f"{SITE}/{file}"

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from torch import nn
 
-from actstore.backbones.loading import Backbone, as_backbone, fetch_missing, load_backbone, stated_backbone
+from actstore.backbones.loading import Backbone, as_backbone, load_backbone, stated_backbone
 from actstore.backbones.network import IMAGENET, VIEWS, PixelFunction, Transform
-from actstore.backbones.weights import FETCHED, Choice, default_backbone
+from actstore.backbones.weights import Choice, default_backbone
 from actstore.compute.tensors import reuse_freed_memory
 from actstore.errors import InvalidInputError
 from actstore.extraction.build import BuildOptions
@@ -182,8 +182,7 @@ def load_network(
     if name is None and file is not None:
         raise InvalidInputError(f"{file} does not say of which network it is; name that with backbone=… (--backbone)")
     name = name or choose_network(offline, progress).name
-    _fetch_if_asked(name, pretrained, progress)
-    return load_backbone(name, file, pretrained=pretrained)
+    return load_backbone(name, file, pretrained=pretrained, progress=progress)
 
 
 def choose_network(offline: bool = False, progress: bool | None = None) -> Choice:
@@ -205,8 +204,9 @@ def _load(
     keep about the choice."""
     if backbone is not None or weights is not None or random_weights:
         name = backbone or (stated_backbone(weights) if weights is not None else None) or "resnet50"
-        _fetch_if_asked(name, pretrained, progress)
-        return load_backbone(name, weights, layers, random_weights=random_weights, pretrained=pretrained), {}
+        return load_backbone(
+            name, weights, layers, random_weights=random_weights, pretrained=pretrained, progress=progress
+        ), {}
     known = open(target).spec.provenance if (target / "zarr.json").exists() else {}
     if known.get("backbone"):
         name, sha256 = known["backbone"], known["weights_sha256"]
@@ -221,12 +221,6 @@ def _load(
         return network, {}
     choice = choose_network(offline, progress)
     return load_backbone(choice.name, None, layers), {"network_chosen": choice.reason}
-
-
-def _fetch_if_asked(backbone: str, pretrained: bool, progress: bool | None) -> None:
-    """Weights of our own networks that are not at hand, with a bar."""
-    if pretrained and backbone in FETCHED:
-        fetch_missing(backbone, progress)
 
 
 def default_store(images: str) -> Path:

@@ -21,6 +21,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from actstore.analysis.alignment import open_representation
 from actstore.analysis.neighbours import Graph, knn
+from actstore.analysis.similarity import unit
 from actstore.errors import InvalidInputError
 from actstore.maps.packing import DEFAULT_THUMBNAILS, make_page
 from actstore.reading.rows import parse_rows
@@ -173,17 +174,16 @@ def map(  # noqa: A001
             drawn = _copied(target, chosen, Path(stack.enter_context(TemporaryDirectory())))
         nearest = min(k, len(chosen) - 2 if used == "umap" else len(chosen) - 1)
         graph = knn(drawn, nearest, progress=progress) if nearest > 0 else None
-        positions = lay_out(drawn, graph if used == "umap" else None, seed)
+        positions = principal_plane(drawn)
+        if used == "umap" and graph is not None:
+            positions = _umap(positions, graph, seed)
     if graph is None:
         nobody = np.full((len(chosen), 0), -1)
         return Map(target, chosen, positions, nobody, nobody.astype(np.float32), used, seed, tuple(notes))
     alone = int((graph.rows < 0).all(1).sum())
     notes += [f"rows of zeros: {alone:,}; they have no neighbours, so where they lie says nothing"] if alone else []
-    return Map(target, chosen, positions, graph.rows, _plain_distances(graph), used, seed, tuple(notes))
-
-
-def _plain_distances(graph: Graph) -> NDArray[np.float32]:
-    return np.where(graph.rows >= 0, graph.distances, np.float32(2))
+    distances = np.where(graph.rows >= 0, graph.distances, np.float32(2))
+    return Map(target, chosen, positions, graph.rows, distances, used, seed, tuple(notes))
 
 
 def _sample(among: NDArray[np.int64], points: int, seed: int) -> NDArray[np.int64]:
@@ -219,16 +219,10 @@ def choose_method(wanted: str, count: int) -> tuple[str, str | None]:
     return "pca", f"laid out by PCA, as umap-learn is not installed: {how}"
 
 
-def lay_out(split: Split, graph: Graph | None, seed: int) -> NDArray[np.float32]:
-    """(rows, 2) positions; of principal components alone where no graph is given."""
-    plane = principal_plane(split)
-    return plane if graph is None else _umap(plane, graph, seed)
-
-
 def principal_plane(split: Split) -> NDArray[np.float32]:
     """(rows, 2): rows of length one on the first two principal components of some of them, evenly spaced."""
     some = np.unique(np.linspace(0, len(split) - 1, min(len(split), _FITTED)).astype(np.int64))
-    units = _units(split.take(some, "f8"))
+    units = unit(split.take(some, "f8"))
     mean = units.mean(0)
     centred = units - mean
     _, directions = np.linalg.eigh(centred.T @ centred)  # ascending
@@ -237,16 +231,9 @@ def principal_plane(split: Split) -> NDArray[np.float32]:
     plane = np.zeros((len(split), 2), np.float32)
     done = 0
     for block in split.blocks(_BLOCK_ROWS, dtype="f8"):
-        plane[done : done + len(block), : axes.shape[1]] = (_units(block) - mean) @ axes
+        plane[done : done + len(block), : axes.shape[1]] = (unit(block) - mean) @ axes
         done += len(block)
     return plane
-
-
-def _units(rows: NDArray[Any]) -> NDArray[np.float64]:
-    """A row of zeros stays one."""
-    lengths = np.linalg.norm(rows, axis=1, keepdims=True)
-    units: NDArray[np.float64] = np.divide(rows, lengths, out=np.zeros_like(rows), where=lengths > 0)
-    return units
 
 
 def _umap(plane: NDArray[np.float32], graph: Graph, seed: int) -> NDArray[np.float32]:

@@ -93,7 +93,7 @@ def test_weights_that_torch_keeps(images: Path, tmp_path: Path, monkeypatch: pyt
     published = load_backbone("small", seed=5, random_weights=True)
     file = tmp_path / "cached.pth"
     torch.save(published.module.state_dict(), file)
-    monkeypatch.setattr(loading, "find_published", lambda name, built, fetch: [file])
+    monkeypatch.setattr(loading, "find_published", lambda *_: [file])
     split = build_store(images, tmp_path / "x.zarr")
     record = network_of(split) | {"weights_sha256": published.weights_sha256}
     assert load_recorded(record).weights_sha256 == published.weights_sha256
@@ -106,7 +106,7 @@ def test_a_store_built_with_weights_that_torch_keeps_is_repaired(
 ) -> None:
     file = tmp_path / "cached.pth"
     torch.save(load_backbone("small", seed=5, random_weights=True).module.state_dict(), file)
-    monkeypatch.setattr(loading, "find_published", lambda name, built, fetch: [file])
+    monkeypatch.setattr(loading, "find_published", lambda *_: [file])
     options = BuildOptions("cpu", workers=0)
     store = build(open_images(str(images)), str(images), tmp_path / "x.zarr", load_backbone("small"), options)
     before = store["train"].take(np.arange(12))
