@@ -19,7 +19,7 @@ import actstore
 from actstore.analysis.neighbours import Graph
 from actstore.errors import InvalidInputError, MissingColumnError, NotAStoreError
 from actstore.images.glyphs import write_glyphs
-from actstore.maps import colouring, making
+from actstore.maps import making, packing
 from actstore.maps.packing import scaled
 
 
@@ -230,7 +230,7 @@ def test_thumbnails_of_imported_rows_from_a_folder(tmp_path: Path) -> None:
 
 
 def test_colours_of_a_hundred_classes_differ_and_show_on_both_grounds() -> None:
-    labs, texts = colouring._palette(100)
+    labs, texts = packing._palette(100)
     apart = np.linalg.norm(labs[:, None] - labs[None], axis=2)
     assert apart[~np.eye(100, dtype=bool)].min() > 0.03  # OKLab; 0.02 is just noticeable
     assert len({text for pair in texts for text in pair}) >= 190
@@ -248,7 +248,7 @@ def test_neighbouring_classes_do_not_share_a_colour() -> None:
     """With more classes than colours."""
     side = 20
     positions = np.stack(np.meshgrid(np.arange(side), np.arange(side)), axis=-1).reshape(-1, 2).astype("f4")
-    chosen = colouring.choose_colours(np.arange(side**2), side**2, positions)
+    chosen = packing.choose_colours(np.arange(side**2), side**2, positions)
     grid = np.array([pair[0] for pair in chosen]).reshape(side, side)
     assert not (grid[:, 1:] == grid[:, :-1]).any()
     assert not (grid[1:] == grid[:-1]).any()
