@@ -187,7 +187,7 @@ class GlyphItem:
 
 
 def glyph_sets(
-    classes: int = 1000, per_class: int = 40, val_per_class: int = 10, seed: int = 0, size: int = 32,
+    classes: int = 1000, per_class: int = 40, val_per_class: int = 10, seed: int = 0, size: int = 32, *,
     distortion: float = 1.0,
 ) -> dict[str, ImageSet[GlyphItem]]:  # fmt: skip
     """Split name -> images, sorted by class and number; no "val" where val_per_class is 0.
@@ -253,7 +253,7 @@ def write_glyphs(
         9
     """
     written, out = 0, Path(out)
-    for split, images in glyph_sets(classes, per_class, val_per_class, seed, size, distortion).items():
+    for split, images in glyph_sets(classes, per_class, val_per_class, seed, size, distortion=distortion).items():
         for label in images.classes:
             with storage_errors(out / split / label):
                 (out / split / label).mkdir(parents=True, exist_ok=True)
