@@ -151,14 +151,21 @@ def compare(
     chosen = Settings(tuple(measures), sample, k, distance, resamples, seed)
     splits = [open_representation(each) for each in representations]
     called = tuple(names) if names is not None else tuple(f"{split.store_path.name}/{split.name}" for split in splits)
-    _require_comparable(splits, called)
+    if len(splits) < 2:
+        raise InvalidInputError(f"compare needs two representations or more, got {len(splits)}")
+    if len(called) != len(splits) or len(set(called)) != len(called):
+        raise InvalidInputError(
+            f"every representation needs a name of its own, got {', '.join(called)}; give others with names=(…)"
+        )
     alignment = align(splits, called)
     if len(alignment) < LEAST_ROWS:
         raise InvalidInputError(
             f"only {len(alignment)} rows are in all of the splits; a comparison needs at least {LEAST_ROWS}"
         )
     _require_memory(splits, chosen)
-    sampled = _draw_sample(len(alignment), chosen)
+    sampled = np.arange(len(alignment))
+    if len(sampled) > sample:
+        sampled = np.sort(generator(seed, 0, Stream.COMPARED_ROWS).choice(len(sampled), sample, replace=False))
     covariances, rows = _read_once(splits, alignment, sampled, chosen, progress)
     measured = Measurer(covariances, rows, len(alignment), chosen)
     similarities = [
@@ -171,15 +178,6 @@ def compare(
     return Comparison(called, len(alignment), len(sampled) * pairwise, tuple(similarities), notes, chosen)
 
 
-def _require_comparable(splits: Sequence[Split], names: Sequence[str]) -> None:
-    if len(splits) < 2:
-        raise InvalidInputError(f"compare needs two representations or more, got {len(splits)}")
-    if len(names) != len(splits) or len(set(names)) != len(names):
-        raise InvalidInputError(
-            f"every representation needs a name of its own, got {', '.join(names)}; give others with names=(…)"
-        )
-
-
 def _require_memory(splits: Sequence[Split], settings: Settings) -> None:
     features = sum(split.dim for split in splits)
     needed = 8 * features * features
@@ -188,14 +186,6 @@ def _require_memory(splits: Sequence[Split], settings: Settings) -> None:
             f"the covariances of {features:,} features need {needed >> 30:,} GB of memory; compare fewer at a time, or "
             "by the measures rsa-spearman, rsa-pearson and knn alone"
         )
-
-
-def _draw_sample(count: int, settings: Settings) -> NDArray[np.int64]:
-    """Which of the aligned rows, ascending."""
-    if count <= settings.sample:
-        return np.arange(count)
-    random = generator(settings.seed, 0, Stream.COMPARED_ROWS)
-    return np.sort(random.choice(count, settings.sample, replace=False))
 
 
 def _read_once(

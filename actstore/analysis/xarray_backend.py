@@ -6,6 +6,7 @@ pyproject.toml names the backend to xarray. Rows and texts are read when they ar
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -62,7 +63,11 @@ class ActstoreBackend(BackendEntrypoint):  # type: ignore[misc]
 
 def _activations(split: Split) -> Variable:
     encoding = {"preferred_chunks": {"row": split.spec.chunk_rows, "feature": split.dim}}
-    return Variable(("row", "feature"), LazilyIndexedArray(_Rows(split)), encoding=encoding)
+    return Variable(
+        ("row", "feature"),
+        LazilyIndexedArray(_Lazy(split.shape, split.dtype, partial(_read_rows, split))),
+        encoding=encoding,
+    )
 
 
 def _coordinates(split: Split) -> dict[str, Variable]:
@@ -70,7 +75,10 @@ def _coordinates(split: Split) -> dict[str, Variable]:
     specs = split.columns.specs
     texts = ["class_name", "id", *(name for name, spec in specs.items() if spec.kind == "text")]
     values = {name: split.columns[name] for name in specs if name not in texts}
-    lazy = {name: LazilyIndexedArray(_Texts(split, name)) for name in texts}
+    lazy = {
+        name: LazilyIndexedArray(_Lazy((len(split),), np.dtype(object), partial(_read_texts, split, name)))
+        for name in texts
+    }
     return {name: Variable(("row",), each) for name, each in {**lazy, "label": split.labels, **values}.items()}
 
 
@@ -85,43 +93,30 @@ def read_outer(key: Any, shape: tuple[int, ...], read: Callable[[Any], Any]) -> 
     return explicit_indexing_adapter(key, shape, IndexingSupport.OUTER, read)
 
 
-class _Rows(BackendArray):  # type: ignore[misc]
-    """(rows, dim) of a split; a slice of mapped rows is a view of them, which cannot be written to."""
+class _Lazy(BackendArray):  # type: ignore[misc]
+    """Values that are read when they are asked for; read: of a split, for a key of each axis."""
 
-    def __init__(self, split: Split) -> None:
-        self._split, self.shape, self.dtype = split, split.shape, split.dtype
-
-    def __getitem__(self, key: Any) -> NDArray[Any]:
-        values: NDArray[Any] = read_outer(key, self.shape, self._read)
-        return values
-
-    def _read(self, key: tuple[Any, Any]) -> NDArray[Any]:
-        rows, features = key
-        values = self._split[rows]
-        is_all = isinstance(features, slice) and features == slice(None)
-        return values if is_all else values[..., features]
-
-
-class _Texts(BackendArray):  # type: ignore[misc]
-    """(rows,) class names, ids or a column of text, made of those rows alone that are asked for."""
-
-    dtype = np.dtype(object)
-
-    def __init__(self, split: Split, name: str) -> None:
-        self._split, self._name, self.shape = split, name, (len(split),)
+    def __init__(self, shape: tuple[int, ...], dtype: np.dtype[Any], read: Callable[[Any], Any]) -> None:
+        self.shape, self.dtype, self._read = shape, dtype, read
 
     def __getitem__(self, key: Any) -> Any:
         return read_outer(key, self.shape, self._read)
 
-    def _read(self, key: tuple[Any]) -> Any:
-        rows = np.arange(self.shape[0])[key[0]]
-        found = self._values(np.atleast_1d(rows))
-        return found if rows.ndim else found[0]
 
-    def _values(self, rows: NDArray[np.int64]) -> NDArray[Any]:
-        split = self._split
-        if self._name == "class_name":
-            return class_names(split, rows)
-        if self._name != "id":
-            return split.columns.stored(self._name).take(rows).values()
-        return row_ids(split, rows)
+def _read_rows(split: Split, key: tuple[Any, Any]) -> NDArray[Any]:
+    """A slice of mapped rows is a view of them, which cannot be written to."""
+    rows, features = key
+    values = split[rows]
+    is_all = isinstance(features, slice) and features == slice(None)
+    return values if is_all else values[..., features]
+
+
+def _read_texts(split: Split, name: str, key: tuple[Any]) -> Any:
+    """Class names, ids or a column of text, made of those rows alone that are asked for."""
+    rows = np.arange(len(split))[key[0]]
+    wanted = np.atleast_1d(rows)
+    if name in ("class_name", "id"):
+        found = (class_names if name == "class_name" else row_ids)(split, wanted)
+    else:
+        found = split.columns.stored(name).take(wanted).values()
+    return found if rows.ndim else found[0]

@@ -212,10 +212,9 @@ def _build_split(
     with ExitStack() as stack:
         targets = []
         for layer in unfinished:
-            writer = store.writer(
-                names[layer], source=origin[layer], restart=options.restart, dim=backbone.layers[layer]
-            )
-            targets.append(_LayerTarget(layer, stack.enter_context(writer), images.items, store.classes))
+            dim = backbone.layers[layer]
+            writer = store.writer(names[layer], source=origin[layer], restart=options.restart, dim=dim)
+            targets.append(_LayerTarget(layer, stack.enter_context(writer), images.items))
         first = min(target.next_item for target in targets)
         for batch in extract(split, images.items, first, store.spec):
             if batch.failures and options.on_error == "fail":
@@ -232,9 +231,8 @@ def _build_split(
 class _LayerTarget:
     """The writer of one layer, and which item it needs next."""
 
-    def __init__(self, layer: str, writer: SplitWriter, items: Sequence[Loadable], classes: Sequence[str]) -> None:
+    def __init__(self, layer: str, writer: SplitWriter, items: Sequence[Loadable]) -> None:
         self.layer, self.writer, self._items = layer, writer, items
-        self._label_of = {name: label for label, name in enumerate(classes)}
         self.next_item = 0
         if (last := writer.last_id()) is not None:  # unreadable images have no row, so only ids lead back to items
             self.next_item = next(position for position, item in enumerate(items) if item.id == last) + 1
@@ -243,9 +241,9 @@ class _LayerTarget:
         keep = [index for index, position in enumerate(batch.positions) if position >= self.next_item]
         if keep:
             items = [self._items[batch.positions[index]] for index in keep]
-            labels = [-1 if item.label is None else self._label_of[item.label] for item in items]
+            labels = np.array([item.label for item in items], dtype=object)
             columns = columns_of([batch.facts[index] for index in keep])
-            self.writer.append(batch.rows[self.layer][keep], np.array(labels), [item.id for item in items], columns)
+            self.writer.append(batch.rows[self.layer][keep], labels, [item.id for item in items], columns)
 
     def skipped(self) -> Iterator[list[str]]:
         """Items without a row, with the reason; found by walking along the ids that were written."""
@@ -255,15 +253,11 @@ class _LayerTarget:
             if item.id == expected:
                 expected = next(written, None)
             else:
-                yield [item.id, _reason(item)]
-
-
-def _reason(item: Loadable) -> str:
-    try:
-        item.load()
-    except UnreadableImageError as error:
-        return str(error)
-    return "unreadable when it was built"
+                try:
+                    item.load()
+                    yield [item.id, "unreadable when it was built"]
+                except UnreadableImageError as error:
+                    yield [item.id, str(error)]
 
 
 TASK_ITEMS = 256  # 1 MiB of 2048 fp16 values, 20 s of a slow CPU: little to lose with a worker, or with the client

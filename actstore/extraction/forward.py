@@ -257,8 +257,7 @@ def reopen_images(source: Mapping[str, Json], with_columns: bool) -> Table:
     skipped = {name for name, _ in source["skipped"]}
     kept = [position for position, item in enumerate(images.items) if item.id not in skipped]
     items = [images.items[position] for position in kept]
-    names = [item.label for item in items]
-    labels = None if None in names else np.array(names, dtype=object)
+    labels = np.array([item.label for item in items], dtype=object)
     rows = _rows_again(images.items, kept, source)
     columns = columns_of([item.load_with_facts()[1] for item in items]) if with_columns else {}
     return Table(rows, labels, [item.id for item in items], columns)

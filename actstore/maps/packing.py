@@ -51,25 +51,25 @@ def make_page(
     rows, positions = made.rows[order], made.positions[order]
     scales, notes = scales_of(made.split, rows, positions, color)
     drawn = generator(made.seed, 2, Stream.MAPPED_ROWS).permutation(len(made))[: max(0, thumbnails)]
-    found = make_thumbnails(made.split, rows, np.sort(drawn), None if images is None else Path(images), progress)
-    if found.note is not None:
-        notes.append(found.note)
-    elif len(found.points) and len(drawn) < len(made):
-        notes.append(f"thumbnails of {len(found.points):,} of {len(made):,} rows")
+    folder = None if images is None else Path(images)
+    pictured, sheets, note = make_thumbnails(made.split, rows, np.sort(drawn), folder, progress)
+    if note is None and pictured and len(drawn) < len(made):
+        note = f"thumbnails of {len(pictured):,} of {len(made):,} rows"
+    notes += [] if note is None else [note]
     arrays: dict[str, NDArray[Any]] = {
         "places": scaled(positions), "rows": rows.astype(np.uint32), "neighbours": _neighbours(made, order),
-        "pictured": found.points.astype(np.uint32), **_ids(made, rows),
-        **{f"scale{number}": _values(scale) for number, scale in enumerate(scales)},
+        "pictured": np.array(pictured, np.uint32), **_ids(made, rows),
+        **{f"scale{number}": scale.values_on_page() for number, scale in enumerate(scales)},
     }  # fmt: skip
     notes = [*made.notes, *notes]
     about = {
         "points": len(made), "side": SIDE, "across": ACROSS, "split": made.split.name, "method": made.method,
-        "notes": notes, "scales": [_describe(scale) for scale in scales],
+        "notes": notes, "scales": [scale.describe() for scale in scales],
     }  # fmt: skip
-    return _page(made, about, arrays, found.sheets), notes
+    return _page(made, about, arrays, sheets), notes
 
 
-def _page(made: Map, about: dict[str, Any], arrays: dict[str, NDArray[Any]], sheets: tuple[bytes, ...]) -> str:
+def _page(made: Map, about: dict[str, Any], arrays: dict[str, NDArray[Any]], sheets: list[bytes]) -> str:
     folder = files(__package__) / "page"
     parts = [(folder / "map.html").read_text("utf-8"), *_data(about, arrays)]
     parts += [_element("text/plain", f"sheet{number}", _base64(sheet)) for number, sheet in enumerate(sheets)]
@@ -114,24 +114,6 @@ def _ids(made: Map, rows: NDArray[np.int64]) -> dict[str, NDArray[Any]]:
     return {"idOffsets": ids.offsets.astype(np.uint32), "idBytes": ids.data}
 
 
-def _values(scale: Categories | Numbers) -> NDArray[Any]:
-    if isinstance(scale, Categories):
-        kind = np.uint8 if len(scale.names) < 256 else np.uint16 if len(scale.names) < 65_536 else np.uint32
-        return np.where(scale.codes < 0, len(scale.names), scale.codes).astype(kind)
-    narrow = scale.values.astype(np.float32)
-    is_exact = scale.kind == "float" or np.array_equal(narrow.astype(np.float64), scale.values, equal_nan=True)
-    return narrow if is_exact else scale.values
-
-
-def _describe(scale: Categories | Numbers) -> dict[str, Any]:
-    if isinstance(scale, Categories):
-        light, dark = ([pair[ground] for pair in scale.colours] for ground in (0, 1))
-        return {"name": scale.name, "kind": "category", "names": scale.names, "light": light, "dark": dark}
-    present = scale.values[np.isfinite(scale.values)]
-    low, high = (float(present.min()), float(present.max())) if len(present) else (0.0, 0.0)
-    return {"name": scale.name, "kind": scale.kind, "low": low, "high": high}
-
-
 def scaled(positions: NDArray[np.float32]) -> NDArray[np.uint16]:
     """(n, 2) in steps of 1/65,535 of the longer side of the map, which is centred; both sides have one scale."""
     low, high = positions.min(0), positions.max(0)
@@ -140,26 +122,18 @@ def scaled(positions: NDArray[np.float32]) -> NDArray[np.uint16]:
     return steps
 
 
-@dataclass(frozen=True)
-class Thumbnails:
-    """points (m,): those that have one, in the order in which `sheets`, JPEG, hold them. note: why some have none."""
-
-    points: NDArray[np.int64]
-    sheets: tuple[bytes, ...]
-    note: str | None = None
-
-
 def make_thumbnails(
     split: Split,
     rows: NDArray[np.int64],
     points: NDArray[np.int64],
     folder: Path | None = None,
     progress: Callable[[int], None] | None = None,
-) -> Thumbnails:
-    """Of some points of a map, whose rows (n,) are these. folder: where ids are paths; None: the images that the split
-    was built from."""
+) -> tuple[list[int], list[bytes], str | None]:
+    """Of some points of a map, whose rows (n,) are these: those that have one, in the order in which sheets hold them,
+    these sheets as JPEG, and why some have none. folder: where ids are paths; None: the images that the split was built
+    from."""
     if not len(points) or (folder is None and not image_sources(split)):
-        return Thumbnails(np.empty(0, np.int64), ())
+        return [], [], None
     images = SplitImages(split, folder)
 
     def load(point: int) -> Image.Image | None:
@@ -187,11 +161,11 @@ def make_thumbnails(
             if not found:
                 where = folder or "what the split was built from"
                 said = f"no thumbnails: none of {len(part)} images could be read in {where}"
-                return Thumbnails(points[:0], (), said)
+                return [], [], said
     sheets += [_sheet(pending)] if pending else []
     lacking = len(points) - len(found)
     note = f"{lacking:,} images could not be read and have no thumbnail" if lacking else None
-    return Thumbnails(np.array(found, np.int64), tuple(sheets), note)
+    return found, sheets, note
 
 
 def _sheet(images: list[Image.Image]) -> bytes:
@@ -218,6 +192,14 @@ class Categories:
     names: tuple[str, ...]
     colours: tuple[tuple[str, str], ...]
 
+    def values_on_page(self) -> NDArray[Any]:
+        kind = np.uint8 if len(self.names) < 256 else np.uint16 if len(self.names) < 65_536 else np.uint32
+        return np.where(self.codes < 0, len(self.names), self.codes).astype(kind)
+
+    def describe(self) -> dict[str, Any]:
+        light, dark = ([pair[ground] for pair in self.colours] for ground in (0, 1))
+        return {"name": self.name, "kind": "category", "names": self.names, "light": light, "dark": dark}
+
 
 @dataclass(frozen=True)
 class Numbers:
@@ -226,6 +208,16 @@ class Numbers:
     name: str
     values: NDArray[np.float64]
     kind: str  # int, float or date
+
+    def values_on_page(self) -> NDArray[Any]:
+        narrow = self.values.astype(np.float32)
+        is_exact = self.kind == "float" or np.array_equal(narrow.astype(np.float64), self.values, equal_nan=True)
+        return narrow if is_exact else self.values
+
+    def describe(self) -> dict[str, Any]:
+        present = self.values[np.isfinite(self.values)]
+        low, high = (float(present.min()), float(present.max())) if len(present) else (0.0, 0.0)
+        return {"name": self.name, "kind": self.kind, "low": low, "high": high}
 
 
 def require_scale(split: Split, name: str | None) -> None:
