@@ -49,8 +49,8 @@ from cli.stores import STORE, Place
               help="Hold so much of each class out of train, as split val, such as 0.2.")  # fmt: skip
 @device_option()
 @click.option("--batch-size", type=click.IntRange(1), default=32, show_default=True)
-@click.option("--workers", type=click.IntRange(0), help="Processes that decode, or threads in each worker of a "
-              "cluster.  [default: 1, or up to 8 with a GPU]")  # fmt: skip
+@click.option("--workers", type=click.IntRange(0), help="Threads that decode, here or in each worker of a cluster.  "
+              "[default: 1, or up to 8 with a GPU]")  # fmt: skip
 @click.option("--views", type=click.Choice(["1", "2", "10"]), default="1", show_default=True,
               help="2: average over an image and its mirror image; 10: over centre, corners and theirs. So many "
               "times the work.")  # fmt: skip
