@@ -257,10 +257,7 @@ def list_folder(folder: Path) -> Listing:
     skipped += [(printable(name), str(ending_fault(name))) for name in others]
     annotations = folder / ANNOTATIONS
     if is_flat(items) and annotations.is_file():
-        try:
-            items, unknown = label_flat(items, annotations.read_bytes(), str(annotations))
-        except OSError as error:
-            raise InvalidInputError(f"{annotations} cannot be read: {error.strerror or error}") from None
+        items, unknown = label_flat(items, read_bytes(ImageItem(ANNOTATIONS, None, str(folder))), str(annotations))
         skipped += unknown
     if items:
         return items, skipped + [(printable(entry.name), "not in a class folder") for entry in loose]

@@ -10,6 +10,7 @@ import re
 import unicodedata
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Generic, Protocol, TypeVar
@@ -192,25 +193,17 @@ def same_bytes(items: Sequence[ImageItem]) -> list[list[ImageItem]]:
     is said when they are decoded."""
     by_size: dict[int, list[ImageItem]] = defaultdict(list)
     for item in items:
-        by_size[_size(item)].append(item)
+        with suppress(OSError):
+            by_size[item.path.stat().st_size if item.offset < 0 else item.size].append(item)
     groups: dict[tuple[int, str], list[ImageItem]] = defaultdict(list)
     for size, alike in by_size.items():
         if size > 0 and len(alike) > 1:  # only these are read
             for item in alike:
-                try:
+                with suppress(UnreadableImageError):
                     groups[size, hashlib.sha256(read_bytes(item)).hexdigest()].append(item)
-                except UnreadableImageError:
-                    continue
     order = {item: place for place, item in enumerate(items)}
     copies = [group for group in groups.values() if len(group) > 1]
     return sorted(copies, key=lambda group: order[group[0]])
-
-
-def _size(item: ImageItem) -> int:
-    try:
-        return item.path.stat().st_size if item.offset < 0 else item.size
-    except OSError:
-        return 0
 
 
 KAGGLE = "LOC_val_solution.csv"

@@ -13,12 +13,20 @@ from typing import IO, TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from actstore.errors import InvalidInputError
+from actstore.errors import InvalidInputError, reason_of
 from actstore.layout.columns import Column, Texts
-from actstore.spec import parse_column_name
+from actstore.spec import ColumnKind, parse_column_name
 from actstore.storage.atomic_file import ENDS_EARLY, load_npy, read_header
 from actstore.tables.row_source import ArrayFile, Read, RowSource, array_rows, batched_rows, block_rows, sliced_rows
-from actstore.tables.tabular import NUMBERING, is_plain, parquet_column, parquet_file, parquet_values, wide_parquet
+from actstore.tables.tabular import (
+    NUMBERING,
+    is_plain,
+    parquet_column,
+    parquet_file,
+    parquet_values,
+    wide_csv,
+    wide_parquet,
+)
 from actstore.writing.row_checks import parse_column
 
 if TYPE_CHECKING:
@@ -295,7 +303,18 @@ def _as_array(values: torch.Tensor | NDArray[Any]) -> NDArray[Any]:
     return (values.float() if values.dtype == torch.bfloat16 else values).numpy()
 
 
-OPENERS: dict[str, Callable[[Path], ArrayFile]] = {
-    ".npy": open_npy, ".npz": open_npz, ".h5": open_hdf, ".hdf5": open_hdf, ".safetensors": open_safetensors,
-    ".pt": open_torch, ".pth": open_torch,
-}  # fmt: skip
+def open_file(path: Path, columns: Sequence[str] = (), kinds: Mapping[str, ColumnKind] | None = None) -> ArrayFile:
+    """columns: those of a table that are kept beside its rows. kinds: what they are in the store."""
+    openers: dict[str, Callable[[Path], ArrayFile]] = {
+        ".npy": open_npy, ".npz": open_npz, ".h5": open_hdf, ".hdf5": open_hdf, ".safetensors": open_safetensors,
+        ".pt": open_torch, ".pth": open_torch, ".parquet": partial(open_parquet, columns=columns),
+        ".csv": partial(wide_csv, kept=columns, kinds=kinds or {}),
+    }  # fmt: skip
+    if not path.exists():
+        raise InvalidInputError(f"no such file: {path}")
+    if path.suffix not in openers:
+        raise InvalidInputError(f"{path} has ending {path.suffix!r}; expected one of {', '.join(openers)}")
+    try:
+        return openers[path.suffix](path)
+    except (OSError, EOFError, TypeError, zipfile.BadZipFile) as error:
+        raise InvalidInputError(f"{path} cannot be read as {path.suffix}: {reason_of(error)}") from error

@@ -4,8 +4,7 @@ rows in files beside it."""
 from __future__ import annotations
 
 import re
-import zipfile
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,10 +20,10 @@ from actstore.spec import ColumnKind, Json, parse_split_name
 from actstore.storage.atomic_file import load_npy
 from actstore.storage.place import AnyPlace, parse_place
 from actstore.store import ActivationStore, open
-from actstore.tables.array_files import OPENERS, as_text, open_parquet
+from actstore.tables.array_files import as_text, open_file
 from actstore.tables.filling import FileContent, check_table, fill_split, open_or_create
 from actstore.tables.row_source import ArrayFile, Rounding, SyntheticSpec, Table, array_rows
-from actstore.tables.tabular import read_columns, wide_csv
+from actstore.tables.tabular import read_columns
 from actstore.writing.row_checks import parse_column, parse_columns
 
 Arrays = (
@@ -71,10 +70,8 @@ def read_request(
     columns have in the store; cells of a csv are read as those.
     """
     path, known = request.path, kinds or {}
-    if not path.exists():
-        raise InvalidInputError(f"no such file: {path}")
     own = request.column if request.columns is None else ()
-    file = _open(path, own, known)
+    file = open_file(path, own, known)
     splits = _choose_splits(path, file, request.array, request.split)
     beside = [file for file in (request.labels, request.ids, request.columns) if file is not None]
     if beside and len(splits) != 1:
@@ -213,20 +210,6 @@ def _choose_splits(path: Path, file: ArrayFile, array: str | None, split: str | 
     if len(matrices) == 1:
         return {split or "train": matrices[0]}
     raise InvalidInputError(f"{path} holds {len(matrices)} two-dimensional arrays ({listed}); choose one with --array")
-
-
-def _open(path: Path, columns: Sequence[str], kinds: Mapping[str, ColumnKind]) -> ArrayFile:
-    openers: dict[str, Callable[[Path], ArrayFile]] = {
-        **OPENERS,
-        ".parquet": lambda path: open_parquet(path, columns),
-        ".csv": lambda path: wide_csv(path, columns, kinds),
-    }
-    if path.suffix not in openers:
-        raise InvalidInputError(f"{path} has ending {path.suffix!r}; expected one of {', '.join(openers)}")
-    try:
-        return openers[path.suffix](path)
-    except (OSError, EOFError, TypeError, zipfile.BadZipFile) as error:
-        raise InvalidInputError(f"{path} cannot be read as {path.suffix}: {reason_of(error)}") from error
 
 
 def from_arrays(
