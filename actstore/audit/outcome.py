@@ -8,8 +8,8 @@ import csv
 import hashlib
 import io
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
 from html import escape
 from importlib.resources import files
 from pathlib import Path
@@ -200,7 +200,7 @@ def _groups(copies: list[tuple[_Place, _Place]], places: set[_Place]) -> dict[_P
 FILE, BLOCKS = "audit.safetensors", "blocks"
 VERSION = 1  # of what is computed and kept: another one's audit is made again
 _KIND = "audit"
-_NUMBERS = ("row", "other_row", "suggested")
+_KEYS = tuple(field.name for field in fields(Finding))
 _FIGURES = ("similarity", "score")
 
 
@@ -215,20 +215,12 @@ def key_of(contents: Mapping[str, str], settings: Mapping[str, Json]) -> str:
 
 
 def save_audit(folder: Path, audit: Audit) -> None:
-    names, findings = [*audit.contents, ""], audit.findings
-    columns = {
-        "kind": [KINDS.index(finding.kind) for finding in findings],
-        "split": [names.index(finding.split) for finding in findings],
-        "other_split": [names.index(finding.other_split) for finding in findings],
-        **{key: [getattr(finding, key) for finding in findings] for key in (*_NUMBERS, *_FIGURES)},
-    }
-    tensors = {
-        **{
-            key: torch.tensor(values, dtype=torch.float64 if key in _FIGURES else torch.int64)
-            for key, values in columns.items()
-        },
-        **{f"label_score.{name}": torch.from_numpy(scores) for name, scores in audit.label_scores.items()},
-    }
+    names = [*audit.contents, ""]
+    codes: dict[str, Callable[[Any], float]] = {"kind": KINDS.index, "split": names.index, "other_split": names.index}
+    tensors = {f"label_score.{name}": torch.from_numpy(scores) for name, scores in audit.label_scores.items()}
+    for key in _KEYS:
+        values = [codes.get(key, float)(getattr(finding, key)) for finding in audit.findings]
+        tensors[key] = torch.tensor(values, dtype=torch.float64 if key in _FIGURES else torch.int64)
     about = {key: getattr(audit, key) for key in ("contents", "settings", "measured", "notes")}
     write_tensors(folder / FILE, _KIND, tensors, {"version": VERSION, **about})
 
@@ -243,11 +235,9 @@ def load_audit(folder: Path) -> Audit | None:
         return None
     try:
         names = [*about["contents"], ""]
-        columns = {key: tensors[key].tolist() for key in ("kind", "split", "other_split", *_NUMBERS, *_FIGURES)}
-        findings = [
-            Finding(KINDS[kind], names[split], row, names[other], other_row, similarity, score, suggested)
-            for kind, split, other, row, other_row, suggested, similarity, score in zip(*columns.values(), strict=True)
-        ]
+        meanings = {"kind": KINDS.__getitem__, "split": names.__getitem__, "other_split": names.__getitem__}
+        columns = {key: [*map(meanings.get(key, lambda value: value), tensors[key].tolist())] for key in _KEYS}
+        findings = [Finding(*values) for values in zip(*columns.values(), strict=True)]
         scores = {name: tensors[f"label_score.{name}"].numpy() for name in about["contents"]}
         return Audit(about["contents"], about["settings"], findings, scores, about["measured"], about["notes"])
     except (KeyError, IndexError, TypeError) as error:

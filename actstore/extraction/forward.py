@@ -77,16 +77,16 @@ def decode_batches(
         yield from map(decode, numbers)
         return
     ahead: deque[Future[Batch]] = deque()
-    with _decoders(threads) as pool:
-        try:
-            for number in numbers:
-                ahead.append(pool.submit(decode, number))
-                if len(ahead) > threads + 1:
-                    yield ahead.popleft().result()
-            while ahead:
+    pool = _decoders(threads)
+    try:
+        for number in numbers:
+            ahead.append(pool.submit(decode, number))
+            if len(ahead) > threads + 1:
                 yield ahead.popleft().result()
-        finally:
-            pool.shutdown(wait=False, cancel_futures=True)
+        while ahead:
+            yield ahead.popleft().result()
+    finally:
+        pool.shutdown(cancel_futures=True)
 
 
 def _decode(items: Sequence[Loadable], transform: Transform, size: int, pin: bool, views: int, number: int) -> Batch:
