@@ -25,52 +25,42 @@ from actstore.storage.atomic_file import as_bytes, atomic_stream, npy_bytes, wri
 if TYPE_CHECKING:
     import pyarrow
 
-_TENSORS = {
-    "f2": "F16",
-    "f4": "F32",
-    "f8": "F64",
-    "i1": "I8",
-    "i4": "I32",
-    "i8": "I64",
-    "u1": "U8",
-}  # safetensors' names
+# safetensors' names of types
+_TENSORS = {"f2": "F16", "f4": "F32", "f8": "F64", "i1": "I8", "i4": "I32", "i8": "I64", "u1": "U8"}
 _BLOCK_ROWS = 4096
 
 
-class Selection:
-    """Some rows of a split in a given order, read block by block."""
+Numbers = NDArray[np.int64]
+Blocks = Iterator[tuple[Numbers, NDArray[Any]]]  # row numbers (n,), activations (n, dim)
 
-    def __init__(self, split: Split, rows: Any = None, progress: Progress | None = None) -> None:
-        self.split = split
-        self.rows = np.arange(len(split)) if rows is None else parse_rows(rows, len(split))
-        self._progress = progress
 
-    def blocks(self) -> Iterator[tuple[NDArray[np.int64], NDArray[Any]]]:
-        """(row numbers (n,), activations (n, dim))."""
-        is_range = len(self.rows) > 0 and bool((np.diff(self.rows) == 1).all())
-        for rows, values in self._in_order() if is_range else self._by_number():
-            yield rows, values
-            if self._progress is not None:
-                self._progress(len(rows))
+def _blocks(split: Split, rows: Numbers, progress: Progress | None) -> Blocks:
+    is_range = len(rows) > 0 and bool((np.diff(rows) == 1).all())
+    for numbers, values in _in_order(split, rows) if is_range else _by_number(split, rows):
+        yield numbers, values
+        if progress is not None:
+            progress(len(numbers))
 
-    def _in_order(self) -> Iterator[tuple[NDArray[np.int64], NDArray[Any]]]:
-        """As they lie in the store, which needs no copy."""
-        start, stop = int(self.rows[0]), int(self.rows[-1]) + 1
-        done = start
-        for values in self.split.rows.scan(start, stop, _BLOCK_ROWS):
-            self.split.rows.release(start, done)  # those before: their checksum was taken by now
-            start, done = done, done + len(values)
-            yield np.arange(start, done), values
-        self.split.rows.release(start, done)
 
-    def _by_number(self) -> Iterator[tuple[NDArray[np.int64], NDArray[Any]]]:
-        for start in range(0, len(self.rows), _BLOCK_ROWS):
-            rows = self.rows[start : start + _BLOCK_ROWS]
-            values = np.empty((len(rows), self.split.dim), self.split.dtype)
-            self.split.rows.check(np.unique(rows // self.split.spec.chunk_rows).tolist())
-            for part, piece in self.split.rows.pieces(rows):
-                values[part] = piece
-            yield rows, values
+def _in_order(split: Split, rows: Numbers) -> Blocks:
+    """As they lie in the store, which needs no copy."""
+    start, stop = int(rows[0]), int(rows[-1]) + 1
+    done = start
+    for values in split.rows.scan(start, stop, _BLOCK_ROWS):
+        split.rows.release(start, done)  # those before: their checksum was taken by now
+        start, done = done, done + len(values)
+        yield np.arange(start, done), values
+    split.rows.release(start, done)
+
+
+def _by_number(split: Split, rows: Numbers) -> Blocks:
+    for start in range(0, len(rows), _BLOCK_ROWS):
+        part = rows[start : start + _BLOCK_ROWS]
+        values = np.empty((len(part), split.dim), split.dtype)
+        split.rows.check(np.unique(part // split.spec.chunk_rows).tolist())
+        for places, piece in split.rows.pieces(part):
+            values[places] = piece
+        yield part, values
 
 
 def export(split: Split, path: Path, rows: Any = None, progress: Progress | None = None) -> list[Path]:
@@ -81,10 +71,10 @@ def export(split: Split, path: Path, rows: Any = None, progress: Progress | None
     writer = _WRITERS.get(path.suffix)
     if writer is None:
         raise InvalidInputError(f"cannot export to {path.name!r}; expected an ending of {', '.join(_WRITERS)}")
-    selection = Selection(split, rows, progress)
+    chosen = np.arange(len(split)) if rows is None else parse_rows(rows, len(split))
     with atomic_stream(path) as stream:
-        writer(selection, stream)
-        beside = _write_beside(selection, path) if path.suffix == ".npy" else []
+        writer(split, chosen, _blocks(split, chosen, progress), stream)
+        beside = _write_beside(split, chosen, path) if path.suffix == ".npy" else []
     return [path, *beside]
 
 
@@ -94,8 +84,7 @@ def exported_files(path: Path, has_columns: bool = False) -> list[Path]:
     return [path, *(path.with_suffix(ending) for ending in (beside if path.suffix == ".npy" else ()))]
 
 
-def _write_beside(selection: Selection, path: Path) -> list[Path]:
-    split, rows = selection.split, selection.rows
+def _write_beside(split: Split, rows: Numbers, path: Path) -> list[Path]:
     labels, ids, columns = exported_files(path, has_columns=True)[1:]
     write_atomic(labels, npy_bytes(split.labels[rows]))
     write_atomic(ids, "".join(f"{name}\n" for name in row_ids(split, rows)).encode())
@@ -109,31 +98,27 @@ def _write_beside(selection: Selection, path: Path) -> list[Path]:
     return [labels, ids, columns]
 
 
-def _facts(split: Split, rows: NDArray[np.int64]) -> pyarrow.Table:
+def _facts(split: Split, rows: Numbers) -> pyarrow.Table:
     """`id`, `class` and columns of rows, texts as plain ones."""
     import pyarrow
     import pyarrow.types as types
 
     table = split.to_arrow(rows).drop_columns("label")
-    plain = {
-        field.name: pyarrow.string()
-        if types.is_dictionary(field.type) or types.is_large_string(field.type)
-        else field.type
-        for field in table.schema
-    }
-    return table.cast(pyarrow.schema(plain))
+    for place, field in enumerate(table.schema):
+        if types.is_dictionary(field.type) or types.is_large_string(field.type):
+            table = table.set_column(place, field.name, table.column(place).cast(pyarrow.string()))
+    return table
 
 
-def _write_npy(selection: Selection, stream: IO[bytes]) -> None:
-    shape = (len(selection.rows), selection.split.dim)
-    header = {"descr": selection.split.dtype.str, "fortran_order": False, "shape": shape}
+def _write_npy(split: Split, rows: Numbers, blocks: Blocks, stream: IO[bytes]) -> None:
+    shape = (len(rows), split.dim)
+    header = {"descr": split.dtype.str, "fortran_order": False, "shape": shape}
     np.lib.format.write_array_header_1_0(stream, header)
-    for _, values in selection.blocks():
+    for _, values in blocks:
         stream.write(as_bytes(values).data)
 
 
-def _write_npz(selection: Selection, stream: IO[bytes]) -> None:
-    split, rows = selection.split, selection.rows
+def _write_npz(split: Split, rows: Numbers, blocks: Blocks, stream: IO[bytes]) -> None:
     columns = {name: split.columns.stored(name).take(rows).values() for name in split.columns}
     small = {
         "labels": split.labels[rows],
@@ -144,47 +129,43 @@ def _write_npz(selection: Selection, stream: IO[bytes]) -> None:
     }
     with zipfile.ZipFile(stream, "w", zipfile.ZIP_STORED) as archive:
         with archive.open("activations.npy", "w", force_zip64=True) as member:
-            _write_npy(selection, member)
+            _write_npy(split, rows, blocks, member)
         for name, values in small.items():
             with archive.open(f"{name}.npy", "w") as member:
                 np.lib.format.write_array(member, values, allow_pickle=False)
 
 
-def _write_parquet(selection: Selection, stream: IO[bytes]) -> None:
+def _write_parquet(split: Split, rows: Numbers, blocks: Blocks, stream: IO[bytes]) -> None:
     import pyarrow
     import pyarrow.parquet
 
-    split = selection.split
-
-    def table(rows: NDArray[np.int64], values: NDArray[Any]) -> pyarrow.Table:
+    def table(numbers: Numbers, values: NDArray[Any]) -> pyarrow.Table:
         lists = pyarrow.FixedSizeListArray.from_arrays(pyarrow.array(values.reshape(-1)), split.dim)
-        made = _facts(split, rows).rename_columns({"class": "label"}).add_column(2, "activations", lists)
+        made = _facts(split, numbers).rename_columns({"class": "label"}).add_column(2, "activations", lists)
         return made.replace_schema_metadata({"classes": json.dumps(split.classes)})
 
-    nothing = table(selection.rows[:0], np.empty((0, split.dim), split.dtype))
+    nothing = table(rows[:0], np.empty((0, split.dim), split.dtype))
     with pyarrow.parquet.ParquetWriter(stream, nothing.schema) as writer:
-        for rows, values in selection.blocks():
-            writer.write_table(table(rows, values))
+        for numbers, values in blocks:
+            writer.write_table(table(numbers, values))
 
 
-def _write_csv(selection: Selection, stream: IO[bytes]) -> None:
-    split = selection.split
+def _write_csv(split: Split, rows: Numbers, blocks: Blocks, stream: IO[bytes]) -> None:
     text = io.TextIOWrapper(stream, encoding="utf-8", newline="")
     writer = csv.writer(text)
     stored = {name: split.columns.stored(name) for name in split.columns}
     writer.writerow(["row", "id", "class", *stored, *(f"f{feature}" for feature in range(split.dim))])
     shortest = 5 if split.dtype == np.float16 else 9  # digits that tell values apart
-    for rows, values in selection.blocks():
-        named = zip(rows.tolist(), row_ids(split, rows), class_names(split, rows), strict=True)
-        cells = zip(*(cells_of(column.take(rows)) for column in stored.values()), strict=True)
+    for numbers, values in blocks:
+        named = zip(numbers.tolist(), row_ids(split, numbers), class_names(split, numbers), strict=True)
+        cells = zip(*(cells_of(column.take(numbers)) for column in stored.values()), strict=True)
         for facts, line in zip(named, values.astype(np.float64).tolist(), strict=True):
             writer.writerow([*facts, *next(cells, ()), *(f"{value:.{shortest}g}" for value in line)])
     text.detach()
 
 
-def _write_safetensors(selection: Selection, stream: IO[bytes]) -> None:
+def _write_safetensors(split: Split, rows: Numbers, blocks: Blocks, stream: IO[bytes]) -> None:
     """The format is a length, a JSON header and the bytes; its library would want everything in memory."""
-    split, rows = selection.split, selection.rows
     stored = {name: split.columns.stored(name).take(rows) for name in split.columns}
     metadata = {"classes": json.dumps(split.classes)}
     if stored:
@@ -207,7 +188,7 @@ def _write_safetensors(selection: Selection, stream: IO[bytes]) -> None:
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % 8)  # data begins at a multiple of eight bytes
     stream.write(len(text).to_bytes(8, "little") + text)
-    for _, values in selection.blocks():
+    for _, values in blocks:
         stream.write(as_bytes(values).data)
     for values in small.values():
         stream.write(as_bytes(values).data)
@@ -227,7 +208,7 @@ def cells_of(column: Column) -> list[str]:
     return ["" if none else text for none, text in zip(missing, shown, strict=True)]
 
 
-_WRITERS: dict[str, Callable[[Selection, IO[bytes]], None]] = {
+_WRITERS: dict[str, Callable[[Split, Numbers, Blocks, IO[bytes]], None]] = {
     ".npy": _write_npy,
     ".npz": _write_npz,
     ".parquet": _write_parquet,
