@@ -22,7 +22,7 @@ from actstore.analysis.alignment import open_representation
 from actstore.compute.tensors import borrow
 from actstore.errors import DamagedError, InvalidInputError
 from actstore.reading.adapters import arrow_texts
-from actstore.search import BoundedSearch, Engine, RowTable, open_engine
+from actstore.search import BoundedSearch, Engine, Joined, RowTable, join_rows, open_engine
 from actstore.search.table import parse_vectors
 from actstore.split import Split
 from actstore.storage.atomic_file import write_atomic
@@ -36,7 +36,8 @@ ENDINGS = (".npz", ".parquet")
 BLOCK_ROWS = 4096  # queries between two writes: at most some seconds are lost by a kill
 SPARE = 2  # more neighbours than asked for: the row itself and a copy of it are taken out again
 _LEAST_INDEXED, _MOST_INDEXED = 20_000, 1 << 30  # rows; bytes of them
-_KIND = "audit block"
+FEWEST_JOINED = 20_000  # rows that are compared with each other at once
+_KIND, _JOINED_KIND = "audit block", "neighbours of all rows"
 _VERSION = 1  # of the blocks that are kept of an unfinished graph
 
 Progress = Callable[[int], None]  # rows done since the last call
@@ -73,10 +74,13 @@ def find_neighbours(
 ) -> Neighbours:
     """Among the rows of all splits, one after the other, but those of zeros.
 
-    queries: of which vectors (n, dim); by default of all rows, none of which is its own neighbour. folder: where
-    finished blocks are kept until all are there; blocks of another key, or damaged ones, are made again. An
-    interrupted search goes on after its last block.
+    queries: of which vectors (n, dim); by default of all rows, none of which is its own neighbour. Those are compared
+    with each other once for both where this pays; else they are searched for block by block. folder: where finished
+    blocks, or what is known of all rows, are kept until all is done; those of another key, or damaged ones, are made
+    again. An interrupted search goes on after the last of them.
     """
+    if queries is None and (joined := _join(splits, is_zero, k, folder, key, progress)) is not None:
+        return joined
     starts = np.cumsum([0, *(len(split) for split in splits)]).tolist()
     asked: list[tuple[str, Split | NDArray[np.floating], int | None]] = []
     if queries is None:
@@ -100,6 +104,56 @@ def find_neighbours(
             if progress is not None:
                 progress(rows.stop - rows.start)
     return Neighbours(np.concatenate([part.scores for part in parts]), np.concatenate([part.places for part in parts]))
+
+
+def _join(
+    splits: Sequence[Split], is_zero: NDArray[np.bool_], k: int, folder: Path, key: str, progress: Progress | None
+) -> Neighbours | None:
+    """All rows with each other; None where a search of blocks is no slower, or has begun."""
+    count, file = len(is_zero), folder / "joined-0.safetensors"
+    if count < FEWEST_JOINED or _read(folder / f"{splits[0].name}-0.safetensors", key) is not None:
+        return None
+    tables = [RowTable(split) for split in splits]
+    values = _held_values(tables)
+    if values is None:
+        return None
+    for table in tables:
+        table.lengths()  # refuses rows that are too long or too short
+
+    def save(known: Joined) -> None:
+        tensors = {name: torch.from_numpy(getattr(known, name)) for name in ("order", "scores", "rows")}
+        write_tensors(file, _JOINED_KIND, tensors, {"key": key, "done": known.done})
+
+    joined = join_rows(values, np.flatnonzero(~is_zero), k, _read_joined(file, key), save, progress)
+    if joined is None:
+        return None
+    if progress is not None:
+        progress(count - len(joined.order))
+    found = _nothing(count, k)
+    is_there = joined.rows >= 0  # fewer where there are no more rows
+    found.scores[joined.order] = np.where(is_there, joined.scores, np.float32(-1))
+    found.places[joined.order] = joined.rows
+    return found
+
+
+def _held_values(tables: Sequence[RowTable]) -> list[torch.Tensor] | None:
+    """Their rows, mapped or read; None where they would take too much memory."""
+    held = [table.in_memory() for table in tables]
+    missing = [table for table, values in zip(tables, held, strict=True) if values is None]
+    if sum(len(table) * table.dim * table.dtype.itemsize for table in missing) > _MOST_INDEXED:
+        return None
+    return [table.read(0, len(table)) if values is None else values for table, values in zip(tables, held, strict=True)]
+
+
+def _read_joined(file: Path, key: str) -> Joined | None:
+    try:
+        tensors, about = read_tensors(file, _JOINED_KIND)
+    except (DamagedError, InvalidInputError):
+        return None
+    if about.get("key") != key:
+        return None
+    order, scores, rows = (tensors[name].numpy() for name in ("order", "scores", "rows"))
+    return Joined(order, scores, rows, about["done"])
 
 
 def remove_blocks(folder: Path) -> None:

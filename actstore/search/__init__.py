@@ -4,8 +4,9 @@ ExactSearch      all products, on the CPU
 BoundedSearch    all products avoided where leading coordinates suffice (bounded.py); exact
 ApproximateSearch, build_index   faiss (approximate.py, indexing.py)
 FaissSearch, GpuSearch   faiss, all products, on the CPU and on a GPU (flat.py); exact
-Each has `search(vectors, k, rows) -> scores (n, k) float32, rows (n, k) int64`; rows limits it to some. Rows that
-were appended since an index was built are searched exactly beside it. `open_engine` chooses.
+join_rows        the nearest rows of every row, all at once (self_join.py); exact
+Each engine has `search(vectors, k, rows) -> scores (n, k) float32, rows (n, k) int64`; rows limits it to some. Rows
+that were appended since an index was built are searched exactly beside it. `open_engine` chooses.
 
 Imports the store and what stands above it. faiss lives here. What others may use is in `__all__`.
 """
@@ -24,11 +25,12 @@ if TYPE_CHECKING:
     from actstore.search.index_files import remarks
     from actstore.search.indexing import index_split
     from actstore.search.ranking import Neighbours
+    from actstore.search.self_join import Joined, join_rows
     from actstore.search.table import RowTable
 
 __all__ = [
-    "INDEX_KINDS", "SEARCHES", "SEARCH_METHODS", "BoundedSearch", "Engine", "ExactSearch", "Neighbours", "RowTable",
-    "index_split", "open_engine", "remarks", "search",
+    "INDEX_KINDS", "SEARCHES", "SEARCH_METHODS", "BoundedSearch", "Engine", "ExactSearch", "Joined", "Neighbours",
+    "RowTable", "index_split", "join_rows", "open_engine", "remarks", "search",
 ]  # fmt: skip
 
 __getattr__, __dir__ = lazily(__name__)

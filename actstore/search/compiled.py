@@ -28,7 +28,7 @@ from actstore.errors import InvalidInputError
 
 SWITCH = "ACTSTORE_COMPILED"  # 0: torch alone; auto: the best that this processor can run; or one of these by name
 PROCESSORS = ("avx512", "avxvnni", "avx2", "neon")  # the fastest first
-_VERSION = 6  # of kernels.c
+_VERSION = 7  # of kernels.c
 _NUMBER, _ARRAY = c_int64, c_void_p
 _FUNCTIONS = {
     "bound_rows": [_ARRAY, _ARRAY, _NUMBER, *[_ARRAY] * 4, _NUMBER, *[_ARRAY] * 2],
@@ -40,6 +40,9 @@ _FUNCTIONS = {
     "score_pairs": [_ARRAY, _NUMBER, _NUMBER, _ARRAY, _ARRAY, _NUMBER, *[_ARRAY] * 3],
     "multiply_rows": [_ARRAY, _NUMBER, _NUMBER, _NUMBER, _ARRAY, _NUMBER, _ARRAY],
     "fold_pairs": [_ARRAY, _NUMBER, _NUMBER, _ARRAY, _ARRAY, _NUMBER, *[_ARRAY] * 4],
+    "fold_squares": [_ARRAY, _NUMBER, _NUMBER, _NUMBER, *[_ARRAY] * 2],
+    "join_near": [_ARRAY, _ARRAY, _NUMBER, _NUMBER, *[_ARRAY] * 4],
+    "join_rows": [_ARRAY, _ARRAY, _NUMBER, *[_ARRAY] * 3],
 }  # fmt: skip
 
 
@@ -77,6 +80,8 @@ class Kernels:
         self.raise_thresholds, self.nearest_rows = function("raise_thresholds"), function("nearest_rows")
         self.score_pairs, self.fold_pairs = function("score_pairs"), function("fold_pairs")
         self.multiply_rows, self.shorten_rows = function("multiply_rows"), function("shorten_rows")
+        self.fold_squares = function("fold_squares")
+        self.join_near, self.join_rows = function("join_near"), function("join_rows")
 
 
 @cache

@@ -94,6 +94,8 @@ TARGET INLINE void store_floats(float *values, Floats held) { _mm512_storeu_ps(v
 TARGET INLINE Floats to_floats(Integers sums) { return _mm512_cvtepi32_ps(sums); }
 TARGET INLINE Floats add_floats(Floats one, Floats other) { return _mm512_add_ps(one, other); }
 TARGET INLINE Floats add_product(Floats sum, Floats one, Floats other) { return _mm512_fmadd_ps(one, other, sum); }
+TARGET INLINE Floats higher(Floats one, Floats other) { return _mm512_max_ps(one, other); }
+TARGET INLINE Floats lower(Floats one, Floats other) { return _mm512_min_ps(one, other); }
 TARGET INLINE float sum_floats(Floats held) { return _mm512_reduce_add_ps(held); }
 
 TARGET INLINE uint32_t reaching(Floats values, Floats limits)

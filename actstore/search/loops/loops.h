@@ -820,3 +820,5 @@ TARGET int64_t EXPORTED(fold_pairs)(const uint8_t *values, int64_t is_half, int6
     }
     return count;
 }
+
+#include "join.h"

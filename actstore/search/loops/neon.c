@@ -97,6 +97,8 @@ TARGET INLINE void store_floats(float *values, Floats held) { vst1q_f32(values, 
 TARGET INLINE Floats to_floats(Integers sums) { return vcvtq_f32_s32(sums); }
 TARGET INLINE Floats add_floats(Floats one, Floats other) { return vaddq_f32(one, other); }
 TARGET INLINE Floats add_product(Floats sum, Floats one, Floats other) { return vfmaq_f32(sum, one, other); }
+TARGET INLINE Floats higher(Floats one, Floats other) { return vmaxq_f32(one, other); }
+TARGET INLINE Floats lower(Floats one, Floats other) { return vminq_f32(one, other); }
 TARGET INLINE float sum_floats(Floats held) { return vaddvq_f32(held); }
 
 TARGET INLINE uint32_t reaching(Floats values, Floats limits)

@@ -83,6 +83,8 @@ TARGET INLINE void store_floats(float *values, Floats held) { _mm256_storeu_ps(v
 TARGET INLINE Floats to_floats(Integers sums) { return _mm256_cvtepi32_ps(sums); }
 TARGET INLINE Floats add_floats(Floats one, Floats other) { return _mm256_add_ps(one, other); }
 TARGET INLINE Floats add_product(Floats sum, Floats one, Floats other) { return _mm256_fmadd_ps(one, other, sum); }
+TARGET INLINE Floats higher(Floats one, Floats other) { return _mm256_max_ps(one, other); }
+TARGET INLINE Floats lower(Floats one, Floats other) { return _mm256_min_ps(one, other); }
 
 TARGET INLINE float sum_floats(Floats held)
 {

@@ -12,6 +12,8 @@ from numpy.typing import NDArray
 import actstore
 from actstore.analysis import neighbours
 from actstore.errors import InvalidInputError
+from actstore.search import compiled, self_join
+from actstore.search.join_codes import Costs
 
 pytestmark = pytest.mark.numeric
 
@@ -96,6 +98,88 @@ def test_interrupted_it_goes_on_and_ends_with_the_same_file(split: actstore.Spli
     actstore.knn(split, 5, out=resumed)
     assert resumed.read_bytes() == whole.read_bytes()
     assert [file.name for file in keep.iterdir()] == ["mine.txt"]
+
+
+@pytest.fixture
+def together(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All rows are compared at once, however few they are, and what is known is kept after each block."""
+    if not compiled.able_processors():
+        pytest.skip("no compiled loops here")
+    monkeypatch.setattr(neighbours, "FEWEST_JOINED", 1)
+    monkeypatch.setattr(self_join, "BLOCK_ROWS", 64)
+    monkeypatch.setattr(self_join, "_BETWEEN_SAVES", (0.0, 0.0))
+    monkeypatch.setattr(Costs, "most", lambda self, dim: np.inf)
+
+
+@pytest.fixture
+def wide(tmp_path: Path, random: np.random.Generator) -> actstore.Split:
+    """300 rows of two classes, one of zeros; 40 of them in another split."""
+    values = (random.standard_normal((340, 150)) + 2 * (np.arange(340) % 2)[:, None]).astype("f4")
+    values[7] = 0
+    parts = {"train": (values[:300], None), "val": (values[300:], None)}
+    return actstore.from_arrays(tmp_path / "wide.zarr", parts)["train"]
+
+
+@pytest.mark.usefixtures("together")
+@pytest.mark.parametrize("ending", ["npz", "parquet"])
+def test_all_rows_at_once_interrupted_end_with_the_same_file(
+    wide: actstore.Split, tmp_path: Path, ending: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stop_after(count: int) -> Any:
+        seen: list[int] = []
+
+        def progress(rows: int) -> None:
+            seen.append(rows)
+            if len(seen) > count:
+                raise KeyboardInterrupt
+
+        return progress
+
+    whole, resumed = tmp_path / f"whole.{ending}", tmp_path / f"resumed.{ending}"
+    state = tmp_path / f"resumed.{ending}.parts" / "joined-0.safetensors"
+    told: list[int] = []
+    actstore.knn(wide, 5, out=whole, progress=told.append)
+    assert sum(told) == 300
+    for count in (2, 2):
+        with pytest.raises(KeyboardInterrupt):
+            actstore.knn(wide, 5, out=resumed, progress=stop_after(count))
+        assert state.exists()
+    actstore.knn(wide, 5, out=resumed)
+    assert resumed.read_bytes() == whole.read_bytes()
+    assert not state.parent.exists()
+    monkeypatch.setattr(neighbours, "FEWEST_JOINED", 10_000)
+    actstore.knn(wide, 5, out=whole)
+    assert resumed.read_bytes() == whole.read_bytes()
+
+
+@pytest.mark.usefixtures("together")
+def test_what_is_known_for_another_k_or_damaged_is_not_taken_up(wide: actstore.Split, tmp_path: Path) -> None:
+    seen: list[int] = []
+
+    def stop(rows: int) -> None:
+        seen.append(rows)
+        if len(seen) > 2:
+            raise KeyboardInterrupt
+
+    out = tmp_path / "g.npz"
+    for damage in (False, True):
+        seen.clear()
+        with pytest.raises(KeyboardInterrupt):
+            actstore.knn(wide, 5, out=out, progress=stop)
+        state = tmp_path / "g.npz.parts" / "joined-0.safetensors"
+        if damage:
+            state.write_bytes(state.read_bytes()[:-1] + b"x")
+        np.testing.assert_array_equal(actstore.knn(wide, 3, out=out).rows, actstore.knn(wide, 3).rows)
+
+
+@pytest.mark.usefixtures("together")
+def test_all_rows_of_several_splits_at_once(wide: actstore.Split, tmp_path: Path) -> None:
+    splits = [wide, actstore.open(wide.store_path)["val"]]
+    is_zero = np.arange(340) == 7
+    found = neighbours.find_neighbours(splits, is_zero, 6, tmp_path, "key")
+    rows = np.concatenate([split[:] for split in splits]).astype("f8")
+    np.testing.assert_array_equal(found.places[~is_zero], nearest(rows, rows, 6, True)[~is_zero])
+    assert (found.places[7] == -1).all()
 
 
 def test_blocks_of_another_k_are_not_taken_up(split: actstore.Split, tmp_path: Path) -> None:

@@ -149,6 +149,40 @@ static void run_values(void)
     give(squares, pairs * 8);
 }
 
+static void run_join(void)
+{
+    int64_t *sizes = take(7 * 8), rows = sizes[0], k = sizes[1], dim = sizes[2], is_half = sizes[3], parts = sizes[5];
+    int64_t padded = rows + 64, bytes = dim * (is_half ? 2 : 4), next[2] = {0, 0}, counts[2] = {0, 0}, stages = sizes[4];
+    int64_t *widths = take(stages * 8);
+    Stage stage[MOST_STAGES];
+    for (int64_t number = 0; number < stages; number++) {
+        uint8_t *codes = take(rows * widths[number]);
+        int8_t *lanes = take(sizes[6] * widths[number]);
+        int32_t *excess = take(sizes[6] * 4);
+        float *rests = take(padded * 4), *errors = take(padded * 4);
+        stage[number] = (Stage){codes, lanes, excess, rests, errors, widths[number], 1};
+    }
+    uint8_t *values = take(rows * bytes);
+    int64_t *numbers = take(rows * 8), *ranges = take(parts * 16), *windows = take(sizes[6] / PANEL * 16);
+    float *best = take(rows * k * 4), *reaches = take(padded * 4), *highest = room(PANEL * k * 4);
+    int64_t *neighbours = take(rows * k * 8), *likely = room(PANEL * k * 8);
+    double *lengths = room(rows * 8), *space = room((dim + 16) * 8), *squares = room(rows * 8);
+    const uint8_t **held = room(rows * sizeof *held);
+    for (int64_t row = 0; row < rows; row++) {
+        lengths[row] = 1;
+        held[row] = values + row * bytes;
+    }
+    Join join = {stage, stages, room(padded * 4), room(padded * 4), held, is_half, dim, lengths, numbers, k, best,
+                 neighbours, reaches, room(rows), 0.01, 0.01, 0, rows};
+    EXPORTED(join_near)(&join, windows, 1, k, next, highest, likely, space);
+    EXPORTED(join_rows)(&join, ranges, parts, next + 1, counts, space);
+    EXPORTED(fold_squares)(held, is_half, dim, rows, space, squares);
+    give(best, rows * k * 4);
+    give(neighbours, rows * k * 8);
+    give(counts, 16);
+    give(squares, rows * 8);
+}
+
 int main(int count, char **arguments) /* WHAT INPUT OUTPUT */
 {
     FILE *input = count == 4 ? fopen(arguments[2], "rb") : NULL;
@@ -169,6 +203,8 @@ int main(int count, char **arguments) /* WHAT INPUT OUTPUT */
         run_short_codes();
     else if (!strcmp(arguments[1], "pairs"))
         run_bound_pairs();
+    else if (!strcmp(arguments[1], "join"))
+        run_join();
     else
         run_values();
     return fclose(output);

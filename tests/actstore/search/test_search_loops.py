@@ -264,3 +264,39 @@ def test_rows_are_multiplied_and_summed(driver: Driver, kind: type, dim: int) ->
     assert (np.abs(found.read(np.float32, rows * count).reshape(rows, count) - exact) <= margin).all()
     np.testing.assert_array_equal(found.read(np.float64, pairs), fold(wide * asked))
     np.testing.assert_array_equal(found.read(np.float64, pairs), fold(wide * wide))
+
+
+@pytest.mark.parametrize("kind", [np.float16, np.float32])
+@pytest.mark.parametrize("widths", [(16, 24), (8, 16, 40), (16, 8, 8, 3), (32, 0)])
+@pytest.mark.parametrize(("rows", "k"), [(40, 3), (300, 7)])
+def test_rows_are_joined(driver: Driver, rows: int, k: int, widths: tuple[int, ...], kind: type) -> None:
+    """Rows are what their codes say, in another order than their numbers; many scores are equal."""
+    random, dim = np.random.default_rng(rows), sum(widths)
+    values = random.integers(-2, 3, (rows, dim)) * (random.random((rows, 1)) < 0.9)
+    numbers, lanes, done = random.permutation(rows), -(-rows // 32) * 32, 0
+    arrays: list[NDArray[Any]] = []
+    for place, width in enumerate(widths):
+        codes, filled = values[:, done : done + width], np.zeros((lanes, width), np.int8)
+        filled[:rows], done = codes, done + width
+        is_last = place == len(widths) - 1
+        ordered = filled if is_last else filled.reshape(-1, PANEL, width // 4, 4).transpose(0, 2, 1, 3)
+        rests = np.zeros(rows + 64, np.float32)
+        rests[:rows] = np.linalg.norm(values[:, done:], axis=1) * 1.001
+        arrays += [(codes + 128).astype(np.uint8), ordered, 128 * filled.sum(1, dtype=np.int32), rests, 0 * rests]
+    reaches = np.full(rows + 64, -1e30, np.float32)
+    reaches[rows:] = np.inf
+    ranges = np.array([[0, 17], [17, rows]])
+    windows = np.stack([np.arange(0, lanes, PANEL) // 2, np.minimum(np.arange(0, lanes, PANEL) + 20, rows)], 1)
+    best, neighbours = np.full((rows, k), -1000, np.float32), np.full((rows, k), -1)
+    sizes = [rows, k, dim, kind == np.float16, len(widths), len(ranges), lanes]
+    found = driver.run("join", np.array(sizes), np.array(widths), *arrays, values.astype(kind), numbers, ranges,
+                       windows, best, reaches, neighbours)  # fmt: skip
+    products = (values @ values.T).astype(np.float32)
+    np.fill_diagonal(products, -1000)
+    order = np.lexsort((np.tile(numbers, (rows, 1)), -products), axis=1)[:, :k]
+    scores = np.take_along_axis(products, order, 1)
+    np.testing.assert_array_equal(found.read(np.float32, rows * k).reshape(rows, k), scores)
+    np.testing.assert_array_equal(found.read(np.int64, rows * k).reshape(rows, k), numbers[order])
+    examined, scored = found.read(np.int64, 2)
+    assert scored <= examined <= rows * (rows - 1) // 2
+    np.testing.assert_array_equal(found.read(np.float64, rows), (values**2).sum(1))
