@@ -92,7 +92,8 @@ def ending(*endings: str) -> Callable[[click.Context, click.Parameter, Path | No
     def check(_ctx: click.Context, param: click.Parameter, value: Path | None) -> Path | None:
         if value is not None and value.suffix not in endings:
             name = param.opts[0] if isinstance(param, click.Option) else param.human_readable_name
-            raise click.UsageError(f"{name} must end in {' or '.join(endings)}, got {value}")
+            listed = " or ".join(filter(None, (", ".join(endings[:-1]), endings[-1])))
+            raise click.UsageError(f"{name} must end in {listed}, got {value}")
         return value
 
     return check

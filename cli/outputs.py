@@ -61,12 +61,6 @@ def claim_folder(folder: Path, names: Sequence[str], inputs: Iterable[Any] = ())
     claim(kept=[folder / name for name in names], inputs=inputs)
 
 
-def claim_table(path: Path | None, inputs: Iterable[Any]) -> None:
-    if path is not None and path.suffix not in (".md", ".csv", ".json"):
-        raise click.UsageError(f"--out must end in .md, .csv or .json, got {path}")
-    claim(path, inputs=inputs)
-
-
 def claim_kept_table(out: Path | None, name: str) -> Path | None:
     """Where a table is kept for `ppa report`: in results/, or nowhere where --out is such a file already."""
     if out is not None and out.suffix == ".json":

@@ -12,7 +12,7 @@ import click
 from actstore.search import INDEX_KINDS
 from cli.group import emit, example, json_option
 from cli.options import chart_option, device_option, threads_option
-from cli.outputs import claim, claim_kept_table, claim_table, write_kept
+from cli.outputs import claim, claim_kept_table, write_kept
 from cli.ppa.options import PHI_RUN, table_option
 from cli.stores import Place, find_store, store_option
 from predictor.report import BENCH
@@ -56,7 +56,7 @@ def bench_inference(
     unless --out is a .json.
     """
     kept = claim_kept_table(out, BENCH)
-    claim_table(out, [store])
+    claim(out, inputs=[store])
     claim(chart)
     import baselines
 

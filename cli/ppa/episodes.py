@@ -9,7 +9,7 @@ import click
 
 from cli.group import emit, example, json_option
 from cli.options import PATH, device_option, seed_option
-from cli.outputs import claim_kept_table, claim_table, write_kept
+from cli.outputs import claim, claim_kept_table, write_kept
 from cli.ppa.options import phis_option, shots_option, split_file_option, table_option
 from cli.ppa.recognition import choose_categories, make_baselines, open_measured, parse_shots
 from cli.stores import Place, store_option
@@ -66,7 +66,7 @@ def episodes(
         queries = FEW_QUERIES
         click.echo(f"queries: {queries} of each category, as some learners score those of a task together", err=True)
     kept = claim_kept_table(out, EPISODES)
-    claim_table(out, [store, split_file, *phis, *learners])
+    claim(out, inputs=[store, split_file, *phis, *learners])
     counts = parse_shots(shots)
     import baselines
     import predictor

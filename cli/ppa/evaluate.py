@@ -9,7 +9,7 @@ import click
 
 from cli.group import emit, example, json_option
 from cli.options import seed_option
-from cli.outputs import claim_kept_table, claim_table, write_kept
+from cli.outputs import claim, claim_kept_table, write_kept
 from cli.ppa.options import (
     STORE_OF_PHI,
     head_option,
@@ -86,7 +86,7 @@ def evaluate(
     """
     given = parse_shots(shots)
     kept = claim_kept_table(out, TABLE)
-    claim_table(out, [store, head, split_file, *phis])
+    claim(out, inputs=[store, head, split_file, *phis])
     import predictor
     from predictor.protocol import choose_shots, shots_to_fit
 

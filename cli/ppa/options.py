@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from actstore.search import SEARCHES
-from cli.options import FILE, PATH, Command, combine, device_option, seed_option
+from cli.options import FILE, PATH, Command, combine, device_option, ending, seed_option
 from predictor.protocol import PHI_KINDS
 
 CLASSIFIER_FILE, SPLIT_FILE, RUNS = Path("classifier.safetensors"), Path("split.json"), Path("runs")
@@ -53,7 +53,9 @@ shots_option = click.option(
     "--shots", help="Examples of each novel category; several with commas.  [default: 1,2,3,5, as far as every "
     "category has so many]",
 )  # fmt: skip
-table_option = click.option("--out", type=FILE, help="Also write it: .md, .csv or .json.")
+table_option = click.option(
+    "--out", type=FILE, callback=ending(".md", ".csv", ".json"), help="Also write it: .md, .csv or .json."
+)
 split_file_option = click.option(
     "--split-file", type=FILE, help="JSON with lists base and novel, see `ppa split`.  "
     "[default: split.json in this folder, else the first 90% of the classes are the base]",

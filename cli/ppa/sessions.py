@@ -9,7 +9,7 @@ import click
 
 from cli.group import emit, example, json_option
 from cli.options import PATH, chart_option, seed_option
-from cli.outputs import claim, claim_table
+from cli.outputs import claim
 from cli.ppa.options import (
     STORE_OF_PHI,
     head_option,
@@ -67,7 +67,7 @@ def sessions(
     sessions of 5 from 5 examples, mini-ImageNet's usual protocol, published methods stand beside them. Of a backbone
     that was trained on a category of a session the table warns.
     """
-    claim_table(out, [store, head, split_file, *phis])
+    claim(out, inputs=[store, head, split_file, *phis])
     claim(chart)
     import predictor
 
