@@ -3,7 +3,7 @@
 The baseline "Fine-Tuned ResNet" of Qiao, Liu, Shen and Yuille, Few-Shot Image Recognition by Predicting Parameters from
 Activations, CVPR 2018 (the network: He, Zhang, Ren and Sun, Deep Residual Learning for Image Recognition, CVPR 2016).
 It is trained for one draw of the support, and may be asked about no other. Where only activations are at hand, the
-classifier alone is extended and trained on both sets (`FineTunedHead`); the other layers need images.
+classifier alone is extended and trained on both sets (`FineTunedHead`); with images, all layers follow from there.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from baselines.image_training import (
     train_images,
     trainable,
 )
-from baselines.large_sample import ExtendedHead
+from baselines.large_sample import ExtendedHead, LargeSample
 from predictor.protocol.category_split import CategorySplit
 from predictor.protocol.head import Head, head_for, head_of
 from predictor.protocol.method import JointMethod
@@ -71,6 +71,20 @@ class FineTune(ImageTrainee):
         self._large, self._few = len(images) - few, few
         self._novel = min(config.batch_size - 1, max(1, round(config.batch_size * share)))  # of a batch
         super().__init__(backbone, images, (*split.base, *split.novel), config, run)
+        self._start(head, split)
+
+    def _start(self, head: Head, split: CategorySplit) -> None:
+        """The classifier as it is trained on activations: from nothing, it needs more images than whole networks are
+        trained on here. (Kumar et al., Fine-Tuning Can Distort Pretrained Features, ICLR 2022, begin likewise.)"""
+        examples, places = self.activations(self._large + np.arange(self._few))
+        if len(examples) < self._few:
+            raise InvalidInputError(f"{self._few - len(examples)} of the {self._few} few examples cannot be read")
+        started = FineTunedHead(head, self._config.seed, device=examples.device)
+        started.prepare_with(LargeSample(*self.activations(np.arange(self._large)), self._config.seed), split.base)
+        learnt = started.learn(examples[places.argsort(stable=True)].reshape(len(split.novel), -1, examples.shape[1]))
+        with torch.no_grad():
+            self.network.fc.weight.copy_(learnt.weight)
+            self.network.fc.bias.copy_(learnt.bias)
 
     def plan(self, first: int) -> Plan:
         config = self._config

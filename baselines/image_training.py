@@ -29,7 +29,8 @@ from predictor.training.backbones.images import EVALUATION, LabelledImages, Plan
 from predictor.training.trainee import cosine
 
 WEIGHTS, STORE = "weights.safetensors", "store.zarr"  # in the folder of a training
-MEASURED = 64  # images that tell how long activations are
+MEASURED = 64  # images that tell how long activations are, and so what steps the classifier can take
+ROW_RATE = 0.2  # of the classifier's rate on stored activations: a few images a step would scatter it at the whole
 
 
 @dataclass(frozen=True)
@@ -85,14 +86,9 @@ class ImageTrainee(Trainee):
         decoding = _decoding(backbone, config)
         pin = has_streams(run.device)
         self._feed = open_feed(images, backbone.transform, decoding, True, run.workers, pin, run.decoded)
-        self._rates = (
-            config.learning_rate,
-            RowTraining.in_steps(config.steps).rate(0, self._mean_square(len(images)), len(rows[0])),
-        )
-        self.network.train()
-        for module in self.network.modules():
-            if isinstance(module, nn.BatchNorm2d):
-                module.eval()  # a short training's batches would leave its averages behind the weights
+        few = np.unique(np.linspace(0, len(images) - 1, MEASURED).astype(np.int64))
+        mean_square = float(self.activations(few)[0].square().sum(1).mean())
+        self._rates = config.learning_rate, ROW_RATE * RowTraining().rate(0, mean_square, len(rows[0]))
         self._batches: Iterator[Batch] = iter(())
         self._next = -1  # the step whose batch comes next
 
@@ -115,13 +111,19 @@ class ImageTrainee(Trainee):
         return {"loss": loss.detach(), **figures}
 
     @torch.no_grad()
-    def _mean_square(self, count: int) -> float:
-        """Of the activations' length before the training, on a few images: the logits, and so the steps that the
-        classifier can take, grow with it."""
-        few = np.unique(np.linspace(0, count - 1, MEASURED).astype(np.int64))
-        batch = next(iter(self._feed.batches(iter([(EVALUATION, few)]))))
-        images, _ = to_network(batch.readable(), self._backbone.transform, self._device)
-        return float(self.network.eval().features(images).float().square().sum(1).mean())
+    def activations(self, rows: Rows) -> tuple[Tensor, Tensor]:
+        """(n, dim) and targets (n,) of those of these images that can be read, as they are before the training."""
+        self.network.eval()
+        parts = np.array_split(rows, -(-len(rows) // MEASURED))
+        found = []
+        for batch in self._feed.batches(iter([(EVALUATION, part) for part in parts])):
+            images, targets = to_network(batch.readable(), self._backbone.transform, self._device)
+            found.append((self.network.features(images).float(), targets))
+        self.network.train()
+        for module in self.network.modules():
+            if isinstance(module, nn.BatchNorm2d):
+                module.eval()  # a short training's batches would leave its averages behind the weights
+        return torch.cat([part for part, _ in found]), torch.cat([part for _, part in found])
 
     def model(self) -> Tensors:
         """The classifier; the whole network is in WEIGHTS."""

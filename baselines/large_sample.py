@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,7 +15,6 @@ from predictor.protocol.head import Head, head_for
 from predictor.protocol.method import ALL, Method
 from predictor.training.trainee import cosine
 
-FEWEST_STEPS = 50  # that were tried at the rate which they need; a higher one may diverge
 MOST_ROWS = 50_000  # 410 MB at 2048 dimensions; all of D_large of mini-ImageNet, 55 rows of each of ImageNet's 900
 
 
@@ -37,11 +36,6 @@ class RowTraining:
     learning_rate: float = 0.07
     momentum: float = 0.9
 
-    @classmethod
-    def in_steps(cls, steps: int) -> RowTraining:
-        """As far as the default in so many steps; in fewer than FEWEST_STEPS not quite."""
-        return cls(steps, learning_rate=cls.learning_rate * cls.steps / max(steps, FEWEST_STEPS))
-
     def rate(self, step: int, mean_square: float, categories: int) -> float:
         """Of one step, for activations of this mean squared length."""
         return categories * self.learning_rate / mean_square * cosine(step, self.steps)
@@ -54,21 +48,23 @@ class LargeSample:
     share: of D_large, in words.
     """
 
-    def __init__(
-        self,
+    def __init__(self, activations: Tensor, targets: Tensor, seed: int = 0, share: str = ALL) -> None:
+        self.activations, self.targets, self.share, self._seed = activations, targets, share, seed
+        self.mean_square = float(activations.square().sum(dim=1).mean())  # of the activations' length
+
+    @classmethod
+    def of_base(
+        cls,
         base: BaseCategories,
         seed: int = 0,
         most_rows: int = MOST_ROWS,
         device: torch.device = torch.device("cpu"),  # noqa: B008 - a constant
-    ) -> None:
+    ) -> LargeSample:
         share = min(1.0, most_rows / len(base.draw().rows))
         chosen = base.draw(share, seed)
-        self.share = share_text(share)
-        self.activations = base.take(chosen.rows).to(device)
         counts = torch.from_numpy(chosen.offsets).diff()
-        self.targets = torch.arange(len(base.names)).repeat_interleave(counts).to(device)
-        self.mean_square = float(self.activations.square().sum(dim=1).mean())  # of the activations' length
-        self._seed = seed
+        targets = torch.arange(len(base.names)).repeat_interleave(counts)
+        return cls(base.take(chosen.rows).to(device), targets.to(device), seed, share_text(share))
 
     def batches(self, size: int, steps: int) -> Tensor:
         """(steps, size) places in the sample; the same for every draw of the support. Sent at once: a device would wait
@@ -105,9 +101,15 @@ class ExtendedHead(Method):
     def prepare(self, base: BaseCategories) -> None:
         self.base = base
         key = (LargeSample, self._seed, self._device)
-        self._sample = base.once(key, lambda: LargeSample(base, self._seed, device=self._device))
-        self.share, self.paper_share = self._sample.share, ALL
-        self._head = head_for(self._given, base.names, base.dim)
+        self.prepare_with(
+            base.once(key, lambda: LargeSample.of_base(base, self._seed, device=self._device)), base.names
+        )
+
+    def prepare_with(self, sample: LargeSample, names: Sequence[str]) -> None:
+        """names: of the base categories, in the order of the sample's targets."""
+        self._sample = sample
+        self.share, self.paper_share = sample.share, ALL
+        self._head = head_for(self._given, names, sample.activations.shape[1])
 
     def train_rows(self, weight: Tensor, bias: Tensor, support: Tensor, slope: Slope) -> None:
         """Change these rows in place, by SGD on the cross entropy over all categories."""

@@ -34,7 +34,9 @@ class Ridge(Method):
 
     def prepare(self, base: BaseCategories) -> None:
         self.base = base
-        sample = base.once((LargeSample, self._seed, torch.device("cpu")), lambda: LargeSample(base, self._seed))
+        sample = base.once(
+            (LargeSample, self._seed, torch.device("cpu")), lambda: LargeSample.of_base(base, self._seed)
+        )
         self.share, self.paper_share = sample.share, ALL
         solved = base.once((Ridge, self._seed, self._strength), lambda: _solve(sample, self._strength))
         self._centre, self._inverse, self._rows = solved

@@ -39,7 +39,7 @@ def head() -> Head:
 @pytest.fixture
 def sample(base: BaseCategories) -> LargeSample:
     """In float64: a training would make more of what processors round differently."""
-    found = base.once((LargeSample, 0, torch.device("cpu")), lambda: LargeSample(base))
+    found = base.once((LargeSample, 0, torch.device("cpu")), lambda: LargeSample.of_base(base))
     found.activations = found.activations.double()
     found.mean_square = float(found.activations.square().sum(1).mean())
     return found
@@ -102,7 +102,7 @@ def test_the_fine_tuned_classifier_trains_all_rows(
 
 
 def test_a_sample_is_spread_over_the_classes(train: actstore.Split, base: BaseCategories) -> None:
-    whole, some = LargeSample(base), LargeSample(base, most_rows=40)
+    whole, some = LargeSample.of_base(base), LargeSample.of_base(base, most_rows=40)
     assert whole.activations.shape == (120, 16)
     assert torch.bincount(some.targets).tolist() == [10, 10, 10, 10]
     assert torch.equal(whole.activations[:30], train.to_torch(train.class_index.rows(4)))  # c4 comes first
