@@ -41,14 +41,11 @@ _JSON_LABELS = ("label", "cls", "class")
 
 @dataclass
 class TarIndex:
-    """Images of an archive by path, without labels; side: the .cls and .json files by path.
-
-    annotations: Tiny-ImageNet's labels, by path.
-    """
+    """Images of an archive by path, without labels; beside: files that hold labels, by path: .cls, .json, and
+    Tiny-ImageNet's annotations."""
 
     images: list[ImageItem] = field(default_factory=list)
-    side: dict[str, ImageItem] = field(default_factory=dict)
-    annotations: dict[str, ImageItem] = field(default_factory=dict)
+    beside: dict[str, ImageItem] = field(default_factory=dict)
     skipped: Skipped = field(default_factory=list)
     folders: set[str] = field(default_factory=set)  # those with an entry of their own
 
@@ -92,7 +89,8 @@ def list_class_tar(path: Path) -> Listing:
 def _without_wrapper(index: TarIndex) -> TarIndex:
     """Leaves out one folder around all classes, as in dataset/CLASS/*.jpg or dataset/train/CLASS/*.jpg."""
     tops = {item.id.split("/")[0] for item in index.images}
-    if len(tops) != 1 or tops & set(SPLITS) or index.side or any(item.id.count("/") < 2 for item in index.images):
+    has_side_files = any(name.lower().endswith(_SIDE_FILES) for name in index.beside)
+    if len(tops) != 1 or tops & set(SPLITS) or has_side_files or any(item.id.count("/") < 2 for item in index.images):
         return index
     return _below(index, f"{tops.pop()}/")
 
@@ -102,8 +100,7 @@ def _below(index: TarIndex, prefix: str) -> TarIndex:
     start = len(prefix)
     return TarIndex(
         [replace(item, id=item.id[start:]) for item in index.images if item.id.startswith(prefix)],
-        {name[start:]: side for name, side in index.side.items() if name.startswith(prefix)},
-        {name[start:]: file for name, file in index.annotations.items() if name.startswith(prefix)},
+        {name[start:]: file for name, file in index.beside.items() if name.startswith(prefix)},
         [(name[start:], reason) for name, reason in index.skipped if name.startswith(prefix)],
         {name[start:] for name in index.folders if name.startswith(prefix)},
     )
@@ -124,8 +121,8 @@ def _labelled(index: TarIndex) -> Listing:
             items.append(replace(item, label=labels.setdefault(first, first)))
         else:
             skipped.append((item.id, "not in a class folder"))
-    if is_flat(items) and ANNOTATIONS in index.annotations:
-        file = index.annotations[ANNOTATIONS]
+    if is_flat(items) and ANNOTATIONS in index.beside:
+        file = index.beside[ANNOTATIONS]
         items, unknown = label_flat(items, read_bytes(file), f"{ANNOTATIONS} of {file.source}")
         skipped += unknown
     empty = sorted(name for name in index.folders if name not in labels and name not in ("", ".") and "/" not in name)
@@ -182,10 +179,8 @@ def _members(path: Path, start: int) -> Iterator[tarfile.TarInfo]:
 def _add_file(index: TarIndex, item: ImageItem) -> None:
     if fault := id_fault(item.id):
         index.skipped.append((printable(item.id), fault))
-    elif posixpath.basename(item.id) == ANNOTATIONS:
-        index.annotations[item.id] = item
-    elif item.id.lower().endswith(_SIDE_FILES):
-        index.side[item.id] = item
+    elif posixpath.basename(item.id) == ANNOTATIONS or item.id.lower().endswith(_SIDE_FILES):
+        index.beside[item.id] = item
     elif fault := ending_fault(item.id):
         index.skipped.append((item.id, fault))
     else:
@@ -197,7 +192,7 @@ def label_by_side_files(index: TarIndex) -> Listing:
     labelled, skipped = [], []
     for item in index.images:
         stem = posixpath.splitext(item.id)[0]
-        side = next((index.side[stem + ending] for ending in _SIDE_FILES if stem + ending in index.side), None)
+        side = next((index.beside[stem + ending] for ending in _SIDE_FILES if stem + ending in index.beside), None)
         label = None if side is None else _label_in(side)
         if side is None:
             skipped.append((item.id, f"no {stem}.cls or .json beside it"))

@@ -51,7 +51,7 @@ def fill_split(
     """
     while True:
         done = store.splits.get(split) or SplitSpec()
-        if done.complete and not again and find_source(done.sources, source, content) is not None:
+        if done.complete and not again and has_source(done.sources, source, content):
             store.remove_leftovers(split)
             return 0
         if done.complete and not adds:
@@ -190,20 +190,20 @@ def class_names(labels: Sequence[NDArray[Any] | None]) -> list[str]:
     return [str(label) for label in range(count)]
 
 
-def find_source(
-    sources: Sequence[Mapping[str, Json]], source: Mapping[str, Json], content: Callable[[], str] | None = None
-) -> Mapping[str, Json] | None:
-    """The earlier source that gave the same rows. content: of the new one, asked for where sizes are the same.
+def has_source(
+    sources: Sequence[Mapping[str, Json]], source: Mapping[str, Json], content: Callable[[], str] | None
+) -> bool:
+    """Whether an earlier source gave the same rows. content: of the new one, asked for where sizes are the same.
 
     Sources without a content (generated rows, or stores of older versions) are compared by what they say of themselves.
     """
-    for before in sources:
+
+    def is_same(before: Mapping[str, Json]) -> bool:
         if content is not None and CONTENT in before:
-            if _sizes(before) == _sizes(source) and before[CONTENT] == content():
-                return before
-        elif {key: value for key, value in before.items() if key not in ("rows", CONTENT)} == dict(source):
-            return before
-    return None
+            return _sizes(before) == _sizes(source) and before[CONTENT] == content()
+        return {key: value for key, value in before.items() if key not in ("rows", CONTENT)} == dict(source)
+
+    return any(map(is_same, sources))
 
 
 def _sizes(source: Mapping[str, Json]) -> list[Json]:
