@@ -36,7 +36,7 @@ ROW_RATE = 0.2  # of the classifier's rate on stored activations: a few images a
 @dataclass(frozen=True)
 class ImageConfig:
     """batch_size: images of a step. Images are moved by up to a sixteenth of their side, and mirrored where `flip`.
-    learning_rate: of the layers below the classifier; the classifier's own is that of `RowTraining`."""
+    learning_rate: of the layers below the classifier; the classifier's own is a share of that of `RowTraining`."""
 
     steps: int = 2000
     batch_size: int = 128
