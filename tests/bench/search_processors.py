@@ -106,8 +106,10 @@ def before(rows: int, rounds: int, tree: Path) -> None:
         results = []
         for batch in (BATCH, 8, 1):
             taken = in_turns({name: partial(child.search, batch) for name, child in sides.items()}, rounds)
-            what = f"bounded, {rows:,} x {DIM}, batch {batch}"
-            results.append(_result(what, taken["after"] / batch, tree.name, taken["before"] / batch))
+            used = {name: float(np.median(child.used[batch][1:])) for name, child in sides.items()}
+            for kind, of in (("", taken), (", processor time", used)):
+                what = f"bounded, {rows:,} x {DIM}, batch {batch}{kind}"
+                results.append(_result(what, of["after"] / batch, tree.name, of["before"] / batch))
     verdict = "identical" if sides["after"].answers == sides["before"].answers else "DIFFERENT"
     report("search-before", results, [f"batch 1: 1.8x; answers {verdict}; widths {widths}"])
 
