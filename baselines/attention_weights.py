@@ -8,8 +8,10 @@ stays as it is, and the base's rows start at the mean directions of their catego
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -22,11 +24,10 @@ from actstore.errors import InvalidInputError
 from actstore.search.by_class import ClassRows, unit
 from actstore.split import Split
 from actstore.streams.sampling import Stream, generator
+from baselines.large_sample import train_on_rows
 from predictor.protocol.base_categories import BaseCategories
 from predictor.protocol.method import Method
-from predictor.training import Report, RunOptions, Trained, Trainee
-from predictor.training import train as run
-from predictor.training.trainee import cosine
+from predictor.training import Trained, Trainee, cosine
 
 METHOD = "attention"
 MOST_SHOTS = 5  # a task has 1 to so many examples of each category
@@ -112,19 +113,12 @@ def train_attention(
     folder: Path,
     config: AttentionConfig = AttentionConfig(),  # noqa: B008 - frozen
     device: torch.device = torch.device("cpu"),  # noqa: B008 - a constant
-    options: RunOptions = RunOptions(),  # noqa: B008 - frozen
-    report: Report | None = None,
+    **how: Any,
 ) -> Trained:
-    """Train the base's rows and the generator on rows of the base classes, and keep them in the folder."""
-    identity = {
-        "method": METHOD,
-        "config": asdict(config),
-        "split": {"classes": list(base)},
-        "data": {"content": train.content},
-    }
-    return run(
-        folder, identity, lambda: AttentionTrainee(train, base, config, device), config.steps, 100, options, report
-    )
+    """Train the base's rows and the generator on rows of the base classes, and keep them in the folder. how: as in
+    `train_on_rows`."""
+    make = partial(AttentionTrainee, train, base, config, device)
+    return train_on_rows(METHOD, train, base, folder, config, make, config.steps, **how)
 
 
 class AttentionWeights(Method):

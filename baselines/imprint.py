@@ -9,18 +9,15 @@ from __future__ import annotations
 from torch import Tensor
 
 from actstore.search.by_class import unit
+from baselines.class_mean import OfEachCategory
 from predictor.protocol.head import Head, head_for
-from predictor.protocol.method import Aggregate, Method
 
 
-class Imprint(Method):
+class Imprint(OfEachCategory):
     """Cosine with unit rows: of the classifier where one is given (else imprinted like the novel ones), and the
     normalised means of the novel categories' unit activations."""
 
     key, name, episode_name = "imprint", "Imprinting", "Imprinting"
-    aggregates: tuple[Aggregate, ...] = ("max", "mean")
-    aggregate: Aggregate | None = "mean"
-    scores_categories_apart = True
 
     def __init__(self, head: Head | None = None) -> None:
         self._head = head
@@ -31,9 +28,6 @@ class Imprint(Method):
         base = self.base
         rows = base.mean_directions if self._head is None else head_for(self._head, base.names, base.dim).weight
         return unit(queries) @ unit(rows).to(queries).T
-
-    def novel_scores(self, queries: Tensor, support: Tensor) -> Tensor:
-        return self.episode_scores(support[None], queries[None])[0]
 
     def episode_scores(self, support: Tensor, queries: Tensor) -> Tensor:
         return unit(queries) @ unit(unit(support).mean(dim=2)).mT

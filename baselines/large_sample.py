@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from actstore.split import Split
 from actstore.streams.sampling import Stream, generator
 from predictor.protocol.base_categories import BaseCategories
 from predictor.protocol.head import Head, head_for
 from predictor.protocol.method import ALL, Method
-from predictor.training.trainee import cosine
+from predictor.training import Trained, Trainee, cosine
+from predictor.training import train as run
 
 MOST_ROWS = 50_000  # 410 MB at 2048 dimensions; all of D_large of mini-ImageNet, 55 rows of each of ImageNet's 900
 
@@ -64,7 +68,8 @@ class LargeSample:
         chosen = base.draw(share, seed)
         counts = torch.from_numpy(chosen.offsets).diff()
         targets = torch.arange(len(base.names)).repeat_interleave(counts)
-        return cls(base.take(chosen.rows).to(device), targets.to(device), seed, share_text(share))
+        said = f"{share:.0%}" if share == 1 else f"{100 * share:.2g}%"
+        return cls(base.take(chosen.rows).to(device), targets.to(device), seed, said)
 
     def batches(self, size: int, steps: int) -> Tensor:
         """(steps, size) places in the sample; the same for every draw of the support. Sent at once: a device would wait
@@ -127,6 +132,23 @@ class ExtendedHead(Method):
             bias -= rate * pushed_bias.mul_(config.momentum).add_(slopes.sum(dim=0))
 
 
-def share_text(share: float) -> str:
-    """A share of D_large as tables print it: "100%", "4.3%"."""
-    return f"{share:.0%}" if share == 1 else f"{100 * share:.2g}%"
+def train_on_rows(
+    method: str,
+    train: Split,
+    names: Sequence[str],
+    folder: Path,
+    config: Any,
+    make: Callable[[], Trainee],
+    steps: int,
+    every: int = 100,
+    **how: Any,
+) -> Trained:
+    """A training that depends on these settings and the rows of these classes. how: options and report, as the training
+    loop takes them."""
+    identity = {
+        "method": method,
+        "config": asdict(config),
+        "split": {"classes": list(names)},
+        "data": {"content": train.content},
+    }
+    return run(folder, identity, make, steps, every, **how)

@@ -7,7 +7,9 @@ are kept read raw activations. A tenth of each class is held out; the weights th
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from copy import deepcopy
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,10 +25,9 @@ from actstore.errors import InvalidInputError
 from actstore.search.by_class import ClassRows
 from actstore.split import Split
 from actstore.streams.sampling import Stream, epoch_order, generator
+from baselines.large_sample import train_on_rows
 from predictor.protocol.head import Head, write_head
-from predictor.training import Figures, Report, RunOptions, Tensors, Trained, Trainee
-from predictor.training import train as run
-from predictor.training.trainee import cosine
+from predictor.training import Figures, Tensors, Trained, Trainee, cosine
 
 HEAD = "head.safetensors"  # what `read_head` reads
 _MEASURED_ROWS = 4096  # at a time
@@ -52,20 +53,14 @@ def train_linear(
     method: str,
     config: LinearConfig = LinearConfig(),  # noqa: B008 - frozen
     device: torch.device = torch.device("cpu"),  # noqa: B008 - a constant
-    options: RunOptions = RunOptions(),  # noqa: B008 - frozen
-    report: Report | None = None,
+    **how: Any,
 ) -> Trained:
-    """A classifier of these classes, from all of their rows; kept in the folder, also as head.safetensors."""
+    """A classifier of these classes, from all of their rows; kept in the folder, also as head.safetensors. how: as in
+    `train_on_rows`."""
     rows, held_out = hold_out(train, names, config)
     steps = max(1, len(rows) // config.batch_size)
-    identity = {
-        "method": method,
-        "config": asdict(config),
-        "split": {"classes": list(names)},
-        "data": {"content": train.content},
-    }
-    make = lambda: LinearTrainee(train, names, rows, held_out, config, device)  # noqa: E731 - only made when needed
-    return run(folder, identity, make, config.epochs * steps, steps, options, report)
+    make = partial(LinearTrainee, train, names, rows, held_out, config, device)
+    return train_on_rows(method, train, names, folder, config, make, config.epochs * steps, steps, **how)
 
 
 def trained_head(trained: Trained) -> Head:
@@ -96,7 +91,7 @@ class LinearTrainee(Trainee):
         self.optimiser = torch.optim.SGD(
             self.layer.parameters(), momentum=0.9, weight_decay=config.weight_decay, nesterov=True
         )
-        self._best = {name: tensor.clone() for name, tensor in self.layer.state_dict().items()}
+        self._best = deepcopy(self.layer.state_dict())
         self._best_top1, self._since = torch.tensor(-1.0, dtype=torch.float64), torch.tensor(0)
         self._epoch, self._order = -1, np.empty(0, np.int64)
 
@@ -122,7 +117,7 @@ class LinearTrainee(Trainee):
         if top1 > self._best_top1:
             self._best_top1.fill_(top1)
             self._since.zero_()
-            self._best = {name: tensor.clone() for name, tensor in self.layer.state_dict().items()}
+            self._best = deepcopy(self.layer.state_dict())
         self.has_converged = int(self._since) >= self._config.patience
         return {"held_out_top1": top1}
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from typing import Literal
 
-import torch
 from torch import Tensor
 from torch.func import functional_call, grad, replace_all_batch_norm_modules_
 
@@ -39,14 +38,8 @@ class Maml(AdaptingLearner):
             self.network = replace_all_batch_norm_modules_(Simple(way, width))
         self._order, self._steps, self._rate = order, inner_steps, inner_rate
 
-    def task_logits(self, support: Tensor, queries: Tensor) -> Tensor:
-        return self._logits(self.adapt(dict(self.network.named_parameters()), support), queries)
-
-    def adapt(self, weights: Weights, support: Tensor) -> Weights:
-        """support: (way, shots, 3, s, s) of one task."""
-        way, shots = support.shape[:2]
-        images = support.flatten(0, 1)
-        targets = torch.arange(way, device=support.device).repeat_interleave(shots)
+    def adapt(self, images: Tensor, targets: Tensor) -> Weights:
+        weights: Weights = dict(self.network.named_parameters())
         for _ in range(self._steps):
             gradients = grad(self._loss)(weights, images, targets)
             if self._order == "first":

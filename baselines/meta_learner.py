@@ -6,8 +6,7 @@ Tasks are drawn by the planner that all methods share, from pixels that are deco
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -22,14 +21,12 @@ from actstore.backbones.network import Transform
 from actstore.errors import InvalidInputError
 from actstore.images.image_set import ImageSet, Loadable
 from actstore.layout.class_index import ClassIndex
-from predictor.protocol.episodes import Examples
+from predictor.protocol.episodes import Examples, TaskSize, plan_tasks
 from predictor.protocol.method import EpisodeMethod
-from predictor.protocol.tasks import TaskSize, plan_tasks
 from predictor.training.backbones.batches import MEMORY_LIMIT, Batch, StreamedImages, to_network
 from predictor.training.backbones.config import choose_preset
-from predictor.training.backbones.images import LabelledImages, evaluation_plan
+from predictor.training.backbones.images import LabelledImages
 
-_DECODE_BATCH = 100
 Decoded = Callable[[int, int], None]  # images done, images in all
 
 
@@ -50,35 +47,23 @@ def decode_classes(
     In the same order as `gather_classes` gives a store's rows: tasks of the same number show the same images.
     An image that cannot be read is an error, as leaving it out would shift the others.
     """
-    images = _of_classes(sets, classes)
-    if len(images) * 3 * size**2 > MEMORY_LIMIT:
-        raise InvalidInputError(
-            f"{len(images):,} images of {size}x{size} need more than {MEMORY_LIMIT:,} bytes; use a smaller image size"
-        )
-    config = choose_preset("quick", image_size=size)  # decoding without augmentation reads none of its other values
-    source = StreamedImages(images, image_transform(size), config, workers)
-    pixels = torch.empty(len(images), size, size, 3, dtype=torch.uint8)
-    done = 0
-    for batch in source.batches(evaluation_plan(len(images), _DECODE_BATCH)):
-        if batch.unreadable:
-            raise InvalidInputError(f"{batch.unreadable[0]}; remove it, or repair it")
-        pixels[done : done + len(batch.pixels)] = batch.pixels
-        done += len(batch.pixels)
-        if decoded is not None:
-            decoded(done, len(images))
-    return Examples(pixels, ClassIndex(classes, images.targets), np.arange(len(classes)))
-
-
-def _of_classes(sets: Mapping[str, ImageSet[Loadable]], classes: Sequence[str]) -> LabelledImages:
-    """Sorted by class, then by split, then as in the split."""
     target_of: dict[str | None, int] = {name: target for target, name in enumerate(classes)}
     items = [item for images in sets.values() for item in images.items if item.label in target_of]
-    items.sort(key=lambda item: target_of[item.label])
+    items.sort(key=lambda item: target_of[item.label])  # by class, then by split, then as in the split
     targets = np.array([target_of[item.label] for item in items], np.int64)
     if missing := set(range(len(classes))) - set(targets.tolist()):
         name = classes[min(missing)]
         raise InvalidInputError(f"class {name!r} has no images; choose the split that belongs to these images")
-    return LabelledImages(items, targets)
+    if len(items) * 3 * size**2 > MEMORY_LIMIT:
+        raise InvalidInputError(
+            f"{len(items):,} images of {size}x{size} need more than {MEMORY_LIMIT:,} bytes; use a smaller image size"
+        )
+    config = choose_preset("quick", image_size=size)  # decoding without augmentation reads none of its other values
+    source = StreamedImages(LabelledImages(items, targets), image_transform(size), config, workers)
+    whole = source.decode_all(len(items), decoded)
+    if whole.unreadable:
+        raise InvalidInputError(f"{whole.unreadable[0]}; remove it, or repair it")
+    return Examples(whole.pixels, ClassIndex(classes, targets), np.arange(len(classes)))
 
 
 def draw_tasks(examples: Examples, size: TaskSize, seed: int, numbers: range) -> tuple[Tensor, Tensor, Tensor]:
@@ -118,7 +103,8 @@ class MetaLearner(nn.Module, ABC):
                 f"{self.name} was trained for {self.way}-way tasks and can do no other, got {support.shape[1]}-way; "
                 f"measure it with --way {self.way}, or train one for this"
             )
-        with torch.no_grad(), evaluating(self):
+        self.eval()
+        with torch.no_grad():
             shown, asked = (as_images(pixels, self.transform, device) for pixels in (support, queries))
             return self.scores(shown, asked).cpu()
 
@@ -135,8 +121,8 @@ class AdaptingLearner(MetaLearner):
         self.transform, self.way = image_transform(image_size), way
 
     @abstractmethod
-    def task_logits(self, support: Tensor, queries: Tensor) -> Tensor:
-        """Of one task: (way, shots, 3, s, s) and (n, 3, s, s) -> (n, way)."""
+    def adapt(self, images: Tensor, targets: Tensor) -> Any:
+        """The weights for one task, of its examples (n, 3, s, s) and their categories (n,)."""
 
     @abstractmethod
     def _logits(self, weights: Any, images: Tensor) -> Tensor:
@@ -146,7 +132,10 @@ class AdaptingLearner(MetaLearner):
         return functional.cross_entropy(self._logits(weights, images), targets)
 
     def scores(self, support: Tensor, queries: Tensor) -> Tensor:
-        return torch.stack([self.task_logits(shown, asked) for shown, asked in zip(support, queries, strict=True)])
+        way, shots = support.shape[1:3]
+        targets = torch.arange(way, device=support.device).repeat_interleave(shots)
+        tasks = zip(support.flatten(1, 2), queries, strict=True)
+        return torch.stack([self._logits(self.adapt(shown, targets), asked) for shown, asked in tasks])
 
 
 class EmbeddingLearner(MetaLearner):
@@ -170,39 +159,24 @@ class EmbeddingLearner(MetaLearner):
         shown, asked = embedded[: tasks * way * shots], embedded[tasks * way * shots :]
         return self.compare(shown.view(tasks, way, shots, -1), asked.view(tasks, queries.shape[1], -1))
 
-    def embed(self, pixels: Tensor) -> Tensor:
-        """(n, s, s, 3) uint8 -> (n, dim) on the CPU."""
-        device = next(self.parameters()).device
-        with torch.inference_mode(), evaluating(self):
-            parts = [
-                self.network.features(as_images(pixels[start : start + EMBED_BATCH], self.transform, device)).cpu()
-                for start in range(0, len(pixels), EMBED_BATCH)
-            ]
-        return torch.cat(parts)
-
+    @torch.inference_mode()
     def prepared(self, examples: Examples) -> tuple[Examples, EpisodeMethod]:
-        return Examples(self.embed(examples.values), examples.index, examples.labels), Compared(self)
+        self.eval()
+        device = next(self.parameters()).device
+        embedded = [
+            self.network.features(as_images(pixels, self.transform, device)).cpu()
+            for pixels in torch.split(examples.values, EMBED_BATCH)
+        ]
+        return Examples(torch.cat(embedded), examples.index, examples.labels), Compared(self)
 
 
 class Compared:
     """An embedding learner on embeddings that are there already."""
 
     def __init__(self, learner: EmbeddingLearner) -> None:
-        self.name = learner.name
-        self._learner = learner
+        self.name, self._learner = learner.name, learner
 
+    @torch.inference_mode()
     def episode_scores(self, support: Tensor, queries: Tensor) -> Tensor:
         device = next(self._learner.parameters()).device
-        with torch.inference_mode(), evaluating(self._learner):
-            return self._learner.compare(support.to(device), queries.to(device)).cpu()
-
-
-@contextmanager
-def evaluating(module: nn.Module) -> Iterator[None]:
-    """In evaluation mode, and back to what it was."""
-    before = module.training
-    module.eval()
-    try:
-        yield
-    finally:
-        module.train(before)
+        return self._learner.eval().compare(support.to(device), queries.to(device)).cpu()

@@ -42,14 +42,8 @@ class MetaLstm(AdaptingLearner):
         self._network = [network.requires_grad_(False)]  # in a list: its weights are not the learner's
         self._steps = inner_steps
 
-    def task_logits(self, support: Tensor, queries: Tensor) -> Tensor:
-        return self._logits(self.adapt(support), queries)
-
-    def adapt(self, support: Tensor) -> Tensor:
-        """support: (way, shots, 3, s, s) of one task -> weights (n_weight,)."""
-        way, shots = support.shape[:2]
-        images = support.flatten(0, 1)
-        targets = torch.arange(way, device=support.device).repeat_interleave(shots)
+    def adapt(self, images: Tensor, targets: Tensor) -> Tensor:
+        """Weights (n_weight,)."""
         weights, state = self.first, None
         for _ in range(self._steps):
             gradients, loss = grad_and_value(self._loss)(weights.detach(), images, targets)

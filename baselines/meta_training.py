@@ -25,12 +25,11 @@ from baselines.matching import MatchingNetwork
 from baselines.meta_learner import MetaLearner, as_images, decode_classes, draw_tasks
 from baselines.meta_lstm import MetaLstm
 from baselines.prototypical import PrototypicalNetwork
-from predictor.protocol.episodes import POOLED, Examples
-from predictor.protocol.honesty import refuse_trained_on
+from predictor.protocol.episodes import POOLED, Examples, TaskSize
 from predictor.protocol.method import EpisodeMethod
-from predictor.protocol.tasks import TaskSize
+from predictor.protocol.setting import refuse_trained_on
 from predictor.training import Report, RunOptions, Tensors, Trained, Trainee, train
-from predictor.training.run_files import MODEL, read_model
+from predictor.training.loop import MODEL, read_model
 
 LEARNER = "learner."  # in names of tensors
 STEPS_PER_LINE = 50  # of the log

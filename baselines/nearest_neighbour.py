@@ -16,6 +16,7 @@ from torch import Tensor
 from actstore.search.by_class import ClassRows, best_by_class, unit
 from actstore.search.engines import LeadingClasses, SearchChoice, wanted_classes
 from actstore.split import Split
+from predictor.protocol.base_categories import identity
 from predictor.protocol.method import Aggregate, Method
 from predictor.protocol.outcome import TOP, Queries
 
@@ -32,7 +33,7 @@ class ExampleScores:
     they are.
     """
 
-    def __init__(self, embed: Embed | None = None) -> None:
+    def __init__(self, embed: Embed = identity) -> None:
         self._embed = embed
         self._asked: tuple[Tensor, int, Tensor] | None = None
         self._best: dict[bytes, Tensor] = {}  # of the queries asked last, by the examples of each category
@@ -52,7 +53,7 @@ class ExampleScores:
         if key in self._best:
             return self._best[key]
         # the few by the many: the other way round takes half as long again, and so does what follows it
-        best = (unit(self._mapped(examples).double()) @ units.T).float().T
+        best = (unit(self._embed(examples).double()) @ units.T).float().T
         if before is not None:
             best = torch.maximum(best, before)
         if (len(self._best) + 1) * best.nbytes <= _HELD_BYTES:
@@ -62,12 +63,9 @@ class ExampleScores:
     def _units(self, queries: Tensor) -> Tensor:
         """Of length 1, embedded; kept for the next draw, which asks about the same queries."""
         if self._asked is None or self._asked[0] is not queries or self._asked[1] != queries._version:
-            self._asked = (queries, queries._version, unit(self._mapped(queries).double()))
+            self._asked = (queries, queries._version, unit(self._embed(queries).double()))
             self._best = {}
         return self._asked[2]
-
-    def _mapped(self, values: Tensor) -> Tensor:
-        return values if self._embed is None else self._embed(values)
 
 
 class NearestNeighbour(Method):
@@ -88,7 +86,7 @@ class NearestNeighbour(Method):
         share: float = 1.0,
         seed: int = 0,
         search: SearchChoice = SearchChoice(),  # noqa: B008 - frozen
-        embed: Embed | None = None,
+        embed: Embed = identity,
         embedded: Callable[[], Split | None] | None = None,
         examples: ExampleScores | None = None,
     ) -> None:
@@ -102,8 +100,8 @@ class NearestNeighbour(Method):
         return self.base.once(key, lambda: self.base.draw(self._share, self._seed))
 
     def base_scores(self, queries: Tensor) -> Tensor:
-        base, asked = self.base, self._mapped(queries.to(self._search.place))
-        found = best_by_class(base.rows_of_split, self._rows, asked, lambda rows: self._mapped(base.transform(rows)))
+        base, asked = self.base, self._embed(queries.to(self._search.place))
+        found = best_by_class(base.rows_of_split, self._rows, asked, lambda rows: self._embed(base.transform(rows)))
         return found.cpu()
 
     def table_base_scores(self, asked: Queries) -> Tensor:
@@ -112,14 +110,14 @@ class NearestNeighbour(Method):
             return self.base_scores(asked.activations)
         leading = LeadingClasses(rows, self._rows, self._search)
         targets = wanted_classes(asked.base_targets, len(asked.activations))
-        return leading.scores(self._mapped(asked.activations), targets, TOP)
+        return leading.scores(self._embed(asked.activations), targets, TOP)
 
     def _searchable(self) -> Split | None:
         """Rows that an engine can search: as they are stored, or embedded and kept; None where calibration changes
         them, in every task in another way."""
         if not self.base.is_as_stored:
             return None
-        if self._embed is None:
+        if self._embed is identity:
             return self.base.rows_of_split
         return None if self._embedded is None else self._embedded()
 
@@ -128,9 +126,6 @@ class NearestNeighbour(Method):
 
     def episode_scores(self, support: Tensor, queries: Tensor) -> Tensor:
         way, shots = support.shape[1:3]
-        examples = unit(self._mapped(support.flatten(1, 2)))  # (tasks, way * shots, dim)
-        cosines = unit(self._mapped(queries)) @ examples.mT  # (tasks, n, way * shots)
+        examples = unit(self._embed(support.flatten(1, 2)))  # (tasks, way * shots, dim)
+        cosines = unit(self._embed(queries)) @ examples.mT  # (tasks, n, way * shots)
         return cosines.view(*cosines.shape[:2], way, shots).amax(dim=3)
-
-    def _mapped(self, values: Tensor) -> Tensor:
-        return values if self._embed is None else self._embed(values)

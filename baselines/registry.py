@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -29,10 +29,11 @@ from baselines.tip_adapter import TipAdapter
 from baselines.triplet import IMAGES as TRIPLET_IMAGES
 from baselines.triplet import METHOD as TRIPLET
 from baselines.triplet import EmbeddedRows, Triplet, TripletOfImages, trained_embedding
+from predictor.protocol.base_categories import identity
 from predictor.protocol.category_split import CategorySplit
 from predictor.protocol.head import Head, head_for, read_head
 from predictor.protocol.method import EpisodeMethod, Method
-from predictor.training.run_files import MODEL, Trained, read_trained
+from predictor.training.loop import MODEL, Trained, read_trained
 
 HEAD, ORACLE = "head", "oracle"  # trainings of linear.py: on the base categories, and on all of them
 
@@ -78,7 +79,7 @@ def make(
         ['Nearest class mean', 'SimpleShot (centred class mean)']
     """
     given = head if head is None or isinstance(head, Head) else read_head(Path(head))
-    source = Source(train, split, given, Path(runs), seed, SearchChoice(search, device), say or _say_nothing)
+    source = Source(train, split, given, Path(runs), seed, SearchChoice(search, device), say or (lambda text: None))
     require_names(names)
     if "all" in names:
         are_there = [name for name in WHERE_TRAINED if any(source.runs.glob(f"{name}*/{MODEL}"))]
@@ -91,10 +92,6 @@ def make(
     return methods
 
 
-def _say_nothing(text: str) -> None:
-    """Where nobody listens."""
-
-
 @dataclass(frozen=True)
 class Source:
     """What baselines are made from; see `make`."""
@@ -105,7 +102,7 @@ class Source:
     runs: Path
     seed: int
     search: SearchChoice
-    say: Callable[[str], None]
+    say: Callable[[str], object]
 
     @property
     def rows(self) -> Split:
@@ -143,7 +140,7 @@ class Source:
 
 def _nearest(kind: type[NearestNeighbour], source: Source, **more: Any) -> list[Method]:
     """With every share of D_large."""
-    examples = ExampleScores(more.get("embed"))
+    examples = ExampleScores(more.get("embed", identity))
     return [kind(share, source.seed, source.search, **more, examples=examples) for share in SHARES]
 
 
@@ -162,7 +159,10 @@ def _triplet_images(source: Source) -> list[Method]:
     ours, other = source.rows, actstore.open(folder / STORE)[source.rows.name]
     if len(ours) != len(other) or ours.classes != other.classes or (ours.labels != other.labels).any():
         raise InvalidInputError(f"{other.path} must hold the same images as {ours.path}, row by row; extract it again")
-    return _of_store(_nearest(TripletOfImages, source), folder / STORE)
+    methods = _nearest(TripletOfImages, source)
+    for method in methods:
+        method.store = folder / STORE
+    return methods
 
 
 def _finetune_images(source: Source) -> list[Method]:
@@ -173,14 +173,9 @@ def _finetune_images(source: Source) -> list[Method]:
     for folder in folders or [source.runs / FINETUNE_IMAGES]:
         trained = read_trained(folder, FINETUNE_IMAGES, command)
         _require_same_base(folder, trained, source.categories)
-        methods += _of_store([FineTuned(trained)], folder / STORE)
+        methods.append(FineTuned(trained))
+        methods[-1].store = folder / STORE
     return methods
-
-
-def _of_store(methods: Sequence[Method], store: Path) -> list[Method]:
-    for method in methods:
-        method.store = store
-    return list(methods)
 
 
 def _require_same_base(folder: Path, trained: Trained, split: CategorySplit) -> None:

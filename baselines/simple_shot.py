@@ -13,26 +13,20 @@ from __future__ import annotations
 from torch import Tensor
 
 from actstore.search.by_class import unit
+from baselines.class_mean import OfEachCategory
 from predictor.protocol.base_categories import BaseCategories
-from predictor.protocol.method import Aggregate, Method
 
 
-class SimpleShot(Method):
+class SimpleShot(OfEachCategory):
     """A category's score is the cosine of the query with the mean of the category's examples, about the centre."""
 
     key, name = "simple-shot", "SimpleShot (centred class mean)"
-    aggregates: tuple[Aggregate, ...] = ("max", "mean")
-    aggregate: Aggregate | None = "mean"
-    scores_categories_apart = True
 
     def prepare(self, base: BaseCategories) -> None:
         self.base, self._centre = base, base.mean_directions.mean(0)  # (dim,)
 
     def base_scores(self, queries: Tensor) -> Tensor:
         return self._from_centre(unit(queries)) @ self._from_centre(self.base.mean_directions.to(queries)).T
-
-    def novel_scores(self, queries: Tensor, support: Tensor) -> Tensor:
-        return self.episode_scores(support[None], queries[None])[0]
 
     def episode_scores(self, support: Tensor, queries: Tensor) -> Tensor:
         return self._from_centre(unit(queries)) @ self._from_centre(unit(support).mean(dim=2)).mT

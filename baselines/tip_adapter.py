@@ -12,14 +12,14 @@ import torch
 from torch import Tensor
 
 from actstore.search.by_class import unit
+from baselines.class_mean import OfEachCategory
 from predictor.protocol.base_categories import BaseCategories
-from predictor.protocol.method import Aggregate, Method
 
 MOST_CACHED = 16  # rows of a base category: the most that the paper caches
 _QUERIES = 1024  # that are compared with the cache at a time
 
 
-class TipAdapter(Method):
+class TipAdapter(OfEachCategory):
     """cos(query, mean) + weight * the mean over cached examples of exp(-sharpness * (1 - cos(query, example))).
 
     The mean over examples, where the paper has their sum, because base and novel categories have different numbers of
@@ -27,9 +27,6 @@ class TipAdapter(Method):
     """
 
     key, name = "tip-adapter", "Tip-Adapter (training-free)"
-    aggregates: tuple[Aggregate, ...] = ("max", "mean")
-    aggregate: Aggregate | None = "mean"
-    scores_categories_apart = True
 
     def __init__(self, seed: int = 0, weight: float = 1.0, sharpness: float = 5.5) -> None:
         self._seed, self._weight, self._sharpness = seed, weight, sharpness
@@ -46,9 +43,6 @@ class TipAdapter(Method):
             sums = near.new_zeros(len(near), len(counts)).index_add_(1, targets, near)
             scores[begin : begin + _QUERIES] += self._weight * sums / counts
         return scores
-
-    def novel_scores(self, queries: Tensor, support: Tensor) -> Tensor:
-        return self.episode_scores(support[None], queries[None])[0]
 
     def episode_scores(self, support: Tensor, queries: Tensor) -> Tensor:
         asked, (way, shots) = unit(queries), support.shape[1:3]

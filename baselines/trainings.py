@@ -157,15 +157,13 @@ def _train_on_rows(request: Request) -> Trained:
     given = request.require("store")
     store = given if isinstance(given, ActivationStore) else actstore.open(given)
     rows, categories = store[request.given["train_split"] or "train"], request.categories(store.classes)
+    settings = request.settings(*(OPTIONS[request.name] - {"store", "train_split"}))
     if request.name == "triplet":
-        triplet = TripletConfig(**request.settings("steps", "learning_rate"))
-        return train_triplet(rows, categories.base, request.folder, triplet, **request.run)
+        return train_triplet(rows, categories.base, request.folder, TripletConfig(**settings), **request.run)
     if request.name == "attention":
-        attention = AttentionConfig(**request.settings("steps", "learning_rate"))
-        return train_attention(rows, categories.base, request.folder, attention, **request.run)
+        return train_attention(rows, categories.base, request.folder, AttentionConfig(**settings), **request.run)
     names = categories.base if request.name == "head" else (*categories.base, *categories.novel)
-    config = LinearConfig(**request.settings("epochs", "batch_size", "learning_rate"))
-    return train_linear(rows, names, request.folder, request.name, config, **request.run)
+    return train_linear(rows, names, request.folder, request.name, LinearConfig(**settings), **request.run)
 
 
 def _train_on_tasks(request: Request, sets: Sets) -> Trained:

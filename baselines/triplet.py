@@ -13,10 +13,11 @@ import hashlib
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cached_property, partial
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -37,12 +38,11 @@ from actstore.search.index_files import folder as index_folder
 from actstore.split import Split
 from actstore.streams.sampling import Stream, generator
 from baselines.image_training import ImageConfig, ImageRun, ImageTrainee, identify, images_of, train_images
+from baselines.large_sample import train_on_rows
 from baselines.nearest_neighbour import NearestNeighbour
 from predictor.protocol.category_split import CategorySplit
-from predictor.training import Report, RunOptions, Trained, Trainee
-from predictor.training import train as run
+from predictor.training import Trained, Trainee, cosine
 from predictor.training.backbones.images import LabelledImages, Plan
-from predictor.training.trainee import cosine
 
 
 def triplet_loss(embeddings: Tensor, targets: Tensor, margin: float) -> tuple[Tensor, Tensor]:
@@ -142,19 +142,11 @@ def train_triplet(
     folder: Path,
     config: TripletConfig = TripletConfig(),  # noqa: B008 - frozen
     device: torch.device = torch.device("cpu"),  # noqa: B008 - a constant
-    options: RunOptions = RunOptions(),  # noqa: B008 - frozen
-    report: Report | None = None,
+    **how: Any,
 ) -> Trained:
-    """Learn an embedding from the rows of the base classes, and keep it in the folder."""
-    identity = {
-        "method": METHOD,
-        "config": asdict(config),
-        "split": {"classes": list(base)},
-        "data": {"content": train.content},
-    }
-    return run(
-        folder, identity, lambda: TripletTrainee(train, base, config, device), config.steps, 100, options, report
-    )
+    """Learn an embedding from the rows of the base classes, and keep it in the folder. how: as in `train_on_rows`."""
+    make = partial(TripletTrainee, train, base, config, device)
+    return train_on_rows(METHOD, train, base, folder, config, make, config.steps, **how)
 
 
 def trained_embedding(trained: Trained) -> Embedding:
@@ -173,7 +165,7 @@ class Triplet(NearestNeighbour):
 
 
 _BLOCK = 8192
-Say = Callable[[str], None]
+Say = Callable[[str], object]
 
 
 class EmbeddedRows:

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from predictor.classifier.predictions import Prediction, Predictions
     from predictor.classifier.starting import BaseLoss
     from predictor.measuring import evaluate, run_episodes, run_sessions
-    from predictor.phi.recogniser import OwnClassifier
+    from predictor.phi.rule import OwnClassifier
     from predictor.protocol.base_categories import BaseCategories
     from predictor.protocol.calibration import Calibration, Calibrations
     from predictor.protocol.category_split import CategorySplit, read_split, split_categories

@@ -8,32 +8,10 @@ from pathlib import Path
 from actstore.errors import InvalidInputError
 from actstore.progress import bar, note
 from predictor.figures.style import draw_trade_off
-from predictor.protocol.calibration import (
-    FIGURE,
-    FILE,
-    TASKS,
-    Calibration,
-    Calibrations,
-    count_shots,
-    fit_calibrations,
-    is_calibrated,
-    is_replaced,
-    load_calibrations,
-    require_keys,
-    save_calibrations,
-)
+from predictor.protocol import calibration, setting
+from predictor.protocol.calibration import FILE, TASKS, Calibration, Calibrations, count_shots
 from predictor.protocol.method import MakesMethod, Method
-from predictor.protocol.setting import (
-    Categories,
-    Source,
-    choose_categories,
-    find_test_split,
-    listed,
-    make_methods,
-    open_store,
-    say_means_are_computed,
-    shots_to_fit,
-)
+from predictor.protocol.setting import Categories, Source
 from predictor.protocol.stand_ins import HeldOut, StandInSource
 
 
@@ -83,27 +61,29 @@ def calibrate(
         >>> [(fit.key, fit.shots) for fit in fits]
         [('phi1', 1)]
     """
-    for one in listed(methods):
+    for one in setting.listed(methods):
         if isinstance(one, type):  # a method made of it here would be gone with its constants
             name = one.__name__
             raise InvalidInputError(f"{name} is a class, and constants are kept in a method: give {name}()")
-    opened = open_store(store)
+    opened = setting.open_store(store)
     rows = opened[train]
-    categories = choose_categories(split, methods, opened)
-    fitted = [method for method in make_methods(methods, rows, categories, None) if is_calibrated(method)]
+    categories = setting.choose_categories(split, methods, opened)
+    made = setting.make_methods(methods, rows, categories, None)
+    fitted = [method for method in made if calibration.is_calibrated(method)]
     if not fitted:
         raise InvalidInputError("none of these methods has base scores that do not depend on the examples")
-    require_keys(fitted)
-    counts = shots_to_fit(shots, rows, categories, progress)
-    say_means_are_computed(rows, progress)
-    held_out = None if test == "none" else find_test_split(opened, train, test)
+    calibration.require_keys(fitted)
+    counts = setting.shots_to_fit(shots, rows, categories, progress)
+    setting.say_means_are_computed(rows, progress)
+    held_out = None if test == "none" else setting.find_test_split(opened, train, test)
     source = StandInSource(rows, categories, max(counts), None if held_out is None else HeldOut(held_out))
     with bar("calibrate", tasks, "tasks", progress) as shown:
-        fits = fit_calibrations(fitted, source, counts, tasks, seed, shown.update)
+        fits = calibration.fit_calibrations(fitted, source, counts, tasks, seed, shown.update)
     # by place: methods of several folders may have the same key
     own = [fits[place * len(counts) :][: len(counts)] for place in range(len(fitted))]
     for method, ours in zip(fitted, own, strict=True):
-        before = [fit for fit in method.calibrations if not is_replaced(fit, counts, rows.content, categories.base)]
+        about = counts, rows.content, categories.base
+        before = [fit for fit in method.calibrations if not calibration.is_replaced(fit, *about)]
         method.calibrations = [*before, *ours]
     if save:
         _save(fitted, own, progress)
@@ -117,12 +97,12 @@ def _save(methods: Sequence[Method], fits: Sequence[Sequence[Calibration]], show
     for folder in dict.fromkeys(method.folder for method in methods if method.folder is not None):
         here = [fit for method, of in zip(methods, fits, strict=True) if method.folder == folder for fit in of]
         ours = list({(fit.key, fit.share, fit.shots): fit for fit in here}.values())  # once of both ways of combining
-        gone = sorted({fit.key or ours[0].key for fit in save_calibrations(folder, ours, shown)})
+        gone = sorted({fit.key or ours[0].key for fit in calibration.save_calibrations(folder, ours, shown)})
         note(f"constants kept in {folder / FILE}" + f", in place of those of {', '.join(gone)}" * bool(gone), shown)
         if len({(fit.key, fit.share) for fit in ours}) == 1:
             method = ours[0].key, ours[0].share
-            kept = [fit for fit in load_calibrations(folder) if (fit.key, fit.share) == method]
-            _draw(folder / FIGURE, sorted(kept, key=lambda fit: fit.shots))
+            kept = [fit for fit in calibration.load_calibrations(folder) if (fit.key, fit.share) == method]
+            _draw(folder / calibration.FIGURE, sorted(kept, key=lambda fit: fit.shots))
 
 
 def _draw(path: Path, fits: Sequence[Calibration]) -> None:

@@ -12,45 +12,13 @@ from actstore.compute import reuse_freed_memory
 from actstore.errors import InvalidInputError
 from actstore.progress import bar
 from predictor.calibrating import calibrate as fit_constants
+from predictor.protocol import calibration, episodes, sessions, setting
 from predictor.protocol.base_categories import BaseCategories
-from predictor.protocol.calibration import (
-    NOT_FITTED,
-    Calibration,
-    count_shots,
-    is_calibrated,
-    load_calibrations,
-    nearest_fit,
-    require_keys,
-)
+from predictor.protocol.calibration import NOT_FITTED, Calibration, count_shots, nearest_fit
 from predictor.protocol.category_split import CategorySplit
-from predictor.protocol.episodes import POOLED, Examples, gather_classes
-from predictor.protocol.episodes import run_episodes as measure_episodes
 from predictor.protocol.evaluation import AllWayTask, CalibratedMethod, all_way_task, measure, plan_draws
-from predictor.protocol.honesty import (
-    are_of_imagenet,
-    contamination,
-    is_as_large_as_the_paper,
-    leaks,
-    refuse_trained_on,
-    why_not_comparable_to_paper,
-    without_fitted_rows,
-)
 from predictor.protocol.method import Aggregate, EpisodeMethod, MakesMethod, Method
-from predictor.protocol.sessions import read_examples
-from predictor.protocol.sessions import run_sessions as measure_sessions
-from predictor.protocol.setting import (
-    Categories,
-    Source,
-    as_method,
-    choose_categories,
-    choose_shots,
-    listed,
-    make_methods,
-    open_store,
-    require_test_split,
-    say_means_are_computed,
-)
-from predictor.protocol.tasks import TaskSize
+from predictor.protocol.setting import Categories, Source
 from predictor.report.all_way_table import AllWayResults, all_way_records
 from predictor.report.session_table import EpisodeResults, SessionResults, episode_rows, session_rows
 
@@ -59,7 +27,7 @@ MAY_HOLD = (
     "(tasks=, --tasks)"
 )
 Calibrate = bool | Literal["saved"]
-Run = tuple[Examples, Sequence[EpisodeMethod]]  # methods that read the same examples
+Run = tuple[episodes.Examples, Sequence[EpisodeMethod]]  # methods that read the same examples
 
 
 def evaluate(
@@ -110,17 +78,17 @@ def evaluate(
         ['phi1', 'class-mean']
     """
     reuse_freed_memory()
-    opened = open_store(store)
-    rows, tested = opened[train], require_test_split(opened, train, test)
-    categories = choose_categories(split, methods, opened)
-    compared = make_methods(methods, rows, categories, aggregate)
-    counts = choose_shots(shots, rows, categories.novel, shown=progress)
+    opened = setting.open_store(store)
+    rows, tested = opened[train], setting.require_test_split(opened, train, test)
+    categories = setting.choose_categories(split, methods, opened)
+    compared = setting.make_methods(methods, rows, categories, aggregate)
+    counts = setting.choose_shots(shots, rows, categories.novel, shown=progress)
     fits, said = _calibrations(compared, opened, categories, counts, calibrate, train, test, seed, progress)
-    task, left_out = without_fitted_rows(
+    task, left_out = setting.without_fitted_rows(
         all_way_task(rows, tested, categories), [fit for of in fits for fit in of if not fit.failed]
     )
     if any(method.key not in ("nn", "triplet") for method in compared):  # nearest neighbours alone need no means
-        say_means_are_computed(rows, progress)
+        setting.say_means_are_computed(rows, progress)
     total = sum(len(numbers) for method in compared for numbers in plan_draws(method, counts, draws).values())
     measured = []
     with bar("eval", total, "draws", progress) as shown:
@@ -130,10 +98,11 @@ def evaluate(
             measured += measure(method, own, counts, draws, seed, of_method, shown.update)
     order = [*map(str, counts), "all"]
     measured.sort(key=lambda row: order.index(row.shots))
-    lacking = why_not_comparable_to_paper(rows)
-    if lacking or not is_as_large_as_the_paper(categories):
+    lacking = setting.why_not_comparable_to_paper(rows)
+    if lacking or not setting.is_as_large_as_the_paper(categories):
         measured = [replace(row, is_beside_paper=False) for row in measured]
-    warnings = (contamination(rows, categories), leaks(opened, task, counts, draws, seed), lacking, left_out, *said)
+    leaked = setting.leaks(opened, task, counts, draws, seed)
+    warnings = (setting.contamination(rows, categories), leaked, lacking, left_out, *said)
     return AllWayResults(all_way_records(measured), [text for text in warnings if text])
 
 
@@ -179,21 +148,21 @@ def run_sessions(
     Examples:
         >>> results = predictor.run_sessions(phi, store, split, way=1, shots=1, draws=2)
     """
-    opened = open_store(store)
-    rows, tested = opened[train], require_test_split(opened, train, test)
-    categories = choose_categories(split, methods, opened)
+    opened = setting.open_store(store)
+    rows, tested = opened[train], setting.require_test_split(opened, train, test)
+    categories = setting.choose_categories(split, methods, opened)
     added = replace(categories, validation=())  # sessions add no validation category: those may be known
-    if len(counts := choose_shots(shots, rows, categories.novel)) > 1:
+    if len(counts := setting.choose_shots(shots, rows, categories.novel)) > 1:
         raise InvalidInputError(f"sessions are of one number of shots, got {shots}; run them once for each")
     (shots,) = counts
-    compared = make_methods(methods, rows, categories, "mean")
+    compared = setting.make_methods(methods, rows, categories, "mean")
     fits, said = _calibrations(compared, opened, categories, [shots], calibrate, train, test, seed, progress)
-    task, left_out = without_fitted_rows(
+    task, left_out = setting.without_fitted_rows(
         all_way_task(rows, tested, categories), [fit for of in fits for fit in of if not fit.failed]
     )
-    say_means_are_computed(rows, progress)
+    setting.say_means_are_computed(rows, progress)
     if examples is not None:
-        task, draws = replace(task, fixed=read_examples(Path(examples), rows, categories.novel, shots)), 1
+        task, draws = replace(task, fixed=sessions.read_examples(Path(examples), rows, categories.novel, shots)), 1
     ways: list[Method] = []
     for method, of_method in zip(compared, fits, strict=True):
         holds = bool(of_method) and not nearest_fit(of_method, shots).failed
@@ -202,9 +171,9 @@ def run_sessions(
     with bar("sessions", len(ways) * draws, "draws", progress) as shown:
         for method in ways:
             own = _own_task(method, task, categories)
-            results.append(measure_sessions(method, own, way, shots, draws, seed, shown.update))
+            results.append(sessions.run_sessions(method, own, way, shots, draws, seed, shown.update))
     backbone = str(rows.spec.provenance.get("backbone") or "not known")
-    warnings = (contamination(rows, added), left_out, *said)
+    warnings = (setting.contamination(rows, added), left_out, *said)
     return SessionResults(session_rows(results, way, shots, backbone), [text for text in warnings if text])
 
 
@@ -251,32 +220,35 @@ def run_episodes(
         >>> methods = baselines.make_for_episodes("class-mean")
         >>> results = predictor.run_episodes(methods, store, halves, way=2, shots=1, tasks=5)
     """
-    opened = None if store is None else open_store(store)
+    opened = None if store is None else setting.open_store(store)
     warnings: list[str | None] = []
-    backbone, beside_paper, counts, all_runs = "", True, choose_shots(shots), list[Run]()
+    backbone, beside_paper, counts, all_runs = "", True, setting.choose_shots(shots), list[Run]()
     if opened is not None:
-        pooled = [opened[name] for name in _pooled_names(list(opened.splits), splits)]
-        categories = choose_categories(split, methods, opened)
+        names = list(splits) if splits else [name for name in episodes.POOLED if name in opened.splits]
+        if not names:
+            raise InvalidInputError(f"choose splits to pool: {', '.join(opened.splits) or 'there are none yet'}")
+        pooled = [opened[name] for name in names]
+        categories = setting.choose_categories(split, methods, opened)
         if not categories.novel:
             raise InvalidInputError("the split names no novel category to make tasks of")
-        compared = [_episode_method(one, pooled[0], categories) for one in listed(methods)]
+        compared = [_episode_method(one, pooled[0], categories) for one in setting.listed(methods)]
         backbone = str(pooled[0].spec.provenance.get("backbone"))
-        lacking = why_not_comparable_to_paper(pooled[0])
-        beside_paper = lacking is None and are_of_imagenet(categories)
-        warnings = [contamination(pooled[0], categories), lacking]
-        counts = choose_shots(shots, pooled[0], categories.novel, spare=1, shown=progress)
+        lacking = setting.why_not_comparable_to_paper(pooled[0])
+        beside_paper = lacking is None and setting.are_of_imagenet(categories)
+        warnings = [setting.contamination(pooled[0], categories), lacking]
+        counts = setting.choose_shots(shots, pooled[0], categories.novel, spare=1, shown=progress)
         if compared:
-            all_runs.append((gather_classes(pooled, categories.novel), compared))
+            all_runs.append((episodes.gather_classes(pooled, categories.novel), compared))
     all_runs += runs
     if not all_runs:
         raise InvalidInputError("nothing to measure: give methods and a store, or learners with their images")
-    sizes = [TaskSize(way, count, queries) for count in counts]
+    sizes = [episodes.TaskSize(way, count, queries) for count in counts]
     with bar("episodes", len(all_runs) * len(sizes) * tasks, "tasks", progress) as shown:
         results = [
             result
             for examples, of_examples in all_runs
             for size in sizes
-            for result in measure_episodes(of_examples, examples, size, tasks, seed, shown.update)
+            for result in episodes.run_episodes(of_examples, examples, size, tasks, seed, shown.update)
         ]
     rows = episode_rows(results, sizes, backbone, beside_paper)
     return EpisodeResults(rows, [text for text in warnings if text])
@@ -300,11 +272,11 @@ def _calibrations(
         raise InvalidInputError(f'calibrate must be True, False or "saved", got {calibrate!r}')
     if calibrate is False:
         return fits, []
-    wanted = [is_calibrated(method) and not getattr(method, "novel_bias", 0.0) for method in methods]
-    require_keys([method for place, method in enumerate(methods) if wanted[place]])
+    wanted = [calibration.is_calibrated(method) and not getattr(method, "novel_bias", 0.0) for method in methods]
+    calibration.require_keys([method for place, method in enumerate(methods) if wanted[place]])
     for place, method in enumerate(methods):
         if wanted[place]:
-            kept = load_calibrations(method.folder) if method.folder is not None else []
+            kept = calibration.load_calibrations(method.folder) if method.folder is not None else []
             given = [*method.calibrations, *kept]
             fits[place] = [fit for fit in given if fit.is_of(method, rows, categories)]
     missing = [place for place, of in enumerate(fits) if wanted[place] and not set(shots) <= {fit.shots for fit in of}]
@@ -323,7 +295,9 @@ def _calibrations(
         if failed := [f"{count_shots(fit.shots)}: {fit.failed}" for fit in tried]:
             said.append(f"calibration failed: {method.name}, {method.share}, {'; '.join(failed)}")
         if lacking:
-            told, how = " and ".join(map(count_shots, lacking)), _how_to_fit(method, lacking)
+            told, how = " and ".join(map(count_shots, lacking)), "calibrate=True"
+            if method.named_by and method.folder is not None:
+                how += f", or `ppa calibrate {method.named_by} --shots {','.join(map(str, lacking))}`,"
             said.append(f"{NOT_FITTED} for {told}: {method.name}, {method.share}; {how} fits it")
     if any(fit.failed for of in fits for fit in of if fit.shots in shots):
         said.append(MAY_HOLD)
@@ -338,12 +312,6 @@ def _of_shots(fits: Sequence[Calibration], shots: int) -> Calibration:
     return replace(fit, shots=shots, failed=f"{NOT_FITTED} for {count_shots(shots)}")
 
 
-def _how_to_fit(method: Method, shots: Sequence[int]) -> str:
-    if not method.named_by or method.folder is None:
-        return "calibrate=True"
-    return f"calibrate=True, or `ppa calibrate {method.named_by} --shots {','.join(map(str, shots))}`,"
-
-
 def _own_task(method: Method, task: AllWayTask, categories: CategorySplit) -> AllWayTask:
     """The same task on the store whose activations a method reads."""
     if method.store is None:
@@ -351,13 +319,6 @@ def _own_task(method: Method, task: AllWayTask, categories: CategorySplit) -> Al
     other = actstore.open(method.store)
     parts = [other[part.name] if part.name in other.splits else part for part in (task.train, task.test)]
     return replace(all_way_task(parts[0], parts[1], categories), without=task.without, fixed=task.fixed)
-
-
-def _pooled_names(have: Sequence[str], named: Sequence[str] | None) -> list[str]:
-    names = list(named) if named else [name for name in POOLED if name in have]
-    if not names:
-        raise InvalidInputError(f"choose splits to pool: {', '.join(have) or 'there are none yet'}")
-    return names
 
 
 def _episode_method(
@@ -368,8 +329,8 @@ def _episode_method(
         return one
     trained = getattr(one, "categories", None)
     if trained is not None:
-        refuse_trained_on(Path(getattr(one, "path", "phi")).parent, trained.base, categories.novel)
-    method = as_method(one, "mean")
+        setting.refuse_trained_on(Path(getattr(one, "path", "phi")).parent, trained.base, categories.novel)
+    method = setting.as_method(one, "mean")
     method.check(split, trained or categories)
     method.prepare_for(BaseCategories.of_split(split, categories.base))
     return method

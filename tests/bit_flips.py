@@ -30,8 +30,8 @@ from predictor.phi.network import Phi, PhiSpec
 from predictor.protocol.calibration import Calibration, load_calibrations, save_calibrations
 from predictor.protocol.category_split import CategorySplit, read_split
 from predictor.protocol.head import Head, read_head, write_head
+from predictor.training.loop import CHECKPOINT, read_training, write_training
 from predictor.training.phi import TrainConfig, TrainOptions, run_phi_training
-from predictor.training.run_files import CHECKPOINT, read_training, write_training
 from predictor.training.trained_phi import load_phi
 
 DIM, ROWS, CLASSES = 16, 1300, 5

@@ -24,7 +24,7 @@ from actstore.images.opening import open_images
 from actstore.search import ExactSearch
 from actstore.search.by_class import ClassRows, best_by_class
 from baselines.inference import comparison
-from baselines.inference.adaptation import classifier_step, fine_tuning_step
+from baselines.inference.adaptation import learning_step
 from baselines.inference.comparison import BenchRows
 from baselines.inference.latency import backbone_part, gpu_part, head_part, product_part, timed
 from cli.actstore import main as store_commands
@@ -155,8 +155,8 @@ def test_all_products_on_the_card_find_the_nearest(card: Any, half: bool, kind: 
 def test_the_comparison_on_a_card(card: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(comparison, "bar", no_bar)
     data = bench_rows()
-    wanted = comparison.Wanted((2,), 9, None, budget=0.001, device=torch.device("sim"))
-    compared = comparison.compare(data, wanted, False)
+    options: dict[str, Any] = {"budget": 0.001, "device": torch.device("sim"), "progress": False}
+    compared = comparison.compare(data, (2,), 9, None, "pq", **options)
     names = [latency.part.name for latency in compared.latencies]
     assert len(names) == 2
     assert "parametric classifier" in names[0]
@@ -174,8 +174,7 @@ def test_the_comparison_on_cuda_has_faiss_beside_all_products(monkeypatch: pytes
     """No tensor can be there: the part of faiss alone is made."""
     held, data = simulated_faiss.install(monkeypatch).held, bench_rows()
     monkeypatch.setattr(comparison, "bar", no_bar)
-    wanted = comparison.Wanted(device=torch.device("cuda:1"))
-    ((products, faiss),) = comparison._groups(data, wanted)
+    ((products, faiss),) = comparison._groups(data, "pq", True, torch.device("cuda:1"), False)
     assert "torch.matmul" in products[0]
     (part,) = faiss[2]()
     np.testing.assert_array_equal(part.run(data.queries)[1], ExactSearch(data.rows).search(data.queries, 5)[1])
@@ -192,8 +191,8 @@ def test_benchmarks_wait_for_the_card(card: Any, backbone: Backbone, half: bool)
     assert timed(lambda: part.run(queries), device) > 0
     assert card.counts["synchronise"] == 1
     assert backbone_part(backbone.module, "small", device).run(images).shape[0] == 2
-    classifier_step(queries, 5, device)()
-    fine_tuning_step(backbone.module, images, device)()
+    learning_step(torch.nn.Linear(16, 5, device=device), queries.to(device), False)()
+    learning_step(backbone.module.to(device), images.to(device), half)()
 
 
 @pytest.mark.parametrize("device", ["cuda:97", "tpu", "xpu"])

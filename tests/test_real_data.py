@@ -9,7 +9,7 @@ import numpy as np
 
 import actstore
 from baselines.nearest_neighbour import NearestNeighbour
-from predictor.phi.recogniser import PhiMethod
+from predictor.phi.rule import PhiMethod
 from predictor.protocol.category_split import CategorySplit
 from predictor.protocol.evaluation import all_way_task, measure
 from predictor.training.phi import choose_config, run_phi_training

@@ -34,19 +34,18 @@ from baselines.registry import make
 from baselines.triplet import TripletConfig, train_triplet, train_triplet_images
 from predictor.protocol.base_categories import BaseCategories
 from predictor.protocol.category_split import CategorySplit, alphabetical_split
-from predictor.protocol.episodes import run_episodes
+from predictor.protocol.episodes import TaskSize, run_episodes
 from predictor.protocol.evaluation import all_way_task
 from predictor.protocol.head import Head
-from predictor.protocol.tasks import TaskSize
 from predictor.training import Report, RunOptions, loop
 from predictor.training import phi as phi_training
 from predictor.training.backbones import layers, pretraining, trainee
 from predictor.training.backbones.config import choose_preset
 from predictor.training.backbones.pretraining import train_ensemble
 from predictor.training.backbones.trainee import train_backbone
+from predictor.training.loop import CHECKPOINT, MODEL, read_log, read_model, read_training
 from predictor.training.phi import TrainOptions, choose_config, fits_device, run_phi_training
 from predictor.training.processes import Processes
-from predictor.training.run_files import CHECKPOINT, MODEL, read_log, read_model, read_training
 
 CARD = "sim"  # sim:1 has no gradients: torch counts one card of a backend in Python
 SPLIT = CategorySplit(("c4", "c0", "c2", "c5"), ("c1", "c3"))

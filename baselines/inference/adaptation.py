@@ -20,8 +20,7 @@ from actstore.compute import parse_device, reuse_freed_memory
 from actstore.compute.device import has_half
 from actstore.compute.process import Result
 from baselines.inference.latency import backbone_part, timed
-from predictor.protocol.paper import read_table
-from predictor.protocol.results import Results, Table
+from predictor.protocol.results import Results, Table, read_table
 
 
 def seconds_per_epoch(
@@ -35,21 +34,8 @@ def seconds_per_epoch(
     return statistics.median(taken) * images / images_per_step, len(taken)
 
 
-def fine_tuning_step(module: nn.Module, images: torch.Tensor, device: torch.device) -> Callable[[], None]:
-    """Forward, backward and update of all layers on one batch (n, 3, height, width)."""
-    module = module.train().to(device).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-    inputs = images.to(device).contiguous(memory_format=torch.channels_last)
-    return _learning_step(module, inputs, mixed=has_half(device))
-
-
-def classifier_step(rows: torch.Tensor, categories: int, device: torch.device) -> Callable[[], None]:
-    """One batch (n, dim) of stored activations through a classifier that is trained: Learning like a Child."""
-    layer = nn.Linear(rows.shape[1], categories, device=device)
-    return _learning_step(layer, rows.to(device), mixed=False)
-
-
-def _learning_step(module: nn.Module, inputs: torch.Tensor, mixed: bool) -> Callable[[], None]:
-    """Forward, backward and update. mixed: forward in half precision where that is safe."""
+def learning_step(module: nn.Module, inputs: Tensor, mixed: bool) -> Callable[[], None]:
+    """Forward, backward and update on one batch. mixed: forward in half precision where that is safe."""
     targets = torch.zeros(len(inputs), dtype=torch.long, device=inputs.device)
     optimiser = torch.optim.SGD(module.parameters(), lr=1e-3, momentum=0.9)
 
@@ -122,10 +108,13 @@ def epoch_results(
 
     predicted: the seconds by predicted parameters, of which each says how many times it is.
     """
-    rows = torch.rand(256, dim)
-    steps = {"one epoch of the classifier from stored activations": (classifier_step(rows, categories, device), 256)}
+    layer, rows = nn.Linear(dim, categories, device=device), torch.rand(256, dim, device=device)  # as Child trains
+    steps = {"one epoch of the classifier from stored activations": (learning_step(layer, rows, False), 256)}
     if backbone != "none":
-        step = fine_tuning_step(construct(backbone, 0).module, torch.rand(32, 3, 224, 224), device)
+        network = construct(backbone, 0).module.train().to(device)
+        network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        seen = torch.rand(32, 3, 224, 224, device=device).contiguous(memory_format=torch.channels_last)
+        step = learning_step(network, seen, has_half(device))
         steps[f"one epoch of fine-tuning {backbone}, all layers"] = (step, 32)
     values = {row["what"]: float(row["value"]) for row in read_table("efficiency")}
     paper = values["fine-tuning or Learning like a Child per epoch"] * 3600

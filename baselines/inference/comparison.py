@@ -12,7 +12,7 @@ import re
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -30,20 +30,8 @@ from actstore.progress import bar, human_bytes, note
 from actstore.split import Split
 from actstore.streams.sampling import generator
 from actstore.tables.row_source import SyntheticSpec
-from baselines.inference.latency import (
-    InferenceResults,
-    Latency,
-    Part,
-    approximate_part,
-    backbone_part,
-    bounded_part,
-    exact_part,
-    flat_parts,
-    gpu_part,
-    head_part,
-    measure,
-    product_part,
-)
+from baselines.inference import latency as timing
+from baselines.inference.latency import InferenceResults, Latency, Part, Peak
 
 RESERVE = 1 << 30  # bytes that are left to everything else: libraries, samples that an index is fitted on
 _EVERY = 0.2  # seconds between two looks
@@ -53,31 +41,6 @@ QUERIES = 64
 _INDEX_SHARE = 0.5  # of the rows in fp16: an index with what it is fitted on stays below
 _APPROXIMATE_SHARE = 0.3
 FEWEST_INDEXED = 1000  # rows of an approximate index
-
-
-@dataclass(frozen=True)
-class Wanted:
-    """What is compared. network: whose time is added. approximate: a kind of index, or none. budget: seconds of each
-    figure."""
-
-    batches: Sequence[int] = (1, 32)
-    categories: int = 1000
-    network: Construction | None = None
-    approximate: str = "pq"
-    fp32: bool = True
-    budget: float = 6.0
-    device: torch.device = field(default_factory=lambda: torch.device("cpu"))
-
-
-@dataclass(frozen=True)
-class Comparison:
-    """latencies: of all parts, in the order of a table. shape: of the rows. left_out: of the parts, what did not
-    fit."""
-
-    latencies: list[Latency]
-    shape: tuple[int, int]
-    left_out: list[str]
-    peak: Peak
 
 
 Make = Callable[[], list[Part]]
@@ -127,49 +90,53 @@ def time_inference(
     place = parse_device(device)
     torch.set_num_threads(threads or torch.get_num_threads())
     network = None if backbone == "none" else construct(backbone)  # a wrong name is told before rows are made
-    rows = _rows(store, synthetic, split, progress)
-    wanted = Wanted(batches, categories, network, approximate, fp32, seconds, place)
-    machine = name_device(place) or f"{platform.machine()} CPU, no GPU used"
-    title = f"{rows.what}; {torch.get_num_threads()} threads, {machine}"
-    return InferenceResults(compare(rows, wanted, progress), title)
-
-
-def _rows(
-    store: ActivationStore | str | Path | None, synthetic: str | None, split: str, progress: bool | None
-) -> BenchRows:
     if store is not None and synthetic is not None:
         raise InvalidInputError("rows come from a store or are generated (synthetic); give one of both")
     if store is not None:
-        return stored_rows(store if isinstance(store, ActivationStore) else actstore.open(store), split)
-    if synthetic is None:
-        return generated_rows(*fitting_size(available_memory()), progress)
-    match = re.fullmatch(r"(\d+)x(\d+)", str(synthetic))
-    if match is None:
+        rows = stored_rows(store if isinstance(store, ActivationStore) else actstore.open(store), split)
+    elif synthetic is None:
+        rows = generated_rows(*fitting_size(available_memory()), progress)
+    elif match := re.fullmatch(r"(\d+)x(\d+)", str(synthetic)):
+        rows = generated_rows(int(match[1]), int(match[2]), progress)
+    else:
         raise InvalidInputError(f"generated rows are named as ROWSxDIM, such as 1200000x2048, got {synthetic!r}")
-    return generated_rows(int(match[1]), int(match[2]), progress)
+    machine = name_device(place) or f"{platform.machine()} CPU, no GPU used"
+    title = f"{rows.what}; {torch.get_num_threads()} threads, {machine}"
+    return compare(rows, batches, categories, network, approximate, fp32, seconds, place, title, progress)
 
 
-def compare(data: BenchRows, wanted: Wanted, progress: bool | None = None) -> Comparison:
-    """Everything that was wanted and fits, at each batch size."""
-    network = wanted.network
+def compare(
+    data: BenchRows,
+    batches: Sequence[int],
+    categories: int,
+    network: Construction | None,
+    approximate: str,
+    fp32: bool = True,
+    budget: float = 6.0,
+    device: torch.device = torch.device("cpu"),  # noqa: B008 - a constant
+    title: str = "",
+    progress: bool | None = None,
+) -> InferenceResults:
+    """Everything that is wanted and fits, at each batch size. network: whose time is added. budget: seconds of each
+    figure."""
     side = 1 if network is None else network.transform.crop
-    images = torch.rand(max(wanted.batches), 3, side, side, generator=torch.Generator().manual_seed(0))
+    images = torch.rand(max(batches), 3, side, side, generator=torch.Generator().manual_seed(0))
     latencies: list[Latency] = []
     left_out: list[str] = []
-    if wanted.device.type == "cpu" and wanted.approximate != "none" and data.shape[0] < FEWEST_INDEXED:
+    if device.type == "cpu" and approximate != "none" and data.shape[0] < FEWEST_INDEXED:
         left_out.append(f"approximate search: an index needs {FEWEST_INDEXED:,} rows, there are {data.shape[0]:,}")
     with watch_memory() as peak:
-        first = [] if network is None else [backbone_part(network.module, network.name, wanted.device)]
-        first.append(head_part(wanted.categories, data.shape[1], wanted.device))
-        for group in _groups(data, wanted, progress):
+        first = [] if network is None else [timing.backbone_part(network.module, network.name, device)]
+        first.append(timing.head_part(categories, data.shape[1], device))
+        for group in _groups(data, approximate, fp32, device, progress):
             made = [*first, *_make(group, left_out, progress)]
-            for batch in wanted.batches:
+            for batch in batches:
                 note(f"measuring {len(made)} parts at batch {batch}", progress)
                 inputs = lambda part: images if part.kind == "backbone" else data.queries  # noqa: E731
-                latencies += measure(made, batch, inputs, wanted.budget, wanted.device)
+                latencies += timing.measure(made, batch, inputs, budget, device)
             first = []
             made.clear()  # what was measured is released before the next is made
-    return Comparison(_in_order(latencies), data.shape, left_out, peak)
+    return InferenceResults(_in_order(latencies), data.shape, left_out, peak, title)
 
 
 def _make(group: Group, left_out: list[str], progress: bool | None) -> Iterator[Part]:
@@ -182,32 +149,32 @@ def _make(group: Group, left_out: list[str], progress: bool | None) -> Iterator[
             yield from make()
 
 
-def _groups(data: BenchRows, wanted: Wanted, progress: bool | None = None) -> list[Group]:
+def _groups(data: BenchRows, approximate: str, fp32: bool, device: torch.device, progress: bool | None) -> list[Group]:
     """Parts that are in memory together. The fp32 copy, twice the rows, is never there beside the indexes."""
     count, dim = data.shape
     rows, half = data.rows, 2 * count * dim
-    if wanted.device.type != "cpu":
-        on_card: Group = [("torch.matmul on the device", RESERVE, lambda: [product_part(rows, wanted.device)])]
-        if wanted.device.type == "cuda":
-            on_card.append(("faiss on the GPU", RESERVE, lambda: [gpu_part(rows, wanted.device)]))
+    if device.type != "cpu":
+        on_card: Group = [("torch.matmul on the device", RESERVE, lambda: [timing.product_part(rows, device)])]
+        if device.type == "cuda":
+            on_card.append(("faiss on the GPU", RESERVE, lambda: [timing.gpu_part(rows, device)]))
         return [on_card]
 
-    def bounded() -> list[Part]:
-        with bar("bounded index", count, "rows", progress) as done:
-            return [bounded_part(rows, done.update)]
+    def with_bar(name: str, make: Callable[[Callable[[int], None]], Part]) -> Make:
+        def made() -> list[Part]:
+            with bar(f"{name} index", count, "rows", progress) as done:
+                return [make(done.update)]
 
-    def approximate() -> list[Part]:
-        with bar(f"{wanted.approximate} index", count, "rows", progress) as done:
-            return [approximate_part(rows, data.queries, wanted.approximate, done.update)]
+        return made
 
     ours: Group = [
-        ("exact search over fp16 rows", 4 * count, lambda: [exact_part(rows)]),
-        ("bounded search", int(_INDEX_SHARE * half), bounded),
+        ("exact search over fp16 rows", 4 * count, lambda: [timing.exact_part(rows)]),
+        ("bounded search", int(_INDEX_SHARE * half), with_bar("bounded", lambda done: timing.bounded_part(rows, done))),
     ]
-    if wanted.approximate != "none" and count >= FEWEST_INDEXED:
-        ours.append((f"approximate search by {wanted.approximate}", int(_APPROXIMATE_SHARE * half), approximate))
-    plain: Group = [("searches over an fp32 copy", 2 * half, lambda: flat_parts(rows))]
-    return [ours, plain] if wanted.fp32 else [ours]
+    if approximate != "none" and count >= FEWEST_INDEXED:
+        make = with_bar(approximate, lambda done: timing.approximate_part(rows, data.queries, approximate, done))
+        ours.append((f"approximate search by {approximate}", int(_APPROXIMATE_SHARE * half), make))
+    plain: Group = [("searches over an fp32 copy", 2 * half, lambda: timing.flat_parts(rows))]
+    return [ours, plain] if fp32 else [ours]
 
 
 def _in_order(latencies: Sequence[Latency]) -> list[Latency]:
@@ -216,10 +183,8 @@ def _in_order(latencies: Sequence[Latency]) -> list[Latency]:
 
     def place(latency: Latency) -> tuple[int, int]:
         name, kind = latency.part.name, latency.part.kind
-        group = 0 if kind == "backbone" else 1 if kind == "head" else 2
-        if group == 2:
-            group += 2 * ("ours" in name) + 4 * (latency.part.recall is not None)
-        return batches.index(latency.batch), group
+        of_search = 2 * ("ours" in name) + 4 * (latency.part.recall is not None)
+        return batches.index(latency.batch), {"backbone": 0, "head": 1}.get(kind, 2 + of_search)
 
     return sorted(latencies, key=place)
 
@@ -234,14 +199,6 @@ def available_memory() -> int:
         most, used = (int((_CONTROL_GROUP / name).read_text()) for name in ("memory.max", "memory.current"))
         free = min(free, most - used)
     return free
-
-
-@dataclass
-class Peak:
-    """total: resident at most, files that were mapped included. own: what no file stands behind, at most."""
-
-    total: int = 0
-    own: int = 0
 
 
 @contextmanager
@@ -304,12 +261,7 @@ def stored_rows(store: ActivationStore, split: str) -> BenchRows:
 def fitting_size(free: int) -> tuple[int, int]:
     """As many rows as the paper has, or as fit with their fp32 copy and some room."""
     count, dim = PAPER_SIZE
-    return max(1, min(count, (free - 2 * RESERVE) // needed_bytes(1, dim))), dim
-
-
-def needed_bytes(count: int, dim: int) -> int:
-    """Of rows in fp16 with their copy in fp32: the most that is held at one time."""
-    return count * dim * (2 + 4)
+    return max(1, min(count, (free - 2 * RESERVE) // (dim * (2 + 4)))), dim
 
 
 def generated_rows(count: int, dim: int, progress: bool | None = None) -> BenchRows:

@@ -26,13 +26,10 @@ from actstore.search.flat import FlatSearch
 from actstore.search.indexing import build_index
 from actstore.search.ranking import Pairs, rank
 from actstore.search.table import unit
-from predictor.protocol.paper import read_table
-from predictor.protocol.results import Results, Table, displayed
+from predictor.protocol.results import Results, Table, displayed, read_table
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-    from baselines.inference.comparison import Comparison
 
 WARM_UP, LEAST_RUNS, MOST_RUNS = 1, 3, 50
 PAPER_BATCH = 32
@@ -64,6 +61,14 @@ class Latency:
     p95: float
     runs: int
     ranking: float | None = None
+
+
+@dataclass
+class Peak:
+    """total: resident at most, files that were mapped included. own: what no file stands behind, at most."""
+
+    total: int = 0
+    own: int = 0
 
 
 def measure(
@@ -98,12 +103,8 @@ def _summary(part: Part, asked: Tensor, taken: list[float], device: torch.device
         ranks = [timed(partial(part.rank, asked), device) for _ in range(WARM_UP + LEAST_RUNS)]
         ranking = float(np.median(ranks[WARM_UP:])) * 1e3 / len(asked)
     median, late = float(np.median(per_image)), float(np.quantile(per_image, 0.95))
-    described = replace(part, run=_was_run, rank=None)  # figures keep no rows in memory
+    described = replace(part, run=torch.clone, rank=None)  # figures keep no rows in memory
     return Latency(described, len(asked), median, late, len(taken), ranking)
-
-
-def _was_run(_: Tensor) -> None:
-    raise RuntimeError("a part that was measured is gone")
 
 
 K = 5  # neighbours: enough for a top-5
@@ -296,51 +297,46 @@ def table_lines(latencies: Sequence[Latency]) -> list[list[str]]:
     ]  # fmt: skip
 
 
-def remarks(comparison: Comparison) -> list[str]:
-    """Sentences below a table: what a plain implementation needs here, what was left out, and the memory of the run."""
-    paper, (count, dim) = paper_figures(), comparison.shape
-    lines = [
-        f"Features of {count:,} images in fp32: {human_bytes(4 * count * dim)}, in fp16 {human_bytes(2 * count * dim)} "
-        f"(paper: {paper['memory'] / 1e9:.0f} GB)."
-    ]
-    backbones = [latency for latency in comparison.latencies if latency.part.kind == "backbone"]
-    if backbones:
-        fastest = min(backbones, key=lambda latency: latency.median)
-        hours = count * fastest.median / 3.6e6
-        lines.append(
-            f"Without stored features one image waits for all {count:,} to pass the network: {hours:,.1f} hours, "
-            f"an estimate from {fastest.median:,.1f} ms each at batch {fastest.batch} "
-            f"(paper: {paper['without_features']:g} hours)."
-        )
-    lines += [f"Left out: {line}." for line in comparison.left_out]
-    peak = comparison.peak
-    lines.append(
-        f"Peak memory of the run: {peak.total / 1e9:.2f} GB resident, of which {peak.own / 1e9:.2f} GB at most belong "
-        "to no file."
-    )
-    return lines
-
-
 class InferenceResults(Results):
     """Of `baselines.time_inference`: milliseconds of every part at every batch size, and what the run needed."""
 
-    def __init__(self, compared: Comparison, title: str) -> None:
-        super().__init__(to_results(compared.latencies))
-        self.compared, self.title = compared, title
+    def __init__(
+        self, latencies: Sequence[Latency], shape: tuple[int, int], left_out: Sequence[str], peak: Peak, title: str
+    ) -> None:
+        super().__init__(to_results(latencies))
+        self.latencies, self.shape, self.left_out, self.peak, self.title = latencies, shape, left_out, peak, title
 
     def tables(self, wide: bool = False) -> list[Table]:
-        return [Table(["", *self._columns[1:]], table_lines(self.compared.latencies), title=self.title)]
+        return [Table(["", *self._columns[1:]], table_lines(self.latencies), title=self.title)]
 
     @property
     def _columns(self) -> tuple[str, ...]:
-        return COLUMNS if has_network(self.compared.latencies) else COLUMNS[: -len(OF_WHOLE)]
+        return COLUMNS if has_network(self.latencies) else COLUMNS[: -len(OF_WHOLE)]
 
     def notes(self, wide: bool = False) -> list[str]:
-        return remarks(self.compared)
+        """What a plain implementation needs here, what was left out, and the memory of the run."""
+        paper, (count, dim) = paper_figures(), self.shape
+        lines = [
+            f"Features of {count:,} images in fp32: {human_bytes(4 * count * dim)}, in fp16 "
+            f"{human_bytes(2 * count * dim)} (paper: {paper['memory'] / 1e9:.0f} GB)."
+        ]
+        if backbones := [latency for latency in self.latencies if latency.part.kind == "backbone"]:
+            fastest = min(backbones, key=lambda latency: latency.median)
+            lines.append(
+                f"Without stored features one image waits for all {count:,} to pass the network: "
+                f"{count * fastest.median / 3.6e6:,.1f} hours, an estimate from {fastest.median:,.1f} ms each at batch "
+                f"{fastest.batch} (paper: {paper['without_features']:g} hours)."
+            )
+        lines += [f"Left out: {line}." for line in self.left_out]
+        total, own = self.peak.total / 1e9, self.peak.own / 1e9
+        return [
+            *lines,
+            f"Peak memory of the run: {total:.2f} GB resident, of which {own:.2f} GB at most belong to no file.",
+        ]
 
     def to_csv(self) -> str:
         text = io.StringIO()
-        csv.writer(text, lineterminator="\n").writerows([self._columns, *table_lines(self.compared.latencies)])
+        csv.writer(text, lineterminator="\n").writerows([self._columns, *table_lines(self.latencies)])
         return text.getvalue()
 
     def plot(self) -> Figure:

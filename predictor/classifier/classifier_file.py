@@ -15,8 +15,7 @@ from actstore.errors import DamagedError, InvalidInputError
 from actstore.storage.tensor_file import below, read_tensors, write_tensors
 from predictor.classifier.classifier import Classifier
 from predictor.classifier.unknown import Background, Unknown
-from predictor.phi.recogniser import OwnClassifier
-from predictor.phi.rule import rule_from_file
+from predictor.phi.rule import OwnClassifier, rule_from_file
 from predictor.protocol.calibration import Calibration, nearest_fit
 from predictor.protocol.category_split import CategorySplit
 from predictor.protocol.head import head_for

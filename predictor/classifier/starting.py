@@ -30,7 +30,7 @@ from predictor.classifier.classifier import Classifier
 from predictor.classifier.learning import KEEPS_KNOWN
 from predictor.classifier.photos import require_network
 from predictor.classifier.unknown import FEWEST, LOWEST, PHOTOS, PHOTOS_KNOWN, SHARE, Background, Unknown
-from predictor.phi.recogniser import OwnClassifier
+from predictor.phi.rule import OwnClassifier
 from predictor.protocol.base_categories import class_means, rows_of, take_float
 from predictor.protocol.calibration import Calibration, load_calibrations
 from predictor.protocol.category_split import CategorySplit, alphabetical_split, read_split

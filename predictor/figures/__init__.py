@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from actstore.lazy import lazily
 
 if TYPE_CHECKING:
-    from predictor.figures.channels import draw_similarities
+    from predictor.figures.class_map import draw_similarities
     from predictor.figures.style import save
 
 __all__ = ["draw_similarities", "save"]

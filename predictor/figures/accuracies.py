@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from math import cos, pi, sin
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from predictor.figures.style import GREY, family_style, new_figure, new_panels, short_name, tidy
 from predictor.protocol.results import MethodKey, key_of
@@ -105,32 +104,21 @@ def _label(
     canvas = FigureCanvasAgg(figure)
     canvas.draw()
     figure.set_layout_engine("none")
-    points = [tuple(place) for place in axes.transData.transform(places).tolist()]
+    points = axes.transData.transform(places)
     texts = [axes.text(0, 0, name, fontsize=9, transform=None, va="bottom") for name in names]
     extents = [text.get_window_extent(canvas.get_renderer()) for text in texts]
-    around = axes.get_window_extent()
-    frame = Box(around.x0 + 2, around.y0 + 18, around.x1 - 2, around.y1 - 2)
-    obstacles = _bar_boxes(axes, bars) + [
-        Box(extent.x0, extent.y0, extent.x1, extent.y1) for extent in (text.get_window_extent() for text in other)
-    ]
-    placed = place_labels(points, [(extent.width, extent.height) for extent in extents], frame, obstacles)
+    around, texts_drawn = axes.get_window_extent(), [text.get_window_extent() for text in other]
+    frame = around.x0 + 2, around.y0 + 18, around.x1 - 2, around.y1 - 2
+    bar_ends = axes.transData.transform(np.clip(bars, *ENDS).reshape(-1, 2)).reshape(-1, 4) + OUTWARDS
+    obstacles = np.concatenate([bar_ends, np.reshape([extent.extents for extent in texts_drawn], (-1, 4))])
+    boxes, is_far = place_labels(points, [(extent.width, extent.height) for extent in extents], frame, obstacles)
     to_axes = axes.transAxes.inverted().transform
-    for text, place, (x, y) in zip(texts, placed, points, strict=True):
+    for text, box, needs_line, point in zip(texts, boxes, is_far, points, strict=True):
         text.set_transform(axes.transAxes)
-        text.set_position(to_axes((place.box.left, place.box.bottom)))
-        if place.is_far:
-            edge = min(max(x, place.box.left), place.box.right), min(max(y, place.box.bottom), place.box.top)
-            ends = to_axes([(x, y), edge])
+        text.set_position(to_axes(box[:2]))
+        if needs_line:
+            ends = to_axes([point, np.clip(point, box[:2], box[2:])])
             axes.plot(ends[:, 0], ends[:, 1], color="#777777", linewidth=0.7, transform=axes.transAxes, zorder=2)
-
-
-def _bar_boxes(axes: Any, bars: Sequence[tuple[Point, Point]]) -> list[Box]:
-    """Error bars as boxes of pixels."""
-    boxes = []
-    for ends in bars:
-        (x0, y0), (x1, y1) = axes.transData.transform(np.clip(np.array(ends), *ENDS)).tolist()
-        boxes.append(Box(x0 - 1, y0 - 1, x1 + 1, y1 + 1))
-    return boxes
 
 
 def draw_curves(records: Records, shots: str) -> Figure:
@@ -235,79 +223,39 @@ def from_logit(value: Any) -> Any:
 
 
 ANGLES = 24
-RADII = (0, 6, 14, 26, 42, 62, 86, 114, 146)  # pixels beyond the point's own rim
+RADII = np.array([0, 6, 14, 26, 42, 62, 86, 114, 146])  # pixels beyond the point's own rim
 RIM = 6.0  # pixels around a point that stay free
 GAP = 2.0  # pixels around a label that stay free
+OUTWARDS = np.array([-1, -1, 1, 1])  # by which a box grows by a pixel on each side
+Boxes = NDArray[np.float64]  # (…, 4) left, bottom, right and top, in pixels
 
 
-@dataclass(frozen=True)
-class Box:
-    """A rectangle in pixels."""
-
-    left: float
-    bottom: float
-    right: float
-    top: float
-
-    def overlap(self, other: Box) -> float:
-        """Area in common."""
-        width = min(self.right, other.right) - max(self.left, other.left)
-        height = min(self.top, other.top) - max(self.bottom, other.bottom)
-        return max(0.0, width) * max(0.0, height)
-
-    def outside(self, frame: Box) -> float:
-        """Area that sticks out of the frame."""
-        return (self.right - self.left) * (self.top - self.bottom) - self.overlap(frame)
-
-
-@dataclass(frozen=True)
-class Placed:
-    """A label's box; is_far: whether a line should lead to its point."""
-
-    box: Box
-    is_far: bool
+def place_labels(points: Any, sizes: Any, frame: Any, obstacles: Any = ()) -> tuple[Boxes, NDArray[np.bool_]]:
+    """A box of each size (n, 2) beside its point (n, 2), and whether a line should lead to it (n,). Crowded points are
+    served first; of the places that cover least, the nearest is taken, to the right first. obstacles: boxes that should
+    stay uncovered too, such as error bars."""
+    points, sizes = np.asarray(points, float), np.asarray(sizes, float)
+    boxes, is_far = np.empty((len(points), 4)), np.empty(len(points), bool)
+    taken = np.concatenate([np.hstack([points - RIM, points + RIM]), np.reshape(obstacles, (-1, 4))])
+    turns = np.array([(number + 1) // 2 * (1 if number % 2 else -1) for number in range(ANGLES)])
+    directions = np.stack([np.cos(2 * np.pi * turns / ANGLES), np.sin(2 * np.pi * turns / ANGLES)], 1)
+    distance = (RADII[:, None] + np.abs(turns) / ANGLES).ravel()
+    crowd = (np.abs(points[:, None] - points) < (90, 45)).all(2).sum(1)
+    for number in np.argsort(-crowd, kind="stable").tolist():
+        half = sizes[number] / 2
+        middles = points[number] + directions * (RADII[:, None, None] + RIM + GAP + half)  # (radii, angles, 2)
+        choices = np.concatenate([middles - half, middles + half], 2).reshape(-1, 4)
+        wide = choices + GAP * OUTWARDS
+        outside = overlaps(wide, wide) - overlaps(wide, np.asarray(frame, float))
+        covered = overlaps(wide[:, None], taken).sum(1) + 10 * outside
+        best = np.lexsort((distance, covered))[0]
+        boxes[number], is_far[number] = choices[best], best >= 2 * ANGLES
+        taken = np.concatenate([taken, choices[best : best + 1]])
+    return boxes, is_far
 
 
-def place_labels(
-    points: Sequence[tuple[float, float]],
-    sizes: Sequence[tuple[float, float]],
-    frame: Box,
-    obstacles: Sequence[Box] = (),
-) -> list[Placed]:
-    """A box of each size beside its point, all in pixels. Crowded points are served first; of the places that cover
-    least, the nearest is taken. obstacles: what else should stay uncovered, such as error bars."""
-    taken = [*(Box(x - RIM, y - RIM, x + RIM, y + RIM) for x, y in points), *obstacles]
-    placed: dict[int, Placed] = {}
-    for number in sorted(range(len(points)), key=lambda one: (-_crowd(points, one), one)):
-        choices = _choices(points[number], sizes[number])
-        best = min(choices, key=lambda choice: _cost(choice[1].box, choice[0], taken, frame))[1]
-        placed[number] = best
-        taken.append(best.box)
-    return [placed[number] for number in range(len(points))]
-
-
-def _crowd(points: Sequence[tuple[float, float]], number: int) -> int:
-    x, y = points[number]
-    return sum(abs(x - other[0]) < 90 and abs(y - other[1]) < 45 for other in points)
-
-
-def _choices(point: tuple[float, float], size: tuple[float, float]) -> list[tuple[float, Placed]]:
-    """(distance, place) around a point, to the right first."""
-    (x, y), (width, height) = point, size
-    choices = []
-    for radius in RADII:
-        for number in range(ANGLES):
-            turn = ((number + 1) // 2) * (1 if number % 2 else -1)
-            dx, dy = cos(2 * pi * turn / ANGLES), sin(2 * pi * turn / ANGLES)
-            reach = radius + RIM + GAP
-            middle_x = x + dx * (reach + width / 2)
-            middle_y = y + dy * (reach + height / 2)
-            box = Box(middle_x - width / 2, middle_y - height / 2, middle_x + width / 2, middle_y + height / 2)
-            choices.append((radius + abs(turn) / ANGLES, Placed(box, radius > RADII[1])))
-    return choices
-
-
-def _cost(box: Box, distance: float, taken: Sequence[Box], frame: Box) -> tuple[float, float]:
-    wide = Box(box.left - GAP, box.bottom - GAP, box.right + GAP, box.top + GAP)
-    covered = sum(wide.overlap(other) for other in taken) + 10 * wide.outside(frame)
-    return covered, distance
+def overlaps(first: Boxes, second: Boxes) -> NDArray[np.float64]:
+    """Areas that boxes have in common."""
+    sides = np.minimum(first[..., 2:], second[..., 2:]) - np.maximum(first[..., :2], second[..., :2])
+    areas: NDArray[np.float64] = sides.clip(0).prod(-1)
+    return areas

@@ -1,10 +1,11 @@
-"""Categories as points of a plane: by their mean activation, and by their parameters (Figure 2 of the paper)."""
+"""Categories as points of a plane, by their mean activation and by their parameters (Figure 2 of the paper); and
+matrices as heat maps: phi and its channels (Figure 5), and how alike representations are."""
 
 from __future__ import annotations
 
 import json
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -14,7 +15,8 @@ from numpy.typing import NDArray
 
 from actstore.errors import DamagedError, InvalidInputError
 from actstore.storage.atomic_file import as_utf8, write_atomic
-from predictor.figures.style import COLOURS, GREY, MARKERS, new_figure, readable
+from predictor.figures.style import COLOURS, GREY, LINES, MARKERS, family_style, new_figure, readable, tidy
+from predictor.protocol.results import LABELS
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -223,3 +225,65 @@ def shared_neighbours(first: NDArray[Any], second: NDArray[Any], count: int) -> 
     """The share of each row's `count` nearest rows that both sets (n, dim), (n, any) have in common, mean over rows."""
     pairs = zip(nearest_rows(first, count), nearest_rows(second, count), strict=True)
     return float(np.mean([len(np.intersect1d(ours, theirs)) / len(ours) for ours, theirs in pairs]))
+
+
+SHOWN = 256  # channels, as in the paper
+FLOOR = 1e-5  # below, the logarithm shows noise
+
+
+def draw_channels(weight: NDArray[Any], similarities: Mapping[str, NDArray[Any]]) -> Figure:
+    """weight: phi1's matrix (dim, dim); its upper left part is shown. similarities: phi -> OS(k) for k = 1..dim."""
+    from matplotlib.colors import LogNorm
+
+    count = min(SHOWN, len(weight))
+    figure = new_figure(11.4 if similarities else 6, 5)
+    panel, *others = figure.subplots(1, 2 if similarities else 1, squeeze=False)[0]
+    size = np.maximum(np.abs(np.asarray(weight)[:count, :count]), FLOOR)
+    low = max(float(np.quantile(size, 0.02)), FLOOR)
+    image = panel.imshow(size, norm=LogNorm(low, max(float(size.max()), 10 * low)), cmap="cividis", rasterized=True)
+    figure.colorbar(image, ax=panel, shrink=0.85, label="|weight|, log scale")
+    panel.set_xlabel("channel of the activation")
+    panel.set_ylabel("channel of the parameters")
+    panel.set_title(f"phi1, upper left {count} × {count} of {len(weight)} × {len(weight)}")
+    for other in others:
+        _draw_similarity_curves(other, similarities)
+    return figure
+
+
+def _draw_similarity_curves(panel: Any, similarities: Mapping[str, NDArray[Any]]) -> None:
+    for number, (kind, curve) in enumerate(similarities.items()):
+        ks = np.arange(1, len(curve) + 1)
+        name = LABELS[kind] + ("" if kind == "phi1" else ", first layer")
+        panel.plot(ks, curve, color=family_style(kind)[0], linestyle=LINES[number], label=name, linewidth=1.6)
+    dim = len(next(iter(similarities.values())))
+    panel.plot([1, dim], [1 / dim, 1], color=GREY, linestyle=":", label="random order (k / dim)")
+    panel.set_xlabel("k channels of most impact")
+    panel.set_ylabel("share in common, OS(k)")
+    panel.set_ylim(0, 1.02)
+    panel.set_xlim(0, dim)
+    panel.set_title("Top-k similarity with w_large^pt")
+    panel.legend(frameon=False, loc="lower right")
+    tidy(panel)
+
+
+_MOST_NUMBERS = 12  # representations: of more, figures in the cells could not be read
+
+
+def draw_similarities(names: Sequence[str], matrices: Mapping[str, NDArray[Any]]) -> Figure:
+    """matrices: measure -> (n, n) similarities of n representations; all panels share one scale."""
+    side = max(2.6, 0.62 * len(names) + 0.9)
+    figure = new_figure(side * len(matrices) + 2.2, side + 0.8)
+    panels = figure.subplots(1, len(matrices), squeeze=False)[0]
+    lowest = min(0.0, min(float(np.nanmin(matrix)) for matrix in matrices.values()))
+    images = []
+    for number, (panel, (measure, matrix)) in enumerate(zip(panels, matrices.items(), strict=True)):
+        images.append(panel.imshow(matrix, vmin=lowest, vmax=1, cmap="cividis"))
+        panel.set_title(measure)
+        panel.set_xticks(range(len(names)), names, rotation=45, ha="right")
+        panel.set_yticks(range(len(names)), names if number == 0 else [""] * len(names))
+        for (row, column), value in np.ndenumerate(matrix) if len(names) <= _MOST_NUMBERS else ():
+            shade = "white" if value <= (1 + lowest) / 2 else "black"  # also where it is no number
+            text = "–" if np.isnan(value) else f"{value:.2f}"
+            panel.text(column, row, text, ha="center", va="center", fontsize=8, color=shade)
+    figure.colorbar(images[0], ax=panels.tolist(), shrink=0.85, label="similarity")
+    return figure

@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from actstore.backbones.network import imagenet_names
-from actstore.compute.process import Result
 from actstore.errors import InvalidInputError
 from actstore.storage.atomic_file import write_atomic
 from predictor.protocol.results import LABELS, key_of
@@ -142,19 +141,6 @@ class Bar:
     mark: float | None = None
 
 
-def draw_contenders(results: Sequence[Result], title: str) -> Figure:
-    """`actstore bench`: the store beside other stores, a panel for each measurement.
-
-    Results named '<measurement> <contender>', higher is better, the best first; ours are blue."""
-    panels: dict[tuple[str, str], list[Bar]] = {}
-    for result in sorted(results, key=lambda result: result.value, reverse=True):
-        measurement, name = result.name.split(" ", 1)
-        note = f"{result.value:,.0f}" if result.value >= 1000 else f"{result.value:.3g}"
-        bar = Bar(name, result.value, note, BLUE if name.startswith("actstore") else GREY)
-        panels.setdefault((f"{measurement}, higher is better", result.unit), []).append(bar)
-    return _draw(panels, title)
-
-
 def draw_inference(results: Sequence[Mapping[str, Any]], title: str = "Inference") -> Figure:
     """`ppa bench-inference`: every measurement, and its peer as a mark on the same line.
 
@@ -165,21 +151,17 @@ def draw_inference(results: Sequence[Mapping[str, Any]], title: str = "Inference
     for result in results:
         batch = BATCH.search(result["name"])
         panel = (batch[0].strip(", ") if batch else result["unit"], result["unit"])
-        panels.setdefault(panel, []).append(_inference_bar(result))
+        note, colour = f"{result['value']:,.4g}", KIND_COLOURS.get(result.get("kind") or "", BLUE)
+        if result.get("ratio") is not None and result.get("peer"):
+            note += f"   {result['ratio']:.3g} × {result['peer']}"
+        name = BATCH.sub("", result["name"])
+        panels.setdefault(panel, []).append(Bar(name, float(result["value"]), note, colour, result.get("peer_value")))
     has_peer = any(result.get("peer_value") is not None for result in results)
     explained = "\nbars: what was measured; marks: what it is compared with" if has_peer else ""
-    return _draw(panels, title + explained)
+    return draw_bars(panels, title + explained)
 
 
-def _inference_bar(result: Mapping[str, Any]) -> Bar:
-    note = f"{result['value']:,.4g}"
-    if result.get("ratio") is not None and result.get("peer"):
-        note += f"   {result['ratio']:.3g} × {result['peer']}"
-    colour = KIND_COLOURS.get(result.get("kind") or "", BLUE)
-    return Bar(BATCH.sub("", result["name"]), float(result["value"]), note, colour, result.get("peer_value"))
-
-
-def _draw(panels: Mapping[tuple[str, str], Sequence[Bar]], title: str) -> Figure:
+def draw_bars(panels: Mapping[tuple[str, str], Sequence[Bar]], title: str) -> Figure:
     """panels: (title, unit) -> bars."""
     heights = [len(bars) + 1 for bars in panels.values()]
     figure = new_figure(11, 0.9 + 0.34 * sum(heights) + 0.45 * len(panels))

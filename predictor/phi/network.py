@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from actstore.errors import InvalidInputError
-from predictor.protocol.results import PhiKind
+from predictor.protocol import PhiKind
 
 LAYERS = {"phi1": 1, "phi2": 2, "phi2star": 2}
 FIRST_SCALE = 10.0  # of unit-norm queries: cosines alone are too flat for a softmax over many categories
@@ -62,9 +62,8 @@ class Phi(nn.Module):
 
     def forward(self, statistics: Tensor) -> Tensor:
         """(n, dim) -> parameters (n, dim) of unit length."""
-        hidden = unit(statistics) if self.spec.input_norm else statistics
         first, *rest = self.layers
-        hidden = first(hidden)
+        hidden: Tensor = first(unit(statistics) if self.spec.input_norm else statistics)
         for layer in rest:
             hidden = layer(torch.relu(hidden))
         return unit(hidden)
@@ -153,11 +152,6 @@ def top_k_similarity(first: NDArray[Any], second: NDArray[Any]) -> NDArray[np.fl
     return common / np.arange(1, dim + 1)
 
 
-def random_similarity(dim: int) -> NDArray[np.float64]:
-    """The expected OS(k) of a random order: k / dim."""
-    return np.arange(1, dim + 1) / dim
-
-
 def analyse(phi: Phi, head: Tensor | None) -> dict[str, Any]:
     """The section's figures beside the paper's. head: w_large^pt (n_base, dim), where it is at hand.
 
@@ -185,7 +179,7 @@ def analyse(phi: Phi, head: Tensor | None) -> dict[str, Any]:
         "head_impact_mean": float(unit.mean()),
         "head_impact_std": float(unit.std()),
         "top_k_similarity": {k: float(similarity[k - 1]) for k in ks},
-        "random_similarity": {k: float(random_similarity(phi.spec.dim)[k - 1]) for k in ks},
+        "random_similarity": {k: k / phi.spec.dim for k in ks},  # what is expected of a random order
         "similarity_curve": similarity.tolist(),
     }
 

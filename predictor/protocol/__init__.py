@@ -13,8 +13,7 @@ if TYPE_CHECKING:
     from predictor.protocol.calibration import CALIBRATION_FILES, keys_replaced
     from predictor.protocol.category_split import alphabetical_split
     from predictor.protocol.head import head_for
-    from predictor.protocol.honesty import UNKNOWN_TRAINING, contamination
-    from predictor.protocol.setting import choose_shots, find_test_split, shots_to_fit
+    from predictor.protocol.setting import UNKNOWN_TRAINING, choose_shots, contamination, find_test_split, shots_to_fit
 
 __all__ = [
     "CALIBRATION_FILES", "PHI_KINDS", "UNKNOWN_TRAINING", "alphabetical_split", "choose_shots", "contamination",

@@ -120,7 +120,18 @@ class BaseCategories:
     @cached_property
     def means(self) -> Tensor:
         """(n_base, dim) the mean activation of each category, in float32."""
-        return self.transform(_means_without(self.rows_of_split, self.names, self._left_out))
+        split, left_out = self.rows_of_split, self._left_out
+        means = class_means(split, self.names)
+        if len(left_out):
+            index = split.class_index
+            place = {label: place for place, label in enumerate(index.positions(self.names).tolist())}
+            counts = torch.from_numpy(index.counts[list(place)]).double()
+            sums = means.double() * counts[:, None]
+            places = torch.tensor([place[label] for label in split.labels[left_out].tolist()])
+            sums.index_add_(0, places, -take_float(split, left_out).double())
+            rest = counts - torch.bincount(places, minlength=len(self.names))
+            means = (sums / rest[:, None]).float()
+        return self.transform(means)
 
     @property
     def dim(self) -> int:
@@ -199,18 +210,3 @@ class BaseCategories:
             (n, dim) in float32, after the transform.
         """
         return self.transform(take_float(self.rows_of_split, rows))
-
-
-def _means_without(split: Split, names: Sequence[str], left_out: Rows) -> Tensor:
-    """(n, dim): means of these classes over all rows but those."""
-    means = class_means(split, names)
-    if not len(left_out):
-        return means
-    index = split.class_index
-    place = {label: place for place, label in enumerate(index.positions(names).tolist())}
-    counts = torch.from_numpy(index.counts[list(place)]).double()
-    sums = means.double() * counts[:, None]
-    places = torch.tensor([place[label] for label in split.labels[left_out].tolist()])
-    sums.index_add_(0, places, -take_float(split, left_out).double())
-    rest = counts - torch.bincount(places, minlength=len(names))
-    return (sums / rest[:, None]).float()

@@ -171,37 +171,29 @@ def split_categories(
         import actstore
 
         source = actstore.open(source)
-    names = tuple(getattr(source, "classes", source))
-    if not novel + validation <= 1:  # nor NaN
-        raise InvalidInputError(f"shares must be at most 1 together, got {novel:g} and {validation:g}")
+    ordered = sorted(getattr(source, "classes", source))
+    if not ordered:
+        raise InvalidInputError("no class names to split")
+    if double := next((name for name, after in pairwise(ordered) if name == after), None):
+        raise InvalidInputError(f"class {double!r} is named twice; class names must be distinct")
+    if not all(0 <= share <= 1 for share in (novel, validation, novel + validation)):  # nor NaN
+        raise InvalidInputError(
+            f"shares must be between 0 and 1, and at most 1 together, got {novel:g} and {validation:g}"
+        )
+    count, held = len(ordered), round(len(ordered) * validation)
+    base = max(0, round(count * (1 - novel)) - held)
     if seed is not None:
-        return seeded_split(names, seed, 1 - novel - validation, validation)
-    split = alphabetical_split(names, 1 - novel)
-    return split.hold_out(split.base[len(split.base) - round(len(names) * validation) :])
+        if seed < 0:
+            raise InvalidInputError(f"expected a seed of 0 or more, got {seed}")
+        base = round(count * (1 - novel - validation))
+        ordered = [ordered[place] for place in np.random.default_rng([seed]).permutation(count)]
+    parts = ordered[:base], ordered[base + held :], ordered[base : base + held]
+    return CategorySplit(*(tuple(sorted(part)) for part in parts))
 
 
 def alphabetical_split(names: Iterable[str], base_share: float = 0.9) -> CategorySplit:
     """The paper's: of 1000 classes in alphabetical order the first 900 are the base."""
-    ordered = _distinct(names)
-    count = _count(len(ordered), base_share, "base_share")
-    return CategorySplit(ordered[:count], ordered[count:])
-
-
-def seeded_split(
-    names: Iterable[str], seed: int, base_share: float = 0.9, validation_share: float = 0.0
-) -> CategorySplit:
-    """Drawn at random; the order of the names does not matter, and each part is in alphabetical order."""
-    ordered = _distinct(names)
-    base = _count(len(ordered), base_share, "base_share")
-    validation = _count(len(ordered), validation_share, "validation_share")
-    if seed < 0 or base + validation > len(ordered):
-        raise InvalidInputError(
-            f"expected a seed of 0 or more and shares of at most 1 together, got seed {seed}, "
-            f"base {base_share} and validation {validation_share}"
-        )
-    drawn = [ordered[place] for place in np.random.default_rng([seed]).permutation(len(ordered))]
-    parts = (drawn[:base], drawn[base + validation :], drawn[base : base + validation])
-    return CategorySplit(*(tuple(sorted(part)) for part in parts))
+    return split_categories(names, 1 - base_share)
 
 
 def read_split(path: str | Path) -> CategorySplit:
@@ -244,21 +236,6 @@ def as_categories(given: Any) -> CategorySplit:
             "predictor.split_categories(store) or predictor.CategorySplit(base, novel)"
         )
     return given
-
-
-def _distinct(names: Iterable[str]) -> tuple[str, ...]:
-    ordered = sorted(names)
-    if not ordered:
-        raise InvalidInputError("no class names to split")
-    if double := next((name for name, after in pairwise(ordered) if name == after), None):
-        raise InvalidInputError(f"class {double!r} is named twice; class names must be distinct")
-    return tuple(ordered)
-
-
-def _count(total: int, share: float, what: str) -> int:
-    if not 0 <= share <= 1:
-        raise InvalidInputError(f"{what} must be between 0 and 1, got {share}")
-    return round(total * share)
 
 
 def _parse_names(part: str, names: Any) -> tuple[str, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from copy import copy
 from dataclasses import dataclass
 from functools import cached_property
@@ -17,7 +17,7 @@ from actstore.streams.sampling import draw_support
 from predictor.protocol.base_categories import BaseCategories, Rows, rows_of, take_float
 from predictor.protocol.calibration import Calibration, nearest_fit
 from predictor.protocol.category_split import CategorySplit
-from predictor.protocol.method import Aggregate, JointMethod, Method
+from predictor.protocol.method import JointMethod, Method
 from predictor.protocol.outcome import BaseSide, Outcome, Queries
 from predictor.protocol.results import CALIBRATED
 
@@ -70,32 +70,23 @@ class AllWayTask:
         return rows[asked], targets[asked]
 
     @cached_property
-    def _drawn(self) -> dict[tuple[int, int, int], Rows]:
-        """Rows by (shots, seed, draw): every method asks for the same ones."""
+    def _held(self) -> dict[tuple[int, int, int], tuple[Support, int]]:
+        """Draws, for which every method asks, with the number of times that somebody wrote to their activations."""
         return {}
 
     def support(self, shots: int, seed: int, draw: int) -> Support:
         key = shots, seed, draw
-        if key not in self._drawn:
+        if key in self._held and self._held[key][0].activations._version == self._held[key][1]:
+            return self._held[key][0]
+        if self.fixed:
+            rows = np.array(self.fixed, np.int64)[:, :shots]
+        else:
             index = self.train.class_index
-            labels = np.array([index.position(name) for name in self.novel], np.int64)
-            fixed = np.array(self.fixed, np.int64)[:, :shots] if self.fixed else None
-            self._drawn[key] = draw_support(index, labels, shots, seed, draw) if fixed is None else fixed
-        return Support(self._activations(key), self._drawn[key])
-
-    @cached_property
-    def _taken(self) -> dict[tuple[int, int, int], tuple[Tensor, int]]:
-        """Activations of draws with their version, which counts the times that a method wrote to them."""
-        return {}
-
-    def _activations(self, key: tuple[int, int, int]) -> Tensor:
-        if key in self._taken and self._taken[key][0]._version == self._taken[key][1]:
-            return self._taken[key][0]
-        rows = self._drawn[key]
-        taken = take_float(self.train, rows.ravel()).reshape(*rows.shape, self.train.dim)
-        held = sum(kept.nbytes for kept, _ in self._taken.values())
-        if held + taken.nbytes <= _HELD_BYTES and not taken.is_inference():  # those have no version
-            self._taken[key] = taken, taken._version
+            rows = draw_support(index, index.positions(self.novel), shots, seed, draw)
+        taken = Support(take_float(self.train, rows.ravel()).reshape(*rows.shape, self.train.dim), rows)
+        held = sum(support.activations.nbytes for support, _ in self._held.values())
+        if held + taken.activations.nbytes <= _HELD_BYTES and not taken.activations.is_inference():  # has no version
+            self._held[key] = taken, taken.activations._version
         return taken
 
 
@@ -123,7 +114,10 @@ class CalibratedMethod(Method):
 
     def __init__(self, method: Method, fits: Sequence[Calibration], shots: int) -> None:
         fit = nearest_fit(fits, shots)
-        self.inner = method if fit.aggregate in (None, method.aggregate) else _with_aggregate(method, fit.aggregate)
+        self.inner = method
+        if fit.aggregate not in (None, method.aggregate):
+            self.inner = copy(method)
+            self.inner.aggregate = fit.aggregate
         self.bias, self.fitted_on = fit.novel_bias, fit.fitted_on
         self.key, self.share, self.paper_share = method.key, method.share, method.paper_share
         self.finetuned, self.folder = method.finetuned, method.folder
@@ -147,59 +141,29 @@ class CalibratedMethod(Method):
         return self.inner.combined_scores(queries, support) + self.bias
 
 
-def _with_aggregate(method: Method, aggregate: Aggregate) -> Method:
-    other = copy(method)
-    other.aggregate = aggregate
-    return other
+def _outcomes(ways: Sequence[Method], base: BaseSide, queries: Queries, support: Tensor) -> list[Outcome]:
+    """Of a method as it is, and of further ways to use it that share its base scores. Novel scores that differ by a
+    constant alone are computed once."""
+    scores: dict[int, Tensor] = {}
+    found = []
+    for way in ways:
+        inner, bias = (way.inner, way.bias) if isinstance(way, CalibratedMethod) else (way, 0.0)
+        if id(inner) not in scores:
+            scores[id(inner)] = inner.combined_scores(queries.activations, support)
+        novel = scores[id(inner)]
+        found.append(Outcome.of(base, novel + bias if bias else novel, queries))
+    return found
 
 
-def outcomes(method: Method, task: AllWayTask, shots: int, draws: Iterable[int], seed: int) -> Iterator[Outcome]:
-    """One outcome per support draw."""
-    method.prepare_for(task.base_categories)
-    for (outcome,) in _outcomes([method], task, shots, draws, seed, base_side(method, task)):
-        yield outcome
-
-
-def _outcomes(
-    ways: Sequence[Method], task: AllWayTask, shots: int, draws: Iterable[int], seed: int, base: BaseSide | None
-) -> Iterator[list[Outcome]]:
-    """Per draw the outcome of a method as it is, and of further ways to use it that share its base scores. Novel
-    scores which differ by a constant alone are computed once."""
-    queries = task.queries
-    for draw in draws:
-        support = task.support(shots, seed, draw)
-        if base is None:
-            yield [_joint_outcome(ways[0], task, support)]
-            continue
-        scores: dict[int, Tensor] = {}
-        found = []
-        for way in ways:
-            inner, bias = (way.inner, way.bias) if isinstance(way, CalibratedMethod) else (way, 0.0)
-            if id(inner) not in scores:
-                scores[id(inner)] = inner.combined_scores(queries.activations, support.activations)
-            novel = scores[id(inner)]
-            found.append(Outcome.of(base, novel + bias if bias else novel, queries))
-        yield found
-
-
-def _joint_outcome(method: Method, task: AllWayTask, support: Support) -> Outcome:
+def _joint_outcome(method: JointMethod, task: AllWayTask, support: Support) -> Outcome:
     if method.only_rows is not None and not np.array_equal(support.rows, method.only_rows):
         raise InvalidInputError(
             f"{method.name} was trained on other examples than those of (shots, draw) {method.only_draw} here; "
             "train it for this one with `ppa baseline finetune-images --shots … --draw …`"
         )
-    assert isinstance(method, JointMethod)
     scores = method.table_scores(task.queries, support.activations)
     base, novel = scores[:, : len(task.base)], scores[:, len(task.base) :]
     return Outcome.of(BaseSide.of(base, task.queries), novel, task.queries)
-
-
-def base_side(method: Method, task: AllWayTask) -> BaseSide | None:
-    """What all draws and shots of a method share; None where adapting changes the base scores."""
-    if isinstance(method, JointMethod):
-        return None
-    lengths = method.query_lengths(task.queries.activations)
-    return BaseSide.of(method.table_base_scores(task.queries), task.queries, lengths)
 
 
 @dataclass(frozen=True)
@@ -248,23 +212,27 @@ def measure(
     A method that takes no support has one row.
     """
     method.prepare_for(task.base_categories)
-    base = base_side(method, task)
-    rows = []
+    queries, base, rows = task.queries, None, []
+    if not isinstance(method, JointMethod):  # what its base scores decide is the same for all draws
+        base = BaseSide.of(method.table_base_scores(queries), queries, method.query_lengths(queries.activations))
     for count, numbers in plan_draws(method, shots, draws).items():
         failed = nearest_fit(fits, count).failed if fits else ""
-        holds = bool(fits) and base is not None and not failed
-        ways = [method, CalibratedMethod(method, fits, count)] if holds else [method]
-        measured: list[list[dict[str, float]]] = []  # per draw, of each way
-        curves = []  # the same
-        for found in _outcomes(ways, task, count, numbers, seed, base):
-            measured.append([outcome.metrics() for outcome in found])
-            curves.append([outcome.curve() for outcome in found])
+        ways = [method, CalibratedMethod(method, fits, count)] if fits and base is not None and not failed else [method]
+        measured = []  # per draw, of each way
+        for draw in numbers:
+            support = task.support(count, seed, draw)
+            if isinstance(method, JointMethod):
+                found = [_joint_outcome(method, task, support)]
+            elif base is not None:
+                found = _outcomes(ways, base, queries, support.activations)
+            measured.append([(outcome.metrics(), outcome.curve()) for outcome in found])
             if progress is not None:
                 progress(1)
         label = str(count) if method.uses_support else "all"
-        for way, metrics, drawn in zip(ways, zip(*measured, strict=True), zip(*curves, strict=True), strict=True):
-            values = {name: [draw[name] for draw in metrics] for name in metrics[0]}
-            mean = np.mean(drawn, 0).tolist()
+        for way, of_way in zip(ways, zip(*measured, strict=True), strict=True):
+            metrics, curves = zip(*of_way, strict=True)
+            values = {name: [of_draw[name] for of_draw in metrics] for name in metrics[0]}
+            mean = np.mean(curves, 0).tolist()
             curve = tuple(sorted(((known, new) for known, new in mean), key=lambda point: point[1] - point[0]))
             rows.append(Row(way, label, values, failed=failed, curve=curve))
     return rows

@@ -85,14 +85,44 @@ def read_head(path: str | Path) -> Head:
         InvalidInputError: the file holds no such layer.
     """
     path = Path(path)
-    if path.suffix == ".npz":
-        return _read_npz(path)
+    found = _read_npz(path) if path.suffix == ".npz" else _read_network(path)
+    try:
+        return Head(*found)
+    except InvalidInputError as error:
+        raise InvalidInputError(f"{path}: {error}") from None
+
+
+Parts = tuple[Tensor, Tensor, tuple[str, ...] | None]  # of a head
+
+
+def _read_network(path: Path) -> Parts:
     weights = read_weights(path)
     for weight, bias in NAMES:
         if (matrix := weights.tensors.get(weight)) is not None and matrix.ndim == 2:
-            rows = weights.tensors.get(bias, torch.zeros(len(matrix)))
-            return _make(path, matrix.float(), rows.float(), weights.classes)
+            return matrix.float(), weights.tensors.get(bias, torch.zeros(len(matrix))).float(), weights.classes
     raise InvalidInputError(f"{path} holds no classifier: expected fc.weight or weight, of shape (n_class, dim)")
+
+
+def _read_npz(path: Path) -> Parts:
+    if not path.is_file():
+        raise InvalidInputError(f"no head file at {path}")
+    try:
+        # reads only the arrays it is asked for; numpy would not close what is no archive
+        with path.open("rb") as stream, np.load(stream, allow_pickle=False) as file:
+            if missing := [name for name in ("fc_weight", "fc_bias") if name not in file.files]:
+                raise InvalidInputError(f"{path} has no array {missing[0]!r}; it has {', '.join(file.files)}")
+            weight, bias = (torch.from_numpy(file[name].astype(np.float32)) for name in ("fc_weight", "fc_bias"))
+            names = [str(name) for name in file["classes"]] if "classes" in file.files else None
+            base = file["base"].tolist() if "base" in file.files else None
+    except InvalidInputError:
+        raise
+    except (OSError, ValueError, EOFError, TypeError, AttributeError, zipfile.BadZipFile, zlib.error) as error:
+        raise InvalidInputError(f"{path} is damaged or no .npz file of numbers") from error
+    if names is not None and base is not None:
+        if any(not 0 <= place < len(names) for place in base):
+            raise InvalidInputError(f"`base` of {path} must be places in its {len(names)} classes")
+        names = [names[place] for place in base]
+    return weight, bias, None if names is None else tuple(names)
 
 
 def head_of(backbone: Backbone) -> Head:
@@ -154,32 +184,3 @@ def head_for(head: Head, base: Sequence[str], dim: int) -> Head:
         )
     rows = torch.tensor([place[name] for name in base])
     return Head(head.weight[rows], head.bias[rows], tuple(base))
-
-
-def _read_npz(path: Path) -> Head:
-    if not path.is_file():
-        raise InvalidInputError(f"no head file at {path}")
-    try:
-        # reads only the arrays it is asked for; numpy would not close what is no archive
-        with path.open("rb") as stream, np.load(stream, allow_pickle=False) as file:
-            if missing := [name for name in ("fc_weight", "fc_bias") if name not in file.files]:
-                raise InvalidInputError(f"{path} has no array {missing[0]!r}; it has {', '.join(file.files)}")
-            weight, bias = (torch.from_numpy(file[name].astype(np.float32)) for name in ("fc_weight", "fc_bias"))
-            names = [str(name) for name in file["classes"]] if "classes" in file.files else None
-            base = file["base"].tolist() if "base" in file.files else None
-    except InvalidInputError:
-        raise
-    except (OSError, ValueError, EOFError, TypeError, AttributeError, zipfile.BadZipFile, zlib.error) as error:
-        raise InvalidInputError(f"{path} is damaged or no .npz file of numbers") from error
-    if names is not None and base is not None:
-        if any(not 0 <= place < len(names) for place in base):
-            raise InvalidInputError(f"`base` of {path} must be places in its {len(names)} classes")
-        names = [names[place] for place in base]
-    return _make(path, weight, bias, None if names is None else tuple(names))
-
-
-def _make(path: Path, weight: Tensor, bias: Tensor, classes: tuple[str, ...] | None) -> Head:
-    try:
-        return Head(weight, bias, classes)
-    except InvalidInputError as error:
-        raise InvalidInputError(f"{path}: {error}") from None

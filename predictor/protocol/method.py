@@ -238,28 +238,9 @@ class JointMethod(Method):
     """
 
     @abstractmethod
-    def scores(self, queries: Tensor, support: Tensor) -> Tensor:
-        """Score queries for all categories.
-
-        Args:
-            queries: (n, dim) in float32.
-            support: (ways, shots, dim) in float32, the
-                examples of each novel category.
-
-        Returns:
-            (n, n_base + ways).
-        """
+    def scores(self, queries: Tensor, support: Tensor) -> Tensor: ...
 
     def novel_scores(self, queries: Tensor, support: Tensor) -> Tensor:
-        """Score queries for the novel categories: the last columns of `scores`.
-
-        Args:
-            queries: (n, dim) in float32.
-            support: (ways, shots, dim) in float32, the examples of each novel category.
-
-        Returns:
-            (n, ways).
-        """
         return self.scores(queries, support)[:, len(self.base.names) :]
 
     def table_scores(self, asked: Queries, support: Tensor) -> Tensor:

@@ -1,4 +1,5 @@
-"""What measurements give back: records, warnings, and tables made of them as text, Markdown, CSV, JSON and HTML.
+"""What measurements give back: records, warnings, and tables of them as text, Markdown, CSV, JSON and HTML; and the
+paper's figures, as data.
 
 Which method a row is of is told by its key, whatever the method is called in print.
 """
@@ -11,14 +12,14 @@ import json
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from html import escape
+from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from actstore.errors import InvalidInputError
 from actstore.storage.atomic_file import as_utf8, write_atomic
-from predictor.protocol import PHI_KINDS as PHI_KINDS
-from predictor.protocol import PhiKind as PhiKind
 
 if TYPE_CHECKING:
     import pandas
@@ -27,21 +28,6 @@ if TYPE_CHECKING:
 LABELS = {"phi1": "phi1", "phi2": "phi2", "phi2star": "phi2*"}  # as the paper's table names them
 CALIBRATED = "calibrated"
 BY_SHARE = ("nn", "triplet", "triplet-images")  # measured with several shares of D_large
-NAMES_BEFORE_KEYS = {  # of tables that were written before rows had a key
-    **{label: kind for kind, label in LABELS.items()},
-    "NN+Cosine": "nn",
-    "Triplet": "triplet",
-    "Triplet (activations)": "triplet",
-    "Triplet (images)": "triplet-images",
-    "Fine-Tuned fc (activations)": "finetune",
-    "Fine-Tuned network (images)": "finetune-images",
-    "Learning like a Child": "child",
-    "Imprinting": "imprint",
-    "Imprinting (base rows too)": "imprint-base-rows",
-    "Nearest class mean": "class-mean",
-    "Oracle NN": "oracle-nn",
-    "Oracle linear": "oracle-linear",
-}
 
 
 @dataclass(frozen=True)
@@ -67,11 +53,8 @@ class MethodKey:
 
 
 def key_of(row: Mapping[str, Any]) -> MethodKey:
-    """Of a row as `predictor.report.all_way_table.records` gives it, or as an earlier release wrote it."""
-    if "key" in row:
-        return MethodKey(row["key"], row["variant"], row["d_large"])
-    name, _, variant = str(row["method"]).partition(", ")
-    return MethodKey(NAMES_BEFORE_KEYS.get(name, name), variant, row["d_large"])
+    """Of a row of the all-way table."""
+    return MethodKey(row["key"], row["variant"], row["d_large"])
 
 
 Record = Mapping[str, Any]
@@ -277,3 +260,18 @@ def with_interval(record: Record, key: str) -> str:
 
 def shown(value: float | None, digits: int = 1) -> str:
     return "" if value is None else f"{value:.{digits}f}"
+
+
+@cache
+def read_table(name: str) -> tuple[dict[str, str], ...]:
+    """The rows of paper/NAME.csv: tables (all-way accuracies), efficiency, miniimagenet or sessions."""
+    text = (files("predictor.protocol") / "paper" / f"{name}.csv").read_text("utf-8")
+    return tuple(csv.DictReader(text.splitlines()))
+
+
+def all_way_figures(method: str, share: str, shots: str) -> dict[str, float] | None:
+    """top1_large, top5_large, top1_few and top5_few in percent; None where the paper has no such row."""
+    for row in read_table("tables"):
+        if (row["method"], row["d_large"], row["shots"]) == (method, share, shots):
+            return {column: float(row[column]) for column in row if column.startswith("top")}
+    return None

@@ -9,13 +9,13 @@ import numpy as np
 
 from predictor.protocol.calibration import NOT_FITTED
 from predictor.protocol.evaluation import CalibratedMethod, Row, half_width
-from predictor.protocol.paper import all_way_figures
 from predictor.protocol.results import (
     CALIBRATED,
     ENOUGH_DRAWS,
     Record,
     Results,
     Table,
+    all_way_figures,
     displayed,
     key_of,
     shown,

@@ -13,8 +13,7 @@ from actstore.errors import InvalidInputError, MissingInputError
 from actstore.images.opening import image_sources
 from actstore.split import Split
 from predictor.figures.accuracies import draw_curves, draw_methods, draw_shots
-from predictor.figures.channels import draw_channels
-from predictor.figures.class_map import ClassMap, draw_class_maps, make_class_map
+from predictor.figures.class_map import ClassMap, draw_channels, draw_class_maps, make_class_map
 from predictor.figures.style import draw_inference, draw_runs, save_both
 from predictor.phi.network import impact, top_k_similarity
 from predictor.protocol.base_categories import class_means
@@ -24,7 +23,7 @@ from predictor.protocol.results import CALIBRATED, LABELS
 from predictor.protocol.setting import find_test_split
 from predictor.report.run_folder import CLASS_MAP, RunFolder, read_records
 from predictor.report.support_sheet import draw_sheet, make_sheet
-from predictor.training.run_files import read_log
+from predictor.training.loop import read_log
 from predictor.training.trained_phi import TrainedPhi, load_phi
 
 if TYPE_CHECKING:

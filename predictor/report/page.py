@@ -23,8 +23,8 @@ from actstore.store import ActivationStore
 from predictor.figures.class_map import ClassMap
 from predictor.protocol.calibration import count_shots, load_calibrations
 from predictor.protocol.category_split import CategorySplit
-from predictor.protocol.honesty import contamination
 from predictor.protocol.results import CALIBRATED, MethodKey, key_of, with_interval
+from predictor.protocol.setting import contamination
 from predictor.report.all_way_table import OURS
 from predictor.report.drawing import CURVES, FIGURES
 from predictor.report.run_folder import CLASS_MAP, RunFolder, read_json, read_records
@@ -36,8 +36,8 @@ from predictor.report.tables import (
     map_points,
     paper_efficiency,
 )
+from predictor.training.loop import read_model
 from predictor.training.phi import PRESETS
-from predictor.training.run_files import read_model
 from predictor.training.trained_phi import TrainedPhi, load_phi
 
 Standing = Literal["ahead", "behind", "level"]

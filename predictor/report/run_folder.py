@@ -18,9 +18,9 @@ from typing import Any
 
 from actstore.errors import DamagedError, InvalidInputError, reason_of
 from actstore.storage.place import Place, parse_place, stores_in
-from predictor.protocol.results import PHI_KINDS
+from predictor.protocol import PHI_KINDS
 from predictor.report import BENCH, EPISODES, RESULTS, TABLE
-from predictor.training.run_files import MODEL
+from predictor.training.loop import MODEL
 from predictor.training.trained_phi import noted_store
 
 FIGURES, CLASS_MAP = "figures", "class-map.json"

@@ -5,12 +5,20 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from predictor.protocol.episodes import EpisodeResult
+from predictor.protocol.episodes import EpisodeResult, TaskSize
 from predictor.protocol.evaluation import half_width
-from predictor.protocol.paper import read_table
-from predictor.protocol.results import ENOUGH_DRAWS, Results, Table, displayed, key_of, shown, to_csv, with_interval
+from predictor.protocol.results import (
+    ENOUGH_DRAWS,
+    Results,
+    Table,
+    displayed,
+    key_of,
+    read_table,
+    shown,
+    to_csv,
+    with_interval,
+)
 from predictor.protocol.sessions import ACCURACY, BASE, HARMONIC, MEASURES, NOVEL, SessionResult, mean_over_draws
-from predictor.protocol.tasks import TaskSize
 
 if TYPE_CHECKING:
     import pandas

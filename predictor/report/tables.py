@@ -10,8 +10,7 @@ import numpy as np
 
 from predictor.figures.class_map import ClassMap
 from predictor.figures.style import COLOURS, readable
-from predictor.protocol.paper import read_table
-from predictor.protocol.results import key_of, with_interval
+from predictor.protocol.results import key_of, read_table, with_interval
 
 MAP_SIDE, MAP_MARGIN = 1000, 30  # units of the class map
 Cell = Any  # str, number, None, or (what is shown, what is sorted by)

@@ -13,9 +13,8 @@ from actstore.lazy import lazily
 if TYPE_CHECKING:
     from actstore.errors import DivergedError
     from predictor.training.backbones.pretraining import BACKBONE_FILES
-    from predictor.training.loop import Report, RunOptions, train
+    from predictor.training.loop import RUN_FILES, Report, RunOptions, Trained, read_model, read_trained, train
     from predictor.training.processes import failing_once
-    from predictor.training.run_files import RUN_FILES, Trained, read_model, read_trained
     from predictor.training.trained_phi import noted_store
     from predictor.training.trainee import Figures, Tensors, Trainee, cosine
 

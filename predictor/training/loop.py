@@ -17,6 +17,9 @@ weights and figures, and the first alone measures and writes.
 
 from __future__ import annotations
 
+import csv
+import io
+import json
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -29,29 +32,36 @@ import torch
 from torch import Tensor
 
 from actstore.compute.process import Interruption, noted_signals
-from actstore.errors import DivergedError
+from actstore.errors import DamagedError, DivergedError, InvalidInputError
+from actstore.storage.atomic_file import FileLock, as_utf8, require_sound_copy, with_checksum, write_atomic
+from actstore.storage.tensor_file import read_tensors, write_tensors
+from predictor.protocol.calibration import CALIBRATION_FILES
 from predictor.training.processes import Processes
-from predictor.training.run_files import (
-    CHECKPOINT,
-    CURVES,
-    LOG,
-    MODEL,
-    Kept,
-    Trained,
-    is_finished,
-    locked,
-    read_training,
-    refuse_other_training,
-    remove_training,
-    share_kept,
-    to_trained,
-    write_log,
-    write_training,
-)
 from predictor.training.trainee import Figures, Trainee, draw_curves
 
+MODEL, CHECKPOINT, LOG, CURVES = "model.safetensors", "checkpoint.safetensors", "log.csv", "curves.png"
+STORE_NOTE = "store.json"  # where the activations lie
+# what trainings may leave in a folder; a calibration is of the weights before
+RUN_FILES = (MODEL, "model.json", CHECKPOINT, "checkpoint.json", LOG, CURVES, "head.safetensors", "weights.safetensors",
+             STORE_NOTE, *CALIBRATION_FILES)  # fmt: skip
+KIND = "training"
+Kept = tuple[dict[str, Tensor], dict[str, Any]]  # tensors of a training, and what is said about them
 Report = Callable[[int, int, Figures], None]  # steps done, steps in all, the newest figures
 SECONDS_PER_DRAWING = 30.0  # of curves.png
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A finished training. figures: the last line of its log. history: all of them, where the model is in files of
+    the trainee's own."""
+
+    folder: Path
+    tensors: dict[str, Tensor]
+    identity: dict[str, Any]
+    steps: int
+    seconds: float
+    figures: dict[str, float]
+    history: list[dict[str, float]] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -73,18 +83,19 @@ def train(
     products: files of the trainee's own, which a restart discards as well.
     """
     identity = {**identity, "run": {"steps": steps, "every": every}}
-    with locked(folder) if processes.is_first else nullcontext():
+    taken = f"another process is training in {folder}; wait for it to end, or stop it"
+    with FileLock(folder / "lock", taken) if processes.is_first else nullcontext():
         if options.restart and processes.is_first:
             discard(folder, products)
-        kept = share_kept(processes, _kept(folder, identity) if processes.is_first else None)
-        if kept is None or not is_finished(kept):
+        kept = processes.from_first(_kept(folder, identity) if processes.is_first else None)  # nobody else need see it
+        if kept is None or "figures" not in kept[1]:  # not finished
             run = _Run(folder, identity, make(), steps, every, processes)
             if kept is not None:
                 run.resume(kept)
             with noted_signals() as interruption:
                 run.learn(options, report or (lambda done, total, figures: None), interruption)
                 # still noting signals: all steps are done, and their results are written before it ends
-                kept = share_kept(processes, run.finish() if processes.is_first else None)
+                kept = processes.from_first(run.finish() if processes.is_first else None)
         assert kept is not None
         return to_trained(folder / MODEL, *kept)
 
@@ -190,27 +201,24 @@ class _Run:
                 self._draw()
         return _without_counts(line)
 
-    def state(self) -> dict[str, Any]:
-        return {name: getattr(self, name) for name in STATE}
-
-    def save(self) -> None:
-        """A checkpoint; never one of weights that are lost already."""
+    def save(self, **text: Any) -> None:
+        """A checkpoint. text: what is said of a training that is finished."""
         if self.processes.is_first:
-            self._write(CHECKPOINT, self.trainee.state(), {"identity": self.identity, "state": self.state()})
+            state = {name: getattr(self, name) for name in STATE}
+            self._write(CHECKPOINT, self.trainee.state(), {"identity": self.identity, **text, "state": state})
 
     def finish(self) -> Kept:
-        tensors, name = self.trainee.model(), MODEL
-        figures = _without_counts(self.history[-1] if self.history else {})
-        text = {"identity": self.identity, "steps": self.step, "seconds": self.seconds, "figures": figures}
-        if tensors is None:  # the checkpoint stays, and says that the trainee's own files are whole
-            tensors, name, text["state"] = self.trainee.state(), CHECKPOINT, self.state()
+        model, figures = self.trainee.model(), _without_counts(self.history[-1] if self.history else {})
+        text = {"steps": self.step, "seconds": self.seconds, "figures": figures}
         write_log(self.folder, self.history)
         self._draw()
         self.trainee.keep(self.folder)
-        self._write(name, tensors, text)  # last: it says that all is there
-        if name == MODEL:
-            remove_training(self.folder / CHECKPOINT)
-        return read_training(self.folder / name)
+        if model is None:  # the checkpoint stays, and says last that the trainee's own files are whole
+            self.save(**text)
+            return read_training(self.folder / CHECKPOINT)
+        self._write(MODEL, model, {"identity": self.identity, **text})  # last: it says that all is there
+        remove_training(self.folder / CHECKPOINT)
+        return read_training(self.folder / MODEL)
 
     def _write(self, name: str, tensors: Mapping[str, Tensor], text: Mapping[str, Any]) -> None:
         self._refuse_divergence(largest(tensors))  # a figure is of before the update: weights may be worse than it
@@ -250,3 +258,91 @@ def largest(tensors: Mapping[str, Tensor]) -> Figures:
         for name, tensor in tensors.items()
         if tensor.is_floating_point() and tensor.numel()
     }
+
+
+def read_trained(folder: Path, method: str, command: str) -> Trained:
+    """A finished training of this method (`identity["method"]`). command: what to say it is trained with."""
+    if not (folder / MODEL).exists():
+        how = "is interrupted; the same command goes on" if (folder / CHECKPOINT).exists() else "is not there"
+        raise InvalidInputError(f"{method} needs training, and {folder / MODEL} {how}: run `{command}`")
+    trained = read_model(folder / MODEL)
+    if (found := trained.identity.get("method")) != method:
+        raise InvalidInputError(f"{folder / MODEL} must hold {method}, got {found}; choose another folder")
+    return trained
+
+
+def read_model(path: Path) -> Trained:
+    return to_trained(path, *read_training(path))
+
+
+def read_training(path: Path) -> Kept:
+    require_sound_copy(path.with_suffix(".json"))
+    return read_tensors(path, KIND, "train it again with restart=True (--restart)")
+
+
+def write_training(path: Path, tensors: Mapping[str, Tensor], text: Mapping[str, Any]) -> None:
+    """The text lies in the tensors' file, so that both are of the same step; for people also in a .json beside it."""
+    write_atomic(path.with_suffix(".json"), as_utf8(json.dumps(with_checksum(text), indent=1, ensure_ascii=False)))
+    write_tensors(path, KIND, tensors, text)
+
+
+def remove_training(path: Path) -> None:
+    path.unlink(missing_ok=True)
+    path.with_suffix(".json").unlink(missing_ok=True)
+
+
+def to_trained(path: Path, tensors: dict[str, Tensor], text: Mapping[str, Any]) -> Trained:
+    history = text.get("state", {}).get("history", [])
+    try:
+        return Trained(path.parent, tensors, text["identity"], text["steps"], text["seconds"], text["figures"], history)
+    except KeyError as error:
+        raise DamagedError(f"{path} is no finished training: it says nothing of {error}; train it again") from None
+
+
+def write_log(folder: Path, history: Sequence[Mapping[str, float]]) -> None:
+    """The whole file anew: a resumed run never leaves a line twice."""
+    out = io.StringIO()
+    writer = csv.DictWriter(out, list(history[0]) if history else ["step"], lineterminator="\n")
+    writer.writeheader()
+    writer.writerows({key: f"{value:.8g}" for key, value in line.items()} for line in history)
+    write_atomic(folder / LOG, out.getvalue().encode())
+
+
+def read_log(folder: Path) -> list[dict[str, float]]:
+    """Empty where there is none."""
+    if not (folder / LOG).exists():
+        return []
+    with (folder / LOG).open(newline="") as file:
+        return [{key: float(value) for key, value in line.items()} for line in csv.DictReader(file)]
+
+
+def refuse_other_training(path: Path, before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
+    """Name what differs between the training of a checkpoint and the one that wants to resume it."""
+    now = json.loads(json.dumps(now))  # as it would be read back: tuples become lists
+    if differences := [_difference(part, before.get(part), now[part]) for part in now if before.get(part) != now[part]]:
+        raise InvalidInputError(
+            f"{path} belongs to another training: {'; '.join(differences)}; "
+            "repeat the options of that one, choose another --out, or discard it with restart=True (--restart)"
+        )
+
+
+def _difference(part: str, before: Any, now: Any) -> str:
+    if not isinstance(before, Mapping) or not isinstance(now, Mapping):
+        return f"its {part} differs"
+    return "; ".join(f"{part} {_short(key, before.get(key), now[key])}" for key in now if before.get(key) != now[key])
+
+
+def _short(key: str, before: Any, now: Any) -> str:
+    name = key.replace("_", " ")
+    if _are_names(now) and _are_names(before or []):
+        known, fresh = set(before or ()), set(now)
+        if len(known) != len(fresh):
+            return f"{name} was {len(known):,} classes, is {len(fresh):,}"
+        other = min(fresh - known, default=None)
+        return f"{name} is in another order" if other is None else f"{name} has {other!r}, which it did not"
+    return f"{name} was {before}, is {now}"
+
+
+def _are_names(value: Any) -> bool:
+    """Class names; other lists, such as the widths of phi's layers, are told as they are."""
+    return isinstance(value, list) and bool(value) and all(isinstance(one, str) for one in value)

@@ -19,16 +19,15 @@ from actstore.errors import InvalidInputError
 from actstore.split import Split
 from actstore.streams.class_batches import Batch, ClassBatches
 from predictor.phi.network import LAYERS, Phi, PhiSpec
-from predictor.phi.recogniser import PhiMethod
+from predictor.phi.rule import PhiMethod
+from predictor.protocol import PhiKind
 from predictor.protocol.base_categories import is_signed, rows_of
 from predictor.protocol.calibration import forget_calibrations
 from predictor.protocol.category_split import CategorySplit
-from predictor.protocol.evaluation import AllWayTask, outcomes
-from predictor.protocol.results import PhiKind
-from predictor.training.loop import Report, RunOptions
+from predictor.protocol.evaluation import AllWayTask, measure
+from predictor.training.loop import Report, RunOptions, Trained
 from predictor.training.loop import train as run
 from predictor.training.processes import Processes, joined_processes
-from predictor.training.run_files import Trained
 from predictor.training.trainee import Curves, Figures, Panel, Trainee, cosine
 
 WEIGHTS = "phi."
@@ -209,14 +208,9 @@ class PhiTraining(Trainee):
     def measure(self) -> Figures:
         if self._task is None:
             return {}
-        phi = deepcopy(self.phi).cpu().float().eval().requires_grad_(False)
-        method = PhiMethod(phi)
-        metrics = [outcome.metrics() for outcome in outcomes(method, self._task, 1, range(MONITOR_DRAWS), seed=0)]
-        of_metrics = ("top1_large", "top1_few", "harmonic_mean")
-        return {
-            name: sum(draw[key] for draw in metrics) / len(metrics)
-            for name, key in zip(ACCURACIES, of_metrics, strict=True)
-        }
+        method = PhiMethod(deepcopy(self.phi).cpu().float().eval().requires_grad_(False))
+        mean = measure(method, self._task, [1], MONITOR_DRAWS)[0].mean
+        return {"base_top1": mean["top1_large"], "novel_top1": mean["top1_few"], "harmonic": mean["harmonic_mean"]}
 
     def keep(self, folder: Path) -> None:
         forget_calibrations(folder)

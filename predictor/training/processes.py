@@ -9,9 +9,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import import_module
-from typing import Any
+from typing import Any, TypeVar
 
-import numpy as np
 import torch
 import torch.distributed
 from torch import Tensor
@@ -22,6 +21,7 @@ from actstore.errors import PeerFailedError
 from actstore.streams.sampling import share
 
 _SECONDS_TO_SPEAK = 1.0
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -60,18 +60,13 @@ class Processes:
         whole: Tensor = _Gather.apply(part, rows, self)  # type: ignore[no-untyped-call]
         return whole
 
-    def from_first(self, content: bytes) -> bytes:
-        """The content that the first process passes, for all of them; what the others pass is ignored."""
-        if self.count == 1:
-            return content
-        length = torch.tensor([len(content)], device=self.device)
-        with _peers():
-            torch.distributed.broadcast(length, 0)
-            received = torch.empty(int(length), dtype=torch.uint8, device=self.device)
-            if self.is_first:
-                received.copy_(torch.from_numpy(np.frombuffer(bytearray(content), np.uint8)))
-            torch.distributed.broadcast(received, 0)
-        return content if self.is_first else received.cpu().numpy().tobytes()
+    def from_first(self, content: T) -> T:
+        """What the first process passes, for all of them; what the others pass is ignored."""
+        box = [content]
+        if self.count > 1:
+            with _peers():
+                torch.distributed.broadcast_object_list(box, 0, device=self.device)
+        return box[0]
 
 
 class _Gather(torch.autograd.Function):
@@ -119,14 +114,10 @@ def joined_processes(device: torch.device) -> Iterator[tuple[Processes, torch.de
         yield Processes(torch.distributed.get_rank(), count, device), device
     finally:
         if not is_joined:
-            _leave()
-
-
-def _leave() -> None:
-    """Ends gloo's threads with the group, which whoever still holds it prevents. A thread that is left when the
-    interpreter ends, and lets go of the last tensor that it sent, aborts the process."""
-    gc.collect()  # networks that were wrapped hold the group, and are held by themselves
-    torch.distributed.destroy_process_group()
+            # It ends gloo's threads with the group, unless somebody still holds it, as networks that were wrapped do,
+            # which are held by themselves. A thread that is left when the interpreter ends aborts the process.
+            gc.collect()
+            torch.distributed.destroy_process_group()
 
 
 def started_processes() -> int:

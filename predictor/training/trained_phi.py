@@ -15,14 +15,13 @@ from actstore.storage.atomic_file import check_checksum, with_checksum, write_at
 from actstore.storage.place import Place
 from actstore.storage.tensor_file import below
 from predictor.phi.network import LAYERS, Phi, build_phi
-from predictor.phi.recogniser import PhiMethod
+from predictor.phi.rule import PhiMethod
+from predictor.protocol import PHI_KINDS, PhiKind
 from predictor.protocol.category_split import CategorySplit, alphabetical_split, as_categories
 from predictor.protocol.method import Aggregate, Method
-from predictor.protocol.results import PHI_KINDS, PhiKind
 from predictor.protocol.setting import say_means_are_computed
-from predictor.training.loop import RunOptions
+from predictor.training.loop import CHECKPOINT, MODEL, STORE_NOTE, RunOptions, read_model
 from predictor.training.phi import WEIGHTS, TrainOptions, choose_config, run_phi_training
-from predictor.training.run_files import CHECKPOINT, MODEL, STORE_NOTE, read_model
 from predictor.training.trainee import Figures
 
 
@@ -218,7 +217,7 @@ def note_store(folder: Path, store: Place, command: str) -> None:
 
 
 def noted_store(folder: Path) -> str | None:
-    """None where nothing was kept, as before 0.2.0, or it cannot be read: any store of the same network will do."""
+    """None where nothing was kept, or it cannot be read: any store of the same network will do."""
     return _noted(folder, "store")
 
 

@@ -13,8 +13,7 @@ from actstore.layout.class_index import ClassIndex
 from baselines.matching import FullContext, MatchingNetwork
 from baselines.meta_learner import EmbeddingLearner, as_images
 from baselines.prototypical import PrototypicalNetwork
-from predictor.protocol.episodes import Examples, run_episodes
-from predictor.protocol.tasks import TaskSize
+from predictor.protocol.episodes import Examples, TaskSize, run_episodes
 
 pytestmark = pytest.mark.numeric
 
@@ -129,4 +128,3 @@ def test_tasks_of_embeddings_made_once_are_tasks_of_images(
     (once,) = run_episodes([method], prepared, size, 9)
     (each,) = run_episodes([learner], examples, size, 9)
     np.testing.assert_array_equal(once.accuracies, each.accuracies)
-    assert learner.training  # scoring puts it back

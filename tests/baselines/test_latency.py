@@ -12,18 +12,14 @@ import torch
 from actstore.errors import InvalidInputError
 from actstore.search import ExactSearch
 from actstore.search.flat import FlatSearch
-from baselines.inference import comparison
-from baselines.inference.adaptation import classifier_step, seconds_per_epoch
+from baselines.inference import comparison, latency
+from baselines.inference.adaptation import learning_step, seconds_per_epoch
 from baselines.inference.comparison import (
     BenchRows,
-    Comparison,
-    Peak,
-    Wanted,
     available_memory,
     compare,
     fitting_size,
     generated_rows,
-    needed_bytes,
     own_memory,
     watch_memory,
 )
@@ -33,6 +29,7 @@ from baselines.inference.latency import (
     K,
     Latency,
     Part,
+    Peak,
     approximate_part,
     bounded_part,
     exact_part,
@@ -104,8 +101,8 @@ def test_totals_add_the_backbone_and_ratios_compare_with_the_parametric_classifi
     assert whole["ratio"] == pytest.approx(38 / 8.5)
     assert results["image to category, parametric, batch 32"]["peer_value"] == 6.83
     assert paper_figures() == {"nn": 37.867, "parametric": 6.83, "memory": 45e9, "without_features": 2.3}
-    compared = Comparison(both, (1_000_000, 500), ["faiss: it takes 9 GB"], Peak(3 * 10**9, 2 * 10**9))
-    results_ = InferenceResults(compared, "here")
+    peak = Peak(3 * 10**9, 2 * 10**9)
+    results_ = InferenceResults(both, (1_000_000, 500), ["faiss: it takes 9 GB"], peak, "here")
     text = results_.to_markdown()
     assert "37.867" in text
     assert "| near | 32 | 30.000 | 30.000 |  | 1.00 |  | 60.0 | 38.00 | 4.47 |" in text
@@ -125,7 +122,7 @@ def test_an_epoch_is_the_median_step_times_the_steps() -> None:
     seconds, steps = seconds_per_epoch(lambda: time.sleep(0.005), 10, 1000, 0.02, CPU)
     assert seconds >= 0.5
     assert steps >= 1
-    classifier_step(QUERIES, 4, CPU)()
+    learning_step(torch.nn.Linear(32, 4), QUERIES, False)()
 
 
 def test_what_does_not_fit_is_left_out_and_named(
@@ -135,7 +132,7 @@ def test_what_does_not_fit_is_left_out_and_named(
     needed = 4 * ROWS.numel()
     monkeypatch.setattr(comparison, "available_memory", lambda: comparison.RESERVE + needed - 1)
     data = BenchRows(ROWS, QUERIES, "rows")
-    compared = compare(data, Wanted((2,), 9, None, "none", budget=0.001))
+    compared = compare(data, (2,), 9, None, "none", budget=0.001)
     assert len(compared.left_out) == 1
     assert "fp32 copy" in compared.left_out[0]
     assert compared.left_out[0] in capsys.readouterr().err
@@ -158,10 +155,10 @@ def test_groups_are_released_before_the_next(monkeypatch: pytest.MonkeyPatch) ->
         assert held[0]() is None
         return flat_parts(rows)
 
-    monkeypatch.setattr(comparison, "exact_part", exact)
-    monkeypatch.setattr(comparison, "flat_parts", flat)
+    monkeypatch.setattr(latency, "exact_part", exact)
+    monkeypatch.setattr(latency, "flat_parts", flat)
     data = BenchRows(ROWS, QUERIES, "rows")
-    compared = compare(data, Wanted((2, 3), 9, None, "none", budget=0.001), False)
+    compared = compare(data, (2, 3), 9, None, "none", budget=0.001, progress=False)
     assert [latency.batch for latency in compared.latencies] == [2] * 6 + [3] * 6
     assert not compared.left_out
 
@@ -169,7 +166,7 @@ def test_groups_are_released_before_the_next(monkeypatch: pytest.MonkeyPatch) ->
 def test_generated_rows_fit_or_are_refused() -> None:
     assert fitting_size(10**15) == (1_200_000, 2048)
     count, dim = fitting_size(8 << 30)
-    assert needed_bytes(count, dim) <= 6 << 30 < needed_bytes(count + 1, dim)
+    assert 6 * count * dim <= 6 << 30 < 6 * (count + 1) * dim  # fp16 rows and their fp32 copy, beside the reserve
     with pytest.raises(InvalidInputError, match="fewer rows"):
         generated_rows(available_memory(), 2048, False)
     data = generated_rows(100, 16, False)
@@ -197,7 +194,7 @@ def test_without_a_network_the_papers_figures_which_include_one_are_left_out() -
     found = {one["name"]: one for one in to_results(alone)}
     assert list(found) == ["parametric, batch 32", "near, batch 32"]
     assert (found["near, batch 32"]["peer"], found["near, batch 32"]["ratio"]) == ("parametric", 60)
-    results = InferenceResults(Comparison(alone, (2000, 64), [], Peak()), "here")
+    results = InferenceResults(alone, (2000, 64), [], Peak(), "here")
     text = results.to_text()
     assert "paper, NN" not in text
     assert "backbone" not in text

@@ -70,7 +70,8 @@ def test_the_first_order_one_is_the_gradient_at_the_adapted_weights() -> None:
     start = dict(learner.network.named_parameters())
     expected = [torch.zeros_like(weight) for weight in start.values()]
     for shown, asked in zip(support, queries, strict=True):
-        adapted = {name: weight.detach().requires_grad_() for name, weight in learner.adapt(start, shown).items()}
+        found_weights = learner.adapt(shown.flatten(0, 1), torch.arange(WAY).repeat_interleave(SHOTS))
+        adapted = {name: weight.detach().requires_grad_() for name, weight in found_weights.items()}
         inner = functional.cross_entropy(learner._logits(adapted, asked), targets)
         for place, part in enumerate(torch.autograd.grad(inner, list(adapted.values()))):
             expected[place] += part / 2
@@ -83,14 +84,13 @@ def test_the_first_order_one_is_the_gradient_at_the_adapted_weights() -> None:
 def test_adaptation_is_gradient_descent_on_the_support() -> None:
     learner, support, _ = make(inner_steps=2)
     targets = torch.arange(WAY).repeat_interleave(SHOTS)
-    weights = {name: weight.detach() for name, weight in learner.network.named_parameters()}
-    expected = weights
+    expected = {name: weight.detach() for name, weight in learner.network.named_parameters()}
     for _ in range(2):
         leaves = {name: weight.detach().requires_grad_() for name, weight in expected.items()}
         inner = functional.cross_entropy(learner._logits(leaves, support[0].flatten(0, 1)), targets)
         gradients = torch.autograd.grad(inner, list(leaves.values()))
         expected = {name: leaves[name].detach() - 0.3 * part for name, part in zip(leaves, gradients, strict=True)}
-    found = learner.adapt(weights, support[0])
+    found = learner.adapt(support[0].flatten(0, 1), targets)
     for name, weight in expected.items():
         torch.testing.assert_close(found[name], weight)
 

@@ -21,8 +21,7 @@ from baselines.meta_training import (
     train_learner,
 )
 from predictor.protocol.category_split import alphabetical_split
-from predictor.protocol.episodes import EpisodeMethod, Examples, run_episodes
-from predictor.protocol.tasks import TaskSize
+from predictor.protocol.episodes import EpisodeMethod, Examples, TaskSize, run_episodes
 from predictor.training import RunOptions
 
 pytestmark = pytest.mark.numeric

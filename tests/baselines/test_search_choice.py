@@ -23,7 +23,7 @@ from predictor.protocol.evaluation import AllWayTask, all_way_task, measure
 from predictor.protocol.method import Method
 from predictor.protocol.outcome import Queries
 from predictor.protocol.sessions import run_sessions
-from predictor.training.run_files import read_trained
+from predictor.training.loop import read_trained
 
 pytestmark = pytest.mark.numeric
 
@@ -51,9 +51,9 @@ class AllProducts(NearestNeighbour):
 
     def table_base_scores(self, asked: Queries) -> torch.Tensor:
         rows = torch.nn.functional.normalize(
-            self._mapped(self.base.rows_of_split.to_torch(dtype=torch.float32)).double()
+            self._embed(self.base.rows_of_split.to_torch(dtype=torch.float32)).double()
         )
-        queries = torch.nn.functional.normalize(self._mapped(asked.activations).double())
+        queries = torch.nn.functional.normalize(self._embed(asked.activations).double())
         cosines = (queries @ rows.T).float()
         groups = zip(self._rows.offsets[:-1], self._rows.offsets[1:], strict=True)
         return torch.stack([cosines[:, self._rows.rows[low:high]].amax(1) for low, high in groups], 1)

@@ -20,7 +20,7 @@ import actstore
 import baselines
 import predictor
 from cli.group import table
-from predictor.phi.recogniser import PhiMethod
+from predictor.phi.rule import PhiMethod
 from predictor.protocol.results import CALIBRATED
 
 BAR = 1.5  # points that a constant which did not fail may be below the best

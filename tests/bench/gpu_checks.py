@@ -28,8 +28,8 @@ from predictor.protocol.category_split import CategorySplit, alphabetical_split
 from predictor.training import RunOptions, Trained
 from predictor.training.backbones.config import choose_preset
 from predictor.training.backbones.trainee import train_backbone
+from predictor.training.loop import MODEL, read_log, read_model
 from predictor.training.phi import TrainOptions, choose_config, run_phi_training
-from predictor.training.run_files import MODEL, read_log, read_model
 
 STEPS = 20
 TWO = "two processes"

@@ -12,7 +12,7 @@ import os
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from importlib.util import find_spec
@@ -259,6 +259,19 @@ def _h5py() -> Contender:
     return Contender("h5py", write, open_dataset, take)
 
 
+def draw_contenders(results: Iterable[Result], title: str) -> Any:
+    """A panel for each measurement. Results are named '<measurement> <contender>'; the best is first, ours are blue."""
+    from predictor.figures.style import BLUE, GREY, Bar, draw_bars
+
+    panels: dict[tuple[str, str], list[Bar]] = {}
+    for result in sorted(results, key=lambda result: result.value, reverse=True):
+        measurement, name = result.name.split(" ", 1)
+        note = f"{result.value:,.0f}" if result.value >= 1000 else f"{result.value:.3g}"
+        bar = Bar(name, result.value, note, BLUE if name.startswith("actstore") else GREY)
+        panels.setdefault((f"{measurement}, higher is better", result.unit), []).append(bar)
+    return draw_bars(panels, title)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--dir", type=Path, default=Path(), help="the disk to measure")
@@ -270,7 +283,7 @@ def main() -> None:
     results = bench_layouts(asked.dir, asked.rows, asked.dim, zarr_python=asked.zarr_python)
     report("layouts", results)
     if asked.chart is not None:
-        from predictor.figures.style import draw_contenders, save
+        from predictor.figures.style import save
 
         title = f"{asked.rows:,} x {asked.dim} fp16, {os.cpu_count()} cores, page cache warm"
         save(draw_contenders(results, title), asked.chart)

@@ -21,8 +21,7 @@ from actstore.images.opening import open_images
 from baselines.meta_learner import MetaLearner, decode_classes
 from baselines.meta_training import choose_meta_config, make_learner, read_learner, train_learner
 from predictor.protocol.category_split import alphabetical_split
-from predictor.protocol.episodes import EpisodeResult, Examples, run_episodes
-from predictor.protocol.tasks import TaskSize
+from predictor.protocol.episodes import EpisodeResult, Examples, TaskSize, run_episodes
 from tests.bench.common import OUT, report
 
 IMAGES, SIDE, TASKS, SIZE = "glyphs:1000x20x0", 28, 600, TaskSize(5, 1, 15)

@@ -172,7 +172,7 @@ def test_constants_of_another_split_are_neither_used_nor_counted(here: Path, ppa
 def test_rows_that_were_fitted_on_are_known_after_an_append(here: Path, make_activations: Any) -> None:
     from predictor.protocol.calibration import Calibration
     from predictor.protocol.evaluation import AllWayTask
-    from predictor.protocol.honesty import without_fitted_rows
+    from predictor.protocol.setting import without_fitted_rows
     from predictor.protocol.stand_ins import HeldOut
 
     splits = {"train": make_activations(12, 0), "val": make_activations(20, 1)}

@@ -32,7 +32,7 @@ class Malicious:
 @pytest.fixture
 def as_large_as_the_paper(monkeypatch: pytest.MonkeyPatch) -> None:
     """The store's ten categories, as if the paper's figures were of as many."""
-    monkeypatch.setattr("predictor.protocol.honesty.PAPER_CATEGORIES", 10)
+    monkeypatch.setattr("predictor.protocol.setting.PAPER_CATEGORIES", 10)
 
 
 @pytest.mark.usefixtures("as_large_as_the_paper")

@@ -10,8 +10,8 @@ import actstore
 from predictor.classifier.classifier import Classifier
 from predictor.classifier.classifier_file import load_classifier, save_classifier
 from predictor.protocol.category_split import CategorySplit
+from predictor.training.loop import MODEL, Trained, read_model
 from predictor.training.phi import TrainConfig, TrainOptions, run_phi_training
-from predictor.training.run_files import MODEL, Trained, read_model
 from tests.simulation.commands import Command
 from tests.simulation.rows import DIM, make_rows
 from tests.simulation.states import World

@@ -139,6 +139,17 @@ class StreamedImages:
             generator=torch.Generator().manual_seed(0),  # else it draws its workers' seeds from the global one
         )  # fmt: skip
 
+    def decode_all(self, count: int, decoded: Callable[[int, int], None] | None = None) -> Batch:
+        """All images as they are, as one batch. decoded: told of (images done, images in all)."""
+        parts, done = list[Batch](), 0
+        for batch in self.batches(evaluation_plan(count, _DECODE_BATCH)):
+            parts.append(batch)
+            done += len(batch.targets)
+            if decoded is not None:
+                decoded(done, count)
+        pixels, targets = torch.cat([part.pixels for part in parts]), torch.cat([part.targets for part in parts])
+        return Batch(pixels, targets, [line for part in parts for line in part.unreadable])
+
 
 class ImagesInMemory:
     """Every image decoded once; a batch is augmented as a whole."""
@@ -147,17 +158,10 @@ class ImagesInMemory:
         self, images: LabelledImages, source: StreamedImages, config: TrainingConfig, pin: bool,
         decoded: Callable[[int, int], None] | None,
     ) -> None:  # fmt: skip
-        self._config, self._pin, self._done = config, pin, 0
+        self._config, self._pin = config, pin
         self._smaller: Tensor | None = None
-        parts = []
-        for batch in source.batches(evaluation_plan(len(images), _DECODE_BATCH)):
-            parts.append(batch)
-            self._done += len(batch.targets)
-            if decoded is not None:
-                decoded(self._done, len(images))
-        self._pixels = torch.cat([part.pixels for part in parts])  # (images, s, s, 3)
-        self._targets = torch.cat([part.targets for part in parts])
-        self._unreadable = [line for part in parts for line in part.unreadable]
+        whole = source.decode_all(len(images), decoded)
+        self._pixels, self._targets, self._unreadable = whole.pixels, whole.targets, whole.unreadable
         if len(self._unreadable) == len(images):
             raise InvalidInputError(f"none of {len(images):,} images can be read, such as {self._unreadable[0]}")
 

@@ -72,7 +72,7 @@ class TrainingImages:
 
 
 def select_images(sets: Mapping[str, ImageSet[Loadable]], split: CategorySplit, seed: int) -> TrainingImages:
-    """Images of split.base; "val" is held out, or, where it has none of them, a seeded tenth of each class of train."""
+    """Images of split.base. "val" is held out; where it has none of them, a seeded tenth of each class of train."""
     if "train" not in sets:
         raise InvalidInputError(f"expected images in a split 'train', got {', '.join(sets) or 'no images at all'}")
     split.require_known(sets["train"].classes, ["base"])
@@ -84,12 +84,19 @@ def select_images(sets: Mapping[str, ImageSet[Loadable]], split: CategorySplit, 
         validation = images_of_classes(sets[VAL], split.base)
         if len(validation):
             return TrainingImages(split.base, train, validation, VAL)
-    chosen = _held_out(train.targets, len(split.base), seed)
+    chosen = np.zeros(len(train), bool)
+    for target, count in enumerate(counts.tolist()):
+        rows = generator(seed, target, Stream.HELD_OUT_IMAGES).permutation(np.flatnonzero(train.targets == target))
+        chosen[rows[: max(1, round(HELD_OUT_SHARE * count)) if count > 1 else 0]] = True
     if not chosen.any():
         raise InvalidInputError(
             "nothing to measure accuracy on: there is no split 'val' and no class has two images; add some of either"
         )
-    return TrainingImages(split.base, _part(train, ~chosen), _part(train, chosen), f"{HELD_OUT_SHARE:.0%} of train")
+    shown, held_out = (
+        LabelledImages([train.items[row] for row in np.flatnonzero(part).tolist()], train.targets[part])
+        for part in (~chosen, chosen)
+    )
+    return TrainingImages(split.base, shown, held_out, f"{HELD_OUT_SHARE:.0%} of train")
 
 
 def images_of_classes(images: ImageSet[Loadable], classes: Sequence[str]) -> LabelledImages:
@@ -97,21 +104,6 @@ def images_of_classes(images: ImageSet[Loadable], classes: Sequence[str]) -> Lab
     target_of = {name: target for target, name in enumerate(classes)}
     items = [item for item in images.items if item.label in target_of]
     return LabelledImages(items, np.array([target_of[item.label or ""] for item in items], np.int64))
-
-
-def _held_out(targets: Rows, classes: int, seed: int) -> NDArray[np.bool_]:
-    """(n,): whether an image is held out; of each class with two or more images a tenth, and at least one."""
-    chosen = np.zeros(len(targets), bool)
-    for target in range(classes):
-        rows = np.flatnonzero(targets == target)
-        count = max(1, round(HELD_OUT_SHARE * len(rows))) if len(rows) > 1 else 0
-        chosen[generator(seed, target, Stream.HELD_OUT_IMAGES).permutation(rows)[:count]] = True
-    return chosen
-
-
-def _part(images: LabelledImages, chosen: NDArray[np.bool_]) -> LabelledImages:
-    rows = np.flatnonzero(chosen)
-    return LabelledImages([images.items[row] for row in rows.tolist()], images.targets[rows])
 
 
 def steps_per_epoch(images: int, batch_size: int) -> int:
@@ -144,7 +136,8 @@ def augment_image(
     """A PIL image in RGB -> (size, size, 3): random-resized crop, flip, colour jitter, PCA lighting."""
     box = random_box(image.width, image.height, config.min_scale, random)
     pixels = np.asarray(image.resize((size, size), Image.Resampling.BILINEAR, box=box))  # (size, size, 3)
-    return change_colours(maybe_flip(pixels, config.flip, random), config, random)
+    is_flipped = config.flip and random.random() < 0.5
+    return change_colours(pixels[:, ::-1] if is_flipped else pixels, config, random)
 
 
 def random_box(width: int, height: int, min_scale: float, random: np.random.Generator) -> tuple[int, int, int, int]:
@@ -161,11 +154,6 @@ def random_box(width: int, height: int, min_scale: float, random: np.random.Gene
     return left, top, left + side, top + side
 
 
-def maybe_flip(pixels: NDArray[np.uint8], flip: bool, random: np.random.Generator) -> NDArray[np.uint8]:
-    """Mirrored left to right, half of the time, where flips are wanted."""
-    return pixels[:, ::-1] if flip and random.random() < 0.5 else pixels
-
-
 def change_colours(pixels: NDArray[np.uint8], config: TrainingConfig, random: np.random.Generator) -> NDArray[np.uint8]:
     """Brightness, contrast and saturation by a factor of 1 ± jitter each, in random order; then PCA lighting."""
     if not config.jitter and not config.lighting:
@@ -173,20 +161,14 @@ def change_colours(pixels: NDArray[np.uint8], config: TrainingConfig, random: np
     values = pixels.astype(np.float32)  # (h, w, 3), 0 to 255
     for kind in random.permutation(3) if config.jitter else ():
         factor = np.float32(random.uniform(1 - config.jitter, 1 + config.jitter))
-        values = _blend(values, int(kind), factor)
+        grey = (values @ GREY)[..., None]  # (h, w, 1)
+        other = (0, grey.mean(), grey)[kind]  # what is blended in: black, the mean grey, or the image in grey
+        values = (other + factor * (values - other)).clip(0, 255)
     if config.lighting:
         strengths = random.normal(0, config.lighting, 3).astype(np.float32) * COLOUR_STD
         values = values + 255 * (COLOUR_DIRECTIONS @ strengths)
     changed: NDArray[np.uint8] = np.rint(values.clip(0, 255)).astype(np.uint8)
     return changed
-
-
-def _blend(values: NDArray[np.float32], kind: int, factor: np.float32) -> NDArray[np.float32]:
-    """Between the image at 1 and, at 0, black (kind 0), its mean grey (1) or itself in grey (2)."""
-    grey = (values @ GREY)[..., None]  # (h, w, 1)
-    other = (0, grey.mean(), grey)[kind]
-    blended: NDArray[np.float32] = (other + factor * (values - other)).clip(0, 255)
-    return blended
 
 
 def shift_batch(pixels: Tensor, rows: Tensor, offsets: Tensor, flipped: Tensor) -> Tensor:

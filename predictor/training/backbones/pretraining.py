@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
 from torch.nn import functional
 
 from actstore.backbones import require_trainable
@@ -39,9 +38,8 @@ from predictor.training.backbones.config import TrainingConfig, choose_candidate
 from predictor.training.backbones.images import TrainingImages, evaluation_plan, select_images
 from predictor.training.backbones.layers import in_precision
 from predictor.training.backbones.trainee import BEST, LAST, TrainingResult, train_backbone
-from predictor.training.loop import Report, RunOptions, discard
+from predictor.training.loop import CHECKPOINT, CURVES, LOG, Report, RunOptions, discard, refuse_other_training
 from predictor.training.processes import Processes, failing_once, joined_processes
-from predictor.training.run_files import CHECKPOINT, CURVES, LOG, refuse_other_training
 
 PLAN = "plan.json"
 SECONDS_PER_SPEED = 4.0  # of measuring one, after a step that warms up
@@ -113,8 +111,13 @@ def pretrain(
     """
     reuse_freed_memory()
     out, members = Path(out), ensemble
-    if is_main_process():
-        refuse_other_kind(out, members)
+    if is_main_process():  # both kinds of training write OUT/best.safetensors: one must not replace the other's
+        if members > 1 and (out / CHECKPOINT).exists():
+            raise InvalidInputError(f"{out} holds the training of one network; choose another --out for an ensemble")
+        if members == 1 and (out / "1" / CHECKPOINT).exists():
+            raise InvalidInputError(
+                f"{out} holds an ensemble; choose another --out for one network, or give --ensemble"
+            )
     if hours is not None and settings.get("epochs") is not None:
         raise InvalidInputError("--hours plans the epochs, so --epochs cannot be given with it; give one of them")
     if preset == "few-shot" and settings.get("epochs") is None:
@@ -177,14 +180,6 @@ def train_ensemble(
     return measure_joined(name, out / BEST, images, config, results, device, workers)
 
 
-def refuse_other_kind(out: Path, count: int) -> None:
-    """Both kinds of training write OUT/best.safetensors: one must not replace the other's."""
-    if count > 1 and (out / CHECKPOINT).exists():
-        raise InvalidInputError(f"{out} holds the training of one network; choose another --out for an ensemble")
-    if count == 1 and (out / "1" / CHECKPOINT).exists():
-        raise InvalidInputError(f"{out} holds an ensemble; choose another --out for one network, or give --ensemble")
-
-
 def join_members(members: Sequence[Path], out: Path) -> str:
     """members: files of weights of one network, trained on the same classes. The logits of what is written to `out`
     are the mean of theirs; its name is returned."""
@@ -197,22 +192,17 @@ def join_members(members: Sequence[Path], out: Path) -> str:
             )
     name = JOINED_BY.join(str(file.backbone) for file in files)
     network = construct(name).module
-    joined = Weights(out, _joined_tensors([file.tensors for file in files]), name, first.classes, first.transform)
-    fit_weights(network, joined, name, "fc")
+    tensors = {
+        f"networks.{place}.{part}": tensor
+        for place, file in enumerate(files)
+        for part, tensor in file.tensors.items()
+        if not part.startswith("fc.")
+    }
+    tensors["fc.weight"] = torch.cat([file.tensors["fc.weight"] for file in files], 1) / len(files)
+    tensors["fc.bias"] = torch.stack([file.tensors["fc.bias"] for file in files]).mean(0)
+    fit_weights(network, Weights(out, tensors, name, first.classes, first.transform), name, "fc")
     save_weights(out, network, name, first.classes, first.transform)
     return name
-
-
-def _joined_tensors(members: Sequence[dict[str, Tensor]]) -> dict[str, Tensor]:
-    layers = {
-        f"networks.{place}.{name}": tensor
-        for place, tensors in enumerate(members)
-        for name, tensor in tensors.items()
-        if not name.startswith("fc.")
-    }
-    weight = torch.cat([tensors["fc.weight"] for tensors in members], 1) / len(members)  # (n_class, members * dim)
-    bias = torch.stack([tensors["fc.bias"] for tensors in members]).mean(0)
-    return layers | {"fc.weight": weight, "fc.bias": bias}
 
 
 def measure_joined(
@@ -301,9 +291,17 @@ def plan_for_hours(
     }
     with joined_processes(parse_device(device)) as (processes, place):
         is_new = restart or not (out / PLAN).exists()
-        kept = processes.from_first(b"" if is_new or not processes.is_first else (out / PLAN).read_bytes())
-        if kept:
-            return _read_plan(out / PLAN, kept, asked)
+        kept = processes.from_first(None if is_new or not processes.is_first else (out / PLAN).read_bytes())
+        if kept is not None:
+            try:
+                plan = json.loads(kept)
+                before, config = plan["asked"], TrainingConfig(**plan["config"])
+            except (ValueError, TypeError, KeyError) as error:
+                raise DamagedError(
+                    f"{out / PLAN} is no plan of a training ({error}); discard it with restart=True (--restart)"
+                ) from error
+            refuse_other_training(out / PLAN, {"plan": before}, {"plan": asked})
+            return config
         measure = partial(measure_speed, classes=len(images.classes), device=place, processes=processes)
         config, speeds = plan_training(candidates, hours, len(images.train), measure)
         if processes.is_first:
@@ -311,15 +309,3 @@ def plan_for_hours(
             out.mkdir(parents=True, exist_ok=True)
             write_atomic(out / PLAN, json.dumps(text, indent=1).encode())
         return config
-
-
-def _read_plan(path: Path, content: bytes, asked: Mapping[str, Any]) -> TrainingConfig:
-    try:
-        plan = json.loads(content)
-        before, config = plan["asked"], TrainingConfig(**plan["config"])
-    except (ValueError, TypeError, KeyError) as error:
-        raise DamagedError(
-            f"{path} is no plan of a training ({error}); discard it with restart=True (--restart)"
-        ) from error
-    refuse_other_training(path, {"plan": before}, {"plan": asked})
-    return config

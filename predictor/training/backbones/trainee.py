@@ -38,7 +38,6 @@ from predictor.training.backbones.images import (
 from predictor.training.backbones.layers import CosineClassifier, in_precision, wrap
 from predictor.training.loop import Report, RunOptions, train
 from predictor.training.processes import Processes, joined_processes
-from predictor.training.run_files import Trained
 from predictor.training.trainee import Curves, Figures, Panel, Tensors, Trainee, set_rate
 
 BEST, LAST = "best.safetensors", "last.safetensors"
@@ -94,7 +93,12 @@ class BackboneTrainee(Trainee):
 
     def step(self, number: int) -> dict[str, Tensor]:
         if number != self._next:
-            self._batches = self._sent(self._noting(self._train.batches(self._share(self._plan(number)))))
+            config, (epoch, first) = self._config, divmod(number, self._steps)
+            count, epochs = len(self._images.train), range(epoch, config.epochs)
+            plan = training_plan(count, config.batch_size, config.seed, epochs, first)
+            send = lambda batch: to_network(batch, self._transform, self._device)  # noqa: E731
+            # those of the next step are under way to the device while a step computes
+            self._batches = sent_ahead(self._noting(self._train.batches(self._share(plan))), send, tuple, self._device)
         self._next = number + 1
         images, targets = next(self._batches)
         logits, loss = self._logits_and_loss(images, targets, number)
@@ -177,17 +181,8 @@ class BackboneTrainee(Trainee):
         network.load_state_dict(kept | classifier.linear_tensors())
         return network
 
-    def _plan(self, first: int) -> Plan:
-        config, (epoch, step) = self._config, divmod(first, self._steps)
-        return training_plan(len(self._images.train), config.batch_size, config.seed, range(epoch, config.epochs), step)
-
     def _share(self, plan: Plan) -> Plan:
         return share_of(plan, self._processes.rank, self._processes.count)
-
-    def _sent(self, batches: Iterator[Batch]) -> Iterator[tuple[Tensor, Tensor]]:
-        """Images and targets on the device, those of the next step under way while a step computes."""
-        send = lambda batch: to_network(batch, self._transform, self._device)  # noqa: E731
-        return sent_ahead(batches, send, tuple, self._device)
 
     def _noting(self, batches: Iterator[Batch]) -> Iterator[Batch]:
         for batch in batches:
@@ -270,10 +265,6 @@ def train_backbone(
             out, identity, lambda: BackboneTrainee(images, config, place, processes, unreadable, workers, decoded),
             config.epochs * every, config.epochs_per_line * every, options, report, processes, products=(BEST, LAST),
         )  # fmt: skip
-    return _result(trained, images, config, list(unreadable))
-
-
-def _result(trained: Trained, images: TrainingImages, config: TrainingConfig, unreadable: list[str]) -> TrainingResult:
     history, best = trained.history, kept_line(trained.history, images.may_choose, config)
     return TrainingResult(
         weights=str(trained.folder / BEST), backbone=config.backbone, classes=len(images.classes),
@@ -282,5 +273,5 @@ def _result(trained: Trained, images: TrainingImages, config: TrainingConfig, un
         images_per_second=sum(line["images_per_second"] for line in history) / len(history),
         train_loss=history[-1]["train_loss"], val_top1=history[-1]["val_top1"], val_top5=history[-1]["val_top5"],
         best_epoch=int(best["epoch"]), best_val_top1=best["val_top1"], best_val_top5=best["val_top5"],
-        unreadable=unreadable,
+        unreadable=list(unreadable),
     )  # fmt: skip

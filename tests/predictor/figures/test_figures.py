@@ -15,27 +15,29 @@ from PIL import Image
 
 import actstore
 from actstore.backbones.network import imagenet_names
-from actstore.compute.process import Result
 from predictor.figures.accuracies import (
     ENDS,
-    Box,
     draw_methods,
     draw_shots,
     from_logit,
     logit,
+    overlaps,
     place_labels,
     set_accuracy_axis,
 )
-from predictor.figures.channels import draw_channels, draw_similarities
-from predictor.figures.class_map import ClassMap, draw_class_maps
-from predictor.figures.style import draw_contenders, draw_inference, draw_runs, known_display, readable, save_both
+from predictor.figures.class_map import ClassMap, draw_channels, draw_class_maps, draw_similarities
+from predictor.figures.style import Bar, draw_bars, draw_inference, draw_runs, known_display, readable, save_both
 from predictor.report.drawing import title_subject
 from predictor.report.support_sheet import SheetRow, draw_sheet
+
+KEYS = {"NN+Cosine": "nn", "Triplet": "triplet", "Nearest class mean": "class-mean", "Oracle linear": "oracle-linear"}
 
 
 def record(method: str, shots: str, few: float, large: float, share: str = "100%") -> dict[str, Any]:
     both = 2 * few * large / (few + large)
-    return {"method": method, "shots": shots, "d_large": share, "top1_few": few, "top1_large": large,
+    name, _, variant = method.partition(", ")
+    return {"method": method, "key": KEYS.get(name, name), "variant": variant,
+            "shots": shots, "d_large": share, "top1_few": few, "top1_large": large,
             "harmonic_mean": both, "top1_few_ci95": 0.5, "top1_large_ci95": 0.1, "harmonic_mean_ci95": 0.4}  # fmt: skip
 
 
@@ -100,13 +102,14 @@ def test_inference_has_a_panel_for_each_batch_and_names_ratios(tmp_path: Path) -
     inside(figure, tmp_path)
 
 
-def test_contenders_have_a_panel_for_each_measurement_and_the_best_comes_first(tmp_path: Path) -> None:
-    values = {"take numpy": 90.0, "take actstore": 1e6, "scan actstore": 3.0, "scan numpy": 2.0}
-    figure = draw_contenders([Result(name, value, "rows/s") for name, value in values.items()], "this disk")
+def test_bars_have_a_panel_for_each_measurement_and_a_scale_of_its_own(tmp_path: Path) -> None:
+    panels = {("take", "rows/s"): [Bar("ours", 1e6, "1,000,000"), Bar("numpy", 90.0, "90")],
+              ("scan", "rows/s"): [Bar("ours", 3.0, "3"), Bar("numpy", 2.0, "2")]}  # fmt: skip
+    figure = draw_bars(panels, "this disk")
     take, scan = figure.axes
-    assert [label.get_text() for label in take.get_yticklabels()] == ["actstore", "numpy"]
+    assert [label.get_text() for label in take.get_yticklabels()] == ["ours", "numpy"]
     assert (take.get_xscale(), scan.get_xscale()) == ("log", "linear")
-    assert {"this disk", "1,000,000", "take, higher is better"} <= texts(figure)
+    assert {"this disk", "1,000,000", "take"} <= texts(figure)
     inside(figure, tmp_path)
 
 
@@ -177,18 +180,17 @@ def test_names(name: str, shown: str) -> None:
 @settings(max_examples=30, deadline=None)
 @given(st.lists(st.tuples(st.floats(50, 550), st.floats(50, 350)), min_size=1, max_size=10))
 def test_labels_do_not_overlap_where_there_is_room(points: list[tuple[float, float]]) -> None:
-    frame = Box(-400, -400, 1000, 800)
-    placed = place_labels(points, [(60.0, 12.0)] * len(points), frame)
-    boxes = [one.box for one in placed]
+    frame = np.array([-400, -400, 1000, 800])
+    boxes, _ = place_labels(points, [(60.0, 12.0)] * len(points), frame)
     for place, box in enumerate(boxes):
-        assert box.outside(frame) == 0
-        assert all(box.overlap(other) == 0 for other in boxes[place + 1 :])
+        assert overlaps(box, frame) == pytest.approx(60 * 12)
+        assert not overlaps(box, boxes[place + 1 :]).any()
 
 
 def test_a_label_keeps_off_obstacles() -> None:
-    obstacle = Box(100, 90, 300, 110)
-    (placed,) = place_labels([(100, 100)], [(60, 12)], Box(0, 0, 400, 200), [obstacle])
-    assert placed.box.overlap(obstacle) == 0
+    obstacle = np.array([100, 90, 300, 110])
+    (box,), _ = place_labels([(100, 100)], [(60, 12)], (0, 0, 400, 200), [obstacle])
+    assert overlaps(box, obstacle) == 0
 
 
 @given(st.floats(0.1, 99.9))

@@ -17,7 +17,7 @@ import actstore
 from actstore.errors import DamagedError, InvalidInputError
 from actstore.storage.atomic_file import with_checksum
 from predictor.phi.network import Phi
-from predictor.phi.recogniser import PhiMethod
+from predictor.phi.rule import PhiMethod
 from predictor.protocol.calibration import (
     FILE,
     Calibration,

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import actstore
-from predictor.phi.recogniser import OwnClassifier
+from predictor.phi.rule import OwnClassifier
 from predictor.protocol.base_categories import BaseCategories, class_means
 from predictor.protocol.calibration import fit_calibrations
 from predictor.protocol.category_split import CategorySplit

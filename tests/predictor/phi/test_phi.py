@@ -13,7 +13,7 @@ import actstore
 from actstore.errors import InvalidInputError
 from actstore.streams.sampling import plan_batch
 from predictor.phi.network import FIRST_SCALE, LAYERS, Phi, PhiSpec, build_phi, unit
-from predictor.protocol.results import PHI_KINDS as KINDS
+from predictor.protocol import PHI_KINDS as KINDS
 
 pytestmark = pytest.mark.numeric
 

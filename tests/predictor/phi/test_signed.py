@@ -15,7 +15,7 @@ import actstore
 from predictor.classifier.classifier import Classifier
 from predictor.classifier.classifier_file import load_classifier, save_classifier
 from predictor.phi.network import Phi, PhiSpec, analyse, build_phi
-from predictor.phi.recogniser import PhiMethod
+from predictor.phi.rule import PhiMethod
 from predictor.protocol import stand_ins
 from predictor.protocol.base_categories import class_means, is_signed
 from predictor.protocol.calibration import fit_calibrations

@@ -11,14 +11,16 @@ from actstore.errors import InvalidInputError
 from actstore.layout.class_index import ClassIndex
 from predictor.protocol import episodes
 from predictor.protocol.episodes import (
+    IGNORED,
     EpisodeResult,
     Examples,
+    TaskSize,
     gather_classes,
+    plan_task,
     run_episodes,
     task_accuracies,
 )
 from predictor.protocol.method import EpisodeMethod, Method
-from predictor.protocol.tasks import IGNORED, TaskSize, plan_task
 
 pytestmark = pytest.mark.numeric
 

@@ -12,7 +12,7 @@ from torch import Tensor
 import actstore
 from actstore.errors import InvalidInputError
 from predictor.phi.network import Phi
-from predictor.phi.recogniser import PhiMethod
+from predictor.phi.rule import PhiMethod
 from predictor.protocol.base_categories import BaseCategories, class_means, rows_of
 from predictor.protocol.category_split import CategorySplit
 from predictor.protocol.evaluation import AllWayTask, all_way_task, half_width, measure

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from predictor.phi.network import Phi
-from predictor.phi.recogniser import PhiMethod
+from predictor.phi.rule import PhiMethod
 from predictor.protocol.base_categories import BaseCategories
 from predictor.protocol.calibration import Calibration, nearest_shots
 from predictor.protocol.evaluation import CalibratedMethod

@@ -1,55 +1,33 @@
-"""Methods are known by their key; by their name only in tables of an earlier release."""
+"""Methods are known by their key, whatever they are called in print."""
 
 from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 from baselines.child import Child
-from baselines.class_mean import ClassMean
 from baselines.finetune import FineTuned, FineTunedHead
 from baselines.imprint import Imprint
 from baselines.oracle import LinearOracle, NearestOracle
+from baselines.simple_shot import SimpleShot
 from predictor.figures.style import FAMILIES, family_style, short_name
-from predictor.protocol.results import BY_SHARE, LABELS, NAMES_BEFORE_KEYS, MethodKey, key_of
+from predictor.protocol.method import Method
+from predictor.protocol.results import BY_SHARE, LABELS, key_of
 
 
-def earlier(method: str, share: str = "100%") -> dict[str, Any]:
-    return {"method": method, "d_large": share}
-
-
-@pytest.mark.parametrize("method", [Child, ClassMean, FineTuned, FineTunedHead, Imprint, LinearOracle, NearestOracle])
-def test_a_name_of_an_earlier_release_leads_to_the_same_key(method: Any) -> None:
-    assert key_of(earlier(method.name)).key == method.key
-
-
-@pytest.mark.parametrize(
-    ("name", "key", "variant"),
-    [
-        ("phi2", "phi2", ""),
-        ("phi2*", "phi2star", ""),
-        ("phi2*, calibrated", "phi2star", "calibrated"),
-        ("phi1, mean, bias 3", "phi1", "mean, bias 3"),
-        ("Triplet (images)", "triplet-images", ""),
-        ("a method of mine", "a method of mine", ""),
-    ],
-)
-def test_names_of_an_earlier_release(name: str, key: str, variant: str) -> None:
-    assert key_of(earlier(name, "10%")) == MethodKey(key, variant, "10%")
+def row_of(method: str, key: str, variant: str = "", share: str = "100%") -> dict[str, Any]:
+    return {"method": method, "key": key, "variant": variant, "d_large": share}
 
 
 def test_the_key_decides_and_not_the_name() -> None:
-    row = {**earlier("Predicted parameters"), "key": "phi2", "variant": "calibrated"}
-    method = key_of(row)
+    method = key_of(row_of("Predicted parameters", "phi2", "calibrated"))
     assert method.is_phi
     assert method.is_calibrated
-    assert not key_of({**earlier("phi2, calibrated"), "key": "mine", "variant": ""}).is_phi
-    assert short_name({**earlier("NN of mine", "1%"), "key": "nn", "variant": ""}) == "NN of mine 1%"
-    assert short_name(earlier("Fine-Tuned fc (activations)")) == "Fine-Tuned fc"
+    assert not key_of(row_of("phi2, calibrated", "mine")).is_phi
+    assert short_name(row_of("NN of mine", "nn", share="1%")) == "NN of mine 1%"
+    assert short_name(row_of("Fine-Tuned fc (activations)", "finetune")) == "Fine-Tuned fc"
 
 
 def test_every_known_method_has_a_look() -> None:
-    assert set(FAMILIES) == {*NAMES_BEFORE_KEYS.values(), "simple-shot"} - {"class-mean"}
-    assert {*LABELS, *BY_SHARE} <= set(FAMILIES)
+    known: list[type[Method]] = [Child, FineTuned, FineTunedHead, Imprint, LinearOracle, NearestOracle, SimpleShot]
+    assert set(FAMILIES) == {method.key for method in known} | {*LABELS, *BY_SHARE, Imprint().key}
     assert family_style("class-mean") == family_style("a method of mine")

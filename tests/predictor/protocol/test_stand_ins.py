@@ -17,7 +17,7 @@ from baselines.nearest_neighbour import NearestNeighbour
 from predictor.protocol.calibration import Calibration, fit_calibrations, load_calibrations, save_calibrations
 from predictor.protocol.category_split import CategorySplit
 from predictor.protocol.evaluation import all_way_task, measure
-from predictor.protocol.honesty import without_fitted_rows
+from predictor.protocol.setting import without_fitted_rows
 from predictor.protocol.stand_ins import HeldOut, StandInSource, StandInTask, choose_stand_ins, knows_base
 from predictor.report.all_way_table import differences, reference_of
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from actstore.errors import InvalidInputError
 from actstore.layout.class_index import ClassIndex
-from predictor.protocol.tasks import IGNORED, TaskSize, longest_task, plan_task, plan_tasks
+from predictor.protocol.episodes import IGNORED, TaskSize, longest_task, plan_task, plan_tasks
 
 LABELS = np.random.default_rng(0).integers(0, 9, 400)  # 35 to 60 rows of each class, shuffled
 INDEX = ClassIndex([f"c{number}" for number in range(9)], LABELS)

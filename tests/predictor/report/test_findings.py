@@ -6,9 +6,13 @@ from typing import Any
 
 from predictor.report.page import compare, describe_harmonic, describe_novel
 
+KEYS = {"NN+Cosine": "nn", "Triplet": "triplet", "Nearest class mean": "class-mean", "Oracle linear": "oracle-linear"}
+
 
 def row(method: str, few: float, width: float | None = 1.0, **more: Any) -> dict[str, Any]:
-    return {"method": method, "shots": "1", "d_large": "100%", "top1_few": few, "top1_few_ci95": width,
+    name, _, variant = method.partition(", ")
+    return {"method": method, "key": KEYS.get(name, name), "variant": variant,
+            "shots": "1", "d_large": "100%", "top1_few": few, "top1_few_ci95": width,
             "harmonic_mean": few, "harmonic_mean_ci95": width, **more}  # fmt: skip
 
 

@@ -32,9 +32,14 @@ FLAGS = ("--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--dis
 NASTY = '</script><b onclick="x()">'
 
 
+KEYS = {"NN+Cosine": "nn", "Triplet": "triplet", "Nearest class mean": "class-mean", "Oracle linear": "oracle-linear"}
+
+
 def record(method: str, shots: str, few: float) -> dict[str, Any]:
     keys = ("top1_large", "top5_large", "top1_few", "top5_few", "harmonic_mean", "joint", "delta", "ausuc")
-    return {"method": method, "d_large": "100%", "shots": shots, "finetuned": "N", "draws": 3,
+    name, _, variant = method.partition(", ")
+    return {"method": method, "key": KEYS.get(name, name), "variant": variant,
+            "d_large": "100%", "shots": shots, "finetuned": "N", "draws": 3,
             **dict.fromkeys(keys, few), **{f"{key}_ci95": 0.5 for key in keys}, "paper_top1_large": None,
             "paper_top1_few": None}  # fmt: skip
 

@@ -13,7 +13,7 @@ from actstore.errors import InvalidInputError
 from predictor.protocol.evaluation import Row
 from predictor.protocol.method import Method
 from predictor.protocol.outcome import METRICS
-from predictor.protocol.paper import all_way_figures, read_table
+from predictor.protocol.results import all_way_figures, read_table
 from predictor.report.all_way_table import AllWayResults, all_way_records
 
 

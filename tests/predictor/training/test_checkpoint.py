@@ -14,7 +14,7 @@ import actstore
 from actstore.errors import ActstoreError, InvalidInputError
 from predictor.phi.network import Phi
 from predictor.protocol.category_split import CategorySplit
-from predictor.training.run_files import write_training
+from predictor.training.loop import write_training
 from predictor.training.trained_phi import load_phi
 
 pytestmark = pytest.mark.numeric

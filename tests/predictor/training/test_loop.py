@@ -16,8 +16,7 @@ from torch import nn
 
 from actstore.errors import DamagedError, DivergedError, InvalidInputError, LockedError
 from predictor.training import Figures, RunOptions, Trainee, read_trained, train
-from predictor.training.loop import largest
-from predictor.training.run_files import read_log, read_model, read_training, write_log
+from predictor.training.loop import largest, read_log, read_model, read_training, write_log
 from predictor.training.trainee import Curves, Panel
 
 IDENTITY = {"method": "line", "config": {"rate": 0.1}}

@@ -18,9 +18,9 @@ from actstore.errors import DivergedError, InvalidInputError
 from actstore.streams.class_batches import ClassBatches
 from predictor.protocol.category_split import CategorySplit
 from predictor.training import RunOptions
+from predictor.training.loop import read_training
 from predictor.training.phi import TrainConfig, TrainOptions, choose_config, few_threads, run_phi_training
 from predictor.training.processes import Processes
-from predictor.training.run_files import read_training
 from predictor.training.trained_phi import load_phi
 from tests.predictor.training.precise import PrecisePhiTraining
 
@@ -110,16 +110,15 @@ def test_the_log_measures_with_the_current_weights(
     store: actstore.ActivationStore, categories: CategorySplit, tmp_path: Path
 ) -> None:
     """base_top1 of the last line is that of the weights that are kept."""
-    from predictor.phi.recogniser import PhiMethod
-    from predictor.protocol.evaluation import all_way_task, outcomes
+    from predictor.phi.rule import PhiMethod
+    from predictor.protocol.evaluation import all_way_task, measure
 
     config = choose_config("code", "phi1", epochs=1, batches=30, learning_rate=0.1)
     trained = run_phi_training(store["train"], store["val"], categories, config, tmp_path / "run")
     phi = load_phi(tmp_path / "run").phi
     method = PhiMethod(phi)
     task = all_way_task(store["train"], store["val"], categories)
-    found = [outcome.metrics()["top1_large"] for outcome in outcomes(method, task, 1, range(5), seed=0)]
-    assert trained.figures["base_top1"] == pytest.approx(np.mean(found))
+    assert trained.figures["base_top1"] == pytest.approx(measure(method, task, [1], 5)[0].mean["top1_large"])
 
 
 def test_the_model_says_what_it_was_trained_with(

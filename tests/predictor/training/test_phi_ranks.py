@@ -20,8 +20,8 @@ from actstore.streams.class_batches import ClassBatches
 from predictor.phi.network import Phi, PhiSpec
 from predictor.protocol.category_split import CategorySplit
 from predictor.training import Tensors
+from predictor.training.loop import read_model, read_training
 from predictor.training.phi import TrainOptions, choose_config, run_phi_training
-from predictor.training.run_files import read_model, read_training
 from tests.predictor.training.precise import PrecisePhiTraining
 
 pytestmark = pytest.mark.numeric

@@ -16,8 +16,8 @@ import torch
 import actstore
 from predictor.protocol.category_split import CategorySplit
 from predictor.training import Figures, RunOptions, Tensors
+from predictor.training.loop import read_model, read_training
 from predictor.training.phi import TrainOptions, choose_config, run_phi_training
-from predictor.training.run_files import read_model, read_training
 
 pytestmark = pytest.mark.numeric
 

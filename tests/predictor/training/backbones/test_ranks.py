@@ -11,7 +11,7 @@ import torch
 
 from actstore.backbones.construction import build_network
 from predictor.training.backbones.layers import SynchronisedBatchNorm2d, synchronise_batch_norm
-from predictor.training.run_files import read_log
+from predictor.training.loop import read_log
 from tests.predictor.training.backbones.tiny import TINY, start, training_script, weights_of
 
 pytestmark = pytest.mark.numeric

@@ -14,8 +14,8 @@ from actstore.images.opening import open_images
 from predictor.protocol.category_split import alphabetical_split
 from predictor.training.backbones.images import select_images
 from predictor.training.backbones.trainee import BackboneTrainee
+from predictor.training.loop import read_log
 from predictor.training.processes import Processes
-from predictor.training.run_files import read_log
 from tests.predictor.training.backbones.tiny import (
     TINY,
     TINY_GLYPHS,

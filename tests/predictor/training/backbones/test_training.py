@@ -19,7 +19,7 @@ from predictor.protocol.category_split import CategorySplit, alphabetical_split
 from predictor.training import RunOptions
 from predictor.training.backbones.images import select_images
 from predictor.training.backbones.trainee import kept_line
-from predictor.training.run_files import read_log
+from predictor.training.loop import read_log
 from tests.predictor.training.backbones.tiny import EVERY_STEP, TINY, TINY_GLYPHS, stop_after, train, weights_of
 
 
