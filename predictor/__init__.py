@@ -28,10 +28,8 @@ if TYPE_CHECKING:
         save_classifier,
         set_constant,
     )
-    from predictor.classifier.export import names_file
-    from predictor.classifier.export_images import Agreement
-    from predictor.classifier.learning import Adaptation
-    from predictor.classifier.predictions import Prediction, Predictions
+    from predictor.classifier.export import Agreement, names_file
+    from predictor.classifier.predictions import Adaptation, Prediction, Predictions
     from predictor.classifier.starting import BaseLoss
     from predictor.measuring import evaluate, run_episodes, run_sessions
     from predictor.phi.rule import OwnClassifier

@@ -1,10 +1,12 @@
-"""What a classifier makes of activations: a rule turns examples into rows of parameters, and rows into scores."""
+"""A classifier of activations: a rule turns examples into rows of parameters, and rows into scores; it learns
+categories, and keeps the balance between known and taught ones."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
+from statistics import median_high
 from typing import Any, Self
 
 import torch
@@ -12,27 +14,25 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 
 from actstore.errors import InvalidInputError
-from predictor.classifier.scoring import (
-    LinearRows,
-    first_equal,
-    leave_one_out,
-    parse_activations,
-    ranked,
-    rows_of_statistics,
-)
+from actstore.spec import is_unicode
+from predictor.classifier import scoring
+from predictor.classifier.presentation import forget_display
 from predictor.classifier.unknown import (
     PHOTOS,
     PHOTOS_BEFORE_BACKGROUND,
     Background,
     FittedBackground,
     Unknown,
+    refuse_reserved,
 )
 from predictor.phi.network import Phi, unit
 from predictor.phi.rule import Centred, OwnCentre, PhiRule, Rule
+from predictor.protocol.calibration import nearest_shots
 from predictor.protocol.head import Head
 from predictor.protocol.method import Aggregate
 
 MOST_HELD_OUT = 30  # examples of a category that the threshold of unknown is fitted on
+KEEPS_KNOWN = "beside_known"  # in `about`: the constant is fitted anew with all that is learnt, until one is chosen
 
 
 class ActivationClassifier:
@@ -51,6 +51,8 @@ class ActivationClassifier:
         background: what else the network knows, by which photos of anything else are recognised as unknown; without it
             their cosines alone decide.
     """
+
+    calibrations: Callable[[int], Mapping[int, tuple[Aggregate, float]]] | None = None
 
     def __init__(
         self, rule: Rule | Phi | None = None, base: Sequence[str] = (), base_parameters: Tensor | None = None,
@@ -83,7 +85,7 @@ class ActivationClassifier:
             **options: as for the class.
         """
         rule = PhiRule(phi)
-        return cls(rule, base, rows_of_statistics(rule, means)[0], **options)
+        return cls(rule, base, scoring.rows_of_statistics(rule, means)[0], **options)
 
     @classmethod
     def from_head(cls, head: Head, base: Sequence[str], centre: Tensor | None = None, **options: Any) -> Self:
@@ -143,27 +145,24 @@ class ActivationClassifier:
 
     @cached_property
     @torch.no_grad()
-    def rows(self) -> LinearRows:
+    def rows(self) -> scoring.LinearRows:
         """The parameters of all categories, predicted anew after every change."""
         novel = self.rows_of(list(self.support.values()))
         category = torch.cat([torch.arange(len(self.base)), novel.category + len(self.base)])
         weight = torch.cat([self.base_parameters, novel.weight])
-        return LinearRows(weight, torch.cat([self.base_bias, novel.bias]), category, first_equal(weight))
+        return scoring.LinearRows(
+            weight, torch.cat([self.base_bias, novel.bias]), category, scoring.first_equal(weight)
+        )
 
     @torch.no_grad()
-    def rows_of(self, support: Sequence[Tensor]) -> LinearRows:
-        """Predict parameters of categories that are not taught.
-
-        Args:
-            support: for each category the activations (n, dim) of its examples.
-
-        Returns:
-            Parameters, whose categories are numbered from 0.
-        """
+    def rows_of(self, support: Sequence[Tensor]) -> scoring.LinearRows:
+        """support: for each category its examples (n, dim). Their parameters; categories are numbered from 0."""
         parts = [self.rule.statistics(examples, self.aggregate) for examples in support]
         counts = torch.tensor([len(part) for part in parts], dtype=torch.int64)
-        weight, offsets = rows_of_statistics(self.fitted, torch.cat([*parts, torch.empty(0, self.dim)]))
-        return LinearRows(weight, offsets + self.novel_bias, torch.repeat_interleave(torch.arange(len(counts)), counts))
+        weight, offsets = scoring.rows_of_statistics(self.fitted, torch.cat([*parts, torch.empty(0, self.dim)]))
+        return scoring.LinearRows(
+            weight, offsets + self.novel_bias, torch.repeat_interleave(torch.arange(len(counts)), counts)
+        )
 
     @torch.no_grad()
     def scores(self, activations: ArrayLike | Tensor) -> Tensor:
@@ -179,32 +178,18 @@ class ActivationClassifier:
             >>> classifier.scores(val[:5]).shape
             torch.Size([5, 3])
         """
-        queries = self.fitted.read(parse_activations("queries", activations, self.dim))
+        queries = self.fitted.read(scoring.parse_activations("queries", activations, self.dim))
         return self.rows.highest(self.rows.scores(queries), len(self.categories))
 
     @torch.no_grad()
     def centred_unit_vectors(self, activations: ArrayLike | Tensor) -> Tensor:
-        """Measure activations from the centre, and scale them to length 1.
-
-        Args:
-            activations: (n, dim).
-
-        Returns:
-            (n, dim) unit vectors.
-        """
+        """(n, dim) -> (n, dim), measured from the centre and scaled to length 1."""
         point = self.fitted.directions(torch.empty(0, self.dim))[1]
-        return unit(self.fitted.read(parse_activations("queries", activations, self.dim)) - point)
+        return unit(self.fitted.read(scoring.parse_activations("queries", activations, self.dim)) - point)
 
     @torch.no_grad()
     def cosines(self, activations: ArrayLike | Tensor) -> Tensor:
-        """Compute the cosine of activations with the parameters of every category, about the centre.
-
-        Args:
-            activations: (n, dim).
-
-        Returns:
-            (n, categories).
-        """
+        """(n, dim) -> (n, categories): with the parameters of each category, about the centre."""
         first = len(self.base)
         directions = torch.cat([self._base_directions, self.fitted.directions(self.rows.weight[first:])[0]])
         return self.rows.highest(self.centred_unit_vectors(activations) @ directions.T, len(self.categories))
@@ -228,7 +213,7 @@ class ActivationClassifier:
         """
         self._require_categories()
         if self.before_background is not None:
-            return self.before_background.alike(parse_activations("queries", activations, self.dim)).amax(1)
+            return self.before_background.alike(scoring.parse_activations("queries", activations, self.dim)).amax(1)
         cosines, first = self.cosines(activations), len(self.base)
         if only_mine and self.support:
             return cosines[:, first:].amax(1)
@@ -274,26 +259,15 @@ class ActivationClassifier:
         return self.unknown.threshold(list(zip(counts, familiarity, strict=True)))
 
     def left_out_familiarity(self, most: int | None = None) -> list[Tensor]:
-        """Measure for the examples of each taught category how familiar each is when it is left out.
-
-        Args:
-            most: how many examples of a category are measured, by default all.
-
-        Returns:
-            For each taught category (n,), which is empty where it has a single example.
-        """
+        """Of each taught category (n,): how familiar its first `most` examples are, each left out; empty of one."""
         if self.before_background is not None:
             return self.before_background.left_out(most)
-        held_out, first = leave_one_out(self, most), len(self.base)
+        held_out, first = scoring.leave_one_out(self, most), len(self.base)
         return [held_out.cosines[held_out.category == first + place, first:].amax(1)
                 if len(rows) > 1 else torch.empty(0) for place, rows in enumerate(self.support.values())]  # fmt: skip
 
     def set_unknown(self, unknown: Unknown | None) -> None:
-        """Choose what decides between known and unknown.
-
-        Args:
-            unknown: how the threshold is fitted; None makes everything known.
-        """
+        """unknown: how the threshold is fitted; None makes everything known."""
         self.unknown = unknown
         self._forget_rows()
 
@@ -324,8 +298,114 @@ class ActivationClassifier:
         if top < 1:
             raise InvalidInputError(f"top must be at least 1, got {top}")
         self._require_categories()
-        names = self.categories
-        return [[(names[place], share) for place, share in row] for row in ranked(self.scores(activations), top)]
+        names, ranked = self.categories, scoring.ranked(self.scores(activations), top)
+        return [[(names[place], share) for place, share in row] for row in ranked]
+
+    def adapt(self, name: str, activations: ArrayLike | Tensor, extend: bool = False) -> None:
+        """Learn a category from activations of its examples.
+
+        Args:
+            name: the category.
+            activations: (n, dim), or (dim,) for a single example.
+            extend: add examples to a category that exists.
+
+        Raises:
+            InvalidInputError: the category exists already, or activations have another length.
+
+        Examples:
+            >>> classifier.adapt("dog", train.of_class("dog")[0])
+            >>> classifier.adapt("dog", train.of_class("dog")[1:3], extend=True)
+        """
+        self.adapt_all({name: activations}, extend)
+
+    def adapt_all(
+        self, examples: Mapping[str, ArrayLike | Tensor], extend: bool = False, aggregate: Aggregate | None = None
+    ) -> None:
+        """Learn several categories at once; either all of them are added or none.
+
+        The constant between base and taught categories follows what was calibrated; see `calibrate`.
+
+        Args:
+            examples: for each category its activations (n, dim); the numbers of examples may differ.
+            extend: add examples to categories that exist.
+            aggregate: how examples are combined, "max" or "mean"; by default as calibrated.
+
+        Raises:
+            InvalidInputError: a category exists already, or activations have another length.
+
+        Examples:
+            >>> classifier.adapt_all({"dog": train.of_class("dog"), "eel": val[:1]})
+            >>> classifier.categories
+            ('ant', 'bee', 'cat', 'dog', 'eel')
+        """
+        require_aggregate(aggregate)
+        for name in examples:
+            if isinstance(name, str) and name not in self.support:
+                refuse_reserved(name)
+        self.restore(examples, extend)
+        self.balance(aggregate)
+
+    def remove(self, name: str) -> None:
+        """Forget a category that was taught.
+
+        Args:
+            name: the category.
+
+        Raises:
+            InvalidInputError: it was not taught.
+        """
+        self._require_novel(name)
+        del self.support[name]
+        forget_display(self, name)
+        self._forget_rows()
+
+    def rename(self, name: str, new: str) -> None:
+        """Give a taught category another name; it keeps its examples and the name that people are shown.
+
+        Args:
+            name: the category.
+            new: its new name.
+
+        Raises:
+            InvalidInputError: it was not taught, or the new name is taken.
+        """
+        self._require_novel(name)
+        if not isinstance(new, str) or not new or new in self.categories:
+            raise InvalidInputError(f"cannot rename {name!r}: {new!r} is taken or no name")
+        if not is_unicode(new):
+            raise InvalidInputError(f"cannot rename {name!r}: {new!r} is not valid Unicode text")
+        refuse_reserved(new)
+        self.support = {new if key == name else key: rows for key, rows in self.support.items()}
+        forget_display(self, name, new)
+
+    def calibrate(self, novel_bias: float, aggregate: Aggregate | None = None) -> None:
+        """Choose the constant on the novel scores by hand; what is taught later leaves it as it is.
+
+        Args:
+            novel_bias: the constant.
+            aggregate: how examples are combined, "max" or "mean"; by default as before.
+        """
+        self.set_constant(novel_bias, aggregate)
+        self.calibrations = None
+        self.about.pop(KEEPS_KNOWN, None)
+
+    def balance(self, aggregate: Aggregate | None = None) -> None:
+        """Set the constant as it was calibrated for the present number of examples, or beside what the network knows.
+
+        Without a calibration the constant stays as it is.
+
+        Args:
+            aggregate: how examples are combined, "max" or "mean"; by default as calibrated.
+        """
+        shots = self.typical_shots()
+        fits = {} if self.calibrations is None else self.calibrations(shots)
+        if fits:
+            found, bias = fits[nearest_shots(fits, shots)]
+            self.set_constant(bias, aggregate or found)
+        elif aggregate is not None:
+            self.set_constant(self.novel_bias, aggregate)
+        if self.about.get(KEEPS_KNOWN) and self.support:
+            self.set_constant(scoring.bias_beside_known(self))
 
     def set_constant(self, novel_bias: float, aggregate: Aggregate | None = None) -> None:
         """Set the constant for the moment; what is taught later may change it.
@@ -340,6 +420,19 @@ class ActivationClassifier:
         self.novel_bias, self.aggregate = float(novel_bias), aggregate or self.aggregate
         self._forget_rows()
 
+    def typical_shots(self) -> int:
+        """The median number of examples of the taught categories, 1 where there is none."""
+        return median_high(map(len, self.support.values())) if self.support else 1
+
+    def restore(self, examples: Mapping[str, ArrayLike | Tensor], extend: bool = False) -> None:
+        """Learn categories as they are in a file, whose names are not checked again."""
+        parsed = {name: scoring.parse_examples(name, given, self.dim) for name, given in examples.items()}
+        self._require_new(parsed, extend)
+        for name, rows in parsed.items():
+            known = self.support.get(name)
+            self.support[name] = rows if known is None else torch.cat([known, rows])
+        self._forget_rows()
+
     def _forget_rows(self) -> None:
         for name in ("fitted", "rows", "before_background", "_fitted_threshold"):
             self.__dict__.pop(name, None)
@@ -347,6 +440,23 @@ class ActivationClassifier:
     def _require_categories(self) -> None:
         if not self.categories:
             raise InvalidInputError("the classifier knows no category yet; teach it one first")
+
+    def _require_new(self, names: Iterable[str], extend: bool) -> None:
+        for name in names:
+            if name in self.base:
+                raise InvalidInputError(f"{name!r} is a base category already; give the new category another name")
+            if name in self.support and not extend:
+                raise InvalidInputError(
+                    f"category {name!r} exists already; extend it with more examples, remove it first, or choose "
+                    "another name"
+                )
+
+    def _require_novel(self, name: str) -> None:
+        if name in self.base:
+            raise InvalidInputError(f"{name!r} is a base category; only categories that were added can be changed")
+        if name not in self.support:
+            known = ", ".join(list(self.support)[:5]) or "none was added yet"
+            raise InvalidInputError(f"no added category is named {name!r}; there are: {known}")
 
 
 def require_aggregate(aggregate: str | None) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,15 +17,7 @@ from actstore.images.image_set import ImageItem
 from predictor.classifier.classifier import Classifier
 from predictor.classifier.photos import Photos, list_folder, network_of, read_photos
 from predictor.classifier.predictions import Guess
-from predictor.classifier.presentation import (
-    Card,
-    Standing,
-    confusion_html,
-    display,
-    html_result,
-    photo_card,
-    write_sheet,
-)
+from predictor.classifier.presentation import Card, display, html_result, photo_card, write_sheet
 from predictor.classifier.scoring import leave_one_out, ranked
 from predictor.classifier.starting import background_of
 from predictor.protocol.results import Table
@@ -34,7 +25,7 @@ from predictor.protocol.results import Table
 if TYPE_CHECKING:
     import pandas
 
-    from predictor.classifier.learning import FilePath
+    from predictor.classifier.classifier import FilePath
 
 PAIRS, WRONG = 3, 20  # that the text names
 
@@ -140,15 +131,9 @@ class Check:
         wrong = self.wrong
         lines = [self.summary, "", self._table().to_text()]
         if wrong:
-            rows = [
-                [
-                    self.image_of(one),
-                    self._shown(one.category),
-                    one.guesses[0].shown,
-                    f"{one.guesses[0].probability:.1%}",
-                ]
-                for one in wrong[:WRONG]
-            ]
+            firsts = [(one, one.guesses[0]) for one in wrong[:WRONG]]
+            rows = [[self.image_of(one), self._shown(one.category), first.shown, f"{first.probability:.1%}"]
+                    for one, first in firsts]  # fmt: skip
             lines += ["", Table(["goes wrong", "is", "taken for", ""], rows, 4).to_text()]
             if len(wrong) > WRONG:
                 lines.append(f"and {len(wrong) - WRONG:,} more: --json has them all")
@@ -170,15 +155,13 @@ class Check:
         """
         shown, counts = self._columns(), self.confusion.tolist()
         used = len(shown) if any(row[-1] for row in counts) else len(shown) - 1
-        confusion = confusion_html(shown[:-1], shown[:used], [row[:used] for row in counts])
+        rows = [(name, row[:used]) for name, row in zip(shown, counts, strict=False)]
         right = [example for example in self.examples if example.is_right]
-        sections = [
-            (f"Taken for another category: {len(self.wrong)}", [self._card(example) for example in self.wrong]),
-            (f"Taken for their own: {len(right)}", [self._card(example) for example in right]),
-        ]
+        parts = {"Taken for another category": self.wrong, "Taken for their own": right}
+        sections = [(f"{name}: {len(part)}", [self._card(one) for one in part]) for name, part in parts.items()]
         about = f"{len(self.examples):,} photos, each classified by the others: {self.accuracy:.1%} right"
-        alike = "".join(f"<li>{escape(line)}</li>" for line in self._alike_lines())
-        write_sheet(Path(path), title, about, sections, f"<ul>{alike}</ul>" * bool(alike) + confusion)
+        write_sheet(Path(path), title, about, sections, alike=self._alike_lines(),
+                    confusion={"columns": shown[:used], "rows": rows})  # fmt: skip
 
     def __repr__(self) -> str:
         return "\n".join([self.to_text(), *self.warnings])
@@ -219,9 +202,8 @@ class Check:
             note += f", taken for {example.guesses[0].shown}"
         if example.is_unknown:
             note += ", would be called unknown"
-        standing: Standing = "right" if example.is_right else "wrong"
         image = self.images[example.category][example.example]
-        return photo_card(image, note, example.guesses, standing, example.category)
+        return photo_card(image, note, example.guesses, "right" if example.is_right else "wrong", example.category)
 
 
 def check_folder(

@@ -2,28 +2,44 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
+
+from torch import Tensor
 
 from actstore.errors import InvalidInputError
-from predictor.classifier.learning import FilePath, LearningClassifier, OnError
+from predictor.classifier.activation_classifier import ActivationClassifier
+from predictor.classifier.photos import Photos, list_category, list_folder, list_images, read_photos, read_rows
+from predictor.classifier.predictions import Adaptation, Predictions, predict_rows
+from predictor.classifier.presentation import displays, read_displays, set_displays
+from predictor.protocol.method import Aggregate
+from predictor.protocol.results import Table
 
 if TYPE_CHECKING:
-    from actstore import Split
+    from actstore import ActivationStore, Split
+    from actstore.backbones.loading import Backbone
+    from actstore.storage.place import Place
     from predictor.classifier.checking import Check
-    from predictor.classifier.export_images import Agreement
-    from predictor.classifier.learning import Store
-    from predictor.classifier.predictions import Predictions
+    from predictor.classifier.export import Agreement
     from predictor.classifier.starting import BaseLoss
     from predictor.protocol.category_split import CategorySplit
     from predictor.training.trained_phi import TrainedPhi
 
+    Store = str | Path | Place | ActivationStore
+
+FilePath = str | Path
+OnError = Literal["fail", "skip"]
+LOOK_ALIKES = (
+    "`unknown` is for photos of something else; what looks like a category, such as another bird among birds, is "
+    "mostly taken for it: teach such look-alikes as categories of their own"
+)
 SHOWN = 8  # categories that a classifier shows of itself
 
 
-class Classifier(LearningClassifier):
+class Classifier(ActivationClassifier):
     """A classifier that learns new categories from a few examples each, without training.
 
     Make one with `from_backbone`, `from_phi` or `predictor.load_classifier`. Teach it with `adapt_folder`,
@@ -42,6 +58,7 @@ class Classifier(LearningClassifier):
         ['ant', 'ant']
     """
 
+    backbone: Backbone | None = None
     base_split: Split | None = None
 
     @classmethod
@@ -110,10 +127,116 @@ class Classifier(LearningClassifier):
 
         return from_trained_phi(phi, store, split, progress)
 
+    def adapt_folder(
+        self, folder: FilePath, *, extend: bool = False, aggregate: Aggregate | None = None,
+        on_error: OnError = "fail", weights: FilePath | None = None, device: str = "auto",
+        progress: bool | None = None,
+    ) -> Adaptation:  # fmt: skip
+        """Learn categories from a folder of images.
+
+        Args:
+            folder: a folder with a folder of images for each category; one image is enough.
+            extend: add examples to categories that exist.
+            aggregate: how examples are combined, "max" or "mean"; by default as calibrated.
+            on_error: "fail" or "skip" an image that cannot be read.
+            weights: the file of the network's weights, where it has moved.
+            device: "cpu", "cuda", "cuda:1" or "auto".
+            progress: None shows a bar on a terminal and in a notebook, False none, True logs a line every 20 seconds.
+
+        Returns:
+            What was learnt, and what was left out.
+
+        Raises:
+            InvalidInputError: a category exists already, or none of its images can be read.
+        """
+        return self._adapt_photos(list_folder(Path(folder)), extend, aggregate, on_error, weights, device, progress)
+
+    def adapt_images(
+        self, name: str, images: FilePath | Sequence[FilePath], *, extend: bool = False,
+        aggregate: Aggregate | None = None, on_error: OnError = "fail", weights: FilePath | None = None,
+        device: str = "auto", progress: bool | None = None,
+    ) -> Adaptation:  # fmt: skip
+        """Learn one category from image files, or from all images of a folder; otherwise as `adapt_folder`.
+
+        Args:
+            name: the category.
+            images: image files, or a folder.
+            extend: add examples to a category that exists.
+            aggregate: how examples are combined, "max" or "mean"; by default as calibrated.
+            on_error: "fail" or "skip" an image that cannot be read.
+            weights: the file of the network's weights, where it has moved.
+            device: "cpu", "cuda", "cuda:1" or "auto".
+            progress: None shows a bar on a terminal and in a notebook, False none, True logs a line every 20 seconds.
+
+        Returns:
+            What was learnt, and what was left out.
+        """
+        photos = list_category(name, images)
+        return self._adapt_photos(photos, extend, aggregate, on_error, weights, device, progress)
+
+    def _adapt_photos(
+        self, photos: Photos, extend: bool, aggregate: Aggregate | None, on_error: str, weights: FilePath | None,
+        device: str, progress: bool | None,
+    ) -> Adaptation:  # fmt: skip
+        began = time.perf_counter()
+        self._require_new(dict.fromkeys(item.label or "" for item in photos.items), extend)
+        read = read_photos(self, photos, on_error, weights, device, progress)
+        support = {name: rows for name, (rows, _) in read.by_label().items()}
+        if lost := [item.label for item in photos.items if item.label not in support]:
+            raise InvalidInputError(f"category {lost[0]!r} has no example left: none of its images could be read")
+        return self._learn(support, extend, aggregate, began, read.unreadable, read.warnings)
+
+    def adapt_store(
+        self, store: Store, *, split: str | None = None, classes: Sequence[str] | None = None,
+        path_glob: str | None = None, rows: Any = None, extend: bool = False, aggregate: Aggregate | None = None,
+    ) -> Adaptation:  # fmt: skip
+        """Learn categories from labelled rows of a store that the same network made.
+
+        Args:
+            store: the store, or its path.
+            split: name of the split, by default its only one.
+            classes: names of classes; this and the next two choose rows as in `Split.query`.
+            path_glob: a shell pattern for ids.
+            rows: row numbers, a slice, a mask or a file.
+            extend: add examples to categories that exist.
+            aggregate: how examples are combined, "max" or "mean"; by default as calibrated.
+
+        Returns:
+            What was learnt.
+
+        Raises:
+            InvalidInputError: no row is chosen, a row has no label, or the rows are of another network.
+
+        Examples:
+            >>> classifier.adapt_store(store, split="train", classes=["dog"]).learnt
+            {'dog': 10}
+        """
+        began = time.perf_counter()
+        opened, numbers, values = read_rows(self, store, split, classes, path_glob, rows)
+        labels = opened.labels[numbers]
+        if not len(numbers) or (labels < 0).any():
+            what = "no row" if not len(numbers) else "a row without a label"
+            raise InvalidInputError(f"the examples chosen from {opened.path} hold {what}; choose labelled rows")
+        examples = {opened.classes[label]: values[labels == label] for label in sorted(set(labels.tolist()))}
+        return self._learn(examples, extend, aggregate, began)
+
+    def _learn(
+        self, examples: Mapping[str, Tensor], extend: bool, aggregate: Aggregate | None, began: float,
+        unreadable: Mapping[str, str] | None = None, warnings: Sequence[str] = (),
+    ) -> Adaptation:  # fmt: skip
+        read = time.perf_counter()
+        self.adapt_all(examples, extend, aggregate)
+        _ = self.rows  # predicted here, so that the time says what learning costs
+        took, said, names = 1e3 * (time.perf_counter() - read), list(warnings), self.categories
+        if len(names) == 1:
+            said.append(f"{names[0]!r} is the only category: an image is that or unknown; teach others to tell it from")
+        if self.threshold is not None:
+            said.append(LOOK_ALIKES)
+        learnt = {name: len(rows) for name, rows in examples.items()}
+        return Adaptation(learnt, dict(unreadable or {}), said, read - began, took)
+
     def display_names(self) -> dict[str, str]:
         """Give the names that people are shown instead of the category's own, such as tench for n01440764."""
-        from predictor.classifier.presentation import displays
-
         return displays(self)
 
     def set_display_names(self, names: Mapping[str, str] | FilePath) -> None:
@@ -122,8 +245,6 @@ class Classifier(LearningClassifier):
         Args:
             names: for each category its name to show, or a file of such names.
         """
-        from predictor.classifier.presentation import read_displays, set_displays
-
         set_displays(self, names if isinstance(names, Mapping) else read_displays(Path(names)))
 
     def predict_images(
@@ -148,9 +269,6 @@ class Classifier(LearningClassifier):
         Raises:
             InvalidInputError: no image can be read, or the classifier knows no category yet.
         """
-        from predictor.classifier.photos import list_images, read_photos
-        from predictor.classifier.predictions import Predictions, predict_rows
-
         photos = list_images(images, on_error)
         if not photos.items:
             raise InvalidInputError("no image is named")
@@ -186,9 +304,6 @@ class Classifier(LearningClassifier):
             >>> len(classifier.predict_store(store, split="val", classes=["ant"]))
             5
         """
-        from predictor.classifier.photos import read_rows
-        from predictor.classifier.predictions import Predictions, predict_rows
-
         opened, numbers, activations = read_rows(self, store, split, classes, path_glob, rows)
         names = [opened.ids[int(row)] for row in numbers]
         return Predictions(tuple(predict_rows(self, names, activations, top, only_mine)))
@@ -225,7 +340,6 @@ class Classifier(LearningClassifier):
             Which photos are mistaken, and which categories look alike.
         """
         from predictor.classifier.checking import check_photos
-        from predictor.classifier.photos import list_folder
 
         return check_photos(self, list_folder(Path(folder)), weights, device, progress)
 
@@ -272,12 +386,10 @@ class Classifier(LearningClassifier):
         Returns:
             The largest difference of a score; with the network an `Agreement` on images.
         """
-        from predictor.classifier.export import export_onnx
+        from predictor.classifier.export import export_onnx, export_with_network
 
         self._require_categories()
         if with_backbone:
-            from predictor.classifier.export_images import export_with_network
-
             return export_with_network(self, Path(path), check, weights)
         if check:
             raise InvalidInputError("images are compared on a graph that reads them: say with_backbone=True")
@@ -309,9 +421,10 @@ class Classifier(LearningClassifier):
         return f"<Classifier: {'; '.join(self._described())}>"
 
     def _repr_html_(self) -> str:
-        rows = "".join(f"<tr><td>{escape(name)}</td><td>{len(rows):,}</td></tr>" for name, rows in self.support.items())
-        table = f"<table><thead><tr><th>taught</th><th>examples</th></tr></thead><tbody>{rows}</tbody></table>"
-        return f"<p><b>Classifier</b>: {escape('; '.join(self._described()))}</p>{table if self.support else ''}"
+        table = Table(
+            ["taught", "examples"], [[name, f"{len(rows):,}"] for name, rows in self.support.items()]
+        ).to_html()
+        return f"<p><b>Classifier</b>: {escape('; '.join(self._described()))}</p>{table * bool(self.support)}"
 
     def _described(self) -> list[str]:
         """What it knows, its network, and where unknown begins."""

@@ -25,7 +25,7 @@ from predictor.classifier.unknown import refuse_reserved
 from predictor.protocol.setting import open_store
 
 if TYPE_CHECKING:
-    from predictor.classifier.learning import FilePath, LearningClassifier, Store
+    from predictor.classifier.classifier import Classifier, FilePath, Store
 
 MAX_LISTED = 5  # unused files that are named one by one
 
@@ -139,7 +139,7 @@ class ReadPhotos:
 
 
 def read_photos(
-    classifier: LearningClassifier, photos: Photos, on_error: str, weights: FilePath | None, device: str,
+    classifier: Classifier, photos: Photos, on_error: str, weights: FilePath | None, device: str,
     progress: bool | None,
 ) -> ReadPhotos:  # fmt: skip
     """By the classifier's network. on_error: an image that cannot be read is left out (skip), or an error (fail)."""
@@ -162,7 +162,7 @@ def read_photos(
     return ReadPhotos(rows, [photos.items[place] for place in positions], unreadable, [*photos.warnings, *skipped])
 
 
-def network_of(classifier: LearningClassifier, weights: FilePath | None = None) -> Backbone:
+def network_of(classifier: Classifier, weights: FilePath | None = None) -> Backbone:
     """Loaded once. weights: where its file is now."""
     if classifier.backbone is None:
         record = classifier.about.get("network", {})
@@ -176,7 +176,7 @@ def network_of(classifier: LearningClassifier, weights: FilePath | None = None) 
 
 
 def read_rows(
-    classifier: LearningClassifier, store: Store, split: str | None, classes: Sequence[str] | None,
+    classifier: Classifier, store: Store, split: str | None, classes: Sequence[str] | None,
     path_glob: str | None, rows: Any,
 ) -> tuple[Split, NDArray[np.int64], Tensor]:  # fmt: skip
     """The split (by default the only one, or train), the rows that the filters choose, and their activations (n, dim).
@@ -194,7 +194,7 @@ def read_rows(
     return chosen, numbers, borrow(chosen.take(numbers)).float()
 
 
-def require_network(classifier: LearningClassifier, split: Split) -> None:
+def require_network(classifier: Classifier, split: Split) -> None:
     """Rows must be of the network that the classifier names."""
     record, theirs = classifier.about.get("network", {}), split.spec.provenance
     ours, other = record.get("weights_sha256"), theirs.get("weights_sha256")

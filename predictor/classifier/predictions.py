@@ -12,7 +12,7 @@ from torch import Tensor
 from actstore.errors import InvalidInputError
 from actstore.images.image_set import ImageItem
 from actstore.storage.atomic_file import write_atomic
-from predictor.classifier.presentation import display, html_result, photo_card, write_sheet
+from predictor.classifier.presentation import counted, display, html_result, photo_card, write_sheet
 from predictor.classifier.scoring import ranked
 from predictor.classifier.unknown import UNKNOWN
 from predictor.protocol.results import Table, to_csv
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import pandas
 
     from predictor.classifier.activation_classifier import ActivationClassifier
-    from predictor.classifier.learning import FilePath
+    from predictor.classifier.classifier import FilePath
 
 SHOWN = 3  # categories of an image in a table
 
@@ -58,6 +58,57 @@ class Prediction:
             {"category": guess.category, "display": guess.shown, "probability": guess.probability} for guess in self.top
         ]
         return {"image": self.image, "unknown": self.is_unknown, "top": top}
+
+
+@dataclass(frozen=True)
+class Adaptation:
+    """What a classifier has learnt, and what was left out; it prints as a table.
+
+    Attributes:
+        learnt: for each category how many examples it was given.
+        unreadable: for each image that was left out, the reason.
+        warnings: what a reader must know, in sentences.
+        read_seconds: how long reading the examples took.
+        milliseconds: how long learning them took.
+    """
+
+    learnt: dict[str, int]
+    unreadable: dict[str, str] = field(default_factory=dict)
+    warnings: list[str] = field(default_factory=list)
+    read_seconds: float = 0.0
+    milliseconds: float = 0.0
+
+    @property
+    def examples(self) -> int:
+        """The number of examples of all categories."""
+        return sum(self.learnt.values())
+
+    @property
+    def summary(self) -> str:
+        """What was learnt and how long it took, in a sentence."""
+        return (
+            f"learnt {counted(len(self.learnt), 'category', 'categories')} from {counted(self.examples, 'example')} "
+            f"in {self.milliseconds:.1f} ms (reading took {self.read_seconds:.2f} s)"
+        )
+
+    def to_pandas(self) -> pandas.DataFrame:
+        """Make a data frame with a row for each category."""
+        import pandas
+
+        return pandas.DataFrame(list(self.learnt.items()), columns=["category", "examples"])
+
+    def to_markdown(self) -> str:
+        """Give the table as Markdown."""
+        return self._table().to_markdown()
+
+    def __repr__(self) -> str:
+        return "\n".join([self.summary, self._table().to_text(), *self.warnings])
+
+    def _repr_html_(self) -> str:
+        return html_result(self._table(), [self.summary], self.warnings)
+
+    def _table(self) -> Table:
+        return Table(["category", "examples"], [[name, f"{count:,}"] for name, count in self.learnt.items()])
 
 
 @dataclass(frozen=True)
@@ -148,7 +199,7 @@ class Predictions:
         ]
         unknown = sum(one.is_unknown for one in self)
         about = f"{len(self):,} photos by {source}" + (f", {unknown:,} of them unknown" if unknown else "")
-        write_sheet(Path(path), "What the photos show", about, [("", cards)])
+        write_sheet(Path(path), "What the photos show", about, [("", cards)], alike=(), confusion=None)
 
     def __repr__(self) -> str:
         return "\n".join([self.to_text(), *self.warnings])

@@ -26,8 +26,8 @@ from actstore.statistics import has_statistics
 from actstore.storage.place import parse_place
 from actstore.streams.sampling import draw_support
 from predictor.calibrating import calibrate
+from predictor.classifier.activation_classifier import KEEPS_KNOWN
 from predictor.classifier.classifier import Classifier
-from predictor.classifier.learning import KEEPS_KNOWN
 from predictor.classifier.photos import require_network
 from predictor.classifier.unknown import FEWEST, LOWEST, PHOTOS, PHOTOS_KNOWN, SHARE, Background, Unknown
 from predictor.phi.rule import OwnClassifier
@@ -41,7 +41,7 @@ from predictor.training.trained_phi import TrainedPhi, load_phi, noted_store
 
 if TYPE_CHECKING:
     from actstore.backbones.loading import Backbone
-    from predictor.classifier.learning import FilePath, Store
+    from predictor.classifier.classifier import FilePath, Store
 
 MOST_SHOTS = 5  # that a constant is fitted for; with more examples it hardly changes
 MOST_ROWS = 4000

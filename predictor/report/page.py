@@ -14,12 +14,11 @@ from math import hypot
 from pathlib import Path
 from typing import Any, Literal
 
-import jinja2
-
 import actstore
 from actstore.images.opening import data_address, html_page
 from actstore.storage.atomic_file import as_utf8, write_atomic
 from actstore.store import ActivationStore
+from predictor.classifier.presentation import render
 from predictor.figures.class_map import ClassMap
 from predictor.protocol.calibration import count_shots, load_calibrations
 from predictor.protocol.category_split import CategorySplit
@@ -202,7 +201,7 @@ def make_page(run: RunFolder, title: str, warning: str | None = None) -> str:
         "are_rebuilt": not done,
     }  # fmt: skip
     about = "Predicting the parameters of a classifier from activations (Qiao, Liu, Shen and Yuille, CVPR 2018)."
-    content, here = templates().get_template("page.html").render(context), files(__package__)
+    content, here = render("report", "page.html", **context), files(__package__)
     return html_page(title, about, content, here / "report.css", here / "report.js")
 
 
@@ -210,15 +209,6 @@ def _pictures(run: RunFolder, names: Sequence[str]) -> list[tuple[str, str]]:
     """(title, data address) of those that were drawn."""
     drawn = [(name, run.figures / f"{name}.png") for name in names]
     return [(FIGURES[name][0], data_address(path.read_bytes(), "png")) for name, path in drawn if path.is_file()]
-
-
-def templates() -> jinja2.Environment:
-    loader = jinja2.PackageLoader("predictor", "report")
-    environment = jinja2.Environment(
-        loader=loader, autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined
-    )
-    environment.policies["json.dumps_kwargs"] = {"ensure_ascii": False}
-    return environment
 
 
 def _sentence(run: RunFolder, store: ActivationStore | None, trained: Sequence[TrainedPhi]) -> str:

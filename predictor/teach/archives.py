@@ -29,8 +29,7 @@ from actstore.images.decode import readable_formats
 from actstore.images.image_set import has_image_ending
 from predictor.classifier.classifier import Classifier
 from predictor.classifier.classifier_file import load_classifier, save_classifier
-from predictor.classifier.export import export_onnx
-from predictor.classifier.export_images import export_with_backbone
+from predictor.classifier.export import export_onnx, export_with_backbone
 from predictor.teach.actions import Add, Example, Merge, RefusalError, State, parse_name
 from predictor.teach.images import ImageFolder, key_of, row_key
 from predictor.teach.security import MB, Limits

@@ -18,7 +18,8 @@ from hypothesis import strategies as st
 
 from actstore.errors import InvalidInputError
 from predictor.classifier.classifier import Classifier
-from predictor.classifier.export import export_onnx, export_torch, rows_of_category
+from predictor.classifier.export import export_onnx, export_torch
+from predictor.classifier.onnx_graph import rows_of_category
 from predictor.classifier.scoring import LinearRows
 from predictor.phi.network import Phi
 

@@ -20,9 +20,10 @@ from PIL import Image
 from actstore.backbones.loading import Backbone, load_backbone
 from actstore.backbones.network import Transform
 from actstore.errors import InvalidInputError
-from predictor.classifier import export_images
+from predictor.classifier import export
 from predictor.classifier.classifier import Classifier
-from predictor.classifier.export_images import Agreement, export_with_backbone, image_graph
+from predictor.classifier.export import Agreement, export_with_backbone
+from predictor.classifier.onnx_graph import image_graph
 from predictor.classifier.presentation import set_displays
 from predictor.classifier.unknown import PHOTOS, Unknown
 from predictor.phi.network import Phi
@@ -105,10 +106,9 @@ def test_names_and_probabilities_of_images(classifier: Classifier, backbone: Bac
 def test_a_graph_that_disagrees_is_not_written(
     classifier: Classifier, backbone: Backbone, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(export_images, "_backbone_graph", lambda _: onnx.ModelProto())
-    monkeypatch.setattr(export_images, "_join", lambda *_: export_images.image_graph(backbone.transform))
-    monkeypatch.setattr(export_images, "add_names", lambda *_: None)
-    monkeypatch.setattr(export_images, "compare", lambda *_: Agreement(4, 0, 0.3))
+    monkeypatch.setattr(export, "network_graph", lambda _: onnx.ModelProto())
+    monkeypatch.setattr(export, "whole_graph", lambda *_: image_graph(backbone.transform))
+    monkeypatch.setattr(export, "compare", lambda *_: Agreement(4, 0, 0.3))
     with pytest.raises(InvalidInputError, match=r"probabilities differ by 0\.3 from this library's; not written"):
         export_with_backbone(classifier, backbone, tmp_path / "model.onnx")
     assert list(tmp_path.iterdir()) == []
@@ -124,12 +124,12 @@ def test_without_a_package_it_says_what_to_install(
 
 
 def test_drawn_images_are_the_same_every_time() -> None:
-    first, second = ([np.asarray(image) for image in export_images._drawn_images()] for _ in range(2))
-    assert len(first) == len(export_images.SIDES)
+    first, second = ([np.asarray(image) for image in export._drawn_images()] for _ in range(2))
+    assert len(first) == len(export.SIDES)
     for one, other in zip(first, second, strict=True):
         np.testing.assert_array_equal(one, other)
     sizes: list[Any] = [(image.shape[1], image.shape[0]) for image in first]
-    assert sizes == list(export_images.SIDES)
+    assert sizes == list(export.SIDES)
 
 
 @pytest.mark.parametrize("kind", ["own", "beside"])

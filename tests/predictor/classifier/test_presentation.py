@@ -14,20 +14,19 @@ import torch
 from PIL import Image
 
 from actstore.errors import InvalidInputError
+from actstore.images.image_set import ImageItem
 from predictor.classifier.classifier import Classifier
 from predictor.classifier.classifier_file import load_classifier, save_classifier
+from predictor.classifier.predictions import Guess
 from predictor.classifier.presentation import (
     SIDE,
-    Bar,
     Card,
-    confusion_html,
     display,
     displays,
     forget_display,
+    photo_card,
     read_displays,
     set_displays,
-    sheet_page,
-    thumbnail,
     write_sheet,
 )
 from predictor.phi.network import Phi
@@ -50,46 +49,56 @@ class Counted(HTMLParser):
         assert self.open.pop() == tag
 
 
-def card(name: str = "a.jpg") -> Card:
-    bars = [Bar("okapi", 0.75, "wrong"), Bar("zebra", 0.25, "right"), Bar(HOSTILE, 0.0)]
-    return Card(name, thumbnail(Image.new("RGB", (900, 500), "red")), "unknown", bars, "unknown")
+def card(folder: Path, name: str = "a.jpg", size: tuple[int, int] = (900, 500)) -> Card:
+    """Of an image that is known to be a zebra."""
+    Image.new("RGB", size, "red").save(folder / name, "JPEG")
+    shares = {"okapi": 0.75, "zebra": 0.25, HOSTILE: 0.0}
+    guesses = [Guess(category, category, share) for category, share in shares.items()]
+    made = photo_card(ImageItem(name, None, str(folder)), "unknown", guesses, "wrong", "zebra")
+    return {**made, "standing": "unknown"}
+
+
+def page(folder: Path, sections: list[tuple[str, list[Card]]], title: str = "t", **more: object) -> str:
+    write_sheet(folder / "s.html", title, title, sections, **{"alike": [], "confusion": None, **more})
+    return (folder / "s.html").read_text("utf-8")
 
 
 def test_a_page_is_whole_and_escaped(tmp_path: Path) -> None:
-    page = sheet_page(HOSTILE, HOSTILE, [("", [card(HOSTILE)]), (HOSTILE, [card(), card()]), ("none", [])])
+    hostile = {**card(tmp_path), "image": HOSTILE, "words": HOSTILE}
+    made = page(tmp_path, [("", [hostile]), (HOSTILE, [card(tmp_path)] * 2), ("none", [])], HOSTILE, alike=[HOSTILE])
     parsed = Counted()
-    parsed.feed(page)
+    parsed.feed(made)
     assert parsed.open == []
     assert (parsed.seen.count("script"), parsed.seen.count("img"), parsed.seen.count("h2")) == (1, 3, 1)
-    assert not re.search(r"""(src|href)=["'](?!data:)""", page)  # nothing from elsewhere
-    assert "prefers-color-scheme: dark" in page
-    write_sheet(tmp_path / "s.html", "t", "a", [("", [card()])])
-    assert "actstore photo sheet" in (tmp_path / "s.html").read_text()
+    assert not re.search(r"""(src|href)=["'](?!data:)""", made)  # nothing from elsewhere
+    assert "prefers-color-scheme: dark" in made
+    assert 'type="search"' in made
+    assert "actstore photo sheet" in made
+    assert 'type="search"' not in page(tmp_path, [("", [card(tmp_path)])])
 
 
-def test_thumbnails_keep_their_shape() -> None:
-    page = sheet_page("t", "a", [("", [card()])])
-    found = re.search(r"data:image/jpeg;base64,([^\"]+)", page)
-    assert found is not None
-    image = Image.open(io.BytesIO(base64.b64decode(found[1])))
-    assert (image.format, image.size) == ("JPEG", (SIDE, round(SIDE * 5 / 9)))
-    assert Image.open(io.BytesIO(thumbnail(Image.new("RGB", (9, 7))))).size == (9, 7)
+def test_thumbnails_keep_their_shape(tmp_path: Path) -> None:
+    found = [card(tmp_path)["address"], card(tmp_path, size=(9, 7))["address"]]
+    images = [Image.open(io.BytesIO(base64.b64decode(one.partition("base64,")[2]))) for one in found]
+    assert [(one.format, one.size) for one in images] == [("JPEG", (SIDE, round(SIDE * 5 / 9))), ("JPEG", (9, 7))]
 
 
-def test_bars_are_as_long_as_their_share() -> None:
-    page = sheet_page("t", "a", [("", [card()])])
-    assert 'class="first wrong" style="--share:75.0%"' in page
-    assert 'class="right" style="--share:25.0%"' in page
-    assert '<li class="is-unknown"' in page
+def test_bars_are_as_long_as_their_share(tmp_path: Path) -> None:
+    made = page(tmp_path, [("", [card(tmp_path)])])
+    assert 'class="first wrong" style="--share:75.0%"' in made
+    assert 'class="right" style="--share:25.0%"' in made
+    assert '<li style="--share:0.0%"' in made
+    assert '<li class="is-unknown"' in made
 
 
-def test_a_confusion() -> None:
-    html = confusion_html(["a<", "b"], ["a<", "b", "another"], [[3, 1, 0], [0, 4, 2]])
-    assert re.findall(r"<td[^>]*>\d*</td>", html) == [
+def test_a_confusion(tmp_path: Path) -> None:
+    shown = {"columns": ["a<", "b", "another"], "rows": [("a<", [3, 1, 0]), ("b", [0, 4, 2])]}
+    made = page(tmp_path, [], confusion=shown)
+    assert re.findall(r"<td[^>]*>\d*</td>", made) == [
         '<td class="diagonal">3</td>', '<td class="off">1</td>', "<td></td>",
         "<td></td>", '<td class="diagonal">4</td>', '<td class="off">2</td>',
     ]  # fmt: skip
-    assert html.count("a&lt;") == 2
+    assert made.count("a&lt;") == 2
 
 
 @pytest.fixture

@@ -11,6 +11,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
+import jinja2
 import numpy as np
 import pytest
 from PIL import Image
@@ -20,7 +21,7 @@ from actstore.storage.place import parse_place
 from actstore.upkeep.copies import select
 from predictor.figures.class_map import make_class_map
 from predictor.protocol.category_split import CategorySplit
-from predictor.report.page import make_page, store_facts, templates, write_report
+from predictor.report.page import make_page, store_facts, write_report
 from predictor.report.run_folder import find_run
 from predictor.report.tables import ReportTable
 from predictor.training.phi import TrainConfig, run_phi_training
@@ -169,7 +170,8 @@ def test_a_folder_with_one_table_is_enough(tmp_path: Path) -> None:
 
 def test_cells_are_sorted_by_number_and_escaped() -> None:
     shown = ReportTable("t", ["a"], [[("1.50 ± 2", 1.5)], ["<i>"], [None]])
-    pieces: Any = templates().get_template("macros.html").module
+    environment = jinja2.Environment(loader=jinja2.PackageLoader("predictor", "report"), autoescape=True)
+    pieces: Any = environment.get_template("macros.html").module
     made = pieces.table(shown)
     assert '<td class="number" data-sort="1.5">1.50 ± 2</td>' in made
     assert "&lt;i&gt;" in made
