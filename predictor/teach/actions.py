@@ -4,11 +4,10 @@ changes a state, or refuses. The journal keeps them all."""
 from __future__ import annotations
 
 import unicodedata
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 from actstore.errors import InvalidInputError
 from actstore.images.image_set import printable
@@ -69,13 +68,38 @@ class State:
             if (name := self.places.pop(key, None)) is not None:
                 del self.categories[name][key]
 
-    def require(self, name: str) -> None:
-        if name not in self.categories:
-            raise RefusalError(404, f"there is no category {name!r} any more")
-
-    def require_keys(self, keys: Iterable[str]) -> None:
+    def apply(self, action: Action) -> None:
+        """Change the state, or refuse before anything of it is changed."""
+        name, keys = action.category, action.keys
         if missing := [key for key in keys if key not in self.places]:
             raise RefusalError(404, f"example {missing[0][:12]} is not there any more")
+        if action.do in ("rename", "delete") and name not in self.categories:
+            raise RefusalError(404, f"there is no category {name!r} any more")
+        match action.do:
+            case "add":
+                self.add(name, {example.key: example for example in action.examples}.values())
+            case "merge":
+                for add in action.categories:
+                    self.apply(add)
+            case "create":
+                if name in self.categories:
+                    raise RefusalError(409, f"there is a category {name!r} already")
+                self.add(name, ())
+            case "move":
+                wanted = set(keys)
+                self.add(name, [example for _, example in self.examples() if example.key in wanted])
+            case "remove":
+                self.remove(keys)
+            case "rename":
+                if action.to in self.categories and action.to != name:
+                    raise RefusalError(
+                        409, f"there is a category {action.to!r} already; move the examples into it instead"
+                    )
+                self.places.update(dict.fromkeys(self.categories[name], action.to))
+                self.categories = {action.to if one == name else one: mine for one, mine in self.categories.items()}
+            case "delete":
+                self.remove(list(self.categories[name]))
+                del self.categories[name]
 
     def examples(self) -> Iterator[tuple[str, Example]]:
         """Each with the name of its category, in the order of the categories."""
@@ -112,139 +136,46 @@ def parse_name(given: Any, known: Container[str] = ()) -> str:
 
 
 @dataclass(frozen=True)
-class Action(ABC):
-    """Its fields are those of its JSON."""
+class Action:
+    """do: one of FIELDS, which says what of the rest belongs to it. categories: of `merge`, an `add` for each."""
 
-    kind: ClassVar[str]
+    do: str
+    category: str = ""
+    to: str = ""
+    keys: tuple[str, ...] = ()
+    examples: tuple[Example, ...] = ()
+    categories: tuple[Action, ...] = ()
 
     @property
-    @abstractmethod
     def said(self) -> str:
         """What undo would undo."""
-
-    @abstractmethod
-    def apply(self, state: State) -> None:
-        """Change the state, or refuse before anything of it is changed."""
+        brought = [*self.keys, *self.examples, *(one for add in self.categories for one in add.examples)]
+        return SAID[self.do].format(counted(len(brought), "example"), self.category, self.to)
 
     def to_json(self) -> dict[str, Any]:
-        return {"do": self.kind} | {member.name: _to_json(getattr(self, member.name)) for member in fields(self)}
+        written: dict[str, Callable[[Any], Any]] = {
+            "keys": list, "examples": lambda examples: [example.to_json() for example in examples],
+            "categories": lambda adds: [category_json(add.category, add.examples) for add in adds],
+        }  # fmt: skip
+        return {"do": self.do} | {name: written.get(name, str)(getattr(self, name)) for name in FIELDS[self.do]}
 
 
-@dataclass(frozen=True)
-class Add(Action):
-    """Examples of a category, which is made where it is not there; those of another category move."""
-
-    kind = "add"
-    category: str
-    examples: tuple[Example, ...]
-
-    @property
-    def said(self) -> str:
-        return f"{counted(len(self.examples), 'example')} added to {self.category}"
-
-    def apply(self, state: State) -> None:
-        state.add(self.category, {example.key: example for example in self.examples}.values())
-
-
-@dataclass(frozen=True)
-class Merge(Action):
-    """Many categories at once, as an archive brings them."""
-
-    kind = "merge"
-    categories: tuple[Add, ...]
-
-    @property
-    def said(self) -> str:
-        return f"{counted(sum(len(add.examples) for add in self.categories), 'example')} brought by a zip"
-
-    def apply(self, state: State) -> None:
-        for add in self.categories:
-            add.apply(state)
-
-    def to_json(self) -> dict[str, Any]:
-        return {"do": self.kind, "categories": [category_json(add.category, add.examples) for add in self.categories]}
-
-
-@dataclass(frozen=True)
-class Create(Action):
-    kind = "create"
-    category: str
-
-    @property
-    def said(self) -> str:
-        return f"new category {self.category}"
-
-    def apply(self, state: State) -> None:
-        if self.category in state.categories:
-            raise RefusalError(409, f"there is a category {self.category!r} already")
-        state.add(self.category, ())
-
-
-@dataclass(frozen=True)
-class Move(Action):
-    kind = "move"
-    keys: tuple[str, ...]
-    category: str
-
-    @property
-    def said(self) -> str:
-        return f"{counted(len(self.keys), 'example')} moved to {self.category}"
-
-    def apply(self, state: State) -> None:
-        state.require_keys(self.keys)
-        wanted = set(self.keys)
-        state.add(self.category, [example for _, example in state.examples() if example.key in wanted])
-
-
-@dataclass(frozen=True)
-class Remove(Action):
-    """Examples; their category stays, even where it has none left."""
-
-    kind = "remove"
-    keys: tuple[str, ...]
-
-    @property
-    def said(self) -> str:
-        return f"{counted(len(self.keys), 'example')} removed"
-
-    def apply(self, state: State) -> None:
-        state.require_keys(self.keys)
-        state.remove(self.keys)
-
-
-@dataclass(frozen=True)
-class Rename(Action):
-    kind = "rename"
-    category: str
-    to: str
-
-    @property
-    def said(self) -> str:
-        return f"{self.category} renamed to {self.to}"
-
-    def apply(self, state: State) -> None:
-        state.require(self.category)
-        if self.to in state.categories and self.to != self.category:
-            raise RefusalError(409, f"there is a category {self.to!r} already; move the examples into it instead")
-        state.places.update(dict.fromkeys(state.categories[self.category], self.to))
-        state.categories = {
-            self.to if name == self.category else name: examples for name, examples in state.categories.items()
-        }
-
-
-@dataclass(frozen=True)
-class Delete(Action):
-    kind = "delete"
-    category: str
-
-    @property
-    def said(self) -> str:
-        return f"category {self.category} removed"
-
-    def apply(self, state: State) -> None:
-        state.require(self.category)
-        state.remove(list(state.categories[self.category]))
-        del state.categories[self.category]
+# what an action is called -> its fields, in the order of its JSON
+FIELDS = {
+    "add": ("category", "examples"),  # those of another category move; it is made where it is not there
+    "merge": ("categories",),  # many at once, as an archive brings them
+    "create": ("category",),
+    "move": ("keys", "category"),
+    "remove": ("keys",),  # the category stays, even where it has none left
+    "rename": ("category", "to"),
+    "delete": ("category",),
+}
+SAID = {  # {0}: examples, {1}: category, {2}: its new name
+    "add": "{0} added to {1}", "merge": "{0} brought by a zip", "create": "new category {1}",
+    "move": "{0} moved to {1}", "remove": "{0} removed", "rename": "{1} renamed to {2}",
+    "delete": "category {1} removed",
+}  # fmt: skip
+ASKABLE = ("create", "move", "remove", "rename", "delete")  # what a page may send as JSON; the others bring images
 
 
 @dataclass(frozen=True)
@@ -265,7 +196,7 @@ class History:
         """Refuses where an action does not follow from those before it."""
         state = (self.before_last or self.first).copy()
         for action in self.done if self.before_last is None else self.done[-1:]:
-            action.apply(state)
+            state.apply(action)
         return state
 
     def act(self, action: Action) -> History:
@@ -290,13 +221,7 @@ class History:
         return self.undone[-1].said if self.undone else None
 
 
-_KINDS: dict[str, type[Action]] = {
-    action.kind: action for action in (Add, Merge, Create, Move, Remove, Rename, Delete)
-}  # fmt: skip
-ASKABLE = ("create", "move", "remove", "rename", "delete")  # what a page may send as JSON; the others bring images
-
-
-def parse_action(data: Any, known: Iterable[str] = _KINDS, name: Callable[[Any], str] = str) -> Action:
+def parse_action(data: Any, known: Iterable[str] = FIELDS, name: Callable[[Any], str] = str) -> Action:
     """An action from its JSON; 422 with what was expected where it is none.
 
     name: how a category's name is read; those of a journal are as they were read before."""
@@ -306,11 +231,11 @@ def parse_action(data: Any, known: Iterable[str] = _KINDS, name: Callable[[Any],
         raise RefusalError(422, f'expected an object whose "do" is one of {", ".join(known)}')
     read: dict[str, Callable[[Any], Any]] = {
         "category": name, "to": name, "keys": _keys, "examples": _examples,
-        "categories": lambda adds: tuple(Add(name(add["name"]), _examples(add["examples"])) for add in adds),
+        "categories": lambda adds: tuple(Action("add", name(add["name"]), examples=_examples(add["examples"]))
+                                         for add in adds),
     }  # fmt: skip
-    action = _KINDS[kind]
     try:
-        return action(**{field.name: read[field.name](data[field.name]) for field in fields(action)})
+        return Action(kind, **{field: read[field](data[field]) for field in FIELDS[kind]})
     except KeyError as error:
         raise RefusalError(422, f"{kind} needs {error.args[0]!r}") from None
     except (TypeError, AttributeError):
@@ -325,9 +250,3 @@ def _keys(listed: Any) -> tuple[str, ...]:
     if not isinstance(listed, list) or not listed or not all(isinstance(key, str) for key in listed):
         raise RefusalError(422, 'expected "keys": a list of at least one example')
     return tuple(dict.fromkeys(listed))
-
-
-def _to_json(value: Any) -> Any:
-    if isinstance(value, tuple):
-        return [_to_json(part) for part in value]
-    return value.to_json() if isinstance(value, Example) else value

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import io
 import math
-import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -81,48 +80,21 @@ def open_image(data: bytes, name: str, pixels: int) -> Image.Image:
         raise RefusalError(415, str(error)) from None
 
 
-class Learner:
-    """The classifier that follows a session's state.
-
-    find: the activation (dim,) of a key. The constant between base and taught categories follows as in `ppa adapt`.
-    """
-
-    def __init__(self, start: Classifier, find: Callable[[str], Tensor]) -> None:
-        self.classifier, self._find = start, find
-        self.milliseconds = 0.0  # of the last change, without the network's pass
-
-    def follow(self, state: State) -> None:
-        """Learn the categories of a state anew, and predict their parameters."""
-        examples = {
-            name: torch.stack([self._find(key) for key in keys]) for name, keys in state.categories.items() if keys
-        }
-        began = time.perf_counter()
-        self.classifier.support = {}  # what a category is shown as stays
-        self.classifier.restore(examples)
-        self.classifier.balance()
-        _ = self.classifier.rows, self.classifier.threshold  # here, so that the time says what learning costs
-        self.milliseconds = 1e3 * (time.perf_counter() - began)
-
-    def refuse_known(self, name: str) -> None:
-        if name in self.classifier.base:
-            raise RefusalError(409, f"the network knows {name!r} by itself; choose another name, such as 'my {name}'")
-
-    def answer(self, activation: Tensor) -> dict[str, Any]:
-        """What `ppa predict` says of an activation (dim,), as bars; none where nothing is known yet."""
-        classifier = self.classifier
-        if not classifier.categories:
-            return {"bars": [], "unknown": True}
-        (prediction,) = predict_rows(classifier, ["asked"], activation[None], TOP)
-        bars = [
-            {"category": one.category, "probability": one.probability, "taught": one.category in classifier.support}
-            for one in prediction.top
-        ]
-        threshold = classifier.threshold
-        if threshold is None:
-            return {"bars": bars, "unknown": False}
-        short = threshold - float(classifier.familiarity(activation[None])[0])
-        bar = {"category": UNKNOWN, "probability": 1 / (1 + math.exp(-short / SOFTNESS)), "unknown": True}
-        return {"bars": with_unknown(bars, bar, short > 0), "unknown": short > 0}
+def bars(classifier: Classifier, activation: Tensor) -> dict[str, Any]:
+    """What `ppa predict` says of an activation (dim,), as bars; none where nothing is known yet."""
+    if not classifier.categories:
+        return {"bars": [], "unknown": True}
+    (prediction,) = predict_rows(classifier, ["asked"], activation[None], TOP)
+    shown: list[dict[str, Any]] = [
+        {"category": one.category, "probability": one.probability, "taught": one.category in classifier.support}
+        for one in prediction.top
+    ]
+    threshold = classifier.threshold
+    if threshold is None:
+        return {"bars": shown, "unknown": False}
+    short = threshold - float(classifier.familiarity(activation[None])[0])
+    bar = {"category": UNKNOWN, "probability": 1 / (1 + math.exp(-short / SOFTNESS)), "unknown": True}
+    return {"bars": with_unknown(shown, bar, short > 0), "unknown": short > 0}
 
 
 def with_unknown(bars: list[dict[str, Any]], bar: dict[str, Any], is_unknown: bool) -> list[dict[str, Any]]:
@@ -195,12 +167,14 @@ def principal_axes(points: Tensor) -> NDArray[np.float64]:
     return signed
 
 
-def nearest_examples(activation: Tensor, state: State, activations: dict[str, Tensor]) -> list[dict[str, Any]]:
-    """The taught examples with the highest cosine, the image itself left out. activations: key -> (dim,)."""
-    examples = [(name, example) for name, example in state.examples() if example.key in activations]
+def nearest_examples(
+    activation: Tensor, state: State, asked: str, find: Callable[[str], Tensor]
+) -> list[dict[str, Any]]:
+    """The taught examples with the highest cosine, the image that is asked about left out. find: key -> (dim,)."""
+    examples = [(name, example) for name, example in state.examples() if example.key != asked]
     if not examples:
         return []
-    rows = torch.nn.functional.normalize(torch.stack([activations[one.key] for _, one in examples]), dim=1)
+    rows = torch.nn.functional.normalize(torch.stack([find(one.key) for _, one in examples]), dim=1)
     cosines = rows @ torch.nn.functional.normalize(activation, dim=0)  # (n,)
     order = cosines.argsort(descending=True, stable=True)[:NEAREST].tolist()
     return [

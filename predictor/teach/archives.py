@@ -30,7 +30,7 @@ from actstore.images.image_set import has_image_ending
 from predictor.classifier.classifier import Classifier
 from predictor.classifier.classifier_file import load_classifier, save_classifier
 from predictor.classifier.export import export_onnx, export_with_backbone
-from predictor.teach.actions import Add, Example, Merge, RefusalError, State, parse_name
+from predictor.teach.actions import Action, Example, RefusalError, State, parse_name
 from predictor.teach.images import ImageFolder, key_of, row_key
 from predictor.teach.security import MB, Limits
 
@@ -55,13 +55,10 @@ def write_file(path: Path, classifier: Classifier, state: State, images: ImageFo
     weights: of the network, where they have moved."""
     if path.name == ZIP:
         _write_zip(path, classifier, state, images)
-    elif path.name == CLASSIFIER:
+        return
+    if path.name == CLASSIFIER:
         save_classifier(path, classifier)
-    else:
-        write_onnx(path, classifier, weights)
-
-
-def write_onnx(path: Path, classifier: Classifier, weights: Path | None) -> None:
+        return
     if not classifier.categories:
         raise RefusalError(409, "there is no category yet to take away")
     try:
@@ -167,12 +164,13 @@ class ArchiveReader:
         content = self.content(listed)
         return key_of(content) if isinstance(content, bytes) else row_key(content)
 
-    def merge(self, examples: Sequence[Example]) -> Merge:
+    def merge(self, examples: Sequence[Example]) -> Action:
         """examples: one for each that the zip names, in its order."""
         by_category: dict[str, list[Example]] = {}
         for listed, example in zip(self.examples, examples, strict=True):
             by_category.setdefault(listed.category, []).append(example)
-        return Merge(tuple(Add(name, tuple(examples)) for name, examples in by_category.items()))
+        adds = (Action("add", name, examples=tuple(mine)) for name, mine in by_category.items())
+        return Action("merge", categories=tuple(adds))
 
     @cached_property
     def _support(self) -> dict[str, Tensor]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import io
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TypeVar
@@ -43,9 +43,10 @@ def parse_key(text: str) -> str:
 
 class ImageFolder:
     """FOLDER/images/KEY: the bytes as they came. FOLDER/thumbnails/KEY.webp and FOLDER/activations/KEY.npy, (dim,)
-    float32: not flushed to disk, as an image gives them again."""
+    float32: not flushed to disk, as an image gives them again. inherited: activations that no image gives."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, inherited: Mapping[str, Tensor] | None = None) -> None:
+        self._inherited, self._memory = inherited or {}, dict[str, Tensor]()
         self._images, self._thumbnails, self._activations = self._parts = [
             folder / name for name in ("images", "thumbnails", "activations")
         ]
@@ -77,13 +78,18 @@ class ImageFolder:
         _write_unflushed(self._thumbnails / f"{key}.webp", made)
 
     def activation(self, key: str) -> Tensor | None:
+        """What the network made of an image, (dim,); None where it is not at hand."""
+        for table in (self._inherited, self._memory):
+            if key in table:
+                return table[key]
         try:
             values = np.load(self._activations / f"{key}.npy", allow_pickle=False)
         except (OSError, ValueError, EOFError):
             return None  # not there, or cut off by a power cut
         if values.dtype != np.float32 or values.ndim != 1 or not np.isfinite(values).all():
             return None
-        return torch.from_numpy(values)
+        keep_newest(self._memory, key, torch.from_numpy(values), IN_MEMORY)
+        return self._memory[key]
 
     def put_activation(self, key: str, activation: Tensor, is_only_copy: bool = False) -> None:
         """is_only_copy: no image gives it again, so that it is on disk when this returns."""
@@ -97,32 +103,6 @@ class ImageFolder:
                 for path in source.iterdir():
                     path.replace(target / path.name)
                 sync_directory(target)
-
-
-class ActivationCache:
-    """What the network made of an image, computed once and kept in a folder's files."""
-
-    def __init__(self, files: ImageFolder, known: Mapping[str, Tensor], compute: Callable[[str], Tensor]) -> None:
-        """known: activations that no image gives. compute: from the image of a key."""
-        self._files, self._known, self._compute = files, dict(known), compute
-        self._memory: dict[str, Tensor] = {}
-
-    def get(self, key: str) -> Tensor:
-        """(dim,); computed where it is not at hand."""
-        activation = self.find(key)
-        if activation is None:
-            activation = self._compute(key)
-            self._files.put_activation(key, activation)
-        return activation
-
-    def find(self, key: str) -> Tensor | None:
-        for table in (self._known, self._memory):
-            if key in table:
-                return table[key]
-        activation = self._files.activation(key)
-        if activation is not None:
-            keep_newest(self._memory, key, activation, IN_MEMORY)
-        return activation
 
 
 def keep_newest(table: dict[str, Value], key: str, value: Value, most: int) -> None:

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import hmac
 import json
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import IO, Any
@@ -14,7 +14,7 @@ from urllib.parse import parse_qs
 
 from starlette.datastructures import Headers
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import Response
+from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from predictor.teach.actions import RefusalError
@@ -130,8 +130,7 @@ class Security:
 
 def refusal(error: RefusalError) -> Response:
     """One sentence as JSON; the connection is closed, as a body may still be on its way."""
-    body = json.dumps({"error": str(error)}, ensure_ascii=False)
-    return Response(body, error.status, {"cache-control": "no-store", "connection": "close"}, "application/json")
+    return JSONResponse({"error": str(error)}, error.status, {"cache-control": "no-store", "connection": "close"})
 
 
 class RequestBodies:
@@ -157,11 +156,9 @@ class RequestBodies:
             self._turn.release()
 
     async def whole(self, request: Request, limit: int) -> bytes:
-        parts = bytearray()
-        async with self._in_time():
-            async for part in _parts(request, limit):
-                parts += part
-        return bytes(parts)
+        data = bytearray()
+        await self._read(request, limit, data.extend)
+        return bytes(data)
 
     async def json(self, request: Request) -> Any:
         kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
@@ -174,36 +171,26 @@ class RequestBodies:
             raise RefusalError(400, "the body is no JSON") from None
 
     async def file(self, request: Request, limit: int, target: IO[bytes]) -> None:
-        async with self._in_time():
-            async for part in _parts(request, limit):
-                await asyncio.to_thread(target.write, part)
+        await self._read(request, limit, lambda part: asyncio.to_thread(target.write, part))
 
-    @asynccontextmanager
-    async def _in_time(self) -> AsyncIterator[None]:
+    async def _read(self, request: Request, limit: int, keep: Callable[[bytes], Awaitable[object] | None]) -> None:
+        declared = request.headers.get("content-length", "0")
+        if not declared.isdigit():
+            raise RefusalError(400, "the length of the body must be a number")
+        stream, count = request.stream(), int(declared) if int(declared) > limit else 0
         try:
             async with asyncio.timeout(self._limits.body_seconds):
-                yield
+                while count <= limit and (part := await anext(stream, None)) is not None:
+                    count += len(part)
+                    if count <= limit and (kept := keep(part)) is not None:
+                        await kept
+                if count > limit:
+                    await _drain(stream)
+                    raise RefusalError(413, f"more than {limit / MB:,.0f} MB; send something smaller")
         except TimeoutError:
             raise RefusalError(408, "the body did not arrive in time") from None
         except ClientDisconnect:
             raise RefusalError(400, "the connection ended before the body did") from None
-
-
-async def _parts(request: Request, limit: int) -> AsyncIterator[bytes]:
-    too_large = RefusalError(413, f"more than {limit / MB:,.0f} MB; send something smaller")
-    declared = request.headers.get("content-length", "0")
-    if not declared.isdigit():
-        raise RefusalError(400, "the length of the body must be a number")
-    stream, count = request.stream(), 0
-    if int(declared) > limit:
-        await _drain(stream)
-        raise too_large
-    async for part in stream:
-        count += len(part)
-        if count > limit:
-            await _drain(stream)
-            raise too_large
-        yield part
 
 
 async def _drain(stream: AsyncIterator[bytes]) -> None:

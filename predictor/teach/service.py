@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from actstore.errors import ActstoreError
@@ -17,22 +18,9 @@ from actstore.images.image_set import printable
 from predictor.classifier.classifier import Classifier
 from predictor.classifier.classifier_file import save_classifier
 from predictor.classifier.presentation import displays
-from predictor.teach.actions import (
-    ASKABLE,
-    Action,
-    Add,
-    Create,
-    Example,
-    Merge,
-    Move,
-    RefusalError,
-    Rename,
-    State,
-    parse_action,
-    parse_name,
-)
-from predictor.teach.answers import BaseImages, Learner, Network, find_base_images, nearest_examples, open_image
-from predictor.teach.images import ActivationCache, ImageFolder, keep_newest, key_of, parse_key, row_key, thumbnail
+from predictor.teach.actions import ASKABLE, Action, Example, RefusalError, State, parse_action, parse_name
+from predictor.teach.answers import BaseImages, Network, bars, find_base_images, nearest_examples, open_image
+from predictor.teach.images import ImageFolder, keep_newest, key_of, parse_key, row_key, thumbnail
 from predictor.teach.security import Limits
 from predictor.teach.session import RESULT, Session
 
@@ -45,8 +33,8 @@ Json = dict[str, Any]
 class TeachService:
     def __init__(self, session: Session, network: Network, limits: Limits) -> None:
         self.session, self.network, self.limits = session, network, limits
-        self.activations = ActivationCache(session.images, session.inherited, self._compute)
-        self.learner = Learner(session.start, self.activations.get)
+        self.classifier = session.start  # follows the session's state
+        self.milliseconds = 0.0  # of the last change, without the network's pass
         self.base: BaseImages | None = find_base_images(session.start.about, session.start.base)
         self._seen: dict[str, tuple[Tensor, bytes]] = {}  # key -> activation and thumbnail of what was asked about
         self._decoding = threading.Semaphore(limits.decodes)
@@ -55,12 +43,12 @@ class TeachService:
 
     def describe(self, asked: str | None = None) -> Json:
         """All that the page shows of a session; with the answer about an image that was asked before."""
-        session, learner, side = self.session, self.learner, self.network.side
+        session, side = self.session, self.network.side
         about = {"name": self.network.backbone.name, "side": side, "draw": side <= DRAWN_SIDE}
         shown: Json = {
-            "network": about, "known": len(learner.classifier.base), "categories": session.state.to_json(),
+            "network": about, "known": len(self.classifier.base), "categories": session.state.to_json(),
             "undo": session.history.next_undo, "redo": session.history.next_redo,
-            "milliseconds": learner.milliseconds, "session": session.folder.absolute().name,
+            "milliseconds": self.milliseconds, "session": session.folder.absolute().name,
         }  # fmt: skip
         if asked and (activation := self._find(parse_key(asked))) is not None:
             shown["answer"] = self._answer(asked, activation)
@@ -68,7 +56,7 @@ class TeachService:
 
     def names(self) -> dict[str, str]:
         """Of known categories that are shown otherwise than they are called: n01440764 as tench."""
-        return displays(self.learner.classifier)
+        return displays(self.classifier)
 
     def add(self, category: str, name: str, data: bytes) -> Json:
         """An image as an example; returns what became of it: added, moved from another category, or there already."""
@@ -77,7 +65,7 @@ class TeachService:
         before = self.session.state.places.get(key)
         self._require_room(category, key)
         if before != category:
-            self._act(Add(category, (self._keep(key, name, data, self.session.images),)))
+            self._act(Action("add", category, examples=(self._keep(key, name, data, self.session.images),)))
         return {"key": key, "outcome": "added" if before is None else "there" if before == category else "moved",
                 "before": before}  # fmt: skip
 
@@ -92,10 +80,10 @@ class TeachService:
             return {"said": f"{kind}: {said}"}
         name = partial(parse_name, known=self.session.state.categories)
         action = parse_action(data, (*ASKABLE, "undo", "redo"), name)
-        if isinstance(action, Create | Move):
+        if action.do in ("create", "move"):
             self._require_room(action.category)
-        elif isinstance(action, Rename):
-            self.learner.refuse_known(action.to)
+        elif action.do == "rename":
+            self._refuse_known(action.to)
         self._act(action)
         return {"said": action.said}
 
@@ -104,13 +92,11 @@ class TeachService:
         return self._answer(key, *self._see(key, name, data))
 
     def nearest(self, key: str) -> Json:
-        asked = parse_key(key)
-        activation = self._find(asked)
+        activation = self._find(parse_key(key))
         if activation is None:
             raise RefusalError(404, "this image was not asked about")
-        rows = {example: self.activations.get(example) for example in self.session.state.places if example != asked}
         base = [] if self.base is None else self.base.nearest(activation)
-        return {"examples": nearest_examples(activation, self.session.state, rows), "base": base}
+        return {"examples": nearest_examples(activation, self.session.state, key, self._activation), "base": base}
 
     def thumbnail(self, key: str) -> bytes:
         """Of an example. This and `base_thumbnail` may be called by another thread."""
@@ -124,7 +110,7 @@ class TeachService:
 
     def snapshot(self) -> tuple[Classifier, State]:
         """As they are now; another thread may read them while this one goes on."""
-        taken = copy.copy(self.learner.classifier)
+        taken = copy.copy(self.classifier)
         taken.support = dict(taken.support)
         return taken, self.session.state
 
@@ -137,7 +123,7 @@ class TeachService:
         staged.put_activation(key, content, is_only_copy=True)
         return Example(key, shown_name(name), has_image=False)
 
-    def require_mergeable(self, action: Merge) -> None:
+    def require_mergeable(self, action: Action) -> None:
         """Refuses what an archive brings where there is no room for it, or the network knows a category itself."""
         for add in action.categories:
             self._require_room(add.category)
@@ -146,7 +132,7 @@ class TeachService:
             raise RefusalError(409, f"with this zip the session would have more than {self.limits.examples:,} examples "
                                     f"or {self.limits.categories:,} categories")  # fmt: skip
 
-    def merge(self, action: Merge, staged: ImageFolder) -> Json:
+    def merge(self, action: Action, staged: ImageFolder) -> Json:
         """What an archive brought, in one action. staged: what `stage` put there."""
         self.require_mergeable(action)  # once more: others went on with the session in between
         self.session.images.take_over(staged)
@@ -159,7 +145,7 @@ class TeachService:
 
     def _answer(self, key: str, activation: Tensor, milliseconds: float = 0.0) -> Json:
         began = time.perf_counter()
-        answer = self.learner.answer(activation)
+        answer = bars(self.classifier, activation)
         took = 1e3 * (time.perf_counter() - began)
         return {"key": key, **answer, "milliseconds": {"network": milliseconds, "classifier": took}}
 
@@ -188,23 +174,43 @@ class TeachService:
         return Example(key, shown_name(name))
 
     def _find(self, key: str) -> Tensor | None:
-        return self._seen[key][0] if key in self._seen else self.activations.find(key)
+        return self._seen[key][0] if key in self._seen else self.session.images.activation(key)
 
-    def _compute(self, key: str) -> Tensor:
-        """Of an example whose kept activation was lost."""
+    def _activation(self, key: str) -> Tensor:
+        """(dim,) of an example; made again where what was kept was lost."""
+        images = self.session.images
+        if (known := images.activation(key)) is not None:
+            return known
         with self._decoding:
-            return self.network.activation(open_image(self.session.images.read(key), "an example", self.limits.pixels))
+            made = self.network.activation(open_image(images.read(key), "an example", self.limits.pixels))
+        images.put_activation(key, made)
+        return made
 
     def _act(self, action: Action) -> None:
         self.session.act(action)
         self._follow()
 
     def _follow(self) -> None:
-        self.learner.follow(self.session.state)
+        """Learn the categories of the state anew; the constant between base and taught ones follows as in
+        `ppa adapt`."""
+        categories = self.session.state.categories
+        examples = {
+            name: torch.stack([self._activation(key) for key in keys]) for name, keys in categories.items() if keys
+        }
+        began = time.perf_counter()
+        self.classifier.support = {}  # what a category is shown as stays
+        self.classifier.restore(examples)
+        self.classifier.balance()
+        _ = self.classifier.rows, self.classifier.threshold  # here, so that the time says what learning costs
+        self.milliseconds = 1e3 * (time.perf_counter() - began)
         self._saving.later(self.snapshot()[0])
 
+    def _refuse_known(self, name: str) -> None:
+        if name in self.classifier.base:
+            raise RefusalError(409, f"the network knows {name!r} by itself; choose another name, such as 'my {name}'")
+
     def _require_room(self, category: str, key: str | None = None) -> None:
-        self.learner.refuse_known(category)
+        self._refuse_known(category)
         state, limits = self.session.state, self.limits
         if category not in state.categories and len(state.categories) >= limits.categories:
             raise RefusalError(409, f"a session has at most {limits.categories:,} categories")

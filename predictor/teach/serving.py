@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import socket
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -22,7 +21,7 @@ from starlette.applications import Starlette
 from starlette.background import BackgroundTask
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import FileResponse, Response
+from starlette.responses import FileResponse, JSONResponse, Response
 from starlette.routing import Route
 
 from actstore.errors import ActstoreError, InvalidInputError, StorageError
@@ -118,7 +117,7 @@ class Server:
                 path, staged = Path(scratch) / "import.zip", ImageFolder(Path(scratch))
                 with path.open("wb") as file:
                     await self.bodies.file(request, self.service.limits.archive_bytes, file)
-                network = network_of(self.service.learner.classifier)
+                network = network_of(self.service.classifier)
                 with closing(await self.aside(ArchiveReader, path, self.service.limits, network)) as reader:
                     keys = [await self.aside(reader.key, listed) for listed in reader.examples]
                     planned = [Example(key, listed.name) for key, listed in zip(keys, reader.examples, strict=True)]
@@ -185,8 +184,7 @@ async def page_file(request: Request) -> Response:
 
 
 def answer(value: Any, status: int = 200) -> Response:
-    body = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
-    return Response(body, status, {"cache-control": "no-store"}, "application/json")
+    return JSONResponse(value, status, {"cache-control": "no-store"})
 
 
 def picture(data: bytes) -> Response:

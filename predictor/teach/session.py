@@ -59,9 +59,9 @@ class Session:
             self.start = load_classifier(folder / START)
             fits = {int(shots): (how, float(bias)) for shots, how, bias in self.about["began"].get("fits", ())}
             self.start.calibrations = (lambda shots: fits) if fits else None
-            first, self.inherited = _inherit(self.start)
+            first, inherited = _inherit(self.start)
             self.history = _replay(folder / JOURNAL, self._journal.entries, first)
-            self.images = ImageFolder(folder)
+            self.images = ImageFolder(folder, inherited)
             self.token = _read_token(folder)
         except BaseException:
             self._journal.close()

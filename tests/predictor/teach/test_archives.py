@@ -16,9 +16,9 @@ from PIL import Image
 
 from actstore.errors import LockedError
 from predictor.classifier.classifier_file import load_classifier
-from predictor.teach.actions import RefusalError
-from predictor.teach.archives import MODEL, write_onnx
-from predictor.teach.images import key_of
+from predictor.teach.actions import RefusalError, State
+from predictor.teach.archives import MODEL, write_file
+from predictor.teach.images import ImageFolder, key_of
 from predictor.teach.security import Limits
 from predictor.teach.serving import Server
 from predictor.teach.session import Session, create_session
@@ -107,10 +107,11 @@ def test_what_a_kill_left_on_its_way_is_removed(tmp_path: Path, start_file: Path
 def test_a_graph_for_several_views_is_refused(tmp_path: Path, start_file: Path) -> None:
     classifier = load_classifier(start_file)
     classifier.about["network"]["views"] = 10
+    (tmp_path / "s").mkdir()
     with pytest.raises(RefusalError, match="averages 10 views") as error:
-        write_onnx(tmp_path / MODEL, classifier, None)
+        write_file(tmp_path / MODEL, classifier, State(), ImageFolder(tmp_path / "s"), None)
     assert error.value.status == 409
-    assert not list(tmp_path.iterdir())
+    assert not list(tmp_path.glob("*.*"))
 
 
 def test_a_zip_that_fails_halfway_leaves_nothing(server: TeachServer, glyphs: list[list[Path]]) -> None:
