@@ -91,7 +91,7 @@ def adapt(
     say_all(done.warnings)
     if novel_bias is not None:
         learner.calibrate(novel_bias)
-    loss = None if max_base_loss is None else learner.limit_base_loss(max_base_loss, start.store, start.train_split)
+    loss = None if max_base_loss is None else learner.limit_base_loss(max_base_loss, start.store, start.train)
     if unknown_at is not None:
         learner.set_unknown_at(unknown_at)
     learner.save(target)

@@ -12,8 +12,9 @@ import click
 from actstore.search import INDEX_KINDS
 from cli.group import emit, example, json_option
 from cli.options import chart_option, device_option, threads_option
-from cli.outputs import claim, claim_kept_table, write_kept
+from cli.outputs import claim, claim_kept_table
 from cli.ppa.options import PHI_RUN, table_option
+from cli.ppa.recognition import emit_results
 from cli.stores import Place, find_store, store_option
 from predictor.report import BENCH
 
@@ -65,12 +66,7 @@ def bench_inference(
         with suppress(click.UsageError):  # there is no store here, or no one of them is meant
             rows = find_store(store)
     results = baselines.time_inference(rows, synthetic, progress=True, **measured)
-    if chart is not None:
-        results.save_plot(chart)
-    if out is not None:
-        results.save(out)
-    write_kept(kept, results.records)
-    emit(results.records, results.to_markdown())
+    emit_results(results, out, kept, chart)
 
 
 @click.command(epilog=example("ppa bench-adapt", "ppa bench-adapt --phi runs/phi2 --categories 100 --shots 5"))

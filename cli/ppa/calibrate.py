@@ -12,8 +12,8 @@ from cli.group import emit, example, json_option
 from cli.options import seed_option
 from cli.outputs import claim
 from cli.ppa import options
-from cli.ppa.recognition import categories_of, make_baselines, parse_shots, store_of
-from cli.stores import store_option
+from cli.ppa.recognition import categories_of, make_baselines, store_of
+from cli.stores import Place, store_option
 
 
 @click.command(
@@ -31,8 +31,8 @@ from cli.stores import store_option
 @click.option("--methods", help="Baselines instead of a phi, with commas: nn, class-mean, … or all.")
 @options.runs_option("With --methods: where `ppa baseline` left its trainings; constants are kept there.")
 @options.split_file_option
-@click.option("--held-out", help="Split whose base rows the network was not trained on: a fifth of them is fitted on, "
-              "and left out by `ppa eval`.  [default: val or test; none: training rows]")  # fmt: skip
+@click.option("--held-out", "test", help="Split whose base rows the network was not trained on: a fifth of them is "
+              "fitted on, and left out by `ppa eval`.  [default: val or test; none: training rows]")  # fmt: skip
 @click.option("--tasks", type=click.IntRange(1), default=20, show_default=True)
 @options.search_options
 @seed_option
@@ -40,7 +40,8 @@ from cli.stores import store_option
 @json_option
 def calibrate(
     phi: Path | None, classifier: Path | None, base: str | None, novel_bias: float | None, aggregate: Any,
-    methods: str | None, runs: Path, split_file: Path | None, search: str, device: str, force: bool, **fitting: Any,
+    methods: str | None, store: Place | None, train: str, shots: list[int] | None, head: Path | None, runs: Path,
+    split_file: Path | None, search: str, device: str, force: bool, **fitting: Any,
 ) -> None:  # fmt: skip
     """Fit the constant on the novel scores, which trades base for novel accuracy, without any novel category.
 
@@ -58,42 +59,39 @@ def calibrate(
         emit(result, f"{classifier}: novel bias {made.novel_bias:g}, aggregate {made.aggregate}")
         return
     require_one(phi, classifier, base, methods, aggregate)
-    if phi and fitting["head"]:
+    if phi and head:
         raise click.UsageError("--head belongs to --methods and --base head; the constant of a phi needs none")
-    counts = parse_shots(fitting.pop("shots"))
     import actstore
     import baselines
     from predictor.protocol import CALIBRATION_FILES, keys_replaced, shots_to_fit
 
     trained = [] if phi is None else [predictor.load_phi(phi)]
     folder = trained[0].path.parent if trained else runs
-    inputs = [fitting["head"], split_file]
-    opened = actstore.open(store_of(fitting.pop("store"), trained))
-    train = opened[fitting["train_split"]]
-    categories = categories_of(trained, split_file, train.classes)
+    opened = actstore.open(store_of(store, trained))
+    rows = opened[train]
+    categories = categories_of(trained, split_file, rows.classes)
     fitted: Any = trained
     if methods is not None:
         names = ",".join(baselines.CALIBRATED) if methods == "all" else methods
-        given = {"head": fitting["head"], "runs": runs, "search": search, "device": device}
-        fitted = make_baselines(names, train=train, split=categories, **given)
+        making: dict[str, Any] = {"head": head, "runs": runs, "search": search, "device": device}
+        fitted = make_baselines(names, train=rows, split=categories, **making)
     elif phi is None:
-        fitted = predictor.OwnClassifier(predictor.read_own_head(train, categories.base, fitting.pop("head")))
-    categories.require_known(train.classes, ("base", "novel"))
-    counts, is_kept = shots_to_fit(counts, train, categories, shown=True), phi is not None or methods is not None
+        fitted = predictor.OwnClassifier(predictor.read_own_head(rows, categories.base, head))
+    categories.require_known(rows.classes, ("base", "novel"))
+    counts, is_kept = shots_to_fit(shots, rows, categories, shown=True), phi is not None or methods is not None
     if is_kept:
         file, figure = (folder / name for name in CALIBRATION_FILES)
-        there = keys_replaced([one.as_method() for one in fitted], folder, counts, train, categories)
+        there = keys_replaced([one.as_method() for one in fitted], folder, counts, rows, categories)
         what = "it" if methods is None else f"the constants of {', '.join(there)}"
         advice = f"replace {what} with --force"
-        claim(*[file] * bool(there), kept=[file, figure][bool(there) :], inputs=inputs, force=force, advice=advice)
+        kept = [file, figure][bool(there) :]
+        claim(*[file] * bool(there), kept=kept, inputs=[head, split_file], force=force, advice=advice)
     learner = None
     if classifier is not None:
         learner = predictor.open_for_calibration(classifier, trained[0] if trained else fitted, categories)
     fits = predictor.calibrate(
-        fitted, opened, categories, shots=counts, train=fitting["train_split"],
-        test=fitting["held_out"], tasks=fitting["tasks"], seed=fitting["seed"],
-        save=is_kept, progress=True,
-    )  # fmt: skip
+        fitted, opened, categories, shots=counts, train=train, save=is_kept, progress=True, **fitting
+    )
     if classifier is not None and learner is not None:
         predictor.apply_calibrations(classifier, learner, fits)
     where = classifier or (folder if is_kept else "kept nowhere, as `ppa eval --base head` fits it itself")

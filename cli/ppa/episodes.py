@@ -7,11 +7,11 @@ from typing import Any
 
 import click
 
-from cli.group import emit, example, json_option
+from cli.group import example, json_option
 from cli.options import PATH, device_option, seed_option
-from cli.outputs import claim, claim_kept_table, write_kept
+from cli.outputs import claim, claim_kept_table
 from cli.ppa.options import phis_option, shots_option, split_file_option, table_option
-from cli.ppa.recognition import choose_categories, make_baselines, open_measured, parse_shots
+from cli.ppa.recognition import choose_categories, emit_results, make_baselines, open_measured
 from cli.stores import Place, store_option
 from predictor.report import EPISODES
 
@@ -50,9 +50,9 @@ FEW_QUERIES = 15  # of each category: what learners that look at a whole task at
 @table_option
 @json_option
 def episodes(
-    store: Place | None, split_file: Path | None, splits: str | None, way: int, shots: str | None, tasks: int,
-    queries: int | None, methods: str, phis: tuple[Path, ...], images: str | None, learners: tuple[Path, ...],
-    device: str, seed: int, out: Path | None,
+    store: Place | None, split_file: Path | None, splits: str | None, queries: int | None, methods: str,
+    phis: tuple[Path, ...], images: str | None, learners: tuple[Path, ...], device: str, out: Path | None,
+    **measured: Any,
 ) -> None:  # fmt: skip
     """Measure recognisers on N-way K-shot tasks of the novel categories (C_few), beside the paper's table.
 
@@ -85,10 +85,6 @@ def episodes(
             learners, images, lambda names: choose_categories(split_file, names).novel, pooled, device
         )
     results = predictor.run_episodes(
-        compared, opened, categories, way=way, shots=counts, tasks=tasks, queries=queries, splits=pooled, seed=seed,
-        runs=runs, progress=True,
-    )  # fmt: skip
-    if out is not None:
-        results.save(out)
-    write_kept(kept, results.records)
-    emit(results.records, results.to_markdown())
+        compared, opened, categories, queries=queries, splits=pooled, runs=runs, progress=True, **measured
+    )
+    emit_results(results, out, kept)

@@ -13,6 +13,7 @@ from actstore.search import SEARCHES
 from cli.options import FILE, PATH, Command, combine, device_option, ending, seed_option
 from predictor.protocol import PHI_KINDS
 
+Option = Callable[[Command], Command]
 CLASSIFIER_FILE, SPLIT_FILE, RUNS = Path("classifier.safetensors"), Path("split.json"), Path("runs")
 
 classifier_option = click.option(
@@ -47,11 +48,29 @@ STORE_OF_PHI = "The activation store.  [default: the one phi was trained on, $AC
 phis_option = click.option(
     "--phi", "phis", multiple=True, type=PHI_RUN, help="A run of `ppa train`, such as phi1 or runs/phi1; repeatable."
 )
-# 1, 2 and 3 are the paper's, 1 and 5 what most others report
-SHOTS = (1, 2, 3, 5)
+
+
+class Numbers(click.ParamType[list[int]]):
+    """1,2,3 -> [1, 2, 3], in ascending order and each once."""
+
+    name = "text"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> list[int]:
+        try:
+            numbers = sorted({int(part) for part in str(value).split(",")})
+        except ValueError:
+            numbers = [0]
+        if numbers[0] < 1:
+            option = "" if param is None else param.opts[0]
+            raise click.UsageError(
+                f"{option} must be whole numbers from 1 on with commas, such as 1,2,3, got {value!r}"
+            )
+        return numbers
+
+
 shots_option = click.option(
-    "--shots", help="Examples of each novel category; several with commas.  [default: 1,2,3,5, as far as every "
-    "category has so many]",
+    "--shots", type=Numbers(), help="Examples of each novel category; several with commas.  [default: 1,2,3,5, as far "
+    "as every category has so many]",
 )  # fmt: skip
 table_option = click.option(
     "--out", type=FILE, callback=ending(".md", ".csv", ".json"), help="Also write it: .md, .csv or .json."
@@ -88,19 +107,17 @@ calibrated_options = combine(
 )  # fmt: skip
 
 
-def head_option(help_: str = "The backbone's classifier of the base classes.") -> Callable[[Command], Command]:
+def head_option(help_: str = "The backbone's classifier of the base classes.") -> Option:
     return click.option("--head", type=FILE, help=help_)
 
 
-def runs_option(help_: str = "Where `ppa baseline` left its trainings.") -> Callable[[Command], Command]:
+def runs_option(help_: str = "Where `ppa baseline` left its trainings.") -> Option:
     return click.option("--runs", type=PATH, default=RUNS, show_default=True, help=help_)
 
 
-def train_split_option(help_: str | None = None) -> Callable[[Command], Command]:
-    return click.option("--split", "train_split", default="train", show_default=True, help=help_)
+def train_split_option(help_: str | None = None) -> Option:
+    return click.option("--split", "train", default="train", show_default=True, help=help_)
 
 
-def held_out_split_option(
-    help_: str = "Where test images come from.  [default: val or test]",
-) -> Callable[[Command], Command]:
-    return click.option("--test-split", help=help_)
+def held_out_split_option(help_: str = "Where test images come from.  [default: val or test]") -> Option:
+    return click.option("--test-split", "test", help=help_)

@@ -71,8 +71,7 @@ setting_options = combine(
 @run_options
 @json_option
 def pretrain(
-    images: str, preset: str, hours: float | None, split_file: Path | None, out: Path, device: str,
-    workers: int | None, seed: int, ensemble: int, checkpoint_seconds: float, restart: bool, **settings: Any,
+    images: str, preset: str, hours: float | None, split_file: Path | None, out: Path, ensemble: int, **options: Any
 ) -> None:  # fmt: skip
     """Train a backbone and its classifier on the base classes (C_large) of IMAGES, and on no other.
 
@@ -90,12 +89,11 @@ def pretrain(
     if is_main_process():
         for folder in {out, *(out / str(number + 1) for number in range(ensemble if ensemble > 1 else 0))}:
             claim_folder(folder, BACKBONE_FILES, [split_file])
-    if hours is not None and settings["epochs"] is not None:
+    if hours is not None and options["epochs"] is not None:
         raise click.UsageError("--hours plans the epochs, so --epochs cannot be given with it; give one of them")
     result = predictor.pretrain(
         images, out, split=lambda names: choose_categories(split_file, names, ["base"]), preset=preset, hours=hours,
-        ensemble=ensemble, device=device, workers=workers, seed=seed, checkpoint_seconds=checkpoint_seconds,
-        restart=restart, progress=True, **settings,
+        ensemble=ensemble, progress=True, **options,
     )  # fmt: skip
     if result is not None:
         emit({"preset": preset, **result.to_json()}, str(result))

@@ -10,7 +10,8 @@ import click
 
 from actstore import InvalidInputError
 from actstore.progress import is_main_process, note
-from cli.outputs import claim_folder
+from cli.group import emit
+from cli.outputs import claim_folder, write_kept
 from cli.ppa.options import SPLIT_FILE
 from cli.stores import STORE, ActivationStore, Place, find_store
 
@@ -95,16 +96,13 @@ def make_baselines(text: str, of_episodes: Sequence[str] = (), **given: Any) -> 
     return list(baselines.make_for_episodes(*names) if of_episodes else baselines.make(*names, **given, say=note))
 
 
-def parse_shots(text: str | None) -> list[int] | None:
-    return None if text is None else parse_numbers("--shots", text)
-
-
-def parse_numbers(option: str, text: str) -> list[int]:
-    """Positive whole numbers with commas between them, in ascending order and each once."""
-    try:
-        numbers = sorted({int(part) for part in text.split(",")})
-    except ValueError:
-        numbers = [0]
-    if numbers[0] < 1:
-        raise click.UsageError(f"{option} must be whole numbers from 1 on with commas, such as 1,2,3, got {text!r}")
-    return numbers
+def emit_results(
+    results: Any, out: Path | None, kept: Path | None = None, chart: Path | None = None, text: str | None = None
+) -> None:
+    """To where the user wants them, and to where `ppa report` finds them. text: what people read."""
+    if out is not None:
+        results.save(out)
+    if chart is not None:
+        results.save_plot(chart)
+    write_kept(kept, results.records)
+    emit(results.records, results.to_markdown() if text is None else text)

@@ -37,7 +37,7 @@ from cli.stores import Place, store_option
 @click.option("--out", type=FOLDER, help="[default: RUN_FOLDER/figures]")
 @json_option
 def figures(
-    run_folder: Path, store: Place | None, train_split: str, test_split: str | None, phis: tuple[Path, ...],
+    run_folder: Path, store: Place | None, train: str, test: str | None, phis: tuple[Path, ...],
     table: Path | None, head: Path | None, bench: Path | None, out: Path | None,
 ) -> None:  # fmt: skip
     """Draw a run: methods, shots, support sheet, class maps, channels, training and inference; PNG and SVG.
@@ -51,7 +51,7 @@ def figures(
     claim_folder(folder, FIGURE_FILES, inputs=[table, head, bench])
     run = replace(run, store=store or run.store, phis=phis or run.phis, head=head or run.head,
                   table=table or run.table, bench=bench or run.bench)  # fmt: skip
-    drawn = draw_run(run, folder, train_split, test_split, lambda name: click.echo(f"drawing {name}", err=True))
+    drawn = draw_run(run, folder, train, test, lambda name: click.echo(f"drawing {name}", err=True))
     result = {
         "folder": str(folder),
         "figures": {figure.name: str(figure.path) for figure in drawn if figure.path is not None},

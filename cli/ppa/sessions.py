@@ -7,21 +7,11 @@ from typing import Any
 
 import click
 
-from cli.group import emit, example, json_option
+from cli.group import example, json_option
 from cli.options import PATH, chart_option, seed_option
 from cli.outputs import claim
-from cli.ppa.options import (
-    STORE_OF_PHI,
-    head_option,
-    held_out_split_option,
-    phis_option,
-    runs_option,
-    search_options,
-    split_file_option,
-    table_option,
-    train_split_option,
-)
-from cli.ppa.recognition import make_baselines, open_measured
+from cli.ppa import options
+from cli.ppa.recognition import emit_results, make_baselines, open_measured
 from cli.stores import Place, store_option
 
 
@@ -34,31 +24,30 @@ from cli.stores import Place, store_option
         "ppa sessions --store sixty.zarr --phi runs/phi2 --chart sessions.png",
     )
 )
-@store_option(STORE_OF_PHI)
-@phis_option
+@store_option(options.STORE_OF_PHI)
+@options.phis_option
 @click.option(
     "--methods", default="class-mean", show_default=True,
     help="Baselines that train nothing when they learn, with commas: nn, class-mean, simple-shot, ridge, … or none.",
 )  # fmt: skip
-@head_option()
-@runs_option()
-@split_file_option
-@train_split_option("Where examples come from.")
-@held_out_split_option()
+@options.head_option()
+@options.runs_option()
+@options.split_file_option
+@options.train_split_option("Where examples come from.")
+@options.held_out_split_option()
 @click.option("--way", type=click.IntRange(1), default=5, show_default=True, help="New categories of a session.")
 @click.option("--shots", type=click.IntRange(1), default=5, show_default=True, help="Examples of each.")
 @click.option("--draws", type=click.IntRange(1), default=10, show_default=True, help="Of the examples.")
 @click.option("--examples", type=PATH, help="A file with the paths of the images to show, one a line, such as the "
               "published lists of a data set; nothing is drawn then.")  # fmt: skip
-@search_options
+@options.search_options
 @seed_option
-@table_option
+@options.table_option
 @chart_option
 @json_option
 def sessions(
     store: Place | None, phis: tuple[Path, ...], methods: str, head: Path | None, runs: Path, split_file: Path | None,
-    train_split: str, test_split: str | None, way: int, shots: int, draws: int, examples: Path | None, search: str,
-    device: str, seed: int, out: Path | None, chart: Path | None,
+    train: str, search: str, device: str, seed: int, out: Path | None, chart: Path | None, **measured: Any,
 ) -> None:  # fmt: skip
     """Add the novel categories a few at a time, as few-shot class-incremental learning is measured.
 
@@ -71,20 +60,10 @@ def sessions(
     claim(chart)
     import predictor
 
-    trained, opened, categories = open_measured(store, phis, split_file, train_split)
-    compared: list[Any] = make_baselines(
-        methods, train=opened[train_split], split=categories, head=head, runs=runs, seed=seed, search=search,
-        device=device,
-    )  # fmt: skip
-    compared += trained
+    trained, opened, categories = open_measured(store, phis, split_file, train)
+    making: dict[str, Any] = {"head": head, "runs": runs, "seed": seed, "search": search, "device": device}
+    compared = [*make_baselines(methods, train=opened[train], split=categories, **making), *trained]
     if not compared:
         raise click.UsageError("nothing to measure: name a run with --phi, or baselines with --methods")
-    results = predictor.run_sessions(
-        compared, opened, categories, way=way, shots=shots, draws=draws, examples=examples, train=train_split,
-        test=test_split, seed=seed, progress=True,
-    )  # fmt: skip
-    if out is not None:
-        results.save(out)
-    if chart is not None:
-        results.save_plot(chart)
-    emit(results.records, results.to_markdown())
+    results = predictor.run_sessions(compared, opened, categories, train=train, seed=seed, progress=True, **measured)
+    emit_results(results, out, chart=chart)

@@ -51,7 +51,7 @@ class StartOptions:
     base: str | None = None
     head: Path | None = None
     store: Place | None = None
-    train_split: str = "train"
+    train: str = "train"
     split_file: Path | None = None
     keep_known: bool = False
     weights: Path | None = None
@@ -62,24 +62,17 @@ class StartOptions:
         if sum(way is not None for way in (self.phi, self.classifier, self.backbone, self.base)) > 1:
             raise click.UsageError(f"start from {WAYS}: give one of them")
         require_fetching_options(self.backbone, self.pretrained, self.offline)
-        for option, given, of, has in (
-            ("--keep-known", self.keep_known, "--backbone", self.is_network),
-            ("--head", self.head, "--base head", self.base),
-            ("--split-file", self.split_file, "--base head", self.base),
-        ):
-            if given and not has:
-                raise click.UsageError(f"{option} belongs to {of}")
+        if self.keep_known and not self.is_network:
+            raise click.UsageError("--keep-known belongs to --backbone")
+        for option, given in (("--head", self.head), ("--split-file", self.split_file)):
+            if given and not self.base:
+                raise click.UsageError(f"{option} belongs to --base head")
         if self.is_network and self.store is not None:
             raise click.UsageError("a network needs no --store; for a store's categories use --phi or --base head")
 
     @property
     def is_network(self) -> bool:
         return self.phi is None and self.classifier is None and self.base is None
-
-    @property
-    def way(self) -> str:
-        """The option to leave out in favour of another way, if one was given."""
-        return "--phi" if self.phi else "--base head" if self.base else "--backbone" if self.backbone else ""
 
     def make_classifier(self) -> Classifier:
         import actstore
@@ -90,12 +83,12 @@ class StartOptions:
             return predictor.load_classifier(self.classifier)
         if self.phi is not None:
             store = store_of(self.store, [predictor.load_phi(self.phi)])
-            return predictor.Classifier.from_phi(self.phi, store=store, split=self.train_split, progress=True)
+            return predictor.Classifier.from_phi(self.phi, store=store, split=self.train, progress=True)
         if self.base is not None:
             opened = actstore.open(find_store(self.store))
-            chosen = choose_categories(self.split_file, opened[self.train_split].classes)
+            chosen = choose_categories(self.split_file, opened[self.train].classes)
             return predictor.Classifier.from_backbone(
-                store=opened, categories=chosen, head=self.head, split=self.train_split, progress=True
+                store=opened, categories=chosen, head=self.head, split=self.train, progress=True
             )
         return predictor.Classifier.from_backbone(
             self.backbone, weights=self.weights, keep_known=self.keep_known, pretrained=self.pretrained,
@@ -108,7 +101,8 @@ class StartOptions:
         if read is not None and (out is None or os.path.realpath(out) == os.path.realpath(read)):
             return read
         target = out or CLASSIFIER_FILE
-        instead = f" in place of {self.way}" if self.way else ""
+        way = "--phi" if self.phi else "--base head" if self.base else "--backbone" if self.backbone else ""
+        instead = f" in place of {way}" if way else ""
         add = "" if read is not None else f"add to it with --classifier {target}{instead}, "
         advice = f"{add}choose another --out, or replace it with --force"
         claim(target, inputs=[self.phi, read, self.weights, self.head], force=force, advice=advice)

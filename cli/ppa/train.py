@@ -72,9 +72,8 @@ setting_options = combine(
 @run_options
 @json_option
 def train(
-    phi: Any, preset: str, store: Place, train_split: str, test_split: str | None, split_file: Path | None,
-    out: Path | None, device: str, resident: bool | None, seed: int, checkpoint_seconds: float, restart: bool,
-    **settings: Any,
+    phi: Any, preset: str, store: Place, train: str, test: str | None, split_file: Path | None, out: Path | None,
+    **options: Any,
 ) -> None:  # fmt: skip
     """Train phi, which predicts a category's classifier parameters from its activations, on the base categories.
 
@@ -93,20 +92,18 @@ def train(
     with failing_once():
         claim_run(folder, split_file)
         opened = actstore.open(store)
-        rows = opened[train_split]
+        rows, held_out = opened[train], find_test_split(opened, train, test)
         categories = choose_categories(split_file, opened.classes)
-        test = find_test_split(opened, train_split, test_split)
         trained = predictor.train_phi(
-            rows, categories, phi, folder, test=test, preset=preset, device=device, resident=resident, restart=restart,
-            checkpoint_seconds=checkpoint_seconds, command=typed_line(), progress=True, seed=seed, **settings,
-        )  # fmt: skip
+            rows, categories, phi, folder, test=held_out, preset=preset, command=typed_line(), progress=True, **options
+        )
     if is_main_process():
         model, warning = read_model(trained.path), contamination(rows, categories)
         result = {
             "folder": str(folder), "phi": phi, "preset": preset, "steps": model.steps, "seconds": model.seconds,
             "base": len(categories.base), "novel": len(categories.novel), **model.figures, "warning": warning,
         }  # fmt: skip
-        emit(result, "\n".join(filter(None, [summary(phi, folder, model, test is None), warning])))
+        emit(result, "\n".join(filter(None, [summary(phi, folder, model, held_out is None), warning])))
 
 
 def summary(phi: str, folder: Path, trained: Trained, untested: bool) -> str:
