@@ -67,7 +67,6 @@ def episodes(
         click.echo(f"queries: {queries} of each category, as some learners score those of a task together", err=True)
     kept = claim_kept_table(out, EPISODES)
     claim(out, inputs=[store, split_file, *phis, *learners])
-    counts = parse_shots(shots)
     import baselines
     import predictor
 

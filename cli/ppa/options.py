@@ -10,10 +10,9 @@ from typing import Any
 import click
 
 from actstore.search import SEARCHES
-from cli.options import FILE, PATH, Command, combine, device_option, ending, seed_option
+from cli.options import FILE, PATH, combine, device_option, ending, seed_option
 from predictor.protocol import PHI_KINDS
 
-Option = Callable[[Command], Command]
 CLASSIFIER_FILE, SPLIT_FILE, RUNS = Path("classifier.safetensors"), Path("split.json"), Path("runs")
 
 classifier_option = click.option(
@@ -107,17 +106,17 @@ calibrated_options = combine(
 )  # fmt: skip
 
 
-def head_option(help_: str = "The backbone's classifier of the base classes.") -> Option:
+def head_option(help_: str = "The backbone's classifier of the base classes.") -> Callable[[Any], Any]:
     return click.option("--head", type=FILE, help=help_)
 
 
-def runs_option(help_: str = "Where `ppa baseline` left its trainings.") -> Option:
+def runs_option(help_: str = "Where `ppa baseline` left its trainings.") -> Callable[[Any], Any]:
     return click.option("--runs", type=PATH, default=RUNS, show_default=True, help=help_)
 
 
-def train_split_option(help_: str | None = None) -> Option:
+def train_split_option(help_: str | None = None) -> Callable[[Any], Any]:
     return click.option("--split", "train", default="train", show_default=True, help=help_)
 
 
-def held_out_split_option(help_: str = "Where test images come from.  [default: val or test]") -> Option:
+def held_out_split_option(help_: str = "Where test images come from.  [default: val or test]") -> Callable[[Any], Any]:
     return click.option("--test-split", "test", help=help_)

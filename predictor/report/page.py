@@ -1,5 +1,5 @@
-"""The page, put together from what a run's folder holds, and what its table says in words: where phi2 stands beside
-every other method, and where that differs from the paper."""
+"""The page, put together from what a run's folder holds: its tables beside the paper's figures, the map of its
+categories, and where all of it comes from."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ import os
 import platform
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from importlib.resources import files
-from math import hypot
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
+
+import numpy as np
 
 import actstore
 from actstore.images.opening import data_address, html_page
@@ -20,135 +20,25 @@ from actstore.storage.atomic_file import as_utf8, write_atomic
 from actstore.store import ActivationStore
 from predictor.classifier.presentation import render
 from predictor.figures.class_map import ClassMap
+from predictor.figures.style import COLOURS, readable
 from predictor.protocol.calibration import count_shots, load_calibrations
 from predictor.protocol.category_split import CategorySplit
-from predictor.protocol.results import CALIBRATED, MethodKey, key_of, with_interval
+from predictor.protocol.results import key_of, read_table, with_interval
 from predictor.protocol.setting import contamination
-from predictor.report.all_way_table import OURS
 from predictor.report.drawing import CURVES, FIGURES
+from predictor.report.findings import describe_phenomenon, describe_run
 from predictor.report.run_folder import CLASS_MAP, RunFolder, read_json, read_records
-from predictor.report.tables import (
-    ReportTable,
-    all_way_table,
-    episode_table,
-    inference_table,
-    map_points,
-    paper_efficiency,
-)
 from predictor.training.loop import read_model
 from predictor.training.phi import PRESETS
 from predictor.training.trained_phi import TrainedPhi, load_phi
 
-Standing = Literal["ahead", "behind", "level"]
-PLACES: dict[Standing, str] = {"ahead": "ahead of", "behind": "behind", "level": "level (within noise) with"}
-CHANCE = 0.5  # percent: five guesses among a thousand categories
+MAP_SIDE, MAP_MARGIN = 1000, 30  # units of the class map
+Cell = Any  # str, number, None, or (what is shown, what is sorted by)
 Record = Mapping[str, Any]
-
-
-@dataclass(frozen=True)
-class Finding:
-    """standing: of phi2 against the method. as_paper: None where the paper has no such row, or noise decides."""
-
-    method: MethodKey
-    text: str
-    standing: Standing
-    as_paper: bool | None
-
-
-def describe_novel(records: Sequence[Record], shots: str = "1") -> list[Finding]:
-    """phi2 beside every other method without a calibrated constant, by top-1 on novel categories."""
-    rows = [row for row in records if row["shots"] == shots and not key_of(row).is_calibrated]
-    ours = _ours(rows, "")
-    return [] if ours is None else [_describe(ours, row) for row in rows if row is not ours]
-
-
-def _describe(ours: Record, row: Record) -> Finding:
-    standing, as_paper = compare(ours, row, "top1_few"), None
-    text = f"{PLACES[standing]} {name_of(row)}: {_against(ours, row, 'top1_few')}"
-    if untaught(row):
-        note = "its novel top-5 is below chance, so it was not trained long enough for its figure to count"
-        return Finding(key_of(row), f"{text}; {note}", standing, None)
-    theirs, paper = ours.get("paper_top1_few"), row.get("paper_top1_few")
-    if theirs is not None and paper is not None:
-        text += f" (paper: {theirs:.2f} against {paper:.2f})"
-        as_paper = None if standing == "level" else (standing == "ahead") == (theirs > paper)
-    if standing == "behind" and "top1_large" in row:
-        text += f"; on base categories {_against(ours, row, 'top1_large')}"
-    return Finding(key_of(row), text, standing, as_paper)
-
-
-def describe_phenomenon(records: Sequence[Record]) -> list[str]:
-    """Three sentences: how well the network knows what it was trained on, what becomes of new categories beside it, and
-    what a constant makes of it. None where the table lacks phi2 or nearest neighbours."""
-    counts = [row["shots"] for row in records if row["shots"] != "all"]
-    shots = min(counts, key=int, default="1")
-    rows = [row for row in records if row["shots"] == shots]
-    ours, fitted = _ours(rows, ""), _ours(rows, CALIBRATED)
-    nearest = next((row for row in rows if key_of(row) == MethodKey("nn")), None)
-    if ours is None or nearest is None:
-        return []
-    own = max((row for row in rows if not key_of(row).is_calibrated), key=lambda row: float(row["top1_large"]))
-    examples = "one example" if shots == "1" else f"{shots} examples"
-    sentences = [
-        f"Of the images of known categories up to {own['top1_large']:.0f}% are recognised ({name_of(own)}) while new "
-        f"categories, shown by {examples} each, compete with them.",
-        f"Beside what is known the new ones drown: nearest neighbours recognise {nearest['top1_few']:.0f}% of their "
-        f"images, and phi2, which predicts a classifier from {examples} without training, {ours['top1_few']:.0f}%.",
-    ]
-    if fitted is not None:
-        sentences.append(
-            "One constant on the scores of new categories moves a method along its curve; calibrated without any of "
-            f"them, phi2 recognises {fitted['top1_large']:.0f}% of the known and {fitted['top1_few']:.0f}% of the new."
-        )
-    return sentences
-
-
-def describe_harmonic(records: Sequence[Record], shots: str = "1") -> str | None:
-    """Where the calibrated phi2 stands by harmonic mean among methods that were shown these few examples."""
-    rows = [row for row in records if row["shots"] == shots]
-    ours = _ours(rows, CALIBRATED)
-    others = [row for row in rows if row is not ours]
-    if ours is None or not others:
-        return None
-    best = max(others, key=lambda row: float(row["harmonic_mean"]))
-    standing = compare(ours, best, "harmonic_mean")
-    place = {"ahead": "the best", "level": "within noise of the best other", "behind": "behind the best"}[standing]
-    mine, theirs = (with_interval(row, "harmonic_mean") for row in (ours, best))
-    what = "The harmonic mean of base and novel top-1 of phi2, calibrated, is"
-    return f"{what} {mine}: {place} ({name_of(best)}: {theirs})."
-
-
-def compare(ours: Record, other: Record, key: str) -> Standing:
-    """Level where the 95% interval of the difference on the same draws holds 0; without one, where the means differ by
-    less than both intervals together (the root of the sum of squares)."""
-    noise = hypot(ours.get(f"{key}_ci95") or 0.0, other.get(f"{key}_ci95") or 0.0)
-    difference = float(ours[key]) - float(other[key])
-    if other.get("against") == ours["method"] and other.get(f"{key}_difference") is not None:
-        difference, noise = -float(other[f"{key}_difference"]), float(other[f"{key}_difference_ci95"])
-    if abs(difference) <= noise:
-        return "level"
-    return "ahead" if difference > 0 else "behind"
-
-
-def untaught(row: Record) -> bool:
-    """Whether a method that trains knows less of novel categories than a blind guess among a thousand would."""
-    return row.get("finetuned") == "Y" and float(row.get("top5_few", 100.0)) < CHANCE
-
-
-def name_of(row: Record) -> str:
-    share = f" with {row['d_large']} of D_large" if key_of(row).is_by_share else ""
-    return f"{row['method']}{share}"
-
-
-def _ours(rows: Sequence[Record], variant: str) -> Record | None:
-    keys = [(key_of(row), row) for row in rows]
-    return next((row for method, row in keys if (method.key, method.variant) == (OURS, variant)), None)
-
-
-def _against(ours: Record, row: Record, key: str) -> str:
-    return f"{with_interval(ours, key)} against {with_interval(row, key)}"
-
-
+# for macros.html: name, header, rows of cells, and of each row marks such as {"data-shots": "1", "class": "ours"}
+ReportTable = dict[str, Any]
+ALL_WAY = ("method", "D_large", "shots", "base top-1", "base top-5", "novel top-1", "novel top-5", "harmonic mean",
+           "joint", "delta", "AUSUC", "AUROC", "paper base", "paper novel")  # fmt: skip
 Facts = list[tuple[str, Any]]  # names and values; those that are None are left out
 
 
@@ -182,7 +72,7 @@ def make_page(run: RunFolder, title: str, warning: str | None = None) -> str:
         "phenomenon": describe_phenomenon(records),
         "sentence": _sentence(run, store, trained),
         "steps": _steps_table(done) if done else None,
-        "findings": _findings(records),
+        "findings": describe_run(records),
         "all_way": all_way_table(records) if records else None,
         "shots": sorted({row["shots"] for row in records if row["shots"] != "all"}, key=int),
         "fitted": _fitted(records),
@@ -228,21 +118,7 @@ def _sentence(run: RunFolder, store: ActivationStore | None, trained: Sequence[T
 def _steps_table(done: Sequence[Record]) -> ReportTable:
     rows = [[number, step["title"], (f"{step['seconds']:.1f} s", float(step["seconds"]))]
             for number, step in enumerate(done, 1)]  # fmt: skip
-    return ReportTable("steps", ["step", "what", "time"], rows)
-
-
-def _findings(records: Sequence[Record]) -> dict[str, Any] | None:
-    """None where no method was shown examples."""
-    shots = min((row["shots"] for row in records if row["shots"] != "all"), key=int, default=None)
-    if shots is None:
-        return None
-    listed = describe_novel(records, shots)
-    other = [finding for finding in listed if finding.as_paper is False]
-    return {
-        "shots": shots, "listed": listed, "harmonic": describe_harmonic(records, shots), "unlike_paper": other,
-        "has_few_rows": any(finding.method.is_by_share and finding.method.share == "1%" for finding in other),
-        "is_as_paper": any(finding.as_paper for finding in listed),
-    }  # fmt: skip
+    return _table("steps", ["step", "what", "time"], rows)
 
 
 def _fitted(records: Sequence[Record]) -> dict[str, list[str]]:
@@ -305,7 +181,7 @@ def training_table(trained: Sequence[TrainedPhi]) -> ReportTable:
             config["learning_rate"]), config["p_mean"], config["seed"], (f"{took:.0f} s", took), biases,
         ])  # fmt: skip
     header = ["training", "steps", "learning rate", "p_mean", "seed", "time", "constant on the novel scores"]
-    return ReportTable("trainings", header, rows)
+    return _table("trainings", header, rows)
 
 
 def training_command(run: TrainedPhi) -> str:
@@ -318,3 +194,96 @@ def training_command(run: TrainedPhi) -> str:
         if config[name] != usual[name] and not (name == "p_mean" and config["phi"] == "phi2star"):
             words += [option, f"{config[name]:g}"]
     return shlex.join([*words, "--out", str(run.path.parent)])
+
+
+def _table(name: str, header: Sequence[str], rows: Sequence[Sequence[Cell]]) -> ReportTable:
+    return {"name": name, "header": header, "rows": rows, "marks": [{}] * len(rows)}
+
+
+def all_way_table(records: Sequence[Record]) -> ReportTable:
+    rows: list[list[Cell]] = []
+    marks = []
+    for row in records:
+        rows.append([
+            row["method"], _percent(row["d_large"]), _shots(row["shots"]), _with_interval(row, "top1_large"),
+            row["top5_large"], _with_interval(row, "top1_few"), row["top5_few"], _with_interval(row, "harmonic_mean"),
+            row["joint"], row["delta"], row["ausuc"], row.get("auroc"),
+            row.get("paper_top1_large"), row.get("paper_top1_few"),
+        ])  # fmt: skip
+        marks.append({"data-shots": row["shots"], "class": "ours" if key_of(row).is_phi else "other"})
+    return {"name": "all-way", "header": ALL_WAY, "rows": rows, "marks": marks}
+
+
+def episode_table(rows: Sequence[Record]) -> ReportTable:
+    """N-way tasks; the paper's rows that were not run here are left out but for its own method."""
+    columns = [key for key in ("one_shot", "five_shot") if any(key in row for row in rows)]
+    more = sorted({key for row in rows for key in row if key.endswith("_shot") and not key.startswith("paper_")})
+    columns += [key for key in more if key not in columns]
+    words = {"one_shot": "1 shot", "five_shot": "5 shots"}
+    header = ["method", *(words.get(key, key.replace("_shot", " shots")) for key in columns),
+              *(f"paper, {words.get(key, key)}" for key in columns if key in words)]  # fmt: skip
+    cells = [
+        [row["method"], *(_with_interval(row, key) for key in columns),
+         *(_with_interval(row, f"paper_{key}") for key in columns if key in words)]
+        for row in rows
+    ]  # fmt: skip
+    return _table("episodes", header, cells)
+
+
+def inference_table(results: Sequence[Record]) -> ReportTable:
+    header = ["what", "value", "unit", "beside", "its value", "ratio"]
+    rows = [
+        [row["name"], _short(row.get("value")), row["unit"], row.get("peer"), _short(row.get("peer_value")),
+         _short(row.get("ratio"))]
+        for row in results
+    ]  # fmt: skip
+    return _table("inference", header, rows)
+
+
+def paper_efficiency() -> ReportTable:
+    rows = [[row["what"], _short(float(row["value"])), row["unit"], row["where"]] for row in read_table("efficiency")]
+    return _table("paper-efficiency", ["the paper's figures", "value", "unit", "where"], rows)
+
+
+def _percent(text: str) -> Cell:
+    return (text, float(text.rstrip("%")))
+
+
+def _shots(text: str) -> Cell:
+    return (text, float("1e9") if text == "all" else int(text))
+
+
+def _with_interval(row: Record, key: str) -> Cell:
+    return None if row.get(key) is None else (with_interval(row, key), float(row[key]))
+
+
+def _short(value: float | None) -> Cell:
+    return None if value is None else (f"{value:,.4g}", float(value))
+
+
+def map_points(shown: ClassMap) -> dict[str, Any]:
+    """The class map, which report.js lets a reader move and enlarge: every category a point at its mean's place; names
+    come up on hover, and beside the points when enlarged. data: for report.js."""
+    places = np.asarray(shown.means)
+    low, high = places.min(0), places.max(0)
+    scale = (MAP_SIDE - 2 * MAP_MARGIN) / max(float((high - low).max()), 1e-9)
+    at = ((places - (low + high) / 2) * scale + MAP_SIDE / 2).tolist()
+    group_of = {member: number for number, group in enumerate(shown.groups) for member in group}
+    points = [
+        {
+            "place": place,
+            "kind": "novel" if place >= shown.n_base else "base",
+            "x": f"{at[place][0]:.1f}",
+            "y": f"{MAP_SIDE - at[place][1]:.1f}",
+            "colour": COLOURS[group_of[place]] if place in group_of else "",
+            "name": readable(shown.names[place]),
+        }
+        for place in sorted(range(len(at)), key=lambda place: (place in group_of, place))  # groups lie on top
+    ]
+    data = {"names": [_full(name) for name in shown.names], "base": shown.n_base, "nearest": shown.nearest}
+    return {"side": MAP_SIDE, "points": points, "data": data}
+
+
+def _full(name: str) -> str:
+    shown = readable(name)
+    return name if shown == name else f"{shown} ({name})"

@@ -27,8 +27,7 @@ from predictor.figures.accuracies import (
 )
 from predictor.figures.class_map import ClassMap, draw_channels, draw_class_maps, draw_similarities
 from predictor.figures.style import Bar, draw_bars, draw_inference, draw_runs, known_display, readable, save_both
-from predictor.report.drawing import title_subject
-from predictor.report.support_sheet import SheetRow, draw_sheet
+from predictor.report.drawing import SheetRow, draw_sheet, title_subject
 
 KEYS = {"NN+Cosine": "nn", "Triplet": "triplet", "Nearest class mean": "class-mean", "Oracle linear": "oracle-linear"}
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from predictor.report.page import compare, describe_harmonic, describe_novel
+from predictor.report.findings import compare, describe_harmonic, describe_novel
 
 KEYS = {"NN+Cosine": "nn", "Triplet": "triplet", "Nearest class mean": "class-mean", "Oracle linear": "oracle-linear"}
 

@@ -23,7 +23,6 @@ from predictor.figures.class_map import make_class_map
 from predictor.protocol.category_split import CategorySplit
 from predictor.report.page import make_page, store_facts, write_report
 from predictor.report.run_folder import find_run
-from predictor.report.tables import ReportTable
 from predictor.training.phi import TrainConfig, run_phi_training
 from predictor.training.trained_phi import note_store
 
@@ -169,13 +168,16 @@ def test_a_folder_with_one_table_is_enough(tmp_path: Path) -> None:
 
 
 def test_cells_are_sorted_by_number_and_escaped() -> None:
-    shown = ReportTable("t", ["a"], [[("1.50 ± 2", 1.5)], ["<i>"], [None]])
+    cells = [[("1.50 ± 2", 1.5)], ["<i>"], [None], [2.5], [3]]
+    shown = {"name": "t", "header": ["a"], "rows": cells, "marks": [{}] * len(cells)}
     environment = jinja2.Environment(loader=jinja2.PackageLoader("predictor", "report"), autoescape=True)
     pieces: Any = environment.get_template("macros.html").module
     made = pieces.table(shown)
     assert '<td class="number" data-sort="1.5">1.50 ± 2</td>' in made
     assert "&lt;i&gt;" in made
     assert "<td></td>" in made
+    assert '<td class="number" data-sort="2.5">2.50</td>' in made
+    assert '<td class="number" data-sort="3">3</td>' in made
 
 
 @pytest.mark.skipif(CHROMIUM is None, reason="no chromium")
