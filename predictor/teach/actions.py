@@ -3,14 +3,19 @@ changes a state, or refuses. The journal keeps them all."""
 
 from __future__ import annotations
 
+import json
 import unicodedata
+import zlib
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from pathlib import Path
 from typing import Any, Self
 
-from actstore.errors import InvalidInputError
+from actstore.errors import DamagedError, InvalidInputError, LockedError
 from actstore.images.image_set import printable
+from actstore.storage.atomic_file import sync_directory
+from actstore.storage.locks import LockedFile
 from predictor.classifier.presentation import counted
 from predictor.classifier.unknown import is_reserved
 
@@ -250,3 +255,55 @@ def _keys(listed: Any) -> tuple[str, ...]:
     if not isinstance(listed, list) or not listed or not all(isinstance(key, str) for key in listed):
         raise RefusalError(422, 'expected "keys": a list of at least one example')
     return tuple(dict.fromkeys(listed))
+
+
+class Journal:
+    """A file that only grows: a line per action, on disk before the action is answered. entries: what it held when it
+    was opened. As long as it is open, no other process works in its folder.
+
+    A line is the crc32 of its JSON as eight hex digits, a space and the JSON. A line without its end was being written
+    when the process was killed and was never answered: it is cut off. Any other line that does not fit is damage, and
+    refused.
+    """
+
+    def __init__(self, path: Path) -> None:
+        is_new, self.path = not path.exists(), path
+        try:
+            self._file = LockedFile(path)
+        except LockedError:
+            raise LockedError(
+                f"another `ppa teach` serves {path.parent}; use its page, end it, or choose another --session"
+            ) from None
+        try:
+            if is_new:
+                sync_directory(path.parent)
+            whole, _, rest = path.read_bytes().rpartition(b"\n")
+            if rest:
+                self._file.truncate(self._file.size() - len(rest))
+            lines = whole.split(b"\n") if whole else []
+            self.entries = [self._parse(number, line) for number, line in enumerate(lines, 1)]
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        self._file.close()
+
+    def append_entry(self, entry: dict[str, Any]) -> None:
+        """Durable when this returns; where the disk refuses, the file is as it was."""
+        text = json.dumps(entry, ensure_ascii=False, separators=(",", ":")).encode()
+        self._file.append(b"%08x %b\n" % (zlib.crc32(text), text))
+
+    def _parse(self, number: int, line: bytes) -> dict[str, Any]:
+        try:
+            if int(line[:8], 16) != zlib.crc32(line[9:]):
+                raise ValueError("its checksum differs")
+            entry = json.loads(line[9:])
+            if not isinstance(entry, dict):
+                raise ValueError("it is no action")
+        except ValueError as error:
+            raise DamagedError(
+                f"{self.path}: line {number:,} is damaged ({error}); remove it and what follows to go on from there, "
+                "or choose another --session"
+            ) from None
+        return entry

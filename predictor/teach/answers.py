@@ -31,7 +31,7 @@ from predictor.classifier.predictions import predict_rows
 from predictor.classifier.unknown import UNKNOWN
 from predictor.figures.class_map import tsne
 from predictor.teach.actions import RefusalError, State
-from predictor.teach.images import thumbnail
+from predictor.teach.session import thumbnail
 
 TOP = 5
 SOFTNESS = 0.05  # of familiarity, a cosine: how far from the threshold the bar of unknown is at 73 or 27%

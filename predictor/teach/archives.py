@@ -31,8 +31,8 @@ from predictor.classifier.classifier import Classifier
 from predictor.classifier.classifier_file import load_classifier, save_classifier
 from predictor.classifier.export import export_onnx, export_with_backbone
 from predictor.teach.actions import Action, Example, RefusalError, State, parse_name
-from predictor.teach.images import ImageFolder, key_of, row_key
 from predictor.teach.security import MB, Limits
+from predictor.teach.session import ImageFolder, key_of, row_key
 
 VERSION = 1
 LABELS, CLASSIFIER, IMAGES = "labels.json", "classifier.safetensors", "images"

@@ -20,9 +20,8 @@ from predictor.classifier.classifier_file import save_classifier
 from predictor.classifier.presentation import displays
 from predictor.teach.actions import ASKABLE, Action, Example, RefusalError, State, parse_action, parse_name
 from predictor.teach.answers import BaseImages, Network, bars, find_base_images, nearest_examples, open_image
-from predictor.teach.images import ImageFolder, keep_newest, key_of, parse_key, row_key, thumbnail
 from predictor.teach.security import Limits
-from predictor.teach.session import RESULT, Session
+from predictor.teach.session import RESULT, ImageFolder, Session, keep_newest, key_of, parse_key, row_key, thumbnail
 
 DRAWN_SIDE = 64  # networks that read no more pixels than this can be taught with drawings
 QUIET_SECONDS = 0.5  # after a change, before the classifier's file follows: of many in a row only the last is written

@@ -28,10 +28,9 @@ from actstore.errors import ActstoreError, InvalidInputError, StorageError
 from predictor.teach.actions import Example, RefusalError
 from predictor.teach.answers import Network, place_points, review
 from predictor.teach.archives import MEDIA_TYPES, ArchiveReader, network_of, write_file
-from predictor.teach.images import ImageFolder
 from predictor.teach.security import Limits, RequestBodies, Security, refusal
 from predictor.teach.service import TeachService
-from predictor.teach.session import Session
+from predictor.teach.session import ImageFolder, Session
 
 Result = TypeVar("Result")
 PAGE_TYPES = {"html": "text/html; charset=utf-8", "css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}

@@ -18,7 +18,7 @@ from typing import Any
 
 from actstore.compute.process import Result
 from predictor.teach.actions import Add, Create, Delete, Example, History, Move, RefusalError, Remove, Rename
-from predictor.teach.images import key_of
+from predictor.teach.session import key_of
 from tests.bench.common import report
 from tests.teach_server import TeachServer, glyph_files, write_glyph_classifier
 

@@ -16,12 +16,12 @@ from predictor.teach.actions import (
     Action,
     Example,
     History,
+    Journal,
     RefusalError,
     State,
     parse_action,
     parse_name,
 )
-from predictor.teach.session import Journal
 
 KEYS = [f"{number:064x}" for number in range(6)]
 NAMES = ["cat", "dog", "小熊猫", "a/b"]

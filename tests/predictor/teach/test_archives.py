@@ -18,10 +18,9 @@ from actstore.errors import LockedError
 from predictor.classifier.classifier_file import load_classifier
 from predictor.teach.actions import RefusalError, State
 from predictor.teach.archives import MODEL, write_file
-from predictor.teach.images import ImageFolder, key_of
 from predictor.teach.security import Limits
 from predictor.teach.serving import Server
-from predictor.teach.session import Session, create_session
+from predictor.teach.session import ImageFolder, Session, create_session, key_of
 from tests.predictor.teach.answers import names
 from tests.predictor.teach.hostile import archive
 from tests.teach_server import TeachServer

@@ -62,7 +62,7 @@ def test_one_image_is_decoded_at_a_time(
             together.append(both.wait())
         return decode(*given)
 
-    for module in ("images", "answers"):
+    for module in ("session", "answers"):
         monkeypatch.setattr(f"predictor.teach.{module}.decode", meeting)
     other = threading.Thread(target=desk.thumbnail, args=[key])
     other.start()

@@ -7,7 +7,7 @@ from pathlib import Path
 import torch
 
 from predictor.classifier.classifier_file import load_classifier, save_classifier
-from predictor.teach.images import key_of
+from predictor.teach.session import key_of
 from tests.predictor.teach.answers import asked, assert_same, names
 from tests.teach_server import TeachServer
 

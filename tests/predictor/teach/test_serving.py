@@ -12,7 +12,7 @@ import pytest
 from PIL import Image
 
 from predictor.classifier.classifier_file import load_classifier
-from predictor.teach.images import key_of
+from predictor.teach.session import key_of
 from tests.predictor.teach.answers import asked, assert_same, names, predicted
 from tests.teach_server import TeachServer
 
