@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import torch
@@ -162,28 +162,21 @@ def _categories(given: CategorySplit | FilePath | None, rows: Split, progress: b
     return chosen
 
 
-@dataclass(frozen=True)
-class BaseRows:
-    """Held-out activations (n, dim) of the base categories where there are any, and their places among them (n,)."""
-
-    activations: Tensor
-    targets: Tensor
-
-    @classmethod
-    def of(cls, split: Split, base: Sequence[str]) -> BaseRows:
-        known = [name for name in base if name in set(split.classes)]
-        rows, targets = rows_of(split, known, MOST_ROWS)
-        if not len(rows):
-            raise InvalidInputError(f"{split.path} holds no row of a base category; name another split")
-        places = np.array([base.index(name) for name in known])
-        return cls(take_float(split, rows), torch.from_numpy(places[targets]))
+def base_rows(split: Split, base: Sequence[str]) -> tuple[Tensor, Tensor]:
+    """Activations (n, dim) of the base categories that a split holds, and their places among them (n,)."""
+    known = [name for name in base if name in set(split.classes)]
+    rows, targets = rows_of(split, known, MOST_ROWS)
+    if not len(rows):
+        raise InvalidInputError(f"{split.path} holds no row of a base category; name another split")
+    places = np.array([base.index(name) for name in known])
+    return take_float(split, rows), torch.from_numpy(places[targets])
 
 
 def fit_unknown(classifier: Classifier, train: Split, held_out: Split) -> Unknown:
     """How familiar images of base categories are: with the base's own rows, and where they are learnt from a few
     examples of `train` as if they were new."""
-    rows = BaseRows.of(held_out, classifier.base)
-    cosines = classifier.cosines(rows.activations)[:, : len(classifier.base)].amax(1)
+    activations, _ = base_rows(held_out, classifier.base)
+    cosines = classifier.cosines(activations)[:, : len(classifier.base)].amax(1)
     lowest = float(torch.quantile(cosines, 1 - SHARE))
     index = train.class_index
     labels = np.array([index.position(name) for name in classifier.base])
@@ -230,6 +223,13 @@ class BaseLoss:
     rows: int
     before: BaseLoss | None = None
 
+    @classmethod
+    def at(cls, novel_bias: float, limits: NDArray[np.float64]) -> Self:
+        """limits: see `base_limits`."""
+        count = max(1, len(limits))
+        alone, beside = 100 * float((limits > -np.inf).sum()) / count, 100 * float((limits >= novel_bias).sum()) / count
+        return cls(novel_bias, alone, beside, len(limits))
+
     @property
     def loss(self) -> float:
         return self.alone - self.beside
@@ -266,10 +266,10 @@ def limit_base_loss(classifier: Classifier, percent: float, store: Store | None,
     train = find_base_split(classifier, store, split)
     if train is None:
         raise InvalidInputError("the loss of the base is measured on its rows: name the store that has them")
-    rows = BaseRows.of(held_out_rows(train, classifier.base) or train, classifier.base)
-    before, chosen = measure_base(classifier, rows), fit_base_loss(classifier, rows, percent)
-    classifier.calibrate(chosen.novel_bias)
-    return replace(chosen, before=before)
+    limits = base_limits(classifier, *base_rows(held_out_rows(train, classifier.base) or train, classifier.base))
+    before = BaseLoss.at(classifier.novel_bias, limits)
+    classifier.calibrate(highest_constant(classifier, limits, percent))
+    return replace(BaseLoss.at(classifier.novel_bias, limits), before=before)
 
 
 def find_base_split(classifier: Classifier, store: Store | None = None, split: str = "train") -> Split | None:
@@ -287,36 +287,23 @@ def find_base_split(classifier: Classifier, store: Store | None = None, split: s
     return named[split]
 
 
-def measure_base(classifier: Classifier, rows: BaseRows) -> BaseLoss:
-    """As the classifier is."""
-    return _base_loss(_limits(classifier, rows), classifier.novel_bias)
-
-
-def fit_base_loss(classifier: Classifier, rows: BaseRows, percent: float) -> BaseLoss:
-    """The highest constant with which the base loses at most so many percent points of its top-1."""
-    if not 0 <= percent <= 100:
-        raise InvalidInputError(f"the loss of the base must be from 0% to 100%, got {percent:g}%")
-    if not classifier.support:
-        raise InvalidInputError("no category was taught yet, so the base loses nothing; teach one first")
-    limits = _limits(classifier, rows)
-    right = np.sort(limits[limits > -np.inf])
-    if not len(right):
-        raise InvalidInputError("the base recognises none of its own rows, so there is nothing to lose")
-    may_go = int(percent / 100 * len(limits) + 1e-9)
-    return _base_loss(limits, float(right[min(may_go, len(right) - 1)]))
-
-
-def _limits(classifier: Classifier, rows: BaseRows) -> NDArray[np.float64]:
+def base_limits(classifier: Classifier, activations: Tensor, targets: Tensor) -> NDArray[np.float64]:
     """(n,): the constant up to which a row is recognised, -inf where it is not among the base alone."""
     first = len(classifier.base)
-    scores = classifier.scores(rows.activations).double()
-    true = scores.gather(1, rows.targets[:, None])[:, 0]
-    is_right = scores[:, :first].argmax(1) == rows.targets
+    scores = classifier.scores(activations).double()
+    true = scores.gather(1, targets[:, None])[:, 0]
+    is_right = scores[:, :first].argmax(1) == targets
     novel = scores[:, first:].amax(1) - classifier.novel_bias if scores.shape[1] > first else true - torch.inf
     return torch.where(is_right, true - novel, -torch.inf).numpy()
 
 
-def _base_loss(limits: NDArray[np.float64], bias: float) -> BaseLoss:
-    count = max(1, len(limits))
-    alone, beside = (limits > -np.inf).sum(), (limits >= bias).sum()
-    return BaseLoss(bias, 100 * float(alone) / count, 100 * float(beside) / count, len(limits))
+def highest_constant(classifier: Classifier, limits: NDArray[np.float64], percent: float) -> float:
+    """With which the base loses at most so many percent points of its top-1."""
+    if not 0 <= percent <= 100:
+        raise InvalidInputError(f"the loss of the base must be from 0% to 100%, got {percent:g}%")
+    if not classifier.support:
+        raise InvalidInputError("no category was taught yet, so the base loses nothing; teach one first")
+    right = np.sort(limits[limits > -np.inf])
+    if not len(right):
+        raise InvalidInputError("the base recognises none of its own rows, so there is nothing to lose")
+    return float(right[min(int(percent / 100 * len(limits) + 1e-9), len(right) - 1)])
