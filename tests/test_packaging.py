@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tomllib
 from importlib.metadata import version
 from pathlib import Path
 
@@ -28,3 +29,11 @@ def test_hooks_before_a_commit_use_the_tools_that_ci_uses() -> None:
     tools = {hook["entry"].split()[0].removeprefix(".venv/bin/") for hook in repository["hooks"]}
     assert tools == {"ruff", "mypy"}
     assert all(f".venv/bin/{tool}" in (ROOT / ".ci/run").read_text() for tool in tools)
+
+
+def test_a_wheel_holds_every_file_that_the_code_reads() -> None:
+    patterns = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["package-data"]
+    for package in ("actstore", "predictor", "baselines", "cli"):
+        packed = {file for pattern in patterns.get(package, ()) for file in (ROOT / package).glob(pattern)}
+        files = {file for file in (ROOT / package).rglob("*") if file.is_file() and "__pycache__" not in file.parts}
+        assert {file for file in files - packed if file.suffix not in (".py", ".c", ".h", ".so")} == set()
