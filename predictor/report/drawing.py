@@ -22,7 +22,8 @@ from actstore.split import Split
 from actstore.streams.sampling import draw_support
 from predictor.classifier.classifier import Classifier
 from predictor.figures.accuracies import draw_curves, draw_methods, draw_shots
-from predictor.figures.class_map import ClassMap, draw_channels, draw_class_maps, make_class_map, unit_rows
+from predictor.figures.channels import draw_channels
+from predictor.figures.class_map import draw_class_maps, make_class_map, unit_rows
 from predictor.figures.style import (
     GREEN,
     GREY,
@@ -102,12 +103,9 @@ class Drawn:
 
 
 def draw_run(
-    run: RunFolder,
-    out: Path | None = None,
-    train: str = "train",
-    test: str | None = None,
+    run: RunFolder, out: Path | None = None, train: str = "train", test: str | None = None,
     progress: Callable[[str], None] | None = None,
-) -> list[Drawn]:
+) -> list[Drawn]:  # fmt: skip
     """Every figure that a run's folder has the inputs of, as PNG and SVG in `out` (the run's figures/ by default).
 
     train, test: splits of its store; by default the test images are those of val or test. progress: told the name of
@@ -117,42 +115,30 @@ def draw_run(
     if run.store is not None:
         store = actstore.open(run.store)
         inputs = Inputs(run, store[train], find_test_split(store, train, test))
-    drawn = draw_all(inputs, out or run.figures, progress)
+    folder, drawn = out or run.figures, []
+    for name, (_, draw) in FIGURES.items():
+        if progress is not None:
+            progress(name)
+        try:
+            drawn.append(Drawn(name, save_both(draw(inputs, folder), folder, name)))
+        except MissingInputError as missing:
+            drawn.append(Drawn(name, None, str(missing)))
     if all(figure.path is None for figure in drawn):
         why = "; ".join(f"{figure.name}: {figure.why}" for figure in drawn)
         raise InvalidInputError(f"nothing of {run.folder} could be drawn: {why}")
     return drawn
 
 
-def draw_all(inputs: Inputs, out: Path, progress: Callable[[str], None] | None = None) -> list[Drawn]:
-    """Every figure as PNG and SVG in the folder `out`. progress: told the name of each before it is drawn."""
-    drawn = []
-    for name, (_, draw) in FIGURES.items():
-        if progress is not None:
-            progress(name)
-        try:
-            drawn.append(Drawn(name, save_both(draw(inputs, out), out, name)))
-        except MissingInputError as missing:
-            drawn.append(Drawn(name, None, str(missing)))
-    return drawn
-
-
-def map_classes(inputs: Inputs) -> ClassMap:
+def _class_maps(inputs: Inputs, out: Path) -> Figure:
     """All categories by their means; by w_large^pt where a head is at hand (base categories), else by phi(mean)."""
-    train = inputs.rows()
-    trained = inputs.phi("phi2", "phi1", "phi2star")
+    train, trained = inputs.rows(), inputs.phi("phi2", "phi1", "phi2star")
     base = trained.categories.base
     names = (*base, *trained.categories.validation, *trained.categories.novel)
-    means = class_means(train, names)
-    weight = inputs.head_weight(base, train.dim)
-    if weight is not None:
-        return make_class_map(names, len(base), means.numpy(), range(len(base)), weight.numpy(), "w_large^pt")
-    what = f"{LABELS[trained.kind]}(mean)"
-    return make_class_map(names, len(base), means.numpy(), range(len(names)), trained.phi(means).numpy(), what)
-
-
-def _class_maps(inputs: Inputs, out: Path) -> Figure:
-    class_map = map_classes(inputs)
+    means, weight = class_means(train, names), inputs.head_weight(base, train.dim)
+    shown, what = range(len(base)), "w_large^pt"
+    if weight is None:
+        shown, weight, what = range(len(names)), trained.phi(means), f"{LABELS[trained.kind]}(mean)"
+    class_map = make_class_map(names, len(base), means.numpy(), shown, weight.numpy(), what)
     class_map.save(out / CLASS_MAP)
     return draw_class_maps(class_map)
 

@@ -44,14 +44,11 @@ Facts = list[tuple[str, Any]]  # names and values; those that are None are left 
 
 def write_report(run: RunFolder, out: Path, title: str) -> None:
     """One HTML page of a run. On top it says where the backbone has seen a novel class."""
-    write_atomic(out, as_utf8(make_page(run, title, _contamination(run))))
-
-
-def _contamination(run: RunFolder) -> str | None:
-    if run.store is None or not run.phis:
-        return None
-    store, categories = actstore.open(run.store), load_phi(run.phis[0]).categories
-    return next((text for name in store.splits if (text := contamination(store[name], categories))), None)
+    warning = None
+    if run.store is not None and run.phis:
+        store, categories = actstore.open(run.store), load_phi(run.phis[0]).categories
+        warning = next((text for name in store.splits if (text := contamination(store[name], categories))), None)
+    write_atomic(out, as_utf8(make_page(run, title, warning)))
 
 
 def make_page(run: RunFolder, title: str, warning: str | None = None) -> str:
@@ -71,14 +68,19 @@ def make_page(run: RunFolder, title: str, warning: str | None = None) -> str:
         "curves": _pictures(run, [CURVES]),
         "phenomenon": describe_phenomenon(records),
         "sentence": _sentence(run, store, trained),
-        "steps": _steps_table(done) if done else None,
+        "steps": done and _table("steps", ["step", "what", "time"], [
+            [number, step["title"], (f"{step['seconds']:.1f} s", float(step["seconds"]))]
+            for number, step in enumerate(done, 1)
+        ]),
         "findings": describe_run(records),
         "all_way": all_way_table(records) if records else None,
         "shots": sorted({row["shots"] for row in records if row["shots"] != "all"}, key=int),
         "fitted": _fitted(records),
         "episodes": episode_table(read_records(run.episodes)) if run.episodes else None,
         "inference": inference_table(read_records(run.bench)) if run.bench else None,
-        "efficiency": paper_efficiency(),
+        "efficiency": _table("paper-efficiency", ["the paper's figures", "value", "unit", "where"], [
+            [row["what"], _short(float(row["value"])), row["unit"], row["where"]] for row in read_table("efficiency")
+        ]),
         "pictures": _pictures(run, [name for name in FIGURES if name != CURVES]),
         "map": map_points(ClassMap.load(class_map)) if class_map.is_file() else None,
         "store": store and store_facts(store),
@@ -86,7 +88,10 @@ def make_page(run: RunFolder, title: str, warning: str | None = None) -> str:
         "trainings": training_table(trained) if trained else None,
         "paper_steps": f"{PRESETS['paper'].steps:,}",
         "head": run.head,
-        "machine": machine_facts(),
+        "machine": [
+            ("made with", f"actstore {actstore.__version__}, Python {platform.python_version()}"),
+            ("machine", f"{platform.machine()}, {os.cpu_count()} cores, {platform.system()}"),
+        ],
         "commands": [step["command"] for step in done] or [training_command(phi) for phi in trained],
         "are_rebuilt": not done,
     }  # fmt: skip
@@ -113,12 +118,6 @@ def _sentence(run: RunFolder, store: ActivationStore | None, trained: Sequence[T
             "are learnt from a few examples each, with no training."
         )
     return text
-
-
-def _steps_table(done: Sequence[Record]) -> ReportTable:
-    rows = [[number, step["title"], (f"{step['seconds']:.1f} s", float(step["seconds"]))]
-            for number, step in enumerate(done, 1)]  # fmt: skip
-    return _table("steps", ["step", "what", "time"], rows)
 
 
 def _fitted(records: Sequence[Record]) -> dict[str, list[str]]:
@@ -157,13 +156,6 @@ def category_facts(categories: CategorySplit) -> Facts:
     parts = [("base (C_large)", categories.base), ("novel (C_few)", categories.novel),
              ("validation", categories.validation)]  # fmt: skip
     return [(name, f"{len(names):,}: {names[0]} … {names[-1]}") for name, names in parts if names]
-
-
-def machine_facts() -> Facts:
-    return [
-        ("made with", f"actstore {actstore.__version__}, Python {platform.python_version()}"),
-        ("machine", f"{platform.machine()}, {os.cpu_count()} cores, {platform.system()}"),
-    ]  # fmt: skip
 
 
 def training_table(trained: Sequence[TrainedPhi]) -> ReportTable:
@@ -238,11 +230,6 @@ def inference_table(results: Sequence[Record]) -> ReportTable:
         for row in results
     ]  # fmt: skip
     return _table("inference", header, rows)
-
-
-def paper_efficiency() -> ReportTable:
-    rows = [[row["what"], _short(float(row["value"])), row["unit"], row["where"]] for row in read_table("efficiency")]
-    return _table("paper-efficiency", ["the paper's figures", "value", "unit", "where"], rows)
 
 
 def _percent(text: str) -> Cell:
