@@ -8,14 +8,13 @@ import shlex
 import sys
 import time
 from pathlib import Path
-from typing import Any
 
 import click
 
 from cli.group import emit, example, json_option
 from cli.options import FOLDER, wait_without_spinning
 from cli.outputs import claim
-from cli.ppa.demo_steps import FULL, QUICK, Size, Step, plan_demo
+from cli.ppa.demo_steps import FULL, QUICK, Step, plan_demo
 
 
 @click.command(epilog=example("ppa demo", "ppa demo --quick", "ppa demo --out somewhere --json"))
@@ -30,16 +29,12 @@ def demo(quick: bool, out: Path | None) -> None:
     your own photos use `ppa check` and `ppa adapt`.
     """
     wait_without_spinning()  # spinning made the backbone's training on a busy machine ten times slower
-    run = run_demo(out or Path("demo-out/quick" if quick else "demo-out"), QUICK if quick else FULL)
-    emit(run, describe(run))
-
-
-def run_demo(folder: Path, size: Size) -> dict[str, Any]:
-    """All steps; their output goes to stderr, as it is the progress of this command."""
-    steps, path, began = plan_demo(folder, size), folder / "steps.json", time.monotonic()
+    folder = out or Path("demo-out/quick" if quick else "demo-out")
+    steps, path, began = plan_demo(folder, QUICK if quick else FULL), folder / "steps.json", time.monotonic()
     claim(kept=[path])
-    took = read_seconds(path)
-    ran = []
+    # seconds of every step that a demo in this folder has run, all attempts together
+    kept = json.loads(path.read_text("utf-8"))["steps"] if path.exists() else []
+    took, ran = {step["name"]: step["seconds"] for step in kept}, list[str]()
     for number, step in enumerate(steps, 1):
         head = f"[{number}/{len(steps)}] {step.title}"
         if step.is_up_to_date():
@@ -48,12 +43,16 @@ def run_demo(folder: Path, size: Size) -> dict[str, Any]:
             ran.append(step.name)
             took[step.name] = took.get(step.name, 0.0) + seconds
         write_steps(path, steps, took)
-    return {"folder": str(folder), "report": str((folder / "report.html").resolve()), "ran": ran,
-            "steps": len(steps), "seconds": time.monotonic() - began}  # fmt: skip
+    seconds, report = time.monotonic() - began, str((folder / "report.html").resolve())
+    result = {"folder": str(folder), "report": report, "ran": ran, "steps": len(steps), "seconds": seconds}
+    skipped = len(steps) - len(ran)
+    what = f"{len(ran)} steps run" + (f", {skipped} were up to date or left out" if skipped else "")
+    emit(result, f"{what if ran else 'everything was up to date'}; {seconds:.0f} s\nreport: {report}")
 
 
 def perform(step: Step, head: str) -> float | None:
-    """Run a step; how many seconds it took, None where an optional one failed, which is said."""
+    """Run a step, whose output goes to stderr, as it is the progress of this command; how many seconds it took, None
+    where an optional one failed, which is said."""
     from actstore import ActstoreError
 
     click.secho(head, err=True, bold=True)
@@ -72,13 +71,6 @@ def perform(step: Step, head: str) -> float | None:
     seconds = time.monotonic() - began
     click.echo(f"  {seconds:.1f} s\n", err=True)
     return seconds
-
-
-def read_seconds(path: Path) -> dict[str, float]:
-    """Of every step that an earlier demo in this folder has run, all attempts together."""
-    if not path.exists():
-        return {}
-    return {step["name"]: step["seconds"] for step in json.loads(path.read_text("utf-8"))["steps"]}
 
 
 def write_steps(path: Path, steps: list[Step], took: dict[str, float]) -> None:
@@ -104,11 +96,3 @@ def call(words: list[str]) -> None:
     command = {"ppa": ppa_main, "actstore": actstore_main}[tool].commands[name]
     with command.make_context(f"{tool} {name}", arguments) as context:
         command.invoke(context)
-
-
-def describe(run: dict[str, Any]) -> str:
-    skipped = run["steps"] - len(run["ran"])
-    what = f"{len(run['ran'])} steps run" + (f", {skipped} were up to date or left out" if skipped else "")
-    if not run["ran"]:
-        what = "everything was up to date"
-    return f"{what}; {run['seconds']:.0f} s\nreport: {run['report']}"

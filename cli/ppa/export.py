@@ -57,24 +57,18 @@ def export(
         raise click.UsageError(f"--torch writes a state dict and no graph: name it .pt or .pth, got {torch_file}")
     learner = load_classifier(classifier)
     result: dict[str, Any] = {"rows": len(learner.rows.weight), "categories": len(learner.categories)}
+    written, agrees = [str(path) for path in (torch_file, onnx_file) if path is not None], ""
     if onnx_file is not None:
         found = learner.export_onnx(onnx_file, with_backbone=with_backbone, check=check or (), weights=weights)
-        result |= {"onnx_difference": found} if isinstance(found, float) else found.to_json()
+        if isinstance(found, float):
+            result["onnx_difference"], agrees = found, f"; onnxruntime agrees within {found:.2g}"
+        else:
+            result |= found.to_json()
+            agrees = f"; onnxruntime names the same category first for {found.same} of {found.images} images, "
+            agrees += f"probabilities agree within {found.difference:.2g}"
         result["onnx"] = str(onnx_file)
     if torch_file is not None:
         learner.export_torch(torch_file)
         result["torch"] = str(torch_file)
-    emit(result, describe_export(result))
-
-
-def describe_export(result: dict[str, Any]) -> str:
-    written = " and ".join(str(result[kind]) for kind in ("torch", "onnx") if kind in result)
-    text = f"{written}: {result['rows']:,} rows for {result['categories']:,} categories"
-    if "onnx_difference" in result:
-        text += f"; onnxruntime agrees within {result['onnx_difference']:.2g}"
-    if "checked_images" in result:
-        text += (
-            f"; onnxruntime names the same category first for {result['same_first']} of {result['checked_images']} "
-            f"images, probabilities agree within {result['probability_difference']:.2g}"
-        )
-    return text
+    what = f"{result['rows']:,} rows for {result['categories']:,} categories"
+    emit(result, f"{' and '.join(written)}: {what}{agrees}")
