@@ -22,7 +22,6 @@ from actstore.extraction import load_network
 from actstore.extraction.forward import network_of, record_of
 from actstore.progress import note
 from actstore.split import Split
-from actstore.statistics import has_statistics
 from actstore.storage.place import parse_place
 from actstore.streams.sampling import draw_support
 from predictor.calibrating import calibrate
@@ -33,10 +32,10 @@ from predictor.classifier.unknown import FEWEST, LOWEST, PHOTOS, PHOTOS_KNOWN, S
 from predictor.phi.rule import OwnClassifier
 from predictor.protocol.base_categories import class_means, rows_of, take_float
 from predictor.protocol.calibration import Calibration, load_calibrations
-from predictor.protocol.category_split import CategorySplit, alphabetical_split, read_split
+from predictor.protocol.category_split import CategorySplit, alphabetical_split, as_categories
 from predictor.protocol.head import head_of, read_own_head
 from predictor.protocol.method import Aggregate
-from predictor.protocol.setting import open_store
+from predictor.protocol.setting import open_store, say_means_are_computed
 from predictor.training.trained_phi import TrainedPhi, load_phi, noted_store
 
 if TYPE_CHECKING:
@@ -92,7 +91,8 @@ def from_trained_phi(phi: FilePath | TrainedPhi, store: Store | None, split: str
         note(f"store: {store}, which {folder} was trained on", progress)
     rows = open_store(store)[split]
     trained.require_store(rows)
-    means = _means(rows, trained.categories, progress)
+    say_means_are_computed(rows, progress)
+    means = class_means(rows, trained.categories.base)
     about = {**_about(rows), "phi": str(phi if not isinstance(phi, TrainedPhi) else folder)}
     classifier = Classifier.from_means(trained.phi, trained.categories.base, means, about=about)
     fits = constants(_kept_for(trained, rows, progress))
@@ -122,7 +122,8 @@ def from_own_classifier(
     rows = opened[split]
     chosen = _categories(categories, rows, progress)
     own = read_own_head(rows, chosen.base, head)
-    centre = _means(rows, chosen, progress).mean(0)
+    say_means_are_computed(rows, progress)
+    centre = class_means(rows, chosen.base).mean(0)
     classifier = Classifier.from_head(own, chosen.base, centre, about=_about(rows))
 
     @cache
@@ -146,18 +147,12 @@ def _about(rows: Split) -> dict[str, Any]:
     return {"network": network_of(rows), "store": str(rows.store_path), "content": rows.content}
 
 
-def _means(rows: Split, categories: CategorySplit, progress: bool | None) -> Any:
-    if not has_statistics(rows):
-        note(f"computing the class means of {rows.path} (once)", progress)
-    return class_means(rows, categories.base)
-
-
 def _categories(given: CategorySplit | FilePath | None, rows: Split, progress: bool | None) -> CategorySplit:
     if given is None:
         chosen = alphabetical_split(rows.classes)
         note(f"categories: the first 90% of the class names are the base ({len(chosen.base):,})", progress)
     else:
-        chosen = given if isinstance(given, CategorySplit) else read_split(Path(given))
+        chosen = as_categories(given)
     chosen.require_known(rows.classes)
     return chosen
 
