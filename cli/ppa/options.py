@@ -78,7 +78,6 @@ split_file_option = click.option(
     "--split-file", type=FILE, help="JSON with lists base and novel, see `ppa split`.  "
     "[default: split.json in this folder, else the first 90% of the classes are the base]",
 )  # fmt: skip
-# what every resumable training takes
 run_options = combine(
     seed_option,
     click.option("--checkpoint-seconds", type=click.FloatRange(0), default=15, show_default=True,
@@ -92,7 +91,6 @@ search_options = combine(
     device_option("auto", "Of that search: auto, cpu or cuda."),
 )  # fmt: skip
 
-# what `ppa calibrate` fits or sets
 calibrated_options = combine(
     click.option("--phi", type=PHI_RUN, help="A run of `ppa train`, such as phi1 or runs/phi1."),
     click.option("--classifier", type=FILE,
