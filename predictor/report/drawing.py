@@ -22,8 +22,7 @@ from actstore.split import Split
 from actstore.streams.sampling import draw_support
 from predictor.classifier.classifier import Classifier
 from predictor.figures.accuracies import draw_curves, draw_methods, draw_shots
-from predictor.figures.channels import draw_channels
-from predictor.figures.class_map import draw_class_maps, make_class_map, unit_rows
+from predictor.figures.class_map import draw_channels, draw_class_maps, make_class_map, unit_rows
 from predictor.figures.style import (
     GREEN,
     GREY,
