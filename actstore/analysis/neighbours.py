@@ -36,7 +36,7 @@ ENDINGS = (".npz", ".parquet")
 BLOCK_ROWS = 4096  # queries between two writes: at most some seconds are lost by a kill
 SPARE = 2  # more neighbours than asked for: the row itself and a copy of it are taken out again
 _LEAST_INDEXED, _MOST_INDEXED = 20_000, 1 << 30  # rows; bytes of them
-FEWEST_JOINED = 20_000  # rows that are compared with each other at once
+FEWEST_JOINED = 30_000  # rows that are compared with each other at once
 _KIND, _JOINED_KIND = "audit block", "neighbours of all rows"
 _VERSION = 1  # of the blocks that are kept of an unfinished graph
 
