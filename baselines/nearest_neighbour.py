@@ -99,6 +99,15 @@ class NearestNeighbour(Method):
         key = (ClassRows, self._share, self._seed)
         return self.base.once(key, lambda: self.base.draw(self._share, self._seed))
 
+    @property
+    def share_taken(self) -> str:
+        """Of all base rows, where it is more than the share asked for; for a line below the table."""
+        taken, every = len(self._rows.rows), len(self.base.draw().rows)
+        if f"{taken / every:.0%}" == self.share:
+            return ""
+        return (f"{self.name}, {self.share}: whole rows of each category are taken, at least one: {taken:,} of "
+                f"{every:,}, or {taken / every:.1%}")  # fmt: skip
+
     def base_scores(self, queries: Tensor) -> Tensor:
         base, asked = self.base, self._embed(queries.to(self._search.place))
         found = best_by_class(base.rows_of_split, self._rows, asked, lambda rows: self._embed(base.transform(rows)))

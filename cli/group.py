@@ -99,7 +99,7 @@ def warn_of_classes(lacking: Mapping[str, Sequence[str]]) -> None:
 
 
 def describe_rows(rows: Mapping[str, int]) -> str:
-    return ", ".join(f"{split} {count:,} rows" for split, count in rows.items())
+    return ", ".join(f"{split} {count:,} row{'s' * (count != 1)}" for split, count in rows.items())
 
 
 def example(*lines: str) -> str:

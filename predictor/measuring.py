@@ -10,7 +10,7 @@ from typing import Literal
 import actstore
 from actstore.compute import reuse_freed_memory
 from actstore.errors import InvalidInputError
-from actstore.progress import bar
+from actstore.progress import bar, note
 from predictor.calibrating import calibrate as fit_constants
 from predictor.protocol import calibration, episodes, sessions, setting
 from predictor.protocol.base_categories import BaseCategories
@@ -19,6 +19,7 @@ from predictor.protocol.category_split import CategorySplit
 from predictor.protocol.evaluation import AllWayTask, CalibratedMethod, all_way_task, measure, plan_draws
 from predictor.protocol.method import Aggregate, EpisodeMethod, MakesMethod, Method
 from predictor.protocol.setting import Categories, Source
+from predictor.protocol.tested_images import describe_test, thin_categories, without_poor
 from predictor.report.all_way_table import AllWayResults, all_way_records
 from predictor.report.session_table import EpisodeResults, SessionResults, episode_rows, session_rows
 
@@ -61,7 +62,7 @@ def evaluate(
             missing, False adds none.
         aggregate: how phi combines several examples, "max" or "mean".
         train: name of the split that examples come from.
-        test: name of the split that test images come from, by default val or test.
+        test: name of the split that test images come from, by default test, or val where there is none with labels.
         seed: of the draws.
         progress: None shows a bar on a terminal and in a notebook, False none, True logs a line every 20 seconds.
 
@@ -82,6 +83,7 @@ def evaluate(
     rows, tested = opened[train], setting.require_test_split(opened, train, test)
     categories = setting.choose_categories(split, methods, opened)
     compared = setting.make_methods(methods, rows, categories, aggregate)
+    note(describe_test(opened, tested, train, categories), progress)
     counts = setting.choose_shots(shots, rows, categories.novel, shown=progress)
     fits, said = _calibrations(compared, opened, categories, counts, calibrate, train, test, seed, progress)
     task, left_out = setting.without_fitted_rows(
@@ -101,8 +103,10 @@ def evaluate(
     lacking = setting.why_not_comparable_to_paper(rows)
     if lacking or not setting.is_as_large_as_the_paper(categories):
         measured = [replace(row, is_beside_paper=False) for row in measured]
-    leaked = setting.leaks(opened, task, counts, draws, seed)
-    warnings = (setting.contamination(rows, categories), leaked, lacking, left_out, *said)
+    leaked, thin = setting.leaks(opened, task, counts, draws, seed), thin_categories(tested, categories)
+    for line in sorted({getattr(method, "share_taken", "") for method in compared} - {""}):
+        note(line, progress)
+    warnings = (setting.contamination(rows, categories), leaked, lacking, *thin, left_out, *said)
     return AllWayResults(all_way_records(measured), [text for text in warnings if text])
 
 
@@ -135,7 +139,7 @@ def run_sessions(
         examples: a file that lists the images to show, one path a line, in place of drawn examples.
         calibrate: as in `evaluate`.
         train: name of the split that examples come from.
-        test: name of the split that test images come from, by default val or test.
+        test: name of the split that test images come from, by default test, or val where there is none with labels.
         seed: of the draws.
         progress: None shows a bar on a terminal and in a notebook, False none, True logs a line every 20 seconds.
 
@@ -152,6 +156,7 @@ def run_sessions(
     rows, tested = opened[train], setting.require_test_split(opened, train, test)
     categories = setting.choose_categories(split, methods, opened)
     added = replace(categories, validation=())  # sessions add no validation category: those may be known
+    note(describe_test(opened, tested, train, categories), progress)
     if len(counts := setting.choose_shots(shots, rows, categories.novel)) > 1:
         raise InvalidInputError(f"sessions are of one number of shots, got {shots}; run them once for each")
     (shots,) = counts
@@ -163,6 +168,7 @@ def run_sessions(
     setting.say_means_are_computed(rows, progress)
     if examples is not None:
         task, draws = replace(task, fixed=sessions.read_examples(Path(examples), rows, categories.novel, shots)), 1
+    added_at_once = min(way, len(categories.novel))
     ways: list[Method] = []
     for method, of_method in zip(compared, fits, strict=True):
         holds = bool(of_method) and not nearest_fit(of_method, shots).failed
@@ -171,10 +177,11 @@ def run_sessions(
     with bar("sessions", len(ways) * draws, "draws", progress) as shown:
         for method in ways:
             own = _own_task(method, task, categories)
-            results.append(sessions.run_sessions(method, own, way, shots, draws, seed, shown.update))
+            results.append(sessions.run_sessions(method, own, added_at_once, shots, draws, seed, shown.update))
     backbone = str(rows.spec.provenance.get("backbone") or "not known")
-    warnings = (setting.contamination(rows, added), left_out, *said)
-    return SessionResults(session_rows(results, way, shots, backbone), [text for text in warnings if text])
+    few = f"one session adds all {added_at_once} novel categories, fewer than {way}" * (added_at_once < way)
+    warnings = (setting.contamination(rows, added), few, *thin_categories(tested, categories), left_out, *said)
+    return SessionResults(session_rows(results, added_at_once, shots, backbone), [text for text in warnings if text])
 
 
 def run_episodes(
@@ -238,7 +245,10 @@ def run_episodes(
         warnings = [setting.contamination(pooled[0], categories), lacking]
         counts = setting.choose_shots(shots, pooled[0], categories.novel, spare=1, shown=progress)
         if compared:
-            all_runs.append((episodes.gather_classes(pooled, categories.novel), compared))
+            gathered = episodes.gather_classes(pooled, categories.novel)
+            examples, poor = without_poor(gathered, max(counts) + (queries or 1), way)
+            warnings.append(poor)
+            all_runs.append((examples, compared))
     all_runs += runs
     if not all_runs:
         raise InvalidInputError("nothing to measure: give methods and a store, or learners with their images")

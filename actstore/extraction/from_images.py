@@ -18,6 +18,7 @@ from actstore.extraction.build import BuildOptions
 from actstore.extraction.build import build as build_store
 from actstore.images.image_set import classes_train_lacks, lacks_text
 from actstore.images.opening import open_images
+from actstore.images.split_names import layout_warnings
 from actstore.progress import SplitBars, note
 from actstore.spec import Json
 from actstore.storage.place import AnyPlace, Place, parse_place
@@ -112,12 +113,16 @@ def build(
     if views not in VIEWS:
         raise InvalidInputError(f"views must be one of {', '.join(map(str, VIEWS))}, got {views}")
     reuse_freed_memory()
-    source = str(images)
+    source = str(images).rstrip("/") or str(images)  # the same folder, however it was typed
     sets = open_images(source, _path(ground_truth), _path(synsets), val)
     if not any(image_set.classes for image_set in sets.values()):
         note(f"WARNING: no image of {source} has a label: classes are the names of folders, CLASS/*.jpg", progress)
     for split, names in classes_train_lacks({name: image_set.classes for name, image_set in sets.items()}).items():
         note(f"WARNING: {lacks_text(split, names)}", progress)
+    for split, image_set in sets.items():
+        ids = ((item.id, item.label) for item in image_set.items)
+        for line in layout_warnings(split, ids, image_set.skipped):
+            note(f"WARNING: {line}", progress)
     target, file = parse_place(default_store(source) if store is None else store), _path(weights)
     if val is not None:
         held = len(sets["val"].items)

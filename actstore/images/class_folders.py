@@ -20,7 +20,6 @@ from actstore.images.image_set import (
     ENDINGS,
     KAGGLE,
     META,
-    SPLITS,
     SYNSET_LISTS,
     ImageItem,
     Listing,
@@ -33,6 +32,7 @@ from actstore.images.image_set import (
     printable,
     read_bytes,
 )
+from actstore.images.split_names import LEFT_OUT, ORDER, Holding, split_of, splits_among
 from actstore.spec import has_stray, is_stray
 
 _SIDE_FILES = (".cls", ".json")  # WebDataset: the label of key.jpg in key.cls, or in key.json
@@ -58,16 +58,25 @@ def list_tar(path: Path) -> Listing:
 def list_tar_splits(path: Path) -> dict[str, Listing]:
     """Split name -> images of a tar with train/CLASS/*.jpg, or with CLASS/*.jpg, which is "train"."""
     index = _without_wrapper(index_tar(path))
-    tops = {item.id.split("/")[0] for item in index.images if "/" in item.id}
-    names = [name for name in SPLITS if name in tops]
-    if not any(SPLITS[name] in ("train", "val") for name in names):
+    depths: dict[str, int] = {}  # of the image that lies least deep
+    for item in index.images:
+        top, depth = item.id.split("/")[0], item.id.count("/")
+        if depth:
+            depths[top] = min(depth, depths.get(top, depth))
+
+    def holding(name: str) -> Holding:
+        return "folders" if depths[name] > 1 else "images"
+
+    found = splits_among(sorted(depths), holding)
+    if not found:
         return {"train": _labelled(index)}
     splits: dict[str, Listing] = {}
-    for name in names:
+    for name, split in sorted(found.items(), key=lambda one: ORDER.index(one[1])):
         items, skipped = _labelled(_below(index, f"{name}/"))
-        before = splits.setdefault(SPLITS[name], ([], []))
+        before = splits.setdefault(split, ([], []))
         before[0].extend(items)
         before[1].extend(skipped)
+    next(iter(splits.values()))[1].extend((name, LEFT_OUT) for name in depths if name not in found)
     return splits
 
 
@@ -90,7 +99,8 @@ def _without_wrapper(index: TarIndex) -> TarIndex:
     """Leaves out one folder around all classes, as in dataset/CLASS/*.jpg or dataset/train/CLASS/*.jpg."""
     tops = {item.id.split("/")[0] for item in index.images}
     has_side_files = any(name.lower().endswith(_SIDE_FILES) for name in index.beside)
-    if len(tops) != 1 or tops & set(SPLITS) or has_side_files or any(item.id.count("/") < 2 for item in index.images):
+    is_kept = len(tops) != 1 or any(map(split_of, tops)) or has_side_files
+    if is_kept or any(item.id.count("/") < 2 for item in index.images):
         return index
     return _below(index, f"{tops.pop()}/")
 
@@ -258,6 +268,19 @@ def list_folder(folder: Path) -> Listing:
         return items, skipped + [(printable(entry.name), "not in a class folder") for entry in loose]
     loose_items, left_out = _loose_images(folder, loose)
     return loose_items, skipped + left_out
+
+
+def holding(entry: os.DirEntry[str]) -> Holding:
+    """What lies in a folder; a tar counts as one of class folders, unread."""
+    if not is_folder(entry):
+        return "folders"
+    inside = sorted_entries(Path(entry.path))
+    if any(has_image_ending(one.name) and not is_folder(one) for one in inside):
+        return "images"
+    # a link counts unread: it may lead in a circle
+    deeper = (one.name.endswith(".tar") or (is_folder(one) and (one.is_symlink() or holding(one) != "nothing"))
+              for one in inside)  # fmt: skip
+    return "folders" if any(deeper) else "nothing"
 
 
 def sorted_entries(folder: Path) -> list[os.DirEntry[str]]:

@@ -22,7 +22,6 @@ from actstore.images.decode import ImageFacts, decode, decode_with_facts
 from actstore.layout.columns import encode_ids
 
 ENDINGS = (".jpg", ".jpeg", ".jfif", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".avif", ".heic", ".heif")
-SPLITS = {"train": "train", "val": "val", "valid": "val", "validation": "val", "test": "test"}  # name -> split
 Skipped = list[tuple[str, str]]  # (id, reason)
 
 

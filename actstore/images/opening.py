@@ -22,16 +22,14 @@ from typing import Any
 from PIL import Image, ImageOps
 
 from actstore.errors import ActstoreError, InvalidInputError, reason_of
-from actstore.images.class_folders import is_folder, list_folder, list_tar, list_tar_splits, sorted_entries
+from actstore.images.class_folders import holding, is_folder, list_folder, list_tar, list_tar_splits, sorted_entries
 from actstore.images.glyphs import glyph_sets
 from actstore.images.image_set import (
-    SPLITS,
     ImageItem,
     ImageSet,
     Item,
     Listing,
     Loadable,
-    Skipped,
     ending_fault,
     has_image_ending,
     id_fault,
@@ -41,6 +39,7 @@ from actstore.images.image_set import (
     printable,
     without_labels,
 )
+from actstore.images.split_names import LEFT_OUT, ORDER, split_of, splits_among
 from actstore.spec import Json
 from actstore.split import Split
 
@@ -133,7 +132,6 @@ def _columns_of(path: Path, names: Sequence[str]) -> list[str]:
 
 GLYPHS = re.compile(r"glyphs(?::(\d+)x(\d+)x(\d+)(?:@(\d+(?:\.\d+)?))?)?")
 SOURCES = "expected a folder, a tar, a list (.csv, .parquet), or glyphs:CLASSESxTRAINxVAL such as glyphs:1000x40x10"
-_ILSVRC_TARS = {"ILSVRC2012_img_train": "train", "ILSVRC2012_img_val": "val"}
 _DEVKIT = "ILSVRC2012_devkit"
 _KAGGLE_IMAGES = Path("ILSVRC") / "Data" / "CLS-LOC"
 LAYOUTS = (
@@ -207,7 +205,7 @@ def find_images(
     for split, (items, skipped) in listed.items():
         is_flat = split != "train" and bool(items) and all(item.label is None for item in items)
         if looks_like_validation(items) or (ground_truth is not None and is_flat):
-            folders = [root / name for name, meaning in SPLITS.items() if meaning == split]
+            folders = [folder for folder in (root.iterdir() if root.is_dir() else ()) if split_of(folder.name) == split]
             items, unknown = label_validation(items, [*places, *folders], ground_truth, synsets)
             skipped = [*skipped, *unknown]
         items = without_labels(split, items, listed["train"][0] if "train" in listed else ())
@@ -232,26 +230,27 @@ def _find(root: Path) -> Mapping[str, Listing]:
 def _find_in_folder(root: Path) -> dict[str, Listing]:
     if (root / _KAGGLE_IMAGES).is_dir():
         root = root / _KAGGLE_IMAGES
+    entries = sorted_entries(root)
+    places = {entry.name: entry for entry in entries if is_folder(entry) or entry.name.endswith(".tar")}
+    names = [name for name in places if not name.startswith(_DEVKIT)]
+    found = splits_among(names, lambda name: holding(places[name]))
+    if not found:
+        return {"train": list_folder(root)}
     sources: dict[str, Path] = {}
-    unused: Skipped = []
-    for entry in sorted_entries(root):
-        name = entry.name.removesuffix(".tar")
-        is_place = is_folder(entry) or entry.name.endswith(".tar")
-        split = (SPLITS.get(name) or _ILSVRC_TARS.get(name)) if is_place else None
-        if split is None:
-            if (is_place and not name.startswith(_DEVKIT)) or has_image_ending(entry.name):
-                unused.append((printable(entry.name), "beside the folders of splits"))
-            continue
+    for name, split in sorted(found.items(), key=lambda one: ORDER.index(one[1])):
+        path = Path(places[name].path)
         if split in sources:
             raise InvalidInputError(
-                f"split {split!r} is there twice: {sources[split]} and {entry.path}; move one of them away"
+                f"split {split!r} is there twice: {sources[split]} and {path}; move one of them away"
             )
-        sources[split] = Path(entry.path)
-    if not {"train", "val"} & set(sources):
-        return {"train": list_folder(root)}
-    order = sorted(sources, key=list(SPLITS.values()).index)
-    listed = {split: (list_folder if sources[split].is_dir() else list_tar)(sources[split]) for split in order}
-    listed[order[0]][1].extend(unused)
+        sources[split] = path
+    listed = {split: (list_folder if path.is_dir() else list_tar)(path) for split, path in sources.items()}
+    beside = [entry for entry in entries if entry.name not in found
+              and (entry.name in names or (entry.name not in places and has_image_ending(entry.name)))]  # fmt: skip
+    for entry in beside:
+        of_images = entry.name in names and holding(entry) != "nothing"
+        reason = LEFT_OUT if of_images else "beside the folders of splits"
+        listed[next(iter(sources))][1].append((printable(entry.name), reason))
     return listed
 
 

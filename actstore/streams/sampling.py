@@ -138,7 +138,8 @@ def draw_support(index: ClassIndex, labels: NDArray[Any], shots: int, seed: int,
     if len(classes) and int(index.counts[classes].min()) < shots:
         poor = int(classes[index.counts[classes].argmin()])
         raise InvalidInputError(
-            f"class {index.names[poor]!r} has {int(index.counts[poor]):,} rows, too few for {shots} shots"
+            f"class {index.names[poor]!r} has {int(index.counts[poor]):,} rows, too few for {shots} shots; "
+            "use fewer (--shots), or leave it out"
         )
     rows = np.empty((len(classes), shots), np.int64)
     for place, label in enumerate(classes.tolist()):

@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from cli.actstore.info import counted_files
 from cli.group import describe_rows, emit, example, json_option
 from cli.options import PATH, device_option, on_error_option, weights_option
 from cli.row_options import (
@@ -68,9 +69,9 @@ def build(
 ) -> None:  # fmt: skip
     """Run a backbone over IMAGES and write STORE (default: the name of IMAGES with .zarr).
 
-    IMAGES: class folders, with or without train/ and val/; ILSVRC's or Tiny-ImageNet's own layout; a .tar of class
-    folders; a .csv or .parquet of path,label; or glyphs:CLASSESxTRAINxVAL. Interrupted, the same command resumes,
-    with the network that the store was begun with.
+    IMAGES: class folders, with or without folders of splits (train, val and test, also as Training or seg_test);
+    ILSVRC's or Tiny-ImageNet's own layout; a .tar of class folders; a .csv or .parquet of path,label; or
+    glyphs:CLASSESxTRAINxVAL. Interrupted, the same command resumes, with the network that the store was begun with.
     """
     require_fetching_options(backbone, pretrained, offline)
     import actstore
@@ -87,4 +88,5 @@ def build(
         "classes_train_lacks": made.classes_train_lacks(), "seconds": seconds,
     }  # fmt: skip
     text = f"{made.path}: {describe_rows(rows)}, dim {made.dim}, {len(made.classes)} classes, {seconds:.1f} s"
-    emit(result, text + (f"; {skipped} files skipped, see `actstore info {made.path} --skipped`" if skipped else ""))
+    how = f"; {counted_files(skipped)} skipped, see `actstore info {made.path} --skipped`"
+    emit(result, text + how * bool(skipped))

@@ -57,7 +57,9 @@ def _text(facts: dict[str, Any], list_skipped: bool) -> str:
             )
         skipped = [file for source in split["sources"] for file in source.get("skipped", [])]
         if skipped:
-            lines.append(f"{split['split']}: {len(skipped)} files skipped" + ("" if list_skipped else " (--skipped)"))
+            lines.append(
+                f"{split['split']}: {counted_files(len(skipped))} skipped" + ("" if list_skipped else " (--skipped)")
+            )
         if list_skipped:
             lines += [f"  {name}: {reason}" for name, reason in skipped]
     for split in facts["splits"]:
@@ -87,3 +89,8 @@ def _brief(value: Any) -> str:
     if isinstance(value, list) and len(value) > 6:
         return f"{len(value)}: {', '.join(map(str, value[:3]))} … {value[-1]}"
     return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+
+
+def counted_files(count: int) -> str:
+    """Of what a build passed over, where a folder counts as one."""
+    return "1 file or folder" if count == 1 else f"{count:,} files or folders"

@@ -72,9 +72,9 @@ def adapt(
         raise click.UsageError("examples come from --support DIR, or from --support-store STORE: give one of the two")
     if max_base_loss is not None and novel_bias is not None:
         raise click.UsageError("--max-base-loss chooses the novel bias: leave --novel-bias out")
-    target = start.choose_output(out, force)
     if support is not None and not (support.is_dir() and any(entry.is_dir() for entry in support.iterdir())):
         raise InvalidInputError(f"no folder of a category in {support}; expected {support}/CATEGORY/*.jpg")
+    target = start.choose_output(out, force)
     wait_without_spinning()
     learner = start.make_classifier()
     if max_base_loss is not None and start.store is None and not learner.has_base_rows:

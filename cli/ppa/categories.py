@@ -62,9 +62,12 @@ def split(
     categories.save(out)
     warning = next((contamination(opened[name], categories) for name in opened.splits), None)
     warning = None if warning == UNKNOWN_TRAINING else warning  # that is for tables
+    warning = warning if categories.novel else "WARNING: no category is novel; choose a larger --novel-share"
     base, novel, held = categories.base, len(categories.novel), len(categories.validation)
-    text = f"{out}: {len(base):,} base ({base[0]} … {base[-1]}), {novel:,} novel"
-    text += f", {held:,} validation categories" if held else " categories"
+    text = f"{out}: {len(base):,} base ({base[0]} … {base[-1]}), {novel:,} novel" + f", {held:,} validation" * bool(
+        held
+    )
+    text += " category" if (held or novel) == 1 else " categories"
     result = {"file": str(out), "base": len(base), "novel": novel, "validation": held, "warning": warning}
     emit(result, "\n".join(filter(None, [text, warning])))
 

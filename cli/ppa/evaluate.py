@@ -73,6 +73,8 @@ def evaluate(
     there are as many categories. The table with all figures is kept in results/table.json, where `ppa report` and `ppa
     figures` find it, unless --out is a .json.
     """
+    if novel_bias is not None and not phis and base is None:
+        raise click.UsageError("--novel-bias is added to phi's novel scores: name a run with --phi")
     kept = claim_kept_table(out, TABLE)
     claim(out, inputs=[store, head, split_file, *phis])
     import predictor

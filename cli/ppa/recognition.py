@@ -81,7 +81,17 @@ def open_measured(
 
 def categories_of(phis: Sequence[TrainedPhi], split_file: Path | None, names: Sequence[str]) -> CategorySplit:
     """Those that phi was trained with, unless a file is named."""
-    return phis[0].categories if phis and split_file is None else choose_categories(split_file, names)
+    if not phis or split_file is not None:
+        return choose_categories(split_file, names)
+    trained = phis[0].categories
+    if SPLIT_FILE.is_file():
+        from predictor import read_split
+
+        here = read_split(SPLIT_FILE)
+        if (set(here.base), set(here.novel)) != (set(trained.base), set(trained.novel)):
+            note(f"categories: those that {phis[0].path.parent} was trained with; {SPLIT_FILE} of this folder names "
+                 "others, for which `ppa train` trains another phi")  # fmt: skip
+    return trained
 
 
 def make_baselines(text: str, of_episodes: Sequence[str] = (), **given: Any) -> list[Any]:

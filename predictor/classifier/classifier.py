@@ -15,6 +15,7 @@ from predictor.classifier.activation_classifier import ActivationClassifier
 from predictor.classifier.photos import Photos, list_category, list_folder, list_images, read_photos, read_rows
 from predictor.classifier.predictions import Adaptation, Predictions, predict_rows
 from predictor.classifier.presentation import displays, read_displays, set_displays
+from predictor.protocol.category_split import known_already
 from predictor.protocol.method import Aggregate
 from predictor.protocol.results import Table
 
@@ -149,7 +150,8 @@ class Classifier(ActivationClassifier):
         Raises:
             InvalidInputError: a category exists already, or none of its images can be read.
         """
-        return self._adapt_photos(list_folder(Path(folder)), extend, aggregate, on_error, weights, device, progress)
+        photos = list_folder(Path(folder), on_error)
+        return self._adapt_photos(photos, extend, aggregate, on_error, weights, device, progress)
 
     def adapt_images(
         self, name: str, images: FilePath | Sequence[FilePath], *, extend: bool = False,
@@ -182,9 +184,11 @@ class Classifier(ActivationClassifier):
         self._require_new(dict.fromkeys(item.label or "" for item in photos.items), extend)
         read = read_photos(self, photos, on_error, weights, device, progress)
         support = {name: rows for name, (rows, _) in read.by_label().items()}
-        if lost := [item.label for item in photos.items if item.label not in support]:
+        lost = list(dict.fromkeys(item.label for item in photos.items if item.label not in support))
+        if lost and not support:
             raise InvalidInputError(f"category {lost[0]!r} has no example left: none of its images could be read")
-        return self._learn(support, extend, aggregate, began, read.unreadable, read.warnings)
+        said = [*read.warnings, *(f"left out: category {name!r}, as none of its images could be read" for name in lost)]
+        return self._learn(support, extend, aggregate, began, read.unreadable, said)
 
     def adapt_store(
         self, store: Store, *, split: str | None = None, classes: Sequence[str] | None = None,
@@ -232,6 +236,7 @@ class Classifier(ActivationClassifier):
             said.append(f"{names[0]!r} is the only category: an image is that or unknown; teach others to tell it from")
         if self.threshold is not None:
             said.append(LOOK_ALIKES)
+        said += known_already(self.base, list(examples))
         learnt = {name: len(rows) for name, rows in examples.items()}
         return Adaptation(learnt, dict(unreadable or {}), said, read - began, took)
 

@@ -65,8 +65,8 @@ class Photos:
         self.items = [item for item in self.items if item not in left_out]
 
 
-def list_folder(root: Path) -> Photos:
-    """ROOT/CATEGORY/*.jpg, labelled; a category without an image is an error."""
+def list_folder(root: Path, on_error: str = "fail") -> Photos:
+    """ROOT/CATEGORY/*.jpg, labelled. on_error: a category without an image is left out (skip), or an error (fail)."""
     if not root.is_dir():
         raise InvalidInputError(f"no folder {root}; expected {root}/CATEGORY/*.jpg")
     faults = {
@@ -83,8 +83,13 @@ def list_folder(root: Path) -> Photos:
         photos.add_below(folder, folder.name)
     photos.count_once()
     found = {item.label for item in photos.items}
-    if empty := [folder for folder in folders if folder.name not in found]:
-        raise InvalidInputError(f"category {empty[0].name!r} has no example: {empty[0]} holds no image")
+    empty = [folder for folder in folders if folder.name not in found]
+    if empty and (on_error == "fail" or not found):
+        raise InvalidInputError(
+            f"category {empty[0].name!r} has no example: {empty[0]} holds no image"
+            + " (--on-error skip leaves it out)" * bool(found)
+        )
+    photos.warnings += [f"left out: category {folder.name!r}, as {folder} holds no image" for folder in empty]
     return photos
 
 

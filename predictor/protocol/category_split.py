@@ -301,6 +301,17 @@ def compare_names(names: Sequence[str], trained: Sequence[str], vocabulary: Coll
     return Compared(same, kinds, tuple(unknown))
 
 
+def known_already(known: Sequence[str], taught: Iterable[str]) -> list[str]:
+    """A line for each taught category that means one of these in plain English."""
+    by_english = {english: name for name in known for english in english_names(name)}
+    found = {name: by_english[english] for name in taught for english in english_names(name) if english in by_english}
+    return [
+        f"WARNING: {name!r} seems to be known already, as {other!r}: both compete for its photos"
+        for name, other in found.items()
+        if name != other
+    ]
+
+
 @cache
 def english_names(name: str) -> tuple[str, ...]:
     """In lower case without numbers before it, underscores or hyphens, and with its synonyms."""

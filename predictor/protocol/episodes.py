@@ -121,7 +121,9 @@ def _refuse_too_few(index: ClassIndex, labels: NDArray[np.int64], size: TaskSize
         poor = int(labels[counts.argmin()])
         raise InvalidInputError(
             f"class {index.names[poor]!r} has {int(counts.min()):,} rows, too few for {size.shots} shots and "
-            f"{size.queries or 'any'} queries; use fewer"
+            f"{size.queries or 'any'} queries; leave it out of the split"
+            + ", or use fewer (--shots, --queries)"
+            * (needed > 2)
         )
 
 

@@ -28,7 +28,9 @@ from predictor.protocol.category_split import (
 from predictor.protocol.evaluation import AllWayTask
 from predictor.protocol.method import Aggregate, MakesMethod, Method
 from predictor.protocol.stand_ins import HeldOut
+from predictor.protocol.tested_images import is_labelled
 
+TEST = "test"
 SHOTS = (1, 2, 3, 5)  # 1, 2 and 3 are the paper's, 1 and 5 what most others report
 Source = ActivationStore | Place | str | Path
 Categories = CategorySplit | str | Path | None
@@ -86,7 +88,10 @@ def find_test_split(store: ActivationStore, train: str, named: str | None) -> Sp
 
 
 def require_test_split(store: ActivationStore, train: str, named: str | None) -> Split:
-    test = find_test_split(store, train, named)
+    """The split that is measured on: the one named, else test where the store has one with labels, else val."""
+    test = store[TEST] if named is None and TEST in store.splits and train != TEST else None
+    if test is None or not is_labelled(test):
+        test = find_test_split(store, train, named)
     if test is None:
         others = [name for name in store.splits if name != train]
         choice = f"; choose another with test= (--test-split): {', '.join(others)}" if others else ""

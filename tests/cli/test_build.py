@@ -8,6 +8,7 @@ import click.testing
 import pytest
 from PIL import Image
 
+import actstore
 from actstore.extraction.from_images import default_store
 from cli.actstore import main
 
@@ -37,7 +38,7 @@ def test_a_folder_of_photos_becomes_a_store(photos: Path) -> None:
     assert result["rows"] == {"train": 6}
     assert result["skipped"] == 1
     shown = run("info", "photos.zarr", "--skipped").stdout
-    assert "1 files skipped" in shown
+    assert "1 file or folder skipped" in shown
     assert "dog/3.jpg" in shown
     assert "6 rows" in run("build", "photos/", *SMALL).stdout  # repeated: nothing to do
 
@@ -93,3 +94,17 @@ def test_the_store_is_named_after_the_images() -> None:
     assert default_store("mini.tar") == Path("mini.zarr")
     assert default_store("list.csv") == Path("list.zarr")
     assert default_store("glyphs:5x5x1") == Path("glyphs.zarr")
+
+
+def test_the_path_of_a_folder_is_kept_without_the_slash_at_its_end(photos: Path) -> None:
+    run("build", "photos/", *SMALL)
+    (source,) = actstore.open("photos.zarr")["train"].committed.sources
+    assert source["path"] == "photos"
+
+
+def test_folders_that_hold_further_folders_are_named(photos: Path) -> None:
+    for kind in ("kiwi", "lime"):
+        Path("photos/cat", kind).mkdir()
+        Image.new("RGB", (50, 60)).save(f"photos/cat/{kind}/1.jpg")
+    shown = run("build", "photos", *SMALL).stderr
+    assert "cat/kiwi" in shown

@@ -193,6 +193,7 @@ def test_a_store_without_means_says_that_it_computes_them(here: Path, ppa: Run, 
         (["--shots", "13"], 1, "has 12 rows, too few for 13 shots"),
         (["--draws", "0"], 2, "is not in the range"),
         (["--methods", "none"], 2, "nothing to measure"),
+        (["--methods", "class-mean", "--novel-bias", "1"], 2, "--novel-bias"),
         (["--methods", "svm"], 2, "no method 'svm'; known: all, nn"),
         (["--methods", "fine-tuned"], 2, "did you mean finetune?"),
         (["--out", "t.html"], 2, "--out must end in .md, .csv or .json"),
@@ -236,3 +237,10 @@ def test_a_malicious_pickle_is_not_run(here: Path, ppa: Run) -> None:
 def test_a_damaged_calibration_is_named(here: Path, ppa: Run) -> None:
     Path("runs/phi2/calibration.json").write_text("[{}]")
     assert "runs/phi2/calibration.json is damaged" in ppa("eval", "--phi", "runs/phi2", *FAST, code=1).stderr
+
+
+def test_a_split_file_with_other_categories_than_those_of_phi_is_said(here: Path, ppa: Run) -> None:
+    arguments = ("eval", "--phi", "runs/phi2", "--methods", "none", *FAST)
+    assert "others" not in ppa(*arguments).stderr
+    ppa("split", "--store", "x.zarr", "--novel-share", 0.5, "--force")
+    assert "trained with; split.json of this folder names others" in ppa(*arguments).stderr

@@ -54,6 +54,8 @@ def test_an_empty_category_folder(studio: Path, ppa: Run, adapt: tuple[Any, ...]
     Path("new/okapi/notes.txt").write_text("no image")
     assert "category 'okapi' has no example: new/okapi holds no image" in ppa(*adapt, code=1).stderr
     assert not Path("classifier.safetensors").exists()
+    assert "'okapi'" in ppa(*adapt, "--on-error", "skip").stderr
+    assert "okapi" not in ppa("categories", "list").stdout
 
 
 def test_a_support_image_that_cannot_be_read(studio: Path, ppa: Run, adapt: tuple[Any, ...]) -> None:
@@ -69,8 +71,10 @@ def test_a_support_image_that_cannot_be_read(studio: Path, ppa: Run, adapt: tupl
     assert "from 7 examples" in skipped.stdout
     for image in second.iterdir():
         image.write_bytes(b"")
-    message = f"category '{second.name}' has no example left: none of its images could be read"
-    assert message in ppa(*adapt, "--force", "--on-error", "skip", code=1).stderr
+    assert f"'{second.name}', as none of its images" in ppa(*adapt, "--force", "--on-error", "skip").stderr
+    for image in first.iterdir():
+        image.write_bytes(b"")
+    assert "has no example left" in ppa(*adapt, "--force", "--on-error", "skip", code=1).stderr
     assert "the file is empty" in ppa("predict", second, "--on-error", "fail", code=1).stderr
 
 

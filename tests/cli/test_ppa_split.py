@@ -25,7 +25,7 @@ def test_the_first_ninety_percent_are_the_base(here: Path, ppa: Run) -> None:
     assert result == {"file": "new.json", "base": 9, "novel": 1, "validation": 0, "warning": None}
     assert read() == {"base": [f"c{number}" for number in range(9)], "novel": ["c9"], "validation": []}
     shown = ppa("split", "--out", "new.json").stdout
-    assert shown == "new.json: 9 base (c0 … c8), 1 novel categories\n"
+    assert shown == "new.json: 9 base (c0 … c8), 1 novel category\n"
 
 
 def test_validation_categories_come_from_the_end_of_the_base(here: Path, ppa: Run) -> None:

@@ -19,6 +19,7 @@ from predictor.protocol.category_split import (
     alphabetical_split,
     compare_names,
     english_names,
+    known_already,
     read_split,
     split_categories,
 )
@@ -26,6 +27,12 @@ from predictor.protocol.setting import contamination
 
 NAMES = [f"n{number:04d}" for number in range(1000)]
 some_names = st.sets(st.text(min_size=1, max_size=4), min_size=2, max_size=30)
+
+
+def test_a_taught_category_that_is_known_by_another_name() -> None:
+    (line,) = known_already(["n07749582", "kiwi"], ["Lemon", "kiwi", "quokka"])
+    assert "'Lemon'" in line
+    assert "'n07749582'" in line
 
 
 def test_the_papers_split_is_the_first_900_of_1000() -> None:

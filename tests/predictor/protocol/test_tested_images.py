@@ -1,0 +1,93 @@
+"""Which split is measured on, and what is said of its images."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import actstore
+import baselines
+import predictor
+from actstore.errors import InvalidInputError
+from predictor.protocol.setting import find_test_split, require_test_split
+from predictor.protocol.tested_images import describe_test, thin_categories
+
+CLASSES = ("a", "b", "c", "d")
+HALVES = predictor.CategorySplit(("a", "b"), ("c", "d"))
+Make = Callable[..., actstore.ActivationStore]
+
+
+@pytest.fixture
+def make(tmp_path: Path) -> Make:
+    """A store with so many rows of each class in each split; a class -1 is a row without a label."""
+
+    def made(**counts: list[int]) -> actstore.ActivationStore:
+        random, splits = np.random.default_rng(0), dict[str, Any]()
+        for name, of_class in counts.items():
+            labels = np.repeat(np.arange(len(of_class)), of_class) if len(of_class) > 1 else np.full(of_class[0], -1)
+            splits[name] = (np.abs(random.standard_normal((len(labels), 8))).astype(np.float32), labels)
+        return actstore.from_arrays(tmp_path / "x.zarr", splits, classes=CLASSES)
+
+    return made
+
+
+def test_a_labelled_test_split_is_measured_on_and_constants_are_fitted_on_the_other(make: Make) -> None:
+    store = make(train=[9, 9, 9, 9], val=[8, 8, 8, 8], test=[9, 9, 9, 9])
+    assert require_test_split(store, "train", None).name == "test"
+    assert require_test_split(store, "train", "val").name == "val"
+    fitted = find_test_split(store, "train", None)
+    assert fitted is not None
+    assert fitted.name == "val"
+    results = predictor.evaluate(baselines.make("class-mean"), store, HALVES, shots=1, draws=2)
+    assert not any("left out" in line or "no method is tested" in line for line in results.warnings)
+
+
+def test_a_test_split_without_labels_is_not_measured_on(make: Make) -> None:
+    store = make(train=[9, 9, 9, 9], val=[8, 8, 8, 8], test=[5])
+    assert require_test_split(store, "train", None).name == "val"
+    assert "test=" not in describe_test(store, store["val"], "train", HALVES)
+
+
+def test_the_split_and_its_images_are_said(make: Make, capsys: pytest.CaptureFixture[str]) -> None:
+    store = make(train=[9, 9, 9, 9], val=[8, 8, 8, 8], test=[3, 4, 5, 6])
+    predictor.evaluate(baselines.make("class-mean"), store, HALVES, shots=1, draws=2)
+    (line,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("test images")]
+    assert "7 of base and 11 of novel" in line
+    assert "split test" in line
+    assert "on val" in line
+
+
+def test_categories_without_test_images_or_with_few_are_named(make: Make) -> None:
+    store = make(train=[9, 9, 9, 9], val=[8, 0, 1, 9])
+    without, few = thin_categories(store["val"], HALVES)
+    assert "'b'" in without
+    assert "'c'" in few
+    assert {without, few} <= set(predictor.evaluate(baselines.make("class-mean"), store, HALVES, shots=1).warnings)
+    assert thin_categories(store["train"], HALVES) == []
+
+
+def test_categories_with_too_few_images_are_in_no_task(make: Make) -> None:
+    store, methods = make(train=[9, 9, 9, 1]), baselines.make_for_episodes("class-mean")
+    novel = predictor.CategorySplit(("a",), ("b", "c", "d"))
+    results = predictor.run_episodes(methods, store, novel, way=2, shots=1, tasks=3)
+    (line,) = [line for line in results.warnings if "'d'" in line]
+    assert "no task" in line
+    with pytest.raises(InvalidInputError, match="'d'"):
+        predictor.run_episodes(methods, store, novel, way=3, shots=1, tasks=3)
+
+
+def test_a_session_adds_no_more_categories_than_are_novel(make: Make) -> None:
+    store = make(train=[9, 9, 9, 9], val=[8, 8, 8, 8])
+    results = predictor.run_sessions(baselines.make("class-mean"), store, HALVES, way=50, shots=1, draws=2)
+    assert any("all 2 novel" in line for line in results.warnings)
+
+
+def test_the_share_that_neighbours_are_really_of_is_said(make: Make, capsys: pytest.CaptureFixture[str]) -> None:
+    store = make(train=[9, 9, 9, 9], val=[8, 8, 8, 8])
+    methods = baselines.make("nn", train=store["train"], split=HALVES)
+    predictor.evaluate(methods, store, HALVES, shots=1, draws=2)
+    assert capsys.readouterr().err.count("2 of 18") == len(methods) - 1  # all but the one of 100%
