@@ -64,10 +64,8 @@ def split(
     warning = None if warning == UNKNOWN_TRAINING else warning  # that is for tables
     warning = warning if categories.novel else "WARNING: no category is novel; choose a larger --novel-share"
     base, novel, held = categories.base, len(categories.novel), len(categories.validation)
-    text = f"{out}: {len(base):,} base ({base[0]} … {base[-1]}), {novel:,} novel" + f", {held:,} validation" * bool(
-        held
-    )
-    text += " category" if (held or novel) == 1 else " categories"
+    held_text, last = f", {held:,} validation" * bool(held), "category" if (held or novel) == 1 else "categories"
+    text = f"{out}: {len(base):,} base ({base[0]} … {base[-1]}), {novel:,} novel{held_text} {last}"
     result = {"file": str(out), "base": len(base), "novel": novel, "validation": held, "warning": warning}
     emit(result, "\n".join(filter(None, [text, warning])))
 

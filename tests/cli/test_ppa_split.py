@@ -26,6 +26,7 @@ def test_the_first_ninety_percent_are_the_base(here: Path, ppa: Run) -> None:
     assert read() == {"base": [f"c{number}" for number in range(9)], "novel": ["c9"], "validation": []}
     shown = ppa("split", "--out", "new.json").stdout
     assert shown == "new.json: 9 base (c0 … c8), 1 novel category\n"
+    assert "WARNING: no category is novel" in ppa("split", "--novel-share", 0.01, "--out", "none.json").stdout
 
 
 def test_validation_categories_come_from_the_end_of_the_base(here: Path, ppa: Run) -> None:
