@@ -61,13 +61,12 @@ def split(
           advice="it is another split; choose another --out, or replace it with --force")  # fmt: skip
     categories.save(out)
     warning = next((contamination(opened[name], categories) for name in opened.splits), None)
-    warning = None if warning == UNKNOWN_TRAINING else warning  # that is for tables
-    warning = warning if categories.novel else "WARNING: no category is novel; choose a larger --novel-share"
+    if warning == UNKNOWN_TRAINING or not categories.novel:  # the one is for tables
+        warning = None if categories.novel else "WARNING: no category is novel; choose a larger --novel-share"
     base, novel, held = categories.base, len(categories.novel), len(categories.validation)
-    held_text, last = f", {held:,} validation" * bool(held), "category" if (held or novel) == 1 else "categories"
-    text = f"{out}: {len(base):,} base ({base[0]} … {base[-1]}), {novel:,} novel{held_text} {last}"
-    result = {"file": str(out), "base": len(base), "novel": novel, "validation": held, "warning": warning}
-    emit(result, "\n".join(filter(None, [text, warning])))
+    more = f", {held:,} validation" * bool(held) + (" category" if (held or novel) == 1 else " categories")
+    text = f"{out}: {len(base):,} base ({base[0]} … {base[-1]}), {novel:,} novel{more}" + f"\n{warning}" * bool(warning)
+    emit({"file": str(out), "base": len(base), "novel": novel, "validation": held, "warning": warning}, text)
 
 
 @click.command(

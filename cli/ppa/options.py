@@ -116,7 +116,5 @@ def train_split_option(help_: str | None = None) -> Callable[[Any], Any]:
     return click.option("--split", "train", default="train", show_default=True, help=help_)
 
 
-def held_out_split_option(
-    help_: str = "Where test images come from.  [default: test, else val]",
-) -> Callable[[Any], Any]:
+def held_out_split_option(help_: str = "Where test images come from.  [default: test or val]") -> Callable[[Any], Any]:
     return click.option("--test-split", "test", help=help_)
