@@ -206,6 +206,9 @@ def test_a_network_that_was_trained_on_the_rows_is_recognised(tmp_path: Path) ->
         source = StandInSource(store["train"], split_of(store, 15), 1, held_out=HeldOut(store["val"], 0.5))
         assert source.knows_base is known
         assert ("was trained on" in source.describe(1)) is known
+    store.add_provenance(trained_classes=["n01440764", "n07749582"])  # of the base none, and a record tells before rows
+    train = actstore.open(tmp_path / "True.zarr")["train"]
+    assert not knows_base(train, split_of(store, 15), HeldOut(store["val"], 0.5))
 
 
 def test_without_held_out_rows_it_is_known_as_recorded(tmp_path: Path) -> None:
