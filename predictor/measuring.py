@@ -18,8 +18,7 @@ from predictor.protocol.calibration import NOT_FITTED, Calibration, count_shots,
 from predictor.protocol.category_split import CategorySplit
 from predictor.protocol.evaluation import AllWayTask, CalibratedMethod, all_way_task, measure, plan_draws
 from predictor.protocol.method import Aggregate, EpisodeMethod, MakesMethod, Method
-from predictor.protocol.setting import Categories, Source
-from predictor.protocol.tested_images import describe_test, thin_categories, without_poor
+from predictor.protocol.setting import Categories, Source, describe_test, thin_categories
 from predictor.report.all_way_table import AllWayResults, all_way_records
 from predictor.report.session_table import EpisodeResults, SessionResults, episode_rows, session_rows
 
@@ -246,7 +245,7 @@ def run_episodes(
         counts = setting.choose_shots(shots, pooled[0], categories.novel, spare=1, shown=progress)
         if compared:
             gathered = episodes.gather_classes(pooled, categories.novel)
-            examples, poor = without_poor(gathered, max(counts) + (queries or 1), way)
+            examples, poor = episodes.without_poor(gathered, max(counts) + (queries or 1), way)
             warnings.append(poor)
             all_runs.append((examples, compared))
     all_runs += runs

@@ -11,7 +11,7 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -301,3 +301,14 @@ def _over_gathered(
             lengths = apart.query_lengths(queries.flatten(0, 1)).view(queries.shape[:2])
             familiar[part] = (scores[..., : _known(support.shape[1])].amax(2) / lengths).cpu().numpy()
     return predicted, familiar
+
+
+def without_poor(examples: Examples, least: int, way: int) -> tuple[Examples, str | None]:
+    """The categories with at least so many rows, and a line that names the others, where enough remain for a task."""
+    counts = examples.index.counts[examples.labels]
+    poor = [examples.index.names[label] for label in examples.labels[counts < least].tolist()]
+    if not poor or len(examples.labels) - len(poor) < way:
+        return examples, None
+    said = (f"WARNING: {len(poor):,} of {len(examples.labels):,} novel categories are in no task, as they have fewer "
+            f"than {least:,} images, such as {poor[0]!r}")  # fmt: skip
+    return replace(examples, labels=examples.labels[counts >= least]), said

@@ -9,6 +9,9 @@ from numbers import Integral
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 import actstore
 from actstore import ActivationStore, Split
 from actstore.errors import DamagedError, InvalidInputError
@@ -28,7 +31,6 @@ from predictor.protocol.category_split import (
 from predictor.protocol.evaluation import AllWayTask
 from predictor.protocol.method import Aggregate, MakesMethod, Method
 from predictor.protocol.stand_ins import HeldOut
-from predictor.protocol.tested_images import is_labelled
 
 TEST = "test"
 SHOTS = (1, 2, 3, 5)  # 1, 2 and 3 are the paper's, 1 and 5 what most others report
@@ -255,3 +257,35 @@ def leaks(store: ActivationStore, task: AllWayTask, shots: Sequence[int], draws:
 def _first_of(names: Sequence[str]) -> str:
     more = f" and {len(names) - 1:,} more" if len(names) > 1 else ""
     return f"{names[0]!r}{more}"
+
+
+FEW = 3  # fewer images of a category than this tell next to nothing about it
+
+
+def describe_test(store: ActivationStore, test: Split, train: str, categories: CategorySplit) -> str:
+    """In one line: the split, how many images it has, and which other splits could be tested on."""
+    parts = (("base", categories.base), ("novel", categories.novel))
+    counts = " and ".join(f"{int(_counts(test, names).sum()):,} of {part}" for part, names in parts)
+    others = [name for name in store.splits if name not in (train, test.name) and is_labelled(store[name])]
+    choice = f"; test on {' or '.join(others)} with test=… (--test-split)" if others else ""
+    return f"test images: {counts} categories, from split {test.name}{choice}"
+
+
+def thin_categories(test: Split, categories: CategorySplit) -> list[str]:
+    """A line about the base, and one about the novel categories, where some have too few test images."""
+    said = []
+    for part, names in (("base", categories.base), ("novel", categories.novel)):
+        counts = _counts(test, names)
+        for few, how in ((counts == 0, "no image"), ((counts > 0) & (counts < FEW), f"fewer than {FEW} images")):
+            if found := [name for name, is_one in zip(names, few, strict=True) if is_one]:
+                of = f"{len(found):,} of {len(names):,} {part} categories"
+                said.append(f"WARNING: {of}: {how} in {test.name} to test on, such as {found[0]!r}")
+    return said
+
+
+def is_labelled(split: Split) -> bool:
+    return bool(split.class_index.counts.sum())
+
+
+def _counts(split: Split, names: Sequence[str]) -> NDArray[np.int64]:
+    return split.class_index.counts[split.class_index.positions(names)]

@@ -169,8 +169,8 @@ def test_child_says_which_share_of_d_large_it_read(
     ppa("baseline", "head", "--store", "x.zarr", "--split-file", "split.json", "--epochs", 1)
     arguments = ("eval", "--methods", "child,finetune", *FAST, "--json")
     assert {row["d_large"] for row in json.loads(ppa(*arguments).stdout)} == {"100%"}
-    few = partial(large_sample.LargeSample, most_rows=42)  # of 84
-    monkeypatch.setattr(large_sample, "LargeSample", few)
+    few = partial(large_sample.LargeSample.of_base, most_rows=42)  # of 84
+    monkeypatch.setattr(large_sample.LargeSample, "of_base", few)
     rows = json.loads(ppa(*arguments).stdout)
     assert {row["d_large"] for row in rows} == {"50%"}
     assert {row["paper_top1_few"] for row in rows if row["shots"] == "1"} == {2.90, 2.82}  # of all of D_large

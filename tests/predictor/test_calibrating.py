@@ -195,7 +195,7 @@ def test_a_report_shows_the_constant_that_a_table_would(store: actstore.Activati
         save_calibrations(folder, [replace(fit, **unfit)])
         assert _constant(phi, rows) is None
     save_calibrations(folder, [replace(fit, failed="why"), replace(fit, shots=2), replace(fit, key="phi1", shots=5)])
-    (line,) = training_table([phi]).rows
+    (line,) = training_table([phi])["rows"]
     first, second = str(line[-1]).split("; ")
     assert first.startswith("1 shot ")
     assert first.endswith(", failed)")

@@ -13,8 +13,7 @@ import actstore
 import baselines
 import predictor
 from actstore.errors import InvalidInputError
-from predictor.protocol.setting import find_test_split, require_test_split
-from predictor.protocol.tested_images import describe_test, thin_categories
+from predictor.protocol.setting import describe_test, find_test_split, require_test_split, thin_categories
 
 CLASSES = ("a", "b", "c", "d")
 HALVES = predictor.CategorySplit(("a", "b"), ("c", "d"))
