@@ -37,7 +37,7 @@ from baselines.image_training import (
     train_images,
     trainable,
 )
-from baselines.large_sample import ExtendedHead, LargeSample
+from baselines.large_sample import MOST_ROWS, ExtendedHead, LargeSample
 from predictor.protocol.category_split import CategorySplit
 from predictor.protocol.head import Head, head_for, head_of
 from predictor.protocol.method import JointMethod
@@ -71,7 +71,12 @@ class FineTune(ImageTrainee):
         self._large, self._few = len(images) - few, few
         self._novel = min(config.batch_size - 1, max(1, round(config.batch_size * share)))  # of a batch
         super().__init__(backbone, images, (*split.base, *split.novel), config, run)
-        self._start(head, split)
+        self._head, self._split = head, split
+
+    def step(self, number: int) -> dict[str, Tensor]:
+        if number == 0:  # a training that goes on has its classifier
+            self._start(self._head, self._split)
+        return super().step(number)
 
     def _start(self, head: Head, split: CategorySplit) -> None:
         """The classifier as it is trained on activations: from nothing, it needs more images than whole networks are
@@ -79,8 +84,10 @@ class FineTune(ImageTrainee):
         examples, places = self.activations(self._large + np.arange(self._few))
         if len(examples) < self._few:
             raise InvalidInputError(f"{self._few - len(examples)} of the {self._few} few examples cannot be read")
-        started = FineTunedHead(head, self._config.seed, device=examples.device)
-        started.prepare_with(LargeSample(*self.activations(np.arange(self._large)), self._config.seed), split.base)
+        started = FineTunedHead(head, seed := self._config.seed, device=examples.device)
+        shuffled = generator(seed, 0, Stream.LARGE_SAMPLE).permutation(self._large)
+        large = self.activations(np.sort(shuffled[:MOST_ROWS]))  # all of them, if they are few enough to be held
+        started.prepare_with(LargeSample(*large, seed), split.base)
         learnt = started.learn(examples[places.argsort(stable=True)].reshape(len(split.novel), -1, examples.shape[1]))
         with torch.no_grad():
             self.network.fc.weight.copy_(learnt.weight)
@@ -115,7 +122,8 @@ def train_finetuned(
         raise InvalidInputError("the split names no novel class to fine-tune for; it needs at least one")
     rows = support_rows(sets, split, draw)
     images = _both_sets(sets, split, rows)
-    more = {"shots": draw.shots, "draw": draw.number, "support_seed": draw.seed, "support_rows": rows.tolist()}
+    more = {"shots": draw.shots, "draw": draw.number, "support_seed": draw.seed, "support_rows": rows.tolist(),
+            "start": "activations"}  # fmt: skip
     more |= {} if head is None else {"head": hashlib.sha256(head.weight.numpy().tobytes()).hexdigest()}
     identity = identify(METHOD, backbone, config, split, images, **more)
     make = partial(FineTune, backbone, images, rows.size, split, config, run, head)

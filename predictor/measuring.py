@@ -322,12 +322,13 @@ def _of_shots(fits: Sequence[Calibration], shots: int) -> Calibration:
 
 
 def _own_task(method: Method, task: AllWayTask, categories: CategorySplit) -> AllWayTask:
-    """The same task on the store whose activations a method reads."""
+    """The same task on the store whose activations a method reads. Examples may be the other network's, if it has none
+    and the method does not look at them; what is tested must be its own."""
     if method.store is None:
         return task
     other = actstore.open(method.store)
-    parts = [other[part.name] if part.name in other.splits else part for part in (task.train, task.test)]
-    return replace(all_way_task(parts[0], parts[1], categories), without=task.without, fixed=task.fixed)
+    train = other[task.train.name] if task.train.name in other.splits else task.train
+    return replace(all_way_task(train, other[task.test.name], categories), without=task.without, fixed=task.fixed)
 
 
 def _episode_method(
