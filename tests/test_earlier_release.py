@@ -67,6 +67,8 @@ def require_alike(now: Any, then: Any, where: str) -> None:
             require_alike(now[position], value, f"{where}[{position}]")
     elif isinstance(then, float):
         assert now == pytest.approx(then, rel=1e-4, abs=1e-5), where
+    elif where.endswith(".warning"):
+        assert then in now, where  # more is warned of since then
     else:
         assert now == then, where
 

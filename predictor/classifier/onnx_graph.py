@@ -23,6 +23,7 @@ from predictor.classifier.unknown import PROFILE, TEMPERATURE
 
 OPSET = 18  # the first whose Resize can average the pixels it leaves out
 TOP = 5
+KNOWN = ["float[1] familiarity", "bool[1] known"]  # see `Classifier.is_known`
 Constants = dict[str, Any]
 _RESIZE = {
     "bilinear": 'mode = "linear", antialias = 1, coordinate_transformation_mode = "half_pixel"',
@@ -115,9 +116,9 @@ def import_onnx(*modules: str) -> list[Any]:
 
 def classifier_graph(classifier: Classifier) -> Any:
     """activations (n, dim) -> scores, probabilities (n, n_categories)."""
-    nodes, constants = _score_nodes(classifier)
+    nodes, constants = score_nodes(classifier)
     inputs, count = f"float[n, {classifier.dim}] activations", len(classifier.categories)
-    return _make_model(
+    return make_model(
         [nodes], inputs, f"float[n, {count}] scores, float[n, {count}] probabilities", constants, classifier
     )
 
@@ -126,7 +127,7 @@ def image_graph(transform: Transform) -> Any:
     """image (height, width, 3) uint8 RGB -> network_pixels (1, 3, crop, crop) float32: resized, cropped, normalised."""
     nodes, constants = _pixel_nodes(transform)
     outputs = f"float[1, 3, {transform.crop}, {transform.crop}] network_pixels"
-    return _make_model([nodes], "uint8[height, width, 3] image", outputs, constants)
+    return make_model([nodes], "uint8[height, width, 3] image", outputs, constants)
 
 
 @torch.no_grad()
@@ -143,23 +144,29 @@ def whole_graph(classifier: Classifier, transform: Transform, network: Any) -> A
     count, top = len(categories), min(TOP, len(categories))
     shown: NDArray[np.object_] = np.array([display(classifier, name) for name in categories], object)
     pixels, constants = _pixel_nodes(transform)
-    scores, more = _score_nodes(classifier)
+    scores, more = score_nodes(classifier)
     constants |= more | {"shown_names": shown, "top": np.array([top], np.int64)}
     outputs = [f"float[1, {count}] scores", f"float[1, {count}] probabilities", f"string[1, {top}] names",
                f"float[1, {top}] top_probabilities", f"int64[1, {top}] places"]  # fmt: skip
     nodes = f"activations = Identity (network_activations) {scores} {_NAMES}"
     if classifier.threshold is not None:
-        known, more = _alike_nodes(classifier)
-        nodes, constants = f"{nodes} {known} {_KNOWN}", constants | more | {
-            "known_threshold": np.array([classifier.threshold], np.float32),
-            "known_axis": np.array([1], np.int64), "known_tiny": np.array(1e-12, np.float32),
-        }  # fmt: skip
-        outputs += ["float[1] familiarity", "bool[1] known"]
+        known, more = known_nodes(classifier)
+        nodes, constants = nodes + known, constants | more
+        outputs += KNOWN
     parts = [pixels, compose.add_prefix(network, "network_").graph, nodes]
-    return _make_model(parts, "uint8[height, width, 3] image", ", ".join(outputs), constants, classifier)
+    return make_model(parts, "uint8[height, width, 3] image", ", ".join(outputs), constants, classifier)
 
 
-def _make_model(
+def known_nodes(classifier: Classifier) -> tuple[str, Constants]:
+    """`KNOWN` of activations, and of the queries that scores are made of."""
+    alike, constants = _alike_nodes(classifier)
+    return f"{alike} {_KNOWN}", constants | {
+        "known_threshold": np.array([classifier.threshold], np.float32),
+        "known_axis": np.array([1], np.int64), "known_tiny": np.array(1e-12, np.float32),
+    }  # fmt: skip
+
+
+def make_model(
     parts: Sequence[Any], inputs: str, outputs: str, constants: Constants, classifier: Classifier | None = None
 ) -> Any:
     """parts: the text of nodes, or graphs, one after the other."""
@@ -188,7 +195,7 @@ def _pixel_nodes(transform: Transform) -> tuple[str, Constants]:
     }  # fmt: skip
 
 
-def _score_nodes(classifier: Classifier) -> tuple[str, Constants]:
+def score_nodes(classifier: Classifier) -> tuple[str, Constants]:
     rows, scale = classifier.rows, classifier.rule.query_scale
     constants = {
         "weight": rows.weight.numpy(), "bias": rows.bias.numpy(), "last": np.array([2], np.int64),

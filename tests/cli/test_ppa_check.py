@@ -71,7 +71,7 @@ def test_weights_that_are_fetched(studio: Path, ppa: Run, monkeypatch: pytest.Mo
 
     asked, load = [], from_images.load_backbone
 
-    def fetched(name: str, weights: Path | None, pretrained: bool) -> Any:
+    def fetched(name: str, weights: Path | None, pretrained: bool, **_: Any) -> Any:
         asked.append((name, pretrained))
         return load(name, random_weights=True)
 

@@ -117,12 +117,14 @@ def test_what_is_taught_later_changes_it(examples: Examples) -> None:
 
 def test_an_onnx_graph_knows_what_the_classifier_knows(examples: Examples) -> None:
     pytest.importorskip("onnxruntime")
-    from predictor.classifier.export import add_known, classifier_graph, start_session
+    from predictor.classifier.export import start_session
+    from predictor.classifier.onnx_graph import KNOWN, known_nodes, make_model, score_nodes
 
     classifier = Classifier.alone(DIM, background())
     classifier.adapt_all(examples)
-    graph = classifier_graph(classifier)
-    add_known(graph, classifier, "activations")
+    parts = score_nodes(classifier), known_nodes(classifier)
+    constants = {name: value for _, given in parts for name, value in given.items()}
+    graph = make_model([nodes for nodes, _ in parts], f"float[1, {DIM}] activations", ", ".join(KNOWN), constants)
     _, session = start_session(graph)
     queries = torch.cat([photos(background().weight[place], 3, place) for place in (1, 60)])
     for row in queries:
