@@ -11,10 +11,11 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from threading import Barrier
+from threading import Barrier, BrokenBarrierError
 from typing import Any
 
 import numpy as np
@@ -113,13 +114,20 @@ def _decoders(threads: int) -> ThreadPoolExecutor:
 
     def begin() -> None:
         torch.set_num_threads(1)
-        ready.wait()
+        with suppress(BrokenBarrierError):
+            ready.wait()
 
     pool = ThreadPoolExecutor(threads, "decode", initializer=begin)
-    for _ in range(threads):
-        pool.submit(int)  # a thread starts with the first task that finds no idle one
-    ready.wait()
-    torch.set_num_threads(before)
+    try:
+        for _ in range(threads):
+            pool.submit(int)  # a thread starts with the first task that finds no idle one
+        ready.wait()
+    except BaseException:
+        ready.abort()  # else those that have begun wait for ever
+        pool.shutdown(cancel_futures=True)
+        raise
+    finally:
+        torch.set_num_threads(before)
     return pool
 
 

@@ -99,7 +99,9 @@ def require_size(data: NDArray[np.uint8], expected: int, exactly: bool = True) -
 
 def decode_units(data: NDArray[np.uint8], size: int) -> NDArray[np.uint8]:
     """Pieces of `size` bytes, each followed by its crc32c, which is checked -> the pieces alone, joined."""
-    if len(data) % (size + CRC_BYTES) or not len(data):
+    if not len(data):
+        raise ValueError("it is empty: it is truncated")
+    if len(data) % (size + CRC_BYTES):
         raise ValueError(f"it has {len(data):,} bytes, which is no multiple of {size + CRC_BYTES:,}: it is truncated")
     units = data.reshape(-1, size + CRC_BYTES)
     stored = np.ascontiguousarray(units[:, size:]).view("<u4")[:, 0].tolist()

@@ -288,7 +288,10 @@ class FetchedRows:
     def _fetch(self, path: Place, units: NDArray[np.int64] | range) -> NDArray[Any]:
         if self._spec.codec != "raw":
             size = path.size()
-            index = shard_index(self._spec, path.read_span(size - index_bytes(self._spec), size))
+            begin = size - index_bytes(self._spec)
+            if begin < 0:
+                raise ValueError(f"it has {size:,} bytes, fewer than its index of {size - begin:,}: it is truncated")
+            index = shard_index(self._spec, path.read_span(begin, size))
             spans = [index[unit] for unit in units]
             found = path.read_ranges([start for start, _ in spans], [start + size for start, size in spans])
             return np.concatenate([decompress(self._spec, np.frombuffer(piece, np.uint8)) for piece in found])

@@ -116,7 +116,7 @@ COSTS = Costs()
 def measure_left(rows: JoinedRows, sample: Tensor, directions: Tensor, k: int) -> dict[int, float]:
     """Share of the pairs that so many coded coordinates leave."""
     probes = sample[torch.from_numpy(generator(0, 1, Stream.INDEX_PROBES).permutation(len(sample))[:_PROBES])]
-    scores, _ = ExactSearch(RowTable(rows.largest)).search(probes, k + 1)
+    scores, _ = ExactSearch(RowTable(rows.largest)).search(probes, min(k + 1, len(rows.largest)))
     kth = torch.from_numpy(scores[:, -1].copy())
     seen = sample[:: max(1, len(sample) // _LOOKED_AT)]
     widest = min(MOST_CODES, rows.dim - 1, _MOST_BYTES // len(rows)) // _STEP * _STEP

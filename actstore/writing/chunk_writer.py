@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import zipfile
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
@@ -32,6 +33,8 @@ from actstore.storage.place import Place, Storing, read_file, write_file
 from actstore.writing.row_checks import RowMetadata, pack, unpack
 
 OpenRows = tuple[NDArray[Any], RowMetadata]  # values (n, dim) of rows of the open chunk, and what belongs to them
+
+_OPEN = re.compile(r"open-(\d+)\.npz")
 
 
 class Pending:
@@ -95,8 +98,7 @@ class Pending:
     def kept(self, first: int, spec: StoreSpec) -> OpenRows | None:
         """The rows from `first` on that were made durable; those before it are in a chunk that is whole by now."""
         with suppress(FileNotFoundError, KeyError, ValueError, zipfile.BadZipFile):
-            data = read_file(self._open_file(first))
-            with np.load(io.BytesIO(decode_units(data, len(data) - CRC_BYTES).data)) as arrays:
+            with np.load(io.BytesIO(self._read_open(first).data)) as arrays:
                 values, rows = arrays["values"], unpack(arrays)
             if values.dtype == np.dtype("<" + spec.dtype) and values.shape[1:] == (spec.dim,):
                 self._kept.add(first)
@@ -104,15 +106,23 @@ class Pending:
         return None
 
     def has_kept(self, first: int) -> bool:
-        return self._open_file(first).exists()
+        """Whether such rows are there undamaged."""
+        with suppress(FileNotFoundError, ValueError):
+            self._read_open(first)
+            return True
+        return False
+
+    def remove_kept(self, besides: int | None = None) -> None:
+        """Remove what was kept of open chunks, but for the rows from `besides` on."""
+        for name, _ in self.path.contents():
+            if (found := _OPEN.fullmatch(name)) is not None and int(found[1]) != besides:
+                self._remove_open(int(found[1]))
 
     def forget_kept(self, end: int) -> None:
         """Remove what was kept of a chunk that is on disk up to row `end`."""
         for first in [*self._kept]:
             if first < end:
-                self._kept.discard(first)
-                with suppress(FileNotFoundError):
-                    self._open_file(first).unlink()
+                self._remove_open(first)
 
     def remove(self) -> None:
         remove_own(self.path, "pending")
@@ -120,6 +130,15 @@ class Pending:
     def file(self, chunk: int) -> Place:
         """Labels, ids and columns of a chunk."""
         return self.path / f"rows-{chunk}.npz"
+
+    def _read_open(self, first: int) -> NDArray[np.uint8]:
+        data = read_file(self._open_file(first))
+        return decode_units(data, len(data) - CRC_BYTES)
+
+    def _remove_open(self, first: int) -> None:
+        self._kept.discard(first)
+        with suppress(FileNotFoundError):
+            self._open_file(first).unlink()
 
     def _open_file(self, first: int) -> Place:
         return self.path / f"open-{first}.npz"
@@ -178,6 +197,8 @@ class ChunkWriter:
             self._reclaim_one()
         while self._settled:
             self._settled.popleft().result()
+        if self._failure is not None:  # of a chunk that was asked for before
+            raise self._failure
 
     @property
     def is_sound(self) -> bool:

@@ -116,6 +116,8 @@ def find_position(
     if durable < committed.rows:
         raise DamagedError(f"the ledger of {split} names {durable} rows, expected {committed.rows}")
     kept = pending.kept(durable, spec)
+    # others are of chunks that never got there: once as many rows are on disk, they would pass for those that follow
+    pending.remove_kept(besides=None if kept is None else durable)
     end = durable + (0 if kept is None else len(kept[0]))
     if end > committed.rows and source is None and not resume:
         raise IncompleteError(
@@ -197,6 +199,8 @@ def commit(
         history=(*before.history, (rows, content)) if content != before.content else before.history,
         sources=tuple(sources),
     )
+    ledger.require_own()
+    pending.remove_kept()  # before it is declared: what is left then would be taken for rows that follow
     write_attributes(split, {KEY: after.to_json()}, ensure_owner=ledger.require_own)
     with suppress(LockedError):  # the next build may have begun, and tidies up; these rows are committed
         ledger.require_own()

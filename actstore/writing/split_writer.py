@@ -202,7 +202,7 @@ class SplitWriter:
     def _close(self, keep: bool) -> None:
         if not self._closed:
             with self._ending():
-                if keep and self._chunks.is_sound:
+                if keep:
                     self._keep()
 
     @contextmanager
@@ -237,7 +237,7 @@ class SplitWriter:
             except BaseException as error:  # noqa: BLE001 - the next call of the writer raises it
                 self._failure = error
                 return False
-        return True
+        return self._chunks.is_sound
 
     def _stop_timer(self) -> None:
         """Returns when its thread does nothing any more."""
@@ -246,7 +246,10 @@ class SplitWriter:
             self._timer.join()
 
     def _keep(self) -> None:
-        """Make the rows of the open chunk durable, those that are not."""
+        """Make the rows of the open chunk durable, those that are not. They follow nothing where a chunk before them
+        could not be written."""
+        if not self._chunks.is_sound:
+            return
         with self._writing:
             with self._changing:
                 began, end, start = time.monotonic(), self.position, self._chunk * self._spec.chunk_rows

@@ -150,6 +150,16 @@ def test_a_truncated_chunk_is_named_with_its_sizes(make_store: Any, layout: dict
         assert f"expected {size}" in str(caught.value).replace(",", "")
 
 
+@pytest.mark.parametrize("size", [0, 3, 60])
+def test_a_compressed_shard_shorter_than_its_index_is_damaged(make_store: Any, size: int) -> None:
+    store = make_store(codec="blosc", shard_inner_rows=12)
+    file = chunk_file(store)
+    file.write_bytes(file.read_bytes()[:size])
+    with pytest.raises(DamagedError) as caught:
+        store["train"].take([CHUNK * 96 + 60])
+    assert str(file) in str(caught.value)
+
+
 def test_truncated_labels_are_named_with_their_sizes(make_store: Any) -> None:
     store = make_store()
     file = store.path / "train/labels/c/0"

@@ -113,6 +113,13 @@ def test_whatever_the_stages_are(
 
 
 @NONE
+def test_more_neighbours_than_a_table_has_rows(random: np.random.Generator) -> None:
+    values = whole_rows(random, 300, 140, 0.1)
+    parts = [part.copy() for part in np.split(values.astype(np.float16), 30)]
+    assert_nearest(join(parts, 15), values, 15)
+
+
+@NONE
 def test_rows_of_several_tables_are_numbered_through(random: np.random.Generator) -> None:
     values = whole_rows(random, 500, 140, 0.1)
     half = values.astype(np.float16)

@@ -7,6 +7,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -19,9 +20,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import actstore
-from actstore.errors import IncompleteError, InvalidInputError, LockedError
+from actstore.errors import IncompleteError, InvalidInputError, LockedError, StorageError
 from actstore.upkeep.verify import verify_store
-from actstore.writing import split_writer
+from actstore.writing import chunk_writer, split_writer
 from tests.object_storage import IDS, LABELS
 from tests.store_files import files
 
@@ -39,6 +40,14 @@ def part(start: int, stop: int) -> tuple[Any, Any, Any]:
 
 class Killed(BaseException):
     """The process is no more: nothing that it does after this reaches the disk."""
+
+
+def killed(*_: object) -> None:
+    raise Killed
+
+
+def refused(*_: object) -> None:
+    raise StorageError("the disk is full")
 
 
 @contextmanager
@@ -172,7 +181,7 @@ def test_kept_rows_go_when_their_chunk_is_whole(tmp_path: Path) -> None:
         assert [file.name for file in writer._pending.path.glob("open-*")] == ["open-64.npz"]
 
 
-@pytest.mark.parametrize("damage", ["cut", "flip", "gone", "other"])
+@pytest.mark.parametrize("damage", ["cut", "flip", "gone", "empty", "other"])
 def test_damaged_rows_of_an_open_chunk_are_asked_for_again(tmp_path: Path, damage: str) -> None:
     store = new_store(tmp_path / "x.zarr", 64)
     writer = store.writer("train", source=SOURCE)
@@ -189,6 +198,8 @@ def test_damaged_rows_of_an_open_chunk_are_asked_for_again(tmp_path: Path, damag
         file.write_bytes(content)
     elif damage == "gone":
         file.unlink()
+    elif damage == "empty":
+        file.write_bytes(b"")
     else:  # sound rows, but longer ones
         other = new_store(tmp_path / "y.zarr", 64, dim=16).writer("train", source=SOURCE)
         other.append(np.ones((100, 16)), *part(0, 100)[1:])
@@ -216,6 +227,98 @@ def test_kept_rows_of_an_append_are_not_taken_for_leftovers(tmp_path: Path) -> N
     np.testing.assert_array_equal(store["train"][:], VALUES[:100])
     with store.writer("train", source={"path": "other"}, restart=True) as writer:
         assert writer.position == 100
+
+
+def test_damaged_rows_of_an_append_are_leftovers(tmp_path: Path) -> None:
+    store = new_store(tmp_path / "x.zarr")
+    with store.writer("train", source=SOURCE) as writer:
+        writer.append(*part(0, 70))
+    writer = store.writer("train", source={"path": "more"})
+    writer.append(*part(70, 90))
+    writer.close()
+    (store.path / "train/activations/pending/open-70.npz").write_bytes(b"")
+    with store.writer("train", source={"path": "other"}) as writer:
+        assert writer.position == 70
+        writer.append(*part(100, 110))
+    np.testing.assert_array_equal(store["train"][70:], VALUES[100:110])
+
+
+def keep_beyond_a_failed_chunk(store: actstore.ActivationStore, patch: pytest.MonkeyPatch) -> Path:
+    """Rows 0 to 10 in chunks of 8: those from 8 on are kept while the chunk before them is on its way, which fails."""
+    may_fail = threading.Event()
+
+    def fail(*_: object) -> None:
+        may_fail.wait(60)
+        raise StorageError("the disk is full")
+
+    with patch.context() as inner:
+        inner.setattr(chunk_writer, "begin_storing", fail)
+        writer = store.writer("train", source=SOURCE)
+        writer.append(*part(0, 11))
+        writer._keep()
+        may_fail.set()
+        with pytest.raises(StorageError):
+            writer.flush()
+    with killed_at(0, patch), suppress(Killed):
+        writer.close()
+    file = Path(store.path) / "train/activations/pending/open-8.npz"
+    assert file.exists()
+    return file
+
+
+def test_rows_kept_beyond_a_failed_chunk_never_come_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = new_store(tmp_path / "x.zarr", 8)
+    keep_beyond_a_failed_chunk(store, monkeypatch)
+    writer = store.writer("train", source=SOURCE)
+    assert writer.position == 0
+    writer.append(*part(100, 108))
+    writer._chunks.drain()
+    writer.append(*part(108, 110))
+    with killed_at(0, monkeypatch), suppress(Killed):
+        writer.close()
+    with store.writer("train", source=SOURCE) as writer:
+        assert writer.position == 8
+        writer.append(*part(108, 130))
+    np.testing.assert_array_equal(store["train"][:], VALUES[100:130])
+
+
+@pytest.mark.parametrize("is_late", [False, True])
+def test_rows_kept_beyond_a_commit_never_come_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_late: bool
+) -> None:
+    """The commit ends where they begin, and is killed before it tidies up. is_late: they are there until it begins."""
+    store = new_store(tmp_path / "x.zarr", 8)
+    file = keep_beyond_a_failed_chunk(store, monkeypatch)
+    content = file.read_bytes()
+    writer = store.writer("train", source=SOURCE)
+    writer.append(*part(100, 108))
+    if is_late:
+        file.write_bytes(content)
+    with monkeypatch.context() as patch:
+        patch.setattr(chunk_writer.Pending, "remove", killed)
+        with pytest.raises(Killed):
+            writer.commit()
+        with suppress(Killed):
+            writer.close()
+    assert store.splits["train"].complete
+    with store.writer("train", source={"path": "more"}) as writer:
+        assert writer.position == 8
+        writer.append(*part(108, 120))
+    np.testing.assert_array_equal(store["train"][:], VALUES[100:120])
+
+
+def test_nothing_is_kept_once_a_chunk_has_failed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(chunk_writer, "begin_storing", refused)
+    writer = new_store(tmp_path / "x.zarr", 8).writer("train", source=SOURCE)
+    with pytest.raises(StorageError):
+        writer.append(*part(0, 11))
+        writer._chunks.drain()
+    writer._keep()
+    for _ in range(2):
+        with pytest.raises(StorageError):  # each time: the rows are not durable
+            writer.flush()
+    writer.close()
+    assert not list(writer._pending.path.glob("open-*"))
 
 
 def test_restart_discards_kept_rows(tmp_path: Path) -> None:
