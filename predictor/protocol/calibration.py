@@ -231,7 +231,9 @@ def _elsewhere(found: Sequence[Tried]) -> tuple[float, float]:
 def _by_category(found: Sequence[Tried], biases: NDArray[np.float64]) -> tuple[Numbers, Numbers]:
     """(2, n_category, n_bias) how many base and novel queries of each category are right with each bias, in all tasks,
     and (2, n_category) of how many."""
-    categories = 1 + max(int(numbers.max(initial=0)) for tried in found for numbers in (tried.base, tried.novel))
+    # a stand-in may be asked nothing about, where queries are thinned
+    named = [numbers for tried in found for numbers in (tried.base, tried.novel, tried.stand_ins)]
+    categories = 1 + max(int(numbers.max(initial=0)) for numbers in named)
     changes = np.zeros((2, categories, len(biases) + 1), np.int64)
     for tried in found:
         sides = (tried.outcome.base_limit, tried.base), (tried.outcome.novel_limit, tried.novel)

@@ -165,6 +165,13 @@ def test_right_queries_are_counted_by_category() -> None:
     assert (both == 2 * asked).all()
 
 
+def test_a_stand_in_that_is_asked_nothing_about_is_counted_with_no_query() -> None:
+    one = replace(tried(outcome([0.5] * 8, [-0.1] * 8), [1, 2]), stand_ins=np.array([1, 2, 3]))
+    _, asked = _by_category([one], np.zeros(1))
+    assert asked[1].tolist() == [0, 4, 4, 0]
+    _fit([one, one], 1, None)
+
+
 def test_a_constant_that_does_not_hold_elsewhere_has_failed() -> None:
     """What two categories ask for harms the two others, and the other way round, whichever tasks they are in."""
     low, high = outcome([0.5] * 8, [-0.1] * 8), outcome([2.0] * 8, [1.0] * 8)
