@@ -58,11 +58,11 @@ def list_tar(path: Path) -> Listing:
 def list_tar_splits(path: Path) -> dict[str, Listing]:
     """Split name -> images of a tar with train/CLASS/*.jpg, or with CLASS/*.jpg, which is "train"."""
     index = _without_wrapper(index_tar(path))
-    depths: dict[str, int] = {}  # of the image that lies least deep
+    depths: dict[str, int] = {}  # of the image that lies deepest
     for item in index.images:
         top, depth = item.id.split("/")[0], item.id.count("/")
         if depth:
-            depths[top] = min(depth, depths.get(top, depth))
+            depths[top] = max(depth, depths.get(top, depth))
 
     def holding(name: str) -> Holding:
         return "folders" if depths[name] > 1 else "images"
@@ -275,12 +275,12 @@ def holding(entry: os.DirEntry[str]) -> Holding:
     if not is_folder(entry):
         return "folders"
     inside = sorted_entries(Path(entry.path))
-    if any(has_image_ending(one.name) and not is_folder(one) for one in inside):
-        return "images"
     # a link counts unread: it may lead in a circle
     deeper = (one.name.endswith(".tar") or (is_folder(one) and (one.is_symlink() or holding(one) != "nothing"))
               for one in inside)  # fmt: skip
-    return "folders" if any(deeper) else "nothing"
+    if any(deeper):
+        return "folders"
+    return "images" if any(has_image_ending(one.name) and not is_folder(one) for one in inside) else "nothing"
 
 
 def sorted_entries(folder: Path) -> list[os.DirEntry[str]]:

@@ -15,7 +15,8 @@ SPLITS = {
 ILSVRC_TARS = {"ILSVRC2012_img_train": "train", "ILSVRC2012_img_val": "val"}
 ORDER = ("train", "val", "test")
 LEFT_OUT = "a folder of images beside the folders of splits"  # why it is skipped
-Holding = Literal["nothing", "images", "folders"]  # images: some lie in the folder itself; folders: all lie deeper
+Holding = Literal["nothing", "images", "folders"]  # images: all lie in the folder itself; folders: some lie deeper
+_USUAL = ("train", "val", "valid", "validation", "test")  # come before others for the same split
 
 
 def split_of(name: str) -> str | None:
@@ -42,19 +43,41 @@ def splits_among(names: Iterable[str], holding: Callable[[str], Holding]) -> dic
     of classes. holding: what lies in a folder; asked only where names leave it open.
     """
     every = list(names)
-    whole = {name: split for name in every if (split := split_of(name)) is not None}
-    parts = {name: found for name in every if name not in whole and (found := split_in(name)) is not None}
-    wider = whole | {name: split for name, (split, _) in parts.items()}
+    whole = _usual_first({name: split for name in every if (split := split_of(name)) is not None})
+    parts = {name: found for name in every if split_of(name) is None and (found := split_in(name)) is not None
+             and found[0] not in whole.values()}  # fmt: skip
+    wider = _without_lone_dev(whole | {name: split for name, (split, _) in parts.items()})
     trains = [name for name, split in wider.items() if split == "train"]
     alike = parts and trains and len({rest for _, rest in parts.values()}) == 1
     is_plain = alike and (len(set(wider.values())) > 1 or not _others(every, wider, holding))
     if is_plain and all(holding(name) == "folders" for name in trains):
         return wider
+    whole = _without_lone_dev(whole)
     if not {"train", "val"} & set(whole.values()):
         return {}
+    if len({whole[name] for name in _USUAL if name in whole}) > 1:  # not by chance: they may be flat
+        return whole
     if any(holding(name) == "folders" for name in whole) or not _others(every, whole, holding):
         return whole
     return {}
+
+
+def _usual_first(splits: dict[str, str]) -> dict[str, str]:
+    """Without other names of a split that has a usual one: train/ val/ dev/ has the splits train and val."""
+
+    def is_usual(name: str) -> bool:
+        bare = name.removesuffix(".tar")
+        return bare in _USUAL or bare in ILSVRC_TARS
+
+    there = {split for name, split in splits.items() if is_usual(name)}
+    return {name: split for name, split in splits.items() if split not in there or is_usual(name)}
+
+
+def _without_lone_dev(splits: dict[str, str]) -> dict[str, str]:
+    """`dev` is a split only beside a train; else it is a class."""
+    if "train" in splits.values():
+        return splits
+    return {name: split for name, split in splits.items() if name.removesuffix(".tar").casefold() != "dev"}
 
 
 def layout_warnings(split: str, ids: Iterable[tuple[str, str | None]], skipped: Iterable[tuple[str, str]]) -> list[str]:

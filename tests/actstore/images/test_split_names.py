@@ -43,6 +43,28 @@ def test_names_of_splits(tmp_path: Path, folders: list[str], splits: list[str]) 
 
 
 @pytest.mark.parametrize(
+    ("files", "splits", "left_out"),
+    [
+        (["train/a/1", "train/x", "val/a/1", "val/y", "extra/e"], ["train", "val"], ["extra"]),
+        (["train/1", "test/2", "docs/3"], ["train", "test"], ["docs"]),
+        (["train/a/1", "train_old/a/1", "val/a/1"], ["train", "val"], ["train_old"]),
+        (["train/a/1", "train_masks/1", "val/a/1"], ["train", "val"], ["train_masks"]),
+        (["train/a/1", "val/a/1", "dev/a/1"], ["train", "val"], ["dev"]),
+        (["train/a/1", "test/a/1", "testing/a/1"], ["train", "test"], ["testing"]),
+        (["dev/x/1", "bus/x/1"], ["train"], []),
+    ],
+)
+def test_folders_that_only_resemble_splits(
+    tmp_path: Path, files: list[str], splits: list[str], left_out: list[str]
+) -> None:
+    root = write(tmp_path / "root", *(f"{file}.jpg" for file in files))
+    for place in (root, pack(root)):
+        found = find_images(place)
+        assert list(found) == splits
+        assert [name for name, reason in found["train"].skipped if reason == LEFT_OUT] == left_out
+
+
+@pytest.mark.parametrize(
     "classes",
     [
         ["bus", "car", "train"],
