@@ -52,7 +52,7 @@ class Pending:
     def require_source(self, source: Mapping[str, Json] | None) -> None:
         """A resumed build must bring what the interrupted one began with: rows are never mixed."""
         begun = json.loads((self.path / "source.json").read_bytes())
-        if begun != json.loads(json.dumps(source)):
+        if _as_compared(begun) != _as_compared(json.loads(json.dumps(source))):
             raise IncompleteError(
                 f"{self.path.parent.parent} has an unfinished build from {describe(begun)}, this one is from "
                 f"{describe(source)}{_difference(begun, source)}; repeat the first, or discard it "
@@ -148,6 +148,12 @@ def describe(source: Mapping[str, Json] | None) -> str:
     if not source:
         return "a program"
     return str(source.get("path") or source.get("kind") or "another source")
+
+
+def _as_compared(source: Any) -> Any:
+    """A folder is the same one with a slash at its end."""
+    path = source.get("path") if isinstance(source, dict) else None
+    return {**source, "path": path.rstrip("/") or path} if isinstance(path, str) else source
 
 
 def _difference(begun: Mapping[str, Json] | None, source: Mapping[str, Json] | None) -> str:

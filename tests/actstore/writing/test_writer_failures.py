@@ -22,6 +22,17 @@ def new_store(path: Path, **options: Any) -> actstore.ActivationStore:
     return actstore.create(path, **{"classes": ["a", "b", "c"], "dim": 64, "chunk_rows": 32, **options})
 
 
+def test_a_build_goes_on_however_its_folder_was_typed(tmp_path: Path) -> None:
+    store, values = new_store(tmp_path / "x.zarr"), np.ones((5, 64), np.float32)
+    with pytest.raises(RuntimeError), store.writer("train", source={"kind": "images", "path": "photos/"}) as writer:
+        writer.append(values, [0] * 5, list("abcde"))
+        raise RuntimeError("stop")
+    with pytest.raises(IncompleteError, match="photos"):
+        store.writer("train", source={"kind": "images", "path": "pictures"})
+    with store.writer("train", source={"kind": "images", "path": "photos"}) as writer:
+        assert writer.position == 5
+
+
 def test_an_error_keeps_the_rows_so_far_and_resume_is_byte_identical(tmp_path: Path) -> None:
     values = np.random.default_rng(1).random((100, 64), dtype=np.float32)
     labels, ids = np.arange(100) % 3, [f"é{row}.jpg" for row in range(100)]
