@@ -65,8 +65,9 @@ class Photos:
         self.items = [item for item in self.items if item not in left_out]
 
 
-def list_folder(root: Path, on_error: str = "fail") -> Photos:
-    """ROOT/CATEGORY/*.jpg, labelled. on_error: a category without an image is left out (skip), or an error (fail)."""
+def list_folder(root: Path, on_error: str | None = None) -> Photos:
+    """ROOT/CATEGORY/*.jpg, labelled. on_error: a category without an image is left out (skip), or an error (fail); None
+    where there is no such choice, and it is an error."""
     if not root.is_dir():
         raise InvalidInputError(f"no folder {root}; expected {root}/CATEGORY/*.jpg")
     faults = {
@@ -84,10 +85,10 @@ def list_folder(root: Path, on_error: str = "fail") -> Photos:
     photos.count_once()
     found = {item.label for item in photos.items}
     empty = [folder for folder in folders if folder.name not in found]
-    if empty and (on_error == "fail" or not found):
+    if empty and (on_error != "skip" or not found):
         raise InvalidInputError(
             f"category {empty[0].name!r} has no example: {empty[0]} holds no image"
-            + " (--on-error skip leaves it out)" * bool(found)
+            + " (--on-error skip leaves it out)" * (on_error is not None and bool(found))
         )
     photos.warnings += [f"left out: category {folder.name!r}, as {folder} holds no image" for folder in empty]
     return photos
