@@ -13,6 +13,7 @@ import numpy as np
 from actstore.errors import (
     DamagedError,
     IncompleteError,
+    InvalidInputError,
     MissingSplitError,
     NoMetadataError,
     NotAStoreError,
@@ -315,6 +316,7 @@ def open(  # noqa: A001
         The store. No row is read yet.
 
     Raises:
+        InvalidInputError: what is given is no path.
         NotAStoreError: there is nothing at this path, or it is not an activation store.
         DamagedError: its metadata cannot be read.
 
@@ -322,6 +324,8 @@ def open(  # noqa: A001
         >>> actstore.open("animals.zarr").dim
         8
     """
+    if not isinstance(path, AnyPlace):
+        raise InvalidInputError(f"expected a store or the path of one, got {type(path).__name__}")
     place = parse_place(path, None if cache is None else CacheSpec(Path(cache), cache_bytes))
     if place.local_path is not None and not place.exists():
         raise NotAStoreError(f"{place} does not exist; make one with `actstore import` or `actstore build`")

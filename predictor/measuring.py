@@ -61,7 +61,8 @@ def evaluate(
             missing, False adds none.
         aggregate: how phi combines several examples, "max" or "mean".
         train: name of the split that examples come from.
-        test: name of the split that test images come from, by default test, or val where there is none with labels.
+        test: name of the split that test images come from, by default test, or val where there is none with rows
+            of base and novel categories.
         seed: of the draws.
         progress: None shows a bar on a terminal and in a notebook, False none, True logs a line every 20 seconds.
 
@@ -79,8 +80,8 @@ def evaluate(
     """
     reuse_freed_memory()
     opened = setting.open_store(store)
-    rows, tested = opened[train], setting.require_test_split(opened, train, test)
-    categories = setting.choose_categories(split, methods, opened)
+    rows, categories = opened[train], setting.choose_categories(split, methods, opened)
+    tested = setting.require_test_split(opened, train, test, categories)
     compared = setting.make_methods(methods, rows, categories, aggregate)
     note(describe_test(opened, tested, train, categories), progress)
     counts = setting.choose_shots(shots, rows, categories.novel, shown=progress)
@@ -138,7 +139,8 @@ def run_sessions(
         examples: a file that lists the images to show, one path a line, in place of drawn examples.
         calibrate: as in `evaluate`.
         train: name of the split that examples come from.
-        test: name of the split that test images come from, by default test, or val where there is none with labels.
+        test: name of the split that test images come from, by default test, or val where there is none with rows
+            of base and novel categories.
         seed: of the draws.
         progress: None shows a bar on a terminal and in a notebook, False none, True logs a line every 20 seconds.
 
@@ -152,8 +154,8 @@ def run_sessions(
         >>> results = predictor.run_sessions(phi, store, split, way=1, shots=1, draws=2)
     """
     opened = setting.open_store(store)
-    rows, tested = opened[train], setting.require_test_split(opened, train, test)
-    categories = setting.choose_categories(split, methods, opened)
+    rows, categories = opened[train], setting.choose_categories(split, methods, opened)
+    tested = setting.require_test_split(opened, train, test, categories)
     added = replace(categories, validation=())  # sessions add no validation category: those may be known
     note(describe_test(opened, tested, train, categories), progress)
     if len(counts := setting.choose_shots(shots, rows, categories.novel)) > 1:

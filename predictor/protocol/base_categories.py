@@ -200,13 +200,19 @@ class BaseCategories:
             groups.append(rows)
         return ClassRows.joined(groups, self.names)
 
-    def take(self, rows: Rows) -> Tensor:
+    def take(self, rows: Rows | ClassRows) -> Tensor:
         """Read rows of the split.
 
         Args:
-            rows: row numbers (n,).
+            rows: row numbers (n,), or what `draw` returns.
 
         Returns:
             (n, dim) in float32, after the transform.
+
+        Examples:
+            >>> base = predictor.BaseCategories.of_split(store["train"], store.classes)
+            >>> half = base.draw(0.5)
+            >>> base.take(half).shape == (len(half.rows), store.dim)
+            True
         """
-        return self.transform(take_float(self.rows_of_split, rows))
+        return self.transform(take_float(self.rows_of_split, rows.rows if isinstance(rows, ClassRows) else rows))

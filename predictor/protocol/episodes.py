@@ -294,8 +294,8 @@ def _over_gathered(
         wanted = torch.from_numpy(batch.queries[part].ravel()).to(values.device)
         gathered = torch.index_select(values, 0, wanted, out=buffer[: len(wanted)])
         queries = gathered.view(len(support), -1, *values.shape[1:])  # (tasks, n, …)
-        scores = method.episode_scores(support, queries)
-        require_scores(method, "episode_scores", scores, (*queries.shape[:2], support.shape[1]), "(tasks, n, way)")
+        given, expected = method.episode_scores(support, queries), (*queries.shape[:2], support.shape[1])
+        scores = require_scores(method, "episode_scores", given, expected, "(tasks, n, way)")
         predicted[part] = scores.argmax(2).cpu().numpy()  # of equal scores the first category's
         if familiar is not None and apart is not None:
             lengths = apart.query_lengths(queries.flatten(0, 1)).view(queries.shape[:2])

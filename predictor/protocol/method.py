@@ -9,6 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from functools import cached_property
+from inspect import get_annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
@@ -90,8 +91,9 @@ class Method(ABC):
         return self.name
 
     def __init_subclass__(cls) -> None:
-        """A method without a name is called as its class."""
-        if not hasattr(cls, "name") and "name" not in getattr(cls, "__annotations__", {}):
+        """A method without a name of its own is called as its class."""
+        has_own = "name" in cls.__dict__ or "name" in get_annotations(cls)
+        if not has_own and isinstance(getattr(cls, "name", ""), str):  # a property may give it
             cls.name = cls.__name__
 
     def __repr__(self) -> str:
@@ -261,9 +263,10 @@ class JointMethod(Method):
 
 
 def require_scores(method: EpisodeMethod, what: str, scores: Any, expected: tuple[int, ...], axes: str) -> Tensor:
-    """The scores that a method gave, of which another shape, or what is no tensor, would be met far from its cause."""
+    """The scores that a method gave, without gradients. Another shape, or what is no tensor, would be met far from its
+    cause."""
     if isinstance(scores, Tensor) and scores.shape == expected:
-        return scores
+        return scores.detach()
     got = type(scores).__name__ if not isinstance(scores, Tensor) else tuple(scores.shape)
     raise InvalidInputError(f"{method.name}: {what} must give a tensor {axes} = {expected}, got {got}")
 

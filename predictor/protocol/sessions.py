@@ -91,8 +91,8 @@ def _after(method: Method, queries: Queries, base_scores: Tensor, support: Tenso
     if not count:
         right = 100 * float((side.rank < 1).double().mean())
         return {ACCURACY: right, BASE: right}
-    novel = method.novel_scores(part.activations, support[:count])
-    require_scores(method, "novel_scores", novel, (rows, count), "(n, ways)")
+    given = method.novel_scores(part.activations, support[:count])
+    novel = require_scores(method, "novel_scores", given, (rows, count), "(n, ways)")
     metrics = Outcome.of(side, novel, part).metrics()
     return {
         ACCURACY: metrics["joint"],

@@ -75,11 +75,20 @@ def as_method(given: Any, aggregate: Aggregate | None) -> Method:
     """Of a class one is made, as the command line does."""
     if isinstance(given, str):
         raise InvalidInputError(f"{given!r} is a name: baselines.make({given!r}) makes the methods of this name")
-    made = given() if isinstance(given, type) and issubclass(given, Method) else given
+    made = _make(given) if isinstance(given, type) and issubclass(given, Method) else given
     if not hasattr(made, "as_method"):
         raise InvalidInputError(f"a method derives from predictor.Method, got {type(made).__name__}")
     method: Method = made.as_method(aggregate)
     return method
+
+
+def _make(of: type[Method]) -> Method:
+    try:
+        return of()
+    except TypeError as error:
+        raise InvalidInputError(
+            f"the class {of.__name__} is made without arguments, which fails ({error}); give a method: {of.__name__}(…)"
+        ) from error
 
 
 def find_test_split(store: ActivationStore, train: str, named: str | None) -> Split | None:
@@ -89,10 +98,11 @@ def find_test_split(store: ActivationStore, train: str, named: str | None) -> Sp
     return next((store[name] for name in ("val", "test") if name in store.splits and name != train), None)
 
 
-def require_test_split(store: ActivationStore, train: str, named: str | None) -> Split:
-    """The split that is measured on: the one named, else test where the store has one with labels, else val."""
-    test = store[TEST] if named is None and TEST in store.splits and train != TEST else None
-    if test is None or not is_labelled(test):
+def require_test_split(store: ActivationStore, train: str, named: str | None, categories: CategorySplit) -> Split:
+    """The split that is measured on: the one named, else test where the store has one with rows of base and novel
+    categories, else val."""
+    test = store[TEST] if named is None and train != TEST and TEST in _complete(store) else None
+    if test is None or not all(_counts(test, names).any() for names in (categories.base, categories.novel) if names):
         test = find_test_split(store, train, named)
     if test is None:
         others = [name for name in store.splits if name != train]
@@ -266,7 +276,7 @@ def describe_test(store: ActivationStore, test: Split, train: str, categories: C
     """In one line: the split, how many images it has, and which other splits could be tested on."""
     parts = (("base", categories.base), ("novel", categories.novel))
     counts = " and ".join(f"{int(_counts(test, names).sum()):,} of {part}" for part, names in parts)
-    others = [name for name in store.splits if name not in (train, test.name) and is_labelled(store[name])]
+    others = [name for name in _complete(store) if name not in (train, test.name) and is_labelled(store[name])]
     choice = f"; test on {' or '.join(others)} with test=… (--test-split)" if others else ""
     return f"test images: {counts} categories, from split {test.name}{choice}"
 
@@ -281,6 +291,10 @@ def thin_categories(test: Split, categories: CategorySplit) -> list[str]:
                 of = f"{len(found):,} of {len(names):,} {part} categories"
                 said.append(f"WARNING: {of}: {how} in {test.name} to test on, such as {found[0]!r}")
     return said
+
+
+def _complete(store: ActivationStore) -> list[str]:
+    return [name for name, split in store.splits.items() if split.complete]
 
 
 def is_labelled(split: Split) -> bool:

@@ -72,7 +72,7 @@ def test_queries_are_files_as_they_are_and_all_images_of_folders(tmp_path: Path)
 def test_a_way_out_is_named_only_where_there_is_one(tmp_path: Path) -> None:
     write(tmp_path, "cat/1.jpg")
     (tmp_path / "dog").mkdir()
-    with pytest.raises(InvalidInputError, match="'dog'.*--on-error"):
+    with pytest.raises(InvalidInputError, match=r"'dog'.*--on-error"):
         list_folder(tmp_path, "fail")
     with pytest.raises(InvalidInputError, match="'dog'") as raised:
         list_folder(tmp_path)

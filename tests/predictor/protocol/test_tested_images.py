@@ -12,7 +12,7 @@ import pytest
 import actstore
 import baselines
 import predictor
-from actstore.errors import InvalidInputError
+from actstore.errors import IncompleteError, InvalidInputError
 from predictor.protocol.setting import describe_test, find_test_split, require_test_split, thin_categories
 
 CLASSES = ("a", "b", "c", "d")
@@ -36,8 +36,8 @@ def make(tmp_path: Path) -> Make:
 
 def test_a_labelled_test_split_is_measured_on_and_constants_are_fitted_on_the_other(make: Make) -> None:
     store = make(train=[9, 9, 9, 9], val=[8, 8, 8, 8], test=[9, 9, 9, 9])
-    assert require_test_split(store, "train", None).name == "test"
-    assert require_test_split(store, "train", "val").name == "val"
+    assert require_test_split(store, "train", None, HALVES).name == "test"
+    assert require_test_split(store, "train", "val", HALVES).name == "val"
     fitted = find_test_split(store, "train", None)
     assert fitted is not None
     assert fitted.name == "val"
@@ -47,8 +47,28 @@ def test_a_labelled_test_split_is_measured_on_and_constants_are_fitted_on_the_ot
 
 def test_a_test_split_without_labels_is_not_measured_on(make: Make) -> None:
     store = make(train=[9, 9, 9, 9], val=[8, 8, 8, 8], test=[5])
-    assert require_test_split(store, "train", None).name == "val"
+    assert require_test_split(store, "train", None, HALVES).name == "val"
     assert "test=" not in describe_test(store, store["val"], "train", HALVES)
+
+
+def test_a_test_split_without_novel_rows_is_not_measured_on(make: Make) -> None:
+    store = make(train=[9, 9, 9, 9], val=[8, 8, 8, 8], test=[5, 5, 0, 0])
+    assert require_test_split(store, "train", None, HALVES).name == "val"
+    assert require_test_split(store, "train", "test", HALVES).name == "test"
+
+
+def test_an_unfinished_test_split_stops_nothing(make: Make) -> None:
+    store = make(train=[9, 9, 9, 9], val=[8, 8, 8, 8])
+    with pytest.raises(RuntimeError), store.writer("test") as writer:
+        writer.append(np.ones((3, 8), np.float32), ids=["1", "2", "3"], labels=[0, 1, 2])
+        raise RuntimeError("interrupted")
+    opened = actstore.open(store.path)
+    assert not opened.splits["test"].complete
+    for test in ("val", None):
+        predictor.evaluate(baselines.make("class-mean"), opened, HALVES, shots=1, draws=2, test=test)
+        predictor.run_sessions(baselines.make("class-mean"), opened, HALVES, way=1, shots=1, draws=1, test=test)
+    with pytest.raises(IncompleteError):
+        predictor.evaluate(baselines.make("class-mean"), opened, HALVES, shots=1, draws=2, test="test")
 
 
 def test_the_split_and_its_images_are_said(make: Make, capsys: pytest.CaptureFixture[str]) -> None:
