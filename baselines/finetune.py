@@ -71,12 +71,7 @@ class FineTune(ImageTrainee):
         self._large, self._few = len(images) - few, few
         self._novel = min(config.batch_size - 1, max(1, round(config.batch_size * share)))  # of a batch
         super().__init__(backbone, images, (*split.base, *split.novel), config, run)
-        self._head, self._split = head, split
-
-    def step(self, number: int) -> dict[str, Tensor]:
-        if number == 0:  # a training that goes on has its classifier
-            self._start(self._head, self._split)
-        return super().step(number)
+        self._start(head, split)
 
     def _start(self, head: Head, split: CategorySplit) -> None:
         """The classifier as it is trained on activations: from nothing, it needs more images than whole networks are
