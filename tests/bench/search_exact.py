@@ -66,6 +66,7 @@ def neighbours(rows: int, rounds: int) -> None:
     split = synthetic_store(rows)["train"]
     engine, asked = bounded_of(split), torch.from_numpy(np.asarray(split[:ASKED]).astype(np.float32))
     graphs: list[Graph] = []
+    batches = f"bounded, batches of {BATCH}"
 
     def in_batches() -> float:
         begin = time.perf_counter()
@@ -74,7 +75,7 @@ def neighbours(rows: int, rounds: int) -> None:
         return (time.perf_counter() - begin) * rows / ASKED
 
     actions: dict[str, Action] = {
-        "all rows": lambda: graphs.append(library.knn(split, 10)), f"batches of {BATCH}": in_batches,
+        "all rows": lambda: graphs.append(library.knn(split, 10)), batches: in_batches,
     }  # fmt: skip
     times = in_turns(actions, rounds)
     scores, found = engine.search(asked, 11)
@@ -84,7 +85,7 @@ def neighbours(rows: int, rounds: int) -> None:
                    (graphs[-1].scores[:ASKED], graphs[-1].rows[:ASKED]))  # fmt: skip
     what = f"the neighbours of all of {rows:,} x {DIM}, k = 10"
     results = [
-        per_query(what, times, "all rows", f"bounded, batches of {BATCH}", rows),
+        per_query(what, times, "all rows", batches, rows),
         Result("  all of it", times["all rows"], "s"),
         Result("  peak memory, mapped rows included", peak_memory() / 1e9, "GB"),
     ]
