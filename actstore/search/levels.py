@@ -20,12 +20,13 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from actstore.compute.tensors import spread
-from actstore.search.compiled import OFFSET, kernels
+from actstore.search.compiled import OFFSET, address, kernels
 from actstore.search.table import RowTable, unit
 from actstore.streams.sampling import Stream, generator
 
 SAMPLE = 16_384
 _STEP = 256  # coordinates multiplied at a time: shorter sums have smaller worst cases
+_FEW, _CHAINS = 32, 16  # rows; and sums that compiled loops make of a product, at least, before they add those
 
 
 def fit_directions(table: RowTable, seed: int = 0) -> Tensor:
@@ -75,6 +76,18 @@ def rotate(rows: Tensor, directions: Tensor) -> Tensor:
         torch.mm(rows[:, start : start + _STEP], directions[:, start : start + _STEP].T, out=part)
         out.add_(part)
     return out
+
+
+def rotate_few(rows: Tensor, directions: Tensor) -> Tensor:
+    """As `rotate`, for so few rows that reading the directions takes longest: compiled loops do it at memory speed."""
+    loops = kernels()
+    if loops is None or len(rows) > _FEW or rows.shape[1] > _CHAINS * _STEP:
+        return rotate(rows, directions)
+    out = torch.empty(len(directions), len(rows))
+    loops.multiply_rows(
+        address(directions), False, rows.shape[1], len(directions), address(rows), len(rows), address(out)
+    )
+    return out.T
 
 
 def rotation_error(p: int, dim: int) -> float:
@@ -189,7 +202,8 @@ def _rounded_up(values: Tensor) -> Tensor:
     return (values * UP).float()
 
 
-_PRODUCTS_TO_SHARE = 1 << 22  # products of a rotation; below, a second thread costs more than it shares
+# products of a rotation, and values of its directions; below, a second thread costs more than it shares
+_PRODUCTS_TO_SHARE, _VALUES_TO_SHARE = 1 << 22, 1 << 20
 
 
 @dataclass(frozen=True)
@@ -228,7 +242,7 @@ class SecondCodes:
     norms: NDArray[np.float32]
 
 
-SINGLE_QUERIES = 4  # queries, each of which is multiplied with a row on its own
+SINGLE_QUERIES = 2  # queries, each of which is multiplied with a row on its own; panels are faster for more
 _LANES = 16  # queries of a panel, two of which are multiplied at a time
 
 
@@ -304,12 +318,13 @@ class QueryCodes:
         """(n, last - first) coordinates along some of the directions, computed in float32."""
         directions = self._levels.directions[first:last]
         along = np.empty((len(self), len(directions)))
-        workers = self._workers if len(self) * directions.numel() > _PRODUCTS_TO_SHARE else 1
+        is_long = directions.numel() > _VALUES_TO_SHARE or len(self) * directions.numel() > _PRODUCTS_TO_SHARE
+        workers = self._workers if is_long else 1
         step = -(-len(directions) // workers)
 
         def part(number: int, worker: int) -> None:
             some = slice(number * step, (number + 1) * step)
-            along[:, some] = rotate(self.units, directions[some]).numpy()
+            along[:, some] = rotate_few(self.units, directions[some]).numpy()
 
         spread(part, workers, workers)
         return along

@@ -101,15 +101,19 @@ def near_best(pairs: Pairs, kth: NDArray[np.float32], margin: float) -> Pairs:
 
 def canonical_scores(table: RowTable, vectors: Tensor, pairs: Pairs, metric: Metric) -> NDArray[np.float32]:
     """(n,) of the pairs, from the rows as they are stored; a row of zeros has cosine 0 with everything."""
-    whole = table.in_memory()
-    if whole is None or kernels() is None:
+    whole, compiled = table.in_memory(), kernels() is not None
+    if whole is None or not compiled:
         dots, squares = _sums(table, vectors, pairs)
     else:
         dots, squares = _sums_compiled(whole, vectors, pairs)
     if metric == "inner":
         return dots.astype(np.float32)
-    exact = vectors.numpy().astype(np.float64)
-    both = np.sqrt(squares) * np.sqrt(fold(exact * exact))[pairs.queries]
+    if compiled:
+        own = np.arange(len(vectors))
+        asked = _sums_compiled(vectors, vectors, Pairs(own, own, np.empty(0, np.float32)))[1]
+    else:
+        asked = fold(vectors.numpy().astype(np.float64) ** 2)
+    both = np.sqrt(squares) * np.sqrt(asked)[pairs.queries]
     cosines: NDArray[np.float64] = np.divide(dots, both, out=np.zeros(len(pairs)), where=both > 0)
     return cosines.astype(np.float32)
 

@@ -1,7 +1,8 @@
 """Searches beside their peers: exact, bounded and approximate, on real and on generated rows; all take turns.
 
 python -m tests.bench.search [--rows 1200000] [--rounds N] [--threads N]
-    [--only synthetic,faiss,filters,neighbours,append,real,isotropic,approximate,processors] | --peers | --before TREE
+    [--only synthetic,faiss,filters,neighbours,append,real,isotropic,approximate,processors]
+    | --peers | --before TREE [--only neighbours]
 
 TREE: a checkout of earlier code, its compiled loops built (python setup.py build_ext --inplace).
 
@@ -30,7 +31,9 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--only", default=",".join(PARTS))
     parser.add_argument("--peers", action="store_true", help="Other libraries alone, at 200,000 rows at most.")
-    parser.add_argument("--before", type=Path, metavar="TREE", help="The bounded search alone, beside that of TREE.")
+    parser.add_argument(
+        "--before", type=Path, metavar="TREE", help="Bounded searches, or neighbours, beside those of TREE."
+    )
     parser.add_argument("--threads", type=int, help="By default those of torch: one per core.")
     options = parser.parse_args()
     if options.threads:
@@ -40,6 +43,8 @@ def main() -> None:
         from tests.bench.search_peers import main as peers
 
         return peers(few, rounds)
+    if options.before and options.only == "neighbours":
+        return neighbours(few, max(1, rounds - 3), options.before)
     if options.before:
         return before(rows, rounds, options.before)
     parts: dict[str, Callable[[], None]] = {

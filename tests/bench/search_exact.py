@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -15,7 +16,7 @@ from actstore.compute.tensors import borrow
 from actstore.search import BoundedSearch
 from actstore.search.levels import fit_directions
 from actstore.search.table import unit
-from tests.bench.common import alternate, report
+from tests.bench.common import OUT, alternate, report
 from tests.bench.search_common import (
     BARE_BLOCK,
     BATCH,
@@ -31,6 +32,7 @@ from tests.bench.search_common import (
     same,
     synthetic_store,
 )
+from tests.bench.search_processors import Child
 from tests.conftest import REAL_DATA
 
 ASKED = 4096
@@ -61,8 +63,9 @@ def synthetic(rows: int, rounds: int) -> None:
     report("search-synthetic", results, notes)
 
 
-def neighbours(rows: int, rounds: int) -> None:
-    """The neighbours of all rows, from rows to graph, beside batches of 32 of some of them with an index at hand."""
+def neighbours(rows: int, rounds: int, before: Path | None = None) -> None:
+    """The neighbours of all rows, from rows to graph, beside batches of 32 of some of them with an index at hand; and
+    beside batches of an earlier tree."""
     split = synthetic_store(rows)["train"]
     engine, asked = bounded_of(split), torch.from_numpy(np.asarray(split[:ASKED]).astype(np.float32))
     graphs: list[Graph] = []
@@ -77,6 +80,9 @@ def neighbours(rows: int, rounds: int) -> None:
     actions: dict[str, Action] = {
         "all rows": lambda: graphs.append(library.knn(split, 10)), batches: in_batches,
     }  # fmt: skip
+    earlier = None if before is None else _earlier_batches(split, before, asked)
+    if earlier is not None:
+        actions["batches of before"] = lambda: rows / ASKED * sum(earlier.search(BATCH) for _ in range(ASKED // BATCH))
     times = in_turns(actions, rounds)
     scores, found = engine.search(asked, 11)
     own = found != np.arange(ASKED)[:, None]
@@ -85,11 +91,17 @@ def neighbours(rows: int, rounds: int) -> None:
                    (graphs[-1].scores[:ASKED], graphs[-1].rows[:ASKED]))  # fmt: skip
     what = f"the neighbours of all of {rows:,} x {DIM}, k = 10"
     results = [
-        per_query(what, times, "all rows", batches, rows),
+        *(per_query(what, times, "all rows", peer, rows) for peer in list(actions)[1:]),
         Result("  all of it", times["all rows"], "s"),
         Result("  peak memory, mapped rows included", peak_memory() / 1e9, "GB"),
     ]
     report("search-neighbours", results, [f"2x the batches of before; {verdict} to bounded for {ASKED:,} rows"])
+
+
+def _earlier_batches(split: library.Split, tree: Path, asked: Tensor) -> Child:
+    path = OUT / "queries-neighbours.npy"
+    np.save(path, asked.numpy())
+    return Child(str(split.store_path), str(path), {}, tree.resolve(), 11)
 
 
 def against_faiss(rows: int, rounds: int) -> None:

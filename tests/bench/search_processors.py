@@ -45,8 +45,10 @@ for turn, line in enumerate(sys.stdin):
 class Child:
     """Imports the packages of a tree. answers: a digest of the answers to all queries."""
 
-    def __init__(self, store: str, queries: str, environment: dict[str, str], tree: Path = ROOT) -> None:
-        self._process = subprocess.Popen([sys.executable, "-c", _CHILD, store, queries, str(K)], text=True, cwd=tree,
+    def __init__(
+        self, store: str, queries: str, environment: dict[str, str], tree: Path = ROOT, k: int = K
+    ) -> None:  # fmt: skip
+        self._process = subprocess.Popen([sys.executable, "-c", _CHILD, store, queries, str(k)], text=True, cwd=tree,
                                          env={**os.environ, "PYTHONPATH": str(tree), **environment},
                                          stdin=subprocess.PIPE, stdout=subprocess.PIPE)  # fmt: skip
         self.answers = self._line()

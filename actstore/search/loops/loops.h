@@ -26,7 +26,7 @@
 #define EXPECTED 0.6f
 #define EXPECTED_AGAIN 0.3f
 #define EXPECTED_SHORTLY 0.5f
-#define MOST_SHORT 4    /* queries that look at short codes first: levels.py, SINGLE_QUERIES */
+#define MOST_SHORT 2    /* queries that look at short codes first: levels.py, SINGLE_QUERIES */
 #define WAITING 32      /* pairs whose codes are fetched before they are needed */
 
 #define JOINED(name, processor) name##_##processor
@@ -146,6 +146,13 @@ INLINE void fetch(const void *bytes, int64_t count)
 {
     for (int64_t place = 0; place < count; place += 64)
         __builtin_prefetch((const char *)bytes + place);
+}
+
+/* What a pass reads once does not take the place of other things in the caches. */
+INLINE void fetch_once(const void *bytes, int64_t count)
+{
+    for (int64_t place = 0; place < count; place += 64)
+        __builtin_prefetch((const char *)bytes + place, 0, 0);
 }
 
 INLINE void fetch_factors(const Batch *batch, int64_t row) /* which may lie in two lines of the cache */
@@ -481,7 +488,7 @@ TARGET static int bound_shorter(const Batch *batch, int64_t start, int64_t stop,
     for (int64_t place = start; place < stop; place++) {
         int64_t row = chosen ? chosen[place] : place;
         if (place + AHEAD < stop)
-            fetch(batch->shorter + (chosen ? chosen[place + AHEAD] : place + AHEAD) * stride, stride);
+            fetch_once(batch->shorter + (chosen ? chosen[place + AHEAD] : place + AHEAD) * stride, stride);
         if (!batch->allowed || batch->allowed[row]) {
             tile.codes[tile.count] = batch->shorter + row * stride;
             tile.rows[tile.count++] = row;
