@@ -31,9 +31,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--only", default=",".join(PARTS))
     parser.add_argument("--peers", action="store_true", help="Other libraries alone, at 200,000 rows at most.")
-    parser.add_argument(
-        "--before", type=Path, metavar="TREE", help="Bounded searches, or neighbours, beside those of TREE."
-    )
+    parser.add_argument("--before", type=Path, metavar="TREE", help="Bounded searches, or neighbours, beside TREE's.")
     parser.add_argument("--threads", type=int, help="By default those of torch: one per core.")
     options = parser.parse_args()
     if options.threads:
