@@ -1,10 +1,11 @@
 """Codes of four bits, made from the first level's codes of eight: a search for a few queries waits for memory, and they
 are half as long. They leave some percent of the rows, whose codes of eight bits are read then.
 
-A row's codes c, of scale s, become whole numbers n from 0 to 15: c is about t (n - 7.5), where t is the row's own step.
-Its width / 2 bytes hold the first half of them in their lower bits, and the others above. Four floats follow: s t and,
-as in `factors` (levels.py), x_0, what the codes lose, and the rest. A bound is the same sum of products as that of the
-first level, but that the norm of what the codes stand for is taken to be that of a whole row and what they lose.
+A row's codes c, of scale s, become numbers n from 0 to 15, which stand for levels L(n) (loops/processors.h): c is about
+u L(n), where u is the row's own unit. Its width / 2 bytes hold the first half of the numbers in their lower bits, and the
+others above. Four factors of 16 bits follow: s u in 2**-20 and, as in `factors` (levels.py), x_0 in 2**-15, what the
+codes lose and the rest in 2**-14, these two rounded up. A bound is the same sum of products as that of the first level,
+but that the norm of what the codes stand for is taken to be that of a whole row and what they lose.
 """
 
 from __future__ import annotations
@@ -18,14 +19,14 @@ from actstore.compute.tensors import spread
 from actstore.search.compiled import address, kernels
 from actstore.search.levels import Levels
 
-_FACTORS = 4 * 4  # bytes
+_FACTORS = 4 * 2  # bytes
 _LEAST_BYTES = 1 << 26  # of the first level: below, caches hold much of it
 _LEAST_WIDTH = 128  # codes, below which the floats are much of a row
 _MOST_LEFT = 0.25  # of the pairs: with more, looking at them again costs more than was spared
 _JUDGED = 8  # queries, after which this is decided
 _ROWS = 16_384  # at a time
 
-Shorter = NDArray[np.uint8]  # (rows, width / 2 + 16)
+Shorter = NDArray[np.uint8]  # (rows, width / 2 + 8)
 
 
 class ShortCodes:
@@ -64,7 +65,7 @@ class ShortCodes:
 
 
 def shorten(levels: Levels, workers: int) -> Shorter:
-    """(rows, width / 2 + 16)"""
+    """(rows, width / 2 + 8)"""
     count, width = levels.first.shape
     made, loops = np.empty((count, width // 2 + _FACTORS), np.uint8), kernels()
     assert loops is not None

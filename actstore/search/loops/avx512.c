@@ -56,34 +56,41 @@ TARGET INLINE int32_t dot_codes(const uint8_t *row, const int8_t *query, int64_t
 }
 
 TARGET INLINE void add_short(Integers sums[FOUR], const uint8_t *const rows[FOUR], int64_t place, __mmask64 inside,
-                             Integers low, Integers high)
+                             Integers low, Integers high, Integers levels)
 {
     Integers fifteen = _mm512_set1_epi8(15);
 #pragma GCC unroll 4
     for (int row = 0; row < FOUR; row++) {
         Integers both = _mm512_maskz_loadu_epi8(inside, rows[row] + place);
-        sums[row] = _mm512_dpbusd_epi32(sums[row], _mm512_and_si512(both, fifteen), low);
-        sums[row] = _mm512_dpbusd_epi32(sums[row], _mm512_and_si512(_mm512_srli_epi16(both, 4), fifteen), high);
+        Integers first = _mm512_shuffle_epi8(levels, _mm512_and_si512(both, fifteen));
+        Integers second = _mm512_shuffle_epi8(levels, _mm512_and_si512(_mm512_srli_epi16(both, 4), fifteen));
+        sums[row] = _mm512_dpbusd_epi32(_mm512_dpbusd_epi32(sums[row], first, low), second, high);
     }
 }
 
-TARGET INLINE void dot_short(const uint8_t *const rows[FOUR], const int8_t *query, int64_t half, int32_t out[FOUR])
+/* excess: what levels add to a product that are 128 too large. */
+TARGET INLINE void dot_short(const uint8_t *const rows[FOUR], const int8_t *query, int64_t half, int32_t excess,
+                             int32_t out[FOUR])
 {
     Integers sums[FOUR] = {_mm512_setzero_si512(), _mm512_setzero_si512(), _mm512_setzero_si512(),
                            _mm512_setzero_si512()};
+    __m128i signed_levels = _mm_loadu_si128((const __m128i *)SHORT_LEVELS);
+    Integers levels = _mm512_broadcast_i32x4(_mm_xor_si128(signed_levels, _mm_set1_epi8(-128)));
     int64_t place = 0;
     for (; place + 64 <= half; place += 64)
-        add_short(sums, rows, place, ~0ULL, _mm512_loadu_si512(query + place), _mm512_loadu_si512(query + half + place));
+        add_short(sums, rows, place, ~0ULL, _mm512_loadu_si512(query + place), _mm512_loadu_si512(query + half + place),
+                  levels);
     if (place < half) {
         __mmask64 inside = (1ULL << (half - place)) - 1;
         add_short(sums, rows, place, inside, _mm512_maskz_loadu_epi8(inside, query + place),
-                  _mm512_maskz_loadu_epi8(inside, query + half + place));
+                  _mm512_maskz_loadu_epi8(inside, query + half + place), levels);
     }
     Integers one = _mm512_add_epi32(_mm512_unpacklo_epi32(sums[0], sums[1]), _mm512_unpackhi_epi32(sums[0], sums[1]));
     Integers two = _mm512_add_epi32(_mm512_unpacklo_epi32(sums[2], sums[3]), _mm512_unpackhi_epi32(sums[2], sums[3]));
     Integers all = _mm512_add_epi32(_mm512_unpacklo_epi64(one, two), _mm512_unpackhi_epi64(one, two));
     __m256i part = _mm256_add_epi32(_mm512_castsi512_si256(all), _mm512_extracti64x4_epi64(all, 1));
-    _mm_storeu_si128((__m128i *)out, _mm_add_epi32(_mm256_castsi256_si128(part), _mm256_extracti128_si256(part, 1)));
+    __m128i four = _mm_add_epi32(_mm256_castsi256_si128(part), _mm256_extracti128_si256(part, 1));
+    _mm_storeu_si128((__m128i *)out, _mm_sub_epi32(four, _mm_set1_epi32(excess)));
 }
 
 TARGET INLINE Floats zeros(void) { return _mm512_setzero_ps(); }

@@ -15,17 +15,20 @@
 
 #define LEVEL_FACTORS 6 /* levels.py, FACTORS */
 #define TAIL_FLOATS 8   /* levels.py, TAIL */
-#define SHORT_FACTORS 4 /* shorter.py */
+#define SHORT_FACTORS 4 /* of 16 bits: shorter.py, which has these units of theirs, too */
+#define SHORT_UNIT 0x1p-20f
+#define SHORT_FIRST 0x1p-15f
+#define SHORT_LENGTH 0x1p-14f
 #define PANEL 16        /* queries whose codes lie together, four codes of each; levels.py, _LANES */
 #define ROWS_IN_CACHE (128 / TILE * TILE) /* rows that all queries pass over before the next ones are read */
 #define AHEAD 16        /* rows or pairs whose bytes are fetched before they are needed */
 #define LOOKED_AT 512   /* pairs that are looked closer at together: their rows lie far apart */
-#define BEST_STEP 0.335 /* of 16 steps, to the deviation: it loses least of what is spread normally */
 /* Of what a bound allows beyond the estimate, the part that a near row may well have, by the first level, by both and by
  * short codes: of parts from 0.3 to 0.7 these left least to look at. */
 #define EXPECTED 0.6f
 #define EXPECTED_AGAIN 0.3f
 #define EXPECTED_SHORTLY 0.5f
+#define MOST_CODES 1024 /* of a row: compiled.py */
 #define MOST_SHORT 2    /* queries that look at short codes first: levels.py, SINGLE_QUERIES */
 #define WAITING 32      /* pairs whose codes are fetched before they are needed */
 
@@ -44,7 +47,7 @@ typedef struct { /* queries, and the rows that they are compared with by the fir
     const float *coefficients; /* (6, count), of which the first is not used */
     const float *scales;   /* of queries: what bounds are multiplied by */
     int64_t count, panels; /* with panels, excess, coefficients and scales have PANEL of them a panel */
-    const uint8_t *shorter; /* (rows, width / 2 + 16): codes of four bits and four floats, looked at before the others by
+    const uint8_t *shorter; /* (rows, width / 2 + 8): codes of four bits and four factors, looked at before the others by
                                a few queries; NULL: there are none. See shorter.py */
 } Batch;
 
@@ -440,7 +443,8 @@ typedef struct {
 
 typedef struct { /* of a query: what a tile is multiplied with */
     const int8_t *codes;
-    float excess, constant, of_first, of_error, of_rest;
+    int32_t excess;
+    float constant, of_first, of_error, of_rest;
 } ShortQuery;
 
 static ShortQuery ask_shortly(const Batch *batch, int64_t query)
@@ -449,12 +453,23 @@ static ShortQuery ask_shortly(const Batch *batch, int64_t query)
     int64_t count = batch->count;
     return (ShortQuery){
         .codes = batch->queries + query * batch->width,
-        .excess = (float)batch->excess[query] * (7.5f / 128), /* exact: short codes are too large by 7.5 */
-        .constant = coefficients[count] + coefficients[4 * count], /* a row's norm is one at most, but for its error */
+        .excess = batch->excess[query],
+        /* a row's norm is one at most, but for its error; and its first coordinate is rounded */
+        .constant = coefficients[count] + coefficients[4 * count] + fabsf(coefficients[2 * count]) * SHORT_FIRST,
         .of_first = coefficients[2 * count],
         .of_error = coefficients[3 * count] + coefficients[4 * count],
         .of_rest = coefficients[5 * count],
     };
+}
+
+INLINE void read_short_factors(const uint8_t *stored, float factors[SHORT_FACTORS])
+{
+    uint16_t held[SHORT_FACTORS];
+    memcpy(held, stored, sizeof held);
+    factors[0] = (float)held[0] * SHORT_UNIT;
+    factors[1] = (float)(int16_t)held[1] * SHORT_FIRST;
+    factors[2] = (float)held[2] * SHORT_LENGTH;
+    factors[3] = (float)held[3] * SHORT_LENGTH;
 }
 
 /* Of the rows of a tile, those whose bound by the short codes reaches the limit, as bits. */
@@ -463,11 +478,11 @@ TARGET INLINE uint32_t reaching_shortly(const ShortTile *tile, const ShortQuery 
 {
     int32_t sums[FOUR];
     uint32_t reached = 0;
-    dot_short(tile->codes, query->codes, half, sums);
+    dot_short(tile->codes, query->codes, half, query->excess, sums);
 #pragma GCC unroll 4
     for (int row = 0; row < FOUR; row++) {
         const float *factor = tile->factors[row];
-        estimates[row] = ((float)sums[row] - query->excess) * factor[0] + factor[1] * query->of_first;
+        estimates[row] = (float)sums[row] * factor[0] + factor[1] * query->of_first;
         bounds[row] = estimates[row] + query->constant + factor[2] * query->of_error + factor[3] * query->of_rest;
     }
 #pragma GCC unroll 4
@@ -479,7 +494,7 @@ TARGET INLINE uint32_t reaching_shortly(const ShortTile *tile, const ShortQuery 
 /* As bound_few, with a look at the short codes first: what they leave waits until its codes are there. */
 TARGET static int bound_shorter(const Batch *batch, int64_t start, int64_t stop, Found *found)
 {
-    int64_t half = batch->width / 2, stride = half + 4 * SHORT_FACTORS;
+    int64_t half = batch->width / 2, stride = half + 2 * SHORT_FACTORS;
     const int64_t *chosen = batch->chosen;
     ShortTile tile = {.count = 0};
     ShortQuery asked[MOST_SHORT];
@@ -499,7 +514,7 @@ TARGET static int bound_shorter(const Batch *batch, int64_t start, int64_t stop,
             tile.codes[rest] = tile.codes[0];
 #pragma GCC unroll 4
         for (int part = 0; part < FOUR; part++)
-            memcpy(tile.factors[part], tile.codes[part] + half, sizeof tile.factors[part]);
+            read_short_factors(tile.codes[part] + half, tile.factors[part]);
         for (int64_t query = 0; query < batch->count; query++) {
             float bounds[FOUR], estimates[FOUR], limit = found->limits[query];
             uint32_t reached = reaching_shortly(&tile, asked + query, half, limit, bounds, estimates);
@@ -641,49 +656,57 @@ TARGET static int bound_range(const Batch *batch, const int64_t *range, Found *f
     return bound_few(batch, range[0], range[1], found);
 }
 
-/* steps: short codes of up to 64 codes. What they lose, squared, in a 16th of the codes' unit. */
-TARGET INLINE int32_t shorten(const uint8_t *codes, int64_t count, int32_t step, uint8_t *steps)
+/* Short codes of a row's codes, of which a step of the levels is `unit`. What they lose, squared. */
+TARGET INLINE float shorten(const uint8_t *codes, int64_t count, float unit, uint8_t *chosen)
 {
-    int32_t lost = 0;
-    float scale = 8 / (float)step;
+    float lost = 0, per_unit = 1 / unit;
     for (int64_t place = 0; place < count; place++) {
-        int32_t code = codes[place] - 128;
-        float level = (float)code * scale + 8;
-        level = level > 0 ? level : 0;
-        int32_t chosen = (int32_t)(level < 15 ? level : 15);
-        int32_t off = 16 * code - step * (2 * chosen - 15);
+        float code = (float)(codes[place] - 128), size = fabsf(code) * per_unit;
+        int32_t number = 0, level = SHORT_LEVELS[8];
+#pragma GCC unroll 7
+        for (int step = 0; step < 7; step++) {
+            int above = 2 * size > (float)(SHORT_LEVELS[8 + step] + SHORT_LEVELS[9 + step]);
+            number += above;
+            level += above ? SHORT_LEVELS[9 + step] - SHORT_LEVELS[8 + step] : 0;
+        }
+        float off = fabsf(code) - unit * (float)level;
         lost += off * off;
-        steps[place] = (uint8_t)chosen;
+        chosen[place] = (uint8_t)(code < 0 ? 7 - number : 8 + number);
     }
     return lost;
 }
 
-/* Short codes of rows start to stop, from those of the first level: see shorter.py. The step is an eighth of a whole
- * number, so that what it loses is summed up exactly. */
+/* Rounded up. */
+INLINE uint16_t short_length(double length)
+{
+    double parts = ceil(length / SHORT_LENGTH);
+    return (uint16_t)(parts < 65535 ? parts : 65535); /* never: of parts of unit vectors */
+}
+
+/* Short codes of rows start to stop, from those of the first level: see shorter.py. */
 TARGET int64_t EXPORTED(shorten_rows)(const uint8_t *codes, const float *factors, int64_t width, int64_t start,
                                       int64_t stop, uint8_t *shorter)
 {
-    int64_t half = width / 2, stride = half + 4 * SHORT_FACTORS;
+    int64_t half = width / 2, stride = half + 2 * SHORT_FACTORS;
+    uint8_t chosen[MOST_CODES];
     for (int64_t row = start; row < stop; row++) {
         const uint8_t *from = codes + row * width;
         const float *factor = factors + row * LEVEL_FACTORS;
         uint8_t *to = shorter + row * stride;
         int32_t squares = 0;
-        double lost = 0;
         for (int64_t place = 0; place < width; place++)
             squares += (from[place] - 128) * (from[place] - 128);
-        int32_t step = (int32_t)(8 * BEST_STEP * sqrt((double)squares / (double)width)) + 1;
-        for (int64_t first = 0; first < half; first += 64) {
-            int64_t count = half - first < 64 ? half - first : 64;
-            uint8_t low[64], high[64];
-            lost += shorten(from + first, count, step, low);
-            lost += shorten(from + half + first, count, step, high);
-            for (int64_t place = 0; place < count; place++)
-                to[first + place] = low[place] | (uint8_t)(high[place] << 4);
-        }
-        double unit = (double)factor[0] * step / 16, up = 1 + 0x1p-20; /* more than float32 rounds */
-        double error = factor[3] + (double)factor[0] * sqrt(lost) / 16;
-        float made[SHORT_FACTORS] = {(float)(2 * unit), factor[2], (float)(error * up), factor[5]};
+        double unit = ceil((double)factor[0] * sqrt((double)squares / (double)width) / LEVEL_OF_ONE / SHORT_UNIT);
+        unit = unit < 1 ? 1 : unit < 65535 ? unit : 65535;
+        float lost = shorten(from, width, (float)(unit * SHORT_UNIT / factor[0]), chosen);
+        for (int64_t place = 0; place < half; place++)
+            to[place] = chosen[place] | (uint8_t)(chosen[half + place] << 4);
+        /* 1e-4 is more than the sum of up to 1024 squares is rounded by, and than the unit is in float */
+        double error = factor[3] + (double)factor[0] * (sqrt((double)lost) * (1 + 1e-4) + 1e-2);
+        double first = rint(factor[2] / SHORT_FIRST);
+        first = first > 32767 ? 32767 : first < -32767 ? -32767 : first;
+        uint16_t made[SHORT_FACTORS] = {(uint16_t)unit, (uint16_t)(int16_t)first, short_length(error),
+                                        short_length(factor[5])};
         memcpy(to + half, made, sizeof made);
     }
     return stop - start;

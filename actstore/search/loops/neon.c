@@ -69,17 +69,20 @@ TARGET INLINE int32_t dot_codes(const uint8_t *row, const int8_t *query, int64_t
     return sum;
 }
 
-TARGET INLINE void dot_short(const uint8_t *const rows[FOUR], const int8_t *query, int64_t half, int32_t out[FOUR])
+TARGET INLINE void dot_short(const uint8_t *const rows[FOUR], const int8_t *query, int64_t half, int32_t excess,
+                             int32_t out[FOUR])
 {
+    (void)excess;
     Integers sums[FOUR] = {vdupq_n_s32(0), vdupq_n_s32(0), vdupq_n_s32(0), vdupq_n_s32(0)};
+    int8x16_t levels = vld1q_s8(SHORT_LEVELS);
     int64_t place = 0;
     for (; place + 16 <= half; place += 16) {
         Queries low = load_queries(query + place), high = load_queries(query + half + place);
 #pragma GCC unroll 4
         for (int row = 0; row < FOUR; row++) {
             uint8x16_t both = vld1q_u8(rows[row] + place);
-            sums[row] = add_products(sums[row], vreinterpretq_s8_u8(vandq_u8(both, vdupq_n_u8(15))), low);
-            sums[row] = add_products(sums[row], vreinterpretq_s8_u8(vshrq_n_u8(both, 4)), high);
+            sums[row] = add_products(sums[row], vqtbl1q_s8(levels, vandq_u8(both, vdupq_n_u8(15))), low);
+            sums[row] = add_products(sums[row], vqtbl1q_s8(levels, vshrq_n_u8(both, 4)), high);
         }
     }
     for (int row = 0; row < FOUR; row++)

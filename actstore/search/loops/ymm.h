@@ -56,10 +56,14 @@ TARGET INLINE int32_t dot_codes(const uint8_t *row, const int8_t *query, int64_t
     return sum_integers(sums[0]) - excess;
 }
 
-TARGET INLINE void dot_short(const uint8_t *const rows[FOUR], const int8_t *query, int64_t half, int32_t out[FOUR])
+/* excess: what levels add to a product that are 128 too large. */
+TARGET INLINE void dot_short(const uint8_t *const rows[FOUR], const int8_t *query, int64_t half, int32_t excess,
+                             int32_t out[FOUR])
 {
     Integers sums[FOUR] = {_mm256_setzero_si256(), _mm256_setzero_si256(), _mm256_setzero_si256(),
                            _mm256_setzero_si256()};
+    __m128i signed_levels = _mm_loadu_si128((const __m128i *)SHORT_LEVELS);
+    Integers levels = _mm256_broadcastsi128_si256(_mm_xor_si128(signed_levels, _mm_set1_epi8(-128)));
     Integers fifteen = _mm256_set1_epi8(15);
     int64_t place = 0;
     for (; place + 32 <= half; place += 32) {
@@ -67,12 +71,15 @@ TARGET INLINE void dot_short(const uint8_t *const rows[FOUR], const int8_t *quer
 #pragma GCC unroll 4
         for (int row = 0; row < FOUR; row++) {
             __m256i both = load_codes(rows[row] + place);
-            sums[row] = add_bytes(sums[row], _mm256_and_si256(both, fifteen), low);
-            sums[row] = add_bytes(sums[row], _mm256_and_si256(_mm256_srli_epi16(both, 4), fifteen), high);
+            __m256i second = _mm256_and_si256(_mm256_srli_epi16(both, 4), fifteen);
+            sums[row] = add_bytes(sums[row], _mm256_shuffle_epi8(levels, _mm256_and_si256(both, fifteen)), low);
+            sums[row] = add_bytes(sums[row], _mm256_shuffle_epi8(levels, second), high);
         }
     }
+    for (int64_t rest = place; rest < half; rest++) /* whose levels are not too large */
+        excess -= 128 * (query[rest] + query[half + rest]);
     for (int row = 0; row < FOUR; row++)
-        out[row] = sum_integers(sums[row]) + dot_rest(rows[row], query, place, half);
+        out[row] = sum_integers(sums[row]) - excess + dot_rest(rows[row], query, place, half);
 }
 
 TARGET INLINE Floats zeros(void) { return _mm256_setzero_ps(); }

@@ -93,7 +93,7 @@ static void run_closer_look(void)
 static void run_short_codes(void) /* made, and what they leave of the pairs of all rows and a few queries */
 {
     int64_t *sizes = take(4 * 8), width = sizes[0], rows = sizes[1], count = sizes[2], places = sizes[3];
-    int64_t stride = width / 2 + 4 * SHORT_FACTORS, ranges[4] = {0, places / 2, places / 2, places}, next = 0;
+    int64_t stride = width / 2 + 2 * SHORT_FACTORS, ranges[4] = {0, places / 2, places / 2, places}, next = 0;
     int64_t examined[2] = {0, 0}, *out_rows = room(rows * count * 8), *out_queries = room(rows * count * 8);
     uint8_t *codes = take(rows * width), *shorter = room(rows * stride);
     float *factors = take(rows * LEVEL_FACTORS * 4), *scores = room(rows * count * 4);

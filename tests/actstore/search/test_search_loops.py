@@ -25,6 +25,7 @@ DRIVER = Path(__file__).with_name("loops_driver.c")
 IS_ARM = platform.machine() in ("arm64", "aarch64")
 CROSS, EMULATOR = "aarch64-linux-gnu-gcc", "qemu-aarch64"
 PANEL = 16
+LEVELS = np.array([-126, -95, -74, -58, -43, -30, -18, -6, 6, 18, 30, 43, 58, 74, 95, 126])  # loops/processors.h
 
 
 class Driver:
@@ -190,8 +191,8 @@ def test_short_codes_bound_what_they_stand_for(driver: Driver, width: int, count
         stored = np.clip(np.rint(random.standard_normal((rows, width)) * 35), -127, 127).astype(np.int16) + 128
     stored[5] = 128  # a row of zeros
     stored = stored.astype(np.uint8)
-    factors = np.abs(small(random, rows, 6))
-    factors[:, 0], factors[:, 4] = random.choice([0.5, 1, 2], rows), random.integers(0, 2, rows)  # no norm is above one
+    factors = np.abs(small(random, rows, 6)) / 32  # parts of unit vectors
+    factors[:, 0], factors[:, 4] = random.choice([0.5, 1, 2], rows) / 1024, random.integers(0, 2, rows)
     coefficients = np.abs(small(random, 6, count))
     coefficients[3] = np.ceil(np.linalg.norm(queries.astype(float), axis=1))  # what a row's error is multiplied by
     chosen = np.sort(random.choice(rows, 70, replace=False))
@@ -206,15 +207,17 @@ def test_short_codes_bound_what_they_stand_for(driver: Driver, width: int, count
         limits, np.full(count, -np.inf, np.float32),
     )  # fmt: skip
 
-    made = found.read(np.uint8, rows * (width // 2 + 16)).reshape(rows, -1)
-    halves, short = made[:, : width // 2], made[:, width // 2 :].copy().view(np.float32).astype(np.float64)
-    means = short[:, :1] * (np.concatenate([halves & 15, halves >> 4], 1) - 7.5)  # (rows, width) what they stand for
+    made = found.read(np.uint8, rows * (width // 2 + 8)).reshape(rows, -1)
+    halves, short = made[:, : width // 2], made[:, width // 2 :].copy().view(np.uint16)
+    unit, lengths = short[:, :1] * 2.0**-20, short[:, 2:] * 2.0**-14
+    means = unit * LEVELS[np.concatenate([halves & 15, halves >> 4], 1)]  # (rows, width) what they stand for
     lost = np.linalg.norm(factors[:, :1] * codes - means, axis=1)
-    assert (short[:, [1, 3]] == factors[:, [2, 5]]).all()
-    assert (short[:, 2] >= (factors[:, 3] + lost) * (1 - 1e-9)).all()
-    assert (short[:, 2] <= (factors[:, 3] + lost) * (1 + 1e-5)).all()
+    np.testing.assert_array_equal(short[:, 1].view(np.int16) * 2.0**-15, factors[:, 2])
+    np.testing.assert_array_equal(lengths[:, 1], factors[:, 5])
+    assert (lengths[:, 0] >= factors[:, 3] + lost).all()
+    assert (lengths[:, 0] <= factors[:, 3] + lost * (1 + 1e-3) + 2.0**-13).all()
     if is_normal:
-        assert np.median(lost) < 0.12 * np.median(np.linalg.norm(factors[:, :1] * codes, axis=1))
+        assert np.median(lost) < 0.105 * np.median(np.linalg.norm(factors[:, :1] * codes, axis=1))
 
     _, left, number = found.read(np.int64, 3)
     pairs = set(zip(found.read(np.int64, number).tolist(), found.read(np.int64, number).tolist(), strict=True))
