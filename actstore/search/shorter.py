@@ -1,11 +1,11 @@
 """Codes of four bits, made from the first level's codes of eight: a search for a few queries waits for memory, and they
 are half as long. They leave some percent of the rows, whose codes of eight bits are read then.
 
-A row's codes c, of scale s, become numbers n from 0 to 15, which stand for levels L(n) (loops/processors.h): c is about
-u L(n), where u is the row's own unit. Its width / 2 bytes hold the first half of the numbers in their lower bits, and the
-others above. Four factors of 16 bits follow: s u in 2**-20 and, as in `factors` (levels.py), x_0 in 2**-15, what the
-codes lose and the rest in 2**-14, these two rounded up. A bound is the same sum of products as that of the first level,
-but that the norm of what the codes stand for is taken to be that of a whole row and what they lose.
+A row's codes c, of scale s, become numbers n from 0 to 15, which stand for levels L(n) (loops/processors.h): c is
+about u L(n), where u is the row's own unit. Its width / 2 bytes hold the first half of the numbers in their lower bits,
+and the others above. Four factors of 16 bits follow: s u in 2**-20 and, as in `factors` (levels.py), x_0 in 2**-15, and
+what the codes lose and the rest in 2**-14, both rounded up. A bound is the same sum of products as that of the first
+level, but that the norm of what the codes stand for is taken to be that of a whole row and what they lose.
 """
 
 from __future__ import annotations
