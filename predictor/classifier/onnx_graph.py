@@ -18,8 +18,8 @@ from actstore.backbones.network import Transform
 from actstore.errors import InvalidInputError
 from predictor.classifier.classifier import Classifier
 from predictor.classifier.presentation import display
-from predictor.classifier.scoring import LinearRows
 from predictor.classifier.unknown import PROFILE, TEMPERATURE
+from predictor.phi.rule import LinearRows
 
 OPSET = 18  # the first whose Resize can average the pixels it leaves out
 TOP = 5
