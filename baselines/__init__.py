@@ -21,20 +21,5 @@ if TYPE_CHECKING:
     from baselines.registry import make, make_for_episodes
     from baselines.trainings import OPTIONS, train
 
-__all__ = [
-    "CALIBRATED",
-    "EPISODE_NAMES",
-    "NAMES",
-    "OPTIONS",
-    "InferenceResults",
-    "make",
-    "make_for_episodes",
-    "read_learners",
-    "require_names",
-    "time_adaptation",
-    "time_inference",
-    "train",
-]
-
 # Loaded on first use: most wait for torch.
 __getattr__, __dir__ = lazily(__name__)
