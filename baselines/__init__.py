@@ -1,4 +1,4 @@
-"""The baselines of the paper and others, one per file, each with its citation on top.
+"""The baselines of the paper and others, each with its citation.
 
 Examples:
     >>> import baselines

@@ -19,8 +19,8 @@ from actstore.progress import SplitBars, TrainingBars, note
 from baselines.attention_weights import AttentionConfig, train_attention
 from baselines.finetune import Draw, train_finetuned
 from baselines.image_training import STORE, WEIGHTS, ImageConfig, ImageRun
+from baselines.learners import decode_classes
 from baselines.linear import LinearConfig, train_linear
-from baselines.meta_learner import decode_classes
 from baselines.meta_training import choose_meta_config, train_learner
 from baselines.triplet import TripletConfig, train_triplet, train_triplet_images
 from predictor.protocol.category_split import CategorySplit, alphabetical_split

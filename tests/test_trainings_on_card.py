@@ -27,8 +27,8 @@ from baselines.child import Child
 from baselines.finetune import Draw, FineTunedHead, train_finetuned
 from baselines.image_training import WEIGHTS, ImageConfig, ImageRun
 from baselines.large_sample import ExtendedHead, RowTraining
+from baselines.learners import decode_classes
 from baselines.linear import LinearConfig, train_linear
-from baselines.meta_learner import decode_classes
 from baselines.meta_training import choose_meta_config, read_learner, train_learner
 from baselines.registry import make
 from baselines.triplet import TripletConfig, train_triplet, train_triplet_images
