@@ -32,6 +32,7 @@ from actstore.streams.sampling import generator
 from actstore.tables.row_source import SyntheticSpec
 from baselines.inference import latency as timing
 from baselines.inference.latency import InferenceResults, Latency, Part, Peak
+from predictor.protocol.setting import find_test_split
 
 RESERVE = 1 << 30  # bytes that are left to everything else: libraries, samples that an index is fitted on
 _EVERY = 0.2  # seconds between two looks
@@ -250,12 +251,12 @@ class BenchRows:
 def stored_rows(store: ActivationStore, split: str) -> BenchRows:
     """Queries from val or test where the store has one; else from the rows themselves."""
     rows = store[split]
-    held = next((name for name in ("val", "test") if name in store.splits and name != rows.name), rows.name)
-    chosen = generator(0, 0).choice(len(store[held]), min(QUERIES, len(store[held])), replace=False)
-    queries = borrow(store[held].take(chosen)).float()
+    held = find_test_split(store, rows.name) or rows
+    chosen = generator(0, 0).choice(len(held), min(QUERIES, len(held)), replace=False)
+    queries = borrow(held.take(chosen)).float()
     if len(queries) < QUERIES:
         queries = torch.cat([queries] * -(-QUERIES // len(queries)))[:QUERIES]
-    return BenchRows(rows, queries, f"{len(rows):,} x {rows.dim} rows of {rows.path}, queries from {held}")
+    return BenchRows(rows, queries, f"{len(rows):,} x {rows.dim} rows of {rows.path}, queries from {held.name}")
 
 
 def fitting_size(free: int) -> tuple[int, int]:
