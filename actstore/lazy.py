@@ -12,7 +12,7 @@ from typing import Any
 
 def lazily(package: str) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
     """A package's `__getattr__` and `__dir__`, for the names that it imports `if TYPE_CHECKING`. They are found in its
-    code, so that each is written once."""
+    code, so that each is written once; `__all__` is made of them where the package has none."""
     module = sys.modules[package]
     loader: Any = module.__spec__ and module.__spec__.loader
     homes: dict[str, str] = {}
@@ -22,6 +22,7 @@ def lazily(package: str) -> tuple[Callable[[str], Any], Callable[[], list[str]]]
             home = step.argval
         elif step.opname == "IMPORT_FROM" and step.argval not in vars(module):
             homes[step.argval] = home
+    vars(module).setdefault("__all__", sorted(homes))
 
     def get(name: str) -> Any:
         if name not in homes:

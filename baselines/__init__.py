@@ -1,4 +1,4 @@
-"""The baselines of the paper and others, one per file, each with its citation on top.
+"""The baselines of the paper and others, each with its citation.
 
 Examples:
     >>> import baselines
@@ -20,21 +20,6 @@ if TYPE_CHECKING:
     from baselines.method_names import CALIBRATED, EPISODE_NAMES, NAMES, require_names
     from baselines.registry import make, make_for_episodes
     from baselines.trainings import OPTIONS, train
-
-__all__ = [
-    "CALIBRATED",
-    "EPISODE_NAMES",
-    "NAMES",
-    "OPTIONS",
-    "InferenceResults",
-    "make",
-    "make_for_episodes",
-    "read_learners",
-    "require_names",
-    "time_adaptation",
-    "time_inference",
-    "train",
-]
 
 # Loaded on first use: most wait for torch.
 __getattr__, __dir__ = lazily(__name__)

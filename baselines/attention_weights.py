@@ -9,25 +9,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from actstore.compute.device import steps_per_reading
-from actstore.compute.tensors import borrow
 from actstore.errors import InvalidInputError
-from actstore.search.by_class import ClassRows, unit
+from actstore.search.by_class import unit
 from actstore.split import Split
 from actstore.streams.sampling import Stream, generator
-from baselines.large_sample import train_on_rows
+from baselines.large_sample import RowTrainee
 from predictor.protocol.base_categories import BaseCategories
 from predictor.protocol.method import Method
-from predictor.training import Trained, Trainee, cosine
+from predictor.training import Trained, cosine
 
 METHOD = "attention"
 MOST_SHOTS = 5  # a task has 1 to so many examples of each category
@@ -74,23 +69,20 @@ class WeightGenerator(nn.Module):
         return self.scale * (unit(queries) @ unit(rows).mT)
 
 
-class AttentionTrainee(Trainee):
+class AttentionTrainee(RowTrainee):
+    _config: AttentionConfig
+
     def __init__(self, train: Split, base: Sequence[str], config: AttentionConfig, device: torch.device) -> None:
         if len(base) < 3:
             raise InvalidInputError(f"tasks of base categories need at least three, got {len(base)}")
-        self._train, self._config, self._device = train, config, device
-        self._rows = ClassRows.of(train.class_index, train.class_index.positions(base))
+        super().__init__(train, base, config, device)
         self._way = min(config.way, len(base) // 2)
-        self.steps_per_reading = steps_per_reading(device)
-        self.module = self.generator = WeightGenerator(unit(BaseCategories.of_split(train, base).mean_directions))
-        self.module.to(device)
-        self.optimiser = torch.optim.SGD(
-            self.module.parameters(), config.learning_rate, config.momentum, weight_decay=config.weight_decay
-        )
+        self.generator = WeightGenerator(unit(BaseCategories.of_split(train, base).mean_directions))
+        self._learn(self.generator)
 
     def step(self, number: int) -> dict[str, Tensor]:
         config, random = self._config, generator(self._config.seed, number, Stream.ATTENTION_TASKS)
-        order, shots = random.permutation(len(self._rows)), 1 + number % MOST_SHOTS
+        order, shots = random.permutation(len(self._names)), 1 + number % MOST_SHOTS
         novel, known = order[: self._way], order[self._way :]
         examples = self._drawn(random, np.repeat(novel, shots)).view(self._way, shots, -1)
         places = np.concatenate([random.integers(0, self._way, config.queries),
@@ -103,22 +95,8 @@ class AttentionTrainee(Trainee):
 
     def _drawn(self, random: np.random.Generator, classes: np.ndarray) -> Tensor:
         """A row of each of these classes (n,) -> (n, dim)."""
-        begin, end = self._rows.offsets[classes], self._rows.offsets[classes + 1]
-        return borrow(self._train.take(self._rows.rows[random.integers(begin, end)])).to(self._device).float()
-
-
-def train_attention(
-    train: Split,
-    base: Sequence[str],
-    folder: Path,
-    config: AttentionConfig = AttentionConfig(),  # noqa: B008 - frozen
-    device: torch.device = torch.device("cpu"),  # noqa: B008 - a constant
-    **how: Any,
-) -> Trained:
-    """Train the base's rows and the generator on rows of the base classes, and keep them in the folder. how: as in
-    `train_on_rows`."""
-    make = partial(AttentionTrainee, train, base, config, device)
-    return train_on_rows(METHOD, train, base, folder, config, make, config.steps, **how)
+        begin, end = self._by_class.offsets[classes], self._by_class.offsets[classes + 1]
+        return self._take(self._by_class.rows[random.integers(begin, end)])
 
 
 class AttentionWeights(Method):

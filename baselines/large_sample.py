@@ -1,16 +1,21 @@
-"""Rows of D_large held in memory, for methods that train again for every draw of the support."""
+"""Trainings on rows of a store: once, or on those held in memory for every draw of the support."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from numpy.typing import NDArray
+from torch import Tensor, nn
 
+from actstore.compute.device import steps_per_reading
+from actstore.compute.tensors import borrow
+from actstore.search.by_class import ClassRows
 from actstore.split import Split
 from actstore.streams.sampling import Stream, generator
 from predictor.protocol.base_categories import BaseCategories
@@ -132,17 +137,39 @@ class ExtendedHead(Method):
             bias -= rate * pushed_bias.mul_(config.momentum).add_(slopes.sum(dim=0))
 
 
+class RowTrainee(Trainee):
+    """A trainee on rows of these classes. config: a dataclass of its settings."""
+
+    _config: Any
+
+    def __init__(self, train: Split, names: Sequence[str], config: Any, device: torch.device) -> None:
+        self._train, self._names, self._config, self._device = train, tuple(names), config, device
+        self.steps_per_reading = steps_per_reading(device)
+        self._labels = train.class_index.positions(names)
+        self._by_class = ClassRows.of(train.class_index, self._labels)  # refuses a class without rows
+
+    @staticmethod
+    def steps(train: Split, names: Sequence[str], config: Any) -> tuple[int, int]:
+        """How many there are, and how many a line of the log is of."""
+        return config.steps, 100
+
+    def _learn(self, module: nn.Module) -> None:
+        config = self._config
+        self.module = module.to(self._device)
+        self.optimiser = torch.optim.SGD(
+            module.parameters(), config.learning_rate, config.momentum, weight_decay=config.weight_decay
+        )
+
+    def _take(self, rows: NDArray[np.int64]) -> Tensor:
+        """(n, dim) float32 on the device."""
+        return borrow(self._train.take(rows)).to(self._device).float()
+
+
 def train_on_rows(
-    method: str,
-    train: Split,
-    names: Sequence[str],
-    folder: Path,
-    config: Any,
-    make: Callable[[], Trainee],
-    steps: int,
-    every: int = 100,
+    kind: type[RowTrainee], method: str, train: Split, names: Sequence[str], folder: Path, config: Any,
+    device: torch.device = torch.device("cpu"),  # noqa: B008 - a constant
     **how: Any,
-) -> Trained:
+) -> Trained:  # fmt: skip
     """A training that depends on these settings and the rows of these classes. how: options and report, as the training
     loop takes them."""
     identity = {
@@ -151,4 +178,5 @@ def train_on_rows(
         "split": {"classes": list(names)},
         "data": {"content": train.content},
     }
-    return run(folder, identity, make, steps, every, **how)
+    make = partial(kind, train, names, config, device)
+    return run(folder, identity, make, *kind.steps(train, names, config), **how)

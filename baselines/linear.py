@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from copy import deepcopy
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,15 +18,13 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
-from actstore.compute.device import steps_per_reading
-from actstore.compute.tensors import borrow
 from actstore.errors import InvalidInputError
 from actstore.search.by_class import ClassRows
 from actstore.split import Split
 from actstore.streams.sampling import Stream, epoch_order, generator
-from baselines.large_sample import train_on_rows
+from baselines.large_sample import RowTrainee
 from predictor.protocol.head import Head, write_head
-from predictor.training import Figures, Tensors, Trained, Trainee, cosine
+from predictor.training import Figures, Tensors, Trained, cosine
 
 HEAD = "head.safetensors"  # what `read_head` reads
 _MEASURED_ROWS = 4096  # at a time
@@ -46,45 +43,24 @@ class LinearConfig:
     seed: int = 0
 
 
-def train_linear(
-    train: Split,
-    names: Sequence[str],
-    folder: Path,
-    method: str,
-    config: LinearConfig = LinearConfig(),  # noqa: B008 - frozen
-    device: torch.device = torch.device("cpu"),  # noqa: B008 - a constant
-    **how: Any,
-) -> Trained:
-    """A classifier of these classes, from all of their rows; kept in the folder, also as head.safetensors. how: as in
-    `train_on_rows`."""
-    rows, held_out = hold_out(train, names, config)
-    steps = max(1, len(rows) // config.batch_size)
-    make = partial(LinearTrainee, train, names, rows, held_out, config, device)
-    return train_on_rows(method, train, names, folder, config, make, config.epochs * steps, steps, **how)
-
-
 def trained_head(trained: Trained) -> Head:
     return Head(trained.tensors["weight"], trained.tensors["bias"], tuple(trained.identity["split"]["classes"]))
 
 
-class LinearTrainee(Trainee):
-    """rows and held_out: (n, 2) pairs of a row and its place among the classes."""
-
+class LinearTrainee(RowTrainee):
     prefix = "layer."
+    _config: LinearConfig
 
-    def __init__(
-        self,
-        train: Split,
-        names: Sequence[str],
-        rows: NDArray[np.int64],
-        held_out: NDArray[np.int64],
-        config: LinearConfig,
-        device: torch.device,
-    ) -> None:
-        self._train, self._names, self._rows, self._held_out = train, tuple(names), rows, held_out
-        self._config, self._device, self.steps_per_reading = config, device, steps_per_reading(device)
+    @staticmethod
+    def steps(train: Split, names: Sequence[str], config: LinearConfig) -> tuple[int, int]:
+        of_epoch = max(1, len(hold_out(train, names, config)[0]) // config.batch_size)
+        return config.epochs * of_epoch, of_epoch
+
+    def __init__(self, train: Split, names: Sequence[str], config: LinearConfig, device: torch.device) -> None:
+        super().__init__(train, names, config, device)
+        self._rows, self._held_out = hold_out(train, names, config)  # pairs of a row and its place among the classes
         self._mean, self._scale = (part.to(device) for part in _moments(train, names))
-        self._steps = max(1, len(rows) // config.batch_size)
+        self._steps = max(1, len(self._rows) // config.batch_size)
         self.module = self.layer = nn.Linear(train.dim, len(names), device="meta").to_empty(device=device)
         for parameter in self.layer.parameters():
             nn.init.zeros_(parameter)
@@ -145,8 +121,7 @@ class LinearTrainee(Trainee):
         write_head(folder / HEAD, Head(model["weight"], model["bias"], self._names))
 
     def _gather(self, batch: NDArray[np.int64]) -> Tensor:
-        values = borrow(self._train.take(batch[:, 0])).to(self._device).float()
-        return values.sub_(self._mean).div_(self._scale)
+        return self._take(batch[:, 0]).sub_(self._mean).div_(self._scale)
 
     def _targets(self, batch: NDArray[np.int64]) -> Tensor:
         return torch.from_numpy(batch[:, 1].copy()).to(self._device)

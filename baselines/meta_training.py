@@ -20,11 +20,7 @@ from actstore.compute.device import most_precise, parse_device, steps_per_readin
 from actstore.errors import InvalidInputError
 from actstore.images.opening import open_images
 from actstore.storage.tensor_file import below
-from baselines.maml import Maml
-from baselines.matching import MatchingNetwork
-from baselines.meta_learner import MetaLearner, as_images, decode_classes, draw_tasks
-from baselines.meta_lstm import MetaLstm
-from baselines.prototypical import PrototypicalNetwork
+from baselines.learners import LEARNERS, AdaptingLearner, MetaLearner, as_images, decode_classes, draw_tasks
 from predictor.protocol.episodes import POOLED, Examples, TaskSize
 from predictor.protocol.method import EpisodeMethod
 from predictor.protocol.setting import refuse_trained_on
@@ -40,7 +36,7 @@ class MetaConfig:
     """What decides the outcome of a training, beside the images.
 
     way, shots, queries: of the training tasks, queries of each category. tasks: of one step. width: channels of the
-    network. seconds: stop after so long; 0 for no limit. options: of the learner alone, see its file.
+    network. seconds: stop after so long; 0 for no limit. options: of the learner alone, see its class.
     """
 
     learner: str
@@ -79,9 +75,6 @@ def choose_meta_config(learner: str, **changes: Any) -> MetaConfig:
     return MetaConfig(learner, **{key: value for key, value in given.items() if key in own}, options=options)
 
 
-LEARNERS: dict[str, type[MetaLearner]] = {
-    "matching": MatchingNetwork, "prototypical": PrototypicalNetwork, "maml": Maml, "meta-lstm": MetaLstm,
-}  # fmt: skip
 # Settings of new trainings that differ from the defaults, of MetaConfig and of the learner (which are those of earlier
 # trainings). Both papers of learners that adapt use 32 channels: every weight has a gradient, or a state, of its own.
 USUAL: dict[str, dict[str, Any]] = {
@@ -94,7 +87,7 @@ USUAL: dict[str, dict[str, Any]] = {
 def make_learner(config: MetaConfig) -> MetaLearner:
     """Untrained."""
     make: Callable[..., MetaLearner] = LEARNERS[config.learner]
-    way = {"way": config.way} if make in (Maml, MetaLstm) else {}
+    way = {"way": config.way} if issubclass(LEARNERS[config.learner], AdaptingLearner) else {}
     return make(config.image_size, config.width, config.seed, **way, **config.options)
 
 

@@ -16,13 +16,16 @@ from torch import Tensor
 from actstore.search.by_class import ClassRows, best_by_class, unit
 from actstore.search.engines import LeadingClasses, SearchChoice, wanted_classes
 from actstore.split import Split
-from predictor.protocol.base_categories import identity
 from predictor.protocol.method import Aggregate, Method
 from predictor.protocol.outcome import TOP, Queries
 
 SHARES = (1.0, 0.1, 0.01)
 _HELD_BYTES = 1 << 28  # of scores that are kept for the next share of D_large
 Embed = Callable[[Tensor], Tensor]  # (…, dim) -> (…, any)
+
+
+def identity(rows: Tensor) -> Tensor:
+    return rows
 
 
 class ExampleScores:
@@ -110,7 +113,7 @@ class NearestNeighbour(Method):
 
     def base_scores(self, queries: Tensor) -> Tensor:
         base, asked = self.base, self._embed(queries.to(self._search.place))
-        found = best_by_class(base.rows_of_split, self._rows, asked, lambda rows: self._embed(base.transform(rows)))
+        found = best_by_class(base.rows_of_split, self._rows, asked, self._embed)
         return found.cpu()
 
     def table_base_scores(self, asked: Queries) -> Tensor:
@@ -122,8 +125,8 @@ class NearestNeighbour(Method):
         return leading.scores(self._embed(asked.activations), targets, TOP)
 
     def _searchable(self) -> Split | None:
-        """Rows that an engine can search: as they are stored, or embedded and kept; None where calibration changes
-        them, in every task in another way."""
+        """Rows that an engine can search: as they are stored, or embedded and kept; None where calibration leaves some
+        out, in every task others."""
         if not self.base.is_as_stored:
             return None
         if self._embed is identity:

@@ -21,7 +21,7 @@ from baselines.image_training import STORE
 from baselines.imprint import Imprint
 from baselines.linear import trained_head
 from baselines.method_names import load_class, require_names
-from baselines.nearest_neighbour import SHARES, ExampleScores, NearestNeighbour
+from baselines.nearest_neighbour import SHARES, ExampleScores, NearestNeighbour, identity
 from baselines.oracle import LinearOracle, NearestOracle
 from baselines.ridge import Ridge
 from baselines.simple_shot import SimpleShot
@@ -29,7 +29,6 @@ from baselines.tip_adapter import TipAdapter
 from baselines.triplet import IMAGES as TRIPLET_IMAGES
 from baselines.triplet import METHOD as TRIPLET
 from baselines.triplet import EmbeddedRows, Triplet, TripletOfImages, trained_embedding
-from predictor.protocol.base_categories import identity
 from predictor.protocol.category_split import CategorySplit
 from predictor.protocol.head import Head, head_for, read_head
 from predictor.protocol.method import EpisodeMethod, Method

@@ -16,13 +16,14 @@ from actstore.errors import InvalidInputError
 from actstore.extraction.build import BuildOptions, build
 from actstore.images import open_images
 from actstore.progress import SplitBars, TrainingBars, note
-from baselines.attention_weights import AttentionConfig, train_attention
+from baselines.attention_weights import AttentionConfig, AttentionTrainee
 from baselines.finetune import Draw, train_finetuned
 from baselines.image_training import STORE, WEIGHTS, ImageConfig, ImageRun
-from baselines.linear import LinearConfig, train_linear
-from baselines.meta_learner import decode_classes
+from baselines.large_sample import RowTrainee, train_on_rows
+from baselines.learners import decode_classes
+from baselines.linear import LinearConfig, LinearTrainee
 from baselines.meta_training import choose_meta_config, train_learner
-from baselines.triplet import TripletConfig, train_triplet, train_triplet_images
+from baselines.triplet import TripletConfig, TripletTrainee, train_triplet_images
 from predictor.protocol.category_split import CategorySplit, alphabetical_split
 from predictor.protocol.head import read_head
 from predictor.training import RunOptions, Trained
@@ -31,6 +32,12 @@ LARGEST = 80  # pixels of a side in a task: the paper's; smaller images stay as 
 Sets = Mapping[str, Any]  # split name -> images
 ROWS = {"store", "train_split", "learning_rate"}
 IMAGES = {"images", "backbone", "weights", "workers", "flip", "steps", "batch_size", "learning_rate", "extract"}
+ON_ROWS: dict[str, tuple[type[RowTrainee], Callable[..., Any]]] = {
+    "triplet": (TripletTrainee, TripletConfig),
+    "attention": (AttentionTrainee, AttentionConfig),
+    "head": (LinearTrainee, LinearConfig),
+    "oracle": (LinearTrainee, LinearConfig),
+}
 TASKS = {"images", "image_size", "workers", "way", "shots", "queries", "tasks", "steps", "seconds", "learning_rate",
          "width"}  # fmt: skip
 OPTIONS: dict[str, set[str]] = {
@@ -158,12 +165,9 @@ def _train_on_rows(request: Request) -> Trained:
     store = given if isinstance(given, ActivationStore) else actstore.open(given)
     rows, categories = store[request.given["train_split"] or "train"], request.categories(store.classes)
     settings = request.settings(*(OPTIONS[request.name] - {"store", "train_split"}))
-    if request.name == "triplet":
-        return train_triplet(rows, categories.base, request.folder, TripletConfig(**settings), **request.run)
-    if request.name == "attention":
-        return train_attention(rows, categories.base, request.folder, AttentionConfig(**settings), **request.run)
-    names = categories.base if request.name == "head" else (*categories.base, *categories.novel)
-    return train_linear(rows, names, request.folder, request.name, LinearConfig(**settings), **request.run)
+    names = (*categories.base, *categories.novel) if request.name == "oracle" else categories.base
+    kind, config = ON_ROWS[request.name]
+    return train_on_rows(kind, request.name, rows, names, request.folder, config(**settings), **request.run)
 
 
 def _train_on_tasks(request: Request, sets: Sets) -> Trained:

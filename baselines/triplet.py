@@ -17,7 +17,6 @@ from dataclasses import dataclass
 from functools import cached_property, partial
 from itertools import count
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -26,22 +25,21 @@ from torch import Tensor, nn
 
 import actstore
 from actstore.backbones.loading import Backbone
-from actstore.compute.device import steps_per_reading
 from actstore.compute.tensors import borrow
 from actstore.errors import IncompleteError, InvalidInputError, MissingSplitError, StorageError
 from actstore.images.image_set import ImageSet, Loadable
 from actstore.layout.class_index import ClassIndex
 from actstore.search import BoundedSearch
-from actstore.search.by_class import ClassRows, unit
+from actstore.search.by_class import unit
 from actstore.search.engines import SearchChoice
 from actstore.search.index_files import folder as index_folder
 from actstore.split import Split
 from actstore.streams.sampling import Stream, generator
 from baselines.image_training import ImageConfig, ImageRun, ImageTrainee, identify, images_of, train_images
-from baselines.large_sample import train_on_rows
+from baselines.large_sample import RowTrainee
 from baselines.nearest_neighbour import NearestNeighbour
 from predictor.protocol.category_split import CategorySplit
-from predictor.training import Trained, Trainee, cosine
+from predictor.training import Trained, cosine
 from predictor.training.backbones.images import LabelledImages, Plan
 
 
@@ -111,16 +109,13 @@ class Embedding(nn.Module):
         return activations + activations @ self.change.to(activations.device).T
 
 
-class TripletTrainee(Trainee):
+class TripletTrainee(RowTrainee):
+    _config: TripletConfig
+
     def __init__(self, train: Split, base: Sequence[str], config: TripletConfig, device: torch.device) -> None:
-        self._train, self._config, self._device = train, config, device
-        self.steps_per_reading = steps_per_reading(device)
-        self._labels = train.class_index.positions(base)
-        ClassRows.of(train.class_index, self._labels)  # refuses a class without rows
-        self.module = self.embedding = Embedding(train.dim).to(device)
-        self.optimiser = torch.optim.SGD(
-            self.embedding.parameters(), config.learning_rate, config.momentum, weight_decay=config.weight_decay
-        )
+        super().__init__(train, base, config, device)
+        self.embedding = Embedding(train.dim)
+        self._learn(self.embedding)
 
     def step(self, number: int) -> dict[str, Tensor]:
         config = self._config
@@ -128,25 +123,12 @@ class TripletTrainee(Trainee):
             self._train.class_index, self._labels, config.classes_per_batch, config.rows_per_class, config.seed, number
         )
         # Of length 1: the map is linear, so this changes no cosine, only makes one learning rate fit all stores.
-        activations = unit(borrow(self._train.take(rows)).to(self._device).float())
+        activations = unit(self._take(rows))
         loss, active = triplet_loss(
             self.embedding(activations), torch.from_numpy(places).to(self._device), config.margin
         )
         self.descend(loss, config.learning_rate * cosine(number, config.steps))
         return {"loss": loss.detach(), "active": active}
-
-
-def train_triplet(
-    train: Split,
-    base: Sequence[str],
-    folder: Path,
-    config: TripletConfig = TripletConfig(),  # noqa: B008 - frozen
-    device: torch.device = torch.device("cpu"),  # noqa: B008 - a constant
-    **how: Any,
-) -> Trained:
-    """Learn an embedding from the rows of the base classes, and keep it in the folder. how: as in `train_on_rows`."""
-    make = partial(TripletTrainee, train, base, config, device)
-    return train_on_rows(METHOD, train, base, folder, config, make, config.steps, **how)
 
 
 def trained_embedding(trained: Trained) -> Embedding:

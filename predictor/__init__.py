@@ -44,46 +44,5 @@ if TYPE_CHECKING:
     from predictor.training.backbones.pretraining import pretrain
     from predictor.training.trained_phi import TrainedPhi, load_phi, train_phi
 
-__all__ = [
-    "Adaptation",
-    "Agreement",
-    "AllWayResults",
-    "BaseCategories",
-    "BaseLoss",
-    "Calibration",
-    "Calibrations",
-    "CategorySplit",
-    "Check",
-    "Classifier",
-    "EpisodeResults",
-    "Head",
-    "JointMethod",
-    "Method",
-    "OwnClassifier",
-    "Prediction",
-    "Predictions",
-    "Results",
-    "SessionResults",
-    "TrainedPhi",
-    "apply_calibrations",
-    "calibrate",
-    "check_folder",
-    "evaluate",
-    "load_classifier",
-    "load_phi",
-    "names_file",
-    "open_for_calibration",
-    "pretrain",
-    "read_head",
-    "read_own_head",
-    "read_split",
-    "run_episodes",
-    "run_sessions",
-    "save_classifier",
-    "set_constant",
-    "split_categories",
-    "train_phi",
-]
-
 # Loaded on first use: a name waits for torch only where it needs it.
 __getattr__, __dir__ = lazily(__name__)

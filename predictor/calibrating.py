@@ -46,7 +46,7 @@ def calibrate(
         seed: of the draws.
         save: keep the constants in the `folder` of each method, where `evaluate` and `Classifier.from_phi` find them:
             the training of a phi, the folder `runs` of baselines. Those of a method without a folder are in the method
-            alone.
+            alone. Whoever changes the code of a method calibrates it again, as constants are kept by its key.
         progress: None shows a bar on a terminal and in a notebook, False none, True logs a line every 20 seconds.
 
     Returns:

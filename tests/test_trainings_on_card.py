@@ -22,16 +22,16 @@ from actstore.backbones.weights import read_weights, save_weights
 from actstore.compute import device as devices
 from actstore.images.opening import open_images
 from baselines import meta_training
-from baselines.attention_weights import AttentionConfig, train_attention
+from baselines.attention_weights import AttentionConfig, AttentionTrainee
 from baselines.child import Child
 from baselines.finetune import Draw, FineTunedHead, train_finetuned
 from baselines.image_training import WEIGHTS, ImageConfig, ImageRun
-from baselines.large_sample import ExtendedHead, RowTraining
-from baselines.linear import LinearConfig, train_linear
-from baselines.meta_learner import decode_classes
+from baselines.large_sample import ExtendedHead, RowTraining, train_on_rows
+from baselines.learners import decode_classes
+from baselines.linear import LinearConfig, LinearTrainee
 from baselines.meta_training import choose_meta_config, read_learner, train_learner
 from baselines.registry import make
-from baselines.triplet import TripletConfig, train_triplet, train_triplet_images
+from baselines.triplet import TripletConfig, TripletTrainee, train_triplet_images
 from predictor.protocol.base_categories import BaseCategories
 from predictor.protocol.category_split import CategorySplit, alphabetical_split
 from predictor.protocol.episodes import TaskSize, run_episodes
@@ -115,17 +115,19 @@ def phi(run: Run, resident: bool, **changes: Any) -> None:
 
 def triplet(run: Run) -> None:
     config = TripletConfig(steps=10, classes_per_batch=4, rows_per_class=4)
-    train_triplet(run.store["train"], SPLIT.base, run.folder, config, **run.on())
+    train_on_rows(TripletTrainee, "triplet", run.store["train"], SPLIT.base, run.folder, config, **run.on())
 
 
 def linear(run: Run) -> None:
     config = LinearConfig(epochs=2, batch_size=32)
-    train_linear(run.store["train"], (*SPLIT.base, *SPLIT.novel), run.folder, "oracle-linear", config, **run.on())
+    train_on_rows(
+        LinearTrainee, "oracle-linear", run.store["train"], (*SPLIT.base, *SPLIT.novel), run.folder, config, **run.on()
+    )
 
 
 def attention(run: Run) -> None:
     config = AttentionConfig(steps=10, way=2, queries=8)
-    train_attention(run.store["train"], SPLIT.base, run.folder, config, **run.on())
+    train_on_rows(AttentionTrainee, "attention", run.store["train"], SPLIT.base, run.folder, config, **run.on())
 
 
 IMAGES = ImageConfig(steps=7, batch_size=8, learning_rate=0.05, flip=False)

@@ -13,7 +13,6 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
 from actstore.backbones.construction import construct
 from actstore.compute import parse_device, reuse_freed_memory
@@ -21,6 +20,7 @@ from actstore.compute.device import has_half
 from actstore.compute.process import Result
 from baselines.inference.latency import backbone_part, timed
 from predictor.protocol.results import Results, Table, read_table
+from predictor.training.backbones.pretraining import learning_step
 
 
 def seconds_per_epoch(
@@ -32,21 +32,6 @@ def seconds_per_epoch(
     while not taken or sum(taken) < budget:
         taken.append(timed(step, device))
     return statistics.median(taken) * images / images_per_step, len(taken)
-
-
-def learning_step(module: nn.Module, inputs: Tensor, mixed: bool) -> Callable[[], None]:
-    """Forward, backward and update on one batch. mixed: forward in half precision where that is safe."""
-    targets = torch.zeros(len(inputs), dtype=torch.long, device=inputs.device)
-    optimiser = torch.optim.SGD(module.parameters(), lr=1e-3, momentum=0.9)
-
-    def step() -> None:
-        with torch.autocast(inputs.device.type, torch.float16, enabled=mixed):
-            loss = functional.cross_entropy(module(inputs), targets)
-        optimiser.zero_grad()
-        loss.backward()  # type: ignore[no-untyped-call]
-        optimiser.step()
-
-    return step
 
 
 def time_adaptation(
@@ -109,7 +94,7 @@ def epoch_results(
     predicted: the seconds by predicted parameters, of which each says how many times it is.
     """
     layer, rows = nn.Linear(dim, categories, device=device), torch.rand(256, dim, device=device)  # as Child trains
-    steps = {"one epoch of the classifier from stored activations": (learning_step(layer, rows, False), 256)}
+    steps = {"one epoch of the classifier from stored activations": (learning_step(layer, rows), 256)}
     if backbone != "none":
         network = construct(backbone, 0).module.train().to(device)
         network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]

@@ -20,7 +20,7 @@ from torch import Tensor
 
 import actstore
 from actstore import ActivationStore
-from actstore.backbones.construction import construct
+from actstore.backbones.construction import construct, is_ours
 from actstore.backbones.network import Construction
 from actstore.compute.device import name_device, parse_device
 from actstore.compute.process import peak_memory
@@ -32,6 +32,7 @@ from actstore.streams.sampling import generator
 from actstore.tables.row_source import SyntheticSpec
 from baselines.inference import latency as timing
 from baselines.inference.latency import InferenceResults, Latency, Part, Peak
+from predictor.protocol.setting import find_test_split
 
 RESERVE = 1 << 30  # bytes that are left to everything else: libraries, samples that an index is fitted on
 _EVERY = 0.2  # seconds between two looks
@@ -54,7 +55,7 @@ def time_inference(
     split: str = "train",
     batches: Sequence[int] = (1, 32),
     categories: int = 1000,
-    backbone: str = "resnet50",
+    backbone: str | None = None,
     approximate: str = "pq",
     fp32: bool = True,
     seconds: float = 6.0,
@@ -73,7 +74,8 @@ def time_inference(
         split: name of the split.
         batches: how many images are classified at once.
         categories: how many categories the classifier has.
-        backbone: the network whose time is added, or "none".
+        backbone: the network whose time is added, or "none"; by default the one that made the store, where it is one of
+            ours, else "resnet50".
         approximate: a kind of index, or "none".
         fp32: also time what the paper did, and the flat search of faiss, on rows of 4 bytes a value.
         seconds: how long each figure is measured.
@@ -89,11 +91,13 @@ def time_inference(
     """
     place = parse_device(device)
     torch.set_num_threads(threads or torch.get_num_threads())
-    network = None if backbone == "none" else construct(backbone)  # a wrong name is told before rows are made
     if store is not None and synthetic is not None:
         raise InvalidInputError("rows come from a store or are generated (synthetic); give one of both")
-    if store is not None:
-        rows = stored_rows(store if isinstance(store, ActivationStore) else actstore.open(store), split)
+    opened = store if store is None or isinstance(store, ActivationStore) else actstore.open(store)
+    backbone = backbone or ("resnet50" if opened is None else network_name(opened[split]))
+    network = None if backbone == "none" else construct(backbone)  # a wrong name is told before rows are made
+    if opened is not None:
+        rows = stored_rows(opened, split)
     elif synthetic is None:
         rows = generated_rows(*fitting_size(available_memory()), progress)
     elif match := re.fullmatch(r"(\d+)x(\d+)", str(synthetic)):
@@ -103,6 +107,12 @@ def time_inference(
     machine = name_device(place) or f"{platform.machine()} CPU, no GPU used"
     title = f"{rows.what}; {torch.get_num_threads()} threads, {machine}"
     return compare(rows, batches, categories, network, approximate, fp32, seconds, place, title, progress)
+
+
+def network_name(rows: Split) -> str:
+    """The one that made them, where it is one of ours; else the paper's, as no other code is run for a time."""
+    named = rows.spec.provenance.get("backbone")
+    return str(named) if is_ours(named) else "resnet50"
 
 
 def compare(
@@ -119,8 +129,8 @@ def compare(
 ) -> InferenceResults:
     """Everything that is wanted and fits, at each batch size. network: whose time is added. budget: seconds of each
     figure."""
-    side = 1 if network is None else network.transform.crop
-    images = torch.rand(max(batches), 3, side, side, generator=torch.Generator().manual_seed(0))
+    channels, side = (3, 1) if network is None else (network.transform.channels, network.transform.crop)
+    images = torch.rand(max(batches), channels, side, side, generator=torch.Generator().manual_seed(0))
     latencies: list[Latency] = []
     left_out: list[str] = []
     if device.type == "cpu" and approximate != "none" and data.shape[0] < FEWEST_INDEXED:
@@ -250,12 +260,12 @@ class BenchRows:
 def stored_rows(store: ActivationStore, split: str) -> BenchRows:
     """Queries from val or test where the store has one; else from the rows themselves."""
     rows = store[split]
-    held = next((name for name in ("val", "test") if name in store.splits and name != rows.name), rows.name)
-    chosen = generator(0, 0).choice(len(store[held]), min(QUERIES, len(store[held])), replace=False)
-    queries = borrow(store[held].take(chosen)).float()
+    held = find_test_split(store, rows.name) or rows
+    chosen = generator(0, 0).choice(len(held), min(QUERIES, len(held)), replace=False)
+    queries = borrow(held.take(chosen)).float()
     if len(queries) < QUERIES:
         queries = torch.cat([queries] * -(-QUERIES // len(queries)))[:QUERIES]
-    return BenchRows(rows, queries, f"{len(rows):,} x {rows.dim} rows of {rows.path}, queries from {held}")
+    return BenchRows(rows, queries, f"{len(rows):,} x {rows.dim} rows of {rows.path}, queries from {held.name}")
 
 
 def fitting_size(free: int) -> tuple[int, int]:

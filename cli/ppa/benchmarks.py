@@ -33,8 +33,8 @@ from predictor.report import BENCH
               "[default without a store: 1200000x2048, or what fits]")  # fmt: skip
 @click.option("--batch", "batches", type=click.IntRange(1), multiple=True, default=(1, 32), show_default=True)
 @click.option("--categories", type=click.IntRange(2), default=1000, show_default=True, help="Of the classifier.")
-@click.option("--backbone", default="resnet50", show_default=True,
-              help="Its time alone; weights do not matter. none: skip.")  # fmt: skip
+@click.option("--backbone", help="Its time alone; weights do not matter. none: skip.  "
+              "[default: the store's, if it is one of ours, else resnet50]")  # fmt: skip
 @click.option("--approximate", type=click.Choice([*INDEX_KINDS, "none"]), default="pq", show_default=True)
 @click.option("--fp32/--no-fp32", default=True,
               help="What the paper did, and faiss's flat search, over 4 bytes a value.  [default: where memory allows]"

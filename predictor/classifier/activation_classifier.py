@@ -26,7 +26,7 @@ from predictor.classifier.unknown import (
     refuse_reserved,
 )
 from predictor.phi.network import Phi, unit
-from predictor.phi.rule import Centred, OwnCentre, PhiRule, Rule
+from predictor.phi.rule import Centred, LinearRows, OwnCentre, PhiRule, Rule, first_equal
 from predictor.protocol.calibration import nearest_shots
 from predictor.protocol.head import Head
 from predictor.protocol.method import Aggregate
@@ -85,7 +85,7 @@ class ActivationClassifier:
             **options: as for the class.
         """
         rule = PhiRule(phi)
-        return cls(rule, base, scoring.rows_of_statistics(rule, means)[0], **options)
+        return cls(rule, base, rule.rows(means).weight, **options)
 
     @classmethod
     def from_head(cls, head: Head, base: Sequence[str], centre: Tensor | None = None, **options: Any) -> Self:
@@ -145,24 +145,19 @@ class ActivationClassifier:
 
     @cached_property
     @torch.no_grad()
-    def rows(self) -> scoring.LinearRows:
+    def rows(self) -> LinearRows:
         """The parameters of all categories, predicted anew after every change."""
         novel = self.rows_of(list(self.support.values()))
         category = torch.cat([torch.arange(len(self.base)), novel.category + len(self.base)])
         weight = torch.cat([self.base_parameters, novel.weight])
-        return scoring.LinearRows(
-            weight, torch.cat([self.base_bias, novel.bias]), category, scoring.first_equal(weight)
-        )
+        return LinearRows(weight, torch.cat([self.base_bias, novel.bias]), category, first_equal(weight))
 
     @torch.no_grad()
-    def rows_of(self, support: Sequence[Tensor]) -> scoring.LinearRows:
+    def rows_of(self, support: Sequence[Tensor]) -> LinearRows:
         """support: for each category its examples (n, dim). Their parameters; categories are numbered from 0."""
         parts = [self.rule.statistics(examples, self.aggregate) for examples in support]
         counts = torch.tensor([len(part) for part in parts], dtype=torch.int64)
-        weight, offsets = scoring.rows_of_statistics(self.fitted, torch.cat([*parts, torch.empty(0, self.dim)]))
-        return scoring.LinearRows(
-            weight, offsets + self.novel_bias, torch.repeat_interleave(torch.arange(len(counts)), counts)
-        )
+        return self.fitted.rows(torch.cat([*parts, torch.empty(0, self.dim)]), counts, self.novel_bias)
 
     @torch.no_grad()
     def scores(self, activations: ArrayLike | Tensor) -> Tensor:

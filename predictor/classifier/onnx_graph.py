@@ -18,8 +18,8 @@ from actstore.backbones.network import Transform
 from actstore.errors import InvalidInputError
 from predictor.classifier.classifier import Classifier
 from predictor.classifier.presentation import display
-from predictor.classifier.scoring import LinearRows
 from predictor.classifier.unknown import PROFILE, TEMPERATURE
+from predictor.phi.rule import LinearRows
 
 OPSET = 18  # the first whose Resize can average the pixels it leaves out
 TOP = 5
@@ -123,13 +123,6 @@ def classifier_graph(classifier: Classifier) -> Any:
     )
 
 
-def image_graph(transform: Transform) -> Any:
-    """image (height, width, 3) uint8 RGB -> network_pixels (1, 3, crop, crop) float32: resized, cropped, normalised."""
-    nodes, constants = _pixel_nodes(transform)
-    outputs = f"float[1, 3, {transform.crop}, {transform.crop}] network_pixels"
-    return make_model([nodes], "uint8[height, width, 3] image", outputs, constants)
-
-
 @torch.no_grad()
 def whole_graph(classifier: Classifier, transform: Transform, network: Any) -> Any:
     """image (height, width, 3) uint8 RGB of any size -> scores and probabilities (1, n_categories); names,
@@ -143,7 +136,7 @@ def whole_graph(classifier: Classifier, transform: Transform, network: Any) -> A
     categories = classifier.categories
     count, top = len(categories), min(TOP, len(categories))
     shown: NDArray[np.object_] = np.array([display(classifier, name) for name in categories], object)
-    pixels, constants = _pixel_nodes(transform)
+    pixels, constants = pixel_nodes(transform)
     scores, more = score_nodes(classifier)
     constants |= more | {"shown_names": shown, "top": np.array([top], np.int64)}
     outputs = [f"float[1, {count}] scores", f"float[1, {count}] probabilities", f"string[1, {top}] names",
@@ -184,7 +177,8 @@ def make_model(
     return model
 
 
-def _pixel_nodes(transform: Transform) -> tuple[str, Constants]:
+def pixel_nodes(transform: Transform) -> tuple[str, Constants]:
+    """image (height, width, 3) uint8 RGB -> network_pixels (1, 3, crop, crop) float32: resized, cropped, normalised."""
     integers = {"first": 0, "second": 1, "third": 2, "resize": transform.resize, "crop": transform.crop}
     floats = {"black": 0.0, "white": 255.0, "half": 0.5}
     rgb = {name: np.array(getattr(transform, name), np.float32).reshape(1, 3, 1, 1) for name in ("mean", "std")}

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from actstore import Split
+from actstore.analysis.alignment import default_split
 from actstore.backbones.loading import Backbone
 from actstore.compute.device import parse_device
 from actstore.compute.tensors import borrow
@@ -190,11 +191,7 @@ def read_rows(
     Where the store or the classifier does not say which network it is from, only the dim can tell them apart.
     """
     opened = open_store(store)
-    names = list(opened.splits)
-    split = split or (names[0] if len(names) == 1 else "train" if "train" in names else None)
-    if split is None:
-        raise InvalidInputError(f"choose a split: {', '.join(names) or 'the store has none yet'}")
-    chosen = opened[split]
+    chosen = opened[split] if split else default_split(opened)
     require_network(classifier, chosen)
     numbers = chosen.query(classes=list(classes or ()) or None, path_glob=path_glob, rows=rows)
     return chosen, numbers, borrow(chosen.take(numbers)).float()

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from actstore.errors import InvalidInputError
 from actstore.spec import is_unicode
-from predictor.phi.rule import Rule
+from predictor.phi.rule import LinearRows
 
 if TYPE_CHECKING:
     from predictor.classifier.activation_classifier import ActivationClassifier
@@ -51,56 +51,6 @@ def parse_activations(what: str, values: ArrayLike | Tensor, dim: int) -> Tensor
     if not torch.isfinite(tensor).all():
         raise InvalidInputError(f"{what}: activations must be finite, got a NaN or an infinity")
     return tensor
-
-
-@dataclass(frozen=True)
-class LinearRows:
-    """The classifier as one linear layer: row i scores category `category[i]`, the highest row counts.
-
-    weight: (rows, dim). bias: (rows,). category: (rows,) positions among the categories, ascending. same_as: (rows,)
-    the first row with the same weight, None where all differ: its product counts for all of them, as a product may
-    round equal rows differently, by where they stand.
-    """
-
-    weight: Tensor
-    bias: Tensor
-    category: Tensor
-    same_as: Tensor | None = None
-
-    def scores(self, read: Tensor) -> Tensor:
-        """(n, dim), read as the rule reads activations -> (n, rows)."""
-        if self.same_as is None:
-            return torch.addmm(self.bias, read, self.weight.T)
-        return torch.mm(read, self.weight.T)[:, self.same_as] + self.bias
-
-    def highest(self, of_rows: Tensor, n_categories: int) -> Tensor:
-        """(n, rows) -> (n, n_categories): of each category its highest row."""
-        if len(self.category) == n_categories:
-            return of_rows
-        best = of_rows.new_full((len(of_rows), n_categories), -torch.inf)
-        return best.scatter_reduce_(1, self.category.expand_as(of_rows), of_rows, "amax")
-
-
-def rows_of_statistics(rule: Rule, statistics: Tensor) -> tuple[Tensor, Tensor]:
-    """LinearRows (n, dim) and offsets (n,) of statistics (n, dim)."""
-    same_as = first_equal(statistics)
-    if same_as is None:
-        rows = rule.parameters(statistics)
-        return rows, rule.offsets(rows)
-    first, place = np.unique(same_as.numpy(), return_inverse=True)
-    rows = rule.parameters(statistics[torch.from_numpy(first)])
-    again = torch.from_numpy(place)
-    return rows[again], rule.offsets(rows)[again]
-
-
-def first_equal(rows: Tensor) -> Tensor | None:
-    """(n, dim) float32 -> (n,) the first row with the bits of each; None where no two are equal."""
-    content = rows.detach().cpu().contiguous().numpy()
-    sums = content.view(np.int32).sum(axis=1, dtype=np.int64)  # exact in any order; nearly always they differ
-    if len(np.unique(sums)) == len(sums):
-        return None
-    first: dict[bytes, int] = {}
-    return torch.tensor([first.setdefault(row.tobytes(), place) for place, row in enumerate(content)])
 
 
 def ranked(scores: Tensor, top: int) -> list[list[tuple[int, float]]]:

@@ -35,7 +35,7 @@ from predictor.protocol.calibration import Calibration, load_calibrations
 from predictor.protocol.category_split import CategorySplit, alphabetical_split, as_categories
 from predictor.protocol.head import head_of, read_own_head
 from predictor.protocol.method import Aggregate
-from predictor.protocol.setting import open_store, say_means_are_computed
+from predictor.protocol.setting import find_test_split, open_store, say_means_are_computed
 from predictor.training.trained_phi import TrainedPhi, load_phi, noted_store
 
 if TYPE_CHECKING:
@@ -247,7 +247,7 @@ class BaseLoss:
 def held_out_rows(train: Split, names: Sequence[str] | None = None) -> Split | None:
     """Rows that were not trained on: val or test of the same store, where it holds any of these categories."""
     store = actstore.open(train.store_path)
-    found = next((store[name] for name in ("val", "test") if name in store.splits and name != train.name), None)
+    found = find_test_split(store, train.name)
     if found is None or names is None:
         return found
     known = set(found.classes)

@@ -13,6 +13,4 @@ if TYPE_CHECKING:
     from predictor.figures.class_map import draw_similarities
     from predictor.figures.style import save
 
-__all__ = ["draw_similarities", "save"]
-
 __getattr__, __dir__ = lazily(__name__)

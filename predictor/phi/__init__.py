@@ -12,6 +12,4 @@ from actstore.lazy import lazily
 if TYPE_CHECKING:
     from predictor.phi.network import PAPER, Phi, PhiSpec, analyse
 
-__all__ = ["PAPER", "Phi", "PhiSpec", "analyse"]
-
 __getattr__, __dir__ = lazily(__name__)

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -19,6 +21,34 @@ from predictor.protocol.base_categories import BaseCategories
 from predictor.protocol.head import Head, head_for
 from predictor.protocol.method import Aggregate, Method
 from predictor.protocol.results import LABELS
+
+
+@dataclass(frozen=True)
+class LinearRows:
+    """Parameters of categories as one linear layer: row i scores category `category[i]`, the highest row counts.
+
+    weight: (rows, dim). bias: (rows,). category: (rows,) positions among the categories, ascending. same_as: (rows,)
+    the first row with the same weight, None where all differ: its product counts for all of them, as a product may
+    round equal rows differently, by where they stand.
+    """
+
+    weight: Tensor
+    bias: Tensor
+    category: Tensor
+    same_as: Tensor | None = None
+
+    def scores(self, read: Tensor) -> Tensor:
+        """(n, dim), read as the rule reads activations -> (n, rows)."""
+        if self.same_as is None:
+            return torch.addmm(self.bias, read, self.weight.T)
+        return torch.mm(read, self.weight.T)[:, self.same_as] + self.bias
+
+    def highest(self, of_rows: Tensor, n_categories: int) -> Tensor:
+        """(n, rows) -> (n, n_categories): of each category its highest row."""
+        if len(self.category) == n_categories:
+            return of_rows
+        best = of_rows.new_full((len(of_rows), n_categories), -torch.inf)
+        return best.scatter_reduce_(1, self.category.expand_as(of_rows), of_rows, "amax")
 
 
 class Rule(ABC):
@@ -53,9 +83,19 @@ class Rule(ABC):
         """Where activations are read as unit vectors: what they are multiplied with then."""
         return None
 
-    def scores(self, rows: Tensor, activations: Tensor) -> Tensor:
-        """(rows, dim) and (n, dim) -> (n, rows)."""
-        return torch.addmm(self.offsets(rows), self.read(activations), rows.T)
+    def rows(self, statistics: Tensor, counts: Tensor | None = None, bias: float = 0.0) -> LinearRows:
+        """statistics: (n, dim) of all categories, one after the other. counts: of each category how many; by default
+        one. bias: added to all scores."""
+        counts = torch.ones(len(statistics), dtype=torch.int64) if counts is None else counts
+        category = torch.repeat_interleave(torch.arange(len(counts)), counts)
+        same_as = first_equal(statistics)
+        if same_as is None:
+            weight = self.parameters(statistics)
+            return LinearRows(weight, self.offsets(weight) + bias, category)
+        first, place = np.unique(same_as.numpy(), return_inverse=True)
+        weight = self.parameters(statistics[torch.from_numpy(first)])
+        again = torch.from_numpy(place)
+        return LinearRows(weight[again], self.offsets(weight)[again] + bias, category)
 
     def fitted(self, support: Sequence[Tensor]) -> Rule:
         """As it is for these categories, of (n, dim) examples each; most rules do not depend on them."""
@@ -96,9 +136,6 @@ class PhiRule(Rule):
     @property
     def query_scale(self) -> Tensor | None:
         return self.phi.scale
-
-    def scores(self, rows: Tensor, activations: Tensor) -> Tensor:
-        return self.phi.logits(rows, activations)  # no offsets to add
 
     def to_file(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
         return dict(self.phi.state_dict()), self.phi.spec.to_json()
@@ -180,6 +217,16 @@ def rule_from_file(kind: str, tensors: Mapping[str, Tensor], about: Mapping[str,
     raise InvalidInputError(f"parameters are made by phi, centred or own, got {kind!r}; a later version wrote it")
 
 
+def first_equal(rows: Tensor) -> Tensor | None:
+    """(n, dim) float32 -> (n,) the first row with the bits of each; None where no two are equal."""
+    content = rows.detach().cpu().contiguous().numpy()
+    sums = content.view(np.int32).sum(axis=1, dtype=np.int64)  # exact in any order; nearly always they differ
+    if len(np.unique(sums)) == len(sums):
+        return None
+    first: dict[bytes, int] = {}
+    return torch.tensor([first.setdefault(row.tobytes(), place) for place, row in enumerate(content)])
+
+
 class ByRule(Method):
     """A method that makes parameters of novel categories by a rule, such as phi.
 
@@ -195,11 +242,20 @@ class ByRule(Method):
     aggregate: Aggregate
     novel_bias: float = 0.0
 
+    @property
+    @abstractmethod
+    def known(self) -> LinearRows:
+        """Parameters of the base categories."""
+
+    def base_scores(self, queries: Tensor) -> Tensor:
+        return self.known.scores(self.rule.read(queries))
+
     def novel_scores(self, queries: Tensor, support: Tensor) -> Tensor:
-        parameters = novel_parameters(self.rule, support, self.aggregate)  # (ways, rows, dim)
-        ways, rows, dim = parameters.shape
-        scores = self.rule.scores(parameters.reshape(-1, dim), queries).reshape(-1, ways, rows)
-        return scores.amax(2) + self.novel_bias
+        statistics = self.rule.statistics(support, self.aggregate)
+        ways, count, dim = statistics.shape
+        rows = self.rule.rows(statistics.reshape(-1, dim), torch.full((ways,), count))
+        # the constant is added after the maximum: within the rows it would change last digits
+        return rows.highest(rows.scores(self.rule.read(queries)), ways) + self.novel_bias
 
     def query_lengths(self, queries: Tensor) -> Tensor:
         point = self.rule.directions(queries[:0])[1]  # from which directions are measured
@@ -207,9 +263,10 @@ class ByRule(Method):
         return lengths.clamp_min(1e-12)
 
     def episode_scores(self, support: Tensor, queries: Tensor) -> Tensor:
-        parameters = novel_parameters(self.rule, support, self.aggregate)  # (tasks, way, rows, dim)
-        tasks, way, rows, dim = parameters.shape
-        offsets = self.rule.offsets(parameters.reshape(-1, dim)).view(tasks, 1, way, rows)
+        statistics = self.rule.statistics(support, self.aggregate)  # (tasks, way, rows, dim)
+        tasks, way, rows, dim = statistics.shape
+        made = self.rule.parameters(statistics.reshape(-1, dim))
+        parameters, offsets = made.reshape(statistics.shape), self.rule.offsets(made).view(tasks, 1, way, rows)
         scores = torch.einsum("tnd,twrd->tnwr", self.rule.read(queries), parameters) + offsets
         return scores.amax(3) + self.novel_bias
 
@@ -227,8 +284,9 @@ class PhiMethod(ByRule):
         self.variant = ", ".join(["mean"] * (aggregate == "mean") + [f"bias {novel_bias:g}"] * bool(novel_bias))
         self.name = ", ".join(filter(None, (self.paper_name, self.variant)))
 
-    def base_scores(self, queries: Tensor) -> Tensor:
-        return self.phi.logits(self.base.once(self.phi, lambda: self.phi(self.base.means)), queries)
+    @property
+    def known(self) -> LinearRows:
+        return self.base.once(self.phi, lambda: self.rule.rows(self.base.means))
 
 
 class OwnClassifier(ByRule):
@@ -252,14 +310,10 @@ class OwnClassifier(ByRule):
         self.given, self.aggregate = head, aggregate
 
     def prepare(self, base: BaseCategories) -> None:
-        self.base, self.head = base, head_for(self.given, base.names, base.dim)
-        self.rule = Centred(base.means.mean(0))
+        self.base, self.rule = base, Centred(base.means.mean(0))
+        head = head_for(self.given, base.names, base.dim)
+        self._known = LinearRows(head.weight.to(base.means), head.bias.to(base.means), torch.arange(len(base.names)))
 
-    def base_scores(self, queries: Tensor) -> Tensor:
-        return self.head.scores(queries)
-
-
-def novel_parameters(rule: Rule, examples: Tensor, aggregate: Aggregate) -> Tensor:
-    """(…, shots, dim) -> (…, rows, dim): a row per example, or a single one for their mean."""
-    examples = rule.statistics(examples, aggregate)
-    return rule.parameters(examples.reshape(-1, examples.shape[-1])).reshape(examples.shape)
+    @property
+    def known(self) -> LinearRows:
+        return self._known

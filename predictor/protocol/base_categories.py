@@ -61,11 +61,6 @@ def class_means(split: Split, names: Sequence[str]) -> Tensor:
 
 
 Made = TypeVar("Made")
-ActivationTransform = Callable[[Tensor], Tensor]  # (n, dim) -> (n, dim)
-
-
-def identity(rows: Tensor) -> Tensor:
-    return rows
 
 
 class BaseCategories:
@@ -95,25 +90,20 @@ class BaseCategories:
                     f"got {tuple(self.means.shape)}"
                 )
         self.split: Split | None = None
-        self.transform: ActivationTransform = identity
         self._left_out: Rows = np.empty(0, np.int64)
         self._kept: dict[Any, Any] = {}
 
     @classmethod
-    def of_split(
-        cls, split: Split, names: Sequence[str], transform: ActivationTransform = identity, left_out: Rows | None = None
-    ) -> Self:
+    def of_split(cls, split: Split, names: Sequence[str], left_out: Rows | None = None) -> Self:
         """Make them of the rows of a split.
 
         Args:
             split: where the rows lie.
             names: names of the categories, in the order of their scores.
-            transform: a change of all activations (n, dim), such as the one by which calibration takes out what a
-                network knows of some categories. Means and rows are given after it.
             left_out: row numbers that are not known, because queries are made of them.
         """
         base = cls(names)
-        base.split, base.transform = split, transform
+        base.split = split
         base._left_out = np.empty(0, np.int64) if left_out is None else np.sort(left_out)
         return base
 
@@ -131,7 +121,7 @@ class BaseCategories:
             sums.index_add_(0, places, -take_float(split, left_out).double())
             rest = counts - torch.bincount(places, minlength=len(self.names))
             means = (sums / rest[:, None]).float()
-        return self.transform(means)
+        return means
 
     @property
     def dim(self) -> int:
@@ -141,7 +131,7 @@ class BaseCategories:
     @property
     def is_as_stored(self) -> bool:
         """Whether rows are known as they lie in the store, so that an index of them may be searched."""
-        return self.transform is identity and not len(self._left_out)
+        return not len(self._left_out)
 
     @property
     def rows_of_split(self) -> Split:
@@ -162,8 +152,7 @@ class BaseCategories:
         with one_thread():
             for place in range(len(self.names)):
                 rows = chosen.rows[chosen.offsets[place] : chosen.offsets[place + 1]]
-                activations = self.transform(borrow(self.split.take(rows)).float())
-                directions[place] = unit(activations).mean(0)
+                directions[place] = unit(borrow(self.split.take(rows)).float()).mean(0)
         return directions
 
     def once(self, key: Any, make: Callable[[], Made]) -> Made:
@@ -207,7 +196,7 @@ class BaseCategories:
             rows: row numbers (n,), or what `draw` returns.
 
         Returns:
-            (n, dim) in float32, after the transform.
+            (n, dim) in float32.
 
         Examples:
             >>> base = predictor.BaseCategories.of_split(store["train"], store.classes)
@@ -215,4 +204,4 @@ class BaseCategories:
             >>> base.take(half).shape == (len(half.rows), store.dim)
             True
         """
-        return self.transform(take_float(self.rows_of_split, rows.rows if isinstance(rows, ClassRows) else rows))
+        return take_float(self.rows_of_split, rows.rows if isinstance(rows, ClassRows) else rows)

@@ -91,7 +91,7 @@ def _make(of: type[Method]) -> Method:
         ) from error
 
 
-def find_test_split(store: ActivationStore, train: str, named: str | None) -> Split | None:
+def find_test_split(store: ActivationStore, train: str, named: str | None = None) -> Split | None:
     """The split to test on: the one named, else val or test where the store has one."""
     if named is not None:
         return store[named]

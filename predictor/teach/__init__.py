@@ -13,6 +13,4 @@ if TYPE_CHECKING:
     from predictor.teach.serving import serve
     from predictor.teach.session import OtherStartError, begin_session, write_opening
 
-__all__ = ["OtherStartError", "begin_session", "serve", "write_opening"]
-
 __getattr__, __dir__ = lazily(__name__)

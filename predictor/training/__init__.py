@@ -18,9 +18,4 @@ if TYPE_CHECKING:
     from predictor.training.trained_phi import noted_store
     from predictor.training.trainee import Figures, Tensors, Trainee, cosine
 
-__all__ = [
-    "BACKBONE_FILES", "RUN_FILES", "DivergedError", "Figures", "Report", "RunOptions", "Tensors", "Trained", "Trainee",
-    "cosine", "failing_once", "noted_store", "read_model", "read_trained", "train",
-]  # fmt: skip
-
 __getattr__, __dir__ = lazily(__name__)

@@ -24,6 +24,8 @@ from predictor.training.loop import CHECKPOINT, MODEL, STORE_NOTE, RunOptions, r
 from predictor.training.phi import WEIGHTS, TrainOptions, choose_config, run_phi_training
 from predictor.training.trainee import Figures
 
+RUNS = Path("runs")  # where trainings are kept
+
 
 @dataclass(frozen=True)
 class TrainedPhi:
@@ -153,7 +155,7 @@ def train_phi(
         raise InvalidInputError(f"train must be a split or a store, got {type(train).__name__}; the order is "
                                 "train_phi(train, split)")  # fmt: skip
     config = choose_config(preset, kind, **settings)
-    folder = Path(out) if out is not None else Path("runs") / (kind if preset == "paper" else f"{kind}-{preset}")
+    folder = Path(out) if out is not None else RUNS / (kind if preset == "paper" else f"{kind}-{preset}")
     categories = alphabetical_split(train.classes) if split is None else as_categories(split)
     options = TrainOptions(device, resident, RunOptions(checkpoint_seconds, restart))
     say_means_are_computed(train, progress)
@@ -177,7 +179,8 @@ def load_phi(path: str | Path) -> TrainedPhi:
     """Read a phi that was trained.
 
     Args:
-        path: a folder of `train_phi`, or the model.safetensors in it.
+        path: a folder of `train_phi`, or the model.safetensors in it; a name alone, such as "phi2", also stands for
+            runs/phi2.
 
     Raises:
         InvalidInputError: there is no trained phi; the message says how to train or finish one.
@@ -187,7 +190,7 @@ def load_phi(path: str | Path) -> TrainedPhi:
         >>> predictor.load_phi("phi1").kind
         'phi1'
     """
-    path = Path(path)
+    path = _run_of(Path(path))
     file = path / MODEL if path.is_dir() else path
     if (path / "zarr.json").exists():
         raise InvalidInputError(f"{path} is a store, not the folder of a trained phi; train one with train_phi(store)")
@@ -200,13 +203,20 @@ def load_phi(path: str | Path) -> TrainedPhi:
     return TrainedPhi(file, phi, CategorySplit.from_json(trained.identity["categories"]), trained.identity)
 
 
+def _run_of(path: Path) -> Path:
+    """A name that is none of this folder's files is that of a training in runs/."""
+    below = RUNS / path
+    is_name = path.name == str(path) and not path.exists()
+    return below if is_name and (below.exists() or path.name in PHI_KINDS) else path
+
+
 def _how_to_train(path: Path) -> str:
     """A command that works when it is typed: to go on with an interrupted training it must be the one that began it."""
     if (path / CHECKPOINT).exists():
         begun = _noted(path, "command")
         return f"its training is interrupted; go on with {f'`{begun}`' if begun else 'the command that began it'}"
     kind = next((kind for kind in reversed(PHI_KINDS) if path.name.startswith(kind)), "phi2")
-    elsewhere = "" if path == Path("runs") / kind else f" --out {path}"
+    elsewhere = "" if path == RUNS / kind else f" --out {path}"
     return f"train one with `ppa train --phi {kind}{elsewhere}`"
 
 

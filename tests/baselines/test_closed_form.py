@@ -12,7 +12,8 @@ import torch
 import actstore
 import baselines
 from actstore.errors import InvalidInputError
-from baselines.attention_weights import AttentionConfig, AttentionWeights, WeightGenerator, train_attention
+from baselines.attention_weights import AttentionConfig, AttentionTrainee, AttentionWeights, WeightGenerator
+from baselines.large_sample import train_on_rows
 from baselines.ridge import Ridge
 from baselines.tip_adapter import TipAdapter
 from predictor.protocol.base_categories import BaseCategories
@@ -88,10 +89,10 @@ def test_attention_starts_as_class_means_and_learns(
     means = torch.nn.functional.normalize(examples, dim=-1).mean(1)
     torch.testing.assert_close(generator(examples, torch.arange(4)), means)
     config = AttentionConfig(steps=60, way=2, queries=16, learning_rate=0.05)
-    trained = train_attention(train, SPLIT.base, tmp_path / "attention", config)
+    trained = train_on_rows(AttentionTrainee, "attention", train, SPLIT.base, tmp_path / "attention", config)
     log = np.genfromtxt(tmp_path / "attention" / "log.csv", delimiter=",", names=True)
     assert float(np.atleast_1d(log["loss"])[-1]) < np.log(4)
-    again = train_attention(train, SPLIT.base, tmp_path / "again", config)
+    again = train_on_rows(AttentionTrainee, "attention", train, SPLIT.base, tmp_path / "again", config)
     assert all(torch.equal(trained.tensors[name], again.tensors[name]) for name in trained.tensors)
 
 
@@ -106,4 +107,4 @@ def test_attention_is_over_the_base_categories_that_are_known(
     torch.testing.assert_close(method.base_scores(queries), whole[:, 1:3])
     assert method.novel_scores(queries, draw(2)).shape == (11, 2)
     with pytest.raises(InvalidInputError):
-        train_attention(train, SPLIT.base[:2], tmp_path / "two")
+        train_on_rows(AttentionTrainee, "attention", train, SPLIT.base[:2], tmp_path / "two", AttentionConfig())

@@ -10,9 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from actstore.layout.class_index import ClassIndex
-from baselines.matching import FullContext, MatchingNetwork
-from baselines.meta_learner import EmbeddingLearner, as_images
-from baselines.prototypical import PrototypicalNetwork
+from baselines.learners import EmbeddingLearner, FullContext, MatchingNetwork, PrototypicalNetwork, as_images
 from predictor.protocol.episodes import Examples, TaskSize, run_episodes
 
 pytestmark = pytest.mark.numeric
@@ -119,7 +117,7 @@ def test_tasks_of_embeddings_made_once_are_tasks_of_images(
 ) -> None:
     """In float64: batches of other sizes round differently, and an untrained learner's scores are close."""
     learner, random = deepcopy(learner).double(), torch.Generator().manual_seed(1)
-    monkeypatch.setattr("baselines.meta_learner.as_images", lambda *given: as_images(*given).double())
+    monkeypatch.setattr("baselines.learners.as_images", lambda *given: as_images(*given).double())
     pixels = torch.randint(0, 255, (24, 8, 8, 3), dtype=torch.uint8, generator=random)
     examples = Examples(pixels, ClassIndex(list("abcd"), np.repeat(np.arange(4), 6)), np.arange(4))
     prepared, method = learner.prepared(examples)

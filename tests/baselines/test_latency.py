@@ -4,11 +4,15 @@ import gc
 import time
 import weakref
 from mmap import MAP_ANONYMOUS, MAP_PRIVATE, mmap
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
+import actstore
+import baselines
 from actstore.errors import InvalidInputError
 from actstore.search import ExactSearch
 from actstore.search.flat import FlatSearch
@@ -20,6 +24,7 @@ from baselines.inference.comparison import (
     compare,
     fitting_size,
     generated_rows,
+    network_name,
     own_memory,
     watch_memory,
 )
@@ -204,8 +209,6 @@ def test_without_a_network_the_papers_figures_which_include_one_are_left_out() -
 
 
 def test_the_threads_that_torch_has_are_kept_and_rows_are_named_as_text() -> None:
-    import baselines
-
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -214,3 +217,16 @@ def test_the_threads_that_torch_has_are_kept_and_rows_are_named_as_text() -> Non
         assert torch.get_num_threads() == 1
     finally:
         torch.set_num_threads(before)
+
+
+def test_the_network_of_a_store_is_timed_where_it_is_one_of_ours(tmp_path: Path) -> None:
+    rows = np.ones((50, 8), np.float16), np.zeros(50, np.int64)
+    for number, (named, timed) in enumerate((("small", "small"), ("module:run", "resnet50"), (None, "resnet50"))):
+        provenance = {} if named is None else {"backbone": named}
+        store = actstore.from_arrays(tmp_path / f"{number}.zarr", {"train": rows}, ["a"], provenance=provenance)
+        assert network_name(store["train"]) == timed
+    store = actstore.open(tmp_path / "0.zarr")
+    results = baselines.time_inference(
+        store, batches=(1,), categories=3, approximate="none", fp32=False, seconds=0.001, progress=False
+    )
+    assert results[0]["name"] == "backbone small, batch 1"

@@ -11,7 +11,8 @@ import torch
 
 import actstore
 from actstore.errors import InvalidInputError
-from baselines.linear import HEAD, LinearConfig, LinearTrainee, hold_out, train_linear, trained_head
+from baselines.large_sample import train_on_rows
+from baselines.linear import HEAD, LinearConfig, LinearTrainee, hold_out, trained_head
 from baselines.oracle import LinearOracle
 from predictor.protocol.base_categories import BaseCategories
 from predictor.protocol.category_split import CategorySplit
@@ -38,7 +39,7 @@ def kill_at(step: int) -> object:
 
 
 def test_it_learns_what_can_be_learned_and_reads_raw_activations(train: actstore.Split, tmp_path: Path) -> None:
-    trained = train_linear(train, NAMES, tmp_path / "run", "oracle", CONFIG)
+    trained = train_on_rows(LinearTrainee, "oracle", train, NAMES, tmp_path / "run", CONFIG)
     oracle = LinearOracle(trained_head(trained), SPLIT.novel)
     oracle.prepare(BaseCategories.of_split(train, SPLIT.base))
     scores = oracle.scores(train.to_torch(), torch.empty(2, 1, 16))
@@ -52,19 +53,20 @@ def test_it_learns_what_can_be_learned_and_reads_raw_activations(train: actstore
 
 @pytest.mark.parametrize("step", [5, 20, 30])
 def test_a_killed_training_ends_as_one_that_was_not(train: actstore.Split, tmp_path: Path, step: int) -> None:
-    whole = train_linear(train, NAMES, tmp_path / "whole", "oracle", CONFIG)
+    whole = train_on_rows(LinearTrainee, "oracle", train, NAMES, tmp_path / "whole", CONFIG)
     every = RunOptions(checkpoint_seconds=0)
     with pytest.raises(Killed):
-        train_linear(train, NAMES, tmp_path / "run", "oracle", CONFIG, options=every, report=kill_at(step))  # type: ignore[arg-type]
-    resumed = train_linear(train, NAMES, tmp_path / "run", "oracle", CONFIG, options=every)
+        train_on_rows(
+            LinearTrainee, "oracle", train, NAMES, tmp_path / "run", CONFIG, options=every, report=kill_at(step)
+        )
+    resumed = train_on_rows(LinearTrainee, "oracle", train, NAMES, tmp_path / "run", CONFIG, options=every)
     assert all(torch.equal(whole.tensors[name], resumed.tensors[name]) for name in ("weight", "bias"))
     assert whole.figures == resumed.figures
 
 
 def test_it_stops_when_the_held_out_rows_gain_nothing_and_keeps_the_best(train: actstore.Split) -> None:
     config = replace(CONFIG, patience=2, epochs=50, learning_rate=1e-9)
-    rows, held_out = hold_out(train, NAMES, config)
-    trainee = LinearTrainee(train, NAMES, rows, held_out, config, torch.device("cpu"))
+    trainee = LinearTrainee(train, NAMES, config, torch.device("cpu"))
     figures = []
     for number in range(200):
         trainee.step(number)
@@ -73,7 +75,7 @@ def test_it_stops_when_the_held_out_rows_gain_nothing_and_keeps_the_best(train: 
             break
     assert len(figures) >= 3
     assert max(figures) == figures[-3]  # two without a gain after the best
-    restored = LinearTrainee(train, NAMES, rows, held_out, config, torch.device("cpu"))
+    restored = LinearTrainee(train, NAMES, config, torch.device("cpu"))
     restored.restore(trainee.state())
     assert restored.has_converged
 
@@ -90,6 +92,6 @@ def test_bad_input_is_named(tmp_path: Path) -> None:
         tmp_path / "y.zarr", {"train": (np.ones((3, 4), np.float32), np.array([0, 0, 1]))}, classes=["a", "b", "c"]
     )
     with pytest.raises(InvalidInputError, match="class 'b' has one row; at least two are needed"):
-        train_linear(store["train"], ["a", "b"], tmp_path / "run", "oracle")
+        train_on_rows(LinearTrainee, "oracle", store["train"], ["a", "b"], tmp_path / "run", LinearConfig())
     with pytest.raises(InvalidInputError, match="class 'c' has no rows"):
-        train_linear(store["train"], ["a", "c"], tmp_path / "run", "oracle")
+        train_on_rows(LinearTrainee, "oracle", store["train"], ["a", "c"], tmp_path / "run", LinearConfig())

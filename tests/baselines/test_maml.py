@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from baselines.maml import Maml
+from baselines.learners import Maml
 
 pytestmark = pytest.mark.numeric
 

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from actstore.backbones.construction import seeded
-from baselines.meta_lstm import LearntOptimiser, MetaLstm, State, preprocess
+from baselines.learners import LearntOptimiser, MetaLstm, State, preprocess
 
 pytestmark = pytest.mark.numeric
 

@@ -11,7 +11,7 @@ import torch
 
 from actstore.errors import ActstoreError, InvalidInputError
 from actstore.images.opening import open_images
-from baselines.meta_learner import MetaLearner, decode_classes, draw_tasks
+from baselines.learners import MetaLearner, decode_classes, draw_tasks
 from baselines.meta_training import (
     LEARNERS,
     MetaConfig,

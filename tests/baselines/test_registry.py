@@ -10,11 +10,12 @@ import torch
 
 import actstore
 from actstore.errors import InvalidInputError
-from baselines.attention_weights import AttentionConfig, train_attention
-from baselines.linear import LinearConfig, train_linear
+from baselines.attention_weights import AttentionConfig, AttentionTrainee
+from baselines.large_sample import train_on_rows
+from baselines.linear import LinearConfig, LinearTrainee
 from baselines.method_names import NAMES
 from baselines.registry import BASELINES, WHERE_TRAINED, make
-from baselines.triplet import TripletConfig, train_triplet
+from baselines.triplet import TripletConfig, TripletTrainee
 from predictor.protocol.base_categories import BaseCategories
 from predictor.protocol.category_split import CategorySplit
 from predictor.protocol.head import Head
@@ -26,10 +27,10 @@ LINEAR = LinearConfig(epochs=1, batch_size=16)
 @pytest.fixture
 def runs(train: actstore.Split, tmp_path: Path) -> Path:
     runs = tmp_path / "runs"
-    train_triplet(train, SPLIT.base, runs / "triplet", TripletConfig(steps=2))
-    train_attention(train, SPLIT.base, runs / "attention", AttentionConfig(steps=2))
-    train_linear(train, SPLIT.base, runs / "head", "head", LINEAR)
-    train_linear(train, (*SPLIT.base, *SPLIT.novel), runs / "oracle", "oracle", LINEAR)
+    train_on_rows(TripletTrainee, "triplet", train, SPLIT.base, runs / "triplet", TripletConfig(steps=2))
+    train_on_rows(AttentionTrainee, "attention", train, SPLIT.base, runs / "attention", AttentionConfig(steps=2))
+    train_on_rows(LinearTrainee, "head", train, SPLIT.base, runs / "head", LINEAR)
+    train_on_rows(LinearTrainee, "oracle", train, (*SPLIT.base, *SPLIT.novel), runs / "oracle", LINEAR)
     return runs
 
 

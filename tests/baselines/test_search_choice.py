@@ -13,10 +13,11 @@ import actstore
 from actstore.search import BoundedSearch
 from actstore.search.engines import SearchChoice
 from actstore.search.index_files import folder
+from baselines.large_sample import train_on_rows
 from baselines.nearest_neighbour import NearestNeighbour
 from baselines.oracle import NearestOracle
 from baselines.registry import make
-from baselines.triplet import EmbeddedRows, Embedding, TripletConfig, train_triplet, trained_embedding
+from baselines.triplet import EmbeddedRows, Embedding, TripletConfig, TripletTrainee, trained_embedding
 from predictor.protocol.base_categories import BaseCategories
 from predictor.protocol.category_split import CategorySplit
 from predictor.protocol.evaluation import AllWayTask, all_way_task, measure
@@ -100,7 +101,9 @@ def test_the_oracle(task: AllWayTask, search: str) -> None:
 
 @pytest.fixture
 def runs(task: AllWayTask, tmp_path: Path) -> Path:
-    train_triplet(task.train, task.base, tmp_path / "runs" / "triplet", TripletConfig(steps=5))
+    train_on_rows(
+        TripletTrainee, "triplet", task.train, task.base, tmp_path / "runs" / "triplet", TripletConfig(steps=5)
+    )
     return tmp_path / "runs"
 
 

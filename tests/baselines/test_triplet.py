@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 
 import actstore
 from actstore.errors import InvalidInputError
+from baselines.large_sample import train_on_rows
 from baselines.nearest_neighbour import NearestNeighbour
-from baselines.triplet import Triplet, TripletConfig, plan_triplets, train_triplet, trained_embedding, triplet_loss
+from baselines.triplet import Triplet, TripletConfig, TripletTrainee, plan_triplets, trained_embedding, triplet_loss
 from predictor.protocol.base_categories import BaseCategories
 from predictor.training import RunOptions
 
@@ -84,7 +85,7 @@ def test_batches_are_pure_and_hold_rows_of_their_classes(train: actstore.Split) 
 def test_training_lowers_the_loss_of_an_embedding_that_starts_as_the_identity(
     train: actstore.Split, tmp_path: Path, queries: torch.Tensor
 ) -> None:
-    trained = train_triplet(train, BASE, tmp_path / "run", CONFIG)
+    trained = train_on_rows(TripletTrainee, "triplet", train, BASE, tmp_path / "run", CONFIG)
     embedding = trained_embedding(trained)
     rows, places = plan_triplets(train.class_index, np.array([4, 0, 2, 5]), 4, 12, seed=9, step=0)
     values, targets = train.to_torch(rows), torch.from_numpy(places)
@@ -105,12 +106,13 @@ def test_a_killed_training_ends_as_one_that_was_not(train: actstore.Split, tmp_p
         if done == step + 1:
             raise Killed
 
-    whole = train_triplet(train, BASE, tmp_path / "whole", CONFIG)
+    whole = train_on_rows(TripletTrainee, "triplet", train, BASE, tmp_path / "whole", CONFIG)
     every = RunOptions(checkpoint_seconds=0)
     with pytest.raises(Killed):
-        train_triplet(train, BASE, tmp_path / "run", CONFIG, options=every, report=kill)
-    resumed = train_triplet(train, BASE, tmp_path / "run", CONFIG, options=every)
+        train_on_rows(TripletTrainee, "triplet", train, BASE, tmp_path / "run", CONFIG, options=every, report=kill)
+    resumed = train_on_rows(TripletTrainee, "triplet", train, BASE, tmp_path / "run", CONFIG, options=every)
     assert torch.equal(whole.tensors["change"], resumed.tensors["change"])
     assert whole.figures == resumed.figures
     with pytest.raises(InvalidInputError, match=r"config margin was 0\.2, is 0\.3"):
-        train_triplet(train, BASE, tmp_path / "run", TripletConfig(steps=30, classes_per_batch=4, margin=0.3))
+        other = TripletConfig(steps=30, classes_per_batch=4, margin=0.3)
+        train_on_rows(TripletTrainee, "triplet", train, BASE, tmp_path / "run", other)

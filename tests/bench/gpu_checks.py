@@ -23,7 +23,8 @@ from actstore.compute.device import count_devices, has_bfloat16, parse_device
 from actstore.extraction.build import BuildOptions, build
 from actstore.images.opening import open_images
 from actstore.tables.row_source import SyntheticSpec
-from baselines.triplet import TripletConfig, train_triplet
+from baselines.large_sample import train_on_rows
+from baselines.triplet import TripletConfig, TripletTrainee
 from predictor.protocol.category_split import CategorySplit, alphabetical_split
 from predictor.training import RunOptions, Trained
 from predictor.training.backbones.config import choose_preset
@@ -142,10 +143,10 @@ class Bench:
         return self._compared(one, read_model(self.folder / "phi-two" / MODEL))
 
     def triplet(self) -> tuple[str, bool]:
-        config = TripletConfig(steps=STEPS)
+        train, base, config = self.store()["train"], self.split().base, TripletConfig(steps=STEPS)
         one, other = (
-            train_triplet(
-                self.store()["train"], self.split().base, self.folder / place / "triplet", config, torch.device(device)
+            train_on_rows(
+                TripletTrainee, "triplet", train, base, self.folder / place / "triplet", config, torch.device(device)
             )
             for place, device in (("card", self.device), ("cpu", "cpu"))
         )

@@ -18,7 +18,7 @@ from torch.nn import functional
 
 from actstore.compute.process import Result
 from actstore.images.opening import open_images
-from baselines.meta_learner import MetaLearner, decode_classes
+from baselines.learners import MetaLearner, decode_classes
 from baselines.meta_training import choose_meta_config, make_learner, read_learner, train_learner
 from predictor.protocol.category_split import alphabetical_split
 from predictor.protocol.episodes import EpisodeResult, Examples, TaskSize, run_episodes

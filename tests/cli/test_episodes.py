@@ -159,7 +159,7 @@ def test_learners_are_trained_and_measured(tmp_path: Path, monkeypatch: pytest.M
 def test_a_learner_of_another_way_is_refused() -> None:
 
     from actstore.errors import InvalidInputError
-    from baselines.maml import Maml
+    from baselines.learners import Maml
 
     learner = Maml(8, 4, 0, way=2)
     pixels = torch.zeros(1, 3, 1, 8, 8, 3, dtype=torch.uint8)

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor, nn
 from torch.nn import functional
 
 from actstore.backbones import require_trainable
@@ -263,19 +264,26 @@ def measure_speed(config: TrainingConfig, size: int, classes: int, device: torch
 
 
 def bare_step(config: TrainingConfig, size: int, classes: int, count: int, device: torch.device) -> Callable[[], None]:
-    """Forward, backward and update of the network on `count` images that are ready, and nothing else."""
+    """A learning step of the network on `count` images that are ready."""
     network = build_network(config.backbone, classes, config.seed).to(device)
     network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-    optimiser = torch.optim.SGD(network.parameters(), 0.01, momentum=config.momentum)
     images = torch.zeros(count, 3, size, size, device=device).contiguous(memory_format=torch.channels_last)
-    targets = torch.zeros(count, dtype=torch.int64, device=device)
-    model = in_precision(network, config, device)
+    return learning_step(in_precision(network, config, device), images)
+
+
+def learning_step(module: nn.Module, inputs: Tensor, mixed: bool = False) -> Callable[[], None]:
+    """Forward, backward and update on one batch, and nothing else. mixed: forward in half precision where that is
+    safe."""
+    targets = torch.zeros(len(inputs), dtype=torch.int64, device=inputs.device)
+    optimiser = torch.optim.SGD(module.parameters(), lr=1e-3, momentum=0.9)
 
     def step() -> None:
         optimiser.zero_grad()
-        functional.cross_entropy(model(images), targets).backward()  # type: ignore[no-untyped-call]
+        with torch.autocast(inputs.device.type, torch.float16, enabled=mixed):
+            loss = functional.cross_entropy(module(inputs), targets)
+        loss.backward()  # type: ignore[no-untyped-call]
         optimiser.step()
-        synchronise(device)
+        synchronise(inputs.device)
 
     return step
 

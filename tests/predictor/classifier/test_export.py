@@ -20,8 +20,8 @@ from actstore.errors import InvalidInputError
 from predictor.classifier.classifier import Classifier
 from predictor.classifier.export import export_onnx, export_torch
 from predictor.classifier.onnx_graph import rows_of_category
-from predictor.classifier.scoring import LinearRows
 from predictor.phi.network import Phi
+from predictor.phi.rule import LinearRows
 
 pytestmark = pytest.mark.numeric
 

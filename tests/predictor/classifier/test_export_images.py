@@ -23,13 +23,19 @@ from actstore.errors import InvalidInputError
 from predictor.classifier import export
 from predictor.classifier.classifier import Classifier
 from predictor.classifier.export import Agreement, export_with_backbone
-from predictor.classifier.onnx_graph import image_graph
+from predictor.classifier.onnx_graph import make_model, pixel_nodes
 from predictor.classifier.presentation import set_displays
 from predictor.classifier.unknown import PHOTOS, Unknown
 from predictor.phi.network import Phi
 from predictor.protocol.head import Head
 
 pytestmark = pytest.mark.numeric
+
+
+def image_graph(transform: Transform) -> Any:
+    nodes, constants = pixel_nodes(transform)
+    outputs = f"float[1, 3, {transform.crop}, {transform.crop}] network_pixels"
+    return make_model([nodes], "uint8[height, width, 3] image", outputs, constants)
 
 
 def soft_image(width: int, height: int, seed: int) -> Image.Image:

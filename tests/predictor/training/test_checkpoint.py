@@ -92,6 +92,18 @@ def test_what_is_no_phi(save: Callable[..., Path], tmp_path: Path) -> None:
         load_phi(tmp_path / "run")
 
 
+def test_a_name_is_that_of_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(InvalidInputError, match=r"no trained phi at runs/phi1; train one with `ppa train --phi phi1`"):
+        load_phi("phi1")
+    for folder in ("runs/mine", "other"):
+        Path(folder).mkdir(parents=True)
+    with pytest.raises(InvalidInputError, match=r"no trained phi at runs/mine/model\.safetensors"):
+        load_phi("mine")
+    with pytest.raises(InvalidInputError, match=r"no trained phi at other/model\.safetensors"):
+        load_phi("other")
+
+
 def test_a_pickle_is_refused(tmp_path: Path) -> None:
     (tmp_path / "model.safetensors").write_bytes(pickle.dumps({"state_dict": [1, 2]}))
     with pytest.raises(ActstoreError, match=r"no safetensors file .*; expected a training"):
