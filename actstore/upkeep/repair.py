@@ -206,7 +206,8 @@ def _repair_one(store: ActivationStore, name: str, split: SplitSpec, fault: Faul
         if fault.kind == "non-finite":
             return "left: the rows were written like this; build the split again from a clean source"
         if fault.array in STATISTICS:
-            remove_own(path / fault.array, "array")
+            with store.path.changing():  # as when they are kept
+                remove_own(path / fault.array, "array")
             return "removed: statistics are computed again when asked for"
         if fault.array.startswith(SEARCH_FILES):
             remove(Split(store.path, name, store.spec, split), fault.array.removeprefix(SEARCH_FILES))
