@@ -7,7 +7,7 @@ import hashlib
 import io
 import json
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from actstore.analysis.alignment import open_representation
 from actstore.compute.tensors import borrow
 from actstore.errors import DamagedError, InvalidInputError
+from actstore.progress import Progress
 from actstore.reading.adapters import arrow_texts
 from actstore.search import BoundedSearch, Engine, Joined, RowTable, join_rows, open_engine
 from actstore.search.table import parse_vectors
@@ -39,8 +40,6 @@ _LEAST_INDEXED, _MOST_INDEXED = 20_000, 1 << 30  # rows; bytes of them
 FEWEST_JOINED = 30_000  # rows that are compared with each other at once
 _KIND, _JOINED_KIND = "audit block", "neighbours of all rows"
 _VERSION = 1  # of the blocks that are kept of an unfinished graph
-
-Progress = Callable[[int], None]  # rows done since the last call
 
 
 @dataclass(frozen=True)
