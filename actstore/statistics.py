@@ -36,7 +36,7 @@ from actstore.layout.metadata import (
 )
 from actstore.progress import Progress
 from actstore.spec import SplitSpec
-from actstore.storage.atomic_file import crc32c
+from actstore.storage.atomic_file import crc32c, sync_directory
 from actstore.storage.place import Place, write_chunk
 
 if TYPE_CHECKING:
@@ -200,7 +200,7 @@ def class_statistics(split: Split, progress: Progress | None = None, cluster: Cl
     cluster: its workers sum the rows; the bytes are the same.
     """
     rows = _covered(split)
-    cached = _load(split) if rows else None
+    cached = _load(split, rows) if rows else None
     if cached is not None and rows == len(split):  # classes may have been added since, without rows
         whole = len(cached.count) == len(split.classes)
         return cached if whole else _dense(_moments(cached), len(split.classes), split.dim)
@@ -222,7 +222,7 @@ def class_means(split: Split, dtype: DTypeLike = np.float32) -> NDArray[Any]:
     """(classes, dim); the variances, as large again, are not read for it."""
     if has_statistics(split):
         with suppress(ActstoreError, ValueError):
-            kept = _read(split.path / "class_mean")
+            kept = _read(split.path / "class_mean", split.content)
             if len(kept) == len(split.classes):
                 return kept.astype(dtype)
     return class_statistics(split).mean.astype(dtype)
@@ -306,10 +306,12 @@ def _covered(split: Split, committed: SplitSpec | None = None) -> int:
     return rows_of.get(str(contents.pop()), 0) if len(contents) == 1 else 0
 
 
-def _load(split: Split) -> ClassStatistics | None:
+def _load(split: Split, rows: int) -> ClassStatistics | None:
+    """Those of the first rows of a split."""
+    content = next(content for covered, content in split.committed.history if covered == rows)
     try:
-        return ClassStatistics(*(_read(split.path / name) for name in NAMES))
-    except (ActstoreError, ValueError):  # damaged: compute anew
+        return ClassStatistics(*(_read(split.path / name, content) for name in NAMES))
+    except (ActstoreError, ValueError):  # damaged, or replaced meanwhile: compute anew
         return None
 
 
@@ -319,38 +321,42 @@ def _moments(known: ClassStatistics) -> Moments:
     return Moments(labels, kept, known.mean[labels], known.variance[labels] * kept[:, None])
 
 
-def _read(path: Place) -> NDArray[Any]:
-    """A kept array. In a bucket its chunk and its metadata are written one after the other: the crc joins them."""
-    values = read_one_chunk(path)
-    if read_attributes(path).get("crc", found := crc32c(values)) != found:
+def _read(path: Place, content: str) -> NDArray[Any]:
+    """A kept array of this content. Its metadata goes before its chunk is replaced, and so is read after the chunk."""
+    values, facts = read_one_chunk(path), read_attributes(path)
+    # of two who replace it at once, one may have written the chunk and one the metadata: the crc joins them
+    if facts.get("content") != content or facts.get("crc", found := crc32c(values)) != found:
         raise ValueError(f"{path} is not the array that its metadata describes")
     return values
 
 
 def _save(split: Split, statistics: ClassStatistics) -> None:
     """Each array appears with the hash it belongs to, or not at all; on a read-only disk nothing is cached, and nothing
-    where the split was replaced since it was opened, or statistics of more rows are kept by now."""
-    with suppress(ActstoreError):
+    where the split was replaced since it was opened, or as good statistics, or those of more rows, are kept by now."""
+    with suppress(ActstoreError, OSError), split.store_path.changing():  # neither replaced nor written to by another
         now = read_split_spec(split.path)
-        if not covers(now, split.committed) or _covered(split, now) > len(split):
+        kept = _covered(split, now)
+        if not covers(now, split.committed) or kept > len(split):
             return
-    columns = (statistics.count, statistics.mean, statistics.variance)
-    for name, values in zip(NAMES, columns, strict=True):
-        try:
+        if kept == len(split) and _load(split, kept) is not None:
+            return
+        columns = (statistics.count, statistics.mean, statistics.variance)
+        for name, values in zip(NAMES, columns, strict=True):
             _replace(split.path / name, values, split.content)
-        except OSError:
-            return
 
 
 def _replace(place: Place, values: NDArray[Any], content: str) -> None:
-    with place.replacing() as fresh:
-        # the chunk first: what a reader finds with a zarr.json is whole
-        if values.size:
-            write_chunk(chunk_path(fresh, 0, values.ndim), values)
-        chunks = tuple(max(1, length) for length in values.shape)
-        facts, fill = {"content": content, "crc": crc32c(values)}, float("nan") if values.dtype.kind == "f" else 0
-        layout = RawLayout(values.dtype.str[1:], chunks, DIMENSIONS[place.name], fill, facts)
-        create_raw_array(fresh, layout, values.shape)
+    """Metadata is removed first and written last: without it there is nothing."""
+    with suppress(FileNotFoundError):
+        (place / "zarr.json").unlink()
+        if place.local_path is not None:
+            sync_directory(place.local_path)  # it must not come back beside another chunk
+    if values.size:
+        write_chunk(chunk_path(place, 0, values.ndim), values)
+    chunks = tuple(max(1, length) for length in values.shape)
+    facts, fill = {"content": content, "crc": crc32c(values)}, float("nan") if values.dtype.kind == "f" else 0
+    layout = RawLayout(values.dtype.str[1:], chunks, DIMENSIONS[place.name], fill, facts)
+    create_raw_array(place, layout, values.shape)
 
 
 def _dense(moments: Moments, classes: int, dim: int) -> ClassStatistics:

@@ -6,7 +6,7 @@ they are of a sample of rows, drawn by a seed. All of it takes one pass over the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
 from typing import TYPE_CHECKING, Any
@@ -26,6 +26,7 @@ from actstore.analysis.similarity import (
 )
 from actstore.compute.tensors import borrow
 from actstore.errors import InvalidInputError
+from actstore.progress import Progress
 from actstore.reading.mapped_rows import memory
 from actstore.split import Split
 from actstore.storage.place import AnyPlace
@@ -35,8 +36,6 @@ if TYPE_CHECKING:
     import pandas
 
 _BLOCK_ROWS = 4096
-
-Progress = Callable[[int], Any]
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ import hashlib
 import io
 import json
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from actstore.analysis.alignment import open_representation
 from actstore.compute.tensors import borrow
 from actstore.errors import DamagedError, InvalidInputError
+from actstore.progress import Progress
 from actstore.reading.adapters import arrow_texts
 from actstore.search import BoundedSearch, Engine, Joined, RowTable, join_rows, open_engine
 from actstore.search.table import parse_vectors
@@ -39,8 +40,6 @@ _LEAST_INDEXED, _MOST_INDEXED = 20_000, 1 << 30  # rows; bytes of them
 FEWEST_JOINED = 30_000  # rows that are compared with each other at once
 _KIND, _JOINED_KIND = "audit block", "neighbours of all rows"
 _VERSION = 1  # of the blocks that are kept of an unfinished graph
-
-Progress = Callable[[int], None]  # rows done since the last call
 
 
 @dataclass(frozen=True)
@@ -92,14 +91,15 @@ def find_neighbours(
     for name, vectors, start in asked:
         for rows in pieces(len(vectors)):
             file = folder / f"{name}-{rows.start}.safetensors"
-            block = _read(file, key)
-            if block is None:
+            if (kept := _read(file, _KIND, key)) is not None:
+                block = Neighbours(**kept[0])
+            else:
                 engines.extend(_engine(each) for each in splits[len(engines) :])  # not before something is to be done
                 own = np.full(rows.stop - rows.start, -1)
                 if start is not None:
                     own = np.arange(start + rows.start, start + rows.stop)
                 block = _search_block(engines, splits, vectors[rows], own, is_zero, k)
-                _write(file, key, block)
+                _write(file, _KIND, vars(block), key=key)
             parts.append(block)
             if progress is not None:
                 progress(rows.stop - rows.start)
@@ -111,7 +111,7 @@ def _join(
 ) -> Neighbours | None:
     """All rows with each other; None where a search of blocks is no slower, or has begun."""
     count, file = len(is_zero), folder / "joined-0.safetensors"
-    if count < FEWEST_JOINED or _read(folder / f"{splits[0].name}-0.safetensors", key) is not None:
+    if count < FEWEST_JOINED or _read(folder / f"{splits[0].name}-0.safetensors", _KIND, key) is not None:
         return None
     tables = [RowTable(split) for split in splits]
     values = _held_values(tables)
@@ -121,10 +121,12 @@ def _join(
         table.lengths()  # refuses rows that are too long or too short
 
     def save(known: Joined) -> None:
-        tensors = {name: torch.from_numpy(getattr(known, name)) for name in ("order", "scores", "rows")}
-        write_tensors(file, _JOINED_KIND, tensors, {"key": key, "done": known.done})
+        arrays: dict[str, NDArray[Any]] = {"order": known.order, "scores": known.scores, "rows": known.rows}
+        _write(file, _JOINED_KIND, arrays, key=key, done=known.done)
 
-    joined = join_rows(values, np.flatnonzero(~is_zero), k, _read_joined(file, key), save, progress)
+    kept = _read(file, _JOINED_KIND, key)
+    before = None if kept is None else Joined(**kept[0], done=kept[1]["done"])
+    joined = join_rows(values, np.flatnonzero(~is_zero), k, before, save, progress)
     if joined is None:
         return None
     if progress is not None:
@@ -143,17 +145,6 @@ def _held_values(tables: Sequence[RowTable]) -> list[torch.Tensor] | None:
     if sum(len(table) * table.dim * table.dtype.itemsize for table in missing) > _MOST_INDEXED:
         return None
     return [table.read(0, len(table)) if values is None else values for table, values in zip(tables, held, strict=True)]
-
-
-def _read_joined(file: Path, key: str) -> Joined | None:
-    try:
-        tensors, about = read_tensors(file, _JOINED_KIND)
-    except (DamagedError, InvalidInputError):
-        return None
-    if about.get("key") != key:
-        return None
-    order, scores, rows = (tensors[name].numpy() for name in ("order", "scores", "rows"))
-    return Joined(order, scores, rows, about["done"])
 
 
 def remove_blocks(folder: Path) -> None:
@@ -216,17 +207,17 @@ def _search(
     return near.pick(near.places != own[:, None], k)
 
 
-def _write(file: Path, key: str, near: Neighbours) -> None:
-    tensors = {"scores": torch.from_numpy(near.scores), "places": torch.from_numpy(near.places)}
-    write_tensors(file, _KIND, tensors, {"key": key})
+def _write(file: Path, kind: str, arrays: Mapping[str, NDArray[Any]], **about: Any) -> None:
+    write_tensors(file, kind, {name: torch.from_numpy(values) for name, values in arrays.items()}, about)
 
 
-def _read(file: Path, key: str) -> Neighbours | None:
+def _read(file: Path, kind: str, key: str) -> tuple[dict[str, NDArray[Any]], dict[str, Any]] | None:
+    """What was kept under this key: arrays, and what is said of them."""
     try:
-        tensors, about = read_tensors(file, _KIND)
+        tensors, about = read_tensors(file, kind)
     except (DamagedError, InvalidInputError):
         return None
-    return Neighbours(tensors["scores"].numpy(), tensors["places"].numpy()) if about.get("key") == key else None
+    return ({name: one.numpy() for name, one in tensors.items()}, about) if about.get("key") == key else None
 
 
 def pieces(count: int) -> Iterator[slice]:

@@ -8,7 +8,7 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache
 from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
@@ -109,19 +109,23 @@ def convert_checked(out: NDArray[np.float32], values: NDArray[Any], crc: int) ->
 
 @cache
 def _compiled() -> Callable[..., int] | None:
+    library = load_loops(Path(__file__).with_name("_halves"), lambda loops: loops.convert_halves and loops.halves_run())
+    if library is None:
+        return None
+    found = library.convert_halves
+    found.argtypes = [ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p, ctypes.c_uint32]
+    found.restype = ctypes.c_uint32
+    return cast(Callable[..., int], found)
+
+
+def load_loops(path: Path, serves: Callable[[Any], Any]) -> Any | None:
+    """A compiled library, by its path without an ending, if it is there and serves."""
     for suffix in EXTENSION_SUFFIXES:
-        path = Path(__file__).with_name(f"_halves{suffix}")
-        if path.exists():
-            try:
-                library = ctypes.CDLL(str(path))
-                if not library.halves_run():
-                    return None
-                found = library.convert_halves
-            except (OSError, AttributeError):  # not to be loaded here, or something else
-                continue
-            found.argtypes = [ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p, ctypes.c_uint32]
-            found.restype = ctypes.c_uint32
-            return cast(Callable[..., int], found)
+        file = path.with_name(path.name + suffix)
+        if file.exists():
+            with suppress(OSError, AttributeError):  # not to be loaded here, or something else
+                if serves(library := ctypes.CDLL(str(file))):
+                    return library
     return None
 
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import io
 import warnings
-from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
 from html import escape
@@ -24,6 +23,7 @@ from actstore.analysis.neighbours import Graph, knn
 from actstore.analysis.similarity import unit
 from actstore.errors import InvalidInputError
 from actstore.maps.packing import DEFAULT_THUMBNAILS, make_page
+from actstore.progress import Progress
 from actstore.reading.rows import parse_rows
 from actstore.split import Split
 from actstore.storage.atomic_file import as_utf8, write_atomic
@@ -37,8 +37,6 @@ MOST_POINTS, DEFAULT_POINTS = 500_000, 100_000
 LEAST_FOR_UMAP = 5  # rows; fewer say nothing of neighbourhoods
 _FITTED = 10_000  # rows that principal components are computed of
 _BLOCK_ROWS = 4096
-
-Progress = Callable[[int], None]  # rows done since the last call
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,6 @@ import time
 from collections.abc import Callable
 from ctypes import c_int64, c_void_p
 from functools import cache
-from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +22,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from actstore.compute.tensors import one_thread
+from actstore.compute.tensors import load_loops, one_thread
 from actstore.errors import InvalidInputError
 
 SWITCH = "ACTSTORE_COMPILED"  # 0: torch alone; auto: the best that this processor can run; or one of these by name
@@ -108,16 +107,7 @@ def able_processors() -> list[str]:
 
 @cache
 def _library() -> Any | None:
-    for suffix in EXTENSION_SUFFIXES:
-        path = Path(__file__).with_name(f"_kernels{suffix}")
-        if path.exists():
-            try:
-                library = ctypes.CDLL(str(path))
-                if library.kernels_version() == _VERSION:
-                    return library
-            except (OSError, AttributeError):  # not to be loaded here, or something else
-                continue
-    return None
+    return load_loops(Path(__file__).with_name("_kernels"), lambda loops: loops.kernels_version() == _VERSION)
 
 
 def address(values: Tensor | NDArray[Any] | None) -> int | None:

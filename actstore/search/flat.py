@@ -1,5 +1,4 @@
-"""faiss's exhaustive search: over the stored rows on the CPU or on GPUs, where the canonical ranking decides, and as
-the plain peer of every other engine.
+"""faiss's exhaustive search: over the stored rows on the CPU or on GPUs, where the canonical ranking decides.
 
 faiss's scores are off by the rounding of float32, or of float16 on a GPU. So it is asked for more than k, and an answer
 counts once the last of them is below the k-th canonical score by more than that rounding; until then it is asked for
@@ -9,7 +8,7 @@ twice as many.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -34,10 +33,11 @@ MOST = 2048  # neighbours that faiss finds on a GPU at a time
 BLOCK_BYTES = 1 << 29  # of host memory that a block of unit rows is made in, before it is sent
 WORKING_BYTES = 1 << 29  # of the card for faiss's own intermediate results
 _PIECE = 2048  # rows made unit at a time, through float64: 100 MB at 2048 dimensions
-Nearest = Callable[[Tensor, int], tuple[NDArray[np.float32], NDArray[np.int64]]]
+HALF_ROUNDED = 1.01 * 2.0**-10  # how much of a cosine float16 takes from row and query before they are multiplied
 _BLOCK = 8192
 _SENT = 1 << 16  # rows that faiss gets at a time, in fp32: 512 MiB at 2048 dimensions
 Found = tuple[NDArray[np.float32], NDArray[np.int64]]
+Nearest = Callable[[Tensor, int], Found]
 
 
 def nearest_by_faiss(directions: Tensor, rows: Tensor, k: int) -> Found:
@@ -54,6 +54,8 @@ class FaissSearch:
 
     Memory beside the rows: a block of them in float32."""
 
+    _rounded = 0.0  # see `certified`
+
     def __init__(self, rows: Split | Tensor | Any) -> None:
         self.table = rows if isinstance(rows, RowTable) else RowTable(rows)
 
@@ -63,58 +65,24 @@ class FaissSearch:
             scores, places = FaissSearch(SelectedRows(self.table, rows)).search(vectors, k)
             return scores, rows[places]
         queries = parse_vectors(vectors, self.table.dim)
-        return certified(self.table, queries, parse_k(k, len(self.table)), self._nearest, rounded=0.0)
+        return certified(self.table, queries, parse_k(k, len(self.table)), self._nearest, self._rounded)
 
     def _nearest(self, directions: Tensor, count: int) -> Found:
+        """The best of each block joined with the best until then."""
         scores, rows = np.empty((len(directions), 0), np.float32), np.empty((len(directions), 0), np.int64)
-        held = torch.empty(min(_SENT, len(self.table)), self.table.dim)
-        for start in range(0, len(self.table), _SENT):
-            stop = min(len(self.table), start + _SENT)
-            fill_unit(self.table, start, held[: stop - start])
-            some = nearest_by_faiss(directions, held[: stop - start], min(count, stop - start))
-            scores, rows = np.concatenate([scores, some[0]], 1), np.concatenate([rows, some[1] + start], 1)
+        for start, (found, places) in self._search_blocks(directions, count):
+            scores, rows = np.concatenate([scores, found], 1), np.concatenate([rows, places + start], 1)
             best = np.argsort(-scores, axis=1, kind="stable")[:, :count]
             scores, rows = np.take_along_axis(scores, best, 1), np.take_along_axis(rows, best, 1)
         return scores, rows
 
-
-class FlatSearch:
-    """All unit rows in fp32, 4 bytes a value, held once: for comparison, not for use. Ties are as they fall."""
-
-    def __init__(self, rows: Split | Tensor | Any) -> None:
-        table = RowTable(rows)
-        self._rows = torch.empty(len(table), table.dim)
-        fill_unit(table, 0, self._rows)
-
-    @property
-    def nbytes(self) -> int:
-        return self._rows.nbytes
-
-    def search(self, vectors: Any, k: int = 10) -> Found:
-        """faiss: (n, dim) -> scores (n, k), rows (n, k)."""
-        return nearest_by_faiss(*self._parse(vectors), parse_k(k, len(self._rows)))
-
-    def multiply(self, vectors: Any, k: int = 10) -> Found:
-        """torch: block by block, with a running top-k."""
-        queries, held = self._parse(vectors)
-        k = parse_k(k, len(held))
-        scores, rows = torch.empty(len(queries), 0), torch.empty(len(queries), 0, dtype=torch.int64)
-        for start in range(0, len(held), _BLOCK):
-            block = queries @ held[start : start + _BLOCK].T
-            best = block.topk(min(k, block.shape[1]), dim=1)
-            kept = torch.cat([scores, best.values], 1).topk(min(k, scores.shape[1] + best.values.shape[1]), dim=1)
-            rows = torch.cat([rows, best.indices + start], 1).gather(1, kept.indices)
-            scores = kept.values
-        return scores.numpy(), rows.numpy()
-
-    def multiply_whole(self, vectors: Any, k: int = 10) -> Found:
-        """torch: one matrix product over all rows, then a top-k of all scores, as a plain implementation has it."""
-        queries, held = self._parse(vectors)
-        best = (queries @ held.T).topk(parse_k(k, len(held)), dim=1)
-        return best.values.numpy(), best.indices.numpy()
-
-    def _parse(self, vectors: Any) -> tuple[Tensor, Tensor]:
-        return unit(parse_vectors(vectors, self._rows.shape[1])), self._rows
+    def _search_blocks(self, directions: Tensor, count: int) -> Iterator[tuple[int, Found]]:
+        """The first row of each block, and the best that are in it."""
+        held = torch.empty(min(_SENT, len(self.table)), self.table.dim)
+        for start in range(0, len(self.table), _SENT):
+            units = held[: len(self.table) - start]
+            fill_unit(self.table, start, units)
+            yield start, nearest_by_faiss(directions, units, min(count, len(units)))
 
 
 def fill_unit(table: RowTable, first: int, out: Tensor) -> None:
@@ -166,13 +134,15 @@ def plan_card(rows: int, dim: int, free: int | None, resident: bool | None, card
     return CardPlan(per_row, WORKING_BYTES, False, min(fitting, in_blocks))
 
 
-class GpuSearch:
+class GpuSearch(FaissSearch):
     """resident: hold all rows on the card in float16, 2 bytes a value, or send them block by block in every search;
     None: hold them where they fit. device: the card's number, as in cuda:1."""
 
+    _rounded = HALF_ROUNDED
+
     def __init__(self, rows: Split | Tensor | Any, *, resident: bool | None = None, device: int = 0) -> None:
         require_gpu(device)
-        self.table = rows if isinstance(rows, RowTable) else RowTable(rows)
+        super().__init__(rows)
         card = torch.device("cuda", device)
         free = free_memory(card) if count_devices("cuda") > device else None
         self.plan = plan_card(len(self.table), self.table.dim, free, resident, str(card))
@@ -182,11 +152,7 @@ class GpuSearch:
 
     def search(self, vectors: Any, k: int = 10, rows: Rows | None = None) -> Neighbours:
         """As `ExactSearch.search` by cosine, with the same answers; some of the rows are searched on the CPU."""
-        if rows is not None:
-            return ExactSearch(self.table).search(vectors, k, rows)
-        queries = parse_vectors(vectors, self.table.dim)
-        k = parse_k(k, len(self.table))
-        return certified(self.table, queries, k, self._nearest)
+        return super().search(vectors, k) if rows is None else ExactSearch(self.table).search(vectors, k, rows)
 
     def _blocks(self) -> list[tuple[int, int]]:
         count, step = len(self.table), self.plan.block_rows
@@ -200,16 +166,10 @@ class GpuSearch:
         index.add(self._units(start, stop, np.float32))
         return index
 
-    def _nearest(self, directions: Tensor, count: int) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
-        """The best of each block joined with the best until then."""
+    def _search_blocks(self, directions: Tensor, count: int) -> Iterator[tuple[int, Found]]:
         queries = directions.numpy() if self.plan.resident else directions.half().numpy()
-        scores, rows = np.empty((len(queries), 0), np.float32), np.empty((len(queries), 0), np.int64)
         for place, (start, stop) in enumerate(self._blocks()):
-            found, places = self._search_block(place, start, stop, queries, min(count, stop - start))
-            scores, rows = np.concatenate([scores, found], 1), np.concatenate([rows, places + start], 1)
-            best = np.argsort(-scores, axis=1, kind="stable")[:, :count]
-            scores, rows = np.take_along_axis(scores, best, 1), np.take_along_axis(rows, best, 1)
-        return scores, rows
+            yield start, self._search_block(place, start, stop, queries, min(count, stop - start))
 
     def _search_block(self, place: int, start: int, stop: int, queries: NDArray[Any], count: int) -> Any:
         if self.plan.resident:
@@ -228,9 +188,7 @@ class GpuSearch:
         return block
 
 
-def certified(
-    table: RowTable, queries: Tensor, k: int, nearest: Nearest, rounded: float = 1.01 * 2.0**-10
-) -> Neighbours:
+def certified(table: RowTable, queries: Tensor, k: int, nearest: Nearest, rounded: float = HALF_ROUNDED) -> Neighbours:
     """The k nearest of queries (n, dim), from a search whose scores are off by the rounding of float16 at most.
 
     nearest: unit vectors (n, dim) and a count -> scores (n, count) descending, and rows. rounded: how much row and

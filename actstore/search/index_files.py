@@ -39,11 +39,11 @@ from actstore.storage.atomic_file import (
     FileLock,
     check_checksum,
     file_checksum,
+    is_at,
     storage_errors,
     with_checksum,
     write_atomic,
 )
-from actstore.storage.locks import abandoned_names, own_name
 
 if TYPE_CHECKING:
     from actstore.split import Split
@@ -70,7 +70,7 @@ def folder(split: Split) -> Path:
 def publish(
     split: Split, name: str, suffix: str, settings: Mapping[str, Json], write: Callable[[Path], object]
 ) -> Path:
-    """Let `write` make the data under a name of this process's own, then give it one that says what it holds, and at
+    """Let `write` make the data under a name that is locked meanwhile, then give it one that says what it holds, and at
     last write the JSON that names it. What others have open is never written to.
 
     ReplacedError, and nothing is kept, where the split was replaced since it was opened, or where what is published
@@ -78,11 +78,10 @@ def publish(
     """
     description = {"content": split.content, "version": _version(name), "settings": dict(settings)}
     note = folder(split) / f"{name}.json"
-    partial = own_name(note)
+    partial = note.with_name(f".{name}.part")
     if not is_unicode(str(partial)):  # safetensors opens no such file
         raise StorageError(f"cannot write {note}: its path is not valid Unicode text; rename the store or its folder")
-    with storage_errors(note):
-        note.parent.mkdir(parents=True, exist_ok=True)
+    with storage_errors(note), FileLock(partial, named=note) as own:
         try:
             with _disk_errors():
                 write(partial)
@@ -92,13 +91,13 @@ def publish(
             with FileLock(folder(split) / _LOCK):
                 _require_newest(split, name)
                 partial.replace(target)
-                write_atomic(partial, json.dumps(with_checksum({"file": target.name, **facts}), indent=2).encode())
-                partial.replace(note)
-                for old in (*_data_files(split, name), *abandoned_names(note)):
+                write_atomic(note, json.dumps(with_checksum({"file": target.name, **facts}), indent=2).encode())
+                for old in _data_files(split, name):
                     if old != target:
                         old.unlink(missing_ok=True)
         finally:
-            partial.unlink(missing_ok=True)
+            if is_at(own.descriptor, partial):  # else it has its name, and another may have begun to write this one
+                partial.unlink()
     return target
 
 

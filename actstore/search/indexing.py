@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from actstore.errors import ActstoreError, InvalidInputError
-from actstore.progress import human_bytes
+from actstore.progress import Progress, human_bytes
 from actstore.search.approximate import ApproximateSearch, IndexSettings, parse_kind, structure
 from actstore.search.bounded import BoundedSearch
 from actstore.search.exact import ExactSearch
@@ -31,7 +31,6 @@ _BLOCK = 8192
 _QUERIES = 256
 _RECALL = 0.95
 _FEWEST_HELD = 50  # new rows that are worth a recall of their own
-Progress = Callable[[int], None]
 
 
 @dataclass(frozen=True)

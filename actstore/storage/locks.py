@@ -1,12 +1,10 @@
-"""Who writes: which process wrote something, and names that no other gives to its files; and logs of one writer, which
-nobody else appends to as long as they are open."""
+"""Who writes: which process wrote something; and logs of one writer, which nobody else appends to as long as they are
+open."""
 
 from __future__ import annotations
 
 import hashlib
 import os
-import platform
-import re
 import threading
 import time
 import uuid
@@ -15,7 +13,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from actstore.errors import LockedError
 from actstore.storage.atomic_file import FileLock, storage_errors, write_all
@@ -56,31 +54,6 @@ def _began(process: str) -> str:
         return ""
     state, *others = facts.rpartition(")")[2].split()  # a name in parentheses may hold anything
     return "" if state in "ZX" else others[18]  # a zombie runs no more
-
-
-AnyPath = TypeVar("AnyPath", bound=Path)
-
-
-def own_name(path: AnyPath) -> AnyPath:
-    """Beside `path`, hidden: a new name with this machine's, this process's and a random part."""
-    return path.with_name(f".{path.name}.{platform.node()}.{os.getpid()}.{uuid.uuid4().hex[:8]}")
-
-
-def abandoned_names(path: AnyPath) -> list[AnyPath]:
-    """What processes of this machine that are gone have left of `own_name(path)`."""
-    own = re.compile(rf"\.{re.escape(path.name)}\.{re.escape(platform.node())}\.(?P<process>[0-9]+)\.[0-9a-f]{{8}}")
-    found = ((entry, own.fullmatch(entry.name)) for entry in path.parent.glob(".*"))
-    return [entry for entry, match in found if match is not None and not _is_running(int(match["process"]))]
-
-
-def _is_running(process: int) -> bool:
-    try:
-        os.kill(process, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        pass
-    return True
 
 
 BEAT, LEASE = 4.0, 20.0  # seconds: a token is renewed, and is taken over when it was not for so long

@@ -14,7 +14,7 @@ import hashlib
 import os
 import re
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -216,14 +216,6 @@ class ObjectPath:
             while page := retried(next_page):
                 yield page
                 last = page[-1]["path"]
-
-    @contextmanager
-    def replacing(self) -> Iterator[Self]:
-        """The place itself: objects cannot be renamed. Its metadata goes first and is to be written last: without it
-        there is nothing. What another writes there meanwhile is not taken from it."""
-        with suppress(FileNotFoundError):
-            (self / "zarr.json").unlink()
-        yield self
 
     def changing(self) -> AbstractContextManager[None]:
         return nullcontext()  # no lock: the put that ends the change is conditional

@@ -7,9 +7,8 @@ import ctypes
 import errno
 import mmap
 import os
-import shutil
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from functools import cache
 from pathlib import Path, PosixPath
 from typing import Any, Self, TypeVar
@@ -19,9 +18,9 @@ from numpy.typing import NDArray
 
 from actstore.errors import StorageError, reason_of
 from actstore.spec import is_stray
-from actstore.storage.atomic_file import AtomicFile, Data, FileLock, chunk_parts, crc32c, storage_errors, write_atomic
+from actstore.storage.atomic_file import AtomicFile, Data, FileLock, chunk_parts, crc32c, write_atomic
 from actstore.storage.bucket_client import Upload
-from actstore.storage.locks import LockedFile, abandoned_names, own_name
+from actstore.storage.locks import LockedFile
 from actstore.storage.object_path import CacheSpec, EnsureOwner, ObjectPath, Version
 
 T = TypeVar("T")
@@ -160,38 +159,6 @@ class FolderPath(PosixPath):
                     (self / name).rmdir()
             else:
                 (self / name).unlink(missing_ok=True)
-
-    def remove_tree(self) -> None:
-        """All that is in it, too."""
-        with storage_errors(self):
-            shutil.rmtree(self, ignore_errors=True)
-
-    @contextmanager
-    def replacing(self) -> Iterator[Self]:
-        """Where to write a folder anew that takes this one's place in the end; nothing is left of it on an error."""
-        fresh = own_name(self)
-        for left in abandoned_names(self):
-            left.remove_tree()
-        try:
-            yield fresh
-            if not self.exists():
-                fresh.rename(self)
-            elif exchange(fresh, self):
-                fresh.hand_over(self)
-            else:
-                old = own_name(self)
-                self.rename(old)
-                fresh.rename(self)
-                old.hand_over(self)
-        finally:
-            fresh.remove_tree()
-
-    def hand_over(self, successor: Path) -> None:
-        """Remove a folder; what lies in it and not in the one that has taken its place goes there."""
-        for entry in self.iterdir():
-            if not (successor / entry.name).exists():
-                entry.rename(successor / entry.name)
-        self.remove_tree()
 
     def changing(self) -> FileLock:
         """Held while a folder's metadata is read, changed and written."""

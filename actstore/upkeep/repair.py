@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import reduce
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -51,7 +50,7 @@ from actstore.upkeep.copies import reopen_selected
 from actstore.upkeep.verify import AUDIT, SEARCH_FILES, Fault, lasting_faults, readable_splits, verify_store
 from actstore.writing.chunk_writer import begin_storing, describe
 from actstore.writing.commit import describe_facts, locked, write_facts
-from actstore.writing.row_checks import RowMetadata, parse_columns, parse_labels
+from actstore.writing.row_checks import RowMetadata, join_facts, parse_columns, parse_labels
 
 if TYPE_CHECKING:
     from actstore.compute.cluster import Cluster
@@ -207,7 +206,8 @@ def _repair_one(store: ActivationStore, name: str, split: SplitSpec, fault: Faul
         if fault.kind == "non-finite":
             return "left: the rows were written like this; build the split again from a clean source"
         if fault.array in STATISTICS:
-            remove_own(path / fault.array, "array")
+            with store.path.changing():  # as when they are kept
+                remove_own(path / fault.array, "array")
             return "removed: statistics are computed again when asked for"
         if fault.array.startswith(SEARCH_FILES):
             remove(Split(store.path, name, store.spec, split), fault.array.removeprefix(SEARCH_FILES))
@@ -256,11 +256,12 @@ def _rewrite_facts(store: ActivationStore, path: Place, split: SplitSpec, lock: 
         own = {name: column.part(first, last) for name, column in table.columns.items() if name in kinds}
         columns = parse_columns(own, last - first, kinds, str(path))
         parts.append(RowMetadata(parse_labels(labels, last - first, label_of, first), ids, columns))
-    described = reduce(describe_facts, parts, SplitSpec())
+    facts = join_facts(parts, kinds)
+    described = describe_facts(SplitSpec(), facts)
     same = (described.labels_crc, described.ids_crc) == (split.labels_crc, split.ids_crc)
     if not same or set(described.columns) != set(split.columns):
         raise InvalidInputError("its source now holds other labels, ids or columns than those once imported")
-    write_facts(path, SplitSpec(), parts, lock.require_own)
+    write_facts(path, SplitSpec(), [facts], lock.require_own)
 
 
 def _tables(split: SplitSpec, start: int, stop: int) -> Iterator[tuple[Table, int, int]]:

@@ -163,10 +163,9 @@ def verify_split(
                 progress(entry.rows)
     unreadable, flat = {fault.array for fault in faults}, flat_arrays(split)
     for name in (*flat, *STATISTICS):
-        array = path / name
-        # statistics in a bucket are none until their metadata is there, after their chunk
-        is_kept = array.has_entries() if array.local_path is not None else (array / "zarr.json").exists()
-        if (name in flat and name not in unreadable) or (name in STATISTICS and is_kept):
+        # statistics are none until their metadata is there, after their chunk
+        is_kept = name in STATISTICS and (path / name / "zarr.json").exists()
+        if is_kept or (name in flat and name not in unreadable):
             faults += _raw_array_faults(path, name)
     if not any(fault.array in flat for fault in faults):
         faults += _fact_faults(path, split)

@@ -45,7 +45,9 @@ from actstore.storage.locks import OwnedLog
 from actstore.storage.object_path import EnsureOwner
 from actstore.storage.place import Place, write_chunk
 from actstore.writing.chunk_writer import OpenRows, Pending, begin_storing
-from actstore.writing.row_checks import RowMetadata
+from actstore.writing.row_checks import RowMetadata, join_facts
+
+_BATCH_ROWS = 1 << 17  # whose labels, ids and columns are held at a time
 
 
 @contextmanager
@@ -211,26 +213,42 @@ def commit(
 
 def write_facts(split: Place, before: SplitSpec, parts: Iterable[RowMetadata], ensure_owner: EnsureOwner) -> SplitSpec:
     """Append labels, ids and columns after the committed ones; returns the spec with what describes them updated."""
-    appenders = {name: ColumnAppender(split, fact.arrays, ensure_owner) for name, fact in facts_of(before).items()}
     state = before
-    for part in parts:
-        appenders["labels"].append(part.labels)
-        if part.ids:
-            appenders["ids"].append(part.ids)
-        after = describe_facts(state, part)
-        for column in after.columns:
-            if column.name not in appenders:  # rows before those with the first value have none
-                ensure_owner()
-                arrays = {name: (layout, 0) for name, (layout, _) in arrays_of(column, 0).items()}
-                for name, (layout, _) in arrays.items():
-                    create_raw_array(split / name, layout, (0,))
-                appenders[column.name] = ColumnAppender(split, arrays, ensure_owner)
-                appenders[column.name].append(Column.nothing(column.kind, state.rows).stored)
-            appenders[column.name].append(part.column(column.name, column.kind).stored)
-        state = after
-    for appender in appenders.values():
-        appender.close()
+    for some in _batches(parts):
+        kinds = {column.name: column.kind for column in state.columns}
+        kinds |= {name: column.kind for part in some for name, column in part.columns.items()}
+        part = join_facts(some, kinds)
+        arrays = {name: fact.arrays for name, fact in facts_of(state).items()}
+        for name, kind in kinds.items():
+            if name not in arrays:
+                arrays[name] = _begin_column(split, ColumnSpec(name, kind), state.rows, ensure_owner)
+            _append_values(split, arrays[name], part.columns[name].stored, ensure_owner)
+        _append_values(split, arrays["labels"], part.labels, ensure_owner)
+        _append_values(split, arrays["ids"], part.ids, ensure_owner)
+        state = describe_facts(state, part)
     return state
+
+
+def _batches(parts: Iterable[RowMetadata]) -> Iterator[list[RowMetadata]]:
+    """As many at a time as fit memory well; one batch at least, so that arrays of no rows get their length, too."""
+    batch, rows = [], 0
+    for part in parts:
+        batch.append(part)
+        rows += len(part)
+        if rows >= _BATCH_ROWS:
+            yield batch
+            batch, rows = [], 0
+    yield batch
+
+
+def _begin_column(split: Place, column: ColumnSpec, rows: int, ensure_owner: EnsureOwner) -> Arrays:
+    """The arrays of a new column: rows before those with the first value have none."""
+    ensure_owner()
+    empty = {name: (layout, 0) for name, (layout, _) in arrays_of(column, 0).items()}
+    for name, (layout, _) in empty.items():
+        create_raw_array(split / name, layout, (0,))
+    _append_values(split, empty, Column.nothing(column.kind, rows).stored, ensure_owner)
+    return arrays_of(column, rows)
 
 
 def describe_facts(before: SplitSpec, part: RowMetadata) -> SplitSpec:
@@ -253,63 +271,34 @@ def describe_facts(before: SplitSpec, part: RowMetadata) -> SplitSpec:
     return replace(after, has_ids=True, id_bytes=id_bytes, ids_crc=names_crc)
 
 
-class ColumnAppender:
-    """Extends the arrays of labels, ids or a column after their committed values."""
-
-    def __init__(self, split: Place, arrays: Arrays, ensure_owner: EnsureOwner) -> None:
-        self._arrays = [
-            FlatAppender(split / name, layout, length, ensure_owner) for name, (layout, length) in arrays.items()
-        ]
-
-    def append(self, values: NDArray[Any] | Texts) -> None:
-        if isinstance(values, Texts):
-            offsets, data = self._arrays
-            if not offsets.length:
-                offsets.append(np.zeros(1, np.int64))  # where the first text begins
-            offsets.append(values.offsets[1:] + data.length)
-            data.append(values.data)
-        else:
-            self._arrays[0].append(values)
-
-    def close(self) -> None:
-        for array in self._arrays:
-            array.close()
+def _append_values(
+    split: Place, arrays: Arrays, values: NDArray[Any] | Texts | None, ensure_owner: EnsureOwner
+) -> None:
+    """Extend the arrays of labels, ids or a column after their committed values."""
+    pieces: list[NDArray[Any]]
+    if isinstance(values, Texts):
+        (_, bounds), (_, size) = arrays.values()
+        # the first bound is where the first text begins
+        pieces = [values.offsets[1 if bounds else 0 :] + size, values.data]
+    else:
+        pieces = [np.empty(0)] * len(arrays) if values is None else [values]
+    for (name, (layout, length)), piece in zip(arrays.items(), pieces, strict=True):
+        append_flat(split / name, layout, length, piece, ensure_owner)
 
 
-class FlatAppender:
-    """Extends an array after its first `length` values, chunk by chunk.
+def append_flat(path: Place, layout: RawLayout, length: int, values: NDArray[Any], ensure_owner: EnsureOwner) -> None:
+    """Write values after the first `length` of an array, chunk by chunk, and set its length.
 
     Committed values never change their place, so a reader that knows the old length is not disturbed.
     """
-
-    def __init__(self, path: Place, layout: RawLayout, length: int, ensure_owner: EnsureOwner) -> None:
-        (self._chunk,) = layout.chunks
-        self._path, self._guard = path, ensure_owner
-        self._buffer = np.zeros(self._chunk, "<" + layout.dtype)
-        self._number, self._filled = divmod(length, self._chunk)
-        if self._filled:
-            self._buffer[: self._filled] = read_flat_chunk(path, self._number, layout)[: self._filled]
-
-    @property
-    def length(self) -> int:
-        return self._number * self._chunk + self._filled
-
-    def append(self, values: NDArray[Any]) -> None:
-        while len(values):
-            room = self._chunk - self._filled
-            part, values = values[:room], values[room:]
-            self._buffer[self._filled : self._filled + len(part)] = part
-            self._filled += len(part)
-            if self._filled == self._chunk:
-                self._flush()
-                self._number, self._filled = self._number + 1, 0
-
-    def close(self) -> None:
-        """Write what is left and set the array's length."""
-        if self._filled:
-            self._flush()
-        resize(self._path, self.length)
-
-    def _flush(self) -> None:
-        self._buffer[self._filled :] = 0
-        write_chunk(chunk_path(self._path, self._number, ndim=1), self._buffer, self._guard)
+    (chunk,) = layout.chunks
+    number, filled = divmod(length, chunk)
+    while len(values):
+        whole = np.zeros(chunk, "<" + layout.dtype)
+        if filled:
+            whole[:filled] = read_flat_chunk(path, number, layout)[:filled]
+        part, values = values[: chunk - filled], values[chunk - filled :]
+        whole[filled : filled + len(part)] = part
+        write_chunk(chunk_path(path, number, ndim=1), whole, ensure_owner)
+        length, number, filled = length + len(part), number + 1, 0
+    resize(path, length)

@@ -22,10 +22,10 @@ from actstore.compute.device import has_half, synchronise
 from actstore.compute.process import Result, seconds
 from actstore.progress import human_bytes
 from actstore.search import BoundedSearch, ExactSearch, RowTable
-from actstore.search.flat import FlatSearch
+from actstore.search.flat import fill_unit, nearest_by_faiss
 from actstore.search.indexing import build_index
 from actstore.search.ranking import Pairs, rank
-from actstore.search.table import unit
+from actstore.search.table import parse_k, parse_vectors, unit
 from predictor.protocol.results import Results, Table, displayed, read_table
 
 if TYPE_CHECKING:
@@ -159,14 +159,39 @@ def approximate_part(
 
 
 def flat_parts(rows: Any) -> list[Part]:
-    """What the paper did, faiss, and a product in blocks, all over one fp32 copy of unit rows."""
-    flat = FlatSearch(rows)
+    """What the paper did, faiss, and a product in blocks, over one fp32 copy of unit rows; ties are as they fall."""
+    table = RowTable(rows)
+    held, k = torch.empty(table.shape), parse_k(K, len(table))
+    fill_unit(table, 0, held)
+
+    def directions(queries: Tensor) -> Tensor:
+        return unit(parse_vectors(queries, table.dim))
+
+    def multiply_whole(queries: Tensor) -> Any:
+        best = (directions(queries) @ held.T).topk(k, dim=1)
+        return best.values.numpy(), best.indices.numpy()
+
+    def search(queries: Tensor) -> Any:
+        return nearest_by_faiss(directions(queries), held, k)
+
+    def multiply(queries: Tensor) -> Any:
+        """With a running top-k."""
+        given = directions(queries)
+        scores, rows = torch.empty(len(given), 0), torch.empty(len(given), 0, dtype=torch.int64)
+        for start in range(0, len(held), _BLOCK):
+            block = given @ held[start : start + _BLOCK].T
+            best = block.topk(min(k, block.shape[1]), dim=1)
+            kept = torch.cat([scores, best.values], 1).topk(min(k, scores.shape[1] + best.values.shape[1]), dim=1)
+            rows = torch.cat([rows, best.indices + start], 1).gather(1, kept.indices)
+            scores = kept.values
+        return scores.numpy(), rows.numpy()
+
     runs = {
-        "NN as the paper has it: one product over all fp32 rows": flat.multiply_whole,
-        "exact NN, faiss flat (knn, the search of IndexFlatIP), fp32 rows": flat.search,
-        "exact NN, torch in blocks, fp32 rows": flat.multiply,
+        "NN as the paper has it: one product over all fp32 rows": multiply_whole,
+        "exact NN, faiss flat (knn, the search of IndexFlatIP), fp32 rows": search,
+        "exact NN, torch in blocks, fp32 rows": multiply,
     }
-    return [Part(name, "search", partial(run, k=K), flat.nbytes) for name, run in runs.items()]
+    return [Part(name, "search", run, held.nbytes) for name, run in runs.items()]
 
 
 def gpu_part(rows: Any, device: torch.device) -> Part:

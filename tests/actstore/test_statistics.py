@@ -1,5 +1,9 @@
 from __future__ import annotations
 
+from copy import deepcopy
+from functools import partial
+from itertools import product
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,6 +16,8 @@ import actstore
 from actstore import statistics
 from actstore.statistics import Moments, merge_moments, plan_spans, sum_rows, to_moments
 from actstore.upkeep.copies import rechunk
+from actstore.upkeep.verify import verify_store
+from tests.store_files import files
 
 pytestmark = pytest.mark.numeric
 
@@ -146,7 +152,7 @@ def test_a_read_only_store_still_gives_means(make_store: Any, monkeypatch: pytes
     def refuse(*_: Any, **__: Any) -> None:
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr("actstore.statistics.create_raw_array", refuse)
+    monkeypatch.setattr("actstore.statistics.write_chunk", refuse)
     assert_right(store["train"])
     assert not (store.path / "train" / "class_mean").exists()
 
@@ -167,6 +173,84 @@ def test_a_lost_chunk_of_the_cache_is_computed_anew(make_store: Any) -> None:
     right = store["train"].means()
     shutil.rmtree(store.path / "train/class_mean/c")
     np.testing.assert_array_equal(store["train"].means(), right)
+
+
+STEPS = 3 * len(statistics.NAMES)  # for each array its metadata goes, its chunk is replaced, its metadata is written
+
+
+def replaced_so_far(split: Path, before: dict[str, bytes], after: dict[str, bytes], steps: int) -> None:
+    """Kept statistics as they are after so many steps of replacing those before by those after."""
+    for place, name in enumerate(statistics.NAMES):
+        done = min(3, max(0, steps - 3 * place))
+        for file in (file for file in after if file.startswith(name)):
+            is_metadata = file.endswith("zarr.json")
+            if is_metadata and done in (1, 2):
+                (split / file).unlink(missing_ok=True)
+            else:
+                (split / file).write_bytes((after if done >= (3 if is_metadata else 2) else before)[file])
+
+
+def test_a_reader_beside_a_replacement_gets_the_right_ones(make_store: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whenever it begins, and however far the replacement gets between two of its reads."""
+    store = make_store(rows=300)
+    old, path = store["train"], store.path / "train"
+    right = {300: old.statistics()}
+    before = {file: data for file, data in files(path).items() if file.startswith("class_")}
+    with store.writer("train") as writer:
+        writer.append(np.full((50, 64), 2.0), ["3"] * 50, [f"n/{row}" for row in range(50)])
+    new = actstore.open(store.path)["train"]
+    right[350] = new.statistics()
+    after = {file: data for file, data in files(path).items() if file.startswith("class_")}
+    assert before.keys() == after.keys()
+
+    sums, compute = {}, statistics._compute
+    for split, first in ((old, 0), (new, 0), (new, 300)):
+        sums[len(split), first] = compute(split, first, None, None)
+    monkeypatch.setattr(statistics, "_compute", lambda split, first, *_: deepcopy(sums[len(split), first]))
+    monkeypatch.setattr(statistics, "_save", lambda *_: None)
+    reads, kept = {"done": 0, "until": 0, "then": 0}, []
+
+    def reading(read: Any, file: Any) -> Any:
+        reads["done"] += 1
+        if reads["done"] == reads["until"]:
+            replaced_so_far(path, before, after, reads["then"])
+        return read(file)
+
+    for name in ("read_attributes", "read_one_chunk"):
+        monkeypatch.setattr(statistics, name, partial(reading, getattr(statistics, name)))
+    for split in (old, new):
+        for start, stop, until in product(range(STEPS + 1), range(STEPS + 1), range(1, 10)):
+            if start <= stop:
+                replaced_so_far(path, before, after, start)
+                reads.update(done=0, until=until, then=stop)
+                found = split.statistics()
+                kept.append(reads["done"] == 9)
+                np.testing.assert_array_equal(found.count, right[len(split)].count)
+                np.testing.assert_allclose(found.mean, right[len(split)].mean, rtol=6e-5)
+                np.testing.assert_allclose(found.variance, right[len(split)].variance, rtol=1e-3, atol=1e-9)
+    assert any(kept)
+
+
+def test_of_two_who_keep_the_same_statistics_the_later_one_leaves_them(make_store: Any) -> None:
+    store = make_store(rows=300)
+    split = store["train"]
+    statistics._save(split, found := split.statistics())
+    metadata = store.path / "train/class_mean/zarr.json"
+    before = metadata.stat().st_ino
+    statistics._save(split, found)
+    assert metadata.stat().st_ino == before
+
+
+def test_those_that_a_kill_has_cut_short_are_none(make_store: Any) -> None:
+    """Their metadata is removed first and written last: a chunk without it is no fault, and is written again."""
+    store = make_store(rows=300)
+    means, metadata = store["train"].means(), store.path / "train/class_mean/zarr.json"
+    metadata.unlink()
+    metadata.with_name("c").joinpath("0/0.part").write_bytes(b"half")
+    assert verify_store(store) == []
+    np.testing.assert_array_equal(store["train"].means(), means)
+    assert metadata.exists()
+    assert not list((store.path / "train").rglob("*.part"))
 
 
 def test_statistics_of_fewer_rows_never_take_the_place_of_those_of_more(make_store: Any) -> None:

@@ -15,7 +15,6 @@ import actstore
 import baselines
 from actstore.errors import InvalidInputError
 from actstore.search import ExactSearch
-from actstore.search.flat import FlatSearch
 from baselines.inference import comparison, latency
 from baselines.inference.adaptation import learning_step, seconds_per_epoch
 from baselines.inference.comparison import (
@@ -66,9 +65,9 @@ def test_every_search_finds_the_same_rows() -> None:
 
 
 def test_the_peers_read_the_same_memory_and_agree() -> None:
-    flat = FlatSearch(ROWS)
-    assert flat.nbytes == 3000 * 32 * 4
-    found = [run(QUERIES, 3)[1] for run in (flat.search, flat.multiply, flat.multiply_whole)]
+    parts = flat_parts(ROWS)
+    assert [part.bytes for part in parts] == [3000 * 32 * 4] * 3
+    found = [part.run(QUERIES)[1] for part in parts]
     assert (found[0] == found[1]).all()
     assert (found[0] == found[2]).all()
 

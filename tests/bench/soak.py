@@ -154,7 +154,7 @@ class Soak:
     def _clear(self, place: Place) -> None:
         if (folder := place.local_path) is not None:
             for each in (folder, folder.with_name(f"{folder.name}.search")):
-                each.remove_tree()
+                shutil.rmtree(each, ignore_errors=True)
         else:
             place.remove_below(place.contents())
 

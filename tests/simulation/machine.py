@@ -99,18 +99,9 @@ def one_thread_each(simulation: Simulation) -> Iterator[None]:
         actor = simulation.actor_here()
         return process if actor is None else _FIRST_PROCESS + actor.number
 
-    real = locks._is_running
-
-    def is_running(number: int) -> bool:
-        if number < _FIRST_PROCESS:
-            return real(number)
-        actor = simulation.actors[number - _FIRST_PROCESS]
-        return not (actor.killed or actor.is_over)
-
     numbers = count(1)
     with ExitStack() as stack:
         stack.enter_context(patch.object(os, "getpid", own_process))
-        stack.enter_context(patch.object(locks, "_is_running", is_running))
         # unlike any other, and the same in every run; a name shows the first digits
         numbered = SimpleNamespace(uuid4=lambda: uuid.UUID(int=next(numbers) << 96))
         stack.enter_context(patch.object(locks, "uuid", numbered))

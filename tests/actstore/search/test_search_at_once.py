@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import os
-import platform
 import threading
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,6 @@ from actstore.search import BoundedSearch, ExactSearch, bounded, index_files, pl
 from actstore.search.approximate import ApproximateSearch
 from actstore.search.index_files import find, find_loaded, folder, load_tensors, publish, save_cached
 from actstore.search.indexing import keep_index
-from actstore.storage.locks import own_name
 from actstore.upkeep.copies import rechunk
 from actstore.upkeep.verify import verify_store
 
@@ -117,19 +115,59 @@ def test_different_data_have_different_names(store: Any) -> None:
     assert len(names) == 2
 
 
-def test_what_dead_processes_left_is_removed_and_what_others_write_is_not(store: Any) -> None:
+def test_what_a_killed_process_left_is_written_anew_and_what_others_put_there_stays(store: Any) -> None:
     split = store["train"]
     folder(split).mkdir(parents=True)
-    note = folder(split) / "norms.json"
-    mine = own_name(note)
-    dead = mine.with_name(mine.name.replace(f".{os.getpid()}.", ".4194304."))  # above the largest number of a process
-    elsewhere = dead.with_name(dead.name.replace(platform.node(), "another-machine"))
-    for path in (mine, dead, elsewhere, note.with_name("norms.txt")):
-        path.write_bytes(b"half")
+    left, others = folder(split) / ".norms.part", folder(split) / "norms.txt"
+    for path in (left, others):
+        path.write_bytes(b"half of something much longer" * ROWS)
     save_cached(split, "norms", {"norms": torch.ones(ROWS)})
-    assert [path.exists() for path in (mine, dead, elsewhere, note.with_name("norms.txt"))] == [True, False, True, True]
+    assert [path.exists() for path in (left, others)] == [False, True]
+    assert find(split, "norms") is not None
     index_files.remove(split, "norms")
-    assert [path.name for path in folder(split).glob("norms*")] == ["norms.txt"]
+    assert [path.name for path in folder(split).glob("*norms*")] == ["norms.txt"]
+
+
+@pytest.mark.parametrize("refused", [False, True])
+def test_of_two_who_publish_at_once_neither_writes_to_the_file_of_the_other(store: Any, refused: bool) -> None:
+    """The second begins while the first has the file open; the first may also fail and take its file away."""
+    split, begun, ended = store["train"], threading.Event(), threading.Event()
+
+    def write_slowly(path: Path) -> None:
+        path.write_bytes(b"first" * 100)
+        begun.set()
+        assert not ended.wait(0.3)  # the second waits for its turn
+        if refused:
+            raise OSError("no more")
+        assert path.read_bytes() == b"first" * 100
+
+    def publish_second() -> None:
+        begun.wait()
+        publish(split, "norms", ".safetensors", {}, lambda path: path.write_bytes(b"second"))
+        ended.set()
+
+    second = threading.Thread(target=publish_second)
+    second.start()
+    with pytest.raises(OSError, match="no more") if refused else nullcontext():
+        publish(split, "norms", ".safetensors", {}, write_slowly)
+    second.join()
+    found = find(split, "norms")
+    assert found is not None
+    assert found.data.read_bytes() == b"second"
+    assert not list(folder(split).glob(".norms*"))
+
+
+def test_who_is_done_leaves_the_file_that_the_next_has_begun(store: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    split, next_one = store["train"], folder(store["train"]) / ".norms.part"
+    write = index_files.write_atomic
+
+    def begin_next(*arguments: Any) -> int:  # the first has its name by now, so the next need not wait
+        next_one.write_bytes(b"half")
+        return write(*arguments)
+
+    monkeypatch.setattr(index_files, "write_atomic", begin_next)
+    save_cached(split, "norms", {"norms": torch.ones(ROWS)})
+    assert next_one.read_bytes() == b"half"
 
 
 def test_one_of_fewer_rows_never_takes_the_place_of_one_of_more(store: Any) -> None:
@@ -144,7 +182,7 @@ def test_one_of_fewer_rows_never_takes_the_place_of_one_of_more(store: Any) -> N
     rechunk(store.path, None, 256)
     with pytest.raises(ReplacedError, match="open it again"):
         publish(new, "norms", ".safetensors", {}, lambda path: path.write_bytes(b"x") and None)  # type: ignore[func-returns-value]
-    assert not list(folder(new).glob(".norms.json*"))
+    assert not list(folder(new).glob(".norms*"))
 
 
 def test_an_index_replaced_while_it_is_opened_is_opened_anew(store: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import pickle
 from itertools import count
 from pathlib import Path
@@ -11,8 +10,6 @@ import numpy as np
 import pytest
 
 from actstore.errors import InvalidInputError, LockedError
-from actstore.storage import place as place_module
-from actstore.storage.locks import own_name
 from actstore.storage.object_path import CacheSpec, ObjectPath
 from actstore.storage.place import (
     FolderPath,
@@ -24,7 +21,6 @@ from actstore.storage.place import (
     write_chunk,
     write_file,
 )
-from tests.store_files import files
 
 _numbers = count()
 
@@ -122,24 +118,6 @@ class PlaceSuite:
         version = (top / "x").read_version()[1]
         (top / "x").put(b"two", version)
         assert (top / "x").read_bytes() == b"two"
-
-    def test_a_folder_is_replaced_whole(self, top: Place) -> None:
-        write_file(top / "mean" / "values", b"old")
-        with (top / "mean").replacing() as fresh:
-            write_file(fresh / "values", b"new")
-        assert [entry.name for entry in (top / "mean").iterdir()] == ["values"]
-        assert (top / "mean" / "values").read_bytes() == b"new"
-        assert [child.name for child in top.children()] == ["mean"]
-
-    def test_a_failed_replacement_leaves_nothing_half_done(self, top: Place) -> None:
-        def fail() -> None:
-            with (top / "mean").replacing() as fresh:
-                write_file(fresh / "new", b"new")
-                raise OSError("the disk is full")
-
-        with pytest.raises(OSError, match="full"):
-            fail()
-        assert not (top / "mean" / "zarr.json").exists()  # without which there is nothing
 
     def test_metadata_is_changed_under_protection(self, top: Place) -> None:
         write_file(top / "zarr.json", b"1")
@@ -248,24 +226,6 @@ def new_bucket(request: pytest.FixtureRequest) -> str:
 def test_what_is_no_place_is_named(url: str) -> None:
     with pytest.raises(InvalidInputError, match="'"):
         parse_place(url)
-
-
-@pytest.mark.parametrize("can_exchange", [True, False])
-def test_a_folder_that_is_replaced_keeps_what_others_put_there(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, can_exchange: bool
-) -> None:
-    if not can_exchange:
-        monkeypatch.setattr(place_module, "exchange", lambda *_: False)
-    top = FolderPath(tmp_path / "mean")
-    write_file(top / "values", b"old")
-    write_file(top / "README", b"mine")
-    dead = own_name(top)
-    dead = dead.with_name(dead.name.replace(f".{os.getpid()}.", ".4194304."))
-    write_file(dead / "values", b"half")
-    with top.replacing() as first, top.replacing() as second:  # two threads, say: each has a folder of its own
-        write_file(first / "values", b"first")
-        write_file(second / "values", b"second")
-    assert files(tmp_path) == {"mean/values": b"first", "mean/README": b"mine"}
 
 
 def test_two_folders_change_places(tmp_path: Path) -> None:

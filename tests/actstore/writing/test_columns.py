@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 from contextlib import suppress
+from decimal import Decimal
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -205,6 +206,10 @@ def test_restart_forgets_the_columns_of_what_was_interrupted(tmp_path: Path) -> 
         ({"width": [1.5, 2, 3]}, r"column 'width' of split 'train' holds int values, got float"),
         ({"new": [1, "a", 2]}, r"column 'new' holds values of type int, str; expected numbers, truth values, dates"),
         ({"new": [None] * 3}, r"column 'new' has no value at all"),
+        ({"new": [True, 1, None]}, r"column 'new' holds values of type bool, int; expected"),
+        ({"new": [1.5, False, 2]}, r"column 'new' holds values of type bool, float, int; expected"),
+        ({"new": [b"a", b"b", None]}, r"column 'new' holds values of type bytes; expected"),
+        ({"new": [Decimal("1.5"), 1, 2]}, r"column 'new' holds values of type Decimal, int; expected"),
         ({"new": np.zeros((3, 2))}, r"column 'new' must have one value per row, got shape \(3, 2\)"),
         ({"new": np.zeros(3, complex)}, r"column 'new' is of type complex128"),
         ({"new": [2**63, 1, 2]}, r"column 'new' holds a whole number beyond 64 bits"),
@@ -234,6 +239,25 @@ def test_whole_numbers_fit_a_column_of_others_and_nothing_fits_any(tmp_path: Pat
     found = store["train"].columns
     same(found["area"], np.array([*AREA[:2], 1, 2]))
     assert np.isnat(found["date"][2:]).all()
+
+
+def test_dates_of_several_kinds_keep_their_hours(tmp_path: Path) -> None:
+    """arrow, asked for a type, would take only the days of a date and a time, and refuse units beside each other."""
+    two_hours = datetime.timezone(datetime.timedelta(hours=2))
+    given = {
+        "mixed": [datetime.date(2024, 1, 1), datetime.datetime(2024, 1, 1, 5), None],
+        "zones": [datetime.datetime(2024, 1, 1, 5), datetime.datetime(2024, 1, 1, 5, tzinfo=two_hours), None],
+        "units": [np.datetime64("2024-01-01"), np.datetime64("2024-01-01T05:00:00.123456789"), np.datetime64("NaT")],
+        "large": [2**60 + 1, 0.5, float("nan")],
+    }
+    store = new_store(tmp_path / "x.zarr")
+    with store.writer("train") as writer:
+        writer.append(*part(0, 3), columns=given)
+    found = store["train"].columns
+    same(found["mixed"], np.array(["2024-01-01", "2024-01-01T05", "NaT"], "M8[us]"))
+    same(found["zones"], np.array(["2024-01-01T05", "2024-01-01T03", "NaT"], "M8[us]"))
+    same(found["units"], np.array(["2024-01-01", "2024-01-01T05:00:00.123456", "NaT"], "M8[us]"))
+    same(found["large"], np.array([2.0**60, 0.5, np.nan]))
 
 
 def test_content_names_columns_whatever_their_order(tmp_path: Path) -> None:
