@@ -166,7 +166,7 @@ def draw_shots(records: Records) -> Figure:
         set_accuracy_axis(panel, "y", [float(row[key]) for row in records], label)
         panel.set_xticks(counts)
     handles, names = panels[0].get_legend_handles_labels()
-    figure.legend(handles, names, loc="outside lower center", ncols=5, frameon=False, fontsize=9)
+    figure.legend(handles, names, loc="outside lower center", ncols=4, frameon=False, fontsize=8)
     figure.suptitle("Accuracy against the number of examples, all-way (bars: 95% confidence)")
     return figure
 
