@@ -308,7 +308,9 @@ def _covered(split: Split, committed: SplitSpec | None = None) -> int:
 
 def _load(split: Split, rows: int) -> ClassStatistics | None:
     """Those of the first rows of a split."""
-    content = next(content for covered, content in split.committed.history if covered == rows)
+    content = next((content for covered, content in split.committed.history if covered == rows), None)
+    if content is None:
+        return None
     try:
         return ClassStatistics(*(_read(split.path / name, content) for name in NAMES))
     except (ActstoreError, ValueError):  # damaged, or replaced meanwhile: compute anew
@@ -346,7 +348,8 @@ def _save(split: Split, statistics: ClassStatistics) -> None:
 
 
 def _replace(place: Place, values: NDArray[Any], content: str) -> None:
-    """Metadata is removed first and written last: without it there is nothing."""
+    """Metadata is removed first and written last: without it there is nothing. A full disk in between loses what was
+    kept, and it is computed anew."""
     with suppress(FileNotFoundError):
         (place / "zarr.json").unlink()
         if place.local_path is not None:

@@ -20,11 +20,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from actstore.compute.tensors import worker_threads
+from actstore.progress import Progress
 from actstore.search.bounds import CompiledBounds, Ranges, open_bounds
 from actstore.search.compiled import Kernels, kernels
 from actstore.search.exact import ExactSearch
 from actstore.search.levels import SINGLE_QUERIES, Levels, QueryCodes
-from actstore.search.plan import Progress, build_levels, load_levels
+from actstore.search.plan import build_levels, load_levels
 from actstore.search.ranking import (
     LEAST,
     NO_PAIRS,

@@ -27,7 +27,7 @@ from actstore.errors import InvalidInputError
 
 SWITCH = "ACTSTORE_COMPILED"  # 0: torch alone; auto: the best that this processor can run; or one of these by name
 PROCESSORS = ("avx512", "avxvnni", "avx2", "neon")  # the fastest first
-_VERSION = 7  # of kernels.c
+_VERSION = 8  # of kernels.c
 _NUMBER, _ARRAY = c_int64, c_void_p
 _FUNCTIONS = {
     "bound_rows": [_ARRAY, _ARRAY, _NUMBER, *[_ARRAY] * 4, _NUMBER, *[_ARRAY] * 2],

@@ -12,6 +12,7 @@ import hashlib
 import json
 import os
 import re
+import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -82,6 +83,8 @@ def publish(
     if not is_unicode(str(partial)):  # safetensors opens no such file
         raise StorageError(f"cannot write {note}: its path is not valid Unicode text; rename the store or its folder")
     with storage_errors(note), FileLock(partial, named=note) as own:
+        if not own.is_held:  # this file system cannot lock: a name that no other process takes
+            partial = note.with_name(f".{name}.{uuid.uuid4().hex}.part")
         try:
             with _disk_errors():
                 write(partial)
@@ -96,8 +99,9 @@ def publish(
                     if old != target:
                         old.unlink(missing_ok=True)
         finally:
-            if is_at(own.descriptor, partial):  # else it has its name, and another may have begun to write this one
-                partial.unlink()
+            # else it has its name, and another may have begun to write this one
+            if not own.is_held or is_at(own.descriptor, partial):
+                partial.unlink(missing_ok=True)
     return target
 
 

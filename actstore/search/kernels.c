@@ -3,7 +3,7 @@
 
 #include "loops/processors.h"
 
-#define VERSION 7 /* of the functions' arguments, see compiled.py */
+#define VERSION 8 /* of the functions' arguments and of what they write, see compiled.py */
 
 #if HAS_X86
 #include <cpuid.h>

@@ -4,7 +4,6 @@ rows, and what products cost here."""
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,6 +14,7 @@ from torch import Tensor
 
 from actstore.compute.tensors import spread, worker_threads
 from actstore.errors import DamagedError, InvalidInputError
+from actstore.progress import Progress
 from actstore.search.bounds import open_bounds
 from actstore.search.compiled import MOST_CODES, kernels, least_seconds
 from actstore.search.exact import ExactSearch, multiply
@@ -180,7 +180,6 @@ def choose_widths(narrowing: dict[int, float], rows: int, dim: int, costs: Costs
 
 NAME = "bounded"
 _BLOCK = 2048
-Progress = Callable[[int], None]
 
 
 def build_levels(table: RowTable, progress: Progress | None = None, again: bool = False) -> Levels:

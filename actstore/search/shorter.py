@@ -16,12 +16,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from actstore.compute.tensors import spread
-from actstore.search.compiled import address, kernels
+from actstore.search.compiled import MOST_CODES, address, kernels
 from actstore.search.levels import Levels
 
 _FACTORS = 4 * 2  # bytes
 _LEAST_BYTES = 1 << 26  # of the first level: below, caches hold much of it
-_LEAST_WIDTH = 128  # codes, below which the floats are much of a row
+_LEAST_WIDTH = 128  # codes, below which the factors are much of a row
 _MOST_LEFT = 0.25  # of the pairs: with more, looking at them again costs more than was spared
 _JUDGED = 8  # queries, after which this is decided
 _ROWS = 16_384  # at a time
@@ -37,7 +37,7 @@ class ShortCodes:
         self._levels = levels
         self._codes: Shorter | None = None
         self._searches = self._queries = self._left = 0
-        self._pays = levels.first.nbytes >= _LEAST_BYTES and levels.first.shape[1] >= _LEAST_WIDTH
+        self._pays = levels.first.nbytes >= _LEAST_BYTES and _LEAST_WIDTH <= levels.first.shape[1] <= MOST_CODES
         self._lock = threading.Lock()
 
     @property

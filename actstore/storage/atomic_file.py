@@ -210,6 +210,7 @@ class FileLock:
             path.parent.mkdir(parents=True, exist_ok=True)
             self.descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o666)
         self._close = weakref.finalize(self, os.close, self.descriptor)
+        self.is_held = True
         try:
             fcntl.flock(self.descriptor, fcntl.LOCK_EX | (0 if refusal is None else fcntl.LOCK_NB))
         except BlockingIOError:
@@ -219,6 +220,7 @@ class FileLock:
             if refusal is not None:
                 self.close()
                 raise
+            self.is_held = False
 
     def close(self) -> None:
         self._close()

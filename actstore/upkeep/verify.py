@@ -162,14 +162,23 @@ def verify_split(
             if progress is not None:
                 progress(entry.rows)
     unreadable, flat = {fault.array for fault in faults}, flat_arrays(split)
-    for name in (*flat, *STATISTICS):
-        # statistics are none until their metadata is there, after their chunk
-        is_kept = name in STATISTICS and (path / name / "zarr.json").exists()
-        if is_kept or (name in flat and name not in unreadable):
+    for name in flat:
+        if name not in unreadable:
             faults += _raw_array_faults(path, name)
+    for name in STATISTICS:
+        faults += _statistics_faults(path, name)
     if not any(fault.array in flat for fault in faults):
         faults += _fact_faults(path, split)
     return faults
+
+
+def _statistics_faults(path: Place, name: str) -> list[Fault]:
+    """Statistics are none until their metadata is there, after their chunk. What seems a fault may be a replacement
+    under way: it is looked at again while there is none."""
+    if not (path / name / "zarr.json").exists() or not _raw_array_faults(path, name):
+        return []
+    with path.parent.changing():
+        return _raw_array_faults(path, name) if (path / name / "zarr.json").exists() else []
 
 
 def _metadata_faults(path: Place, spec: StoreSpec, split: SplitSpec, entries: list[Entry]) -> Iterator[Fault]:

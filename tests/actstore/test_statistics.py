@@ -175,6 +175,26 @@ def test_a_lost_chunk_of_the_cache_is_computed_anew(make_store: Any) -> None:
     np.testing.assert_array_equal(store["train"].means(), right)
 
 
+def test_metadata_of_statistics_goes_first_and_comes_last(make_store: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    store, seen = make_store(rows=300), []
+
+    def noting(work: Any) -> Any:
+        def run(place: Any, *rest: Any) -> Any:
+            array = next(part for part in (place, *place.parents) if part.name in statistics.NAMES)
+            seen.append((work.__name__, (array / "zarr.json").exists()))
+            return work(place, *rest)
+
+        return run
+
+    store["train"].means()
+    with store.writer("train") as writer:
+        writer.append(np.full((5, 64), 2.0), ["3"] * 5, [f"n/{row}" for row in range(5)])
+    for work in ("write_chunk", "create_raw_array"):
+        monkeypatch.setattr(statistics, work, noting(getattr(statistics, work)))
+    actstore.open(store.path)["train"].means()
+    assert seen == [("write_chunk", False), ("create_raw_array", False)] * len(statistics.NAMES)
+
+
 STEPS = 3 * len(statistics.NAMES)  # for each array its metadata goes, its chunk is replaced, its metadata is written
 
 

@@ -68,7 +68,7 @@ TARGET INLINE void add_short(Integers sums[FOUR], const uint8_t *const rows[FOUR
     }
 }
 
-/* excess: what levels add to a product that are 128 too large. */
+/* excess: levels are taken 128 too large here; this is what that adds to a product. */
 TARGET INLINE void dot_short(const uint8_t *const rows[FOUR], const int8_t *query, int64_t half, int32_t excess,
                              int32_t out[FOUR])
 {

@@ -15,7 +15,7 @@
 
 #define LEVEL_FACTORS 6 /* levels.py, FACTORS */
 #define TAIL_FLOATS 8   /* levels.py, TAIL */
-#define SHORT_FACTORS 4 /* of 16 bits: shorter.py, which has these units of theirs, too */
+#define SHORT_FACTORS 4 /* of 16 bits, in these units: shorter.py */
 #define SHORT_UNIT 0x1p-20f
 #define SHORT_FIRST 0x1p-15f
 #define SHORT_LENGTH 0x1p-14f

@@ -82,15 +82,6 @@ def test_means_that_a_kill_has_cut_short_are_none(place: str, rows: Any) -> None
     assert (array / "zarr.json").exists()
 
 
-def test_who_replaces_means_takes_nothing_from_another(place: str, rows: Any) -> None:
-    store_at(place, rows)["train"].means()
-    array = ObjectPath.parse(place) / "train/class_mean"
-    metadata = (array / "zarr.json").read_bytes()
-    (array / "zarr.json").unlink()  # is killed here, after another has written the same
-    (array / "zarr.json").put(metadata)
-    assert verify_store(actstore.open(place)) == []
-
-
 @pytest.mark.parametrize("layout", ["single rows", "raw"])
 def test_a_damaged_chunk_is_named(place: str, rows: Any, layout: str, tmp_path: Path) -> None:
     store = store_at(place, rows, **LAYOUTS[layout])
