@@ -1,8 +1,9 @@
 """What a command may write to: an output is never an input, and an existing file is replaced only with --force.
 
 What a command keeps by itself, such as results/table.json or the folder of a run, it replaces without being told, if
-the file carries a mark of our tools. Links and different spellings of a path hide nothing, no two outputs are one file,
-and all of this is checked before the work begins.
+the file carries a mark of our tools; a table of other figures it moves to a numbered name beside it. Links and
+different spellings of a path hide nothing, no two outputs are one file, and all of this is checked before the work
+begins.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable, Sequence
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -74,11 +76,23 @@ def write_kept(path: Path | None, records: Any) -> None:
     from actstore.storage import write_atomic
 
     if path is not None:
+        content = (json.dumps(records, indent=1) + "\n").encode()
         try:
             path.parent.mkdir(exist_ok=True)
-            write_atomic(path, (json.dumps(records, indent=1) + "\n").encode())
+            _move_aside(path, content)
+            write_atomic(path, content)
         except OSError as error:
             click.echo(f"not kept for `ppa report`: {path}: {error.strerror or error}", err=True)
+
+
+def _move_aside(path: Path, content: bytes) -> None:
+    """What lies there gets the first free of table-1.json, table-2.json, …, unless it is the same already."""
+    if not path.exists() or path.read_bytes() == content:
+        return
+    names = (path.with_stem(f"{path.stem}-{number}") for number in count(1))
+    aside = next(name for name in names if not os.path.lexists(name))
+    path.rename(aside)
+    click.echo(f"{path} held other figures: they are in {aside} now", err=True)
 
 
 def _require_place(path: Path) -> None:

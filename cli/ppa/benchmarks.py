@@ -54,7 +54,7 @@ def bench_inference(
     The paper's 6.83 ms against 37.867 ms and 45 GB, on this machine. Parts take turns; median and 95th percentile
     per image; the rows and what every search needs are in memory before the clock starts. What does not fit into
     memory is left out with a line. The table is kept in results/bench-inference.json, where `ppa report` finds it,
-    unless --out is a .json.
+    unless --out is a .json; an earlier one becomes bench-inference-1.json, bench-inference-2.json and so on.
     """
     kept = claim_kept_table(out, BENCH)
     claim(out, inputs=[store])

@@ -58,7 +58,8 @@ def episodes(
 
     Every method gets the same tasks, a function of the seed. Accuracy is the mean over tasks, in percent, with its
     95% confidence interval. AUROC: images of known against unknown categories, where half of a task's are withheld.
-    The table is kept in results/episodes.json, where `ppa report` finds it, unless --out is a .json.
+    The table is kept in results/episodes.json, where `ppa report` finds it, unless --out is a .json; an earlier
+    one that differs becomes episodes-1.json, episodes-2.json and so on.
     """
     if learners and images is None:
         raise click.UsageError("--learner reads images: say where they are with --images")

@@ -71,7 +71,7 @@ def evaluate(
 
     Means over draws with 95% confidence intervals. The paper's figures, of 1000-way ImageNet, stand beside them where
     there are as many categories. The table with all figures is kept in results/table.json, where `ppa report` and `ppa
-    figures` find it, unless --out is a .json.
+    figures` find it, unless --out is a .json; an earlier one that differs becomes table-1.json, table-2.json and so on.
     """
     if novel_bias is not None and not phis and base is None:
         raise click.UsageError("--novel-bias is added to phi's novel scores: name a run with --phi")

@@ -72,7 +72,7 @@ def figures(
 @click.option("--folder", type=FOLDER, default=Path(), show_default=True,
               help="Of a run: *.zarr, runs/phi*, figures/, and table.json, episodes.json, bench-inference.json there "
               "or in results/.")  # fmt: skip
-@click.option("--out", type=FILE, help="[default: FOLDER/report.html]")
+@click.option("--out", type=FILE, help="[default: FOLDER/report.html, which needs no --force]")
 @click.option("--title", default="New categories from a few examples", show_default=True)
 @json_option
 def report(folder: Path, out: Path | None, title: str) -> None:

@@ -77,7 +77,7 @@ class AllWayResults(Results):
         several = {key_of(record).key for record in self.records if record["d_large"] != "100%"}  # shares of D_large
         header = ["method", "shots", "base", "novel", "harmonic", "best", "AUSUC"]
         lines = [
-            [_named(record, key_of(record).key in several), record["shots"], _short(record, "top1_large"),
+            [named(record, key_of(record).key in several), record["shots"], _short(record, "top1_large"),
              _short(record, "top1_few"), *(shown(record[name]) for name in FURTHER[:2]), shown(record["ausuc"]),
              *([", ".join(filter(None, (shown(record[f"paper_top1_{part}"]) for part in ("large", "few"))))]
                * self._has_paper)]
@@ -99,8 +99,8 @@ class AllWayResults(Results):
             pairs = [_pair(record, f"{paper}top1_{part}", f"{paper}top5_{part}")
                      for paper in ("", "paper_")[: 1 + self._has_paper] for part in ("large", "few")]  # fmt: skip
             constant = [letters.get(record["fitted_on"], "")] if letters else []
-            named = [_named(record, False), record["d_large"], record["shots"]]
-            lines.append([*named, *pairs[:2], *(shown(record[name]) for name in FURTHER), *pairs[2:], *constant])
+            first = [named(record), record["d_large"], record["shots"]]
+            lines.append([*first, *pairs[:2], *(shown(record[name]) for name in FURTHER), *pairs[2:], *constant])
         return Table(header, lines)
 
     def _letters(self) -> dict[str, str]:
@@ -155,7 +155,7 @@ class AllWayResults(Results):
         return displayed(draw_methods(self.records, str(shots if shots is not None else min(counts, default=1))))
 
 
-def _named(record: Record, has_shares: bool) -> str:
+def named(record: Record, has_shares: bool = False) -> str:
     """With what became of its constant: rows of tables that were kept before do not say."""
     parts, failed = [record["method"], *[record["d_large"]] * has_shares], record.get("calibration_failed") or ""
     why = NOT_FITTED if failed.startswith(NOT_FITTED) else "no constant: calibration failed"

@@ -25,6 +25,7 @@ from predictor.protocol.calibration import count_shots, load_calibrations
 from predictor.protocol.category_split import CategorySplit
 from predictor.protocol.results import key_of, read_table, with_interval
 from predictor.protocol.setting import contamination
+from predictor.report.all_way_table import named
 from predictor.report.drawing import CURVES, FIGURES
 from predictor.report.findings import describe_phenomenon, describe_run
 from predictor.report.run_folder import CLASS_MAP, RunFolder, read_json, read_records
@@ -38,7 +39,7 @@ Record = Mapping[str, Any]
 # for macros.html: name, header, rows of cells, and of each row marks such as {"data-shots": "1", "class": "ours"}
 ReportTable = dict[str, Any]
 ALL_WAY = ("method", "D_large", "shots", "base top-1", "base top-5", "novel top-1", "novel top-5", "harmonic mean",
-           "joint", "delta", "AUSUC", "AUROC", "paper base", "paper novel")  # fmt: skip
+           "best", "joint", "delta", "AUSUC", "AUROC", "paper base", "paper novel")  # fmt: skip
 Facts = list[tuple[str, Any]]  # names and values; those that are None are left out
 
 
@@ -197,9 +198,9 @@ def all_way_table(records: Sequence[Record]) -> ReportTable:
     marks = []
     for row in records:
         rows.append([
-            row["method"], _percent(row["d_large"]), _shots(row["shots"]), _with_interval(row, "top1_large"),
+            named(row), _percent(row["d_large"]), _shots(row["shots"]), _with_interval(row, "top1_large"),
             row["top5_large"], _with_interval(row, "top1_few"), row["top5_few"], _with_interval(row, "harmonic_mean"),
-            row["joint"], row["delta"], row["ausuc"], row.get("auroc"),
+            row.get("best_harmonic_mean"), row["joint"], row["delta"], row["ausuc"], row.get("auroc"),
             row.get("paper_top1_large"), row.get("paper_top1_few"),
         ])  # fmt: skip
         marks.append({"data-shots": row["shots"], "class": "ours" if key_of(row).is_phi else "other"})

@@ -20,6 +20,7 @@ from actstore.storage.atomic_file import npy_bytes
 from cli.outputs import claim
 from cli.stores import sources_of
 from predictor.classifier.classifier_file import load_classifier
+from predictor.report import find_run
 from tests.cli.conftest import invoke
 
 Run = Callable[..., Any]
@@ -116,6 +117,20 @@ def test_exports_tables_and_figures_are_made_again(here: Path, ppa: Run) -> None
         ("baseline", "oracle", "--epochs", "1", "--out", "runs/oracle", "--restart"),
     ):
         assert ppa(*command).exit_code == ppa(*command).exit_code == 0, command
+
+
+def test_a_kept_table_of_other_figures_is_moved_aside(here: Path, ppa: Run) -> None:
+    table, *aside = (Path("results") / f"table{end}.json" for end in ("", "-1", "-2", "-3"))
+    command = ("eval", "--methods", "nn", "--shots", "1", "--draws")
+    held: list[str] = []
+    for draws in ("3", "2", "4"):
+        said = [ppa(*command, draws).stderr for _ in range(2)]  # the second time nothing differs
+        moved = f"{table} held other figures: they are in {aside[len(held) - 1]} now\n"
+        assert [text.count(moved) for text in said] == [int(bool(held)), 0]
+        held.append(table.read_text())
+    assert [path.read_text() for path in aside[:2]] == held[:2]
+    assert not aside[2].exists()
+    assert find_run(Path()).table == table
 
 
 @pytest.mark.parametrize("ending", ["npy", "npz", "csv", "parquet", "safetensors"])

@@ -36,7 +36,8 @@ KEYS = {"NN+Cosine": "nn", "Triplet": "triplet", "Nearest class mean": "class-me
 
 
 def record(method: str, shots: str, few: float) -> dict[str, Any]:
-    keys = ("top1_large", "top5_large", "top1_few", "top5_few", "harmonic_mean", "joint", "delta", "ausuc")
+    keys = ("top1_large", "top5_large", "top1_few", "top5_few", "harmonic_mean", "best_harmonic_mean", "joint", "delta",
+            "ausuc")  # fmt: skip
     name, _, variant = method.partition(", ")
     return {"method": method, "key": KEYS.get(name, name), "variant": variant,
             "d_large": "100%", "shots": shots, "finetuned": "N", "draws": 3,
@@ -158,6 +159,15 @@ def test_calibrated_rows_say_what_their_constants_were_fitted_on(tmp_path: Path)
     rows = [{**record(name, shots, 9), "fitted_on": "stand-ins"} for name in ("phi2", "NN") for shots in ("1", "2")]
     (tmp_path / "table.json").write_text(json.dumps([*rows, record("Triplet", "1", 8)]))
     assert make_page(find_run(tmp_path), "x").count("phi2, NN: constant fitted on stand-ins.") == 1
+
+
+def test_the_table_shows_the_best_harmonic_mean_and_what_failed(tmp_path: Path) -> None:
+    rows = [{**record("phi2", "1", 9), "best_harmonic_mean": 48.88, "calibration_failed": "1.5 points below"}]
+    (tmp_path / "table.json").write_text(json.dumps(rows))
+    page = make_page(find_run(tmp_path), "x")
+    assert "<td>phi2 (no constant: calibration failed)</td>" in page
+    assert ">best</button>" in page
+    assert ">48.88</td>" in page
 
 
 def test_a_folder_with_one_table_is_enough(tmp_path: Path) -> None:
