@@ -33,6 +33,7 @@ from predictor.protocol.method import Aggregate, MakesMethod, Method
 from predictor.protocol.stand_ins import HeldOut
 
 TEST = "test"
+NAMED = 5  # categories in a warning
 SHOTS = (1, 2, 3, 5)  # 1, 2 and 3 are the paper's, 1 and 5 what most others report
 Source = ActivationStore | Place | str | Path
 Categories = CategorySplit | str | Path | None
@@ -267,6 +268,23 @@ def leaks(store: ActivationStore, task: AllWayTask, shots: Sequence[int], draws:
 def _first_of(names: Sequence[str]) -> str:
     more = f" and {len(names) - 1:,} more" if len(names) > 1 else ""
     return f"{names[0]!r}{more}"
+
+
+def without_poor(train: Split, test: Split, categories: CategorySplit, shots: int) -> tuple[CategorySplit, str | None]:
+    """The novel categories that have so many examples and a test image, and a line that names the others; all of them
+    where none would remain."""
+    fits = (_counts(train, categories.novel) >= shots) & (_counts(test, categories.novel) > 0)
+    poor = [name for name, is_one in zip(categories.novel, fits, strict=True) if not is_one]
+    if not poor or not fits.any():
+        return categories, None
+    novel = tuple(name for name in categories.novel if name not in set(poor))
+    said = (
+        f"WARNING: {len(poor):,} of {len(categories.novel):,} novel categories are left out, as they have fewer than "
+        f"{shots:,} images in {train.name} or none in {test.name}: {', '.join(map(repr, poor[:NAMED]))}"
+        + f" and {len(poor) - NAMED:,} more" * (len(poor) > NAMED)
+        + f"; all figures are over the other {len(novel):,}"
+    )
+    return replace(categories, novel=novel), said
 
 
 FEW = 3  # fewer images of a category than this tell next to nothing about it
