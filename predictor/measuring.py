@@ -245,7 +245,7 @@ def run_episodes(
         backbone = str(pooled[0].spec.provenance.get("backbone"))
         lacking = setting.why_not_comparable_to_paper(pooled[0])
         beside_paper = lacking is None and setting.are_of_imagenet(categories)
-        warnings = [setting.contamination(pooled[0], categories), lacking]
+        warnings = [setting.contamination(pooled[0], replace(categories, validation=())), lacking]
         counts = setting.choose_shots(shots, pooled[0], categories.novel, spare=1, shown=progress)
         if compared:
             gathered = episodes.gather_classes(pooled, categories.novel)

@@ -167,23 +167,28 @@ def contamination(split: Split, categories: CategorySplit) -> str | None:
     trained = split.spec.provenance.get("trained_classes")
     if trained is None:
         return UNKNOWN_TRAINING
-    names = (*categories.base, *categories.validation, *categories.novel)
-    found, novel = compare_names(names, trained, split.classes), {*categories.novel, *categories.validation}
+    found = compare_names(categories.novel, trained, split.classes)
     said = []
-    if seen := sorted(novel & found.same.keys()):
+    if seen := sorted(found.same):
         as_named = "" if found.same[seen[0]] == seen[0] else f" (as {_name(found.same[seen[0]])})"
         said.append(
             f"WARNING: the backbone was trained on novel class {_first_of(seen)}{as_named}; these are no few-shot "
             "results"
         )
-    if kinds := sorted(novel & found.kinds.keys()):
+    if kinds := sorted(found.kinds):
         others = len({found.kinds[name] for name in kinds}) - 1
         wider = _name(found.kinds[kinds[0]]) + f" and {others:,} more" * bool(others)
         said.append(f"the backbone was trained on {wider}, which may include novel class {_first_of(kinds)}")
     if found.unknown:
         said.append(
-            f"{len(found.unknown):,} of {len(names):,} categories could not be compared by name with those that the "
-            f"backbone was trained on, such as {found.unknown[0]!r}"
+            f"WARNING: {len(found.unknown):,} of {len(categories.novel):,} novel categories could not be compared by "
+            f"name with those that the backbone was trained on, such as {found.unknown[0]!r}: it may have seen them "
+            "(name classes in English or by WordNet id, or say with `--trained-on` what it was trained on)"
+        )
+    if known := sorted(compare_names(categories.validation, trained, split.classes).same):
+        said.append(
+            f"WARNING: the backbone was trained on {len(known):,} of {len(categories.validation):,} validation "
+            f"categories, such as {known[0]!r}: constants that are fitted on those may be too low"
         )
     return "; ".join(said) or None
 
