@@ -85,11 +85,11 @@ def evaluate(
     counts = setting.choose_shots(shots, rows, categories.novel, shown=progress)
     among, poor = setting.without_poor(rows, tested, categories, max(counts))
     compared = setting.make_methods(methods, rows, among, aggregate)
-    note(describe_test(opened, tested, train, among), progress)
     fits, said = _calibrations(compared, opened, categories, counts, calibrate, train, test, seed, progress)
     task, left_out = setting.without_fitted_rows(
         all_way_task(rows, tested, among), [fit for of in fits for fit in of if not fit.failed]
     )
+    note(describe_test(opened, task), progress)
     if any(method.key not in ("nn", "triplet") for method in compared):  # nearest neighbours alone need no means
         setting.say_means_are_computed(rows, progress)
     total = sum(len(numbers) for method in compared for numbers in plan_draws(method, counts, draws).values())
@@ -162,12 +162,12 @@ def run_sessions(
     (shots,) = counts
     among, poor = setting.without_poor(rows, tested, categories, shots)
     added = replace(among, validation=())  # sessions add no validation category: those may be known
-    note(describe_test(opened, tested, train, among), progress)
     compared = setting.make_methods(methods, rows, among, "mean")
     fits, said = _calibrations(compared, opened, categories, [shots], calibrate, train, test, seed, progress)
     task, left_out = setting.without_fitted_rows(
         all_way_task(rows, tested, among), [fit for of in fits for fit in of if not fit.failed]
     )
+    note(describe_test(opened, task), progress)
     setting.say_means_are_computed(rows, progress)
     if examples is not None:
         task, draws = replace(task, fixed=sessions.read_examples(Path(examples), rows, among.novel, shots)), 1

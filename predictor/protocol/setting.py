@@ -295,11 +295,15 @@ def without_poor(train: Split, test: Split, categories: CategorySplit, shots: in
 FEW = 3  # fewer images of a category than this tell next to nothing about it
 
 
-def describe_test(store: ActivationStore, test: Split, train: str, categories: CategorySplit) -> str:
-    """In one line: the split, how many images it has, and which other splits could be tested on."""
-    parts = (("base", categories.base), ("novel", categories.novel))
-    counts = " and ".join(f"{int(_counts(test, names).sum()):,} of {part}" for part, names in parts)
-    others = [name for name in _complete(store) if name not in (train, test.name) and is_labelled(store[name])]
+def describe_test(store: ActivationStore, task: AllWayTask) -> str:
+    """In one line: how many images are tested, of which split, and which other splits could be tested on."""
+    test, left_out = task.test, len(task.without)  # all of the base
+    base, novel = (int(_counts(test, names).sum()) for names in (task.base, task.novel))
+    for_constants = f" ({left_out:,} are left out for constants)" * bool(left_out)
+    counts = f"{base - left_out:,} of base{for_constants} and {novel:,} of novel"
+    others = [
+        name for name in _complete(store) if name not in (task.train.name, test.name) and is_labelled(store[name])
+    ]
     choice = f"; test on {' or '.join(others)} with test=… (--test-split)" if others else ""
     return f"test images: {counts} categories, from split {test.name}{choice}"
 

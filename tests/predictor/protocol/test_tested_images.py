@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import baselines
 import predictor
 from actstore.errors import IncompleteError, InvalidInputError
 from baselines.oracle import NearestOracle
+from predictor.protocol.evaluation import all_way_task
 from predictor.protocol.setting import describe_test, find_test_split, require_test_split, thin_categories
 
 CLASSES = ("a", "b", "c", "d")
@@ -49,7 +51,7 @@ def test_a_labelled_test_split_is_measured_on_and_constants_are_fitted_on_the_ot
 def test_a_test_split_without_labels_is_not_measured_on(make: Make) -> None:
     store = make(train=[9, 9, 9, 9], val=[8, 8, 8, 8], test=[5])
     assert require_test_split(store, "train", None, HALVES).name == "val"
-    assert "test=" not in describe_test(store, store["val"], "train", HALVES)
+    assert "test=" not in describe_test(store, all_way_task(store["train"], store["val"], HALVES))
 
 
 def test_a_test_split_without_novel_rows_is_not_measured_on(make: Make) -> None:
@@ -79,6 +81,13 @@ def test_the_split_and_its_images_are_said(make: Make, capsys: pytest.CaptureFix
     assert "7 of base and 11 of novel" in line
     assert "split test" in line
     assert "on val" in line
+
+
+def test_images_that_are_left_out_for_constants_are_not_counted(make: Make) -> None:
+    store = make(train=[9] * 4, val=[10] * 4)
+    task = all_way_task(store["train"], store["val"], HALVES)
+    said = describe_test(store, replace(task, without=(0, 1, 10, 11)))
+    assert "test images: 16 of base (4 are left out for constants) and 20 of novel" in said
 
 
 def test_categories_without_test_images_or_with_few_are_named(make: Make) -> None:
