@@ -13,7 +13,9 @@ from torch import Tensor
 
 from actstore.search.by_class import ClassRows, best_by_class
 from actstore.search.engines import LeadingClasses, SearchChoice, wanted_classes
+from actstore.split import Split
 from predictor.protocol.base_categories import BaseCategories
+from predictor.protocol.category_split import CategorySplit
 from predictor.protocol.head import Head, head_for
 from predictor.protocol.method import JointMethod
 from predictor.protocol.outcome import TOP, Queries
@@ -31,6 +33,9 @@ class NearestOracle(JointMethod):
         search: SearchChoice = SearchChoice(),  # noqa: B008 - frozen
     ) -> None:
         self._names, self._search = tuple(novel), search
+
+    def check(self, train: Split, categories: CategorySplit) -> None:
+        self._names = tuple(categories.novel)  # those that are measured
 
     def prepare(self, base: BaseCategories) -> None:
         self.base, index = base, base.rows_of_split.class_index
@@ -62,6 +67,9 @@ class LinearOracle(JointMethod):
 
     def __init__(self, head: Head, novel: Sequence[str]) -> None:
         self._given, self._novel = head, tuple(novel)
+
+    def check(self, train: Split, categories: CategorySplit) -> None:
+        self._novel = tuple(categories.novel)  # those that are measured
 
     def prepare(self, base: BaseCategories) -> None:
         self.base, self._head = base, head_for(self._given, (*base.names, *self._novel), base.dim)

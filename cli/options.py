@@ -14,6 +14,7 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 FILE = click.Path(path_type=Path, dir_okay=False)
 FOLDER = click.Path(path_type=Path, file_okay=False)
 PATH = click.Path(path_type=Path)
+SHARE = click.FloatRange(0, 1, max_open=True)
 
 
 def combine(*options: Callable[[Any], Any]) -> Callable[[Command], Command]:

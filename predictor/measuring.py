@@ -70,8 +70,8 @@ def evaluate(
         A row for every method and number of examples.
 
     Raises:
-        InvalidInputError: a category has too few rows, a method belongs to other rows or categories, or two have the
-            same key and folder, by which constants are kept.
+        InvalidInputError: every novel category has too few rows, a method belongs to other rows or categories, or
+            two have the same key and folder, by which constants are kept.
 
     Examples:
         >>> results = predictor.evaluate([phi, *baselines.make("class-mean")], store, split, shots=1, draws=2)
@@ -82,13 +82,14 @@ def evaluate(
     opened = setting.open_store(store)
     rows, categories = opened[train], setting.choose_categories(split, methods, opened)
     tested = setting.require_test_split(opened, train, test, categories)
-    compared = setting.make_methods(methods, rows, categories, aggregate)
-    note(describe_test(opened, tested, train, categories), progress)
     counts = setting.choose_shots(shots, rows, categories.novel, shown=progress)
+    among, poor = setting.without_poor(rows, tested, categories, max(counts))
+    compared = setting.make_methods(methods, rows, among, aggregate)
     fits, said = _calibrations(compared, opened, categories, counts, calibrate, train, test, seed, progress)
     task, left_out = setting.without_fitted_rows(
-        all_way_task(rows, tested, categories), [fit for of in fits for fit in of if not fit.failed]
+        all_way_task(rows, tested, among), [fit for of in fits for fit in of if not fit.failed]
     )
+    note(describe_test(opened, task), progress)
     if any(method.key not in ("nn", "triplet") for method in compared):  # nearest neighbours alone need no means
         setting.say_means_are_computed(rows, progress)
     total = sum(len(numbers) for method in compared for numbers in plan_draws(method, counts, draws).values())
@@ -96,17 +97,17 @@ def evaluate(
     with bar("eval", total, "draws", progress) as shown:
         for method, of_method in zip(compared, fits, strict=True):
             shown.set_postfix_str(f"{method.name} {method.share}", refresh=False)
-            own = _own_task(method, task, categories)
+            own = _own_task(method, task, among)
             measured += measure(method, own, counts, draws, seed, of_method, shown.update)
     order = [*map(str, counts), "all"]
     measured.sort(key=lambda row: order.index(row.shots))
     lacking = setting.why_not_comparable_to_paper(rows)
-    if lacking or not setting.is_as_large_as_the_paper(categories):
+    if lacking or not setting.is_as_large_as_the_paper(among):
         measured = [replace(row, is_beside_paper=False) for row in measured]
-    leaked, thin = setting.leaks(opened, task, counts, draws, seed), thin_categories(tested, categories)
+    leaked, thin = setting.leaks(opened, task, counts, draws, seed), thin_categories(tested, among)
     for line in sorted({getattr(method, "share_taken", "") for method in compared} - {""}):
         note(line, progress)
-    warnings = (setting.contamination(rows, categories), leaked, lacking, *thin, left_out, *said)
+    warnings = (setting.contamination(rows, among), poor, leaked, lacking, *thin, left_out, *said)
     return AllWayResults(all_way_records(measured), [text for text in warnings if text])
 
 
@@ -148,7 +149,7 @@ def run_sessions(
         The accuracy after every session.
 
     Raises:
-        InvalidInputError: a method trains when it learns a category, or a category has too few rows.
+        InvalidInputError: a method trains when it learns a category, or every novel category has too few rows.
 
     Examples:
         >>> results = predictor.run_sessions(phi, store, split, way=1, shots=1, draws=2)
@@ -156,20 +157,21 @@ def run_sessions(
     opened = setting.open_store(store)
     rows, categories = opened[train], setting.choose_categories(split, methods, opened)
     tested = setting.require_test_split(opened, train, test, categories)
-    added = replace(categories, validation=())  # sessions add no validation category: those may be known
-    note(describe_test(opened, tested, train, categories), progress)
     if len(counts := setting.choose_shots(shots, rows, categories.novel)) > 1:
         raise InvalidInputError(f"sessions are of one number of shots, got {shots}; run them once for each")
     (shots,) = counts
-    compared = setting.make_methods(methods, rows, categories, "mean")
+    among, poor = setting.without_poor(rows, tested, categories, shots)
+    added = replace(among, validation=())  # sessions add no validation category: those may be known
+    compared = setting.make_methods(methods, rows, among, "mean")
     fits, said = _calibrations(compared, opened, categories, [shots], calibrate, train, test, seed, progress)
     task, left_out = setting.without_fitted_rows(
-        all_way_task(rows, tested, categories), [fit for of in fits for fit in of if not fit.failed]
+        all_way_task(rows, tested, among), [fit for of in fits for fit in of if not fit.failed]
     )
+    note(describe_test(opened, task), progress)
     setting.say_means_are_computed(rows, progress)
     if examples is not None:
-        task, draws = replace(task, fixed=sessions.read_examples(Path(examples), rows, categories.novel, shots)), 1
-    added_at_once = min(way, len(categories.novel))
+        task, draws = replace(task, fixed=sessions.read_examples(Path(examples), rows, among.novel, shots)), 1
+    added_at_once = min(way, len(among.novel))
     ways: list[Method] = []
     for method, of_method in zip(compared, fits, strict=True):
         holds = bool(of_method) and not nearest_fit(of_method, shots).failed
@@ -177,11 +179,11 @@ def run_sessions(
     results = []
     with bar("sessions", len(ways) * draws, "draws", progress) as shown:
         for method in ways:
-            own = _own_task(method, task, categories)
+            own = _own_task(method, task, among)
             results.append(sessions.run_sessions(method, own, added_at_once, shots, draws, seed, shown.update))
     backbone = str(rows.spec.provenance.get("backbone") or "not known")
     few = f"one session adds all {added_at_once} novel categories, fewer than {way}" * (added_at_once < way)
-    warnings = (setting.contamination(rows, added), few, *thin_categories(tested, categories), left_out, *said)
+    warnings = (setting.contamination(rows, added), poor, few, *thin_categories(tested, among), left_out, *said)
     return SessionResults(session_rows(results, added_at_once, shots, backbone), [text for text in warnings if text])
 
 
@@ -243,7 +245,7 @@ def run_episodes(
         backbone = str(pooled[0].spec.provenance.get("backbone"))
         lacking = setting.why_not_comparable_to_paper(pooled[0])
         beside_paper = lacking is None and setting.are_of_imagenet(categories)
-        warnings = [setting.contamination(pooled[0], categories), lacking]
+        warnings = [setting.contamination(pooled[0], replace(categories, validation=())), lacking]
         counts = setting.choose_shots(shots, pooled[0], categories.novel, spare=1, shown=progress)
         if compared:
             gathered = episodes.gather_classes(pooled, categories.novel)

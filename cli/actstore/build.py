@@ -46,7 +46,7 @@ from cli.stores import STORE, Place
 @click.option("--random-weights", is_flag=True, help="Untrained weights, for trying things out.")
 @click.option("--layer", "layers", multiple=True,
               help="A module to read instead of the pooled output; may be repeated.")  # fmt: skip
-@click.option("--val-share", "val", type=float,
+@click.option("--val-share", "val", type=click.FloatRange(0, 1, min_open=True, max_open=True),
               help="Hold so much of each class out of train, as split val, such as 0.2.")  # fmt: skip
 @device_option()
 @click.option("--batch-size", type=click.IntRange(1), default=32, show_default=True)

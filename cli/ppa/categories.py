@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from cli.group import emit, example, json_option, table
-from cli.options import FILE
+from cli.options import FILE, SHARE
 from cli.outputs import claim
 from cli.ppa.options import SPLIT_FILE, classifier_option
 from cli.stores import Place, store_option
@@ -22,8 +22,8 @@ from cli.stores import Place, store_option
     )
 )
 @store_option(find=True)
-@click.option("--novel-share", type=click.FloatRange(0, 1), default=0.1, show_default=True, help="Of the classes.")
-@click.option("--validation-share", type=click.FloatRange(0, 1), default=0.0, show_default=True,
+@click.option("--novel-share", type=SHARE, default=0.1, show_default=True, help="Of the classes.")
+@click.option("--validation-share", type=SHARE, default=0.0, show_default=True,
               help="Of the classes: novel ones to choose settings on. Taken from the end of the base, or drawn."
               )  # fmt: skip
 @click.option("--seed", type=click.IntRange(0), help="Draw the classes instead of taking them in alphabetical order.")
@@ -44,6 +44,11 @@ def split(
     import predictor
     from predictor.protocol import UNKNOWN_TRAINING, contamination
 
+    if novel_share + validation_share >= 1:
+        raise click.UsageError(
+            f"--novel-share and --validation-share must be below 1 together, got {novel_share:g} and "
+            f"{validation_share:g}"
+        )
     opened = actstore.open(store)
     if source is not None:
         if seed is not None:

@@ -89,8 +89,11 @@ def categories_of(phis: Sequence[TrainedPhi], split_file: Path | None, names: Se
 
         here = read_split(SPLIT_FILE)
         if (set(here.base), set(here.novel)) != (set(trained.base), set(trained.novel)):
+            how = "for which `ppa train` trains another phi"
+            if set(here.base) == set(trained.base):
+                how = f"which --split-file {SPLIT_FILE} measures"
             note(f"categories: those that {phis[0].path.parent} was trained with; {SPLIT_FILE} of this folder names "
-                 "others, for which `ppa train` trains another phi")  # fmt: skip
+                 f"others, {how}")  # fmt: skip
     return trained
 
 

@@ -33,6 +33,7 @@ from predictor.protocol.method import Aggregate, MakesMethod, Method
 from predictor.protocol.stand_ins import HeldOut
 
 TEST = "test"
+NAMED = 5  # categories in a warning
 SHOTS = (1, 2, 3, 5)  # 1, 2 and 3 are the paper's, 1 and 5 what most others report
 Source = ActivationStore | Place | str | Path
 Categories = CategorySplit | str | Path | None
@@ -166,23 +167,28 @@ def contamination(split: Split, categories: CategorySplit) -> str | None:
     trained = split.spec.provenance.get("trained_classes")
     if trained is None:
         return UNKNOWN_TRAINING
-    names = (*categories.base, *categories.validation, *categories.novel)
-    found, novel = compare_names(names, trained, split.classes), {*categories.novel, *categories.validation}
+    found = compare_names(categories.novel, trained, split.classes)
     said = []
-    if seen := sorted(novel & found.same.keys()):
+    if seen := sorted(found.same):
         as_named = "" if found.same[seen[0]] == seen[0] else f" (as {_name(found.same[seen[0]])})"
         said.append(
             f"WARNING: the backbone was trained on novel class {_first_of(seen)}{as_named}; these are no few-shot "
             "results"
         )
-    if kinds := sorted(novel & found.kinds.keys()):
+    if kinds := sorted(found.kinds):
         others = len({found.kinds[name] for name in kinds}) - 1
         wider = _name(found.kinds[kinds[0]]) + f" and {others:,} more" * bool(others)
         said.append(f"the backbone was trained on {wider}, which may include novel class {_first_of(kinds)}")
     if found.unknown:
         said.append(
-            f"{len(found.unknown):,} of {len(names):,} categories could not be compared by name with those that the "
-            f"backbone was trained on, such as {found.unknown[0]!r}"
+            f"WARNING: {len(found.unknown):,} of {len(categories.novel):,} novel categories could not be compared by "
+            f"name with those that the backbone was trained on, such as {found.unknown[0]!r}: it may have seen them "
+            "(name classes in English or by WordNet id, or say with `--trained-on` what it was trained on)"
+        )
+    if known := sorted(compare_names(categories.validation, trained, split.classes).same):
+        said.append(
+            f"WARNING: the backbone was trained on {len(known):,} of {len(categories.validation):,} validation "
+            f"categories, such as {known[0]!r}: constants that are fitted on those may be too low"
         )
     return "; ".join(said) or None
 
@@ -269,14 +275,35 @@ def _first_of(names: Sequence[str]) -> str:
     return f"{names[0]!r}{more}"
 
 
+def without_poor(train: Split, test: Split, categories: CategorySplit, shots: int) -> tuple[CategorySplit, str | None]:
+    """The novel categories that have so many examples and a test image, and a line that names the others; all of them
+    where none would remain."""
+    fits = (_counts(train, categories.novel) >= shots) & (_counts(test, categories.novel) > 0)
+    poor = [name for name, is_one in zip(categories.novel, fits, strict=True) if not is_one]
+    if not poor or not fits.any():
+        return categories, None
+    novel = tuple(name for name in categories.novel if name not in set(poor))
+    said = (
+        f"WARNING: {len(poor):,} of {len(categories.novel):,} novel categories are left out, as they have fewer than "
+        f"{shots:,} images in {train.name} or none in {test.name}: {', '.join(map(repr, poor[:NAMED]))}"
+        + f" and {len(poor) - NAMED:,} more" * (len(poor) > NAMED)
+        + f"; all figures are over the other {len(novel):,}"
+    )
+    return replace(categories, novel=novel), said
+
+
 FEW = 3  # fewer images of a category than this tell next to nothing about it
 
 
-def describe_test(store: ActivationStore, test: Split, train: str, categories: CategorySplit) -> str:
-    """In one line: the split, how many images it has, and which other splits could be tested on."""
-    parts = (("base", categories.base), ("novel", categories.novel))
-    counts = " and ".join(f"{int(_counts(test, names).sum()):,} of {part}" for part, names in parts)
-    others = [name for name in _complete(store) if name not in (train, test.name) and is_labelled(store[name])]
+def describe_test(store: ActivationStore, task: AllWayTask) -> str:
+    """In one line: how many images are tested, of which split, and which other splits could be tested on."""
+    test, left_out = task.test, len(task.without)  # all of the base
+    base, novel = (int(_counts(test, names).sum()) for names in (task.base, task.novel))
+    for_constants = f" ({left_out:,} are left out for constants)" * bool(left_out)
+    counts = f"{base - left_out:,} of base{for_constants} and {novel:,} of novel"
+    others = [
+        name for name in _complete(store) if name not in (task.train.name, test.name) and is_labelled(store[name])
+    ]
     choice = f"; test on {' or '.join(others)} with test=… (--test-split)" if others else ""
     return f"test images: {counts} categories, from split {test.name}{choice}"
 

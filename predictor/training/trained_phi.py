@@ -97,7 +97,7 @@ class TrainedPhi:
 
 
 class TrainedPhiMethod(PhiMethod):
-    """A phi that is measured on the store and with the categories of its training alone."""
+    """A phi that is measured on the store and with the base categories of its training alone."""
 
     def __init__(self, trained: TrainedPhi, aggregate: Aggregate, novel_bias: float) -> None:
         super().__init__(trained.phi, aggregate, novel_bias)
@@ -106,10 +106,16 @@ class TrainedPhiMethod(PhiMethod):
 
     def check(self, train: Split, categories: CategorySplit) -> None:
         self._trained.require_store(train)
-        if self._trained.categories != categories:
+        trained = self._trained.categories
+        if set(trained.base) != set(categories.base):
             raise InvalidInputError(
-                f"{self._trained.path} was trained with other categories than this split has; leave split out, or give "
-                "split=phi.categories (--split-file)"
+                f"{self._trained.path} was trained with other categories than the base of this split; leave split out, "
+                "or give split=phi.categories (--split-file)"
+            )
+        if known := [name for name in categories.novel if name in set(trained.validation)]:
+            raise InvalidInputError(
+                f"{known[0]!r}, which this split calls novel, is a validation category of {self._trained.path}: "
+                "constants may have been fitted on it; leave it out of the split"
             )
 
 

@@ -108,3 +108,8 @@ def test_folders_that_hold_further_folders_are_named(photos: Path) -> None:
         Image.new("RGB", (50, 60)).save(f"photos/cat/{kind}/1.jpg")
     shown = run("build", "photos", *SMALL).stderr
     assert "cat/kiwi" in shown
+
+
+def test_a_share_that_leaves_nothing_is_a_wrong_option() -> None:
+    for share in ("0", "1", "2"):
+        assert "is not in the range 0<x<1" in run("build", "photos", "--val-share", share, code=2).stderr

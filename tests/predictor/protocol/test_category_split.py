@@ -164,9 +164,21 @@ def test_a_split_says_what_its_network_knows_and_what_cannot_be_told(tmp_path: P
     store.add_provenance(trained_classes=list(imagenet_wnids()))
     split = actstore.open(tmp_path / "x.zarr")["train"]
     said = contamination(split, CategorySplit(BIRDS[1:2], (BIRDS[0], *BIRDS[2:]))) or ""
-    for expected in (BIRDS[0], BUNTING, BIRDS[2], "1 of 4"):
+    for expected in (BIRDS[0], BUNTING, BIRDS[2], "WARNING: 1 of 3 novel", "may have seen them", "--trained-on"):
         assert expected in said
     assert BIRDS[1] not in said  # of the base, which it may know
+
+
+def test_validation_categories_that_the_network_knows_are_not_called_novel(tmp_path: Path) -> None:
+    names = tuple("abcdef")
+    store = actstore.from_arrays(tmp_path / "x.zarr", {"train": (np.ones((6, 3)), np.arange(6))}, classes=names)
+    store.add_provenance(trained_classes=["a", "c", "e"])
+    split = actstore.open(store.path)["train"]
+    said = contamination(split, CategorySplit(("a", "b"), ("e", "f"), ("c", "d"))) or ""
+    assert "trained on novel class 'e'; these" in said
+    assert "1 of 2 validation categories, such as 'c'" in said
+    said = contamination(split, CategorySplit(("a", "b"), ("f",), ("c", "d"))) or ""
+    assert "novel" not in said
 
 
 def test_kinds_of_several_are_not_all_called_kinds_of_the_first(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,8 @@ import actstore
 import baselines
 import predictor
 from actstore.errors import IncompleteError, InvalidInputError
+from baselines.oracle import NearestOracle
+from predictor.protocol.evaluation import all_way_task
 from predictor.protocol.setting import describe_test, find_test_split, require_test_split, thin_categories
 
 CLASSES = ("a", "b", "c", "d")
@@ -48,7 +51,7 @@ def test_a_labelled_test_split_is_measured_on_and_constants_are_fitted_on_the_ot
 def test_a_test_split_without_labels_is_not_measured_on(make: Make) -> None:
     store = make(train=[9, 9, 9, 9], val=[8, 8, 8, 8], test=[5])
     assert require_test_split(store, "train", None, HALVES).name == "val"
-    assert "test=" not in describe_test(store, store["val"], "train", HALVES)
+    assert "test=" not in describe_test(store, all_way_task(store["train"], store["val"], HALVES))
 
 
 def test_a_test_split_without_novel_rows_is_not_measured_on(make: Make) -> None:
@@ -80,6 +83,13 @@ def test_the_split_and_its_images_are_said(make: Make, capsys: pytest.CaptureFix
     assert "on val" in line
 
 
+def test_images_that_are_left_out_for_constants_are_not_counted(make: Make) -> None:
+    store = make(train=[9] * 4, val=[10] * 4)
+    task = all_way_task(store["train"], store["val"], HALVES)
+    said = describe_test(store, replace(task, without=(0, 1, 10, 11)))
+    assert "test images: 16 of base (4 are left out for constants) and 20 of novel" in said
+
+
 def test_categories_without_test_images_or_with_few_are_named(make: Make) -> None:
     store = make(train=[9, 9, 9, 9], val=[8, 0, 1, 9])
     without, few = thin_categories(store["val"], HALVES)
@@ -97,6 +107,40 @@ def test_categories_with_too_few_images_are_in_no_task(make: Make) -> None:
     assert "no task" in line
     with pytest.raises(InvalidInputError, match="'d'"):
         predictor.run_episodes(methods, store, novel, way=3, shots=1, tasks=3)
+
+
+@pytest.mark.parametrize("counts", [{"train": [9, 9, 9, 2], "val": [8] * 4}, {"train": [9] * 4, "val": [8, 8, 8, 0]}])
+def test_a_novel_category_with_too_few_images_is_left_out_of_the_table(make: Make, counts: dict[str, Any]) -> None:
+    store, without = make(**counts), predictor.CategorySplit(("a", "b"), ("c",))
+    methods = [*baselines.make("class-mean"), NearestOracle(HALVES.novel)]
+    results = predictor.evaluate(methods, store, HALVES, shots=[1, 3], draws=2)
+    (line,) = [line for line in results.warnings if "left out" in line]
+    assert "'d'" in line
+    assert "over the other 1" in line
+    assert results.records == [
+        {**row, "warning": results.records[0]["warning"]}
+        for row in predictor.evaluate(methods, store, without, shots=[1, 3], draws=2).records
+    ]
+    sessions = predictor.run_sessions(methods[:1], store, HALVES, way=1, shots=3, draws=2)
+    assert sessions.records[0]["categories"] == [2, 3]
+    assert line in sessions.warnings
+
+
+def test_where_no_novel_category_has_enough_images_the_first_is_named(make: Make) -> None:
+    store = make(train=[9, 9, 2, 1], val=[8] * 4)
+    with pytest.raises(InvalidInputError, match="'d' has 1 rows, too few for 3 shots"):
+        predictor.evaluate(baselines.make("class-mean"), store, HALVES, shots=3)
+
+
+def test_a_phi_is_measured_with_every_split_of_its_base(make: Make, tmp_path: Path) -> None:
+    store, held = make(train=[9] * 4, val=[8] * 4), predictor.CategorySplit(("a", "b"), ("c",), ("d",))
+    phi = predictor.train_phi(store, held, out=tmp_path / "phi", epochs=1, batches=1, progress=False)
+    accepted = predictor.CategorySplit(("b", "a"), ("c",))
+    assert predictor.evaluate(phi, store, accepted, shots=1, draws=2).records
+    with pytest.raises(InvalidInputError, match="'d', which this split calls novel, is a validation category"):
+        predictor.evaluate(phi, store, HALVES, shots=1)
+    with pytest.raises(InvalidInputError, match="was trained with other categories"):
+        predictor.evaluate(phi, store, predictor.CategorySplit(("a",), ("c",)), shots=1)
 
 
 def test_a_session_adds_no_more_categories_than_are_novel(make: Make) -> None:
