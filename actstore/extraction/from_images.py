@@ -59,8 +59,8 @@ def build(
 
     Args:
         images: folders of classes, with or without train/ and val/; the layouts of ILSVRC and Tiny-ImageNet; a .tar of
-            class folders; a .csv or .parquet with columns path and label; or glyphs:CLASSESxTRAINxVAL, which are
-            drawn.
+            class folders; a .csv or .parquet with columns path, label and, if there are several splits, split (else
+            all is train); or glyphs:CLASSESxTRAINxVAL, which are drawn.
         store: where the store goes; by default the name of images with .zarr, in the current folder.
         backbone: a name such as "resnet50", "efficientnet-lite0", "timm:NAME" or "package.module:factory", or a torch
             module. By default resnet50 where its weights are at hand or can be fetched, else efficientnet-lite0, which

@@ -136,7 +136,7 @@ _DEVKIT = "ILSVRC2012_devkit"
 _KAGGLE_IMAGES = Path("ILSVRC") / "Data" / "CLS-LOC"
 LAYOUTS = (
     "expected CLASS/*.jpg, train/CLASS/*.jpg and val/CLASS/*.jpg, ILSVRC's or Tiny-ImageNet's own layout, "
-    "a .tar of class folders, or a .csv or .parquet with columns path,label"
+    "a .tar of class folders, or a .csv or .parquet with columns path,label[,split]"
 )
 
 

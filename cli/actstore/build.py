@@ -70,8 +70,9 @@ def build(
     """Run a backbone over IMAGES and write STORE (default: the name of IMAGES with .zarr).
 
     IMAGES: class folders, with or without folders of splits (train, val and test, also as Training or seg_test);
-    ILSVRC's or Tiny-ImageNet's own layout; a .tar of class folders; a .csv or .parquet of path,label; or
-    glyphs:CLASSESxTRAINxVAL. Interrupted, the same command resumes, with the network that the store was begun with.
+    ILSVRC's or Tiny-ImageNet's own layout; a .tar of class folders; a .csv or .parquet with columns path, label and, if
+    there are several splits, split (else all is train); or glyphs:CLASSESxTRAINxVAL. Interrupted, the same command
+    resumes, with the network that the store was begun with.
     """
     require_fetching_options(backbone, pretrained, offline)
     import actstore

@@ -113,3 +113,9 @@ def test_folders_that_hold_further_folders_are_named(photos: Path) -> None:
 def test_a_share_that_leaves_nothing_is_a_wrong_option() -> None:
     for share in ("0", "1", "2"):
         assert "is not in the range 0<x<1" in run("build", "photos", "--val-share", share, code=2).stderr
+
+
+def test_its_help_names_the_columns_of_a_list() -> None:
+    assert "columns path, label and, if there are several splits, split" in " ".join(
+        run("build", "--help").stdout.split()
+    )
