@@ -24,8 +24,7 @@ from cli.stores import Place, store_option
 @store_option(find=True)
 @click.option("--novel-share", type=SHARE, default=0.1, show_default=True, help="Of the classes.")
 @click.option("--validation-share", type=SHARE, default=0.0, show_default=True,
-              help="Of the classes: novel ones to choose settings on. Taken from the end of the base, or drawn."
-              )  # fmt: skip
+              help="Of the classes: novel ones to choose settings on, from the end of the base or drawn.")  # fmt: skip
 @click.option("--seed", type=click.IntRange(0), help="Draw the classes instead of taking them in alphabetical order.")
 @click.option("--from", "source", type=FILE, help="A split file to start from.")
 @click.option("--validate", multiple=True, metavar="CLASS", help="Make this base class a validation class; repeatable.")
@@ -44,11 +43,8 @@ def split(
     import predictor
     from predictor.protocol import UNKNOWN_TRAINING, contamination
 
-    if novel_share + validation_share >= 1:
-        raise click.UsageError(
-            f"--novel-share and --validation-share must be below 1 together, got {novel_share:g} and "
-            f"{validation_share:g}"
-        )
+    if (shares := novel_share + validation_share) >= 1:
+        raise click.UsageError(f"--novel-share and --validation-share must be below 1 together, got {shares:g}")
     opened = actstore.open(store)
     if source is not None:
         if seed is not None:

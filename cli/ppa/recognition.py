@@ -89,9 +89,8 @@ def categories_of(phis: Sequence[TrainedPhi], split_file: Path | None, names: Se
 
         here = read_split(SPLIT_FILE)
         if (set(here.base), set(here.novel)) != (set(trained.base), set(trained.novel)):
-            how = "for which `ppa train` trains another phi"
-            if set(here.base) == set(trained.base):
-                how = f"which --split-file {SPLIT_FILE} measures"
+            same_base = set(here.base) == set(trained.base)
+            how = f"which --split-file {SPLIT_FILE} measures" if same_base else "for which `ppa train` trains another"
             note(f"categories: those that {phis[0].path.parent} was trained with; {SPLIT_FILE} of this folder names "
                  f"others, {how}")  # fmt: skip
     return trained
