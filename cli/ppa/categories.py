@@ -87,8 +87,7 @@ def split(
 @json_option
 def categories(action: str, names: tuple[str, ...], classifier: Path, names_file: Path | None) -> None:
     """List the categories of a classifier, remove added ones, rename one (OLD NEW), or choose what one is shown as
-    (label NAME DISPLAY; an empty DISPLAY takes it away).
-    """
+    (label NAME DISPLAY; an empty DISPLAY takes it away)."""
     from predictor import load_classifier
 
     if names_file is not None and action != "label":

@@ -72,7 +72,7 @@ def test_another_split_is_not_overwritten(here: Path, ppa: Run) -> None:
         (["--store", "no.zarr"], 1, "no.zarr"),
         (["--novel-share", 1.5], 2, "is not in the range"),
         (["--novel-share", 1], 2, "is not in the range 0<=x<1"),
-        (["--novel-share", 0.5, "--validation-share", 0.6], 2, "got 0.5 and 0.6"),
+        (["--novel-share", 0.5, "--validation-share", 0.6], 2, "got 1.1"),
         (["--from", "split.json", "--seed", 1], 2, "--from takes the classes of a file, --seed draws them"),
         (["--from", "split.json", "--validation-share", 0.1], 2, "name validation classes with --validate"),
         (["--from", "absent.json"], 1, "no split file at absent.json"),
