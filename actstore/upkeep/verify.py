@@ -175,10 +175,14 @@ def verify_split(
 def _statistics_faults(path: Place, name: str) -> list[Fault]:
     """Statistics are none until their metadata is there, after their chunk. What seems a fault may be a replacement
     under way: it is looked at again while there is none."""
-    if not (path / name / "zarr.json").exists() or not _raw_array_faults(path, name):
+
+    def found() -> list[Fault]:
+        return list(_raw_array_faults(path, name)) if (path / name / "zarr.json").exists() else []
+
+    if not found():
         return []
     with path.parent.changing():
-        return _raw_array_faults(path, name) if (path / name / "zarr.json").exists() else []
+        return found()
 
 
 def _metadata_faults(path: Place, spec: StoreSpec, split: SplitSpec, entries: list[Entry]) -> Iterator[Fault]:
