@@ -73,14 +73,15 @@ def claim_kept_table(out: Path | None, name: str) -> Path | None:
 
 def write_kept(path: Path | None, records: Any) -> None:
     """A result that was printed is not lost with a folder that cannot be written to: that is only said."""
-    from actstore.storage import write_atomic
+    from actstore.storage import FileLock, write_atomic
 
     if path is not None:
         content = (json.dumps(records, indent=1) + "\n").encode()
         try:
             path.parent.mkdir(exist_ok=True)
-            _move_aside(path, content)
-            write_atomic(path, content)
+            with FileLock(path.parent, must_exist=True):  # of two commands at once neither loses the other's table
+                _move_aside(path, content)
+                write_atomic(path, content)
         except OSError as error:
             click.echo(f"not kept for `ppa report`: {path}: {error.strerror or error}", err=True)
 
